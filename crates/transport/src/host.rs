@@ -1,0 +1,134 @@
+//! What a queue pair asks of the device around it.
+
+use crate::{Completion, RecvWqe, Sge};
+
+/// A protection domain's number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Pd(pub u32);
+
+/// Rights a remote operation needs of a memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RemoteAccess {
+    /// RDMA READ.
+    Read,
+    /// RDMA WRITE.
+    Write,
+    /// Atomics.
+    Atomic,
+}
+
+/// An atomic operation on 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Store `swap` if the value equals `compare`.
+    CompareSwap {
+        /// Expected value.
+        compare: u64,
+        /// New value.
+        swap: u64,
+    },
+    /// Add, wrapping.
+    FetchAdd {
+        /// Addend.
+        add: u64,
+    },
+}
+
+/// Why a local scatter/gather entry is refused. Each yields status `LocalProtectionError`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LocalFault {
+    /// No region has that lkey (never had, or deregistered).
+    UnknownKey,
+    /// The region belongs to another protection domain.
+    OtherPd,
+    /// The range leaves the region.
+    OutOfRange,
+    /// LOCAL_WRITE is missing.
+    NoLocalWrite,
+    /// The memory behind the region is gone (unmapped without deregistration).
+    Unmapped,
+}
+
+/// Why a remote operation is refused. Each yields NAK "remote access error".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RemoteFault {
+    /// No region or window has that rkey.
+    UnknownKey,
+    /// The region belongs to another protection domain.
+    OtherPd,
+    /// The range leaves the region.
+    OutOfRange,
+    /// REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC is missing in the region.
+    NoRight,
+    /// The memory behind the region is gone.
+    Unmapped,
+}
+
+/// Asynchronous events of a queue pair (`enum ibv_event_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QpEvent {
+    /// IBV_EVENT_QP_FATAL.
+    Fatal,
+    /// IBV_EVENT_QP_REQ_ERR: invalid request, local work queue error.
+    RequestError,
+    /// IBV_EVENT_QP_ACCESS_ERR: local access violation.
+    AccessError,
+    /// IBV_EVENT_COMM_EST: first packet received in RTR.
+    CommunicationEstablished,
+    /// IBV_EVENT_SQ_DRAINED.
+    SendQueueDrained,
+    /// IBV_EVENT_QP_LAST_WQE_REACHED.
+    LastWqeReached,
+}
+
+/// The device as one queue pair sees it: memory, its receive queue, its completion queues.
+///
+/// Every method is cheap and none blocks. A region that was checked may be gone at the next call (deregistered
+/// between two packets of a message), so each access checks again and may fail.
+pub trait Host {
+    /// May `pd` use this entry? `write`: the NIC will store into it (receives, READ, atomics).
+    fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault>;
+    /// Copies `out.len()` bytes from `addr` in the region of `lkey`.
+    fn read_local(&self, pd: Pd, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), LocalFault>;
+    /// Copies `data` to `addr` in the region of `lkey`.
+    fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault>;
+
+    /// May a remote operation of this kind touch `len` bytes at `va`? Not asked for `len` 0 READs and WRITEs.
+    fn check_remote(
+        &self,
+        pd: Pd,
+        rkey: u32,
+        va: u64,
+        len: u64,
+        access: RemoteAccess,
+    ) -> Result<(), RemoteFault>;
+    /// Copies for an RDMA READ; checks as [`Host::check_remote`] does.
+    fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault>;
+    /// Copies for an RDMA WRITE; checks as [`Host::check_remote`] does.
+    fn write_remote(&mut self, pd: Pd, rkey: u32, va: u64, data: &[u8]) -> Result<(), RemoteFault>;
+    /// Executes an atomic on the aligned 8 bytes at `va` and gives the value before; checks as above.
+    fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
+    /// SEND with invalidate revokes `rkey` (a type-2 window bound to QP `qpn`, or a region that allows it).
+    fn invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), RemoteFault>;
+
+    /// The oldest posted receive, from the queue pair's own queue or its SRQ.
+    fn take_receive(&mut self) -> Option<RecvWqe>;
+    /// Receives posted now (for the AETH credit count). `None`: an SRQ, which sends no credits.
+    fn receives_posted(&self) -> Option<u32>;
+
+    /// A send work request ended.
+    fn complete_send(&mut self, completion: Completion);
+    /// A receive work request ended.
+    fn complete_recv(&mut self, completion: Completion);
+    /// Something for the asynchronous event queue.
+    fn event(&mut self, event: QpEvent);
+}
+
+/// Where outgoing packets are built: a staging buffer that the link sends.
+pub trait PacketSink {
+    /// Room for one packet of exactly `len` bytes, from the first byte of the BTH to the last pad byte, without
+    /// ICRC. The bytes are uninitialised in meaning: write them all. `None`: the batch is full, come back later.
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
+    /// Takes back the packet given out last (its memory vanished while it was being filled).
+    fn retract(&mut self);
+}

@@ -1,0 +1,131 @@
+//! Work requests as they lie in the queues.
+
+use smallvec::SmallVec;
+
+/// One entry of a scatter/gather list (`struct ibv_sge`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Virtual address of the first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Key of the memory region that covers them.
+    pub lkey: u32,
+}
+
+/// A scatter/gather list; up to two entries live inside the WQE itself.
+pub type SgList = SmallVec<[Sge; 2]>;
+
+/// What a send work request asks for, with the arguments of that operation alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// SEND.
+    Send,
+    /// SEND with immediate (the four bytes as they go on the wire).
+    SendImm([u8; 4]),
+    /// SEND with invalidate of the peer's `rkey`.
+    SendInvalidate(u32),
+    /// RDMA WRITE.
+    Write {
+        /// Where at the peer.
+        remote_addr: u64,
+        /// The peer's key.
+        rkey: u32,
+    },
+    /// RDMA WRITE with immediate.
+    WriteImm {
+        /// Where at the peer.
+        remote_addr: u64,
+        /// The peer's key.
+        rkey: u32,
+        /// The four bytes as they go on the wire.
+        imm: [u8; 4],
+    },
+    /// RDMA READ.
+    Read {
+        /// Where at the peer.
+        remote_addr: u64,
+        /// The peer's key.
+        rkey: u32,
+    },
+    /// Atomic compare-and-swap of 8 bytes.
+    CompareSwap {
+        /// Where at the peer; a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key.
+        rkey: u32,
+        /// Expected value.
+        compare: u64,
+        /// New value.
+        swap: u64,
+    },
+    /// Atomic fetch-and-add of 8 bytes.
+    FetchAdd {
+        /// Where at the peer; a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key.
+        rkey: u32,
+        /// Addend.
+        add: u64,
+    },
+}
+
+impl SendOp {
+    /// RDMA READ and atomics: they use the responder's resources (`max_rd_atomic`) and write locally.
+    pub fn is_read_or_atomic(&self) -> bool {
+        matches!(
+            self,
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+        )
+    }
+}
+
+/// Where the bytes of a send work request are (or go, for READ and atomics).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendData {
+    /// In registered memory.
+    Gather(SgList),
+    /// Copied into the WQE at post time (`IBV_SEND_INLINE`).
+    Inline(SmallVec<[u8; 64]>),
+}
+
+impl SendData {
+    /// Bytes in total. 64 bits wide: hostile lists may add up to more than 4 GiB.
+    pub fn len(&self) -> u64 {
+        match self {
+            SendData::Gather(list) => list.iter().map(|s| u64::from(s.length)).sum(),
+            SendData::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A send work queue entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWqe {
+    /// The caller's cookie.
+    pub wr_id: u64,
+    /// The operation.
+    pub op: SendOp,
+    /// Its bytes.
+    pub data: SendData,
+    /// A successful end makes a completion.
+    pub signaled: bool,
+    /// Asks the receiver for a solicited event.
+    pub solicited: bool,
+    /// Starts only after all earlier READs and atomics have completed.
+    pub fence: bool,
+}
+
+/// A receive work queue entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecvWqe {
+    /// The caller's cookie.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sges: SgList,
+}
