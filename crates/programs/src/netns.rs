@@ -1,0 +1,149 @@
+//! Network namespaces that vanish by themselves.
+//!
+//! A namespace lives as long as a process is in it. Each [`Netns`] holds one process in its namespace, a `cat` that ends
+//! when its standard input does: when the handle is dropped, or when the tests die in any way, the kernel closes the
+//! pipe, the process ends, and the namespace goes with its interfaces. No name, no mount, nothing to clean up.
+//!
+//! As root this needs nothing more; otherwise the namespace comes with a user namespace in which the user is root.
+
+use crate::skip;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+
+/// A network namespace, with its loopback interface up. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Netns {
+    holder: Arc<Holder>,
+}
+
+/// The process that keeps the namespace alive.
+#[derive(Debug)]
+struct Holder {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    /// Whether the namespace lies in a user namespace of its own.
+    in_userns: bool,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl Netns {
+    /// Makes a namespace. Err says why this machine cannot.
+    pub fn new() -> Result<Netns, String> {
+        for program in ["unshare", "nsenter", "ip", "cat"] {
+            if skip::find_program(program).is_none() {
+                return Err(format!("{program} is not installed"));
+            }
+        }
+        let mut command = Command::new("unshare");
+        let in_userns = !skip::is_root();
+        command.arg(if in_userns { "-Urn" } else { "-n" });
+        Netns::hold(command, in_userns)
+    }
+
+    /// Another namespace that can be linked with this one.
+    pub fn sibling(&self) -> Result<Netns, String> {
+        let mut command = self.enter("unshare");
+        command.arg("-n");
+        Netns::hold(command, self.holder.in_userns)
+    }
+
+    fn hold(mut command: Command, in_userns: bool) -> Result<Netns, String> {
+        let mut child = command
+            .arg("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let mut stdin = child.stdin.take().expect("asked for");
+        // A byte that comes back tells that `cat` runs, so the namespace is there.
+        let mut byte = [0];
+        let answered = stdin.write_all(b"?").is_ok()
+            && child
+                .stdout
+                .as_mut()
+                .expect("asked for")
+                .read_exact(&mut byte)
+                .is_ok();
+        if !answered {
+            drop(stdin);
+            let mut why = String::new();
+            let _ = child
+                .stderr
+                .take()
+                .expect("asked for")
+                .read_to_string(&mut why);
+            let _ = child.wait();
+            return Err(why.trim().to_owned());
+        }
+        let netns = Netns {
+            holder: Arc::new(Holder {
+                child,
+                stdin: Some(stdin),
+                in_userns,
+            }),
+        };
+        netns.ip("link set lo up");
+        Ok(netns)
+    }
+
+    /// The id of a process in the namespace.
+    pub fn pid(&self) -> u32 {
+        self.holder.child.id()
+    }
+
+    /// Whether programs in it may take on other users: not in a user namespace that maps only one.
+    pub fn in_userns(&self) -> bool {
+        self.holder.in_userns
+    }
+
+    /// A command that runs `program` in the namespace; arguments may be added.
+    pub fn enter(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.pid().to_string(), "--net"]);
+        if self.holder.in_userns {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.arg("--").arg(program);
+        command
+    }
+
+    /// Runs `ip ARGS` in the namespace.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn ip(&self, args: &str) {
+        let output = self
+            .enter("ip")
+            .args(args.split_whitespace())
+            .output()
+            .expect("nsenter is installed");
+        assert!(
+            output.status.success(),
+            "ip {args}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    /// Joins both namespaces by a veth pair named `rn0` on either side; see [`Trial::linked`](crate::Trial::linked).
+    pub fn link(&self, other: &Netns, mtu: u32) {
+        self.ip(&format!(
+            "link add rn0 mtu {mtu} type veth peer name rn0 mtu {mtu} netns {}",
+            other.pid()
+        ));
+        for (netns, last) in [(self, 1), (other, 2)] {
+            netns.ip(&format!("addr add 10.77.0.{last}/24 dev rn0"));
+            // Without duplicate address detection the address is usable at once.
+            netns.ip(&format!("addr add fd77::{last}/64 dev rn0 nodad"));
+            netns.ip("link set rn0 up");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One test's claim to the machine.
+
+use crate::netns::Netns;
+use crate::place::{Place, User};
+use crate::{skip, stage};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
+
+/// How many tests of one process may run at a time: programs that poll keep two cores busy.
+fn turns() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).max(1))
+}
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// One test's claim to the machine: a turn among the tests, and a scratch folder with the binaries under test.
+///
+/// Dropping it removes the folder; all processes and places of the test have to be gone by then, which their owners'
+/// scopes see to.
+#[derive(Debug)]
+pub struct Trial {
+    name: String,
+    folder: PathBuf,
+}
+
+impl Trial {
+    /// Waits for a turn and prepares the scratch folder. `name` is the test's, for messages.
+    pub fn start(name: &str) -> Trial {
+        let mut running = RUNNING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        while *running >= turns() {
+            running = ENDED
+                .wait(running)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        *running += 1;
+        drop(running);
+
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let folder = std::env::temp_dir().join(format!(
+            "rnic-test-{}-{}",
+            std::process::id(),
+            SERIAL.fetch_add(1, Ordering::Relaxed)
+        ));
+        // From here on Drop gives the turn back, also when something below panics.
+        let trial = Trial {
+            name: name.to_owned(),
+            folder,
+        };
+        fs::create_dir(&trial.folder).expect("the temporary folder is writable");
+        fs::set_permissions(&trial.folder, Permissions::from_mode(0o755)).expect("own folder");
+        stage::copy_into(&trial.folder);
+        trial
+    }
+
+    /// The test's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The scratch folder: readable by everybody, written by this process.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A new folder in the scratch folder that belongs to `user`, with the given mode.
+    pub fn new_folder(&self, label: &str, user: User, mode: u32) -> PathBuf {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let path = self
+            .folder
+            .join(format!("{label}{}", SERIAL.fetch_add(1, Ordering::Relaxed)));
+        fs::create_dir(&path).expect("own folder");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("own folder");
+        if let Some(id) = user.id() {
+            std::os::unix::fs::chown(&path, Some(id), Some(id)).expect("root may give files away");
+        }
+        path
+    }
+
+    /// This machine's own network, as the user who runs the tests, with the registry that this user's programs share.
+    pub fn here(&self) -> Place {
+        Place::new(self, None, User::Current, None)
+    }
+
+    /// An own network namespace with a loopback interface and nothing else; None, said in words, where the machine
+    /// cannot make one.
+    pub fn fresh(&self, user: User) -> Option<Place> {
+        if !user.available(&self.name) {
+            return None;
+        }
+        let netns = self.netns()?;
+        Some(Place::new(self, Some(netns), user, None))
+    }
+
+    /// [`fresh`](Self::fresh), or this machine's own network where namespaces cannot be made. Loopback is there in both.
+    pub fn loopback(&self, user: User) -> Option<Place> {
+        if !user.available(&self.name) {
+            return None;
+        }
+        let netns = Netns::new().ok();
+        match (netns, user) {
+            (Some(netns), user) => Some(Place::new(self, Some(netns), user, None)),
+            (None, User::Current) => Some(self.here()),
+            (None, User::Nobody) => {
+                let runtime = self.new_folder("runtime", user, 0o700);
+                Some(Place::new(self, None, user, Some(runtime)))
+            }
+        }
+    }
+
+    /// Two network namespaces joined by a virtual Ethernet link with 10.77.0.1/24 and 10.77.0.2/24, fd77::1 and fd77::2,
+    /// and the given MTU. One user's programs in both share a runtime folder, as on any machine with `ip netns`.
+    pub fn linked(&self, user: User, mtu: u32) -> Option<(Place, Place)> {
+        if !user.available(&self.name) {
+            return None;
+        }
+        let left = self.netns()?;
+        let right = match left.sibling() {
+            Ok(right) => right,
+            Err(why) => {
+                skip::skipped(
+                    &self.name,
+                    &format!("network namespaces cannot be made here: {why}"),
+                );
+                return None;
+            }
+        };
+        left.link(&right, mtu);
+        let runtime = self.new_folder("runtime", user, 0o700);
+        Some((
+            Place::new(self, Some(left), user, Some(runtime.clone())),
+            Place::new(self, Some(right), user, Some(runtime)),
+        ))
+    }
+
+    fn netns(&self) -> Option<Netns> {
+        match Netns::new() {
+            Ok(netns) => Some(netns),
+            Err(why) => {
+                skip::skipped(
+                    &self.name,
+                    &format!("network namespaces cannot be made here: {why}"),
+                );
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+        let mut running = RUNNING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        *running -= 1;
+        ENDED.notify_one();
+    }
+}
