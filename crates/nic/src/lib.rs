@@ -1,1 +1,37 @@
-//! Under construction.
+//! The device: what an RDMA NIC is to a program.
+//!
+//! A [`Context`] is the opened device; from it come protection domains ([`Pd`]), memory regions ([`Mr`]), completion
+//! queues ([`Cq`]) and channels ([`CompChannel`]), and queue pairs ([`Qp`]). All contexts of a process share one engine
+//! (module `engine`), which joins the queue pairs of `rnic-transport` to the packets of `rnic-link`.
+//!
+//! Handles are cheap to clone and may be used from any thread. The C ABI and the safe Rust API are both thin layers over
+//! this crate.
+//!
+//! Environment: `RNIC_FAULTS` (fault injection, see [`rnic_link::FaultSpec`]), `RNIC_PCAP` (file to append packets to),
+//! `RNIC_NO_GSO` (send packets one by one).
+
+mod context;
+mod cq;
+mod device;
+mod engine;
+mod error;
+mod gid_table;
+mod memory;
+mod qp;
+mod sys;
+
+pub use context::{AsyncEvent, Context, Mr, Pd};
+pub use cq::{CompChannel, Cq};
+pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
+pub use engine::{DropCounters, after_fork_child, after_fork_parent, before_fork, shutdown, stats};
+pub use error::{Error, Result};
+pub use gid_table::{GidEntry, device_guid, gid_table};
+pub use memory::Access;
+pub use qp::{AhAttr, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+
+pub use rnic_link::{FaultSpec, LinkCounters};
+pub use rnic_transport::{
+    Completion, CompletionOpcode, Counters, Immediate, QpEvent, RecvWqe, SendData, SendOp, SendWqe,
+    SgList, Sge, Status,
+};
+pub use rnic_wire::{Gid, PathMtu};

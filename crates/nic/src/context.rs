@@ -1,0 +1,351 @@
+//! An opened device, protection domains and memory regions.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rnic_transport::QpEvent;
+
+use crate::cq::{CompChannel, Cq};
+use crate::device::{DeviceAttr, PortAttr};
+use crate::engine::Nic;
+use crate::error::{Error, Result};
+use crate::gid_table::{GidEntry, gid_table};
+use crate::memory::Access;
+use crate::qp::{Qp, QpInit};
+use crate::sys::{self, EventFd};
+
+/// An asynchronous event (`ibv_get_async_event(3)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AsyncEvent {
+    /// Of a queue pair, named by its cookie.
+    Qp {
+        /// [`QpInit::cookie`].
+        cookie: u64,
+        /// What happened.
+        event: QpEvent,
+    },
+    /// IBV_EVENT_CQ_ERR of the completion queue with this cookie.
+    Cq {
+        /// [`Cq::cookie`].
+        cookie: u64,
+    },
+    /// The port came up.
+    PortActive(u8),
+    /// The port went down.
+    PortError(u8),
+    /// The GID table changed.
+    GidChange(u8),
+    /// The device is gone.
+    DeviceFatal,
+}
+
+#[derive(Debug)]
+pub(crate) struct ContextShared {
+    pub(crate) nic: Nic,
+    id: u64,
+    async_fd: EventFd,
+    async_queue: Mutex<VecDeque<AsyncEvent>>,
+}
+
+impl ContextShared {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn post_event(&self, event: AsyncEvent) {
+        self.async_queue.lock().push_back(event);
+        self.async_fd.add(1);
+    }
+
+    /// Drops events that wait for a destroyed object.
+    pub(crate) fn revoke_events(&self, matches: impl Fn(&AsyncEvent) -> bool) {
+        let mut queue = self.async_queue.lock();
+        let before = queue.len();
+        queue.retain(|event| !matches(event));
+        for _ in queue.len()..before {
+            self.async_fd.try_take();
+        }
+    }
+}
+
+/// The opened device (`ibv_open_device(3)`). All contexts of a process share one engine.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) shared: Arc<ContextShared>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static NEXT_PD: AtomicU32 = AtomicU32::new(1);
+
+impl Context {
+    /// Opens the device, starting the process's engine if it is the first.
+    ///
+    /// # Errors
+    /// EADDRINUSE if somebody else owns UDP port 4791, ENODEV if the host has no usable address; in words.
+    pub fn open() -> Result<Context> {
+        let nic = Nic::get()?;
+        let async_fd = EventFd::new().map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?;
+        Ok(Context {
+            shared: Arc::new(ContextShared {
+                nic,
+                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                async_fd,
+                async_queue: Mutex::new(VecDeque::new()),
+            }),
+        })
+    }
+
+    /// A number that no other context of the process has.
+    pub fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// Device attributes.
+    pub fn device_attr(&self) -> DeviceAttr {
+        DeviceAttr::new()
+    }
+
+    /// Attributes of port 1.
+    ///
+    /// # Errors
+    /// EINVAL for any other port.
+    pub fn port_attr(&self, port: u8) -> Result<PortAttr> {
+        if port != 1 {
+            return Err(Error::invalid(
+                "ibv_query_port",
+                format!("port {port} does not exist, the device has port 1"),
+            ));
+        }
+        Ok(PortAttr::new(&gid_table()))
+    }
+
+    /// The GID table, read fresh.
+    pub fn gid_table(&self) -> Vec<GidEntry> {
+        gid_table()
+    }
+
+    /// One entry of it.
+    pub fn gid(&self, index: u32) -> Option<GidEntry> {
+        gid_table().into_iter().nth(index as usize)
+    }
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&self) -> Pd {
+        Pd {
+            shared: Arc::new(PdShared {
+                id: rnic_transport::Pd(NEXT_PD.fetch_add(1, Ordering::Relaxed)),
+                context: self.clone(),
+                users: AtomicU32::new(0),
+            }),
+        }
+    }
+
+    /// Makes a completion channel.
+    ///
+    /// # Errors
+    /// EMFILE and its like.
+    pub fn create_comp_channel(&self) -> Result<CompChannel> {
+        CompChannel::new(self)
+    }
+
+    /// Makes a completion queue for at least `cqe` entries; `cookie` comes back from [`CompChannel::get_event`].
+    ///
+    /// # Errors
+    /// EINVAL for 0 or too many entries.
+    pub fn create_cq(&self, cqe: u32, channel: Option<&CompChannel>, cookie: u64) -> Result<Cq> {
+        Cq::new(self, cqe, channel, cookie)
+    }
+
+    /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one token.
+    pub fn async_fd(&self) -> RawFd {
+        self.shared.async_fd.fd()
+    }
+
+    /// Waits for the next asynchronous event (in read(2), unless the application set O_NONBLOCK).
+    ///
+    /// # Errors
+    /// EAGAIN, EINTR.
+    pub fn wait_async_event(&self) -> Result<AsyncEvent> {
+        loop {
+            self.shared
+                .async_fd
+                .take()
+                .map_err(|_| Error::last_os("ibv_get_async_event", "async events"))?;
+            if let Some(event) = self.next_async_event() {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// The oldest event, after a token was taken from [`Context::async_fd`].
+    pub fn next_async_event(&self) -> Option<AsyncEvent> {
+        self.shared.async_queue.lock().pop_front()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct PdShared {
+    pub(crate) id: rnic_transport::Pd,
+    pub(crate) context: Context,
+    pub(crate) users: AtomicU32,
+}
+
+/// A protection domain (`ibv_alloc_pd(3)`).
+#[derive(Clone, Debug)]
+pub struct Pd {
+    pub(crate) shared: Arc<PdShared>,
+}
+
+impl Pd {
+    /// The context it was made in.
+    pub fn context(&self) -> &Context {
+        &self.shared.context
+    }
+
+    /// Regions or queue pairs still belong to it.
+    pub fn in_use(&self) -> bool {
+        self.shared.users.load(Ordering::Acquire) != 0
+    }
+
+    /// Registers memory; `iova` is the address by which work requests and peers name its first byte.
+    ///
+    /// # Errors
+    /// EINVAL: remote write or atomic access without LOCAL_WRITE, address overflow, unknown flags. EFAULT: the range is
+    /// not mapped, or not writable although write access is asked for.
+    ///
+    /// # Safety
+    /// `[addr, addr + len)` stays mapped until the region is deregistered or dropped, and whoever holds references into
+    /// it accepts that the NIC reads and (if `access` has a write right) writes it at any time until then.
+    pub unsafe fn reg_mr(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr> {
+        const VERB: &str = "ibv_reg_mr";
+        let known = Access(0xff).0;
+        if access.0 & !known & (Access::OPTIONAL_FIRST.0 - 1) != 0 {
+            return Err(Error::invalid(
+                VERB,
+                format!("unknown access flags {:#x}", access.0),
+            ));
+        }
+        if access.0 & (Access::ON_DEMAND.0 | Access::ZERO_BASED.0) != 0 {
+            return Err(Error::new(
+                VERB,
+                libc::EOPNOTSUPP,
+                "on-demand paging and zero-based regions are not supported yet",
+            ));
+        }
+        let remote_write = access.0 & (Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0) != 0;
+        if remote_write && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Error::invalid(
+                VERB,
+                "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well",
+            ));
+        }
+        let start = addr as usize;
+        if start.checked_add(len).is_none() || iova.checked_add(len as u64).is_none() {
+            return Err(Error::invalid(VERB, "the range leaves the address space"));
+        }
+        let nic = &self.context().shared.nic;
+        nic.check_alive(VERB)?;
+        sys::populate(start, len, access.contains(Access::LOCAL_WRITE)).map_err(|errno| {
+            Error::new(
+                VERB,
+                errno,
+                format!("{addr:p}..+{len} is not all mapped with the rights asked for"),
+            )
+        })?;
+        // SAFETY: the caller's promise, kept until `remove` in `Mr`'s drop.
+        let key = unsafe {
+            nic.lock()
+                .memory
+                .insert(self.shared.id, start, len, iova, access)
+        };
+        self.shared.users.fetch_add(1, Ordering::AcqRel);
+        Ok(Mr {
+            pd: self.clone(),
+            key,
+            iova,
+            len,
+            registered: true,
+        })
+    }
+
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// EINVAL or ENOMEM for sizes beyond the device's, EOPNOTSUPP for types other than RC.
+    pub fn create_qp(&self, init: &QpInit) -> Result<Qp> {
+        Qp::new(self, init)
+    }
+}
+
+/// A memory region. Deregistered when dropped.
+#[derive(Debug)]
+pub struct Mr {
+    pd: Pd,
+    key: u32,
+    iova: u64,
+    len: usize,
+    registered: bool,
+}
+
+impl Mr {
+    /// Key for local work requests.
+    pub fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    /// Key for peers.
+    pub fn rkey(&self) -> u32 {
+        self.key
+    }
+
+    /// Address of the first byte as work requests name it.
+    pub fn addr(&self) -> u64 {
+        self.iova
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// Deregisters: on return no copy in flight can touch the memory.
+    pub fn deregister(mut self) {
+        self.revoke();
+    }
+
+    fn revoke(&mut self) {
+        if std::mem::take(&mut self.registered) {
+            let nic = &self.pd.context().shared.nic;
+            // In a forked child the table is a dead copy.
+            if nic.check_alive("ibv_dereg_mr").is_ok() {
+                nic.lock().memory.remove(self.key);
+            }
+            self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        self.revoke();
+    }
+}

@@ -1,0 +1,125 @@
+//! What the device is and can do: constants that `ibv_query_device(3)` and `ibv_query_port(3)` report.
+
+use rnic_wire::PathMtu;
+
+use crate::gid_table::{GidEntry, active_mtu, device_guid};
+
+/// The device's name.
+pub const DEVICE_NAME: &str = "rnic0";
+/// Locally administered OUI: no hardware vendor's, so that no program takes a vendor's special path.
+pub const VENDOR_ID: u32 = 0x0252_4e;
+/// Clear of all part numbers that perftest treats specially.
+pub const VENDOR_PART_ID: u32 = 0x4e43;
+
+pub(crate) const MAX_QP: u32 = 1 << 16;
+pub(crate) const MAX_QP_WR: u32 = 1 << 15;
+pub(crate) const MAX_SGE: u32 = 32;
+pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
+pub(crate) const MAX_INLINE: u32 = 1024;
+pub(crate) const MAX_RD_ATOM: u8 = 16;
+pub(crate) const MAX_MSG: u32 = 1 << 31;
+pub(crate) const LOCAL_CA_ACK_DELAY: u8 = 15;
+
+/// Device attributes (`struct ibv_device_attr`).
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names are those of ibv_query_device(3)")]
+pub struct DeviceAttr {
+    pub fw_ver: String,
+    pub guid: u64,
+    pub vendor_id: u32,
+    pub vendor_part_id: u32,
+    pub hw_ver: u32,
+    pub max_mr_size: u64,
+    pub page_size_cap: u64,
+    pub max_qp: u32,
+    pub max_qp_wr: u32,
+    pub device_cap_flags: u32,
+    pub max_sge: u32,
+    pub max_sge_rd: u32,
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_mr: u32,
+    pub max_pd: u32,
+    pub max_qp_rd_atom: u32,
+    pub max_res_rd_atom: u32,
+    pub max_qp_init_rd_atom: u32,
+    pub max_inline_data: u32,
+    pub max_pkeys: u16,
+    pub phys_port_cnt: u8,
+    pub local_ca_ack_delay: u8,
+}
+
+impl DeviceAttr {
+    pub(crate) fn new() -> DeviceAttr {
+        const BAD_PKEY_CNTR: u32 = 1 << 1;
+        const BAD_QKEY_CNTR: u32 = 1 << 2;
+        const CURR_QP_STATE_MOD: u32 = 1 << 7;
+        const RC_RNR_NAK_GEN: u32 = 1 << 12;
+        DeviceAttr {
+            fw_ver: env!("CARGO_PKG_VERSION").to_string(),
+            guid: device_guid(),
+            vendor_id: VENDOR_ID,
+            vendor_part_id: VENDOR_PART_ID,
+            hw_ver: 1,
+            max_mr_size: u64::MAX >> 1,
+            page_size_cap: 0xffff_f000,
+            max_qp: MAX_QP,
+            max_qp_wr: MAX_QP_WR,
+            device_cap_flags: BAD_PKEY_CNTR | BAD_QKEY_CNTR | CURR_QP_STATE_MOD | RC_RNR_NAK_GEN,
+            max_sge: MAX_SGE,
+            max_sge_rd: MAX_SGE,
+            max_cq: 1 << 16,
+            max_cqe: MAX_CQE,
+            max_mr: 1 << 24,
+            max_pd: 1 << 16,
+            max_qp_rd_atom: u32::from(MAX_RD_ATOM),
+            max_res_rd_atom: u32::from(MAX_RD_ATOM) * MAX_QP,
+            max_qp_init_rd_atom: u32::from(MAX_RD_ATOM),
+            max_inline_data: MAX_INLINE,
+            max_pkeys: 1,
+            phys_port_cnt: 1,
+            local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
+        }
+    }
+}
+
+/// State of a port (`enum ibv_port_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum PortState {
+    Down = 1,
+    Active = 4,
+}
+
+/// Port attributes (`struct ibv_port_attr`).
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names are those of ibv_query_port(3)")]
+pub struct PortAttr {
+    pub state: PortState,
+    pub max_mtu: PathMtu,
+    pub active_mtu: PathMtu,
+    pub gid_tbl_len: u32,
+    pub pkey_tbl_len: u16,
+    pub max_msg_sz: u32,
+}
+
+impl PortAttr {
+    pub(crate) fn new(table: &[GidEntry]) -> PortAttr {
+        PortAttr {
+            state: if table.is_empty() {
+                PortState::Down
+            } else {
+                PortState::Active
+            },
+            max_mtu: PathMtu::M4096,
+            active_mtu: active_mtu(table),
+            gid_tbl_len: GID_TABLE_LEN.max(table.len() as u32),
+            pkey_tbl_len: 1,
+            max_msg_sz: MAX_MSG,
+        }
+    }
+}
+
+/// Rows that a GID table shows at least; unused ones are empty.
+const GID_TABLE_LEN: u32 = 16;

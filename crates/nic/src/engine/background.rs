@@ -1,0 +1,248 @@
+//! The background thread: the engine's driver while the application does not poll.
+//!
+//! It sleeps in ppoll(2). While the application is idle, the receive socket is in its set and a packet wakes it at once
+//! (*armed*). While the application polls, a woken thread would only find the packet gone and cost both sides
+//! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks once per
+//! millisecond whether the application still polls (*watching*).
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::NicShared;
+use crate::error::{Error, Result};
+use crate::sys::{self, EventFd};
+
+/// How often a watching thread looks whether the application still polls.
+const TICK: Duration = Duration::from_millis(1);
+/// Needless wake-ups, less what useful ones earn, after which the thread leaves the socket alone.
+const NEEDLESS: i32 = 16;
+/// What one useful wake-up is worth.
+const USEFUL: i32 = 4;
+/// What finding packets late is worth: a thread that watched although it was needed stays armed for long.
+const LATE: i32 = 4096;
+
+/// State shared between the background thread and the application's threads.
+pub(super) struct Background {
+    wake: EventFd,
+    /// A token is in `wake` and the thread has not taken it.
+    awake: AtomicBool,
+    stop: AtomicBool,
+    watching: AtomicBool,
+    /// Asked to be armed again.
+    arm: AtomicBool,
+    /// The engine has work that nobody may come back for.
+    work: AtomicBool,
+    /// When the thread wakes by itself; u64::MAX: never; 0: it is awake.
+    sleeps_until: AtomicU64,
+    thread: parking_lot::Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Background {
+    pub(super) fn new() -> std::io::Result<Background> {
+        Ok(Background {
+            wake: EventFd::new()?,
+            awake: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            watching: AtomicBool::new(false),
+            arm: AtomicBool::new(false),
+            work: AtomicBool::new(false),
+            sleeps_until: AtomicU64::new(0),
+            thread: parking_lot::Mutex::new(None),
+        })
+    }
+
+    fn kick(&self) {
+        if !self.awake.swap(true, Ordering::AcqRel) {
+            self.wake.add(1);
+        }
+    }
+
+    /// The application leaves the engine with this work and this deadline.
+    pub(super) fn hear(&self, work_left: bool, deadline: Option<u64>) {
+        let watching = self.watching.load(Ordering::Relaxed);
+        // A watching thread looks every millisecond anyhow; the application polls, or it would not be watching.
+        if work_left && !watching {
+            self.work.store(true, Ordering::Release);
+            self.kick();
+        } else if let Some(at) = deadline
+            && at < self.sleeps_until.load(Ordering::Acquire)
+            && !watching
+        {
+            self.kick();
+        }
+    }
+
+    /// The application will wait for an event: packets must wake the thread from now on.
+    pub(super) fn watch_now(&self) {
+        if self.watching.load(Ordering::Acquire) {
+            self.arm.store(true, Ordering::Release);
+            self.kick();
+        }
+    }
+}
+
+/// Starts the thread with all signals blocked, so that the application's handlers run in its own threads.
+pub(super) fn start(shared: &Arc<NicShared>) -> Result<()> {
+    let mine = shared.clone();
+    let spawned = sys::with_signals_blocked(|| {
+        std::thread::Builder::new()
+            .name("rnic".into())
+            .stack_size(256 * 1024)
+            .spawn(move || {
+                sys::become_background_thread();
+                run(&mine);
+            })
+    });
+    match spawned {
+        Ok(thread) => {
+            *shared.background.thread.lock() = Some(thread);
+            Ok(())
+        }
+        Err(e) => Err(Error::new(
+            "ibv_open_device",
+            e.raw_os_error().unwrap_or(libc::EAGAIN),
+            format!("cannot start the background thread: {e}"),
+        )),
+    }
+}
+
+/// Stops the thread and waits for it.
+pub(super) fn stop(shared: &NicShared) {
+    shared.background.stop.store(true, Ordering::Release);
+    shared.background.kick();
+    let thread = shared.background.thread.lock().take();
+    if let Some(thread) = thread {
+        // The thread does not panic; if it did, there is nobody left to tell.
+        let _ = thread.join();
+    }
+}
+
+fn run(shared: &NicShared) {
+    let state = &shared.background;
+    let (rx, doors) = {
+        let engine = shared.engine.lock();
+        (engine.link.rx_fd(), engine.link.door_fds())
+    };
+    let mut score = 0;
+    let mut last_polls = shared.polls.load(Ordering::Relaxed);
+    let mut maintain_at = 0;
+    while !state.stop.load(Ordering::Acquire) {
+        let watching = state.watching.load(Ordering::Relaxed);
+        let fds = wait_set(state.wake.fd(), rx, &doors, watching);
+        let (work, deadline) = {
+            let mut engine = shared.engine.lock();
+            let now = sys::now_ns();
+            if now >= maintain_at {
+                maintain_at = now.saturating_add(engine.link.maintain(now));
+            }
+            let wake_at = engine.next_deadline().unwrap_or(u64::MAX).min(maintain_at);
+            // Published under the lock: whoever sets an earlier deadline later sees it and kicks.
+            state.sleeps_until.store(wake_at, Ordering::Release);
+            (!engine.ready.is_empty(), wake_at)
+        };
+        let ready = sleep(&fds, work && !watching, deadline, watching);
+        state.sleeps_until.store(0, Ordering::Release);
+        if ready[0] {
+            state.awake.store(false, Ordering::Release);
+            state.wake.try_take();
+        }
+        state.work.store(false, Ordering::Release);
+        let polls = shared.polls.load(Ordering::Relaxed);
+        let application_polls = polls != last_polls;
+        last_polls = polls;
+
+        if watching {
+            let asked = state.arm.swap(false, Ordering::AcqRel);
+            if application_polls && !asked {
+                // The application drives; only what it never looks at is left to do here.
+                if let Some(mut engine) = shared.engine.try_lock() {
+                    let now = sys::now_ns();
+                    if engine.next_deadline().is_some_and(|at| at <= now) || ready[1] {
+                        engine.round(true);
+                    }
+                }
+                continue;
+            }
+            state.watching.store(false, Ordering::Release);
+            let late = shared.engine.lock().round(true) > 0;
+            score = if late && !asked { -LATE } else { 0 };
+            continue;
+        }
+        let received = shared.engine.lock().round(true);
+        if ready[1] && fds.contains(&rx) {
+            if received > 0 {
+                score = (score - USEFUL).max(-LATE);
+            } else if application_polls {
+                score += 1;
+            }
+            if score > NEEDLESS {
+                state.watching.store(true, Ordering::Release);
+                score = 0;
+            }
+        }
+    }
+}
+
+/// The wake-up first, the receive socket second if it is to wake the thread.
+fn wait_set(wake: RawFd, rx: RawFd, doors: &[RawFd], watching: bool) -> Vec<RawFd> {
+    let mut fds = vec![wake];
+    if !watching {
+        fds.push(rx);
+    }
+    fds.extend(doors);
+    fds
+}
+
+fn sleep(fds: &[RawFd], work: bool, deadline: u64, watching: bool) -> [bool; 8] {
+    let mut timeout = if work {
+        Some(Duration::ZERO)
+    } else if deadline == u64::MAX {
+        None
+    } else {
+        Some(Duration::from_nanos(deadline.saturating_sub(sys::now_ns())))
+    };
+    if watching {
+        timeout = Some(timeout.map_or(TICK, |t| t.min(TICK)));
+    }
+    sys::poll(fds, timeout).unwrap_or([false; 8])
+}
+
+/// Empty polls between two looks at the scheduler.
+const LOOK_EVERY: u32 = 128;
+/// How long an application that was preempted while it spun in vain waits for a packet before it spins again.
+const REST: Duration = Duration::from_micros(200);
+
+thread_local! {
+    static EMPTY_POLLS: std::cell::Cell<(u32, i64)> = const { std::cell::Cell::new((0, -1)) };
+}
+
+/// Spinning is right while cores are free. A thread that was preempted since its last look spins on a core that others
+/// need, perhaps the very peer it waits for: it sleeps on the socket for a moment instead.
+pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
+    let (empty, switches) = EMPTY_POLLS.get();
+    if found {
+        EMPTY_POLLS.set((0, switches));
+        return;
+    }
+    if empty + 1 < LOOK_EVERY {
+        EMPTY_POLLS.set((empty + 1, switches));
+        return;
+    }
+    let now = sys::involuntary_switches();
+    EMPTY_POLLS.set((0, now));
+    if switches >= 0 && now > switches {
+        let rx = {
+            let Some(engine) = shared.engine.try_lock() else {
+                return;
+            };
+            if !engine.ready.is_empty() {
+                return;
+            }
+            engine.link.rx_fd()
+        };
+        // An interrupted or failed wait is as good as none.
+        let _ = sys::poll(&[rx], Some(REST));
+    }
+}

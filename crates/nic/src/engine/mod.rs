@@ -1,0 +1,511 @@
+//! The engine: what moves packets between the link and the queue pairs of this process.
+//!
+//! *Whoever polls, drives.* There is one engine per process behind one lock. `ibv_poll_cq` and `ibv_post_send` run it in
+//! the caller's thread; a background thread runs it when the application does not call (see [`background`]).
+
+mod background;
+mod fork;
+mod host;
+mod table;
+mod timers;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rnic_link::{LinkConfig, LinkCounters, LinkError, PathId, Received, RoceLink};
+use rnic_transport::{PacketSink, Time};
+use rnic_wire::Packet;
+
+pub use fork::{after_fork_child, after_fork_parent, before_fork};
+
+use crate::error::{Error, Result};
+use crate::memory::MemoryTable;
+use crate::qp::{QpEntry, QpState};
+use crate::sys::{self, ForkWitness};
+use background::Background;
+use host::DeviceHost;
+use table::QpTable;
+use timers::Timers;
+
+/// Bytes of packets one queue pair may build before the next has its turn.
+const QUANTUM: usize = 64 * 1024;
+/// Turns given out per call, so that a call ends although a peer reads without end.
+const TURNS: usize = 16;
+/// Packets taken from the link per call.
+const RECEIVE_BUDGET: usize = 256;
+/// Bounds of a queue pair's send window, bytes.
+const WINDOW: std::ops::RangeInclusive<usize> = 32 * 1024..=256 * 1024;
+
+/// What is wrong with packets that no queue pair took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropCounters {
+    /// No queue pair of that number.
+    pub unknown_qpn: u64,
+    /// Header lengths, version, opcode or padding wrong.
+    pub malformed: u64,
+    /// P_Key not in the table.
+    pub bad_pkey: u64,
+    /// Not from the address, or not to the address, that the queue pair is connected with.
+    pub wrong_address: u64,
+    /// The queue pair is in a state that receives nothing.
+    pub not_ready: u64,
+}
+
+/// Everything the engine's lock guards.
+pub(crate) struct Engine {
+    pub(crate) link: RoceLink,
+    pub(crate) memory: MemoryTable,
+    qps: QpTable,
+    timers: Timers,
+    ready: VecDeque<u32>,
+    /// Bytes built since the last flush.
+    staged: usize,
+    drops: DropCounters,
+    /// The process is about to end: nothing is received any more.
+    closed: bool,
+}
+
+impl Engine {
+    fn open() -> std::result::Result<Engine, LinkError> {
+        let config = config_from_environment()?;
+        let link = RoceLink::open(&config)?;
+        let mut qps = QpTable::default();
+        for range in link.qpn_ranges() {
+            qps.add_range(*range);
+        }
+        Ok(Engine {
+            link,
+            memory: MemoryTable::default(),
+            qps,
+            timers: Timers::default(),
+            ready: VecDeque::new(),
+            staged: 0,
+            drops: DropCounters::default(),
+            closed: false,
+        })
+    }
+
+    pub(crate) fn qp_mut(&mut self, qpn: u32) -> Option<&mut QpEntry> {
+        self.qps.get_mut(qpn)
+    }
+
+    pub(crate) fn allocate_qpn(&mut self) -> Result<u32> {
+        if self.qps.len() >= crate::device::MAX_QP as usize {
+            return Err(Error::new(
+                "ibv_create_qp",
+                libc::ENOMEM,
+                format!("the device's {} queue pairs are all in use", self.qps.len()),
+            ));
+        }
+        if let Some(qpn) = self.qps.free_qpn() {
+            return Ok(qpn);
+        }
+        let range = self
+            .link
+            .claim_qpn_range()
+            .map_err(|e| Error::new("ibv_create_qp", libc::ENOMEM, e.to_string()))?;
+        self.qps.add_range(range);
+        self.qps
+            .free_qpn()
+            .ok_or_else(|| Error::new("ibv_create_qp", libc::ENOMEM, "no free queue pair number"))
+    }
+
+    pub(crate) fn insert_qp(&mut self, entry: QpEntry) {
+        self.qps.insert(entry);
+    }
+
+    pub(crate) fn remove_qp(&mut self, qpn: u32) {
+        if let Some(entry) = self.qps.remove(qpn)
+            && let Some(peer) = entry.peer
+        {
+            self.link.release_path(peer.path);
+        }
+    }
+
+    /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for the peer's.
+    pub(crate) fn window_bytes(&self) -> u32 {
+        (self.link.receive_buffer() / 2).clamp(*WINDOW.start(), *WINDOW.end()) as u32
+    }
+
+    /// Moves a queue pair to ERR and flushes its queues; also flushes what was posted in ERR.
+    pub(crate) fn flush_qp(&mut self, qpn: u32) {
+        let Engine { qps, memory, .. } = self;
+        if let Some(entry) = qps.get_mut(qpn) {
+            let (rc, mut host) = lend(entry, memory);
+            rc.fail(&mut host);
+            entry.shared.set_state(QpState::Err);
+        }
+    }
+
+    /// Puts a queue pair into the list of those that want to transmit.
+    pub(crate) fn schedule(&mut self, qpn: u32) {
+        if let Some(entry) = self.qps.get_mut(qpn) {
+            schedule(entry, &mut self.ready);
+        }
+    }
+
+    /// One round: receive, fire timers, transmit. Gives the number of packets received.
+    fn round(&mut self, door: bool) -> usize {
+        if self.closed {
+            return 0;
+        }
+        let now = sys::now_ns();
+        let received = self.receive(now, door);
+        self.fire_timers(Time(now));
+        if !self.ready.is_empty() || self.link.has_pending() || self.link.next_timeout().is_some() {
+            self.transmit_at(now);
+        }
+        received
+    }
+
+    fn receive(&mut self, now: u64, door: bool) -> usize {
+        let Engine {
+            link,
+            memory,
+            qps,
+            ready,
+            drops,
+            timers,
+            ..
+        } = self;
+        link.receive(now, RECEIVE_BUDGET, door, &mut |received| {
+            deliver(Time(now), &received, qps, memory, ready, timers, drops);
+        })
+    }
+
+    fn fire_timers(&mut self, now: Time) {
+        while let Some((at, qpn)) = self.timers.pop_due(now) {
+            let Some(entry) = self.qps.get_mut(qpn) else {
+                continue;
+            };
+            if entry.armed != Some(at) {
+                continue;
+            }
+            entry.armed = None;
+            if entry.rc.next_timeout().is_some_and(|due| due <= now) {
+                let (rc, mut host) = lend(entry, &self.memory);
+                rc.handle_timeout(now, &mut host);
+                settle(entry, &mut self.ready, &mut self.timers);
+            } else {
+                self.timers.note(entry);
+            }
+        }
+    }
+
+    /// Lets the queue pairs that want to transmit do so, in turn.
+    pub(crate) fn transmit(&mut self) {
+        self.transmit_at(sys::now_ns());
+    }
+
+    fn transmit_at(&mut self, now: u64) {
+        for _ in 0..TURNS {
+            let Some(qpn) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(entry) = self.qps.get_mut(qpn) else {
+                continue;
+            };
+            entry.ready = false;
+            let Some(peer) = entry.peer else {
+                continue;
+            };
+            let mut sink = PathSink {
+                link: &mut self.link,
+                path: peer.path,
+                staged: &mut self.staged,
+            };
+            let (rc, mut host) = lend(entry, &self.memory);
+            rc.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
+            settle(entry, &mut self.ready, &mut self.timers);
+            // A full staging buffer must leave before anybody can go on.
+            if self.staged >= QUANTUM {
+                self.flush(now);
+            }
+        }
+        self.flush(now);
+    }
+
+    fn flush(&mut self, now: u64) {
+        self.link.flush(now);
+        self.staged = 0;
+    }
+
+    /// When the engine must run again although nothing arrives.
+    fn next_deadline(&self) -> Option<u64> {
+        let timer = self.timers.next().map(|t| t.0);
+        [timer, self.link.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// Splits an entry into its protocol and what the protocol asks of the device.
+fn lend<'a>(
+    entry: &'a mut QpEntry,
+    memory: &'a MemoryTable,
+) -> (&'a mut rnic_transport::Rc, DeviceHost<'a>) {
+    let QpEntry {
+        rc,
+        shared,
+        receives,
+        signals,
+        ..
+    } = entry;
+    let host = DeviceHost {
+        memory,
+        shared,
+        receives,
+        signals,
+    };
+    (rc, host)
+}
+
+fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
+    if !entry.ready && entry.rc.wants_transmit() {
+        entry.ready = true;
+        ready.push_back(entry.shared.qpn);
+    }
+}
+
+/// After the protocol was called: note what changed.
+fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mut Timers) {
+    if entry.rc.is_error() && entry.shared.state() != QpState::Err {
+        entry.shared.set_state(QpState::Err);
+    }
+    schedule(entry, ready);
+    timers.note(entry);
+}
+
+/// Checks what the transport leaves to the device, and hands the packet to its queue pair.
+fn deliver(
+    now: Time,
+    received: &Received<'_>,
+    qps: &mut QpTable,
+    memory: &MemoryTable,
+    ready: &mut VecDeque<u32>,
+    timers: &mut Timers,
+    drops: &mut DropCounters,
+) {
+    let Some(entry) = qps.get_mut(received.dest_qpn) else {
+        drops.unknown_qpn += 1;
+        return;
+    };
+    let Some(peer) = entry.peer else {
+        drops.not_ready += 1;
+        return;
+    };
+    if peer.remote != received.src || peer.local != received.dst {
+        drops.wrong_address += 1;
+        return;
+    }
+    let Ok(packet) = Packet::parse(received.bytes) else {
+        drops.malformed += 1;
+        return;
+    };
+    // Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
+    if packet.bth.pkey & 0x7fff != 0x7fff {
+        drops.bad_pkey += 1;
+        return;
+    }
+    let (rc, mut host) = lend(entry, memory);
+    rc.handle_packet(now, &packet, &mut host);
+    settle(entry, ready, timers);
+}
+
+/// A path of the link as the transport's place for packets.
+struct PathSink<'a> {
+    link: &'a mut RoceLink,
+    path: PathId,
+    staged: &'a mut usize,
+}
+
+impl PacketSink for PathSink<'_> {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        let room = self.link.packet(self.path, len)?;
+        *self.staged += len;
+        Some(room)
+    }
+
+    fn retract(&mut self) {
+        self.link.retract();
+    }
+}
+
+fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
+    let mut config = LinkConfig::default();
+    if let Some(text) = std::env::var_os("RNIC_FAULTS") {
+        let text = text.to_string_lossy();
+        config.faults = Some(text.parse().map_err(|e| LinkError::Io {
+            what: "RNIC_FAULTS",
+            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{e}")),
+        })?);
+    }
+    config.pcap = std::env::var_os("RNIC_PCAP").map(Into::into);
+    config.no_gso = std::env::var_os("RNIC_NO_GSO").is_some();
+    Ok(config)
+}
+
+/// What all threads of the process share.
+pub(crate) struct NicShared {
+    engine: Mutex<Engine>,
+    witness: ForkWitness,
+    dead: AtomicBool,
+    /// Calls of `ibv_poll_cq`, for the background thread to see that the application polls.
+    polls: AtomicU64,
+    background: Background,
+}
+
+/// The process's NIC: shared by all its contexts, closed with the last.
+#[derive(Clone)]
+pub(crate) struct Nic {
+    handle: Arc<NicHandle>,
+}
+
+struct NicHandle {
+    shared: Arc<NicShared>,
+}
+
+impl std::fmt::Debug for Nic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nic").finish_non_exhaustive()
+    }
+}
+
+impl Nic {
+    /// The process's NIC, opened if there is none.
+    pub(crate) fn get() -> Result<Nic> {
+        fork::get_or_open(|| {
+            if crate::gid_table().is_empty() {
+                return Err(Error::new(
+                    "ibv_open_device",
+                    libc::ENODEV,
+                    "no network interface is up with an address; `ip link set lo up` is enough for this host alone",
+                ));
+            }
+            let engine = Engine::open().map_err(|e| {
+                let errno = match &e {
+                    LinkError::PortTaken { .. } => libc::EADDRINUSE,
+                    LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
+                        source.raw_os_error().unwrap_or(libc::EINVAL)
+                    }
+                    _ => libc::ENODEV,
+                };
+                Error::new("ibv_open_device", errno, e.to_string())
+            })?;
+            let shared = Arc::new(NicShared {
+                background: Background::new()
+                    .map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?,
+                engine: Mutex::new(engine),
+                witness: ForkWitness::new(),
+                dead: AtomicBool::new(false),
+                polls: AtomicU64::new(0),
+            });
+            background::start(&shared)?;
+            Ok(Arc::new(NicHandle { shared }))
+        })
+        .map(|handle| Nic { handle })
+    }
+
+    fn shared(&self) -> &NicShared {
+        &self.handle.shared
+    }
+
+    /// The engine, waiting for its lock.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.shared().engine.lock()
+    }
+
+    /// Fails in a forked child, where the engine is a dead copy, and after shutdown.
+    pub(crate) fn check_alive(&self, verb: &'static str) -> Result<()> {
+        if self.shared().is_alive() {
+            Ok(())
+        } else {
+            Err(Error::new(
+                verb,
+                libc::ENODEV,
+                "this object was made before fork(): it belongs to the parent",
+            ))
+        }
+    }
+
+    pub(crate) fn count_poll(&self) {
+        // Exactness does not matter, only that it moves.
+        let polls = &self.shared().polls;
+        polls.store(
+            polls.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Runs the engine for one round unless another thread is at it.
+    pub(crate) fn drive(&self, verb: &'static str) -> Result<()> {
+        self.check_alive(verb)?;
+        if let Some(mut engine) = self.shared().engine.try_lock() {
+            engine.round(false);
+            self.after_drive(engine);
+        }
+        Ok(())
+    }
+
+    /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
+    pub(crate) fn after_drive(&self, engine: MutexGuard<'_, Engine>) {
+        let work_left = !engine.ready.is_empty();
+        let deadline = engine.next_deadline();
+        drop(engine);
+        self.shared().background.hear(work_left, deadline);
+    }
+
+    /// The application is about to wait for an event instead of polling.
+    pub(crate) fn expect_sleep(&self) {
+        self.shared().background.watch_now();
+    }
+
+    /// Called after each poll: if cores are short, an application that finds nothing lets others run.
+    pub(crate) fn spin_or_rest(&self, found: bool) {
+        background::spin_or_rest(self.shared(), found);
+    }
+}
+
+impl NicShared {
+    fn is_alive(&self) -> bool {
+        self.witness.same_process() && !self.dead.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for NicHandle {
+    fn drop(&mut self) {
+        if self.shared.is_alive() {
+            background::stop(&self.shared);
+        }
+    }
+}
+
+/// Stops the process's NIC for good (library fini): acknowledgements leave, all memory is revoked, nothing is received.
+pub fn shutdown() {
+    if let Some(handle) = fork::current()
+        && handle.shared.is_alive()
+        && let Some(mut engine) = handle
+            .shared
+            .engine
+            .try_lock_for(std::time::Duration::from_millis(50))
+    {
+        engine.round(false);
+        engine.closed = true;
+        engine.memory.clear();
+        for qpn in engine.qps.qpns() {
+            engine.remove_qp(qpn);
+        }
+    }
+}
+
+/// The link's counters and the device's drops, if the device is open.
+pub fn stats() -> Option<(LinkCounters, DropCounters)> {
+    let handle = fork::current()?;
+    handle.shared.is_alive().then(|| {
+        let engine = handle.shared.engine.lock();
+        (engine.link.counters(), engine.drops)
+    })
+}

@@ -1,0 +1,307 @@
+//! `ibv_modify_qp`: checks of attribute values, and what each transition does.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use rnic_link::PathSpec;
+use rnic_transport::{Rc, RcAttr};
+use rnic_wire::{PathMtu, Psn};
+
+use super::attr::{QpAttr, QpAttrMask as M, QpState};
+use super::{Peer, Qp, QpEntry, Signals, transitions};
+use crate::device::MAX_RD_ATOM;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::gid_table::{GidEntry, gid_table};
+use crate::memory::Access;
+
+const VERB: &str = "ibv_modify_qp";
+
+/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload.
+const HEADROOM_V4: u32 = 20 + 8 + 12 + 16 + 4 + 4;
+const HEADROOM_V6: u32 = 40 + 8 + 12 + 16 + 4 + 4;
+
+impl Qp {
+    /// Changes state and attributes (`ibv_modify_qp(3)`).
+    ///
+    /// # Errors
+    /// EINVAL with the attribute that is missing, foreign or out of range in words; nothing has changed then.
+    pub fn modify(&self, attr: &QpAttr, mask: M) -> Result<()> {
+        let shared = &self.inner.shared;
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB)?;
+        let from = shared.state();
+        if mask.contains(M::CUR_STATE) && attr.cur_qp_state != from {
+            return Err(Error::invalid(
+                VERB,
+                format!(
+                    "the queue pair is in {from:?}, not in {:?}",
+                    attr.cur_qp_state
+                ),
+            ));
+        }
+        let to = if mask.contains(M::STATE) {
+            attr.qp_state
+        } else {
+            from
+        };
+        transitions::check(shared.qp_type, from, to, mask)?;
+        check_values(attr, mask)?;
+        let table = gid_table();
+        let mut engine = nic.lock();
+        let outcome = apply(&mut engine, shared.qpn, attr, mask, from, to, &table);
+        nic.after_drive(engine);
+        outcome
+    }
+}
+
+/// Values that are wrong whatever the state.
+fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
+    let ranges = [
+        (M::PORT, "port_num", u64::from(attr.port_num), 1, 1),
+        (
+            M::PKEY_INDEX,
+            "pkey_index",
+            u64::from(attr.pkey_index),
+            0,
+            0,
+        ),
+        (M::TIMEOUT, "timeout", u64::from(attr.timeout), 0, 31),
+        (M::RETRY_CNT, "retry_cnt", u64::from(attr.retry_cnt), 0, 7),
+        (M::RNR_RETRY, "rnr_retry", u64::from(attr.rnr_retry), 0, 7),
+        (
+            M::MIN_RNR_TIMER,
+            "min_rnr_timer",
+            u64::from(attr.min_rnr_timer),
+            0,
+            31,
+        ),
+        (
+            M::MAX_QP_RD_ATOMIC,
+            "max_rd_atomic",
+            u64::from(attr.max_rd_atomic),
+            0,
+            u64::from(MAX_RD_ATOM),
+        ),
+        (
+            M::MAX_DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            u64::from(attr.max_dest_rd_atomic),
+            0,
+            u64::from(MAX_RD_ATOM),
+        ),
+        (
+            M::DEST_QPN,
+            "dest_qp_num",
+            u64::from(attr.dest_qp_num),
+            0,
+            0xff_ffff,
+        ),
+    ];
+    for (bit, name, value, low, high) in ranges {
+        if mask.contains(bit) && !(low..=high).contains(&value) {
+            return Err(Error::invalid(
+                VERB,
+                format!("{name} is {value}, possible are {low} to {high}"),
+            ));
+        }
+    }
+    if mask.contains(M::PATH_MTU) && attr.path_mtu.is_none() {
+        return Err(Error::invalid(
+            VERB,
+            "path_mtu is none of IBV_MTU_256 .. IBV_MTU_4096",
+        ));
+    }
+    if mask.contains(M::ALT_PATH) {
+        return Err(Error::new(
+            VERB,
+            libc::EOPNOTSUPP,
+            "alternate paths are not supported: RoCE has no automatic path migration",
+        ));
+    }
+    Ok(())
+}
+
+fn apply(
+    engine: &mut Engine,
+    qpn: u32,
+    attr: &QpAttr,
+    mask: M,
+    from: QpState,
+    to: QpState,
+    table: &[GidEntry],
+) -> Result<()> {
+    let gone = || Error::invalid(VERB, "the queue pair was destroyed");
+    let peer = if (from, to) == (QpState::Init, QpState::Rtr) {
+        Some(resolve(engine, attr, table)?)
+    } else {
+        None
+    };
+    let window = engine.window_bytes();
+    let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
+    store(&mut entry.attr, attr, mask);
+    let shared = entry.shared.clone();
+    match to {
+        QpState::Reset => {
+            entry.rc = Rc::new();
+            entry.receives.clear();
+            entry.signals = Signals::default();
+            entry.attr = QpAttr {
+                cap: entry.attr.cap,
+                ..QpAttr::default()
+            };
+            shared.slots.send_used.store(0, Ordering::Release);
+            shared.slots.recv_used.store(0, Ordering::Release);
+            shared.set_state(QpState::Reset);
+            let old = entry.peer.take();
+            if let Some(peer) = old {
+                engine.link.release_path(peer.path);
+            }
+            shared.send_cq.purge(qpn);
+            shared.recv_cq.purge(qpn);
+        }
+        QpState::Err => engine.flush_qp(qpn),
+        QpState::Rtr if peer.is_some() => {
+            entry.peer = peer;
+            let rc_attr = rc_attr(entry, window);
+            entry.rc.receive_ready(rc_attr);
+            shared.set_state(QpState::Rtr);
+        }
+        QpState::Rts if from == QpState::Rtr => {
+            let rc_attr = rc_attr(entry, window);
+            entry.rc.send_ready(rc_attr);
+            shared.set_state(QpState::Rts);
+        }
+        _ => {
+            if matches!(to, QpState::Rtr | QpState::Rts) {
+                let rc_attr = rc_attr(entry, window);
+                entry.rc.update(rc_attr);
+            }
+            shared.set_state(to);
+        }
+    }
+    Ok(())
+}
+
+/// Remembers what the mask names, for later transitions and `ibv_query_qp`.
+fn store(kept: &mut QpAttr, attr: &QpAttr, mask: M) {
+    macro_rules! keep {
+        ($($bit:ident: $($field:ident),+;)*) => {
+            $(if mask.contains(M::$bit) { $(kept.$field = attr.$field;)+ })*
+        };
+    }
+    keep! {
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: ah;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        PATH_MIG_STATE: path_mig_state;
+        DEST_QPN: dest_qp_num;
+        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+    }
+    kept.rq_psn &= 0xff_ffff;
+    kept.sq_psn &= 0xff_ffff;
+}
+
+/// Turns the address vector into a path, or says why there is none.
+fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Peer> {
+    if !attr.ah.is_global {
+        return Err(Error::invalid(
+            VERB,
+            "is_global is 0: RoCE addresses peers by GID, set ah_attr.is_global and grh (many tools: option -g INDEX)",
+        ));
+    }
+    let index = attr.ah.sgid_index;
+    let source = table
+        .iter()
+        .find(|e| e.index == u32::from(index))
+        .ok_or_else(|| {
+            Error::invalid(
+                VERB,
+                format!(
+                    "sgid_index {index}: the GID table has {} entries",
+                    table.len()
+                ),
+            )
+        })?;
+    let remote = IpAddr::from(attr.ah.dgid);
+    if remote.is_unspecified() {
+        return Err(Error::invalid(VERB, "the destination GID is zero"));
+    }
+    if remote.is_ipv4() != source.addr.is_ipv4() {
+        return Err(Error::invalid(
+            VERB,
+            format!(
+                "GID index {index} is {}, but the peer's GID is {remote}: choose on both sides a GID of the same kind",
+                source.addr
+            ),
+        ));
+    }
+    let spec = PathSpec {
+        local: source.addr,
+        scope_id: source.scope_id,
+        remote,
+        dest_qpn: attr.dest_qp_num,
+        traffic_class: attr.ah.traffic_class,
+        hop_limit: attr.ah.hop_limit,
+    };
+    let mtu = attr.path_mtu.unwrap_or(PathMtu::M1024);
+    let headroom = match remote {
+        IpAddr::V4(_) => HEADROOM_V4,
+        IpAddr::V6(_) => HEADROOM_V6,
+    };
+    if let Some(ip_mtu) = engine.link.path_ip_mtu(&spec)
+        && mtu.bytes() as u32 + headroom > ip_mtu
+    {
+        return Err(Error::invalid(
+            VERB,
+            format!(
+                "path MTU {} does not fit the way from {} to {remote}, which carries IP packets of {ip_mtu} bytes",
+                mtu.bytes(),
+                source.addr
+            ),
+        ));
+    }
+    let path = engine
+        .link
+        .path(&spec)
+        .map_err(|e| Error::new(VERB, libc::EHOSTUNREACH, e.to_string()))?;
+    Ok(Peer {
+        path,
+        local: source.addr,
+        remote,
+    })
+}
+
+fn rc_attr(entry: &QpEntry, window_bytes: u32) -> RcAttr {
+    let attr = &entry.attr;
+    RcAttr {
+        qpn: entry.shared.qpn,
+        pd: entry.shared.pd.shared.id,
+        dest_qpn: attr.dest_qp_num,
+        mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
+        pkey: 0xffff,
+        sq_psn: Psn::new(attr.sq_psn),
+        rq_psn: Psn::new(attr.rq_psn),
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        min_rnr_timer: attr.min_rnr_timer,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        remote_write: attr.qp_access_flags.contains(Access::REMOTE_WRITE),
+        remote_read: attr.qp_access_flags.contains(Access::REMOTE_READ),
+        remote_atomic: attr.qp_access_flags.contains(Access::REMOTE_ATOMIC),
+        window_bytes,
+    }
+}

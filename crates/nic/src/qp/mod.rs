@@ -1,0 +1,458 @@
+//! Queue pairs: creation, the state machine of `ibv_modify_qp`, posting.
+
+mod attr;
+mod connect;
+mod transitions;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rnic_link::PathId;
+use rnic_transport::{Rc, RecvWqe, SendData, SendWqe, Time};
+
+pub use attr::{AhAttr, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+
+use crate::context::{AsyncEvent, ContextShared, Pd};
+use crate::cq::{Cq, CqShared, Slots};
+use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
+use crate::error::{Error, Result};
+
+/// What to create (`struct ibv_qp_init_attr`).
+#[derive(Clone, Debug)]
+pub struct QpInit {
+    /// Transport service.
+    pub qp_type: QpType,
+    /// Where send completions go.
+    pub send_cq: Cq,
+    /// Where receive completions go.
+    pub recv_cq: Cq,
+    /// Sizes asked for.
+    pub cap: QpCap,
+    /// Every send work request makes a completion.
+    pub sq_sig_all: bool,
+    /// Comes back in asynchronous events.
+    pub cookie: u64,
+}
+
+/// What a queue pair's handle and its entry in the engine share.
+#[derive(Debug)]
+pub(crate) struct QpShared {
+    pub(crate) qpn: u32,
+    pub(crate) pd: Pd,
+    pub(crate) send_cq: Arc<CqShared>,
+    pub(crate) recv_cq: Arc<CqShared>,
+    pub(crate) cap: QpCap,
+    pub(crate) cookie: u64,
+    pub(crate) slots: Arc<Slots>,
+    qp_type: QpType,
+    sq_sig_all: bool,
+    state: AtomicU8,
+}
+
+impl QpShared {
+    pub(crate) fn context(&self) -> &Arc<ContextShared> {
+        &self.pd.context().shared
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        QpState::from_ibv(u32::from(self.state.load(Ordering::Acquire))).unwrap_or(QpState::Err)
+    }
+
+    pub(crate) fn set_state(&self, state: QpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+}
+
+/// The two addresses of a connected queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) path: PathId,
+    pub(crate) local: IpAddr,
+    pub(crate) remote: IpAddr,
+}
+
+/// How many work requests each future signaled completion retires.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    runs: VecDeque<u32>,
+    open: u32,
+}
+
+impl Signals {
+    fn posted(&mut self, signaled: bool) {
+        self.open += 1;
+        if signaled {
+            self.runs.push_back(self.open);
+            self.open = 0;
+        }
+    }
+
+    /// Work requests retired by the next signaled completion.
+    pub(crate) fn completed(&mut self) -> u32 {
+        self.runs.pop_front().unwrap_or(0)
+    }
+}
+
+/// A queue pair inside the engine.
+#[derive(Debug)]
+pub(crate) struct QpEntry {
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) rc: Rc,
+    pub(crate) receives: VecDeque<RecvWqe>,
+    pub(crate) signals: Signals,
+    pub(crate) attr: QpAttr,
+    pub(crate) peer: Option<Peer>,
+    /// In the engine's list of queue pairs that want to transmit.
+    pub(crate) ready: bool,
+    /// Deadline that the engine's timer heap holds for it.
+    pub(crate) armed: Option<Time>,
+}
+
+/// A queue pair. Destroyed when the last handle is dropped.
+#[derive(Clone, Debug)]
+pub struct Qp {
+    inner: Arc<QpHandle>,
+}
+
+#[derive(Debug)]
+struct QpHandle {
+    shared: Arc<QpShared>,
+}
+
+impl Qp {
+    pub(crate) fn new(pd: &Pd, init: &QpInit) -> Result<Qp> {
+        const VERB: &str = "ibv_create_qp";
+        if init.qp_type != QpType::Rc {
+            return Err(Error::new(
+                VERB,
+                libc::EOPNOTSUPP,
+                format!(
+                    "{:?} queue pairs are not supported yet, only RC",
+                    init.qp_type
+                ),
+            ));
+        }
+        let asked = init.cap;
+        for (what, value, limit) in [
+            ("max_send_wr", asked.max_send_wr, MAX_QP_WR),
+            ("max_recv_wr", asked.max_recv_wr, MAX_QP_WR),
+            ("max_send_sge", asked.max_send_sge, MAX_SGE),
+            ("max_recv_sge", asked.max_recv_sge, MAX_SGE),
+            ("max_inline_data", asked.max_inline_data, MAX_INLINE),
+        ] {
+            if value > limit {
+                return Err(Error::invalid(
+                    VERB,
+                    format!("{what} {value} is more than the device's {limit}"),
+                ));
+            }
+        }
+        let contexts = [&init.send_cq.shared, &init.recv_cq.shared];
+        if contexts
+            .iter()
+            .any(|cq| cq.context_id() != pd.context().id())
+        {
+            return Err(Error::invalid(
+                VERB,
+                "the completion queues belong to another context than the protection domain",
+            ));
+        }
+        // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment.
+        let cap = QpCap {
+            max_send_wr: asked.max_send_wr.max(1).next_power_of_two(),
+            max_recv_wr: asked.max_recv_wr.max(1).next_power_of_two(),
+            max_send_sge: asked.max_send_sge.max(1),
+            max_recv_sge: asked.max_recv_sge.max(1),
+            max_inline_data: asked.max_inline_data.next_multiple_of(16),
+        };
+        let nic = &pd.context().shared.nic;
+        nic.check_alive(VERB)?;
+        let mut engine = nic.lock();
+        let qpn = engine.allocate_qpn()?;
+        let shared = Arc::new(QpShared {
+            qpn,
+            pd: pd.clone(),
+            send_cq: init.send_cq.shared.clone(),
+            recv_cq: init.recv_cq.shared.clone(),
+            cap,
+            cookie: init.cookie,
+            slots: Arc::new(Slots::default()),
+            qp_type: init.qp_type,
+            sq_sig_all: init.sq_sig_all,
+            state: AtomicU8::new(QpState::Reset as u8),
+        });
+        engine.insert_qp(QpEntry {
+            shared: shared.clone(),
+            rc: Rc::new(),
+            receives: VecDeque::new(),
+            signals: Signals::default(),
+            attr: QpAttr {
+                cap,
+                ..QpAttr::default()
+            },
+            peer: None,
+            ready: false,
+            armed: None,
+        });
+        drop(engine);
+        pd.shared.users.fetch_add(1, Ordering::AcqRel);
+        shared.send_cq.users.fetch_add(1, Ordering::AcqRel);
+        shared.recv_cq.users.fetch_add(1, Ordering::AcqRel);
+        Ok(Qp {
+            inner: Arc::new(QpHandle { shared }),
+        })
+    }
+
+    fn shared(&self) -> &Arc<QpShared> {
+        &self.inner.shared
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> u32 {
+        self.shared().qpn
+    }
+
+    /// Its transport service.
+    pub fn qp_type(&self) -> QpType {
+        self.shared().qp_type
+    }
+
+    /// The sizes it was given.
+    pub fn cap(&self) -> QpCap {
+        self.shared().cap
+    }
+
+    /// Its state now.
+    pub fn state(&self) -> QpState {
+        self.shared().state()
+    }
+
+    /// Every send work request makes a completion.
+    pub fn sq_sig_all(&self) -> bool {
+        self.shared().sq_sig_all
+    }
+
+    /// Counts since creation.
+    pub fn counters(&self) -> rnic_transport::Counters {
+        let nic = &self.shared().context().nic;
+        let mut engine = nic.lock();
+        engine
+            .qp_mut(self.qpn())
+            .map(|entry| entry.rc.counters())
+            .unwrap_or_default()
+    }
+
+    /// Attributes as they are now.
+    pub fn query(&self) -> QpAttr {
+        let nic = &self.shared().context().nic;
+        let mut engine = nic.lock();
+        let state = self.state();
+        let Some(entry) = engine.qp_mut(self.qpn()) else {
+            return QpAttr::default();
+        };
+        let mut attr = entry.attr;
+        attr.qp_state = state;
+        attr.cur_qp_state = state;
+        if matches!(state, QpState::Rts | QpState::Sqd) {
+            attr.sq_psn = entry.rc.sq_psn().value();
+        }
+        if matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
+            attr.rq_psn = entry.rc.rq_psn().value();
+        }
+        attr
+    }
+
+    /// Posts send work requests until the first error.
+    ///
+    /// # Errors
+    /// How many were accepted, and why the next was not: EINVAL (state, too many SGEs, too much inline data), ENOMEM (send
+    /// queue full).
+    pub fn post_send(
+        &self,
+        wqes: &mut dyn Iterator<Item = Result<SendWqe>>,
+    ) -> std::result::Result<(), (usize, Error)> {
+        const VERB: &str = "ibv_post_send";
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB).map_err(|e| (0, e))?;
+        let mut engine = nic.lock();
+        let mut accepted = 0;
+        let mut refused = None;
+        let state = shared.state();
+        if let Some(entry) = engine.qp_mut(shared.qpn) {
+            for wqe in wqes {
+                match wqe.and_then(|wqe| admit_send(shared, state, wqe)) {
+                    Ok(mut wqe) => {
+                        wqe.signaled |= shared.sq_sig_all;
+                        shared.slots.send_used.fetch_add(1, Ordering::AcqRel);
+                        entry.signals.posted(wqe.signaled);
+                        entry.rc.post_send(wqe);
+                        accepted += 1;
+                    }
+                    Err(error) => {
+                        refused = Some((accepted, error));
+                        break;
+                    }
+                }
+            }
+        }
+        if accepted > 0 {
+            if state == QpState::Err {
+                engine.flush_qp(shared.qpn);
+            } else {
+                engine.schedule(shared.qpn);
+                engine.transmit();
+            }
+            nic.after_drive(engine);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Posts receive work requests until the first error.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send`].
+    pub fn post_recv(
+        &self,
+        wqes: &mut dyn Iterator<Item = Result<RecvWqe>>,
+    ) -> std::result::Result<(), (usize, Error)> {
+        const VERB: &str = "ibv_post_recv";
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB).map_err(|e| (0, e))?;
+        let mut engine = nic.lock();
+        let state = shared.state();
+        let mut accepted = 0;
+        let mut refused = None;
+        if let Some(entry) = engine.qp_mut(shared.qpn) {
+            for wqe in wqes {
+                match wqe.and_then(|wqe| admit_recv(shared, state, wqe)) {
+                    Ok(wqe) => {
+                        shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
+                        entry.receives.push_back(wqe);
+                        accepted += 1;
+                    }
+                    Err(error) => {
+                        refused = Some((accepted, error));
+                        break;
+                    }
+                }
+            }
+        }
+        if accepted > 0 && state == QpState::Err {
+            engine.flush_qp(shared.qpn);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Destroys it: on return no copy in flight can touch memory on its behalf, and its completions are gone from the
+    /// completion queues. Dropping the last handle does the same.
+    pub fn destroy(self) {}
+}
+
+/// May this work request enter the send queue?
+fn admit_send(shared: &QpShared, state: QpState, wqe: SendWqe) -> Result<SendWqe> {
+    const VERB: &str = "ibv_post_send";
+    if !matches!(
+        state,
+        QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
+    ) {
+        return Err(Error::invalid(
+            VERB,
+            format!("the queue pair is in {state:?}, sending needs RTS"),
+        ));
+    }
+    let used = shared.slots.send_used.load(Ordering::Acquire);
+    if used >= shared.cap.max_send_wr as i32 {
+        return Err(Error::new(
+            VERB,
+            libc::ENOMEM,
+            format!(
+                "send queue full: {used} work requests posted whose completions were not polled; an unsignaled one is \
+                 freed only by polling a later signaled one"
+            ),
+        ));
+    }
+    match &wqe.data {
+        SendData::Gather(list) if list.len() > shared.cap.max_send_sge as usize => {
+            return Err(Error::invalid(
+                VERB,
+                format!(
+                    "{} SGEs, the queue pair has {}",
+                    list.len(),
+                    shared.cap.max_send_sge
+                ),
+            ));
+        }
+        SendData::Inline(bytes) if bytes.len() > shared.cap.max_inline_data as usize => {
+            return Err(Error::new(
+                VERB,
+                libc::ENOMEM,
+                format!(
+                    "{} bytes of inline data, the queue pair has {}",
+                    bytes.len(),
+                    shared.cap.max_inline_data
+                ),
+            ));
+        }
+        SendData::Inline(_) if wqe.op.is_read_or_atomic() => {
+            return Err(Error::invalid(VERB, "READ and atomics cannot be inline"));
+        }
+        _ => {}
+    }
+    // Longer messages are the transport's to fail, with a completion.
+    debug_assert!(MAX_MSG.is_power_of_two());
+    Ok(wqe)
+}
+
+/// May this work request enter the receive queue?
+fn admit_recv(shared: &QpShared, state: QpState, wqe: RecvWqe) -> Result<RecvWqe> {
+    const VERB: &str = "ibv_post_recv";
+    if state == QpState::Reset {
+        return Err(Error::invalid(
+            VERB,
+            "the queue pair is in RESET, receiving needs INIT",
+        ));
+    }
+    if wqe.sges.len() > shared.cap.max_recv_sge as usize {
+        return Err(Error::invalid(
+            VERB,
+            format!(
+                "{} SGEs, the queue pair has {}",
+                wqe.sges.len(),
+                shared.cap.max_recv_sge
+            ),
+        ));
+    }
+    let used = shared.slots.recv_used.load(Ordering::Acquire);
+    if used >= shared.cap.max_recv_wr as i32 {
+        return Err(Error::new(
+            VERB,
+            libc::ENOMEM,
+            format!("receive queue full: {used} work requests posted"),
+        ));
+    }
+    Ok(wqe)
+}
+
+impl Drop for QpHandle {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        let context = shared.context();
+        // In a forked child the engine is a dead copy.
+        if context.nic.check_alive("ibv_destroy_qp").is_ok() {
+            context.nic.lock().remove_qp(shared.qpn);
+            shared.send_cq.purge(shared.qpn);
+            shared.recv_cq.purge(shared.qpn);
+        }
+        let cookie = shared.cookie;
+        context.revoke_events(
+            |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
+        );
+        shared.send_cq.users.fetch_sub(1, Ordering::AcqRel);
+        shared.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
+        shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,340 @@
+//! System calls that have no safe wrapper in the standard library.
+//!
+//! One of the modules of this crate with unsafe code. Everything here takes and gives plain values.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// An eventfd in semaphore mode: one token per event, readable while tokens are left.
+#[derive(Debug)]
+pub(crate) struct EventFd(OwnedFd);
+
+impl EventFd {
+    pub(crate) fn new() -> io::Result<EventFd> {
+        // SAFETY: eventfd takes no pointer.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and is owned by nobody else.
+        Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Adds `n` tokens.
+    pub(crate) fn add(&self, n: u64) {
+        let value = n.to_ne_bytes();
+        // SAFETY: the pointer and length are those of `value`.
+        // By raw system call: a preloaded library may have its own idea of `write`.
+        unsafe { libc::syscall(libc::SYS_write, self.fd(), value.as_ptr(), value.len()) };
+    }
+
+    /// Takes one token, blocking unless the application made the descriptor non-blocking.
+    pub(crate) fn take(&self) -> io::Result<()> {
+        let mut value = [0u8; 8];
+        // SAFETY: the pointer and length are those of `value`.
+        let n =
+            unsafe { libc::syscall(libc::SYS_read, self.fd(), value.as_mut_ptr(), value.len()) };
+        if n == 8 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Takes one token if there is one, whatever the application set on the descriptor.
+    pub(crate) fn try_take(&self) -> bool {
+        if !poll(&[self.fd()], Some(Duration::ZERO)).is_ok_and(|r| r[0]) {
+            return false;
+        }
+        let mut value = [0u8; 8];
+        let iov = libc::iovec {
+            iov_base: value.as_mut_ptr().cast(),
+            iov_len: value.len(),
+        };
+        // SAFETY: one iovec that describes `value`; RWF_NOWAIT never blocks.
+        let n = unsafe { libc::preadv2(self.fd(), &iov, 1, -1, libc::RWF_NOWAIT) };
+        n == 8
+    }
+}
+
+/// Waits until one of up to 8 descriptors is readable; says which are. `None`: for ever.
+pub(crate) fn poll(fds: &[RawFd], timeout: Option<Duration>) -> io::Result<[bool; 8]> {
+    let mut set = [libc::pollfd {
+        fd: -1,
+        events: libc::POLLIN,
+        revents: 0,
+    }; 8];
+    let n = fds.len().min(8);
+    for (slot, fd) in set.iter_mut().zip(fds) {
+        slot.fd = *fd;
+    }
+    let ts = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs() as libc::time_t,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let ts_ptr = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `set` has at least `n` entries, `ts` lives across the call, no signal mask is given.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            set.as_mut_ptr(),
+            n,
+            ts_ptr,
+            std::ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(set.map(|s| s.revents != 0))
+}
+
+/// Monotonic clock in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `ts` is a valid place for the answer; CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// How often the scheduler took the core from this thread although it wanted to run.
+pub(crate) fn involuntary_switches() -> i64 {
+    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid place for the answer.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    usage.ru_nivcsw
+}
+
+/// Prepares the calling thread to be the background engine: no signals for it, short timer slack, any core.
+pub(crate) fn become_background_thread() {
+    // SAFETY: prctl with plain integers; the cpu set is a local value whose size is given.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1usize, 0usize, 0usize, 0usize);
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in 0..libc::CPU_SETSIZE as usize {
+            libc::CPU_SET(cpu, &mut all);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &all);
+    }
+}
+
+/// Blocks every signal in this thread while `f` runs; a thread spawned by `f` inherits that.
+pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: zeroed sigset_t values are filled by sigfillset / pthread_sigmask before use.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        let result = f();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        result
+    }
+}
+
+/// Random bytes from the kernel.
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the pointer and length are those of `bytes`.
+    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if n != 8 {
+        // Before the entropy pool is up: the clock and the address layout are the best there is.
+        return now_ns() ^ (bytes.as_ptr() as u64).rotate_left(32);
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+/// Makes the pages of a range present and checks that they may be read (and written).
+/// Gives the errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory.
+pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> {
+    const MADV_POPULATE_READ: i32 = 22;
+    const MADV_POPULATE_WRITE: i32 = 23;
+    if len == 0 {
+        return Ok(());
+    }
+    let page = 4096usize;
+    let start = addr & !(page - 1);
+    let end = addr.checked_add(len).ok_or(libc::EFAULT)?;
+    let span = end.checked_next_multiple_of(page).ok_or(libc::EFAULT)? - start;
+    let advice = if write {
+        MADV_POPULATE_WRITE
+    } else {
+        MADV_POPULATE_READ
+    };
+    loop {
+        // SAFETY: populating changes no contents; the kernel checks the range.
+        let r = unsafe { libc::madvise(start as *mut libc::c_void, span, advice) };
+        if r == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => continue,
+            // ENOMEM: a hole; EFAULT: cannot be faulted in. Hardware's pinning says EFAULT to both.
+            Some(libc::ENOMEM | libc::EFAULT) => return Err(libc::EFAULT),
+            // EINVAL: kernel before 5.14, or a mapping without that right or without pages (PFN maps).
+            Some(libc::EINVAL) => return mapped(start, span),
+            Some(libc::EHWPOISON) => return Err(libc::EFAULT),
+            _ => return Err(libc::EFAULT),
+        }
+    }
+}
+
+/// Whether every page of a range is mapped at all.
+fn mapped(start: usize, span: usize) -> Result<(), i32> {
+    const CHUNK: usize = 4096 * 4096;
+    let mut vec = [0u8; 4096];
+    let mut done = 0;
+    while done < span {
+        let part = (span - done).min(CHUNK);
+        // SAFETY: `vec` has one byte per page of the part; the kernel checks the range.
+        let r =
+            unsafe { libc::mincore((start + done) as *mut libc::c_void, part, vec.as_mut_ptr()) };
+        if r != 0 {
+            return Err(libc::EFAULT);
+        }
+        done += part;
+    }
+    Ok(())
+}
+
+/// One page that reads zero in any forked child, however it was forked.
+#[derive(Debug)]
+pub(crate) struct ForkWitness(*mut u32);
+
+// SAFETY: the page is only read after construction, and lives as long as the process.
+unsafe impl Send for ForkWitness {}
+// SAFETY: as above.
+unsafe impl Sync for ForkWitness {}
+
+impl ForkWitness {
+    pub(crate) fn new() -> ForkWitness {
+        // SAFETY: a fresh anonymous mapping; failure is checked before use.
+        unsafe {
+            let page = libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            if page == libc::MAP_FAILED {
+                return ForkWitness(std::ptr::null_mut());
+            }
+            libc::madvise(page, 4096, libc::MADV_WIPEONFORK);
+            let word = page.cast::<u32>();
+            word.write_volatile(1);
+            ForkWitness(word)
+        }
+    }
+
+    /// Still the process that made it.
+    pub(crate) fn same_process(&self) -> bool {
+        // SAFETY: a non-null pointer is the page mapped in `new`, never unmapped.
+        self.0.is_null() || unsafe { self.0.read_volatile() } == 1
+    }
+}
+
+/// One address of an interface.
+#[derive(Clone, Debug)]
+pub(crate) struct InterfaceAddress {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) addr: IpAddr,
+    pub(crate) scope_id: u32,
+    pub(crate) loopback: bool,
+}
+
+/// Addresses of all interfaces that are up, and the first hardware address found.
+pub(crate) fn interface_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: `list` receives a list that is freed below.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut mac = None;
+    let mut cursor = list;
+    while !cursor.is_null() {
+        // SAFETY: getifaddrs gives a null-terminated list of valid nodes; names are C strings; each address has
+        // the size that its family says.
+        unsafe {
+            let entry = &*cursor;
+            cursor = entry.ifa_next;
+            let flags = entry.ifa_flags as libc::c_int;
+            if entry.ifa_addr.is_null() || flags & libc::IFF_UP == 0 {
+                continue;
+            }
+            let name = std::ffi::CStr::from_ptr(entry.ifa_name);
+            let index = libc::if_nametoindex(name.as_ptr());
+            let (addr, scope_id) = match i32::from((*entry.ifa_addr).sa_family) {
+                libc::AF_INET => {
+                    let sin = entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
+                    let v4 = Ipv4Addr::from(u32::from_be(sin.sin_addr.s_addr));
+                    (IpAddr::V4(v4), 0)
+                }
+                libc::AF_INET6 => {
+                    let sin6 = entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned();
+                    let v6 = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
+                    (IpAddr::V6(v6), sin6.sin6_scope_id)
+                }
+                libc::AF_PACKET => {
+                    let sll = entry.ifa_addr.cast::<libc::sockaddr_ll>().read_unaligned();
+                    let bytes = &sll.sll_addr[..6];
+                    if mac.is_none() && sll.sll_halen == 6 && bytes.iter().any(|b| *b != 0) {
+                        mac = bytes.try_into().ok();
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            found.push(InterfaceAddress {
+                name: name.to_string_lossy().into_owned(),
+                index,
+                addr,
+                scope_id,
+                loopback: flags & libc::IFF_LOOPBACK != 0,
+            });
+        }
+    }
+    // SAFETY: `list` came from getifaddrs and is not used after this.
+    unsafe { libc::freeifaddrs(list) };
+    Ok((found, mac))
+}
+
+/// MTU of an interface, bytes; asked of the kernel by ioctl, since sysfs may show another network namespace.
+pub(crate) fn interface_mtu(name: &str) -> Option<u32> {
+    // SAFETY: an all-zero ifreq is valid; the name is copied with room for its terminator; the socket is closed.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        if name.len() >= request.ifr_name.len() {
+            return None;
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let fd = libc::syscall(
+            libc::SYS_socket,
+            libc::AF_INET,
+            libc::SOCK_DGRAM | libc::SOCK_CLOEXEC,
+            0,
+        ) as RawFd;
+        if fd < 0 {
+            return None;
+        }
+        let r = libc::ioctl(fd, libc::SIOCGIFMTU, &mut request);
+        libc::syscall(libc::SYS_close, fd);
+        (r == 0).then(|| request.ifr_ifru.ifru_mtu as u32)
+    }
+}
