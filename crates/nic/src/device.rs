@@ -7,7 +7,7 @@ use crate::gid_table::{GidEntry, active_mtu, device_guid};
 /// The device's name.
 pub const DEVICE_NAME: &str = "rnic0";
 /// Locally administered OUI: no hardware vendor's, so that no program takes a vendor's special path.
-pub const VENDOR_ID: u32 = 0x0252_4e;
+pub const VENDOR_ID: u32 = 0x0002_524e;
 /// Clear of all part numbers that perftest treats specially.
 pub const VENDOR_PART_ID: u32 = 0x4e43;
 

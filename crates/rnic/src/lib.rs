@@ -1,1 +1,87 @@
-//! Under construction.
+//! Safe RDMA verbs on a NIC made of software: reliable connections over RoCEv2, on any Linux machine, without
+//! privileges, kernel modules or RDMA hardware.
+//!
+//! # The shape of it
+//! * Handles ([`Context`], [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`], ...) are reference counted: cheap
+//!   to clone, `Send + Sync`, without lifetimes. An object keeps alive what it needs, so no drop order is wrong.
+//! * The transport is in the type: `pd.create_qp::<Rc>(..)`. A queue pair is built
+//!   ([`QueuePairBuilder`]), prepared ([`PreparedQueuePair`]: receives can be posted, nothing can be sent), and
+//!   connected by a handshake with the peer's [`Endpoint`] ([`QueuePair`]).
+//! * Posting *moves* the buffer into the queue, the [`Completion`] gives it back. Memory that the NIC may touch is never
+//!   reachable through a slice, nor freed.
+//! * There are three kinds of memory: [`Buffer`] is local only, a plain `[u8]` while it is not posted;
+//!   [`ReadableRegion`] may be read by peers, so it is read-only here; [`WritableRegion`] may be written by peers at any
+//!   time, so its bytes are copied in and out.
+//! * Errors name the verb and keep its errno; a failed completion says what usually causes it.
+//!
+//! # Two queue pairs in one process
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use rnic::{Context, Rc, SendRequest};
+//!
+//! let context = Context::open()?;
+//! let gid = context.loopback_gid()?;
+//! let pd = context.alloc_pd()?;
+//! let cq = context.create_cq(64).build()?;
+//!
+//! let left = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build()?;
+//! let right = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build()?;
+//! right.post_recv(pd.buffer(64)?, 1)?;
+//! let (to_right, to_left) = (right.endpoint(), left.endpoint());
+//! let left = left.handshake(to_right)?;
+//! let right = right.handshake(to_left)?;
+//!
+//! left.post(SendRequest::send(pd.buffer_from(b"hello, verbs")?).id(2))?;
+//! for _ in 0..2 {
+//!     let completion = cq.wait(Duration::from_secs(5))?.ok()?;
+//!     if completion.qpn() == right.qpn() {
+//!         assert_eq!(completion.data(), b"hello, verbs");
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//! `examples/ping_pong.rs` is the same between two processes.
+//!
+//! # What carries over to hardware
+//! A successful send completion means that the buffer may be used again, not that the peer's program has seen the
+//! data. A peer gets no event from a WRITE without immediate. Timing out on one side does not revoke what the peer may
+//! write: destroy the queue pair or drop the region for that.
+//!
+//! # Beneath
+//! [`nic`] is the device itself, with the raw verbs; the `as_raw` methods lead there and are `unsafe`, because raw work
+//! requests can name memory that this crate has handed out as slices.
+#![deny(unsafe_code)]
+
+mod completion;
+mod context;
+mod cq;
+mod endpoint;
+mod error;
+pub mod exchange;
+mod pd;
+mod post;
+mod qp;
+#[allow(unsafe_code, reason = "the one place: registered memory, file descriptors, raw handles")]
+mod raw;
+mod work;
+
+/// The device beneath: raw verbs, as the C library uses them.
+pub use rnic_nic as nic;
+
+pub use completion::{Completion, CompletionError, CompletionOpcode, Immediate, Status, usual_cause};
+pub use context::{Context, Device, devices};
+pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
+pub use endpoint::{Endpoint, RemoteMemory};
+pub use error::{Error, Result};
+pub use nic::{Access, DeviceAttr, Gid, GidEntry, PathMtu, PortAttr, PortState, QpState};
+pub use pd::{ProtectionDomain, WritableRegionBuilder};
+pub use post::{PostError, RecvError, SendRequest};
+pub use qp::{PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport};
+pub use raw::memory::{Buffer, ReadableRegion, WritableRegion};
+
+/// Counts of everything this process sent and received through the NIC.
+pub fn stats() -> nic::LinkCounters {
+    nic::stats()
+}

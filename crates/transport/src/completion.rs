@@ -74,3 +74,53 @@ pub struct Completion {
     /// The completion may wake a waiter for solicited events: sender asked for it, or status is an error.
     pub solicited: bool,
 }
+
+/// Values of [`Completion::vendor_err`]: rnic's own, finer than the status.
+pub mod vendor_err {
+    use crate::LocalFault;
+
+    /// A consequence: another work request of the queue pair failed first, or the queue pair was moved to ERR.
+    pub const FLUSHED: u32 = 0x01;
+    /// Base of local memory faults; see [`local_fault`].
+    pub const LOCAL: u32 = 0x10;
+    /// Message longer than 2^31 bytes.
+    pub const MESSAGE_TOO_LONG: u32 = 0x20;
+    /// Atomic whose list has no room for 8 bytes.
+    pub const ATOMIC_TOO_SHORT: u32 = 0x21;
+    /// READ or atomic on a queue pair with `max_rd_atomic` 0.
+    pub const NO_RD_ATOMIC: u32 = 0x22;
+    /// READ or atomic with inline data.
+    pub const INLINE_READ: u32 = 0x23;
+    /// Message longer than the receive.
+    pub const RECEIVE_TOO_SHORT: u32 = 0x24;
+    /// The rkey named by SEND with invalidate cannot be invalidated.
+    pub const INVALIDATE: u32 = 0x25;
+    /// Base of NAK codes of the peer: 0x41 invalid request, 0x42 remote access error, 0x43 remote operational error.
+    pub const NAK: u32 = 0x40;
+    /// The peer did not answer (retries exceeded by the ACK timeout).
+    pub const TIMEOUT: u32 = 0x80;
+    /// The peer kept asking for the same packet (retries exceeded).
+    pub const SEQUENCE_NAK: u32 = 0x81;
+    /// The responses of a READ or atomic kept getting lost (retries exceeded).
+    pub const LOST_RESPONSE: u32 = 0x82;
+    /// The peer had no receive posted (RNR retries exceeded).
+    pub const RNR: u32 = 0x83;
+    /// A response of a kind that the request cannot have.
+    pub const UNEXPECTED_RESPONSE: u32 = 0xa0;
+    /// A READ response of the wrong length.
+    pub const RESPONSE_LENGTH: u32 = 0xa1;
+    /// An AETH syndrome of a reserved type.
+    pub const RESERVED_SYNDROME: u32 = 0xa2;
+
+    /// [`LOCAL`] plus 1 unknown lkey, 2 other protection domain, 3 out of range, 4 no LOCAL_WRITE, 5 unmapped.
+    pub const fn local_fault(fault: LocalFault) -> u32 {
+        LOCAL
+            + match fault {
+                LocalFault::UnknownKey => 1,
+                LocalFault::OtherPd => 2,
+                LocalFault::OutOfRange => 3,
+                LocalFault::NoLocalWrite => 4,
+                LocalFault::Unmapped => 5,
+            }
+    }
+}

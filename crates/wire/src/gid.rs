@@ -22,8 +22,8 @@ impl Gid {
 
     /// The address it stands for.
     #[inline]
-    pub const fn ip(&self) -> IpAddr {
-        Ipv6Addr::from_octets(self.0).to_canonical()
+    pub fn ip(&self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
     }
 }
 

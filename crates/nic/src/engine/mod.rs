@@ -479,7 +479,13 @@ impl Drop for NicHandle {
     fn drop(&mut self) {
         if self.shared.is_alive() {
             background::stop(&self.shared);
+            return;
         }
+        // In a forked child: closing the copy must not tell anyone that the parent's part of the port is gone.
+        if let Some(mut engine) = self.shared.engine.try_lock() {
+            engine.link.abandon();
+        }
+        std::mem::forget(self.shared.clone());
     }
 }
 

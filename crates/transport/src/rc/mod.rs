@@ -1,7 +1,22 @@
 //! The reliable connected transport service.
 
-use crate::{Host, PacketSink, Pd, SendWqe, Time};
-use rnic_wire::{Packet, PathMtu, Psn};
+mod counters;
+mod output;
+pub(crate) mod requester;
+mod resources;
+mod responder;
+mod retransmit;
+mod scatter;
+mod timer;
+
+pub use counters::Counters;
+
+use crate::completion::vendor_err;
+use crate::{Host, LocalFault, PacketSink, Pd, QpEvent, SendWqe, Status, Time};
+use output::Output;
+use requester::Requester;
+use responder::{Fatal, Responder};
+use rnic_wire::{Bth, Opcode, Operation, Packet, PathMtu, Psn, Service};
 
 /// Attributes of a connected RC queue pair, as `ibv_modify_qp` sets them.
 #[derive(Clone, Copy, Debug)]
@@ -42,30 +57,6 @@ pub struct RcAttr {
     pub window_bytes: u32,
 }
 
-/// Counts of one queue pair; they only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Counters {
-    pub packets_sent: u64,
-    pub packets_received: u64,
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
-    pub messages_sent: u64,
-    pub messages_received: u64,
-    pub retransmitted_packets: u64,
-    pub timeouts: u64,
-    pub sequence_naks_sent: u64,
-    pub sequence_naks_received: u64,
-    pub rnr_naks_sent: u64,
-    pub rnr_naks_received: u64,
-    pub access_naks_sent: u64,
-    pub invalid_naks_sent: u64,
-    pub naks_received: u64,
-    pub duplicates_received: u64,
-    pub out_of_sequence: u64,
-    pub dropped: u64,
-}
-
 /// One RC queue pair: a requester and a responder that share a peer.
 ///
 /// # Drive contract
@@ -79,65 +70,250 @@ pub struct Counters {
 ///   queues flushed through the host in order: first the failing WQE with its status, then the rest, send queue and
 ///   receive queue, as `WorkRequestFlushed`.
 #[derive(Debug)]
-pub struct Rc {}
+pub struct Rc {
+    state: State,
+    shared: Shared,
+    requester: Requester,
+    responder: Responder,
+    /// The last batch was all READ responses although requests were waiting: these come first in the next.
+    requests_first: bool,
+}
 
-#[allow(unused_variables, clippy::todo, reason = "signatures first")]
+/// Where in its life the queue pair is. INIT is RESET here: nothing is sent or taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Reset,
+    /// Receives; nothing has come yet.
+    Rtr,
+    /// Receives.
+    RtrCommunicating,
+    /// Receives and sends.
+    Rts,
+    Error,
+}
+
+/// What requester and responder have in common.
+#[derive(Debug)]
+struct Shared {
+    attr: RcAttr,
+    /// Path MTU in bytes.
+    mtu: u32,
+    counters: Counters,
+}
+
+impl Shared {
+    /// The BTH of an outgoing packet without payload.
+    #[inline]
+    fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
+        Bth {
+            opcode,
+            // "Migrated", the state of a queue pair without an alternate path (IBTA 17.2.8).
+            mig_req: true,
+            pkey: self.attr.pkey,
+            dest_qp: self.attr.dest_qpn,
+            psn,
+            ..Bth::default()
+        }
+    }
+}
+
+/// How the oldest send WQE fails.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    status: Status,
+    vendor_err: u32,
+}
+
+impl Failure {
+    fn local(fault: LocalFault) -> Failure {
+        Failure { status: Status::LocalProtectionError, vendor_err: vendor_err::local_fault(fault) }
+    }
+}
+
+impl Default for Rc {
+    fn default() -> Rc {
+        Rc::new()
+    }
+}
+
 impl Rc {
     /// A queue pair in RESET.
     pub fn new() -> Rc {
-        Rc {}
+        let attr = RcAttr {
+            qpn: 0,
+            pd: Pd(0),
+            dest_qpn: 0,
+            mtu: PathMtu::M256,
+            pkey: 0xffff,
+            sq_psn: Psn::new(0),
+            rq_psn: Psn::new(0),
+            timeout: 0,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            min_rnr_timer: 0,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            remote_write: false,
+            remote_read: false,
+            remote_atomic: false,
+            window_bytes: 0,
+        };
+        Rc {
+            state: State::Reset,
+            shared: Shared { attr, mtu: attr.mtu.bytes() as u32, counters: Counters::default() },
+            requester: Requester::default(),
+            responder: Responder::default(),
+            requests_first: false,
+        }
+    }
+
+    fn set_attr(&mut self, attr: RcAttr) {
+        self.shared.attr = attr;
+        self.shared.mtu = attr.mtu.bytes() as u32;
     }
 
     /// Enters RTR: the responder accepts packets from now on.
     pub fn receive_ready(&mut self, attr: RcAttr) {
-        todo!()
+        self.set_attr(attr);
+        self.responder = Responder::new(&self.shared);
+        self.state = State::Rtr;
     }
 
     /// Enters RTS (again): the requester may send. Fields of the requester in `attr` (sq_psn, timeout, retry_cnt,
     /// rnr_retry, max_rd_atomic) take effect.
     pub fn send_ready(&mut self, attr: RcAttr) {
-        todo!()
+        self.set_attr(attr);
+        self.requester.start(&self.shared);
+        self.state = State::Rts;
     }
 
     /// Changes attributes in RTR/RTS that may change there (access flags, min_rnr_timer).
     pub fn update(&mut self, attr: RcAttr) {
-        todo!()
+        let own = &mut self.shared.attr;
+        own.remote_write = attr.remote_write;
+        own.remote_read = attr.remote_read;
+        own.remote_atomic = attr.remote_atomic;
+        own.min_rnr_timer = attr.min_rnr_timer;
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`).
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters stay.
     pub fn reset(&mut self) {
-        todo!()
+        let counters = self.shared.counters;
+        *self = Rc::new();
+        self.shared.counters = counters;
     }
 
     /// Moves to ERR (verb or fatal event) and flushes both queues in order. Idempotent; also called after WQEs were
     /// posted in ERR to flush them.
     pub fn fail<H: Host>(&mut self, host: &mut H) {
-        todo!()
+        if self.state != State::Error {
+            self.responder.drop_answers();
+        }
+        self.enter_error(host);
+    }
+
+    /// ERR with the answers that are still queued: what the responder has to say of its own failure.
+    fn enter_error<H: Host>(&mut self, host: &mut H) {
+        let entered = self.state != State::Error;
+        self.state = State::Error;
+        self.requester.flush(&self.shared, host);
+        self.responder.flush(&self.shared, host);
+        if entered && host.receives_posted().is_none() {
+            host.event(QpEvent::LastWqeReached);
+        }
+    }
+
+    /// A send WQE failed.
+    #[cold]
+    fn send_failed<H: Host>(&mut self, failure: Failure, host: &mut H) {
+        self.requester.fail_front(failure, &self.shared, host);
+        self.fail(host);
+    }
+
+    /// The responder refused a request for good.
+    #[cold]
+    fn request_refused<H: Host>(&mut self, fatal: Fatal, host: &mut H) {
+        self.enter_error(host);
+        if let Some(event) = fatal.event {
+            host.event(event);
+        }
     }
 
     /// In ERR.
     pub fn is_error(&self) -> bool {
-        todo!()
+        self.state == State::Error
     }
 
     /// Queues a WQE. The caller has checked state, queue depth, SGE count and message length limit.
     pub fn post_send(&mut self, wqe: SendWqe) {
-        todo!()
+        self.requester.post(wqe, &self.shared);
     }
 
-    /// WQEs posted and not yet retired from the send queue (an unsignaled one retires with the next signaled one's
-    /// completion or any later acknowledged progress, see the completion rules in `requester`).
+    /// WQEs posted and not yet retired from the send queue. A WQE retires when it is acknowledged, in order, signaled
+    /// or not; the rule of real hardware, where an unsignaled one keeps its place until a later completion is polled,
+    /// is the caller's.
     pub fn sends_outstanding(&self) -> u32 {
-        todo!()
+        u32::try_from(self.requester.outstanding()).unwrap_or(u32::MAX)
     }
 
     /// Takes one packet addressed to this queue pair.
     pub fn handle_packet<H: Host>(&mut self, now: Time, packet: &Packet<'_>, host: &mut H) {
-        todo!()
+        let counters = &mut self.shared.counters;
+        counters.packets_received += 1;
+        let opcode = packet.bth.opcode;
+        let operation = match (self.state, opcode.service(), opcode.operation()) {
+            (State::Rtr | State::RtrCommunicating | State::Rts, Service::Rc, Some(operation)) => operation,
+            _ => {
+                counters.dropped += 1;
+                return;
+            }
+        };
+        counters.bytes_received += packet.payload.len() as u64;
+        if operation.is_response() {
+            if self.state == State::Rts {
+                if let Err(failure) = self.handle_response(now, operation, packet, host) {
+                    self.send_failed(failure, host);
+                }
+            } else {
+                counters.dropped += 1;
+            }
+            return;
+        }
+        if self.state == State::Rtr {
+            self.state = State::RtrCommunicating;
+            host.event(QpEvent::CommunicationEstablished);
+        }
+        if let Err(fatal) = self.responder.handle_request(operation, packet, &mut self.shared, host) {
+            self.request_refused(fatal, host);
+        }
     }
 
-    /// Emits packets (responses first, then requests) until there is nothing to send now, `budget` bytes of packets
-    /// were emitted, or the sink is full. Local faults found here complete the WQE in error.
+    fn handle_response<H: Host>(
+        &mut self,
+        now: Time,
+        operation: Operation,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let (requester, sh) = (&mut self.requester, &mut self.shared);
+        let psn = packet.bth.psn;
+        match (operation, packet.ext.aeth, packet.ext.atomic_ack) {
+            (Operation::Acknowledge, Some(aeth), _) => requester.handle_ack(psn, aeth, now, sh, host),
+            (Operation::AtomicAcknowledge, _, Some(ack)) => {
+                requester.handle_atomic_ack(psn, ack.original, now, sh, host)
+            }
+            (Operation::Acknowledge | Operation::AtomicAcknowledge, ..) => {
+                sh.counters.dropped += 1;
+                Ok(())
+            }
+            _ => requester.handle_read_response(psn, operation, packet.payload, now, sh, host),
+        }
+    }
+
+    /// Emits packets until there is nothing to send now, `budget` bytes of packets were emitted (the packet that
+    /// crosses that line is the last), or the sink is full. Answers come before requests, except that a stream of READ
+    /// responses takes no more than about half of a batch from requests that wait. Local faults found here complete
+    /// the WQE in error.
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
@@ -145,41 +321,81 @@ impl Rc {
         sink: &mut S,
         budget: usize,
     ) {
-        todo!()
+        let mut out = Output::new(sink, budget);
+        let waiting = self.may_request();
+        if waiting && self.requests_first {
+            out.half(|out| self.transmit_requests(now, host, out));
+        }
+        if waiting {
+            out.half(|out| self.transmit_answers(host, out));
+        } else {
+            self.transmit_answers(host, &mut out);
+        }
+        let sent = self.shared.counters.packets_sent;
+        self.transmit_requests(now, host, &mut out);
+        self.requests_first = waiting && sent == self.shared.counters.packets_sent;
+        self.transmit_answers(host, &mut out);
     }
 
-    /// `poll_transmit` would emit something now.
+    fn transmit_requests<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) {
+        if self.state == State::Rts {
+            if let Err(failure) = self.requester.transmit(now, &mut self.shared, host, out) {
+                self.send_failed(failure, host);
+            }
+        }
+    }
+
+    fn transmit_answers<H: Host, S: PacketSink>(&mut self, host: &mut H, out: &mut Output<'_, S>) {
+        if let Err(fatal) = self.responder.transmit(&mut self.shared, host, out) {
+            self.request_refused(fatal, host);
+            // Now its queue holds the NAK alone, which cannot fail.
+            let _ = self.responder.transmit(&mut self.shared, host, out);
+        }
+    }
+
+    fn may_request(&self) -> bool {
+        self.state == State::Rts && self.requester.can_send(&self.shared)
+    }
+
+    /// `poll_transmit` would emit something now, or complete a WQE that it finds cannot be sent.
     pub fn wants_transmit(&self) -> bool {
-        todo!()
+        self.responder.can_send() || self.may_request()
     }
 
     /// The earliest instant at which `handle_timeout` has something to do.
     pub fn next_timeout(&self) -> Option<Time> {
-        todo!()
+        self.requester.timers.next()
     }
 
     /// Fires the timers that are due (ACK timeout, RNR wait).
     pub fn handle_timeout<H: Host>(&mut self, now: Time, host: &mut H) {
-        todo!()
+        if let Err(failure) = self.requester.handle_timeout(now, &mut self.shared) {
+            self.send_failed(failure, host);
+        }
     }
 
-    /// Bytes of requests (and READ responses asked for) in flight.
+    /// Bytes of requests (and READ responses asked for) in flight, with overhead for headers.
     pub fn bytes_in_flight(&self) -> u32 {
-        todo!()
+        u32::try_from(self.requester.bytes_in_flight()).unwrap_or(u32::MAX)
     }
 
     /// Next PSN the requester will use, for `ibv_query_qp`.
     pub fn sq_psn(&self) -> Psn {
-        todo!()
+        self.requester.next_new_psn()
     }
 
     /// Next PSN the responder expects, for `ibv_query_qp`.
     pub fn rq_psn(&self) -> Psn {
-        todo!()
+        self.responder.expected_psn()
     }
 
     /// Counts since creation.
     pub fn counters(&self) -> Counters {
-        todo!()
+        self.shared.counters
     }
 }

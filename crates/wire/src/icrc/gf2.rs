@@ -136,7 +136,6 @@ static BACK: [u32; TABLE_LEN / 4 + 1] = {
 #[inline]
 pub(super) fn back_to_id(len: usize) -> u32 {
     match BACK.get(len / 4) {
-        Some(&factor) if len % 4 == 0 => factor,
         Some(&factor) => back(factor, (len % 4) as u32),
         None => {
             let last = BACK.len() - 1;

@@ -1,1 +1,111 @@
+use super::*;
+use std::vec::Vec;
 
+fn meta(src: &str, dst: &str) -> IpUdp {
+    IpUdp {
+        flow: Flow {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            src_port: 56_338,
+            dst_port: 4791,
+        },
+        ip_id: 0xf9bb,
+        dont_fragment: true,
+        traffic_class: 0x6a,
+        hop_limit: 64,
+    }
+}
+
+fn packet(meta: &IpUdp, payload: &[u8]) -> Vec<u8> {
+    let mut out = [0; IpUdp::MAX_LEN];
+    let len = meta.emit(payload, &mut out);
+    assert_eq!(len, meta.header_len());
+    [&out[..len], payload].concat()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    for (meta, len) in [
+        (meta("10.0.0.1", "10.0.0.2"), 28),
+        (
+            IpUdp {
+                ip_id: 0,
+                ..meta("fd00::1", "fd00::2")
+            },
+            48,
+        ),
+    ] {
+        for payload in [&b""[..], b"x", b"0123456789"] {
+            let mut bytes = packet(&meta, payload);
+            assert_eq!(bytes.len(), len + payload.len());
+            assert_eq!(IpUdp::parse(&bytes), Ok((meta, payload)));
+            // Ethernet padding.
+            bytes.extend([0; 7]);
+            assert_eq!(IpUdp::parse(&bytes), Ok((meta, payload)));
+            for cut in 0..len + payload.len() {
+                assert!(IpUdp::parse(&bytes[..cut]).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn checksums_hold() {
+    let bytes = packet(&meta("10.0.0.1", "10.0.0.2"), b"abc");
+    assert_eq!(fold(sum(&bytes[..20])), 0xffff);
+    assert_eq!(bytes[26..28], [0, 0]);
+    let bytes = packet(&meta("fd00::1", "fd00::2"), b"abc");
+    let pseudo = sum(&bytes[8..40]) + u64::from(UDP) + 11;
+    assert_eq!(fold(pseudo + sum(&bytes[40..])), 0xffff);
+}
+
+#[test]
+fn a_header_of_linux() {
+    let captured = [
+        0x45, 0, 0, 0x38, 0xf9, 0xbb, 0x40, 0, 0x40, 0x11, 0x2c, 0xf7, 10, 0, 0, 1, 10, 0, 0, 2,
+    ];
+    let header = Ipv4Header::parse(&captured).unwrap();
+    assert_eq!(
+        (
+            header.total_len,
+            header.id,
+            header.dont_fragment,
+            header.ttl
+        ),
+        (56, 0xf9bb, true, 64)
+    );
+    let mut out = [0xff; 20];
+    header.emit(&mut out);
+    assert_eq!(out, captured);
+}
+
+#[test]
+fn other_packets_are_refused() {
+    let good = packet(&meta("10.0.0.1", "10.0.0.2"), b"abcd");
+    let refused = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        IpUdp::parse(&bytes).unwrap_err()
+    };
+    assert_eq!(refused(0, 0x55), IpError::Version);
+    assert_eq!(refused(0, 0x46), IpError::Options);
+    assert_eq!(refused(0, 0x44), IpError::Options);
+    assert_eq!(refused(3, 19), IpError::Truncated);
+    assert_eq!(refused(3, 27), IpError::Truncated);
+    assert_eq!(refused(3, 200), IpError::Truncated);
+    assert_eq!(refused(6, 0x60), IpError::Fragment);
+    assert_eq!(refused(7, 1), IpError::Fragment);
+    assert_eq!(refused(9, 6), IpError::Protocol);
+    assert_eq!(refused(25, 11), IpError::UdpLength);
+    assert_eq!(refused(25, 13), IpError::UdpLength);
+    assert_eq!(IpUdp::parse(&[]), Err(IpError::Truncated));
+}
+
+#[test]
+fn mapped_addresses_are_ipv4() {
+    let (mapped, plain) = (
+        meta("::ffff:10.0.0.1", "::ffff:10.0.0.2"),
+        meta("10.0.0.1", "10.0.0.2"),
+    );
+    assert_eq!(packet(&mapped, b"abc"), packet(&plain, b"abc"));
+}
