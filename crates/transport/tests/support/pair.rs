@@ -1,0 +1,384 @@
+//! Two NICs in virtual time, joined by a [`Network`].
+//!
+//! The driver keeps the drive contract of [`Rc`] and checks the queue pair's side of it: `poll_transmit` emits nothing
+//! when `wants_transmit` is false and something, or ends a WQE, when it is true; a timer that fired does not stay due;
+//! every packet obeys [`network::lint`]. How much is polled at a time, and when, is random: a real engine has other
+//! queue pairs to serve and a batch that fills up.
+
+use super::memory::{Memory, QpHost, Queues};
+use super::network::{self, Impairments, Network};
+use rnic_transport::{PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
+use rnic_wire::{Bth, Packet};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A batch of packets with room for `capacity`.
+pub struct Batch {
+    pub packets: Vec<Vec<u8>>,
+    pub capacity: usize,
+}
+
+impl Batch {
+    pub fn new(capacity: usize) -> Batch {
+        Batch {
+            packets: Vec::new(),
+            capacity,
+        }
+    }
+}
+
+impl PacketSink for Batch {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.packets.len() == self.capacity {
+            return None;
+        }
+        // Not zero: a byte that the queue pair forgets to write shall show.
+        self.packets.push(vec![0xee; len]);
+        self.packets.last_mut().map(Vec::as_mut_slice)
+    }
+
+    fn retract(&mut self) {
+        self.packets.pop().expect("retract without a packet");
+    }
+}
+
+/// A queue pair and its queues.
+pub struct Qp {
+    pub rc: Rc,
+    pub attr: RcAttr,
+    pub queues: Queues,
+    poll_pending: bool,
+}
+
+/// A device.
+#[derive(Default)]
+pub struct Nic {
+    pub memory: Memory,
+    pub qps: Vec<Qp>,
+}
+
+impl Nic {
+    fn with<R>(&mut self, qp: usize, f: impl FnOnce(&mut Rc, &mut QpHost<'_>) -> R) -> R {
+        let Qp { rc, queues, .. } = &mut self.qps[qp];
+        let mut host = QpHost {
+            memory: &mut self.memory,
+            queues,
+        };
+        f(rc, &mut host)
+    }
+}
+
+enum Happening {
+    Arrival { nic: usize, bytes: Vec<u8> },
+    PostSend { nic: usize, qp: usize, wqe: SendWqe },
+    PostReceive { nic: usize, qp: usize, wqe: RecvWqe },
+    Poll { nic: usize, qp: usize },
+}
+
+struct Event {
+    at: u64,
+    order: u64,
+    what: Happening,
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Event {}
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Event) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Event {
+    fn cmp(&self, other: &Event) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// Two NICs and what is under way between them.
+pub struct Pair {
+    pub nics: [Nic; 2],
+    pub network: Network,
+    pub now: u64,
+    /// Packets that arrived, with a good ICRC and a known destination.
+    pub delivered: u64,
+    events: BinaryHeap<Reverse<Event>>,
+    order: u64,
+    rng: fastrand::Rng,
+    /// Poll in random portions instead of until nothing is left.
+    pub portions: bool,
+    /// Print every packet: for hunting.
+    pub trace: bool,
+}
+
+impl Pair {
+    pub fn new(impairments: Impairments, seed: u64) -> Pair {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        Pair {
+            nics: [Nic::default(), Nic::default()],
+            network: Network::new(impairments, rng.u64(..)),
+            now: 0,
+            delivered: 0,
+            events: BinaryHeap::new(),
+            order: 0,
+            portions: rng.bool(),
+            rng,
+            trace: std::env::var_os("PAIR_TRACE").is_some(),
+        }
+    }
+
+    /// Adds a queue pair to each NIC, connected with each other and ready to send; gives their common index.
+    pub fn connect(&mut self, attrs: [RcAttr; 2]) -> usize {
+        for (nic, attr) in self.nics.iter_mut().zip(attrs) {
+            let mut rc = Rc::new();
+            rc.receive_ready(attr);
+            rc.send_ready(attr);
+            nic.qps.push(Qp {
+                rc,
+                attr,
+                queues: Queues::default(),
+                poll_pending: false,
+            });
+        }
+        self.nics[0].qps.len() - 1
+    }
+
+    fn at(&mut self, at: u64, what: Happening) {
+        self.order += 1;
+        self.events.push(Reverse(Event {
+            at,
+            order: self.order,
+            what,
+        }));
+    }
+
+    /// Posts a send at a later instant.
+    pub fn post_send_at(&mut self, at: u64, nic: usize, qp: usize, wqe: SendWqe) {
+        self.at(at, Happening::PostSend { nic, qp, wqe });
+    }
+
+    /// Posts a receive at a later instant.
+    pub fn post_receive_at(&mut self, at: u64, nic: usize, qp: usize, wqe: RecvWqe) {
+        self.at(at, Happening::PostReceive { nic, qp, wqe });
+    }
+
+    /// The instant of the next timer, and whose it is.
+    fn next_timer(&self) -> Option<(u64, usize, usize)> {
+        let mut first = None;
+        for (n, nic) in self.nics.iter().enumerate() {
+            for (q, qp) in nic.qps.iter().enumerate() {
+                if let Some(Time(at)) = qp.rc.next_timeout()
+                    && first.is_none_or(|(best, _, _)| at < best)
+                {
+                    first = Some((at, n, q));
+                }
+            }
+        }
+        first
+    }
+
+    /// Lets the next thing happen; false when nothing will ever happen again.
+    pub fn step(&mut self) -> bool {
+        let event = self.events.peek().map(|Reverse(event)| event.at);
+        let timer = self.next_timer();
+        match (event, timer) {
+            (None, None) => return false,
+            (Some(at), timer) if timer.is_none_or(|(t, _, _)| at <= t) => {
+                self.now = self.now.max(at);
+                let Reverse(event) = self.events.pop().expect("peeked");
+                self.happen(event.what);
+            }
+            (_, Some((at, nic, qp))) => {
+                self.now = self.now.max(at);
+                let now = Time(self.now);
+                self.nics[nic].with(qp, |rc, host| rc.handle_timeout(now, host));
+                self.poll(nic, qp);
+                let next = self.nics[nic].qps[qp].rc.next_timeout();
+                assert!(
+                    next.is_none_or(|next| next > now),
+                    "timer {next:?} of qp {qp} still due at {now:?} after it fired"
+                );
+            }
+            (Some(_), None) => unreachable!("taken by the second arm"),
+        }
+        true
+    }
+
+    /// Steps until nothing is left to happen.
+    ///
+    /// # Panics
+    /// After `steps` steps: a live lock.
+    pub fn drive_until_idle(&mut self, steps: u64) {
+        for _ in 0..steps {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!(
+            "not idle after {steps} steps, {} ns; {:?}; {:?}",
+            self.now,
+            self.network.counters,
+            self.nics
+                .iter()
+                .flat_map(|nic| nic.qps.iter().map(|qp| qp.rc.counters()))
+                .collect::<Vec<_>>()
+        );
+    }
+
+    fn happen(&mut self, what: Happening) {
+        let now = Time(self.now);
+        match what {
+            Happening::Arrival { nic, bytes } => {
+                let Some(bytes) = self.network.open(&bytes) else {
+                    return;
+                };
+                let Ok(packet) = Packet::parse(bytes) else {
+                    return;
+                };
+                let Some(qp) = self.nics[nic]
+                    .qps
+                    .iter()
+                    .position(|qp| qp.attr.qpn == packet.bth.dest_qp)
+                else {
+                    return;
+                };
+                self.delivered += 1;
+                self.nics[nic].with(qp, |rc, host| rc.handle_packet(now, &packet, host));
+                self.poll_soon(nic, qp);
+            }
+            Happening::PostSend { nic, qp, wqe } => {
+                self.nics[nic].with(qp, |rc, host| {
+                    host.queues.note_send(&wqe);
+                    rc.post_send(wqe);
+                    if rc.is_error() {
+                        rc.fail(host);
+                    }
+                });
+                self.poll_soon(nic, qp);
+            }
+            Happening::PostReceive { nic, qp, wqe } => {
+                self.nics[nic].with(qp, |rc, host| {
+                    host.queues.receives.push_back(wqe);
+                    if rc.is_error() {
+                        rc.fail(host);
+                    }
+                });
+                self.poll_soon(nic, qp);
+            }
+            Happening::Poll { nic, qp } => {
+                self.nics[nic].qps[qp].poll_pending = false;
+                self.poll(nic, qp);
+            }
+        }
+    }
+
+    /// Polls now, or lets a few more packets arrive first.
+    fn poll_soon(&mut self, nic: usize, qp: usize) {
+        if self.nics[nic].qps[qp].poll_pending {
+            return;
+        }
+        if self.portions && self.rng.bool() {
+            self.schedule_poll(nic, qp);
+        } else {
+            self.poll(nic, qp);
+        }
+    }
+
+    fn schedule_poll(&mut self, nic: usize, qp: usize) {
+        if !self.nics[nic].qps[qp].poll_pending {
+            self.nics[nic].qps[qp].poll_pending = true;
+            let at = self.now + self.rng.u64(1..2_000);
+            self.at(at, Happening::Poll { nic, qp });
+        }
+    }
+
+    /// Emits what a queue pair has to say.
+    fn poll(&mut self, nic: usize, qp: usize) {
+        let now = Time(self.now);
+        loop {
+            let wanted = self.nics[nic].qps[qp].rc.wants_transmit();
+            if !wanted && self.rng.u8(..) >= 8 {
+                return;
+            }
+            let (capacity, budget) = if self.portions {
+                (self.rng.usize(1..40), self.rng.usize(1..100_000))
+            } else {
+                (64, usize::MAX)
+            };
+            let mut batch = Batch::new(capacity);
+            let ended = self.nics[nic].qps[qp].queues.send_completions.len();
+            self.nics[nic].with(qp, |rc, host| {
+                rc.poll_transmit(now, host, &mut batch, budget)
+            });
+            let Qp {
+                rc, attr, queues, ..
+            } = &self.nics[nic].qps[qp];
+            let attr = *attr;
+            if !wanted {
+                assert!(
+                    batch.packets.is_empty(),
+                    "wants_transmit was false, yet {:?} came out",
+                    Packet::parse(&batch.packets[0])
+                );
+                return;
+            }
+            assert!(
+                !batch.packets.is_empty()
+                    || queues.send_completions.len() > ended
+                    || !rc.wants_transmit(),
+                "wants_transmit stays true, yet nothing happens: {rc:?}"
+            );
+            let emitted: usize = batch.packets.iter().map(Vec::len).sum();
+            let largest = attr.mtu.bytes() + rnic_wire::MAX_HEADER_LEN;
+            assert!(
+                emitted <= budget.saturating_add(largest),
+                "{emitted} bytes for a budget of {budget}"
+            );
+            for bytes in batch.packets {
+                if let Err(rule) = network::lint(&bytes, attr.mtu, attr.pkey, attr.dest_qpn) {
+                    panic!("qp {qp} of nic {nic} emits {rule}");
+                }
+                if self.trace {
+                    let packet = Packet::parse(&bytes).expect("linted");
+                    eprintln!(
+                        "{:>9} {nic}.{qp} > {:?} psn {:#x} len {} {}{:?}",
+                        self.now,
+                        packet.bth.opcode.operation().expect("linted"),
+                        packet.bth.psn.value(),
+                        packet.payload.len(),
+                        if packet.bth.ack_req { "ackreq " } else { "" },
+                        packet.ext.aeth
+                    );
+                }
+                debug_assert!(Bth::parse(&bytes).is_ok());
+                let to = 1 - nic;
+                for (at, bytes) in self.network.send(self.now, to, bytes) {
+                    self.at(at, Happening::Arrival { nic: to, bytes });
+                }
+            }
+            if self.portions && self.rng.u8(..) < 64 && self.nics[nic].qps[qp].rc.wants_transmit() {
+                self.schedule_poll(nic, qp);
+                return;
+            }
+        }
+    }
+
+    /// Everything that the ledgers hold against the queue pairs.
+    pub fn violations(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for (n, nic) in self.nics.iter().enumerate() {
+            for (q, qp) in nic.qps.iter().enumerate() {
+                all.extend(
+                    qp.queues
+                        .violations
+                        .iter()
+                        .map(|v| format!("nic {n} qp {q}: {v}")),
+                );
+            }
+        }
+        all
+    }
+}
