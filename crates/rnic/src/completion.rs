@@ -1,0 +1,193 @@
+//! Completions: what became of a work request, and its buffer back.
+
+use std::fmt;
+
+use crate::Buffer;
+use crate::nic;
+
+pub use nic::{CompletionOpcode, Immediate, Status};
+
+/// A finished work request.
+///
+/// It carries the buffer that was posted. Fields other than the id, the status and the buffer mean something only if
+/// the status is [`Status::Success`]; [`Completion::ok`] turns everything else into an error that explains itself.
+#[derive(Debug)]
+pub struct Completion {
+    pub(crate) entry: nic::Completion,
+    pub(crate) id: u64,
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) released: Vec<(u64, Buffer)>,
+}
+
+impl Completion {
+    /// The id that the work request was given (`wr_id`).
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How it ended.
+    pub fn status(&self) -> Status {
+        self.entry.status
+    }
+
+    /// What it was.
+    pub fn opcode(&self) -> CompletionOpcode {
+        self.entry.opcode
+    }
+
+    /// Bytes received, read, or 8 for an atomic.
+    pub fn byte_len(&self) -> usize {
+        self.entry.byte_len as usize
+    }
+
+    /// Number of the local queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.entry.qpn
+    }
+
+    /// Immediate data of a received message.
+    pub fn imm(&self) -> Option<[u8; 4]> {
+        match self.entry.immediate {
+            Immediate::Data(imm) => Some(imm),
+            _ => None,
+        }
+    }
+
+    /// The local key that a received SEND with invalidate revoked.
+    pub fn invalidated_key(&self) -> Option<u32> {
+        match self.entry.immediate {
+            Immediate::Invalidated(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The bytes that arrived: the message of a receive, the data of a READ. Empty for everything else.
+    pub fn data(&self) -> &[u8] {
+        match (&self.buffer, self.entry.opcode) {
+            (Some(buffer), CompletionOpcode::Recv | CompletionOpcode::RdmaRead) => {
+                &buffer[..self.byte_len().min(buffer.len())]
+            }
+            _ => &[],
+        }
+    }
+
+    /// What an atomic found in the remote memory before it changed it.
+    pub fn original_value(&self) -> Option<u64> {
+        match (&self.buffer, self.entry.opcode, self.entry.status) {
+            (
+                Some(buffer),
+                CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd,
+                Status::Success,
+            ) => buffer.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)),
+            _ => None,
+        }
+    }
+
+    /// The buffer that was posted, if there was one.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        self.buffer
+    }
+
+    /// Takes the buffer out and leaves the rest.
+    pub fn take_buffer(&mut self) -> Option<Buffer> {
+        self.buffer.take()
+    }
+
+    /// Ids and buffers of earlier unsignaled work requests of the same send queue, which this completion vouches for.
+    pub fn take_released(&mut self) -> Vec<(u64, Buffer)> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// The completion if it succeeded, else why not.
+    pub fn ok(self) -> Result<Completion, CompletionError> {
+        if self.entry.status == Status::Success {
+            return Ok(self);
+        }
+        Err(CompletionError {
+            status: self.entry.status,
+            opcode: self.entry.opcode,
+            vendor_err: self.entry.vendor_err,
+            qpn: self.entry.qpn,
+            id: self.id,
+        })
+    }
+
+    /// The completion as the device reports it.
+    pub fn raw(&self) -> &nic::Completion {
+        &self.entry
+    }
+}
+
+/// A work request that failed: what, where, and the usual cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionError {
+    /// Status, numbered as in `enum ibv_wc_status`.
+    pub status: Status,
+    /// What it was; tells only sends from receives.
+    pub opcode: CompletionOpcode,
+    /// rnic's own detail.
+    pub vendor_err: u32,
+    /// Local queue pair.
+    pub qpn: u32,
+    /// Id of the work request.
+    pub id: u64,
+}
+
+impl fmt::Display for CompletionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "work request {} of QP {:#x} failed with status {} ({:?}",
+            self.id, self.qpn, self.status as u32, self.status
+        )?;
+        if self.vendor_err != 0 {
+            write!(f, ", vendor_err {:#x}", self.vendor_err)?;
+        }
+        write!(f, "): {}", usual_cause(self.status))
+    }
+}
+
+impl std::error::Error for CompletionError {}
+
+/// The usual cause of a status, for people.
+pub fn usual_cause(status: Status) -> &'static str {
+    match status {
+        Status::Success => "no failure",
+        Status::LocalLengthError => {
+            "the posted receive is smaller than the message, or the message is larger than 2 GiB"
+        }
+        Status::LocalQpOperationError => "the queue pair cannot do this operation",
+        Status::LocalProtectionError => {
+            "the local buffer is not covered by its memory region: wrong lkey, a range past the end, another \
+             protection domain, or LOCAL_WRITE missing where the NIC has to write"
+        }
+        Status::WorkRequestFlushed => {
+            "a consequence, not the cause: the queue pair went to ERR because of an earlier failure; look at the \
+             first completion of this queue pair that is not flushed, here or at the peer"
+        }
+        Status::MemoryWindowBindError => "the memory window could not be bound",
+        Status::BadResponse => "the peer answered something that does not fit the request",
+        Status::LocalAccessError => "a local access failed while data was received",
+        Status::RemoteInvalidRequest => {
+            "the peer found the request invalid: the message is larger than its receive, the operation is not \
+             enabled on its queue pair, or too many READs and atomics were outstanding"
+        }
+        Status::RemoteAccessError => {
+            "the peer refused access: unknown rkey, a range past the end of the region, a right that was not \
+             granted (REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC), or another protection domain"
+        }
+        Status::RemoteOperationError => "the peer could not finish the request, for a fault of its own memory",
+        Status::RetryExceeded => {
+            "no answer within timeout x retry_cnt: the peer is gone, its queue pair is not in RTR or RTS, the GIDs \
+             do not match, or packets to UDP port 4791 are dropped on the way"
+        }
+        Status::RnrRetryExceeded => {
+            "the peer had no receive posted (RNR): post receives before the sender starts, or set rnr_retry to 7 \
+             (for ever)"
+        }
+        Status::RemoteAborted => "the peer aborted the request",
+        Status::FatalError => "the device failed",
+        Status::ResponseTimeout => "the answer did not come in time",
+        Status::GeneralError => "the device gave no detail",
+    }
+}

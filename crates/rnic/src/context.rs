@@ -1,0 +1,141 @@
+//! Devices, and the open device.
+
+use std::net::IpAddr;
+
+use crate::cq::{CompletionChannel, CompletionQueueBuilder};
+use crate::error::{Error, Result};
+use crate::nic::{self, DeviceAttr, GidEntry, PathMtu, PortAttr};
+use crate::pd::ProtectionDomain;
+
+/// A device that can be opened.
+#[derive(Clone, Debug)]
+pub struct Device {
+    name: String,
+    guid: u64,
+}
+
+/// The devices of this host (`ibv_get_device_list`): the software NIC.
+pub fn devices() -> Vec<Device> {
+    vec![Device {
+        name: nic::DEVICE_NAME.to_owned(),
+        guid: nic::device_guid(),
+    }]
+}
+
+impl Device {
+    /// Its name, `rnic0`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its GUID.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// Opens it (`ibv_open_device`).
+    pub fn open(&self) -> Result<Context> {
+        Context::open()
+    }
+}
+
+/// An open device.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) raw: nic::Context,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("device", &nic::DEVICE_NAME).finish()
+    }
+}
+
+impl Context {
+    /// Opens the software NIC (`ibv_open_device`): joins UDP port 4791 of this host.
+    pub fn open() -> Result<Context> {
+        Ok(Context {
+            raw: nic::Context::open()?,
+        })
+    }
+
+    /// Limits of the device (`ibv_query_device`).
+    pub fn device_attr(&self) -> DeviceAttr {
+        self.raw.device_attr()
+    }
+
+    /// State of a port, counted from 1 (`ibv_query_port`).
+    pub fn port_attr(&self, port: u8) -> Result<PortAttr> {
+        Ok(self.raw.port_attr(port)?)
+    }
+
+    /// The addresses of this host (`ibv_query_gid_table`); every entry is RoCE v2.
+    pub fn gid_table(&self) -> Vec<GidEntry> {
+        self.raw.gid_table()
+    }
+
+    /// Entry `index` of the table (`ibv_query_gid_ex`).
+    pub fn gid(&self, index: u32) -> Result<GidEntry> {
+        self.raw.gid(index).ok_or_else(|| Error::UnknownGid {
+            what: format!("GID index {index}"),
+        })
+    }
+
+    /// The entry of a local address.
+    pub fn gid_for(&self, addr: IpAddr) -> Result<GidEntry> {
+        self.gid_table()
+            .into_iter()
+            .find(|entry| entry.addr == addr)
+            .ok_or_else(|| Error::UnknownGid {
+                what: format!("the address {addr}"),
+            })
+    }
+
+    /// The entry that other hosts can most likely reach: IPv4 first, then global IPv6, then link-local; a loopback
+    /// address only when there is nothing else.
+    pub fn routable_gid(&self, port: u8) -> Result<GidEntry> {
+        self.port_attr(port)?;
+        let rank = |entry: &GidEntry| match entry.addr {
+            addr if addr.is_loopback() => 3,
+            IpAddr::V4(_) => 0,
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => 2,
+            IpAddr::V6(_) => 1,
+        };
+        self.gid_table().into_iter().min_by_key(rank).ok_or(Error::NoGid)
+    }
+
+    /// The loopback entry, 127.0.0.1 if it is there: reaches every process of this host, and only those.
+    pub fn loopback_gid(&self) -> Result<GidEntry> {
+        let loopback = self.gid_table().into_iter().filter(|e| e.addr.is_loopback());
+        match loopback.min_by_key(|e| e.addr.is_ipv6()) {
+            Some(entry) => Ok(entry),
+            None => self.routable_gid(1),
+        }
+    }
+
+    /// Allocates a protection domain (`ibv_alloc_pd`).
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
+        Ok(ProtectionDomain::new(self.clone(), self.raw.alloc_pd()))
+    }
+
+    /// Builds a completion queue for at least `entries` completions (`ibv_create_cq`). A queue that overruns is broken:
+    /// make it as deep as all queues that complete into it together.
+    pub fn create_cq(&self, entries: u32) -> CompletionQueueBuilder {
+        CompletionQueueBuilder::new(self.clone(), entries)
+    }
+
+    /// Creates a channel on which several completion queues can report (`ibv_create_comp_channel`).
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
+        CompletionChannel::new(self.raw.create_comp_channel()?)
+    }
+
+    /// The device's handle of the layer beneath.
+    pub fn as_raw(&self) -> &nic::Context {
+        &self.raw
+    }
+}
+
+/// The largest path MTU that packets from this address can have.
+pub(crate) fn path_mtu_of(entry: &GidEntry) -> PathMtu {
+    PathMtu::largest_for_netdev(entry.netdev_mtu)
+}

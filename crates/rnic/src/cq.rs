@@ -1,0 +1,281 @@
+//! Completion queues and the channels they report on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::completion::{Completion, CompletionOpcode};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::nic;
+use crate::raw::fd;
+use crate::work::Work;
+
+/// Completions taken from the device at once.
+const BATCH: usize = 16;
+/// [`CompletionQueue::wait`] polls this long before it sleeps: longer than a round trip on a fast network, short enough
+/// not to starve a peer that shares the core.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// A channel that becomes readable when an armed completion queue gets a completion (`ibv_comp_channel`).
+///
+/// Its descriptor ([`AsFd`](std::os::fd::AsFd)) fits any event loop.
+#[derive(Clone)]
+pub struct CompletionChannel {
+    raw: nic::CompChannel,
+}
+
+impl std::fmt::Debug for CompletionChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompletionChannel").field("fd", &self.raw.fd()).finish()
+    }
+}
+
+impl CompletionChannel {
+    pub(crate) fn new(raw: nic::CompChannel) -> Result<CompletionChannel> {
+        fd::set_nonblocking(raw.fd()).map_err(|source| Error::Verb {
+            verb: "ibv_create_comp_channel",
+            reason: "cannot make the descriptor non-blocking".to_owned(),
+            source,
+        })?;
+        Ok(CompletionChannel { raw })
+    }
+
+    pub(crate) fn nic(&self) -> &nic::CompChannel {
+        &self.raw
+    }
+
+    /// Takes one event if there is one (`ibv_get_cq_event`): the id of the queue that has it
+    /// ([`CompletionQueueBuilder::id`]). Arm the queue again and poll it *after* that, or a completion can be missed.
+    pub fn try_event(&self) -> Result<Option<u64>> {
+        match self.raw.get_event() {
+            Ok(id) => Ok(Some(id)),
+            Err(error) if error.errno() == libc::EAGAIN || error.errno() == libc::EINTR => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for an event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
+    pub fn wait_event(&self, timeout: Option<Duration>) -> Result<u64> {
+        let deadline = timeout.map(|t| Instant::now() + t);
+        loop {
+            if let Some(id) = self.try_event()? {
+                return Ok(id);
+            }
+            if !wait(self, deadline)? {
+                return Err(Error::Timeout(timeout.unwrap_or_default()));
+            }
+        }
+    }
+}
+
+fn wait(channel: &CompletionChannel, deadline: Option<Instant>) -> Result<bool> {
+    fd::wait_readable(channel.raw.fd(), deadline).map_err(|source| Error::Verb {
+        verb: "ibv_get_cq_event",
+        reason: "cannot wait on the channel".to_owned(),
+        source,
+    })
+}
+
+/// Arguments of a completion queue; see [`Context::create_cq`].
+#[derive(Debug)]
+pub struct CompletionQueueBuilder {
+    context: Context,
+    entries: u32,
+    channel: Option<CompletionChannel>,
+    id: u64,
+}
+
+impl CompletionQueueBuilder {
+    pub(crate) fn new(context: Context, entries: u32) -> Self {
+        CompletionQueueBuilder {
+            context,
+            entries,
+            channel: None,
+            id: 0,
+        }
+    }
+
+    /// Reports on this channel. Without it the queue gets a channel of its own.
+    pub fn channel(mut self, channel: &CompletionChannel) -> Self {
+        self.channel = Some(channel.clone());
+        self
+    }
+
+    /// The id under which the channel reports this queue; 0 if not set.
+    pub fn id(mut self, id: u64) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// Creates the queue (`ibv_create_cq`).
+    pub fn build(self) -> Result<CompletionQueue> {
+        let (channel, shared) = match self.channel {
+            Some(channel) => (channel, true),
+            None => (self.context.create_comp_channel()?, false),
+        };
+        let raw = self.context.raw.create_cq(self.entries, Some(channel.nic()), self.id)?;
+        Ok(CompletionQueue {
+            inner: Arc::new(Inner {
+                raw,
+                channel,
+                shared,
+                state: Mutex::default(),
+            }),
+        })
+    }
+}
+
+/// A completion queue (`ibv_create_cq`). Any thread may poll it; each completion is given out once.
+#[derive(Clone)]
+pub struct CompletionQueue {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: nic::Cq,
+    channel: CompletionChannel,
+    /// Other queues report on the channel too.
+    shared: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Taken from the device, not yet given out.
+    taken: VecDeque<nic::Completion>,
+    /// Queue pairs that complete into this queue.
+    qps: Vec<(u32, Arc<Work>)>,
+}
+
+impl std::fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("capacity", &self.inner.raw.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn nic(&self) -> &nic::Cq {
+        &self.inner.raw
+    }
+
+    /// Completions it holds.
+    pub fn capacity(&self) -> u32 {
+        self.inner.raw.capacity()
+    }
+
+    /// The channel it reports on.
+    pub fn channel(&self) -> &CompletionChannel {
+        &self.inner.channel
+    }
+
+    /// Takes the oldest completion, if there is one (`ibv_poll_cq`). Polling drives the NIC: a loop around this call is
+    /// the fastest way to wait.
+    pub fn poll_one(&self) -> Result<Option<Completion>> {
+        self.inner.state.lock().next(&self.inner.raw)
+    }
+
+    /// Takes up to `max` completions into `into`; returns how many.
+    pub fn poll_into(&self, into: &mut Vec<Completion>, max: usize) -> Result<usize> {
+        let mut state = self.inner.state.lock();
+        for n in 0..max {
+            match state.next(&self.inner.raw)? {
+                Some(completion) => into.push(completion),
+                None => return Ok(n),
+            }
+        }
+        Ok(max)
+    }
+
+    /// Everything that has completed by now, oldest first. An overrun of the queue ends the iteration and shows up in
+    /// the next [`CompletionQueue::poll_one`].
+    pub fn drain(&self) -> impl Iterator<Item = Completion> + '_ {
+        std::iter::from_fn(|| self.poll_one().ok().flatten())
+    }
+
+    /// Waits for a completion: polls a little, then sleeps until there is one. [`Error::Timeout`] if there is none in
+    /// time.
+    ///
+    /// A queue that shares its channel polls and naps instead of sleeping, so as not to take events of others.
+    pub fn wait(&self, timeout: Duration) -> Result<Completion> {
+        let start = Instant::now();
+        loop {
+            for _ in 0..8 {
+                if let Some(completion) = self.poll_one()? {
+                    return Ok(completion);
+                }
+            }
+            let waited = start.elapsed();
+            if waited < SPIN.min(timeout) {
+                std::hint::spin_loop();
+                continue;
+            }
+            if waited >= timeout {
+                return Err(Error::Timeout(timeout));
+            }
+            if self.inner.shared {
+                std::thread::sleep(SPIN);
+                continue;
+            }
+            self.arm(false);
+            if let Some(completion) = self.poll_one()? {
+                return Ok(completion);
+            }
+            if wait(&self.inner.channel, Some(start + timeout))? {
+                while self.inner.channel.try_event()?.is_some() {}
+            }
+        }
+    }
+
+    /// The next completion is to be reported on the channel (`ibv_req_notify_cq`). Poll once after it: a completion that
+    /// came before is not reported.
+    pub fn arm(&self, solicited_only: bool) {
+        self.inner.raw.request_notify(solicited_only);
+    }
+
+    pub(crate) fn attach(&self, qpn: u32, work: &Arc<Work>) {
+        let mut state = self.inner.state.lock();
+        if !state.qps.iter().any(|(number, _)| *number == qpn) {
+            state.qps.push((qpn, work.clone()));
+        }
+    }
+
+    pub(crate) fn detach(&self, qpn: u32) {
+        let mut state = self.inner.state.lock();
+        state.qps.retain(|(number, _)| *number != qpn);
+        state.taken.retain(|entry| entry.qpn != qpn);
+    }
+}
+
+impl State {
+    fn next(&mut self, cq: &nic::Cq) -> Result<Option<Completion>> {
+        if self.taken.is_empty() {
+            let taken = &mut self.taken;
+            cq.poll(BATCH, &mut |entry| taken.push_back(entry))?;
+        }
+        Ok(self.taken.pop_front().map(|entry| self.finish(entry)))
+    }
+
+    /// Finds the work request of a completion and takes its buffer out of the queue.
+    fn finish(&self, entry: nic::Completion) -> Completion {
+        let mut released = Vec::new();
+        let found = self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn).and_then(|(_, work)| {
+            let receive = matches!(
+                entry.opcode,
+                CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
+            );
+            let queue = if receive { &work.recv } else { &work.send };
+            queue.lock().complete(entry.wr_id, &mut released)
+        });
+        Completion {
+            id: found.as_ref().map_or(entry.wr_id, |f| f.id),
+            buffer: found.and_then(|f| f.buffer),
+            entry,
+            released,
+        }
+    }
+}

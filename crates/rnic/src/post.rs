@@ -1,0 +1,267 @@
+//! Work requests of the send queue.
+
+use std::ops::RangeBounds;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::Buffer;
+use crate::endpoint::RemoteMemory;
+use crate::error::{Error, Result};
+use crate::nic::{SendData, SendOp, SendWqe, Sge};
+use crate::raw::memory::resolve_range;
+
+/// A request for the send queue (`struct ibv_send_wr`): an operation, its data, and flags.
+///
+/// ```
+/// # use rnic::{Context, SendRequest};
+/// # fn main() -> rnic::Result<()> {
+/// # let pd = Context::open()?.alloc_pd()?;
+/// let hello = SendRequest::send(pd.buffer_from(b"hello")?).id(1);
+/// let tail = SendRequest::send(pd.buffer(4096)?).range(4000..)?.imm(*b"tail").solicited();
+/// let tiny = SendRequest::send_inline(b"ten bytes.").unsignaled();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is posted"]
+pub struct SendRequest {
+    op: SendOp,
+    data: Data,
+    pub(crate) id: u64,
+    pub(crate) signaled: bool,
+    solicited: bool,
+    fence: bool,
+}
+
+#[derive(Debug)]
+enum Data {
+    Buffer { buffer: Buffer, start: usize, len: usize },
+    Inline(SmallVec<[u8; 64]>),
+}
+
+impl SendRequest {
+    fn new(op: SendOp, data: Data) -> SendRequest {
+        SendRequest {
+            op,
+            data,
+            id: 0,
+            signaled: true,
+            solicited: false,
+            fence: false,
+        }
+    }
+
+    fn whole(buffer: Buffer) -> Data {
+        let len = buffer.len();
+        Data::Buffer { buffer, start: 0, len }
+    }
+
+    /// SEND: the message goes into a receive that the peer has posted.
+    pub fn send(buffer: Buffer) -> SendRequest {
+        SendRequest::new(SendOp::Send, Self::whole(buffer))
+    }
+
+    /// SEND of a few bytes that are copied now (`IBV_SEND_INLINE`), up to the queue pair's `max_inline_data`.
+    pub fn send_inline(bytes: &[u8]) -> SendRequest {
+        SendRequest::new(SendOp::Send, Data::Inline(SmallVec::from_slice(bytes)))
+    }
+
+    /// RDMA WRITE to the start of `to`.
+    pub fn write(buffer: Buffer, to: RemoteMemory) -> SendRequest {
+        SendRequest::new(Self::write_op(to), Self::whole(buffer))
+    }
+
+    /// RDMA WRITE of a few bytes that are copied now.
+    pub fn write_inline(bytes: &[u8], to: RemoteMemory) -> SendRequest {
+        SendRequest::new(Self::write_op(to), Data::Inline(SmallVec::from_slice(bytes)))
+    }
+
+    fn write_op(to: RemoteMemory) -> SendOp {
+        SendOp::Write {
+            remote_addr: to.addr,
+            rkey: to.rkey,
+        }
+    }
+
+    /// RDMA READ from the start of `from`, as many bytes as `buffer` has.
+    pub fn read(buffer: Buffer, from: RemoteMemory) -> SendRequest {
+        let op = SendOp::Read {
+            remote_addr: from.addr,
+            rkey: from.rkey,
+        };
+        SendRequest::new(op, Self::whole(buffer))
+    }
+
+    /// Atomic compare-and-swap of the 8 bytes at `at`: stores `swap` if they are `compare`. The value found lands in
+    /// `buffer` ([`Completion::original_value`](crate::Completion::original_value)); it must have 8 bytes or more.
+    pub fn compare_swap(buffer: Buffer, at: RemoteMemory, compare: u64, swap: u64) -> SendRequest {
+        let op = SendOp::CompareSwap {
+            remote_addr: at.addr,
+            rkey: at.rkey,
+            compare,
+            swap,
+        };
+        SendRequest::new(op, Self::word(buffer))
+    }
+
+    /// Atomic fetch-and-add on the 8 bytes at `at`. The value found lands in `buffer`, which must have 8 bytes or more.
+    pub fn fetch_add(buffer: Buffer, at: RemoteMemory, add: u64) -> SendRequest {
+        let op = SendOp::FetchAdd {
+            remote_addr: at.addr,
+            rkey: at.rkey,
+            add,
+        };
+        SendRequest::new(op, Self::word(buffer))
+    }
+
+    /// Atomics use the first eight bytes of a buffer.
+    fn word(buffer: Buffer) -> Data {
+        let len = buffer.len().min(8);
+        Data::Buffer { buffer, start: 0, len }
+    }
+
+    /// Uses only this part of the buffer; all of it stays in the queue.
+    pub fn range(mut self, range: impl RangeBounds<usize>) -> Result<SendRequest> {
+        match &mut self.data {
+            Data::Buffer { buffer, start, len } => (*start, *len) = resolve_range(range, buffer.len())?,
+            Data::Inline(bytes) => {
+                let (start, len) = resolve_range(range, bytes.len())?;
+                *bytes = SmallVec::from_slice(&bytes[start..start + len]);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Adds four bytes that the receiver's completion shows. Turns a SEND into a SEND with immediate and a WRITE into a
+    /// WRITE with immediate, which takes a receive at the peer.
+    ///
+    /// # Panics
+    /// For READ and atomics, which have no immediate.
+    pub fn imm(mut self, imm: [u8; 4]) -> SendRequest {
+        self.op = match self.op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => SendOp::SendImm(imm),
+            SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } => SendOp::WriteImm {
+                remote_addr,
+                rkey,
+                imm,
+            },
+            other => panic!("{other:?} carries no immediate data"),
+        };
+        self
+    }
+
+    /// Turns a SEND into a SEND with invalidate: the peer's key `rkey` is revoked as the message arrives.
+    ///
+    /// # Panics
+    /// For everything but SEND.
+    pub fn invalidate(mut self, rkey: u32) -> SendRequest {
+        self.op = match self.op {
+            SendOp::Send | SendOp::SendInvalidate(_) => SendOp::SendInvalidate(rkey),
+            other => panic!("{other:?} cannot invalidate"),
+        };
+        self
+    }
+
+    /// The id that the completion shows; 0 if not set.
+    pub fn id(mut self, id: u64) -> SendRequest {
+        self.id = id;
+        self
+    }
+
+    /// No completion on success. Signal at least one request per queue depth, else the queue fills up for good.
+    pub fn unsignaled(mut self) -> SendRequest {
+        self.signaled = false;
+        self
+    }
+
+    /// Asks for a solicited event at the receiver.
+    pub fn solicited(mut self) -> SendRequest {
+        self.solicited = true;
+        self
+    }
+
+    /// Starts only after all earlier READs and atomics have completed.
+    pub fn fenced(mut self) -> SendRequest {
+        self.fence = true;
+        self
+    }
+
+    /// Takes the buffer back out of a request that was not posted.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self.data {
+            Data::Buffer { buffer, .. } => Some(buffer),
+            Data::Inline(_) => None,
+        }
+    }
+
+    /// As the device takes it. The buffer stays in `self`.
+    pub(crate) fn wqe(&self, wr_id: u64) -> SendWqe {
+        SendWqe {
+            wr_id,
+            op: self.op,
+            data: match &self.data {
+                Data::Buffer { buffer, start, len } => SendData::Gather(smallvec![Sge {
+                    addr: buffer.addr() + *start as u64,
+                    // Longer buffers are refused by `check`.
+                    length: *len as u32,
+                    lkey: buffer.lkey(),
+                }]),
+                Data::Inline(bytes) => SendData::Inline(bytes.clone()),
+            },
+            signaled: self.signaled,
+            solicited: self.solicited,
+            fence: self.fence,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.data {
+            Data::Buffer { len, .. } => check_len(*len),
+            Data::Inline(_) => Ok(()),
+        }
+    }
+}
+
+/// Scatter/gather entries have 32-bit lengths.
+pub(crate) fn check_len(len: usize) -> Result<()> {
+    if u32::try_from(len).is_err() {
+        return Err(Error::InvalidArgument(format!(
+            "a work request takes less than 4 GiB of a buffer, not {len} bytes: post part of it"
+        )));
+    }
+    Ok(())
+}
+
+/// A request could not be posted; it comes back whole, with its buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct PostError {
+    /// Why not.
+    #[source]
+    pub error: Error,
+    /// The request, to be posted again.
+    pub request: Box<SendRequest>,
+}
+
+/// A receive could not be posted; its buffer comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RecvError {
+    /// Why not.
+    #[source]
+    pub error: Error,
+    /// The buffer, to be posted again.
+    pub buffer: Option<Buffer>,
+}
+
+impl From<PostError> for Error {
+    fn from(error: PostError) -> Error {
+        error.error
+    }
+}
+
+impl From<RecvError> for Error {
+    fn from(error: RecvError) -> Error {
+        error.error
+    }
+}

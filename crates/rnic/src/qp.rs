@@ -1,0 +1,543 @@
+//! Queue pairs: built, prepared, connected.
+
+use std::hash::{BuildHasher, Hasher};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::Buffer;
+use crate::context::path_mtu_of;
+use crate::cq::CompletionQueue;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::nic::{self, Access, AhAttr, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType};
+use crate::pd::ProtectionDomain;
+use crate::post::{PostError, RecvError, SendRequest, check_len};
+use crate::work::{Entry, Work};
+
+/// A transport service, as a type argument of queue pairs.
+pub trait Transport: sealed::Sealed + Send + Sync + 'static {
+    #[doc(hidden)]
+    const TYPE: QpType;
+}
+
+/// Reliable connected: every operation, in order, exactly once, to one peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Rc {}
+
+impl Transport for Rc {
+    const TYPE: QpType = QpType::Rc;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Rc {}
+}
+
+/// Arguments of a queue pair; see [`ProtectionDomain::create_qp`]. All have defaults that suit small programs.
+#[derive(Debug)]
+pub struct QueuePairBuilder<T: Transport> {
+    pd: ProtectionDomain,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    max_send_wr: u32,
+    max_recv_wr: u32,
+    max_inline_data: u32,
+    gid: Option<GidEntry>,
+    path_mtu: Option<PathMtu>,
+    settings: Settings,
+    transport: PhantomData<T>,
+}
+
+/// What the handshake needs later.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    access: Access,
+    timeout: u8,
+    retry_cnt: u8,
+    rnr_retry: u8,
+    min_rnr_timer: u8,
+    max_rd_atomic: u8,
+    max_dest_rd_atomic: u8,
+    traffic_class: u8,
+    hop_limit: u8,
+    psn: u32,
+}
+
+impl<T: Transport> QueuePairBuilder<T> {
+    pub(crate) fn new(pd: ProtectionDomain, send_cq: CompletionQueue, recv_cq: CompletionQueue) -> Self {
+        QueuePairBuilder {
+            pd,
+            send_cq,
+            recv_cq,
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_inline_data: 64,
+            gid: None,
+            path_mtu: None,
+            settings: Settings {
+                access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+                timeout: 14,
+                retry_cnt: 7,
+                rnr_retry: 7,
+                min_rnr_timer: 12,
+                max_rd_atomic: 16,
+                max_dest_rd_atomic: 16,
+                traffic_class: 0,
+                hop_limit: 64,
+                psn: random_psn(),
+            },
+            transport: PhantomData,
+        }
+    }
+
+    /// Depth of the send queue; 64 if not set.
+    pub fn max_send_wr(mut self, depth: u32) -> Self {
+        self.max_send_wr = depth;
+        self
+    }
+
+    /// Depth of the receive queue; 64 if not set.
+    pub fn max_recv_wr(mut self, depth: u32) -> Self {
+        self.max_recv_wr = depth;
+        self
+    }
+
+    /// Most bytes of an inline request; 64 if not set.
+    pub fn max_inline_data(mut self, bytes: u32) -> Self {
+        self.max_inline_data = bytes;
+        self
+    }
+
+    /// The local address; [`Context::routable_gid`](crate::Context::routable_gid) if not set.
+    pub fn gid(mut self, gid: &GidEntry) -> Self {
+        self.gid = Some(gid.clone());
+        self
+    }
+
+    /// Largest path MTU; what the address's interface takes if not set. The peer may have less.
+    pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
+        self.path_mtu = Some(mtu);
+        self
+    }
+
+    /// What peers may do through this queue pair, beside the rights of each region; everything if not set.
+    pub fn access(mut self, access: Access) -> Self {
+        self.settings.access = access;
+        self
+    }
+
+    /// Local ACK timeout: 4.096 us x 2^`code`, 0 = never; 14 (67 ms) if not set.
+    pub fn timeout(mut self, code: u8) -> Self {
+        self.settings.timeout = code;
+        self
+    }
+
+    /// Retries without an answer, 0..=7; 7 if not set.
+    pub fn retry_cnt(mut self, retries: u8) -> Self {
+        self.settings.retry_cnt = retries;
+        self
+    }
+
+    /// Retries when the peer has no receive posted, 0..=7; 7 (for ever) if not set.
+    pub fn rnr_retry(mut self, retries: u8) -> Self {
+        self.settings.rnr_retry = retries;
+        self
+    }
+
+    /// Code of the wait that the peer is told when no receive is posted here; 12 (0.64 ms) if not set.
+    pub fn min_rnr_timer(mut self, code: u8) -> Self {
+        self.settings.min_rnr_timer = code;
+        self
+    }
+
+    /// READs and atomics in flight at once, as requester and as responder; 16 each if not set.
+    pub fn max_rd_atomic(mut self, requester: u8, responder: u8) -> Self {
+        self.settings.max_rd_atomic = requester;
+        self.settings.max_dest_rd_atomic = responder;
+        self
+    }
+
+    /// Traffic class (IPv6) or type of service (IPv4) and hop limit of packets; 0 and 64 if not set.
+    pub fn ip_header(mut self, traffic_class: u8, hop_limit: u8) -> Self {
+        self.settings.traffic_class = traffic_class;
+        self.settings.hop_limit = hop_limit;
+        self
+    }
+
+    /// First PSN (24 bits); random if not set.
+    pub fn psn(mut self, psn: u32) -> Self {
+        self.settings.psn = psn & 0xff_ffff;
+        self
+    }
+
+    /// Creates the queue pair and moves it to INIT.
+    pub fn build(self) -> Result<PreparedQueuePair<T>> {
+        let gid = match self.gid {
+            Some(gid) => gid,
+            None => self.pd.context().routable_gid(1)?,
+        };
+        let qp = self.pd.nic().create_qp(&QpInit {
+            qp_type: T::TYPE,
+            send_cq: self.send_cq.nic().clone(),
+            recv_cq: self.recv_cq.nic().clone(),
+            cap: nic::QpCap {
+                max_send_wr: self.max_send_wr,
+                max_recv_wr: self.max_recv_wr,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: self.max_inline_data,
+            },
+            sq_sig_all: false,
+            cookie: 0,
+        })?;
+        let work = Arc::new(Work::default());
+        let qpn = qp.qpn();
+        self.send_cq.attach(qpn, &work);
+        self.recv_cq.attach(qpn, &work);
+        let inner = Inner {
+            qp,
+            registration: Registration {
+                qpn,
+                send_cq: self.send_cq,
+                recv_cq: self.recv_cq,
+            },
+            work,
+            pd: self.pd,
+        };
+        inner.qp.modify(
+            &QpAttr {
+                qp_state: QpState::Init,
+                port_num: 1,
+                qp_access_flags: self.settings.access,
+                ..QpAttr::default()
+            },
+            mask(&[
+                QpAttrMask::STATE,
+                QpAttrMask::PKEY_INDEX,
+                QpAttrMask::PORT,
+                QpAttrMask::ACCESS_FLAGS,
+            ]),
+        )?;
+        let largest = path_mtu_of(&gid);
+        Ok(PreparedQueuePair {
+            inner: Arc::new(inner),
+            path_mtu: self.path_mtu.map_or(largest, |mtu| mtu.min(largest)),
+            gid,
+            settings: self.settings,
+            transport: PhantomData,
+        })
+    }
+}
+
+fn mask(bits: &[QpAttrMask]) -> QpAttrMask {
+    QpAttrMask(bits.iter().fold(0, |all, bit| all | bit.0))
+}
+
+/// The standard library seeds its hashers from the system's randomness.
+fn random_psn() -> u32 {
+    let hash = std::hash::RandomState::new().build_hasher().finish();
+    hash as u32 & 0xff_ffff
+}
+
+/// Fields drop in this order: first the device's queue pair, so that nothing is in flight any more; then the
+/// completion queues forget it; then the posted buffers go.
+struct Inner {
+    qp: nic::Qp,
+    registration: Registration,
+    work: Arc<Work>,
+    pd: ProtectionDomain,
+}
+
+struct Registration {
+    qpn: u32,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.send_cq.detach(self.qpn);
+        self.recv_cq.detach(self.qpn);
+    }
+}
+
+impl Inner {
+    fn error(&self, error: nic::Error, posted: usize) -> Error {
+        if error.errno() != libc::ENOMEM {
+            return error.into();
+        }
+        Error::QueueFull {
+            verb: error.verb(),
+            qpn: self.qp.qpn(),
+            depth: posted as u32,
+            source: std::io::Error::from_raw_os_error(error.errno()),
+        }
+    }
+
+    fn post_recv(&self, buffer: Option<Buffer>, id: u64) -> std::result::Result<(), RecvError> {
+        if let Err(error) = check_len(buffer.as_ref().map_or(0, |b| b.len())) {
+            return Err(RecvError { error, buffer });
+        }
+        let sges: SmallVec<_> = buffer
+            .iter()
+            .map(|b| nic::Sge {
+                addr: b.addr(),
+                length: b.len() as u32,
+                lkey: b.lkey(),
+            })
+            .collect();
+        // The lock keeps the order of numbers that of the queue, and completions out until the buffer is in.
+        let mut queue = self.work.recv.lock();
+        let wr_id = queue.next();
+        let mut wqes = std::iter::once(Ok(nic::RecvWqe { wr_id, sges }));
+        match self.qp.post_recv(&mut wqes) {
+            Ok(()) => {
+                queue.push(Entry {
+                    id,
+                    buffer,
+                    signaled: true,
+                });
+                Ok(())
+            }
+            Err((_, error)) => Err(RecvError {
+                error: self.error(error, queue.len()),
+                buffer,
+            }),
+        }
+    }
+
+    fn post_send(&self, request: SendRequest) -> std::result::Result<(), PostError> {
+        if let Err(error) = request.check() {
+            return Err(PostError {
+                error,
+                request: Box::new(request),
+            });
+        }
+        let mut queue = self.work.send.lock();
+        let mut wqes = std::iter::once(Ok(request.wqe(queue.next())));
+        match self.qp.post_send(&mut wqes) {
+            Ok(()) => {
+                queue.push(Entry {
+                    id: request.id,
+                    signaled: request.signaled,
+                    buffer: request.into_buffer(),
+                });
+                Ok(())
+            }
+            Err((_, error)) => Err(PostError {
+                error: self.error(error, queue.len()),
+                request: Box::new(request),
+            }),
+        }
+    }
+}
+
+/// A queue pair that has no peer yet (INIT). Receives may be posted, and should be: the peer can send as soon as its
+/// own handshake is done.
+pub struct PreparedQueuePair<T: Transport> {
+    inner: Arc<Inner>,
+    gid: GidEntry,
+    path_mtu: PathMtu,
+    settings: Settings,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport> std::fmt::Debug for PreparedQueuePair<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreparedQueuePair")
+            .field("endpoint", &self.endpoint())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Transport> PreparedQueuePair<T> {
+    /// Queue pair number.
+    pub fn qpn(&self) -> u32 {
+        self.inner.qp.qpn()
+    }
+
+    /// What the peer needs for its handshake.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            gid: self.gid.gid,
+            qpn: self.qpn(),
+            psn: self.settings.psn,
+            path_mtu: self.path_mtu,
+        }
+    }
+
+    /// Posts a receive; see [`QueuePair::post_recv`].
+    pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
+        self.inner.post_recv(Some(buffer), id)
+    }
+
+    /// Posts a receive without memory; see [`QueuePair::post_recv_empty`].
+    pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
+        self.inner.post_recv(None, id)
+    }
+
+    /// Connects to the peer: INIT to RTR to RTS (`ibv_modify_qp`). Both sides have to do it; the first messages of a
+    /// side that is ahead are repeated until the other one has caught up.
+    pub fn handshake(self, remote: Endpoint) -> Result<QueuePair<T>> {
+        let local = self.endpoint();
+        if local.addr().is_ipv4() != remote.addr().is_ipv4() {
+            return Err(Error::GidMismatch {
+                local: local.addr(),
+                remote: remote.addr(),
+            });
+        }
+        let s = &self.settings;
+        let path_mtu = local.path_mtu.min(remote.path_mtu);
+        let sgid_index = u8::try_from(self.gid.index).map_err(|_| Error::UnknownGid {
+            what: format!("GID index {} (larger than 255)", self.gid.index),
+        })?;
+        self.inner.qp.modify(
+            &QpAttr {
+                qp_state: QpState::Rtr,
+                path_mtu: Some(path_mtu),
+                dest_qp_num: remote.qpn,
+                rq_psn: remote.psn,
+                max_dest_rd_atomic: s.max_dest_rd_atomic,
+                min_rnr_timer: s.min_rnr_timer,
+                ah: AhAttr {
+                    dgid: remote.gid,
+                    sgid_index,
+                    hop_limit: s.hop_limit,
+                    traffic_class: s.traffic_class,
+                    is_global: true,
+                    port_num: 1,
+                    ..AhAttr::default()
+                },
+                ..QpAttr::default()
+            },
+            mask(&[
+                QpAttrMask::STATE,
+                QpAttrMask::AV,
+                QpAttrMask::PATH_MTU,
+                QpAttrMask::DEST_QPN,
+                QpAttrMask::RQ_PSN,
+                QpAttrMask::MAX_DEST_RD_ATOMIC,
+                QpAttrMask::MIN_RNR_TIMER,
+            ]),
+        )?;
+        self.inner.qp.modify(
+            &QpAttr {
+                qp_state: QpState::Rts,
+                sq_psn: s.psn,
+                timeout: s.timeout,
+                retry_cnt: s.retry_cnt,
+                rnr_retry: s.rnr_retry,
+                max_rd_atomic: s.max_rd_atomic,
+                ..QpAttr::default()
+            },
+            mask(&[
+                QpAttrMask::STATE,
+                QpAttrMask::SQ_PSN,
+                QpAttrMask::TIMEOUT,
+                QpAttrMask::RETRY_CNT,
+                QpAttrMask::RNR_RETRY,
+                QpAttrMask::MAX_QP_RD_ATOMIC,
+            ]),
+        )?;
+        Ok(QueuePair {
+            inner: self.inner,
+            remote,
+            path_mtu,
+            transport: PhantomData,
+        })
+    }
+}
+
+/// A connected queue pair. Dropping its last handle destroys it: what is still posted is discarded with its buffers.
+pub struct QueuePair<T: Transport = Rc> {
+    inner: Arc<Inner>,
+    remote: Endpoint,
+    path_mtu: PathMtu,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport> Clone for QueuePair<T> {
+    fn clone(&self) -> Self {
+        QueuePair {
+            inner: self.inner.clone(),
+            transport: PhantomData,
+            ..*self
+        }
+    }
+}
+
+impl<T: Transport> std::fmt::Debug for QueuePair<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("qpn", &self.qpn())
+            .field("remote", &self.remote)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl QueuePair<Rc> {
+    /// Posts a request to the send queue (`ibv_post_send`). The buffer moves in and comes back with the completion; if
+    /// posting fails, with the error. A full queue is not fatal: see [`Error::is_queue_full`].
+    pub fn post(&self, request: SendRequest) -> std::result::Result<(), PostError> {
+        self.inner.post_send(request)
+    }
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// Posts a receive (`ibv_post_recv`): the next message lands in `buffer`, whose completion shows `id`.
+    pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
+        self.inner.post_recv(Some(buffer), id)
+    }
+
+    /// Posts a receive without memory: enough for a WRITE with immediate or an empty message.
+    pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
+        self.inner.post_recv(None, id)
+    }
+
+    /// Queue pair number.
+    pub fn qpn(&self) -> u32 {
+        self.inner.qp.qpn()
+    }
+
+    /// The other end.
+    pub fn remote(&self) -> Endpoint {
+        self.remote
+    }
+
+    /// The path MTU that both sides agreed on.
+    pub fn path_mtu(&self) -> PathMtu {
+        self.path_mtu
+    }
+
+    /// State now (`ibv_query_qp`): RTS until something fails, ERR from then on.
+    pub fn state(&self) -> QpState {
+        self.inner.qp.state()
+    }
+
+    /// Packets, retries and NAKs of this queue pair.
+    pub fn counters(&self) -> nic::Counters {
+        self.inner.qp.counters()
+    }
+
+    /// The protection domain it was created in.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    /// Where its send completions come out.
+    pub fn send_cq(&self) -> &CompletionQueue {
+        &self.inner.registration.send_cq
+    }
+
+    /// Where its receive completions come out.
+    pub fn recv_cq(&self) -> &CompletionQueue {
+        &self.inner.registration.recv_cq
+    }
+
+    pub(crate) fn nic(&self) -> &nic::Qp {
+        &self.inner.qp
+    }
+}

@@ -1,0 +1,69 @@
+//! Waiting on file descriptors, and lending them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::cq::{CompletionChannel, CompletionQueue};
+
+/// Makes reads of `fd` return EAGAIN instead of blocking.
+pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: fcntl with F_GETFL / F_SETFL takes and gives integers only.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Waits until `fd` is readable; `false`: the deadline passed. `None` waits for ever.
+pub(crate) fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> io::Result<bool> {
+    loop {
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        // Rounded up, so that the last fraction of a millisecond does not spin.
+        let millis = match left {
+            None => -1,
+            Some(left) => left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32,
+        };
+        let mut poll = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: `poll` points to one valid pollfd for the whole call.
+        match unsafe { libc::poll(&mut poll, 1, millis) } {
+            1 => return Ok(true),
+            0 if left.is_some_and(|l| l <= Duration::from_millis(1)) => return Ok(false),
+            0 => {}
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.nic().fd()
+    }
+}
+
+impl AsFd for CompletionChannel {
+    /// Readable: [`CompletionChannel::try_event`] has something. Level-triggered pollers may be used as they are;
+    /// edge-triggered ones must take all events and then poll the queues once more.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `self` is one.
+        unsafe { BorrowedFd::borrow_raw(self.nic().fd()) }
+    }
+}
+
+impl AsFd for CompletionQueue {
+    /// The descriptor of the queue's channel, see [`CompletionQueue::channel`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel().as_fd()
+    }
+}

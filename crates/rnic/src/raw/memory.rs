@@ -1,0 +1,387 @@
+//! The three kinds of registered memory.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Bound, Deref, DerefMut, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+
+use crate::endpoint::RemoteMemory;
+use crate::error::{Error, Result};
+use crate::nic::{self, Access};
+use crate::pd::ProtectionDomain;
+
+/// Pages: so that no two regions share one, and atomics are aligned.
+const ALIGN: usize = 4096;
+
+/// Zeroed bytes of our own.
+struct Storage {
+    ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it owns its bytes as a Box<[u8]> would; who may touch them is decided by the types that hold it.
+unsafe impl Send for Storage {}
+// SAFETY: as above.
+unsafe impl Sync for Storage {}
+
+impl Storage {
+    fn new(len: usize) -> Result<Storage> {
+        let invalid = || Error::InvalidArgument(format!("memory regions have 1 .. 2^63 bytes, not {len}"));
+        if len == 0 {
+            return Err(invalid());
+        }
+        let layout = Layout::from_size_align(len, ALIGN).map_err(|_| invalid())?;
+        // SAFETY: the layout's size is not zero.
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        Ok(Storage { ptr, layout })
+    }
+
+    fn len(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout. Regions deregister before their storage drops.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
+    }
+}
+
+/// A registration with its memory; fields drop in this order, so the NIC lets go first.
+struct Registered {
+    mr: nic::Mr,
+    storage: Storage,
+    _pd: ProtectionDomain,
+}
+
+impl Registered {
+    fn new(pd: &ProtectionDomain, len: usize, access: Access) -> Result<Registered> {
+        let storage = Storage::new(len)?;
+        let ptr = storage.ptr.as_ptr();
+        // SAFETY: `storage` lives as long as the registration (field order above). Its bytes are reached by nobody else
+        // while the NIC may touch them: see the types below.
+        let mr = unsafe { pd.nic().reg_mr(ptr, len, ptr as u64, access) }?;
+        Ok(Registered {
+            mr,
+            storage,
+            _pd: pd.clone(),
+        })
+    }
+}
+
+/// Local memory: a byte slice as long as you hold it. Posting moves it away, the completion gives it back.
+///
+/// Like `BytesMut`, a buffer is one piece of a registration: [`Buffer::split_off`] and [`Buffer::split_to`] divide it
+/// without a copy, [`Buffer::unsplit`] puts neighbours together again. The registration ends with its last piece.
+pub struct Buffer {
+    region: Arc<Registered>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    pub(crate) fn allocate(pd: &ProtectionDomain, len: usize) -> Result<Buffer> {
+        Ok(Buffer {
+            region: Arc::new(Registered::new(pd, len, Access::LOCAL_WRITE)?),
+            start: 0,
+            len,
+        })
+    }
+
+    /// Divides it: `self` keeps the first `at` bytes, the rest is returned.
+    ///
+    /// # Panics
+    /// If `at` is larger than the buffer.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Buffer {
+        assert!(at <= self.len, "split at {at} of a buffer of {}", self.len);
+        let rest = Buffer {
+            region: self.region.clone(),
+            start: self.start + at,
+            len: self.len - at,
+        };
+        self.len = at;
+        rest
+    }
+
+    /// Divides it: the first `at` bytes are returned, `self` keeps the rest.
+    ///
+    /// # Panics
+    /// If `at` is larger than the buffer.
+    #[must_use]
+    pub fn split_to(&mut self, at: usize) -> Buffer {
+        let rest = self.split_off(at);
+        std::mem::replace(self, rest)
+    }
+
+    /// Puts two neighbouring pieces together; gives both back if they are not neighbours.
+    pub fn unsplit(mut self, next: Buffer) -> std::result::Result<Buffer, (Buffer, Buffer)> {
+        if Arc::ptr_eq(&self.region, &next.region) && self.start + self.len == next.start {
+            self.len += next.len;
+            Ok(self)
+        } else {
+            Err((self, next))
+        }
+    }
+
+    /// Address of the first byte, as work requests name it.
+    pub(crate) fn addr(&self) -> u64 {
+        self.region.mr.addr() + self.start as u64
+    }
+
+    /// Key of the registration.
+    pub fn lkey(&self) -> u32 {
+        self.region.mr.lkey()
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        // SAFETY: start <= length of the storage, kept by allocate and split_off.
+        unsafe { self.region.storage.ptr.as_ptr().add(self.start) }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range is inside the storage and initialised; this piece owns it alone (split_off hands out
+        // disjoint ranges), and the NIC is not told of it before the buffer has moved into a work queue.
+        unsafe { std::slice::from_raw_parts(self.ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr(), self.len) }
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({:#x}+{}, lkey {:#x})", self.addr(), self.len, self.lkey())
+    }
+}
+
+/// A buffer that peers may read. It is read-only for everybody, so slices of it are sound.
+#[derive(Clone)]
+pub struct ReadableRegion {
+    inner: Arc<Shared>,
+}
+
+/// Fields drop in this order: the registration first.
+struct Shared {
+    mr: nic::Mr,
+    buffer: Buffer,
+}
+
+impl ReadableRegion {
+    pub(crate) fn register(pd: &ProtectionDomain, buffer: Buffer) -> Result<ReadableRegion> {
+        let (ptr, len) = (buffer.ptr(), buffer.len);
+        // SAFETY: the buffer moves into the region and is given back only after the registration has ended; without
+        // LOCAL_WRITE and REMOTE_WRITE nobody writes it meanwhile.
+        let mr = unsafe { pd.nic().reg_mr(ptr, len, ptr as u64, Access::REMOTE_READ) }?;
+        Ok(ReadableRegion {
+            inner: Arc::new(Shared { mr, buffer }),
+        })
+    }
+
+    /// What peers need to know to read it.
+    pub fn remote(&self) -> RemoteMemory {
+        RemoteMemory {
+            addr: self.inner.mr.addr(),
+            len: self.inner.buffer.len as u64,
+            rkey: self.inner.mr.rkey(),
+        }
+    }
+
+    /// Ends the registration and gives the buffer back: peers that read it from now on get a remote access error.
+    /// Other clones of the handle must be gone, else this one is returned.
+    pub fn reclaim(self) -> std::result::Result<Buffer, ReadableRegion> {
+        let shared = Arc::try_unwrap(self.inner).map_err(|inner| ReadableRegion { inner })?;
+        shared.mr.deregister();
+        Ok(shared.buffer)
+    }
+}
+
+impl Deref for ReadableRegion {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.inner.buffer
+    }
+}
+
+impl std::fmt::Debug for ReadableRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ReadableRegion({:?})", self.remote())
+    }
+}
+
+/// Memory that peers may write (and read, and change by atomics) at any moment.
+///
+/// There are no slices of it: bytes are copied out and in, words are loaded and stored atomically. What a copy sees
+/// while a peer writes is some mixture of old and new bytes; to know that a write is complete, let the peer use an
+/// immediate or a message after it, or poll the last word.
+#[derive(Clone)]
+pub struct WritableRegion {
+    inner: Arc<Registered>,
+}
+
+impl WritableRegion {
+    pub(crate) fn allocate(pd: &ProtectionDomain, len: usize, access: Access) -> Result<WritableRegion> {
+        Ok(WritableRegion {
+            inner: Arc::new(Registered::new(pd, len, access)?),
+        })
+    }
+
+    /// What peers need to know to reach it.
+    pub fn remote(&self) -> RemoteMemory {
+        RemoteMemory {
+            addr: self.inner.mr.addr(),
+            len: self.len() as u64,
+            rkey: self.inner.mr.rkey(),
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.inner.storage.len()
+    }
+
+    /// Never: regions have at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn check(&self, what: &'static str, offset: usize, len: usize) -> Result<*mut u8> {
+        match offset.checked_add(len) {
+            // SAFETY: offset <= length of the storage.
+            Some(end) if end <= self.len() => Ok(unsafe { self.inner.storage.ptr.as_ptr().add(offset) }),
+            _ => Err(Error::OutOfRange {
+                what,
+                offset: offset as u64,
+                len: len as u64,
+                size: self.len() as u64,
+            }),
+        }
+    }
+
+    /// Copies `into.len()` bytes at `offset` out.
+    pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        let from = self.check("copy out of a writable region", offset, into.len())?;
+        let head = from.align_offset(8).min(into.len());
+        let (first, rest) = into.split_at_mut(head);
+        for (i, byte) in first.iter_mut().enumerate() {
+            *byte = load_byte(from, i);
+        }
+        let words = rest.len() / 8;
+        let (middle, last) = rest.split_at_mut(words * 8);
+        for (i, word) in middle.chunks_exact_mut(8).enumerate() {
+            // SAFETY: head + 8 * (i + 1) <= the length that `check` saw; the address is a multiple of 8. Peers write
+            // through the engine; words are read atomically so that no reference to changing bytes exists.
+            let value = unsafe { AtomicU64::from_ptr(from.add(head + 8 * i).cast()) }.load(Ordering::Relaxed);
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+        for (i, byte) in last.iter_mut().enumerate() {
+            *byte = load_byte(from, head + words * 8 + i);
+        }
+        // Later loads are not moved before the copy.
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    /// Copies `bytes` in at `offset`. A peer that writes the same range at the same time leaves a mixture.
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.check("copy into a writable region", offset, bytes.len())?;
+        fence(Ordering::Release);
+        let head = to.align_offset(8).min(bytes.len());
+        let (first, rest) = bytes.split_at(head);
+        for (i, byte) in first.iter().enumerate() {
+            store_byte(to, i, *byte);
+        }
+        let words = rest.len() / 8;
+        let (middle, last) = rest.split_at(words * 8);
+        for (i, word) in middle.chunks_exact(8).enumerate() {
+            let mut value = [0; 8];
+            value.copy_from_slice(word);
+            // SAFETY: as in `copy_out`.
+            unsafe { AtomicU64::from_ptr(to.add(head + 8 * i).cast()) }
+                .store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        }
+        for (i, byte) in last.iter().enumerate() {
+            store_byte(to, head + words * 8 + i, *byte);
+        }
+        Ok(())
+    }
+
+    /// The word at `offset`, in host order, which is what peers' atomics work on.
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> Result<u64> {
+        Ok(self.word(offset)?.load(order))
+    }
+
+    /// Stores the word at `offset`.
+    pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) -> Result<()> {
+        self.word(offset)?.store(value, order);
+        Ok(())
+    }
+
+    /// The byte at `offset`, with acquire ordering: to poll the last byte of an expected write.
+    pub fn load_u8(&self, offset: usize) -> Result<u8> {
+        let at = self.check("byte of a writable region", offset, 1)?;
+        let value = load_byte(at, 0);
+        fence(Ordering::Acquire);
+        Ok(value)
+    }
+
+    fn word(&self, offset: usize) -> Result<&AtomicU64> {
+        let at = self.check("word of a writable region", offset, 8)?;
+        if offset % 8 != 0 {
+            return Err(Error::InvalidArgument(format!(
+                "words are loaded and stored at multiples of 8, not at {offset}"
+            )));
+        }
+        // SAFETY: inside the storage, aligned (storage is page aligned), and alive as long as `self`. Everybody else
+        // reaches these bytes atomically or through the engine.
+        Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
+    }
+}
+
+fn load_byte(base: *mut u8, offset: usize) -> u8 {
+    // SAFETY: callers pass a range that `check` has seen; bytes are accessed atomically because peers may write.
+    unsafe { AtomicU8::from_ptr(base.add(offset)) }.load(Ordering::Relaxed)
+}
+
+fn store_byte(base: *mut u8, offset: usize, value: u8) {
+    // SAFETY: as in `load_byte`.
+    unsafe { AtomicU8::from_ptr(base.add(offset)) }.store(value, Ordering::Relaxed);
+}
+
+impl std::fmt::Debug for WritableRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WritableRegion({:?})", self.remote())
+    }
+}
+
+/// Resolves a range of a buffer to (start, length).
+pub(crate) fn resolve_range(range: impl RangeBounds<usize>, size: usize) -> Result<(usize, usize)> {
+    let start = match range.start_bound() {
+        Bound::Included(&n) => n,
+        Bound::Excluded(&n) => n.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&n) => n.saturating_add(1),
+        Bound::Excluded(&n) => n,
+        Bound::Unbounded => size,
+    };
+    if start > end || end > size {
+        return Err(Error::OutOfRange {
+            what: "range of a buffer",
+            offset: start as u64,
+            len: end.saturating_sub(start) as u64,
+            size: size as u64,
+        });
+    }
+    Ok((start, end - start))
+}
