@@ -17,9 +17,7 @@ pub mod time;
 pub mod work;
 
 pub use completion::{Completion, CompletionOpcode, Immediate, Status};
-pub use host::{
-    AtomicOp, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault,
-};
+pub use host::{AtomicOp, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault};
 pub use rc::{Counters, Rc, RcAttr};
 pub use time::Time;
 pub use work::{RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};

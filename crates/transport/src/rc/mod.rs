@@ -2,10 +2,9 @@
 
 mod counters;
 mod output;
-pub(crate) mod requester;
+mod requester;
 mod resources;
 mod responder;
-mod retransmit;
 mod scatter;
 mod timer;
 
@@ -75,7 +74,7 @@ pub struct Rc {
     shared: Shared,
     requester: Requester,
     responder: Responder,
-    /// The last batch was all READ responses although requests were waiting: these come first in the next.
+    /// READ responses left no room for the requests that waited: these come first in the next batch.
     requests_first: bool,
 }
 
@@ -126,7 +125,10 @@ struct Failure {
 
 impl Failure {
     fn local(fault: LocalFault) -> Failure {
-        Failure { status: Status::LocalProtectionError, vendor_err: vendor_err::local_fault(fault) }
+        Failure {
+            status: Status::LocalProtectionError,
+            vendor_err: vendor_err::local_fault(fault),
+        }
     }
 }
 
@@ -160,7 +162,11 @@ impl Rc {
         };
         Rc {
             state: State::Reset,
-            shared: Shared { attr, mtu: attr.mtu.bytes() as u32, counters: Counters::default() },
+            shared: Shared {
+                attr,
+                mtu: attr.mtu.bytes() as u32,
+                counters: Counters::default(),
+            },
             requester: Requester::default(),
             responder: Responder::default(),
             requests_first: false,
@@ -262,7 +268,9 @@ impl Rc {
         counters.packets_received += 1;
         let opcode = packet.bth.opcode;
         let operation = match (self.state, opcode.service(), opcode.operation()) {
-            (State::Rtr | State::RtrCommunicating | State::Rts, Service::Rc, Some(operation)) => operation,
+            (State::Rtr | State::RtrCommunicating | State::Rts, Service::Rc, Some(operation)) => {
+                operation
+            }
             _ => {
                 counters.dropped += 1;
                 return;
@@ -283,7 +291,10 @@ impl Rc {
             self.state = State::RtrCommunicating;
             host.event(QpEvent::CommunicationEstablished);
         }
-        if let Err(fatal) = self.responder.handle_request(operation, packet, &mut self.shared, host) {
+        if let Err(fatal) = self
+            .responder
+            .handle_request(operation, packet, &mut self.shared, host)
+        {
             self.request_refused(fatal, host);
         }
     }
@@ -298,7 +309,9 @@ impl Rc {
         let (requester, sh) = (&mut self.requester, &mut self.shared);
         let psn = packet.bth.psn;
         match (operation, packet.ext.aeth, packet.ext.atomic_ack) {
-            (Operation::Acknowledge, Some(aeth), _) => requester.handle_ack(psn, aeth, now, sh, host),
+            (Operation::Acknowledge, Some(aeth), _) => {
+                requester.handle_ack(psn, aeth, now, sh, host)
+            }
             (Operation::AtomicAcknowledge, _, Some(ack)) => {
                 requester.handle_atomic_ack(psn, ack.original, now, sh, host)
             }
@@ -333,7 +346,8 @@ impl Rc {
         }
         let sent = self.shared.counters.packets_sent;
         self.transmit_requests(now, host, &mut out);
-        self.requests_first = waiting && sent == self.shared.counters.packets_sent;
+        self.requests_first =
+            waiting && !self.requests_first && sent == self.shared.counters.packets_sent;
         self.transmit_answers(host, &mut out);
     }
 
@@ -343,10 +357,10 @@ impl Rc {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) {
-        if self.state == State::Rts {
-            if let Err(failure) = self.requester.transmit(now, &mut self.shared, host, out) {
-                self.send_failed(failure, host);
-            }
+        if self.state == State::Rts
+            && let Err(failure) = self.requester.transmit(now, &mut self.shared, host, out)
+        {
+            self.send_failed(failure, host);
         }
     }
 

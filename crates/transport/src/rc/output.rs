@@ -1,0 +1,54 @@
+//! Where packets of one `poll_transmit` go.
+
+use crate::PacketSink;
+
+/// A sink with a budget.
+pub(crate) struct Output<'a, S> {
+    sink: &'a mut S,
+    /// Bytes that may still be emitted; the packet that crosses the line is the last.
+    left: usize,
+    /// The sink refused a packet.
+    full: bool,
+}
+
+impl<'a, S: PacketSink> Output<'a, S> {
+    pub(crate) fn new(sink: &'a mut S, budget: usize) -> Output<'a, S> {
+        Output {
+            sink,
+            left: budget,
+            full: false,
+        }
+    }
+
+    /// Room for a packet, unless the sink is full or the budget spent.
+    #[inline]
+    pub(crate) fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.left == 0 || self.full {
+            return None;
+        }
+        match self.sink.packet(len) {
+            Some(buf) => {
+                self.left = self.left.saturating_sub(len);
+                Some(buf)
+            }
+            None => {
+                self.full = true;
+                None
+            }
+        }
+    }
+
+    pub(crate) fn retract(&mut self) {
+        self.sink.retract();
+    }
+
+    /// Lets `emit` spend half of what is left.
+    pub(crate) fn half<R>(&mut self, emit: impl FnOnce(&mut Self) -> R) -> R {
+        let half = self.left / 2;
+        let kept = self.left - half.max(self.left.min(1));
+        self.left -= kept;
+        let result = emit(self);
+        self.left += kept;
+        result
+    }
+}

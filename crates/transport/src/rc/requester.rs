@@ -1,0 +1,372 @@
+//! The requester: the send queue and where in it the peer and the wire are.
+//!
+//! # Positions
+//! Packets are numbered by 64-bit *positions* from the first one of the connection; the PSN is the position plus a
+//! base, modulo 2^24. Every WQE gets a range of positions when its first packet leaves. Three [`Mark`]s cut the line:
+//! all before `una` is acknowledged, `nxt` is sent next (it moves back when packets must be sent again), all before
+//! `max` was sent at least once. A mark carries beside its position the running totals that the limits are about, so
+//! that "bytes in flight" or "READs outstanding" are differences of two marks and never counted twice.
+//!
+//! # Completion rules
+//! A WQE leaves the queue when it is acknowledged (SEND, WRITE) or when its last response has been stored (READ,
+//! atomic), and only from the front: completions come in the order of posting. A signaled one makes a completion, an
+//! unsignaled one none, a failing one always one.
+
+mod ack;
+mod read;
+mod retransmit;
+mod transmit;
+
+#[cfg(test)]
+mod tests;
+
+use super::scatter::SgCursor;
+use super::timer::TimerTable;
+use super::{Failure, Shared};
+use crate::completion::vendor_err;
+use crate::{Completion, CompletionOpcode, Host, Immediate, SendOp, SendWqe, Status, Time};
+use alloc::collections::VecDeque;
+use retransmit::Retries;
+use rnic_wire::Psn;
+
+/// The longest message (IBTA 9.7.7.1).
+pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
+
+/// PSNs that may be in flight: beyond half the circle, past and future look alike (IBTA 9.7.1).
+const MAX_PSN_SPAN: u64 = 1 << 23;
+
+/// What a packet costs of the window beside its payload: the headers from IP to ICRC, and a share of what the peer's
+/// kernel needs to queue it.
+const PACKET_OVERHEAD: u64 = 64;
+
+/// What kind of answer ends a WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// SEND or WRITE: an ACK.
+    Acked,
+    /// READ: its responses.
+    Read,
+    /// Atomic: its response.
+    Atomic,
+}
+
+/// A point on the line of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// Packets before this point.
+    pos: u64,
+    /// Bytes of requests before it, with overhead.
+    bytes: u64,
+    /// Bytes of READ responses before it, with overhead.
+    read: u64,
+    /// READs and atomics that lie wholly before it.
+    reads: u64,
+}
+
+/// A WQE in the send queue.
+#[derive(Debug)]
+struct Entry {
+    wqe: SendWqe,
+    /// Where its packets start; set when the first one leaves.
+    start: Mark,
+    /// Message length; meaningless if `oversize`.
+    len: u32,
+    /// PSNs it takes.
+    packets: u32,
+    kind: Kind,
+    /// Longer than any message may be.
+    oversize: bool,
+    /// Local memory was found to be accessible.
+    checked: bool,
+}
+
+impl Entry {
+    fn new(wqe: SendWqe, mtu: u32) -> Entry {
+        let kind = match wqe.op {
+            SendOp::Read { .. } => Kind::Read,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
+            _ => Kind::Acked,
+        };
+        let len = wqe.data.len();
+        let oversize = len > MAX_MESSAGE;
+        let len = if oversize { 0 } else { len as u32 };
+        let mut entry = Entry {
+            wqe,
+            start: NOT_STARTED,
+            len,
+            packets: 1,
+            kind,
+            oversize,
+            checked: false,
+        };
+        entry.set_mtu(mtu);
+        entry
+    }
+
+    fn set_mtu(&mut self, mtu: u32) {
+        self.packets = match self.kind {
+            Kind::Atomic => 1,
+            _ => self.len.div_ceil(mtu).max(1),
+        };
+    }
+
+    /// The mark behind the first `k` of its packets.
+    #[inline]
+    fn mark_at(&self, k: u32, mtu: u32) -> Mark {
+        let mut mark = self.start;
+        mark.pos += u64::from(k);
+        if k == 0 {
+            return mark;
+        }
+        let payload = u64::from(self.len).min(u64::from(k) * u64::from(mtu));
+        match self.kind {
+            Kind::Acked => mark.bytes += u64::from(k) * PACKET_OVERHEAD + payload,
+            Kind::Read | Kind::Atomic => {
+                mark.bytes += PACKET_OVERHEAD;
+                mark.read += u64::from(k) * PACKET_OVERHEAD + payload;
+                mark.reads += u64::from(k == self.packets);
+            }
+        }
+        mark
+    }
+
+    fn end(&self, mtu: u32) -> Mark {
+        self.mark_at(self.packets, mtu)
+    }
+
+    fn started(&self) -> bool {
+        self.start.pos != NOT_STARTED.pos
+    }
+
+    fn completion(&self, qpn: u32, status: Status, vendor_err: u32) -> Completion {
+        let (opcode, byte_len) = match self.wqe.op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => {
+                (CompletionOpcode::Send, 0)
+            }
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => (CompletionOpcode::RdmaWrite, 0),
+            SendOp::Read { .. } => (CompletionOpcode::RdmaRead, self.len),
+            SendOp::CompareSwap { .. } => (CompletionOpcode::CompareSwap, 8),
+            SendOp::FetchAdd { .. } => (CompletionOpcode::FetchAdd, 8),
+        };
+        let success = status == Status::Success;
+        Completion {
+            wr_id: self.wqe.wr_id,
+            status,
+            opcode,
+            byte_len: if success { byte_len } else { 0 },
+            vendor_err,
+            qpn,
+            src_qpn: 0,
+            immediate: Immediate::None,
+            solicited: !success,
+        }
+    }
+}
+
+/// The start of a WQE whose turn has not come: behind every position.
+const NOT_STARTED: Mark = Mark {
+    pos: u64::MAX,
+    bytes: 0,
+    read: 0,
+    reads: 0,
+};
+
+/// A response ahead of the awaited one was seen while the READ or atomic at `at` waits: its response is lost.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    /// The awaited position.
+    at: u64,
+    /// The furthest response seen since the request was sent again.
+    seen: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    queue: VecDeque<Entry>,
+    /// Entries at the front that have positions.
+    started: usize,
+    /// The entry that holds `nxt`; `queue.len()` when all was sent.
+    current: usize,
+    una: Mark,
+    nxt: Mark,
+    max: Mark,
+    /// PSN of position 0.
+    base: Psn,
+    /// Where in `current`'s list the next payload byte is.
+    gather: SgCursor,
+    /// Where in the front READ's list the next response goes.
+    scatter: SgCursor,
+    /// `current` cannot be sent; it fails when it is at the front.
+    fault: Option<Failure>,
+    /// Packets and bytes sent since the last one that asked for an acknowledge.
+    unasked_packets: u32,
+    unasked_bytes: u64,
+    gap: Option<Gap>,
+    retries: Retries,
+    pub(super) timers: TimerTable,
+}
+
+impl Requester {
+    /// Takes the attributes of RTS; the first PSN only before anything was sent.
+    pub(crate) fn start(&mut self, sh: &Shared) {
+        if self.max.pos == 0 {
+            self.base = sh.attr.sq_psn;
+        }
+        self.retries = Retries::full(&sh.attr);
+        for entry in self.queue.iter_mut().skip(self.started) {
+            entry.set_mtu(sh.mtu);
+        }
+    }
+
+    pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
+        self.queue.push_back(Entry::new(wqe, sh.mtu));
+    }
+
+    pub(crate) fn outstanding(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// PSN of the first packet that was never sent.
+    pub(crate) fn next_new_psn(&self) -> Psn {
+        self.psn_of(self.max.pos)
+    }
+
+    pub(crate) fn bytes_in_flight(&self) -> u64 {
+        self.nxt.bytes - self.una.bytes + (self.nxt.read - self.una.read)
+    }
+
+    #[inline]
+    fn psn_of(&self, pos: u64) -> Psn {
+        self.base.add(pos as u32)
+    }
+
+    /// The position that `psn` means, seen from `una`; `None` if it lies before the first packet.
+    #[inline]
+    fn pos_of(&self, psn: Psn) -> Option<u64> {
+        let distance = psn.distance_from(self.psn_of(self.una.pos));
+        self.una.pos.checked_add_signed(i64::from(distance))
+    }
+
+    /// Some packet was sent and is not acknowledged, and is not about to be sent again.
+    #[inline]
+    fn awaits_answer(&self) -> bool {
+        self.nxt.pos > self.una.pos
+    }
+
+    /// Moves `una` up to `limit` over SENDs and WRITEs, retiring those that end before it; stops at a READ or atomic,
+    /// which only its own response ends. The caller has checked `limit <= max`.
+    ///
+    /// Returns whether it got to `limit`.
+    fn acknowledge_before<H: Host>(
+        &mut self,
+        limit: u64,
+        now: Time,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> bool {
+        let before = self.una.pos;
+        while self.una.pos < limit {
+            let Some(front) = self.queue.front() else {
+                break;
+            };
+            if front.kind != Kind::Acked {
+                break;
+            }
+            let k = limit - front.start.pos;
+            if k >= u64::from(front.packets) {
+                self.retire(sh, host);
+            } else {
+                self.una = front.mark_at(k as u32, sh.mtu);
+            }
+        }
+        if self.una.pos != before {
+            self.progress(now, sh);
+        }
+        self.una.pos >= limit
+    }
+
+    /// The front WQE is done: completes it and takes it off the queue.
+    fn retire<H: Host>(&mut self, sh: &mut Shared, host: &mut H) {
+        let Some(front) = self.queue.pop_front() else {
+            return;
+        };
+        self.una = front.end(sh.mtu);
+        self.started = self.started.saturating_sub(1);
+        self.scatter = SgCursor::default();
+        if self.current > 0 {
+            self.current -= 1;
+        } else {
+            // It was to be sent again, and now need not be.
+            self.nxt = self.una;
+            self.gather = SgCursor::default();
+            self.fault = None;
+        }
+        sh.counters.messages_sent += 1;
+        if front.wqe.signaled {
+            host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
+        }
+    }
+
+    /// The peer got further: retry counters start afresh, and so does the ACK timeout.
+    fn progress(&mut self, now: Time, sh: &Shared) {
+        if self.nxt.pos < self.una.pos {
+            self.nxt = self.una;
+        }
+        self.gap = None;
+        self.retries = Retries::full(&sh.attr);
+        self.restart_timers(now, sh);
+    }
+
+    /// Moves `nxt` back to `pos`, which lies at or behind `una`.
+    fn go_back(&mut self, pos: u64, mtu: u32) {
+        if pos >= self.nxt.pos {
+            return;
+        }
+        let index = self
+            .queue
+            .partition_point(|entry| entry.start.pos <= pos)
+            .saturating_sub(1);
+        let Some(entry) = self.queue.get(index) else {
+            return;
+        };
+        self.nxt = entry.mark_at((pos - entry.start.pos) as u32, mtu);
+        self.current = index;
+        self.gather = SgCursor::default();
+        self.fault = None;
+        self.unasked_packets = 0;
+        self.unasked_bytes = 0;
+    }
+
+    /// `Err` when the WQE that cannot be sent is the oldest one.
+    fn check_fault(&self) -> Result<(), Failure> {
+        match self.fault {
+            Some(failure) if self.current == 0 => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Completes the front WQE with an error.
+    pub(crate) fn fail_front<H: Host>(&mut self, failure: Failure, sh: &Shared, host: &mut H) {
+        if let Some(front) = self.queue.pop_front() {
+            host.complete_send(front.completion(sh.attr.qpn, failure.status, failure.vendor_err));
+        }
+    }
+
+    /// Completes all WQEs as flushed.
+    pub(crate) fn flush<H: Host>(&mut self, sh: &Shared, host: &mut H) {
+        while let Some(front) = self.queue.pop_front() {
+            let flushed =
+                front.completion(sh.attr.qpn, Status::WorkRequestFlushed, vendor_err::FLUSHED);
+            host.complete_send(flushed);
+        }
+        // Positions stay, for `sq_psn`; nothing of them is in the queue any more.
+        *self = Requester {
+            base: self.base,
+            una: self.max,
+            nxt: self.max,
+            max: self.max,
+            ..Requester::default()
+        };
+    }
+}

@@ -1,0 +1,147 @@
+//! ACKs and NAKs as the requester takes them (IBTA 9.7.5.1, 9.9.2).
+
+use super::{Gap, Requester};
+use crate::completion::vendor_err;
+use crate::rc::{Failure, Shared};
+use crate::{Host, Status, Time};
+use rnic_wire::{Aeth, NakCode, Psn, Syndrome};
+
+/// Where an answer's PSN lies.
+pub(super) enum Region {
+    /// Acknowledged before: an echo.
+    Past,
+    /// Awaited.
+    Awaited(u64),
+    /// Never sent: a ghost.
+    Future,
+}
+
+impl Requester {
+    #[inline]
+    pub(super) fn region(&self, psn: Psn) -> Region {
+        match self.pos_of(psn) {
+            Some(pos) if pos >= self.max.pos => Region::Future,
+            Some(pos) if pos >= self.una.pos => Region::Awaited(pos),
+            _ => Region::Past,
+        }
+    }
+
+    /// Takes an ACK packet (which may be a NAK).
+    pub(crate) fn handle_ack<H: Host>(
+        &mut self,
+        psn: Psn,
+        aeth: Aeth,
+        now: Time,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
+            sh.counters.naks_received += 1;
+        }
+        let pos = match self.region(psn) {
+            Region::Awaited(pos) => pos,
+            Region::Past => return Ok(()),
+            Region::Future => {
+                sh.counters.dropped += 1;
+                return Ok(());
+            }
+        };
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => {
+                // Says nothing new of a READ in whose PSNs it lies, unless it is the last: then the answer is lost.
+                let passed = self.acknowledge_before(pos + 1, now, sh, host);
+                if !passed && self.ends_front(pos) {
+                    self.implied_nak(pos, sh)?;
+                }
+            }
+            Syndrome::RnrNak { timer } => {
+                sh.counters.rnr_naks_received += 1;
+                if !self.acknowledge_before(pos, now, sh, host) {
+                    self.implied_nak(pos, sh)?;
+                } else if !self.waits_for_receiver() {
+                    self.rnr_wait(timer, now, sh)?;
+                }
+            }
+            Syndrome::Nak(NakCode::PsnSequenceError) => {
+                sh.counters.sequence_naks_received += 1;
+                if !self.acknowledge_before(pos, now, sh, host) {
+                    self.implied_nak(pos, sh)?;
+                } else if self.awaits_answer() {
+                    // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK it is the echo of
+                    // what followed the packet that found no receive, and no reason to send before the wait is over.
+                    self.retries.take(vendor_err::SEQUENCE_NAK)?;
+                    self.resend_from_oldest(sh);
+                }
+            }
+            Syndrome::Nak(code) => {
+                let failure = refused(code);
+                if self.acknowledge_before(pos, now, sh, host) {
+                    return Err(failure);
+                }
+                self.implied_nak(pos, sh)?;
+            }
+            Syndrome::Reserved(_) => {
+                let failure = Failure {
+                    status: Status::BadResponse,
+                    vendor_err: vendor_err::RESERVED_SYNDROME,
+                };
+                if self.acknowledge_before(pos, now, sh, host) {
+                    return Err(failure);
+                }
+                self.implied_nak(pos, sh)?;
+            }
+        }
+        self.check_fault()
+    }
+
+    /// `pos` is at or behind the last PSN of the front WQE.
+    fn ends_front(&self, pos: u64) -> bool {
+        self.queue
+            .front()
+            .is_some_and(|front| pos + 1 >= front.start.pos + u64::from(front.packets))
+    }
+
+    /// The peer answered `seen`, which lies behind the answer awaited from a READ or atomic: that answer is lost, and
+    /// is asked for again at once, once per gap (IBTA 9.7.5.1.3). Answers that still come from before the repetition
+    /// lie further and further ahead; one that steps back belongs to the repetition, whose head was lost as well.
+    pub(super) fn implied_nak(&mut self, seen: u64, sh: &mut Shared) -> Result<(), Failure> {
+        if !self.awaits_answer() {
+            return Ok(());
+        }
+        match &mut self.gap {
+            Some(gap) if gap.at == self.una.pos => {
+                let forward = seen >= gap.seen;
+                gap.seen = seen;
+                if forward {
+                    return Ok(());
+                }
+            }
+            _ => {
+                self.retries.take(vendor_err::LOST_RESPONSE)?;
+                self.gap = Some(Gap {
+                    at: self.una.pos,
+                    seen,
+                });
+            }
+        }
+        self.resend_from_oldest(sh);
+        Ok(())
+    }
+}
+
+/// The status of a WQE that the peer refused.
+fn refused(code: NakCode) -> Failure {
+    let status = match code {
+        NakCode::InvalidRequest => Status::RemoteInvalidRequest,
+        NakCode::RemoteAccessError => Status::RemoteAccessError,
+        NakCode::RemoteOperationalError => Status::RemoteOperationError,
+        // Means nothing on a connection.
+        NakCode::PsnSequenceError | NakCode::InvalidRdRequest | NakCode::Other(_) => {
+            Status::BadResponse
+        }
+    };
+    Failure {
+        status,
+        vendor_err: vendor_err::NAK + u32::from(code.to_u8()),
+    }
+}

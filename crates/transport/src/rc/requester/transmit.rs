@@ -1,0 +1,394 @@
+//! What the requester sends next.
+
+use super::{Entry, Kind, MAX_PSN_SPAN, PACKET_OVERHEAD, Requester};
+use crate::completion::vendor_err;
+use crate::rc::output::Output;
+use crate::rc::{Failure, Shared, scatter::SgCursor};
+use crate::{Host, PacketSink, SendData, SendOp, Status, Time};
+use rnic_wire::{
+    AtomicEth, Bth, Ext, Ieth, ImmDt, Opcode, Operation, Reth, Service, emit, header_len, pad_len,
+};
+
+/// Packets after which an acknowledge is asked for within a message.
+const ACK_EVERY: u32 = 32;
+
+/// One packet of a WQE.
+struct Plan {
+    operation: Operation,
+    ext: Ext,
+    /// Where in the message the payload starts.
+    offset: u64,
+    payload: usize,
+    /// PSNs it takes: more than one for a READ.
+    psns: u32,
+    last: bool,
+}
+
+impl Requester {
+    /// A packet may leave now.
+    #[inline]
+    pub(crate) fn can_send(&self, sh: &Shared) -> bool {
+        match self.queue.get(self.current) {
+            Some(entry) => {
+                self.fault.is_none() && !self.waits_for_receiver() && self.within_limits(entry, sh)
+            }
+            None => false,
+        }
+    }
+
+    /// Window, outstanding READs, fence: may the next packet of `entry` leave?
+    #[inline]
+    fn within_limits(&self, entry: &Entry, sh: &Shared) -> bool {
+        let k = if entry.started() {
+            self.nxt.pos - entry.start.pos
+        } else {
+            0
+        };
+        let reads = self.nxt.reads - self.una.reads;
+        if k == 0 && entry.wqe.fence && reads > 0 {
+            return false;
+        }
+        let window = u64::from(sh.attr.window_bytes);
+        let left = u64::from(entry.len).saturating_sub(k * u64::from(sh.mtu));
+        let (psns, payload) = match entry.kind {
+            Kind::Acked => (1, left.min(u64::from(sh.mtu))),
+            Kind::Read | Kind::Atomic => {
+                // Responses share the way back and our receive buffer; one READ may always go, however large.
+                let psns = u64::from(entry.packets) - k;
+                let asked = self.nxt.read - self.una.read;
+                if reads >= u64::from(sh.attr.max_rd_atomic.max(1))
+                    || asked > 0 && asked + left + psns * PACKET_OVERHEAD > 2 * window
+                {
+                    return false;
+                }
+                (psns, 0)
+            }
+        };
+        let unacknowledged = self.nxt.bytes - self.una.bytes;
+        self.nxt.pos - self.una.pos + psns <= MAX_PSN_SPAN
+            && (unacknowledged == 0 || unacknowledged + PACKET_OVERHEAD + payload <= window)
+    }
+
+    /// Emits requests until none may leave or `out` takes no more.
+    pub(crate) fn transmit<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> Result<(), Failure> {
+        while self.can_send(sh) {
+            match self.transmit_one(now, sh, host, out) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(failure) => {
+                    // Earlier WQEs may still succeed; this one fails when it is the oldest.
+                    self.fault = Some(failure);
+                    return self.check_fault();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits the next packet; false if there is no room for it. An error concerns the current WQE.
+    #[inline]
+    fn transmit_one<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        host: &H,
+        out: &mut Output<'_, S>,
+    ) -> Result<bool, Failure> {
+        let Some(entry) = self.queue.get_mut(self.current) else {
+            return Ok(false);
+        };
+        if !entry.started() {
+            if !entry.checked {
+                admit(entry, sh, host)?;
+                entry.checked = true;
+            }
+            entry.start = self.nxt;
+            self.started += 1;
+        }
+        let k = (self.nxt.pos - entry.start.pos) as u32;
+        let plan = plan(entry, k, sh.mtu);
+        let opcode = Opcode::new(Service::Rc, plan.operation);
+        let header = header_len(opcode);
+        let pad = pad_len(plan.payload);
+        let Some(buf) = out.packet(header + plan.payload + usize::from(pad)) else {
+            return Ok(false);
+        };
+
+        let cost = PACKET_OVERHEAD + plan.payload as u64;
+        let ack_req = plan.last
+            || self.unasked_packets + 1 >= ACK_EVERY
+            || (self.unasked_bytes + cost) * 4 >= u64::from(sh.attr.window_bytes);
+        let bth = Bth {
+            solicited: plan.last && entry.wqe.solicited && solicitable(&entry.wqe.op),
+            pad,
+            ack_req,
+            ..sh.bth(opcode, self.base.add(self.nxt.pos as u32))
+        };
+        emit(&bth, &plan.ext, buf);
+        let body = &mut buf[header..];
+        let (payload, padding) = body.split_at_mut(plan.payload);
+        if !payload.is_empty() {
+            let filled = fill(
+                &mut self.gather,
+                &entry.wqe.data,
+                plan.offset,
+                payload,
+                sh,
+                host,
+            );
+            if let Err(failure) = filled {
+                out.retract();
+                return Err(failure);
+            }
+        }
+        padding.fill(0);
+
+        (self.unasked_packets, self.unasked_bytes) = if ack_req {
+            (0, 0)
+        } else {
+            (self.unasked_packets + 1, self.unasked_bytes + cost)
+        };
+        sh.counters.packets_sent += 1;
+        sh.counters.bytes_sent += plan.payload as u64;
+        if self.nxt.pos < self.max.pos {
+            sh.counters.retransmitted_packets += 1;
+        }
+        self.nxt = entry.mark_at(k + plan.psns, sh.mtu);
+        if self.nxt.pos > self.max.pos {
+            self.max = self.nxt;
+        }
+        if plan.last {
+            self.current += 1;
+            self.gather = SgCursor::default();
+        }
+        self.arm_ack_timeout(now, sh);
+        Ok(true)
+    }
+}
+
+/// Local checks before the first packet of a WQE leaves, so that a bad one sends nothing.
+fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
+    if entry.oversize {
+        return Err(Failure {
+            status: Status::LocalLengthError,
+            vendor_err: vendor_err::MESSAGE_TOO_LONG,
+        });
+    }
+    if entry.kind == Kind::Atomic && entry.len < 8 {
+        return Err(Failure {
+            status: Status::LocalLengthError,
+            vendor_err: vendor_err::ATOMIC_TOO_SHORT,
+        });
+    }
+    let stores = entry.kind != Kind::Acked;
+    if stores && sh.attr.max_rd_atomic == 0 {
+        return Err(Failure {
+            status: Status::LocalQpOperationError,
+            vendor_err: vendor_err::NO_RD_ATOMIC,
+        });
+    }
+    let list = match &entry.wqe.data {
+        SendData::Gather(list) => list,
+        SendData::Inline(_) if stores => {
+            return Err(Failure {
+                status: Status::LocalQpOperationError,
+                vendor_err: vendor_err::INLINE_READ,
+            });
+        }
+        SendData::Inline(_) => return Ok(()),
+    };
+    // A message of one packet is copied whole before it leaves, which checks as much.
+    if stores || entry.packets > 1 {
+        for sge in list.iter().filter(|sge| sge.length > 0) {
+            host.check_local(sh.attr.pd, sge, stores)
+                .map_err(Failure::local)?;
+        }
+    }
+    Ok(())
+}
+
+/// The packet that starts at the `k`-th PSN of `entry`.
+#[inline]
+fn plan(entry: &Entry, k: u32, mtu: u32) -> Plan {
+    let offset = u64::from(k) * u64::from(mtu);
+    let left = u64::from(entry.len).saturating_sub(offset) as u32;
+    let first = k == 0;
+    let last = k + 1 >= entry.packets;
+    let none = Ext::default();
+    let imm = |imm| Ext {
+        imm: Some(ImmDt(imm)),
+        ..none
+    };
+    let reth = |va, rkey| Ext {
+        reth: Some(Reth {
+            va,
+            rkey,
+            dma_len: entry.len,
+        }),
+        ..none
+    };
+    let (operation, ext) = match entry.wqe.op {
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) if !last => (
+            if first {
+                Operation::SendFirst
+            } else {
+                Operation::SendMiddle
+            },
+            none,
+        ),
+        SendOp::Send => (
+            if first {
+                Operation::SendOnly
+            } else {
+                Operation::SendLast
+            },
+            none,
+        ),
+        SendOp::SendImm(data) => (
+            if first {
+                Operation::SendOnlyImm
+            } else {
+                Operation::SendLastImm
+            },
+            imm(data),
+        ),
+        SendOp::SendInvalidate(rkey) => (
+            if first {
+                Operation::SendOnlyInvalidate
+            } else {
+                Operation::SendLastInvalidate
+            },
+            Ext {
+                ieth: Some(Ieth { rkey }),
+                ..none
+            },
+        ),
+        SendOp::Write { remote_addr, rkey } => match (first, last) {
+            (true, true) => (Operation::WriteOnly, reth(remote_addr, rkey)),
+            (true, false) => (Operation::WriteFirst, reth(remote_addr, rkey)),
+            (false, true) => (Operation::WriteLast, none),
+            (false, false) => (Operation::WriteMiddle, none),
+        },
+        SendOp::WriteImm {
+            remote_addr,
+            rkey,
+            imm: data,
+        } => match (first, last) {
+            (true, true) => (
+                Operation::WriteOnlyImm,
+                Ext {
+                    imm: Some(ImmDt(data)),
+                    ..reth(remote_addr, rkey)
+                },
+            ),
+            (true, false) => (Operation::WriteFirst, reth(remote_addr, rkey)),
+            (false, true) => (Operation::WriteLastImm, imm(data)),
+            (false, false) => (Operation::WriteMiddle, none),
+        },
+        SendOp::Read { remote_addr, rkey } => {
+            // Asked for again from the first missing packet on, in case it is not the first time.
+            let reth = Reth {
+                va: remote_addr.wrapping_add(offset),
+                rkey,
+                dma_len: left,
+            };
+            let ext = Ext {
+                reth: Some(reth),
+                ..none
+            };
+            let psns = entry.packets.saturating_sub(k);
+            return Plan {
+                operation: Operation::ReadRequest,
+                ext,
+                offset,
+                payload: 0,
+                psns,
+                last: true,
+            };
+        }
+        SendOp::CompareSwap {
+            remote_addr,
+            rkey,
+            compare,
+            swap,
+        } => (
+            Operation::CompareSwap,
+            Ext {
+                atomic: Some(AtomicEth {
+                    va: remote_addr,
+                    rkey,
+                    swap_or_add: swap,
+                    compare,
+                }),
+                ..none
+            },
+        ),
+        SendOp::FetchAdd {
+            remote_addr,
+            rkey,
+            add,
+        } => (
+            Operation::FetchAdd,
+            Ext {
+                atomic: Some(AtomicEth {
+                    va: remote_addr,
+                    rkey,
+                    swap_or_add: add,
+                    compare: 0,
+                }),
+                ..none
+            },
+        ),
+    };
+    let payload = if entry.kind == Kind::Acked {
+        left.min(mtu) as usize
+    } else {
+        0
+    };
+    Plan {
+        operation,
+        ext,
+        offset,
+        payload,
+        psns: 1,
+        last,
+    }
+}
+
+/// Only what consumes a receive can make a solicited event (IBTA 9.2.3).
+fn solicitable(op: &SendOp) -> bool {
+    matches!(
+        op,
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) | SendOp::WriteImm { .. }
+    )
+}
+
+#[inline]
+fn fill<H: Host>(
+    cursor: &mut SgCursor,
+    data: &SendData,
+    offset: u64,
+    payload: &mut [u8],
+    sh: &Shared,
+    host: &H,
+) -> Result<(), Failure> {
+    match data {
+        SendData::Gather(list) => {
+            cursor.seek(list, offset);
+            cursor
+                .gather(host, sh.attr.pd, list, payload)
+                .map_err(Failure::local)
+        }
+        SendData::Inline(bytes) => {
+            let from = offset as usize;
+            payload.copy_from_slice(&bytes[from..from + payload.len()]);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The responder's resources: READs and atomics it executed, so that a repeated request can be answered again without
+//! being executed again, and the answers it still owes (IBTA 9.4.5, 9.7.5.1.1).
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use rnic_wire::{Psn, Reth};
+
+/// A READ or atomic that was executed.
+#[derive(Clone, Copy, Debug)]
+struct Resource {
+    first: Psn,
+    /// PSNs it takes.
+    packets: u32,
+    /// MSN of its answers.
+    msn: u32,
+    result: Executed,
+}
+
+/// What its answer is made of.
+#[derive(Clone, Copy, Debug)]
+enum Executed {
+    Read(Reth),
+    /// What the memory held before.
+    Atomic(u64),
+}
+
+/// An answer that is still to be sent, or in the middle of being sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Which resource it answers.
+    slot: usize,
+    /// PSN of the next packet of it.
+    pub(crate) psn: Psn,
+    pub(crate) msn: u32,
+    pub(crate) body: Body,
+    /// Sent for the first time: the requester waits for it.
+    owed: bool,
+}
+
+/// The bytes of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    /// The rest of a READ.
+    Read {
+        /// Where it goes on.
+        va: u64,
+        rkey: u32,
+        /// Bytes left.
+        left: u32,
+        /// The first packet was sent.
+        begun: bool,
+    },
+    /// The value before an atomic.
+    Atomic(u64),
+}
+
+/// The table of resources and the queue of answers, in the order of their PSNs.
+#[derive(Debug, Default)]
+pub(crate) struct Resources {
+    /// A ring; `next` is the oldest once it is full.
+    ring: Vec<Resource>,
+    next: usize,
+    capacity: usize,
+    /// At most one answer per resource.
+    pub(crate) answers: VecDeque<Answer>,
+}
+
+impl Resources {
+    /// Room for `max_dest_rd_atomic` requests, rounded up: Linux rounds up what it sends as well.
+    pub(crate) fn new(max_dest_rd_atomic: u8) -> Resources {
+        let capacity = match max_dest_rd_atomic {
+            0 => 0,
+            n => usize::from(n).next_power_of_two(),
+        };
+        Resources {
+            ring: Vec::with_capacity(capacity),
+            next: 0,
+            capacity,
+            answers: VecDeque::with_capacity(capacity),
+        }
+    }
+
+    /// Makes room for one more request by forgetting the oldest; false if that one has not been answered yet, or there
+    /// is no room at all: the requester then exceeds what was agreed.
+    pub(crate) fn make_room(&mut self) -> bool {
+        if self.capacity == 0 {
+            return false;
+        }
+        if self.ring.len() == self.capacity {
+            // The oldest resource has the oldest answer, if any.
+            if let Some(front) = self.answers.front()
+                && front.slot == self.next
+            {
+                if front.owed {
+                    return false;
+                }
+                self.answers.pop_front();
+            }
+        }
+        true
+    }
+
+    fn remember(&mut self, resource: Resource, body: Body) {
+        let slot = self.next;
+        match self.ring.get_mut(slot) {
+            Some(place) => *place = resource,
+            None => self.ring.push(resource),
+        }
+        self.next = if slot + 1 == self.capacity {
+            0
+        } else {
+            slot + 1
+        };
+        self.answers.push_back(Answer {
+            slot,
+            psn: resource.first,
+            msn: resource.msn,
+            body,
+            owed: true,
+        });
+    }
+
+    /// Enters a READ that was granted. [`Resources::make_room`] must have succeeded.
+    pub(crate) fn executed_read(&mut self, first: Psn, packets: u32, msn: u32, reth: Reth) {
+        let resource = Resource {
+            first,
+            packets,
+            msn,
+            result: Executed::Read(reth),
+        };
+        self.remember(resource, read_body(reth));
+    }
+
+    /// Enters an atomic that was executed. [`Resources::make_room`] must have succeeded.
+    pub(crate) fn executed_atomic(&mut self, psn: Psn, msn: u32, original: u64) {
+        let resource = Resource {
+            first: psn,
+            packets: 1,
+            msn,
+            result: Executed::Atomic(original),
+        };
+        self.remember(resource, Body::Atomic(original));
+    }
+
+    /// The newest resource that `psn` belongs to: an old one may have had the same PSN a turn of the circle ago.
+    fn find(&self, psn: Psn) -> Option<(usize, Resource)> {
+        let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
+        let newest_first = newer.iter().enumerate().rev();
+        let then = older
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(i, r)| (newer.len() + i, r));
+        newest_first
+            .chain(then)
+            .find(|(_, r)| {
+                let distance = psn.distance_from(r.first);
+                distance >= 0 && (distance as u32) < r.packets
+            })
+            .map(|(slot, r)| (slot, *r))
+    }
+
+    /// A READ request for a PSN that was executed before: answers it again from there. False if it is no part of what
+    /// was granted then.
+    pub(crate) fn replay_read(&mut self, psn: Psn, reth: Reth, mtu: u32) -> bool {
+        let Some((slot, resource)) = self.find(psn) else {
+            return false;
+        };
+        let Executed::Read(original) = resource.result else {
+            return false;
+        };
+        let offset = u64::from(psn.distance_from(resource.first) as u32) * u64::from(mtu);
+        let matches = reth.rkey == original.rkey
+            && reth.va == original.va.wrapping_add(offset)
+            && offset + u64::from(reth.dma_len) <= u64::from(original.dma_len);
+        if !matches {
+            return false;
+        }
+        match self.answers.iter_mut().find(|answer| answer.slot == slot) {
+            Some(answer) => {
+                // Being answered: starts again from `psn` if it is past it, else comes to it anyway.
+                if psn.is_before(answer.psn) {
+                    let rest = Reth {
+                        dma_len: original.dma_len - offset as u32,
+                        ..reth
+                    };
+                    answer.psn = psn;
+                    answer.body = read_body(rest);
+                }
+            }
+            None => self.insert(Answer {
+                slot,
+                psn,
+                msn: resource.msn,
+                body: read_body(reth),
+                owed: false,
+            }),
+        }
+        true
+    }
+
+    /// An atomic request for a PSN that was executed before: answers it again. False if no result is remembered.
+    pub(crate) fn replay_atomic(&mut self, psn: Psn) -> bool {
+        let Some((slot, resource)) = self.find(psn) else {
+            return false;
+        };
+        let Executed::Atomic(original) = resource.result else {
+            return false;
+        };
+        if !self.answers.iter().any(|answer| answer.slot == slot) {
+            self.insert(Answer {
+                slot,
+                psn,
+                msn: resource.msn,
+                body: Body::Atomic(original),
+                owed: false,
+            });
+        }
+        true
+    }
+
+    fn insert(&mut self, answer: Answer) {
+        let at = self
+            .answers
+            .partition_point(|other| other.psn.is_before(answer.psn));
+        self.answers.insert(at, answer);
+    }
+}
+
+fn read_body(reth: Reth) -> Body {
+    Body::Read {
+        va: reth.va,
+        rkey: reth.rkey,
+        left: reth.dma_len,
+        begun: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

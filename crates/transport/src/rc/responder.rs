@@ -1,0 +1,404 @@
+//! The responder: executes the peer's requests in the order of their PSNs and answers them.
+//!
+//! A request is expected (its PSN is the next), past (executed before: answered again, not executed again) or future
+//! (something was lost: one NAK asks for it). Answers leave in the order of PSNs: READ responses are made from memory
+//! when they are sent; ACKs of requests taken between two calls of `poll_transmit` become one.
+
+mod answer;
+mod atomic;
+mod read;
+mod send;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use super::Shared;
+use super::resources::Resources;
+use super::scatter::SgCursor;
+use crate::completion::vendor_err;
+use crate::{
+    Completion, CompletionOpcode, Host, Immediate, LocalFault, QpEvent, RecvWqe, RemoteFault,
+    Status,
+};
+use rnic_wire::{NakCode, Operation, Packet, Psn, Reth};
+
+/// The message that is arriving.
+#[derive(Clone, Copy, Debug, Default)]
+enum Inbound {
+    /// None: the next packet starts one.
+    #[default]
+    Idle,
+    /// A SEND, into `receive`.
+    Send,
+    /// A WRITE.
+    Write {
+        /// Where the next packet goes.
+        va: u64,
+        rkey: u32,
+        /// Bytes that are still to come.
+        left: u32,
+        /// Bytes of the message.
+        total: u32,
+    },
+}
+
+/// The receive WQE that is being filled.
+#[derive(Debug)]
+struct Receiving {
+    wqe: RecvWqe,
+    cursor: SgCursor,
+    room: u64,
+    filled: u64,
+}
+
+/// Why future packets draw no NAK: the one about the expected PSN was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Silence {
+    #[default]
+    None,
+    /// Something was lost.
+    Sequence,
+    /// There was no receive.
+    NotReady,
+}
+
+/// A NAK that is to be sent. It refuses the expected PSN, so it comes after every other answer.
+#[derive(Clone, Copy, Debug)]
+enum Nak {
+    /// Packets up to `ahead` were dropped because earlier ones are missing.
+    Sequence { ahead: Psn },
+    /// No receive.
+    NotReady,
+    /// The queue pair is in ERR because of the request at `psn`.
+    Fatal { psn: Psn, code: NakCode },
+}
+
+/// Why a request was not executed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// No receive is posted; the request may come again.
+    NotReady,
+    /// The queue pair breaks.
+    Fatal(Fatal),
+}
+
+/// The end of a connection as the responder sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fatal {
+    code: NakCode,
+    /// How the receive WQE in use ends; flushed if `None`.
+    receive: Option<(Status, u32)>,
+    pub(crate) event: Option<QpEvent>,
+}
+
+impl Refusal {
+    /// Malformed, out of sequence or not allowed by the queue pair.
+    const INVALID: Refusal = Refusal::Fatal(Fatal {
+        code: NakCode::InvalidRequest,
+        receive: None,
+        event: Some(QpEvent::RequestError),
+    });
+
+    /// Key, range or right.
+    fn access(_: RemoteFault) -> Refusal {
+        Refusal::Fatal(Fatal {
+            code: NakCode::RemoteAccessError,
+            receive: None,
+            event: Some(QpEvent::AccessError),
+        })
+    }
+
+    /// Longer than the receive.
+    const TOO_LONG: Refusal = Refusal::Fatal(Fatal {
+        code: NakCode::InvalidRequest,
+        receive: Some((Status::LocalLengthError, vendor_err::RECEIVE_TOO_SHORT)),
+        event: None,
+    });
+
+    /// The receive's memory is not accessible.
+    fn local(fault: LocalFault) -> Refusal {
+        Refusal::Fatal(Fatal {
+            code: NakCode::RemoteOperationalError,
+            receive: Some((Status::LocalProtectionError, vendor_err::local_fault(fault))),
+            event: None,
+        })
+    }
+
+    /// The key that a SEND should have invalidated cannot be. Linux too gives the receive this status; hardware and
+    /// IBTA send the NAK.
+    fn invalidate(_: RemoteFault) -> Refusal {
+        Refusal::Fatal(Fatal {
+            code: NakCode::RemoteAccessError,
+            receive: Some((Status::RemoteInvalidRequest, vendor_err::INVALIDATE)),
+            event: None,
+        })
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    expected: Psn,
+    /// Messages executed, 24 bits on the wire.
+    msn: u32,
+    inbound: Inbound,
+    receive: Option<Receiving>,
+    /// PSN of the last SEND or WRITE packet taken: what an ACK may name. READs and atomics have answers of their own.
+    last_taken: Psn,
+    resources: Resources,
+    ack: Option<Psn>,
+    nak: Option<Nak>,
+    silence: Silence,
+}
+
+impl Responder {
+    pub(crate) fn new(sh: &Shared) -> Responder {
+        Responder {
+            expected: sh.attr.rq_psn,
+            last_taken: sh.attr.rq_psn.prev(),
+            resources: Resources::new(sh.attr.max_dest_rd_atomic),
+            ..Responder::default()
+        }
+    }
+
+    pub(crate) fn expected_psn(&self) -> Psn {
+        self.expected
+    }
+
+    /// Takes a request. An error has been recorded as a NAK to send; the caller moves the queue pair to ERR.
+    #[inline]
+    pub(crate) fn handle_request<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Fatal> {
+        let distance = packet.bth.psn.distance_from(self.expected);
+        if distance < 0 {
+            self.past(operation, packet, sh);
+            return Ok(());
+        }
+        if distance > 0 {
+            self.future(packet.bth.psn, sh);
+            return Ok(());
+        }
+        match self.execute(operation, packet, sh, host) {
+            Ok(()) => {
+                if self.nak.is_some() || self.silence != Silence::None {
+                    self.caught_up();
+                }
+                Ok(())
+            }
+            Err(Refusal::NotReady) => {
+                self.silence = Silence::NotReady;
+                self.nak = Some(Nak::NotReady);
+                Ok(())
+            }
+            Err(Refusal::Fatal(fatal)) => {
+                self.nak = Some(Nak::Fatal {
+                    psn: packet.bth.psn,
+                    code: fatal.code,
+                });
+                self.end_receive(fatal.receive, sh, host);
+                Err(fatal)
+            }
+        }
+    }
+
+    /// Executes the expected request.
+    #[inline]
+    fn execute<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        use Operation::*;
+        check_payload(operation, packet.payload.len(), sh.mtu as usize)?;
+        let last = match operation {
+            WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
+                self.write(operation, packet, sh, host)?
+            }
+            SendFirst | SendMiddle | SendLast | SendLastImm | SendLastInvalidate | SendOnly
+            | SendOnlyImm | SendOnlyInvalidate => self.send(operation, packet, sh, host)?,
+            ReadRequest => return self.read(packet, sh, host),
+            CompareSwap | FetchAdd => return self.atomic(operation, packet, sh, host),
+            _ => return Err(Refusal::INVALID),
+        };
+        self.last_taken = packet.bth.psn;
+        self.expected = packet.bth.psn.next();
+        if last {
+            self.message_done(sh);
+        }
+        if packet.bth.ack_req {
+            self.ack = Some(packet.bth.psn);
+        }
+        Ok(())
+    }
+
+    fn message_done(&mut self, sh: &mut Shared) {
+        self.msn = self.msn.wrapping_add(1);
+        sh.counters.messages_received += 1;
+    }
+
+    /// A request that was executed before: its answer was lost, or the network sent it twice.
+    #[cold]
+    fn past(&mut self, operation: Operation, packet: &Packet<'_>, sh: &mut Shared) {
+        sh.counters.duplicates_received += 1;
+        let psn = packet.bth.psn;
+        let known = match operation {
+            Operation::ReadRequest => packet
+                .ext
+                .reth
+                .is_some_and(|reth| self.resources.replay_read(psn, reth, sh.mtu)),
+            Operation::CompareSwap | Operation::FetchAdd => self.resources.replay_atomic(psn),
+            _ => {
+                self.ack = Some(self.last_taken);
+                true
+            }
+        };
+        if !known {
+            sh.counters.dropped += 1;
+        }
+    }
+
+    /// A request behind a gap.
+    #[cold]
+    fn future(&mut self, psn: Psn, sh: &mut Shared) {
+        sh.counters.out_of_sequence += 1;
+        match (&mut self.nak, self.silence) {
+            (Some(Nak::Sequence { ahead }), _) if ahead.is_before(psn) => {
+                *ahead = psn;
+            }
+            (None, Silence::None) => {
+                self.nak = Some(Nak::Sequence { ahead: psn });
+                self.silence = Silence::Sequence;
+            }
+            _ => {}
+        }
+    }
+
+    /// The expected request came. A NAK that was not sent yet is still needed if packets behind it were dropped.
+    #[cold]
+    fn caught_up(&mut self) {
+        match self.nak {
+            Some(Nak::Sequence { ahead }) if !ahead.is_before(self.expected) => {}
+            _ => {
+                self.nak = None;
+                self.silence = Silence::None;
+            }
+        }
+    }
+
+    /// Completes the receive WQE in use, if any: flushed, or as said.
+    fn end_receive<H: Host>(&mut self, how: Option<(Status, u32)>, sh: &Shared, host: &mut H) {
+        if let Some(receiving) = self.receive.take() {
+            let (status, vendor_err) =
+                how.unwrap_or((Status::WorkRequestFlushed, vendor_err::FLUSHED));
+            host.complete_recv(failed_receive(receiving.wqe.wr_id, status, vendor_err, sh));
+        }
+    }
+
+    /// Enters ERR: flushes the receive WQE in use and the receive queue (an SRQ keeps its receives).
+    pub(crate) fn flush<H: Host>(&mut self, sh: &Shared, host: &mut H) {
+        self.inbound = Inbound::Idle;
+        self.end_receive(None, sh, host);
+        if host.receives_posted().is_none() {
+            return;
+        }
+        while let Some(wqe) = host.take_receive() {
+            let flushed = failed_receive(
+                wqe.wr_id,
+                Status::WorkRequestFlushed,
+                vendor_err::FLUSHED,
+                sh,
+            );
+            host.complete_recv(flushed);
+        }
+    }
+
+    /// Drops the answers that were not sent yet, except an ACK of what was executed and needs no other answer before.
+    pub(crate) fn drop_answers(&mut self) {
+        if !self.resources.answers.is_empty() {
+            self.resources.answers.clear();
+            self.ack = None;
+        }
+        self.nak = None;
+    }
+
+    /// Takes the next receive WQE.
+    fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
+        let wqe = host.take_receive().ok_or(Refusal::NotReady)?;
+        let room = super::scatter::total_len(&wqe.sges);
+        self.receive = Some(Receiving {
+            wqe,
+            cursor: SgCursor::default(),
+            room,
+            filled: 0,
+        });
+        Ok(())
+    }
+
+    /// Completes the receive WQE in use with success.
+    fn complete_receive<H: Host>(
+        &mut self,
+        opcode: CompletionOpcode,
+        byte_len: u32,
+        immediate: Immediate,
+        solicited: bool,
+        sh: &Shared,
+        host: &mut H,
+    ) {
+        if let Some(receiving) = self.receive.take() {
+            host.complete_recv(Completion {
+                wr_id: receiving.wqe.wr_id,
+                status: Status::Success,
+                opcode,
+                byte_len,
+                vendor_err: 0,
+                qpn: sh.attr.qpn,
+                src_qpn: sh.attr.dest_qpn,
+                immediate,
+                solicited,
+            });
+        }
+    }
+}
+
+/// Payload lengths that each part of a message may have (IBTA 9.7.4.1.6).
+#[inline]
+fn check_payload(operation: Operation, len: usize, mtu: usize) -> Result<(), Refusal> {
+    use Operation::*;
+    let fits = match operation {
+        SendFirst | SendMiddle | WriteFirst | WriteMiddle => len == mtu,
+        SendLast | SendLastImm | SendLastInvalidate | WriteLast | WriteLastImm => {
+            (1..=mtu).contains(&len)
+        }
+        SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm => len <= mtu,
+        // Have none; what comes along is ignored.
+        _ => true,
+    };
+    if fits { Ok(()) } else { Err(Refusal::INVALID) }
+}
+
+/// The RETH of a request whose opcode has one; [`Packet::parse`] makes sure of it, other callers may not.
+fn reth_of(packet: &Packet<'_>) -> Result<Reth, Refusal> {
+    packet.ext.reth.ok_or(Refusal::INVALID)
+}
+
+fn failed_receive(wr_id: u64, status: Status, vendor_err: u32, sh: &Shared) -> Completion {
+    Completion {
+        wr_id,
+        status,
+        opcode: CompletionOpcode::Recv,
+        byte_len: 0,
+        vendor_err,
+        qpn: sh.attr.qpn,
+        src_qpn: sh.attr.dest_qpn,
+        immediate: Immediate::None,
+        solicited: true,
+    }
+}

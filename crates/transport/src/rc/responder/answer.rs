@@ -1,0 +1,297 @@
+//! What the responder sends next.
+
+use super::{Fatal, Nak, Refusal, Responder};
+use crate::rc::Shared;
+use crate::rc::output::Output;
+use crate::rc::resources::Body;
+use crate::{Host, PacketSink, Pd, RemoteFault};
+use rnic_wire::{
+    Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Service,
+    Syndrome, credit_code, emit, header_len, pad_len,
+};
+
+/// What became of an attempt to emit a packet.
+enum Emitted {
+    Yes,
+    NoRoom,
+    /// The memory of a READ is gone.
+    Refused(RemoteFault),
+}
+
+impl Responder {
+    /// Something is to be sent.
+    #[inline]
+    pub(crate) fn can_send(&self) -> bool {
+        self.ack.is_some() || self.nak.is_some() || !self.resources.answers.is_empty()
+    }
+
+    /// Emits answers in the order of their PSNs until there is none or `out` takes no more.
+    ///
+    /// # Errors
+    /// The memory of a READ is gone: the NAK is queued, the caller moves the queue pair to ERR and calls again.
+    #[inline]
+    pub(crate) fn transmit<H: Host, S: PacketSink>(
+        &mut self,
+        sh: &mut Shared,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> Result<(), Fatal> {
+        while self.can_send() {
+            let emitted = match (self.resources.answers.front(), self.ack) {
+                (Some(answer), Some(ack)) if ack.is_before(answer.psn) => {
+                    self.transmit_ack(ack, sh, host, out)
+                }
+                (Some(_), _) => self.transmit_answer(sh, host, out),
+                // A NAK says that all before it was taken.
+                (None, Some(ack)) if self.nak.is_none() => self.transmit_ack(ack, sh, host, out),
+                (None, _) => self.transmit_nak(sh, out),
+            };
+            match emitted {
+                Emitted::Yes => sh.counters.packets_sent += 1,
+                Emitted::NoRoom => break,
+                Emitted::Refused(fault) => {
+                    let psn = self
+                        .resources
+                        .answers
+                        .front()
+                        .map_or(self.expected, |answer| answer.psn);
+                    let Refusal::Fatal(fatal) = Refusal::access(fault) else {
+                        break;
+                    };
+                    self.resources.answers.clear();
+                    self.ack = None;
+                    self.nak = Some(Nak::Fatal {
+                        psn,
+                        code: fatal.code,
+                    });
+                    return Err(fatal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn transmit_ack<H: Host, S: PacketSink>(
+        &mut self,
+        psn: Psn,
+        sh: &Shared,
+        host: &H,
+        out: &mut Output<'_, S>,
+    ) -> Emitted {
+        let syndrome = Syndrome::Ack {
+            credits: credits(host),
+        };
+        let emitted = acknowledge(
+            psn,
+            Aeth {
+                syndrome,
+                msn: self.msn,
+            },
+            sh,
+            out,
+        );
+        if let Emitted::Yes = emitted {
+            self.ack = None;
+        }
+        emitted
+    }
+
+    fn transmit_nak<S: PacketSink>(&mut self, sh: &mut Shared, out: &mut Output<'_, S>) -> Emitted {
+        let (psn, syndrome) = match self.nak {
+            None => return Emitted::NoRoom,
+            Some(Nak::Sequence { .. }) => (self.expected, Syndrome::Nak(NakCode::PsnSequenceError)),
+            Some(Nak::NotReady) => (
+                self.expected,
+                Syndrome::RnrNak {
+                    timer: sh.attr.min_rnr_timer,
+                },
+            ),
+            Some(Nak::Fatal { psn, code }) => (psn, Syndrome::Nak(code)),
+        };
+        let emitted = acknowledge(
+            psn,
+            Aeth {
+                syndrome,
+                msn: self.msn,
+            },
+            sh,
+            out,
+        );
+        if let Emitted::Yes = emitted {
+            self.nak = None;
+            self.ack = None;
+            match syndrome {
+                Syndrome::RnrNak { .. } => sh.counters.rnr_naks_sent += 1,
+                Syndrome::Nak(NakCode::PsnSequenceError) => sh.counters.sequence_naks_sent += 1,
+                Syndrome::Nak(NakCode::RemoteAccessError) => sh.counters.access_naks_sent += 1,
+                Syndrome::Nak(NakCode::InvalidRequest) => sh.counters.invalid_naks_sent += 1,
+                _ => {}
+            }
+        }
+        emitted
+    }
+
+    /// Emits one packet of the oldest answer.
+    #[inline]
+    fn transmit_answer<H: Host, S: PacketSink>(
+        &mut self,
+        sh: &mut Shared,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> Emitted {
+        let Some(answer) = self.resources.answers.front_mut() else {
+            return Emitted::NoRoom;
+        };
+        let aeth = Aeth {
+            syndrome: Syndrome::Ack {
+                credits: credits(host),
+            },
+            msn: answer.msn,
+        };
+        let (va, rkey, left, begun) = match answer.body {
+            Body::Read {
+                va,
+                rkey,
+                left,
+                begun,
+            } => (va, rkey, left, begun),
+            Body::Atomic(original) => {
+                let atomic_ack = Some(AtomicAckEth { original });
+                let ext = Ext {
+                    aeth: Some(aeth),
+                    atomic_ack,
+                    ..Ext::default()
+                };
+                let emitted = respond(Operation::AtomicAcknowledge, answer.psn, &ext, sh, out);
+                if let Emitted::Yes = emitted {
+                    self.resources.answers.pop_front();
+                }
+                return emitted;
+            }
+        };
+        let last = left <= sh.mtu;
+        let operation = match (begun, last) {
+            (false, false) => Operation::ReadResponseFirst,
+            (false, true) => Operation::ReadResponseOnly,
+            (true, false) => Operation::ReadResponseMiddle,
+            (true, true) => Operation::ReadResponseLast,
+        };
+        let aeth = if operation == Operation::ReadResponseMiddle {
+            None
+        } else {
+            Some(aeth)
+        };
+        let ext = Ext {
+            aeth,
+            ..Ext::default()
+        };
+        let len = left.min(sh.mtu);
+        let source = (sh.attr.pd, rkey, va);
+        let emitted = read_response(
+            operation,
+            answer.psn,
+            &ext,
+            len as usize,
+            source,
+            sh,
+            host,
+            out,
+        );
+        if let Emitted::Yes = emitted {
+            sh.counters.bytes_sent += u64::from(len);
+            if last {
+                self.resources.answers.pop_front();
+            } else {
+                let va = va.wrapping_add(u64::from(len));
+                answer.psn = answer.psn.next();
+                answer.body = Body::Read {
+                    va,
+                    rkey,
+                    left: left - len,
+                    begun: true,
+                };
+            }
+        }
+        emitted
+    }
+}
+
+/// The credit code of the receives that are posted.
+#[inline]
+fn credits<H: Host>(host: &H) -> u8 {
+    host.receives_posted().map_or(CREDITS_INVALID, credit_code)
+}
+
+/// Emits an ACK or NAK.
+fn acknowledge<S: PacketSink>(
+    psn: Psn,
+    aeth: Aeth,
+    sh: &Shared,
+    out: &mut Output<'_, S>,
+) -> Emitted {
+    respond(
+        Operation::Acknowledge,
+        psn,
+        &Ext {
+            aeth: Some(aeth),
+            ..Ext::default()
+        },
+        sh,
+        out,
+    )
+}
+
+/// Emits a response without payload.
+fn respond<S: PacketSink>(
+    operation: Operation,
+    psn: Psn,
+    ext: &Ext,
+    sh: &Shared,
+    out: &mut Output<'_, S>,
+) -> Emitted {
+    let opcode = Opcode::new(Service::Rc, operation);
+    let Some(buf) = out.packet(header_len(opcode)) else {
+        return Emitted::NoRoom;
+    };
+    emit(&sh.bth(opcode, psn), ext, buf);
+    Emitted::Yes
+}
+
+/// Emits a READ response with the bytes that are in memory now.
+#[inline]
+#[allow(clippy::too_many_arguments, reason = "one call, inlined")]
+fn read_response<H: Host, S: PacketSink>(
+    operation: Operation,
+    psn: Psn,
+    ext: &Ext,
+    len: usize,
+    (pd, rkey, va): (Pd, u32, u64),
+    sh: &Shared,
+    host: &mut H,
+    out: &mut Output<'_, S>,
+) -> Emitted {
+    let opcode = Opcode::new(Service::Rc, operation);
+    let header = header_len(opcode);
+    let pad = pad_len(len);
+    let Some(buf) = out.packet(header + len + usize::from(pad)) else {
+        return Emitted::NoRoom;
+    };
+    emit(
+        &Bth {
+            pad,
+            ..sh.bth(opcode, psn)
+        },
+        ext,
+        buf,
+    );
+    let (payload, padding) = buf[header..].split_at_mut(len);
+    if !payload.is_empty()
+        && let Err(fault) = host.read_remote(pd, rkey, va, payload)
+    {
+        out.retract();
+        return Emitted::Refused(fault);
+    }
+    padding.fill(0);
+    Emitted::Yes
+}

@@ -1,0 +1,37 @@
+//! RDMA READ.
+
+use super::{Inbound, Refusal, Responder, reth_of};
+use crate::rc::Shared;
+use crate::rc::requester::MAX_MESSAGE;
+use crate::{Host, RemoteAccess};
+use rnic_wire::Packet;
+
+impl Responder {
+    /// Takes a READ request: grants it and queues its answer.
+    pub(super) fn read<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        let reth = reth_of(packet)?;
+        let len = u64::from(reth.dma_len);
+        if !matches!(self.inbound, Inbound::Idle)
+            || !sh.attr.remote_read
+            || len > MAX_MESSAGE
+            || !self.resources.make_room()
+        {
+            return Err(Refusal::INVALID);
+        }
+        if len > 0 {
+            host.check_remote(sh.attr.pd, reth.rkey, reth.va, len, RemoteAccess::Read)
+                .map_err(Refusal::access)?;
+        }
+        let packets = reth.dma_len.div_ceil(sh.mtu).max(1);
+        self.message_done(sh);
+        self.resources
+            .executed_read(packet.bth.psn, packets, self.msn, reth);
+        self.expected = packet.bth.psn.add(packets);
+        Ok(())
+    }
+}

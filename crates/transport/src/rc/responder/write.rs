@@ -1,0 +1,97 @@
+//! RDMA WRITE, with immediate data or without.
+
+use super::{Inbound, Refusal, Responder, reth_of};
+use crate::rc::Shared;
+use crate::rc::requester::MAX_MESSAGE;
+use crate::{CompletionOpcode, Host, Immediate, RemoteAccess};
+use rnic_wire::{ImmDt, Operation, Packet};
+
+impl Responder {
+    /// Takes a packet of a WRITE; true if it ends the message.
+    #[inline]
+    pub(super) fn write<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        sh: &Shared,
+        host: &mut H,
+    ) -> Result<bool, Refusal> {
+        use Operation::*;
+        let len = packet.payload.len() as u32;
+        let (va, rkey, left, total) = match (operation, self.inbound) {
+            (WriteFirst | WriteOnly | WriteOnlyImm, Inbound::Idle) => {
+                let reth = reth_of(packet)?;
+                if !sh.attr.remote_write || u64::from(reth.dma_len) > MAX_MESSAGE {
+                    return Err(Refusal::INVALID);
+                }
+                // Of a message of one packet the copy below checks as much.
+                if operation == WriteFirst {
+                    let whole = u64::from(reth.dma_len);
+                    host.check_remote(sh.attr.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
+                        .map_err(Refusal::access)?;
+                }
+                (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
+            }
+            (
+                WriteMiddle | WriteLast | WriteLastImm,
+                Inbound::Write {
+                    va,
+                    rkey,
+                    left,
+                    total,
+                },
+            ) => (va, rkey, left, total),
+            _ => return Err(Refusal::INVALID),
+        };
+        if matches!(operation, WriteFirst | WriteMiddle) {
+            // Something must be left for the packets that follow.
+            if len >= left {
+                return Err(Refusal::INVALID);
+            }
+            host.write_remote(sh.attr.pd, rkey, va, packet.payload)
+                .map_err(Refusal::access)?;
+            let va = va.wrapping_add(u64::from(len));
+            self.inbound = Inbound::Write {
+                va,
+                rkey,
+                left: left - len,
+                total,
+            };
+            return Ok(false);
+        }
+        if len != left {
+            return Err(Refusal::INVALID);
+        }
+        if let Some(ImmDt(imm)) = packet.ext.imm {
+            // The receive is taken before anything is stored, but not for a WRITE that will be refused.
+            if len > 0 {
+                host.check_remote(sh.attr.pd, rkey, va, u64::from(len), RemoteAccess::Write)
+                    .map_err(Refusal::access)?;
+            }
+            self.start_receive(host)?;
+            store(rkey, va, packet.payload, sh, host)?;
+            let (opcode, immediate) = (CompletionOpcode::RecvRdmaWithImm, Immediate::Data(imm));
+            self.complete_receive(opcode, total, immediate, packet.bth.solicited, sh, host);
+        } else {
+            store(rkey, va, packet.payload, sh, host)?;
+        }
+        self.inbound = Inbound::Idle;
+        Ok(true)
+    }
+}
+
+/// Stores the last packet. Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).
+#[inline]
+fn store<H: Host>(
+    rkey: u32,
+    va: u64,
+    payload: &[u8],
+    sh: &Shared,
+    host: &mut H,
+) -> Result<(), Refusal> {
+    if payload.is_empty() {
+        return Ok(());
+    }
+    host.write_remote(sh.attr.pd, rkey, va, payload)
+        .map_err(Refusal::access)
+}

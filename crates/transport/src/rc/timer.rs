@@ -1,0 +1,70 @@
+//! The timers of a queue pair: one table, one minimum.
+
+use crate::Time;
+
+/// What a queue pair may be waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Timer {
+    /// The peer owes an acknowledge.
+    AckTimeout,
+    /// The peer had no receive posted and asked for a pause.
+    RnrWait,
+}
+
+impl Timer {
+    const ALL: [Timer; 2] = [Timer::AckTimeout, Timer::RnrWait];
+}
+
+/// Deadline of each [`Timer`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TimerTable {
+    deadlines: [Option<Time>; Timer::ALL.len()],
+}
+
+impl TimerTable {
+    pub(crate) fn set(&mut self, timer: Timer, at: Time) {
+        self.deadlines[timer as usize] = Some(at);
+    }
+
+    pub(crate) fn clear(&mut self, timer: Timer) {
+        self.deadlines[timer as usize] = None;
+    }
+
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.deadlines[timer as usize].is_some()
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.deadlines.iter().flatten().min().copied()
+    }
+
+    /// Disarms and names one timer that is due.
+    pub(crate) fn take_due(&mut self, now: Time) -> Option<Timer> {
+        let due = Timer::ALL
+            .into_iter()
+            .find(|&t| self.deadlines[t as usize].is_some_and(|at| at <= now))?;
+        self.clear(due);
+        Some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_is_the_minimum_and_due_timers_fire_once() {
+        let mut table = TimerTable::default();
+        assert_eq!(table.next(), None);
+        table.set(Timer::AckTimeout, Time(30));
+        table.set(Timer::RnrWait, Time(20));
+        assert_eq!(table.next(), Some(Time(20)));
+        assert_eq!(table.take_due(Time(19)), None);
+        assert_eq!(table.take_due(Time(30)), Some(Timer::AckTimeout));
+        assert_eq!(table.take_due(Time(30)), Some(Timer::RnrWait));
+        assert_eq!(table.take_due(Time(30)), None);
+        assert_eq!(table.next(), None);
+    }
+}
