@@ -58,6 +58,8 @@ pub enum IcrcError {
     Length,
     /// The ICRC does not fit, whatever the IP header was.
     Mismatch,
+    /// The ICRC fits, but only with an IP header that this peer does not send ([`PeerIds`](crate::PeerIds)).
+    Unlikely,
 }
 
 impl fmt::Display for IcrcError {
@@ -65,6 +67,9 @@ impl fmt::Display for IcrcError {
         f.write_str(match self {
             IcrcError::Length => "no length of a RoCEv2 packet",
             IcrcError::Mismatch => "the ICRC does not hold",
+            IcrcError::Unlikely => {
+                "the ICRC would hold with an IP header that the peer does not send"
+            }
         })
     }
 }
@@ -155,15 +160,37 @@ impl IcrcContext {
 
     /// Checks a received packet: BTH up to and including the ICRC.
     ///
-    /// `expected_id` is the IPv4 identification tried first, with DF set (0 if nothing better is known, or one more
-    /// than the last); any other identification, and then one without DF, is solved for. An IHL of 5 is assumed. Over IPv4
-    /// a random corruption passes with a probability of 2^-15 that [`PeerIds`](crate::PeerIds) lowers; a single flipped
-    /// bit never passes.
+    /// `expected_id` is the IPv4 identification tried first; any other is solved for. DF set and an IHL of 5 are
+    /// assumed. Over IPv4 a random corruption passes with a probability of 2^-16, which
+    /// [`PeerIds`](crate::PeerIds) lowers; a single flipped bit never passes.
     ///
     /// # Errors
     /// See [`IcrcError`].
     #[inline]
     pub fn check(&self, bytes_with_icrc: &[u8], expected_id: u16) -> Result<IcrcOk, IcrcError> {
+        self.check_any_df(bytes_with_icrc, expected_id)
+            .and_then(|ok| {
+                if ok.df {
+                    Ok(ok)
+                } else {
+                    Err(IcrcError::Mismatch)
+                }
+            })
+    }
+
+    /// As [`IcrcContext::check`], but finds out whether DF is set, too.
+    ///
+    /// Not a check to rely on alone: two bits of a long packet, 1564 and 14855 places behind the identification, pass for DF
+    /// when flipped. [`PeerIds::check`](crate::PeerIds::check) knows whether the peer sets DF and sees through that.
+    ///
+    /// # Errors
+    /// See [`IcrcError`].
+    #[inline]
+    pub fn check_any_df(
+        &self,
+        bytes_with_icrc: &[u8],
+        expected_id: u16,
+    ) -> Result<IcrcOk, IcrcError> {
         let (bytes, trailer) = bytes_with_icrc
             .split_last_chunk::<ICRC_LEN>()
             .ok_or(IcrcError::Length)?;
@@ -193,6 +220,12 @@ impl IcrcContext {
             }
         }
         Err(IcrcError::Mismatch)
+    }
+
+    /// Whether the flow is IPv4: only then is there an identification to be inferred.
+    #[inline]
+    pub fn is_ipv4(&self) -> bool {
+        self.v4
     }
 
     /// A hasher in the state in which it has seen all that precedes the BTH of a packet of `len` bytes whose byte 4 is
