@@ -81,7 +81,8 @@ pub use post::{PostError, RecvError, SendRequest};
 pub use qp::{PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport};
 pub use raw::memory::{Buffer, ReadableRegion, WritableRegion};
 
-/// Counts of everything this process sent and received through the NIC.
-pub fn stats() -> nic::LinkCounters {
+/// Counts of everything this process sent and received through the NIC, and of packets that no queue pair took;
+/// `None` before the device was first opened.
+pub fn stats() -> Option<(nic::LinkCounters, nic::DropCounters)> {
     nic::stats()
 }

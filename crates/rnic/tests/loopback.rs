@@ -1,0 +1,372 @@
+//! Two queue pairs of one process over loopback: every operation, and what a safe API promises beside.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rnic::{
+    Access, Buffer, Completion, CompletionOpcode, CompletionQueue, Context, Error, PathMtu, ProtectionDomain, QpState,
+    QueuePair, Rc, SendRequest, Status,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Side {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    qp: QueuePair<Rc>,
+}
+
+impl Side {
+    fn next(&self) -> Completion {
+        self.cq.wait(PATIENCE).expect("a completion")
+    }
+
+    fn done(&self) -> Completion {
+        self.next().ok().expect("success")
+    }
+
+    fn buffer(&self, bytes: &[u8]) -> Buffer {
+        self.pd.buffer_from(bytes).expect("memory")
+    }
+}
+
+type Builder = rnic::QueuePairBuilder<Rc>;
+
+/// Two connected sides with a completion queue and a protection domain each.
+fn pair_with(left: impl Fn(Builder) -> Builder, right: impl Fn(Builder) -> Builder) -> (Side, Side) {
+    let context = Context::open().expect("the device opens");
+    let gid = context.loopback_gid().expect("an address");
+    let side = |build: &dyn Fn(Builder) -> Builder| {
+        let pd = context.alloc_pd().expect("pd");
+        let cq = context.create_cq(256).build().expect("cq");
+        let qp = build(pd.create_qp::<Rc>(&cq, &cq).gid(&gid)).build().expect("qp");
+        (pd, cq, qp)
+    };
+    let (pd_l, cq_l, qp_l) = side(&left);
+    let (pd_r, cq_r, qp_r) = side(&right);
+    let (to_l, to_r) = (qp_l.endpoint(), qp_r.endpoint());
+    let left = Side {
+        pd: pd_l,
+        cq: cq_l,
+        qp: qp_l.handshake(to_r).expect("handshake"),
+    };
+    let right = Side {
+        pd: pd_r,
+        cq: cq_r,
+        qp: qp_r.handshake(to_l).expect("handshake"),
+    };
+    (left, right)
+}
+
+fn pair() -> (Side, Side) {
+    pair_with(|b| b, |b| b)
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
+}
+
+#[test]
+fn sends_of_every_size_arrive_whole() {
+    for mtu in PathMtu::ALL {
+        let (left, right) = pair_with(|b| b.path_mtu(mtu), |b| b);
+        assert_eq!(left.qp.path_mtu(), mtu, "the smaller of both");
+        for len in [1, 10, mtu.bytes() - 1, mtu.bytes(), mtu.bytes() + 1, 100_000, 1 << 20] {
+            let bytes = pattern(len, 7);
+            right.qp.post_recv(right.pd.buffer(len).unwrap(), 5).unwrap();
+            left.qp.post(SendRequest::send(left.buffer(&bytes)).id(6)).unwrap();
+            let got = right.done();
+            assert_eq!((got.id(), got.opcode(), got.byte_len()), (5, CompletionOpcode::Recv, len));
+            assert!(got.data() == bytes, "{len} bytes at {mtu:?}");
+            let sent = left.done();
+            assert_eq!((sent.id(), sent.opcode()), (6, CompletionOpcode::Send));
+            assert!(sent.into_buffer().unwrap()[..] == bytes, "the buffer comes back as it was");
+        }
+    }
+}
+
+#[test]
+fn inline_immediate_and_empty_messages() {
+    let (left, right) = pair();
+    right.qp.post_recv(right.pd.buffer(64).unwrap(), 1).unwrap();
+    right.qp.post_recv(right.pd.buffer(64).unwrap(), 2).unwrap();
+    right.qp.post_recv_empty(3).unwrap();
+    left.qp.post(SendRequest::send_inline(b"inline")).unwrap();
+    left.qp.post(SendRequest::send(left.buffer(b"0123456789")).range(2..5).unwrap().imm(*b"imm!")).unwrap();
+    left.qp.post(SendRequest::send_inline(b"").imm([0; 4])).unwrap();
+    let got = right.done();
+    assert_eq!((got.id(), got.data(), got.imm()), (1, &b"inline"[..], None));
+    let got = right.done();
+    assert_eq!((got.id(), got.data(), got.imm()), (2, &b"234"[..], Some(*b"imm!")));
+    let got = right.done();
+    assert_eq!((got.id(), got.data(), got.imm()), (3, &b""[..], Some([0; 4])));
+}
+
+#[test]
+fn writes_land_where_they_should_and_nowhere_else() {
+    let (left, right) = pair();
+    let region = right.pd.writable(300_000).build().unwrap();
+    region.copy_in(0, &vec![0xee; 300_000]).unwrap();
+    let bytes = pattern(200_001, 3);
+    let to = region.remote().slice(777, 200_001).unwrap();
+    left.qp.post(SendRequest::write(left.buffer(&bytes), to)).unwrap();
+    assert_eq!(left.done().opcode(), CompletionOpcode::RdmaWrite);
+    let mut seen = vec![0; 300_000];
+    region.copy_out(0, &mut seen).unwrap();
+    assert!(seen[777..200_778] == bytes);
+    assert!(seen[..777].iter().chain(&seen[200_778..]).all(|b| *b == 0xee), "guards are untouched");
+
+    right.qp.post_recv_empty(9).unwrap();
+    left.qp
+        .post(SendRequest::write_inline(b"with imm", region.remote()).imm(*b"done"))
+        .unwrap();
+    let got = right.done();
+    assert_eq!((got.id(), got.imm(), got.byte_len()), (9, Some(*b"done"), 8));
+    assert_eq!(got.opcode(), CompletionOpcode::RecvRdmaWithImm);
+    let mut seen = [0; 8];
+    region.copy_out(0, &mut seen).unwrap();
+    assert_eq!(&seen, b"with imm");
+}
+
+#[test]
+fn reads_and_reclaimed_memory() {
+    let (left, right) = pair();
+    let bytes = pattern(150_000, 9);
+    let region = right.pd.share(right.buffer(&bytes)).unwrap();
+    let remote = region.remote();
+    let from = remote.slice(99, 149_000).unwrap();
+    left.qp.post(SendRequest::read(left.pd.buffer(149_000).unwrap(), from)).unwrap();
+    let got = left.done();
+    assert_eq!(got.byte_len(), 149_000);
+    assert!(got.data() == &bytes[99..149_099]);
+
+    let again = region.clone();
+    let region = region.reclaim().expect_err("another handle is out");
+    drop(again);
+    let mut buffer = region.reclaim().expect("the last handle");
+    buffer[0] = 1;
+    left.qp.post(SendRequest::read(left.pd.buffer(8).unwrap(), remote)).unwrap();
+    let error = left.next().ok().unwrap_err();
+    assert_eq!(error.status, Status::RemoteAccessError);
+    assert!(error.to_string().contains("rkey"), "{error}");
+}
+
+#[test]
+fn atomics_change_the_word_once() {
+    let (left, right) = pair();
+    let region = right.pd.writable(64).atomic().build().unwrap();
+    region.store_u64(8, 40, Ordering::SeqCst).unwrap();
+    let word = region.remote().slice(8, 8).unwrap();
+    let request = SendRequest::fetch_add(left.pd.buffer(8).unwrap(), word, 2);
+    left.qp.post(request).unwrap();
+    assert_eq!(left.done().original_value(), Some(40));
+    assert_eq!(region.load_u64(8, Ordering::SeqCst).unwrap(), 42);
+    for (compare, expect) in [(41, 42), (42, 7)] {
+        let request = SendRequest::compare_swap(left.pd.buffer(8).unwrap(), word, compare, 7);
+        left.qp.post(request).unwrap();
+        assert_eq!(left.done().original_value(), Some(42));
+        assert_eq!(region.load_u64(8, Ordering::SeqCst).unwrap(), expect);
+    }
+    assert!(region.load_u64(60, Ordering::SeqCst).is_err(), "past the end");
+    assert!(region.load_u64(4, Ordering::SeqCst).is_err(), "not aligned");
+}
+
+#[test]
+fn unsignaled_buffers_come_back_with_the_next_completion() {
+    let (left, right) = pair();
+    for id in 0..3 {
+        right.qp.post_recv(right.pd.buffer(8).unwrap(), id).unwrap();
+    }
+    left.qp.post(SendRequest::send(left.buffer(b"one")).id(1).unsignaled()).unwrap();
+    left.qp.post(SendRequest::send(left.buffer(b"two")).id(2).unsignaled()).unwrap();
+    left.qp.post(SendRequest::send(left.buffer(b"three")).id(3)).unwrap();
+    let mut done = left.done();
+    assert_eq!(done.id(), 3);
+    let released = done.take_released();
+    let released: Vec<_> = released.iter().map(|(id, buffer)| (*id, &buffer[..])).collect();
+    assert_eq!(released, [(1, &b"one"[..]), (2, &b"two"[..])]);
+    for text in ["one", "two", "three"] {
+        assert_eq!(right.done().data(), text.as_bytes());
+    }
+}
+
+#[test]
+fn a_full_queue_gives_the_request_back() {
+    let context = Context::open().unwrap();
+    let gid = context.loopback_gid().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(16).build().unwrap();
+    let prepared = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).max_recv_wr(2).build().unwrap();
+    let mut posted = 0;
+    let error = loop {
+        match prepared.post_recv(pd.buffer_from(b"keep").unwrap(), posted) {
+            Ok(()) => posted += 1,
+            Err(error) => break error,
+        }
+        assert!(posted < 100_000, "the queue has no end");
+    };
+    assert!(posted >= 2);
+    assert!(error.error.is_queue_full(), "{error}");
+    assert_eq!(error.error.errno(), Some(libc::ENOMEM));
+    assert_eq!(&error.buffer.unwrap()[..], b"keep");
+}
+
+#[test]
+fn refused_rights_fail_the_request_and_not_the_next_queue_pair() {
+    let (left, right) = pair_with(|b| b, |b| b.access(Access(0)));
+    let region = right.pd.writable(64).build().unwrap();
+    left.qp.post(SendRequest::write_inline(b"no", region.remote())).unwrap();
+    let error = left.next().ok().unwrap_err();
+    assert!(
+        matches!(error.status, Status::RemoteAccessError | Status::RemoteInvalidRequest),
+        "{error}"
+    );
+    assert_eq!(left.qp.state(), QpState::Err);
+    assert_eq!(region.load_u64(0, Ordering::SeqCst).unwrap(), 0, "nothing was written");
+
+    let (left, right) = pair();
+    let region = right.pd.writable(64).build().unwrap();
+    left.qp.post(SendRequest::read(left.pd.buffer(8).unwrap(), region.remote())).unwrap();
+    let error = left.next().ok().unwrap_err();
+    assert_eq!(error.status, Status::RemoteAccessError, "the region is not readable: {error}");
+}
+
+#[test]
+fn nobody_receives_and_nobody_is_there() {
+    let (left, _right) = pair_with(|b| b.rnr_retry(1), |b| b.min_rnr_timer(1));
+    left.qp.post(SendRequest::send_inline(b"?").id(4)).unwrap();
+    let error = left.next().ok().unwrap_err();
+    assert_eq!((error.status, error.id), (Status::RnrRetryExceeded, 4));
+
+    let (left, right) = pair_with(|b| b.timeout(8).retry_cnt(1), |b| b);
+    drop(right);
+    left.qp.post(SendRequest::send_inline(b"?").id(5)).unwrap();
+    left.qp.post(SendRequest::send_inline(b"?").id(6)).unwrap();
+    let error = left.next().ok().unwrap_err();
+    assert_eq!((error.status, error.id), (Status::RetryExceeded, 5));
+    let error = left.next().ok().unwrap_err();
+    assert_eq!((error.status, error.id), (Status::WorkRequestFlushed, 6));
+}
+
+#[test]
+fn buffers_of_a_dropped_queue_pair_are_freed_and_the_queue_goes_on() {
+    let (left, right) = pair();
+    let cq = right.cq.clone();
+    right.qp.post_recv(right.pd.buffer(1 << 20).unwrap(), 1).unwrap();
+    drop(right);
+    assert!(cq.poll_one().unwrap().is_none(), "a destroyed queue pair leaves nothing behind");
+    drop(left);
+}
+
+#[test]
+fn a_receive_flushed_by_an_error_returns_its_buffer() {
+    let (left, right) = pair();
+    right.qp.post_recv(right.pd.buffer(4).unwrap(), 1).unwrap();
+    right.qp.post_recv(right.pd.buffer(77).unwrap(), 2).unwrap();
+    left.qp.post(SendRequest::send_inline(b"too long")).unwrap();
+    let first = right.next();
+    assert_eq!((first.id(), first.status()), (1, Status::LocalLengthError));
+    let mut second = right.next();
+    assert_eq!((second.id(), second.status()), (2, Status::WorkRequestFlushed));
+    assert_eq!(second.take_buffer().unwrap().len(), 77);
+    assert_eq!(left.next().ok().unwrap_err().status, Status::RemoteInvalidRequest);
+}
+
+#[test]
+fn pieces_of_a_buffer_receive_side_by_side() {
+    let (left, right) = pair();
+    let mut a = right.pd.buffer(12).unwrap();
+    let b = a.split_off(6);
+    right.qp.post_recv(b, 2).unwrap();
+    right.qp.post_recv(a, 1).unwrap();
+    left.qp.post(SendRequest::send_inline(b"second")).unwrap();
+    left.qp.post(SendRequest::send_inline(b"first.")).unwrap();
+    let b = right.done().into_buffer().unwrap();
+    let a = right.done().into_buffer().unwrap();
+    let (b, a) = b.unsplit(a).expect_err("in the wrong order");
+    assert_eq!(&a.unsplit(b).unwrap()[..], b"first.second");
+}
+
+#[test]
+fn a_thread_sleeps_on_the_channel_until_a_message_comes() {
+    use std::os::fd::{AsFd, AsRawFd};
+    let context = Context::open().unwrap();
+    let gid = context.loopback_gid().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_comp_channel().unwrap();
+    assert!(channel.as_fd().as_raw_fd() >= 0);
+    let quiet = context.create_cq(16).channel(&channel).id(1).build().unwrap();
+    let cq = context.create_cq(16).channel(&channel).id(2).build().unwrap();
+    let send_cq = context.create_cq(16).build().unwrap();
+    let a = pd.create_qp::<Rc>(&send_cq, &quiet).gid(&gid).build().unwrap();
+    let b = pd.create_qp::<Rc>(&send_cq, &cq).gid(&gid).build().unwrap();
+    b.post_recv(pd.buffer(16).unwrap(), 0).unwrap();
+    quiet.arm(false);
+    cq.arm(false);
+    assert!(channel.try_event().unwrap().is_none());
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let (a, _b) = (a.handshake(to_b).unwrap(), b.handshake(to_a).unwrap());
+    let sleeper = std::thread::spawn({
+        let channel = channel.clone();
+        move || channel.wait_event(Some(PATIENCE))
+    });
+    a.post(SendRequest::send_inline(b"wake up")).unwrap();
+    assert_eq!(sleeper.join().unwrap().unwrap(), 2);
+    assert_eq!(cq.wait(PATIENCE).unwrap().data(), b"wake up");
+    assert!(matches!(
+        channel.wait_event(Some(Duration::from_millis(1))),
+        Err(Error::Timeout(_))
+    ));
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let context = Context::open().unwrap();
+    let gid = context.loopback_gid().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(16).build().unwrap();
+    assert!(pd.buffer(0).is_err());
+    assert!(matches!(context.gid(9999), Err(Error::UnknownGid { .. })));
+    assert!(context.port_attr(2).unwrap_err().to_string().contains("ibv_query_port"));
+    let prepared = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build().unwrap();
+    let mut remote = prepared.endpoint();
+    remote.gid = rnic::Gid::from(std::net::IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
+    let error = prepared.handshake(remote).unwrap_err();
+    assert!(matches!(error, Error::GidMismatch { .. }), "{error}");
+    let too_much = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).max_send_wr(u32::MAX).build();
+    let error = too_much.unwrap_err();
+    assert!(error.errno().is_some() && error.to_string().starts_with("ibv_create_qp"), "{error}");
+}
+
+#[test]
+fn threads_share_a_queue_pair_and_its_completion_queue() {
+    let (left, right) = pair_with(|b| b.max_send_wr(256), |b| b.max_recv_wr(256));
+    const EACH: u64 = 60;
+    for id in 0..4 * EACH {
+        right.qp.post_recv(right.pd.buffer(64).unwrap(), id).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let left = &left;
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    let id = thread * EACH + i;
+                    let bytes = id.to_be_bytes();
+                    left.qp.post(SendRequest::send(left.buffer(&bytes)).id(id)).unwrap();
+                    let done = left.done();
+                    // Any thread may take any completion; buffer and id belong together.
+                    assert_eq!(done.id().to_be_bytes(), done.into_buffer().unwrap()[..]);
+                }
+            });
+        }
+    });
+    let mut seen: Vec<_> = (0..4 * EACH)
+        .map(|id| {
+            let got = right.done();
+            assert_eq!(got.id(), id, "receives complete in order");
+            u64::from_be_bytes(got.data().try_into().unwrap())
+        })
+        .collect();
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..4 * EACH));
+}
