@@ -1,0 +1,71 @@
+//! What carries datagrams: the seam between the staging of packets and the sockets.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::LinkCounters;
+use crate::batch::TxBatch;
+use crate::path::Route;
+
+/// A datagram that arrived, or several of the same length from one sender that came as one (UDP_GRO).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Train {
+    /// Source address.
+    pub src: IpAddr,
+    /// Source port.
+    pub src_port: u16,
+    /// Address it was sent to.
+    pub dst: IpAddr,
+    /// Bytes in the buffer.
+    pub len: usize,
+    /// Length of each datagram but the last, which may be shorter; at least 1.
+    pub segment: usize,
+    /// The first of them had this IP identification if the sender numbers as this crate does.
+    pub first_id: u16,
+}
+
+/// What one look at the link brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Datagrams, in the buffer.
+    Train(Train),
+    /// Something that cannot be a packet (longer than the buffer, no address); look again.
+    Useless,
+    /// Nothing is there.
+    Empty,
+}
+
+/// Carries datagrams, packets including their ICRC.
+///
+/// The drive contract: `send` when packets are staged or `next_timeout` has passed; `receive` until `Empty`. Neither
+/// blocks. What cannot be sent is counted in `tx_errors` and lost.
+pub trait Link: Send {
+    /// Most packets of one run towards `route`; 1: no GSO.
+    fn max_segments(&self, route: &Route) -> usize;
+
+    /// Sends the runs of `batch` in order, ICRCs in place ([`crate::framing`]), and what is due of packets held back.
+    fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters);
+
+    /// Receives one train into `buffer`, which holds at least 64 KiB.
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival>;
+
+    /// When `send` must be called though nothing new is staged.
+    fn next_timeout(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn max_segments(&self, route: &Route) -> usize {
+        (**self).max_segments(route)
+    }
+    fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters) {
+        (**self).send(batch, now_ns, counters);
+    }
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {
+        (**self).receive(buffer)
+    }
+    fn next_timeout(&self) -> Option<u64> {
+        (**self).next_timeout()
+    }
+}

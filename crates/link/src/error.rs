@@ -1,0 +1,44 @@
+//! Why the link cannot be opened or a path not be made.
+
+use std::io;
+
+/// Why the link cannot be opened or a path not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// Another user's process owns UDP port 4791.
+    #[error("UDP port 4791 is taken by {owner}")]
+    PortTaken {
+        /// Who, as far as can be found out, and what to do about it.
+        owner: String,
+    },
+    /// All QPN ranges of this host are claimed.
+    #[error("no free QPN range: {live} processes have the device open")]
+    NoQpnRange {
+        /// Live processes.
+        live: usize,
+    },
+    /// The runtime folder cannot be used.
+    #[error("cannot use the runtime folder {path}: {source}")]
+    Runtime {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl LinkError {
+    /// For `map_err`: an [`LinkError::Io`] of what was tried.
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> LinkError {
+        move |source| LinkError::Io { what, source }
+    }
+}

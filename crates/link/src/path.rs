@@ -1,0 +1,211 @@
+//! Paths: the two ends of a flow, and what sending along it needs.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
+
+use crate::LinkError;
+use crate::registry::range_of;
+use crate::sys::Addr;
+use crate::udp::tx::{TxSocket, TxSockets};
+
+/// The two ends of a path and what goes into its IP headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathSpec {
+    /// Source address (that of the GID in use).
+    pub local: IpAddr,
+    /// Interface of `local` when it is IPv6 link-local, else 0.
+    pub scope_id: u32,
+    /// Destination address.
+    pub remote: IpAddr,
+    /// The peer's QPN: its process slot decides the UDP source port.
+    pub dest_qpn: u32,
+    /// TOS or traffic class.
+    pub traffic_class: u8,
+    /// TTL or hop limit; 0: the system's default.
+    pub hop_limit: u8,
+}
+
+impl PathSpec {
+    /// With IPv4-mapped addresses as IPv4 and the QPN cut to its range: what decides where packets go.
+    fn key(&self) -> PathSpec {
+        PathSpec {
+            local: self.local.to_canonical(),
+            remote: self.remote.to_canonical(),
+            dest_qpn: range_of(self.dest_qpn) << crate::registry::RANGE_BITS,
+            ..*self
+        }
+    }
+
+    /// Address of the local end with this port.
+    pub(crate) fn local_socket_addr(&self, port: u16) -> SocketAddr {
+        with_scope(self.local.to_canonical(), port, self.scope_id)
+    }
+
+    /// Address of the remote end, port 4791.
+    pub(crate) fn remote_socket_addr(&self) -> SocketAddr {
+        with_scope(self.remote.to_canonical(), ROCE_PORT, self.scope_id)
+    }
+}
+
+fn with_scope(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
+    match ip {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            SocketAddr::V6(SocketAddrV6::new(v6, port, 0, scope_id))
+        }
+        _ => SocketAddr::new(ip, port),
+    }
+}
+
+/// A path set up by [`crate::RoceLink::path`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathId(pub u32);
+
+/// A path resolved: socket, destination and the constant part of the ICRC.
+#[derive(Debug)]
+pub struct Route {
+    /// Addresses and ports.
+    pub flow: Flow,
+    /// What the ICRC of each of its packets starts from.
+    pub icrc: IcrcContext,
+    /// TOS or traffic class.
+    pub traffic_class: u8,
+    /// TTL or hop limit; 0: the system's default.
+    pub hop_limit: u8,
+    pub(crate) socket: Arc<TxSocket>,
+    pub(crate) to: Addr,
+    gso: AtomicBool,
+}
+
+impl Route {
+    pub(crate) fn new(spec: &PathSpec, socket: Arc<TxSocket>, gso: bool) -> Route {
+        let flow = Flow {
+            src: spec.local.to_canonical(),
+            dst: spec.remote.to_canonical(),
+            src_port: socket.port(),
+            dst_port: ROCE_PORT,
+        };
+        Route {
+            flow,
+            icrc: IcrcContext::new(&flow),
+            traffic_class: spec.traffic_class,
+            hop_limit: spec.hop_limit,
+            socket,
+            to: Addr::inet(&spec.remote_socket_addr()),
+            gso: AtomicBool::new(gso),
+        }
+    }
+
+    /// Most bytes of one run: what a UDP datagram can be.
+    pub fn max_run_bytes(&self) -> usize {
+        match self.flow.dst {
+            IpAddr::V4(_) => 65_535 - 28,
+            IpAddr::V6(_) => 65_535 - 48,
+        }
+    }
+
+    /// The kernel cuts runs towards this route.
+    pub fn gso(&self) -> bool {
+        self.gso.load(Ordering::Relaxed)
+    }
+
+    /// The kernel refused to.
+    pub(crate) fn refuse_gso(&self) {
+        self.gso.store(false, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Addr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.to_inet().fmt(f)
+    }
+}
+
+struct Entry {
+    route: Arc<Route>,
+    key: PathSpec,
+    users: usize,
+}
+
+/// All paths in use, counted.
+#[derive(Default)]
+pub(crate) struct Paths {
+    entries: Vec<(u32, Option<Entry>)>,
+    free: Vec<usize>,
+    by_key: HashMap<PathSpec, usize>,
+    sockets: TxSockets,
+}
+
+/// Low bits of a [`PathId`]: the place; the rest: how often the place was used before, so that a stale id finds nothing.
+const PLACE_BITS: u32 = 20;
+
+impl Paths {
+    pub(crate) fn get(&self, id: PathId) -> Option<&Arc<Route>> {
+        let (generation, entry) = self
+            .entries
+            .get((id.0 & ((1 << PLACE_BITS) - 1)) as usize)?;
+        if *generation != id.0 >> PLACE_BITS {
+            return None;
+        }
+        entry.as_ref().map(|e| &e.route)
+    }
+
+    /// `gso(spec)`: may the kernel cut runs for it?
+    pub(crate) fn open(
+        &mut self,
+        spec: &PathSpec,
+        gso: impl FnOnce() -> bool,
+    ) -> Result<PathId, LinkError> {
+        let key = spec.key();
+        if let Some(&place) = self.by_key.get(&key) {
+            let (generation, entry) = &mut self.entries[place];
+            if let Some(entry) = entry {
+                entry.users += 1;
+                return Ok(PathId(*generation << PLACE_BITS | place as u32));
+            }
+        }
+        if self.by_key.len() >= 1 << PLACE_BITS {
+            return Err(LinkError::Io {
+                what: "set up a path",
+                source: std::io::ErrorKind::OutOfMemory.into(),
+            });
+        }
+        let socket = self.sockets.choose(&key)?;
+        let entry = Entry {
+            route: Arc::new(Route::new(&key, socket, gso())),
+            key,
+            users: 1,
+        };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.entries.push((0, None));
+            self.entries.len() - 1
+        });
+        self.entries[place].1 = Some(entry);
+        self.by_key.insert(key, place);
+        Ok(PathId(self.entries[place].0 << PLACE_BITS | place as u32))
+    }
+
+    pub(crate) fn release(&mut self, id: PathId) {
+        let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
+        let Some((generation, slot)) = self.entries.get_mut(place) else {
+            return;
+        };
+        let Some(entry) = slot.as_mut().filter(|_| *generation == id.0 >> PLACE_BITS) else {
+            return;
+        };
+        entry.users -= 1;
+        if entry.users == 0 {
+            self.by_key.remove(&entry.key);
+            *slot = None;
+            *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
+            self.free.push(place);
+            self.sockets.tidy();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

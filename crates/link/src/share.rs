@@ -1,0 +1,348 @@
+//! This process's part in the shared port: its ranges, its place in the group, its door.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rnic_wire::ROCE_PORT;
+
+use crate::LinkError;
+use crate::datagram::Train;
+use crate::door::{self, Door};
+use crate::registry::{self, Locked, QpnRange, RANGES, Registry, range_of};
+use crate::steering::{self, MAX_PLACES, Place, Probe};
+use crate::sys::{self, Addr, Fd};
+
+const MILLISECOND: u64 = 1_000_000;
+/// Least and most time between two rounds of probes that one process sends because packets came to it by mistake.
+const PROBE_INTERVAL: std::ops::RangeInclusive<u64> = 10 * MILLISECOND..=10_000 * MILLISECOND;
+const REAP_INTERVAL: u64 = 1_000 * MILLISECOND;
+const TOUCH_INTERVAL: u64 = 3_600_000 * MILLISECOND;
+/// When the registry's lock was busy.
+const RETRY: u64 = 5 * MILLISECOND;
+/// How long opening, and closing, wait for the lock.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Share {
+    registry: Registry,
+    receiver: Arc<Fd>,
+    door: Door,
+    ranges: Vec<QpnRange>,
+    owned: Box<[u64; RANGES as usize / 64]>,
+    place: Place,
+    /// The kernel takes steering programs.
+    steered: bool,
+    /// The place is not in the registry yet.
+    unpublished: bool,
+    probe_not_before: u64,
+    probe_interval: u64,
+    reap_at: u64,
+    touch_at: u64,
+}
+
+impl Share {
+    /// Joins the group and claims a range.
+    pub(crate) fn join() -> Result<Share, LinkError> {
+        let runtime = registry::runtime_dir();
+        let mut registry = Registry::open(&runtime)?;
+        let path = registry.path().to_path_buf();
+        let in_folder = |source| LinkError::Runtime {
+            path: path.clone(),
+            source,
+        };
+        let locked = registry.lock(PATIENCE).map_err(in_folder)?;
+        let receiver = Arc::new(crate::udp::rx::open()?);
+        let first = registry
+            .claim(&locked, None)
+            .map_err(in_folder)?
+            .map_err(|live| LinkError::NoQpnRange { live })?;
+        let door = Door::open(registry.dir(), &path, first).map_err(in_folder)?;
+        let mut share = Share {
+            registry,
+            receiver,
+            door,
+            ranges: Vec::new(),
+            owned: Box::new([0; RANGES as usize / 64]),
+            place: Place::default(),
+            steered: true,
+            unpublished: false,
+            probe_not_before: 0,
+            probe_interval: *PROBE_INTERVAL.start(),
+            reap_at: 0,
+            touch_at: 0,
+        };
+        share.add(first);
+        share.steer(&locked).map_err(in_folder)?;
+        drop(locked);
+        share.probe();
+        Ok(share)
+    }
+
+    fn add(&mut self, range: u32) {
+        self.ranges.push(QpnRange::of(range));
+        self.owned[range as usize / 64] |= 1 << (range % 64);
+    }
+
+    pub(crate) fn claim(&mut self) -> Result<QpnRange, LinkError> {
+        let path = self.registry.path().to_path_buf();
+        let in_folder = |source| LinkError::Runtime {
+            path: path.clone(),
+            source,
+        };
+        let locked = self.registry.lock(PATIENCE).map_err(in_folder)?;
+        let range = self
+            .registry
+            .claim(&locked, self.place.known())
+            .map_err(in_folder)?
+            .map_err(|live| LinkError::NoQpnRange { live })?;
+        self.add(range);
+        self.steer(&locked).map_err(in_folder)?;
+        Ok(QpnRange::of(range))
+    }
+
+    pub(crate) fn ranges(&self) -> &[QpnRange] {
+        &self.ranges
+    }
+
+    pub(crate) fn receiver(&self) -> &Arc<Fd> {
+        &self.receiver
+    }
+
+    pub(crate) fn door(&self) -> &Door {
+        &self.door
+    }
+
+    /// Is the QPN one of ours?
+    #[inline]
+    pub(crate) fn owns(&self, qpn: u32) -> bool {
+        let range = range_of(qpn);
+        self.owned[range as usize / 64] >> (range % 64) & 1 != 0
+    }
+
+    /// Steering is set up as far as it can be.
+    pub(crate) fn settled(&self) -> bool {
+        !self.steered || self.place.known().is_some() && !self.unpublished
+    }
+
+    /// Builds the program anew from the registry and attaches it.
+    fn steer(&mut self, _locked: &Locked) -> io::Result<()> {
+        if !self.steered {
+            return Ok(());
+        }
+        let mut routes = Vec::new();
+        for (range, entry) in self.registry.live()? {
+            let ours = self.registry.own().contains(&range);
+            let place = if ours {
+                self.place.known()
+            } else {
+                entry.place
+            };
+            if let Some(place) = place {
+                routes.push((range, place));
+            }
+        }
+        loop {
+            match sys::attach_reuseport_program(&self.receiver, &steering::program(&routes)) {
+                Ok(()) => return Ok(()),
+                // The kernel's limit for programs (net.core.optmem_max) depends on its version: fewer routes then.
+                Err(e)
+                    if routes.len() > 64
+                        && matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL)) =>
+                {
+                    routes.truncate(routes.len() / 2);
+                }
+                Err(_) => {
+                    self.steered = false;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Sends a round of probes; whoever gets one learns his place.
+    pub(crate) fn probe(&self) {
+        if !self.steered {
+            return;
+        }
+        let mut doors: Vec<u32> = self
+            .registry
+            .live()
+            .unwrap_or_default()
+            .iter()
+            .map(|(_, entry)| entry.door)
+            .collect();
+        doors.sort_unstable();
+        doors.dedup();
+        send_probes(self.registry.cookie(), doors.len() + 2);
+    }
+
+    /// Takes note of a probe; false: it is none of this registry's.
+    pub(crate) fn on_probe(&mut self, train: &Train, packet: &[u8]) -> bool {
+        let Some(probe) = Probe::decode(packet) else {
+            return false;
+        };
+        if probe.cookie != self.registry.cookie() || !train.src.is_loopback() {
+            return false;
+        }
+        self.unpublished |= self.place.learn(&probe);
+        true
+    }
+
+    /// Publishes a place learnt; to be called after packets were received.
+    #[inline]
+    pub(crate) fn after_receive(&mut self) {
+        if self.unpublished {
+            self.publish();
+        }
+    }
+
+    #[cold]
+    fn publish(&mut self) {
+        let Ok(locked) = self.registry.lock(Duration::ZERO) else {
+            return;
+        };
+        let published = self.registry.publish_place(&locked, self.place.known());
+        if published.and_then(|()| self.steer(&locked)).is_ok() {
+            self.unpublished = false;
+        }
+    }
+
+    /// Gives packets of one foreign range to its owner; false: there is none.
+    pub(crate) fn hand_over(
+        &mut self,
+        qpn: u32,
+        train: &Train,
+        packets: &[u8],
+        now_ns: u64,
+    ) -> bool {
+        let Some(entry) = self.registry.entry(range_of(qpn)) else {
+            return false;
+        };
+        if self.owns(entry.door << registry::RANGE_BITS) {
+            return false;
+        }
+        let (dir, path) = (self.registry.dir(), self.registry.path());
+        if self
+            .door
+            .send(dir, path, entry.door, train, packets)
+            .is_err()
+        {
+            return false;
+        }
+        self.steering_is_stale(now_ns);
+        true
+    }
+
+    fn steering_is_stale(&mut self, now_ns: u64) {
+        if now_ns < self.probe_not_before {
+            return;
+        }
+        let calm_since = self
+            .probe_not_before
+            .saturating_add(2 * self.probe_interval);
+        self.probe_interval = if now_ns > calm_since {
+            *PROBE_INTERVAL.start()
+        } else {
+            (2 * self.probe_interval).min(*PROBE_INTERVAL.end())
+        };
+        self.probe_not_before = now_ns.saturating_add(self.probe_interval);
+        self.probe();
+        // A program that somebody spoilt while all places stayed as they were.
+        self.unpublished = self.place.known().is_some();
+    }
+
+    /// See [`crate::RoceLink::maintain`].
+    pub(crate) fn maintain(&mut self, now_ns: u64) -> u64 {
+        if now_ns >= self.reap_at {
+            self.reap_at = now_ns.saturating_add(REAP_INTERVAL);
+            if self.reap().unwrap_or(false) {
+                self.probe();
+            }
+            if self.place.known().is_none() {
+                self.steering_is_stale(now_ns);
+            }
+        }
+        if now_ns >= self.touch_at {
+            self.touch_at = now_ns.saturating_add(TOUCH_INTERVAL);
+            self.registry.touch();
+        }
+        self.after_receive();
+        if self.unpublished {
+            RETRY
+        } else {
+            self.reap_at - now_ns
+        }
+    }
+
+    /// Clears what dead processes left; true: there was something.
+    fn reap(&mut self) -> io::Result<bool> {
+        if self.registry.dead()?.is_empty() {
+            return Ok(false);
+        }
+        let locked = self.registry.lock(Duration::ZERO)?;
+        // Looked at once more: it may have been claimed again since.
+        let dead = self.registry.dead()?;
+        for &(range, entry) in &dead {
+            self.registry.clear(&locked, range)?;
+            if entry.door == range {
+                door::remove(self.registry.dir(), range);
+            }
+        }
+        Ok(!dead.is_empty())
+    }
+
+    /// Leaves the group: closes the receiving socket (the last copy must be this one), gives the ranges back, and lets
+    /// the others find out about their places.
+    pub(crate) fn leave(self) {
+        let Share {
+            mut registry,
+            receiver,
+            door,
+            ranges,
+            steered,
+            ..
+        } = self;
+        let locked = registry.lock(Duration::from_millis(500));
+        drop(receiver);
+        drop(door);
+        if let Some(first) = ranges.first() {
+            door::remove(registry.dir(), range_of(first.first));
+        }
+        registry.release_all();
+        drop(locked);
+        let others = registry.live().map_or(0, |live| live.len());
+        if steered && others > 0 {
+            send_probes(registry.cookie(), others + 1);
+        }
+    }
+}
+
+/// Sends probes for the places 0.. of a group of about `members`.
+fn send_probes(cookie: u64, members: usize) {
+    let round = sys::random_u64();
+    let loopback: [(SocketAddr, i32); 2] = [
+        ((Ipv4Addr::LOCALHOST, ROCE_PORT).into(), libc::AF_INET),
+        ((Ipv6Addr::LOCALHOST, ROCE_PORT).into(), libc::AF_INET6),
+    ];
+    for (to, family) in loopback {
+        let Ok(fd) = sys::socket(family, libc::SOCK_DGRAM) else {
+            continue;
+        };
+        let to = Addr::inet(&to);
+        let all_sent = (0..members.min(MAX_PLACES)).all(|place| {
+            let probe = Probe {
+                place: place as u8,
+                cookie,
+                round,
+            };
+            sys::send_to(&fd, &probe.encode(), &to).is_ok()
+        });
+        if all_sent {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

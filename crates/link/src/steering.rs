@@ -1,0 +1,132 @@
+//! Which process of the SO_REUSEPORT group gets a packet: a classic BPF program over the destination QPN.
+//!
+//! The program sees a packet from the first byte of the BTH and returns a place in the group. Places shift (when a
+//! socket closes, the last one moves into its place), so nobody can reckon his own: he is told by a probe, a packet to
+//! the loopback address with QPN `0xffff00 | place` that the program delivers by exactly that. A probe for a place
+//! that does not exist falls to some member by hash, so of one round of probes the lowest place that reached a process is
+//! its own. A range whose owner does not know its place yet falls to the hash too, and is handed over.
+//!
+//! A GSO batch and what GRO merged are steered whole by the first packet.
+
+use crate::framing::dest_qpn;
+use crate::registry::RANGE_BITS;
+use crate::sys::BpfInsn;
+
+/// QPNs from here on are probes (and, the last one, multicast).
+pub const FIRST_PROBE_QPN: u32 = 0xff_ff00;
+
+/// Most places that a probe can name.
+pub const MAX_PLACES: usize = 255;
+
+// linux/bpf_common.h
+const LD_W_ABS: u16 = 0x20;
+const AND_K: u16 = 0x54;
+const RSH_K: u16 = 0x74;
+const JEQ_K: u16 = 0x15;
+const JGE_K: u16 = 0x35;
+const RET_K: u16 = 0x06;
+const RET_A: u16 = 0x16;
+
+/// No such place: the kernel takes the hash of the addresses and ports.
+const NOWHERE: u32 = u32::MAX;
+
+/// Ranges that a program can hold at most (BPF_MAXINSNS is 4096).
+pub const MAX_ROUTES: usize = 2000;
+
+/// The program for these (range, place) pairs; those beyond [`MAX_ROUTES`] are left to the hash.
+pub fn program(routes: &[(u32, u8)]) -> Vec<BpfInsn> {
+    let insn = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
+    let mut out = vec![
+        insn(LD_W_ABS, 0, 0, 4),
+        insn(AND_K, 0, 0, 0xff_ffff),
+        insn(JGE_K, 0, 2, FIRST_PROBE_QPN),
+        insn(AND_K, 0, 0, 0xff),
+        insn(RET_A, 0, 0, 0),
+        insn(RSH_K, 0, 0, RANGE_BITS),
+    ];
+    for &(range, place) in routes.iter().take(MAX_ROUTES) {
+        out.push(insn(JEQ_K, 0, 1, range));
+        out.push(insn(RET_K, 0, 0, place.into()));
+    }
+    out.push(insn(RET_K, 0, 0, NOWHERE));
+    out
+}
+
+/// A probe: tells whoever receives it his place in the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The place it was sent to.
+    pub place: u8,
+    /// The registry's cookie: only processes of this user know it.
+    pub cookie: u64,
+    /// The same in all probes that were sent together.
+    pub round: u64,
+}
+
+const MAGIC: [u8; 8] = *b"rnic?you";
+/// No opcode of the specification: service 7 (manufacturer), operation 31.
+const OPCODE: u8 = 0xff;
+/// Length of a probe.
+pub const PROBE_LEN: usize = 36;
+
+impl Probe {
+    /// As a datagram.
+    pub fn encode(&self) -> [u8; PROBE_LEN] {
+        let mut out = [0; PROBE_LEN];
+        out[0] = OPCODE;
+        out[4..8].copy_from_slice(&(FIRST_PROBE_QPN | u32::from(self.place)).to_be_bytes());
+        out[12..20].copy_from_slice(&MAGIC);
+        out[20..28].copy_from_slice(&self.cookie.to_ne_bytes());
+        out[28..36].copy_from_slice(&self.round.to_ne_bytes());
+        out
+    }
+
+    /// From a datagram; `None` if it is something else.
+    pub fn decode(packet: &[u8]) -> Option<Probe> {
+        let qpn = dest_qpn(packet)?;
+        let packet: &[u8; PROBE_LEN] = packet.try_into().ok()?;
+        if qpn < FIRST_PROBE_QPN || packet[0] != OPCODE || packet[12..20] != MAGIC {
+            return None;
+        }
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&packet[at..at + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        Some(Probe {
+            place: (qpn & 0xff) as u8,
+            cookie: word(20),
+            round: word(28),
+        })
+    }
+}
+
+/// A process's place as far as probes have told.
+#[derive(Debug, Default)]
+pub struct Place {
+    round: Option<u64>,
+    lowest: u8,
+    known: Option<u8>,
+}
+
+impl Place {
+    /// The place in the group.
+    pub fn known(&self) -> Option<u8> {
+        self.known
+    }
+
+    /// A probe arrived; true: the place is new or another one than before.
+    pub fn learn(&mut self, probe: &Probe) -> bool {
+        if self.round == Some(probe.round) && probe.place >= self.lowest {
+            return false;
+        }
+        self.round = Some(probe.round);
+        self.lowest = probe.place;
+        let changed = self.known != Some(probe.place);
+        self.known = Some(probe.place);
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,656 @@
+//! The system calls of this crate, raw and typed.
+//!
+//! Every call goes through `syscall(2)` and not through libc's function of that name: the drop-in libraries of this
+//! project and `librspreload` export `socket`, `read`, `write`, `poll`, `close` ..., and the device's own descriptors
+//! must never take that detour. Lengths and addresses that the kernel hands back are bounded here; nothing above this
+//! module sees a raw pointer.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::RawFd;
+
+use libc::c_long;
+
+fn check(ret: c_long) -> io::Result<usize> {
+    // The errno of a failed raw call is left where libc's would be.
+    usize::try_from(ret).map_err(|_| io::Error::last_os_error())
+}
+
+/// An owned descriptor, closed by the raw call.
+#[derive(Debug)]
+pub struct Fd(RawFd);
+
+impl Fd {
+    /// The number, for `poll` and the like.
+    pub fn raw(&self) -> RawFd {
+        self.0
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: closing a descriptor touches no memory; `self` owns it, so nobody else's number is closed.
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
+    }
+}
+
+/// A socket address as the kernel wants it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub struct Addr {
+    bytes: [u8; 112],
+    len: u32,
+}
+
+impl Addr {
+    /// Room for an address that the kernel fills in.
+    pub const fn empty() -> Addr {
+        Addr {
+            bytes: [0; 112],
+            len: 0,
+        }
+    }
+
+    /// From an Internet address; a link-local IPv6 one carries its interface in `scope_id`.
+    pub fn inet(addr: &SocketAddr) -> Addr {
+        let mut out = Addr::empty();
+        match addr {
+            SocketAddr::V4(v4) => {
+                out.bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+                out.bytes[2..4].copy_from_slice(&v4.port().to_be_bytes());
+                out.bytes[4..8].copy_from_slice(&v4.ip().octets());
+                out.len = 16;
+            }
+            SocketAddr::V6(v6) => {
+                out.bytes[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
+                out.bytes[2..4].copy_from_slice(&v6.port().to_be_bytes());
+                out.bytes[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
+                out.bytes[8..24].copy_from_slice(&v6.ip().octets());
+                out.bytes[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
+                out.len = 28;
+            }
+        }
+        out
+    }
+
+    /// From the path of a unix socket; `None` when it is longer than the 107 bytes that fit.
+    pub fn unix(path: &[u8]) -> Option<Addr> {
+        let mut out = Addr::empty();
+        if path.len() > 107 || path.contains(&0) {
+            return None;
+        }
+        out.bytes[..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
+        out.bytes[2..2 + path.len()].copy_from_slice(path);
+        out.len = 2 + path.len() as u32 + 1;
+        Some(out)
+    }
+
+    /// As an Internet address, with IPv4-mapped ones as IPv4; `None` for any other family.
+    pub fn to_inet(self) -> Option<SocketAddr> {
+        let b = &self.bytes;
+        let port = u16::from_be_bytes([b[2], b[3]]);
+        match i32::from(u16::from_ne_bytes([b[0], b[1]])) {
+            libc::AF_INET => {
+                let ip = Ipv4Addr::new(b[4], b[5], b[6], b[7]);
+                Some(SocketAddr::V4(SocketAddrV4::new(ip, port)))
+            }
+            libc::AF_INET6 => {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&b[8..24]);
+                let ip = Ipv6Addr::from(octets);
+                let scope = u32::from_ne_bytes([b[24], b[25], b[26], b[27]]);
+                Some(match ip.to_ipv4_mapped() {
+                    Some(v4) => SocketAddr::V4(SocketAddrV4::new(v4, port)),
+                    None => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope)),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A non-blocking, close-on-exec socket.
+pub fn socket(family: i32, kind: i32) -> io::Result<Fd> {
+    let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::syscall(libc::SYS_socket, family, kind, 0) })?;
+    Ok(Fd(fd as RawFd))
+}
+
+/// bind(2).
+pub fn bind(fd: &Fd, addr: &Addr) -> io::Result<()> {
+    // SAFETY: `addr.bytes` is valid for `addr.len` (<= 112) bytes for the length of the call, which only reads them.
+    check(unsafe { libc::syscall(libc::SYS_bind, fd.0, addr.bytes.as_ptr(), addr.len) })?;
+    Ok(())
+}
+
+/// connect(2).
+pub fn connect(fd: &Fd, addr: &Addr) -> io::Result<()> {
+    // SAFETY: as in `bind`.
+    check(unsafe { libc::syscall(libc::SYS_connect, fd.0, addr.bytes.as_ptr(), addr.len) })?;
+    Ok(())
+}
+
+/// getsockname(2), for Internet sockets.
+pub fn local_addr(fd: &Fd) -> io::Result<SocketAddr> {
+    let mut addr = Addr::empty();
+    addr.len = addr.bytes.len() as u32;
+    // SAFETY: the kernel writes at most `addr.len` bytes, the size of the array, and then the length itself.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_getsockname,
+            fd.0,
+            addr.bytes.as_mut_ptr(),
+            &raw mut addr.len,
+        )
+    })?;
+    addr.to_inet().ok_or(io::ErrorKind::InvalidData.into())
+}
+
+/// setsockopt(2) with an `int`.
+pub fn set_option(fd: &Fd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the option value is the local `value`, its length is given.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            fd.0,
+            level,
+            name,
+            &raw const value,
+            size_of::<i32>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// getsockopt(2) of an `int`.
+pub fn get_option(fd: &Fd, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut len = size_of::<i32>() as u32;
+    // SAFETY: the kernel writes at most `len` = 4 bytes to `value`.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd.0,
+            level,
+            name,
+            &raw mut value,
+            &raw mut len,
+        )
+    })?;
+    Ok(value)
+}
+
+/// One instruction of a classic BPF program: code, jump if true, jump if false, constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct BpfInsn {
+    /// Operation.
+    pub code: u16,
+    /// Instructions to skip when the condition holds.
+    pub jt: u8,
+    /// Instructions to skip when it does not.
+    pub jf: u8,
+    /// Constant.
+    pub k: u32,
+}
+
+/// Attaches `program` to the SO_REUSEPORT group of `fd`.
+pub fn attach_reuseport_program(fd: &Fd, program: &[BpfInsn]) -> io::Result<()> {
+    #[repr(C)]
+    struct Fprog {
+        len: u16,
+        filter: *const BpfInsn,
+    }
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let fprog = Fprog {
+        len,
+        filter: program.as_ptr(),
+    };
+    // SAFETY: `fprog` has the layout of `struct sock_fprog` and points at `len` instructions that outlive the call;
+    // the kernel copies and verifies them.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            fd.0,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            &raw const fprog,
+            size_of::<Fprog>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// sendto(2), never raising SIGPIPE.
+pub fn send_to(fd: &Fd, bytes: &[u8], to: &Addr) -> io::Result<usize> {
+    // SAFETY: both buffers are valid for the lengths given with them and only read.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_sendto,
+            fd.0,
+            bytes.as_ptr(),
+            bytes.len(),
+            libc::MSG_NOSIGNAL,
+            to.bytes.as_ptr(),
+            to.len,
+        )
+    })
+}
+
+/// What one message of [`send_many`] is made of.
+pub struct Message<'a> {
+    /// Payload: one datagram, or several of `segment` bytes each.
+    pub bytes: &'a [u8],
+    /// Let the kernel cut `bytes` into datagrams of this length (UDP_SEGMENT); 0: one datagram.
+    pub segment: u16,
+    /// Where to.
+    pub to: &'a Addr,
+}
+
+/// Most messages that one call of [`send_many`] takes.
+pub const SEND_MANY: usize = 64;
+
+const HEADER: usize = size_of::<libc::cmsghdr>();
+const fn cmsg_space(payload: usize) -> usize {
+    HEADER.next_multiple_of(size_of::<usize>()) + payload.next_multiple_of(size_of::<usize>())
+}
+
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct SegmentCmsg([u8; cmsg_space(2)]);
+
+impl SegmentCmsg {
+    fn new(segment: u16) -> SegmentCmsg {
+        let mut c = SegmentCmsg([0; cmsg_space(2)]);
+        let (len, level, kind) = (HEADER + 2, libc::SOL_UDP, libc::UDP_SEGMENT);
+        let w = size_of::<usize>();
+        c.0[..w].copy_from_slice(&len.to_ne_bytes());
+        c.0[w..w + 4].copy_from_slice(&level.to_ne_bytes());
+        c.0[w + 4..w + 8].copy_from_slice(&kind.to_ne_bytes());
+        c.0[HEADER..HEADER + 2].copy_from_slice(&segment.to_ne_bytes());
+        c
+    }
+}
+
+fn message_header(
+    message: &Message<'_>,
+    iov: &mut libc::iovec,
+    cmsg: &SegmentCmsg,
+) -> libc::msghdr {
+    *iov = libc::iovec {
+        iov_base: message.bytes.as_ptr().cast_mut().cast(),
+        iov_len: message.bytes.len(),
+    };
+    // SAFETY: msghdr is a C struct of integers and pointers, for which all zero bytes are a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = message.to.bytes.as_ptr().cast_mut().cast();
+    header.msg_namelen = message.to.len;
+    header.msg_iov = iov;
+    header.msg_iovlen = 1;
+    if message.segment != 0 {
+        header.msg_control = cmsg.0.as_ptr().cast_mut().cast();
+        header.msg_controllen = cmsg.0.len() as _;
+    }
+    header
+}
+
+/// sendmsg(2) of one message.
+pub fn send_one(fd: &Fd, message: &Message<'_>) -> io::Result<usize> {
+    let mut iov = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let cmsg = SegmentCmsg::new(message.segment);
+    let header = message_header(message, &mut iov, &cmsg);
+    // SAFETY: `header` points at `iov`, `cmsg` and the message's buffers, which all live through the call; sendmsg
+    // only reads through them.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_sendmsg,
+            fd.0,
+            &raw const header,
+            libc::MSG_NOSIGNAL,
+        )
+    })
+}
+
+/// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first did not.
+pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
+    let n = messages.len().min(SEND_MANY);
+    // SAFETY: mmsghdr and iovec are C structs of integers and pointers, for which all zero bytes are a value.
+    let mut headers: [libc::mmsghdr; SEND_MANY] = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut iovs: [libc::iovec; SEND_MANY] = unsafe { std::mem::zeroed() };
+    let mut cmsgs = [SegmentCmsg([0; cmsg_space(2)]); SEND_MANY];
+    for (i, message) in messages[..n].iter().enumerate() {
+        if message.segment != 0 {
+            cmsgs[i] = SegmentCmsg::new(message.segment);
+        }
+        headers[i].msg_hdr = message_header(message, &mut iovs[i], &cmsgs[i]);
+    }
+    // SAFETY: the first `n` headers point at iovs, cmsgs and buffers that live through the call; only `msg_len` of
+    // each header is written.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_sendmmsg,
+            fd.0,
+            headers.as_mut_ptr(),
+            n as u32,
+            libc::MSG_NOSIGNAL,
+        )
+    })
+}
+
+/// What [`receive`] found out about a datagram, or a train of datagrams merged by GRO.
+#[derive(Clone, Copy)]
+pub struct Datagram {
+    /// Bytes in the buffer.
+    pub len: usize,
+    /// Sender; `None` for a unix socket without a name.
+    pub from: Option<SocketAddr>,
+    /// Address it was sent to (IP_PKTINFO).
+    pub to: Option<IpAddr>,
+    /// Length of each of the merged datagrams (UDP_GRO); 0: a single one.
+    pub segment: usize,
+    /// It was longer than the buffer.
+    pub truncated: bool,
+}
+
+#[repr(C, align(8))]
+struct ControlBuffer([u8; 256]);
+
+/// recvmsg(2) with address, destination and GRO size. Never blocks.
+pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
+    let mut control = std::mem::MaybeUninit::<ControlBuffer>::uninit();
+    let mut from = Addr::empty();
+    let mut iov = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: msghdr is a C struct of integers and pointers, for which all zero bytes are a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = from.bytes.as_mut_ptr().cast();
+    header.msg_namelen = from.bytes.len() as u32;
+    header.msg_iov = &raw mut iov;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<ControlBuffer>() as _;
+    // SAFETY: the kernel writes at most the given lengths into `buffer`, `from.bytes` and `control`, all of which
+    // live through the call and are borrowed by nobody else.
+    let len = check(unsafe {
+        libc::syscall(libc::SYS_recvmsg, fd.0, &raw mut header, libc::MSG_DONTWAIT)
+    })?;
+    from.len = header.msg_namelen.min(from.bytes.len() as u32);
+    let filled = (header.msg_controllen as usize).min(size_of::<ControlBuffer>());
+    // SAFETY: the kernel has initialised the first `msg_controllen` bytes of the buffer, bounded by its size above.
+    let control = unsafe { std::slice::from_raw_parts(control.as_ptr().cast::<u8>(), filled) };
+    let mut out = Datagram {
+        len: len.min(buffer.len()),
+        from: if from.len > 2 { from.to_inet() } else { None },
+        to: None,
+        segment: 0,
+        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+    };
+    parse_control(control, &mut out);
+    Ok(out)
+}
+
+fn parse_control(mut control: &[u8], out: &mut Datagram) {
+    let word = size_of::<usize>();
+    let int = |b: &[u8]| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+    while control.len() >= HEADER {
+        let mut len = [0; size_of::<usize>()];
+        len.copy_from_slice(&control[..word]);
+        let len = usize::from_ne_bytes(len);
+        if len < HEADER || len > control.len() {
+            return;
+        }
+        let (level, kind) = (int(&control[word..]), int(&control[word + 4..]));
+        let data = &control[HEADER..len];
+        match (level, kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) if data.len() >= 4 => {
+                out.segment = usize::try_from(int(data)).unwrap_or(0);
+            }
+            // struct in6_pktinfo { struct in6_addr; int ifindex }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() >= 16 => {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&data[..16]);
+                out.to = Some(IpAddr::V6(Ipv6Addr::from(octets)).to_canonical());
+            }
+            // struct in_pktinfo { int ifindex; struct in_addr spec_dst; struct in_addr addr }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() >= 12 => {
+                out.to = Some(Ipv4Addr::new(data[8], data[9], data[10], data[11]).into());
+            }
+            _ => {}
+        }
+        control = control
+            .get(len.next_multiple_of(word)..)
+            .unwrap_or_default();
+    }
+}
+
+/// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the packet path.
+pub fn wait_readable(fd: &Fd, milliseconds: i32) -> bool {
+    let mut poll = libc::pollfd {
+        fd: fd.0,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let timeout = libc::timespec {
+        tv_sec: (milliseconds / 1000).into(),
+        tv_nsec: c_long::from(milliseconds % 1000) * 1_000_000,
+    };
+    // SAFETY: one pollfd, one timespec, both local; no signal mask is given.
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            &raw mut poll,
+            1,
+            &raw const timeout,
+            0usize,
+            0usize,
+        )
+    };
+    n == 1
+}
+
+/// openat(2) relative to `dir` (or the working directory), always close-on-exec and never through a symbolic link.
+pub fn open_at(dir: Option<&Fd>, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
+    let at = dir.map_or(libc::AT_FDCWD, |d| d.0);
+    let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: `path` is a terminated string that lives through the call.
+    let fd = check(unsafe { libc::syscall(libc::SYS_openat, at, path.as_ptr(), flags, mode) })?;
+    Ok(Fd(fd as RawFd))
+}
+
+/// open(2), close-on-exec, through symbolic links: for files that the user names.
+pub fn open_at_following(path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: `path` is a terminated string that lives through the call.
+    let fd = check(unsafe {
+        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode)
+    })?;
+    Ok(Fd(fd as RawFd))
+}
+
+/// mkdirat(2).
+pub fn make_dir_at(dir: Option<&Fd>, path: &CStr, mode: u32) -> io::Result<()> {
+    let at = dir.map_or(libc::AT_FDCWD, |d| d.0);
+    // SAFETY: `path` is a terminated string that lives through the call.
+    check(unsafe { libc::syscall(libc::SYS_mkdirat, at, path.as_ptr(), mode) })?;
+    Ok(())
+}
+
+/// unlinkat(2) of a file.
+pub fn unlink_at(dir: &Fd, path: &CStr) -> io::Result<()> {
+    // SAFETY: `path` is a terminated string that lives through the call.
+    check(unsafe { libc::syscall(libc::SYS_unlinkat, dir.0, path.as_ptr(), 0) })?;
+    Ok(())
+}
+
+/// Owner, mode, size and identity of an open file.
+pub struct Stat {
+    /// Owner.
+    pub uid: u32,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Names it has; 0: it was removed.
+    pub links: u64,
+}
+
+/// fstat(2).
+pub fn stat(fd: &Fd) -> io::Result<Stat> {
+    // SAFETY: `stat` is a C struct of integers, for which all zero bytes are a value.
+    let mut st: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: libc's `fstat` fills the struct it declares; nobody interposes it.
+    if unsafe { libc::fstat(fd.0, &raw mut st) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Stat {
+        uid: st.st_uid,
+        mode: st.st_mode,
+        size: u64::try_from(st.st_size).unwrap_or(0),
+        links: st.st_nlink as u64,
+    })
+}
+
+/// Sets access and modification time to now, so that cleaners of temporary folders leave the file alone.
+pub fn touch(fd: &Fd) {
+    // SAFETY: a null path with a descriptor means the descriptor itself, null times mean now; failure is harmless.
+    unsafe { libc::syscall(libc::SYS_utimensat, fd.0, 0usize, 0usize, 0) };
+}
+
+/// ftruncate(2).
+pub fn truncate(fd: &Fd, len: u64) -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.0, len) })?;
+    Ok(())
+}
+
+/// pread(2); short at the end of the file.
+pub fn read_at(fd: &Fd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_pread64,
+            fd.0,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            offset,
+        )
+    })
+}
+
+/// pwrite(2).
+pub fn write_at(fd: &Fd, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    // SAFETY: `bytes` is only read.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_pwrite64,
+            fd.0,
+            bytes.as_ptr(),
+            bytes.len(),
+            offset,
+        )
+    })
+}
+
+/// write(2).
+pub fn write(fd: &Fd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: `bytes` is only read.
+    check(unsafe { libc::syscall(libc::SYS_write, fd.0, bytes.as_ptr(), bytes.len()) })
+}
+
+/// flock(2) exclusively, without waiting; false: somebody else holds it.
+pub fn try_lock_file(fd: &Fd) -> io::Result<bool> {
+    // SAFETY: no pointers.
+    match check(unsafe { libc::syscall(libc::SYS_flock, fd.0, libc::LOCK_EX | libc::LOCK_NB) }) {
+        Ok(_) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives the lock of [`try_lock_file`] back.
+pub fn unlock_file(fd: &Fd) {
+    // SAFETY: no pointers.
+    unsafe { libc::syscall(libc::SYS_flock, fd.0, libc::LOCK_UN) };
+}
+
+fn byte_lock(kind: i32, offset: u64) -> libc::flock {
+    // SAFETY: `flock` is a C struct of integers, for which all zero bytes are a value; OFD locks demand l_pid 0.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as _;
+    lock.l_whence = libc::SEEK_SET as _;
+    lock.l_start = offset as _;
+    lock.l_len = 1;
+    lock
+}
+
+/// Locks the byte at `offset` for this open file description (fcntl F_OFD_SETLK); false: another one holds it.
+/// The kernel drops the lock when the last copy of the descriptor is closed, be it by SIGKILL.
+pub fn try_lock_byte(fd: &Fd, offset: u64) -> io::Result<bool> {
+    let lock = byte_lock(libc::F_WRLCK, offset);
+    // SAFETY: `lock` is a local `struct flock` and only read.
+    match check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_SETLK, &raw const lock) })
+    {
+        Ok(_) => Ok(true),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives the lock of [`try_lock_byte`] back.
+pub fn unlock_byte(fd: &Fd, offset: u64) {
+    let lock = byte_lock(libc::F_UNLCK, offset);
+    // SAFETY: as in `try_lock_byte`.
+    unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_SETLK, &raw const lock) };
+}
+
+/// Does another open file description hold the lock on the byte at `offset`?
+pub fn byte_is_locked(fd: &Fd, offset: u64) -> io::Result<bool> {
+    let mut lock = byte_lock(libc::F_WRLCK, offset);
+    // SAFETY: the kernel rewrites the local `struct flock`.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_GETLK, &raw mut lock) })?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+/// Bytes of randomness from the system.
+pub fn random_u64() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the kernel writes at most 8 bytes to `bytes`.
+    let n = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
+    if n == 8 {
+        return u64::from_ne_bytes(bytes);
+    }
+    // Kernels without getrandom are older than everything else this crate needs; time and pid keep seeds distinct.
+    now_realtime_ns() ^ (u64::from(std::process::id()) << 32)
+}
+
+/// Nanoseconds since 1970, for capture files.
+pub fn now_realtime_ns() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// Effective user id.
+pub fn effective_uid() -> u32 {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// `release` of uname(2) as (major, minor); (0, 0) if it cannot be read.
+pub fn kernel_version() -> (u32, u32) {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut parts = text.split(|c: char| !c.is_ascii_digit());
+    let mut next = || parts.next().and_then(|p| p.parse().ok()).unwrap_or(0);
+    (next(), next())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The link over UDP sockets: one that receives on port 4791, and per local address a few that send.
+//!
+//! Receiving: one dual-stack socket `[::]:4791` (`0.0.0.0:4791` where IPv6 is off) in an SO_REUSEPORT group with the
+//! other processes, UDP_GRO on, never connected. Sending: see [`tx`]. A run of packets is one `sendmsg` with
+//! UDP_SEGMENT, several runs one `sendmmsg`, a single packet a plain `sendto`.
+//!
+//! # When the kernel does not cut
+//! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is numbered anew, ID 0 for
+//! every packet, and sent one by one; the route stays without GSO from then on. More than 64 packets in a run need
+//! Linux 6.9; if that turns out wrong, the limit falls back to 64.
+
+pub mod rx;
+pub mod tx;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::LinkCounters;
+use crate::batch::{Run, TxBatch};
+use crate::datagram::{Arrival, Link, Train};
+use crate::framing::{Numbering, seal};
+use crate::path::Route;
+use crate::sys::{self, Fd, Message, SEND_MANY};
+
+/// UDP_MAX_SEGMENTS before and since Linux 6.9.
+const SEGMENTS_OLD: usize = 64;
+const SEGMENTS_NEW: usize = 128;
+
+/// The link over UDP.
+pub struct UdpLink {
+    receiver: Arc<Fd>,
+    max_segments: AtomicUsize,
+}
+
+impl UdpLink {
+    pub(crate) fn new(receiver: Arc<Fd>) -> UdpLink {
+        let segments = if sys::kernel_version() >= (6, 9) {
+            SEGMENTS_NEW
+        } else {
+            SEGMENTS_OLD
+        };
+        UdpLink {
+            receiver,
+            max_segments: AtomicUsize::new(segments),
+        }
+    }
+
+    /// Sends `runs`, all through one socket, and counts.
+    fn send_group(&self, runs: &[Run], bytes: &mut [u8], counters: &mut LinkCounters) {
+        let mut first = 0;
+        while first < runs.len() {
+            let sent = send_runs(&runs[first..], bytes);
+            counters.tx_syscalls += 1;
+            match sent {
+                Ok(n) => {
+                    for run in &runs[first..first + n] {
+                        counters.tx_packets += run.count as u64;
+                        counters.tx_bytes += run.len as u64;
+                    }
+                    first += n;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.refused(&runs[first], bytes, &e, counters);
+                    first += 1;
+                }
+            }
+        }
+    }
+
+    /// The kernel took nothing of `run`.
+    fn refused(&self, run: &Run, bytes: &mut [u8], error: &io::Error, counters: &mut LinkCounters) {
+        let numbers_wrong =
+            run.count > 1 && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO));
+        let Some(route) = run.route.as_ref().filter(|_| numbers_wrong) else {
+            counters.tx_errors += run.count as u64;
+            return;
+        };
+        if run.count > SEGMENTS_OLD {
+            self.max_segments.store(SEGMENTS_OLD, Ordering::Relaxed);
+        } else {
+            route.refuse_gso();
+        }
+        seal(
+            &mut bytes[run.start..run.start + run.len],
+            run.segment,
+            &route.icrc,
+            Numbering::Single,
+        );
+        let singles: Vec<Run> = (0..run.count)
+            .map(|k| {
+                let start = run.start + k * run.segment;
+                let len = run.segment.min(run.start + run.len - start);
+                Run {
+                    route: Some(route.clone()),
+                    start,
+                    len,
+                    segment: len,
+                    count: 1,
+                }
+            })
+            .collect();
+        self.send_group(&singles, bytes, counters);
+    }
+}
+
+/// Hands up to [`SEND_MANY`] runs, all through one socket, to the kernel; returns how many went.
+fn send_runs(runs: &[Run], bytes: &[u8]) -> io::Result<usize> {
+    let Some(Run {
+        route: Some(route), ..
+    }) = runs.first()
+    else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let fd = route.socket.fd();
+    if let [run] = runs {
+        let bytes = &bytes[run.start..run.start + run.len];
+        if run.count == 1 {
+            sys::send_to(fd, bytes, &route.to)?;
+        } else {
+            sys::send_one(
+                fd,
+                &Message {
+                    bytes,
+                    segment: run.segment as u16,
+                    to: &route.to,
+                },
+            )?;
+        }
+        return Ok(1);
+    }
+    let mut messages = smallvec::SmallVec::<[Message<'_>; SEND_MANY]>::new();
+    for run in runs.iter().take(SEND_MANY) {
+        let Some(route) = &run.route else { break };
+        messages.push(Message {
+            bytes: &bytes[run.start..run.start + run.len],
+            segment: if run.count > 1 { run.segment as u16 } else { 0 },
+            to: &route.to,
+        });
+    }
+    sys::send_many(fd, &messages)
+}
+
+impl Link for UdpLink {
+    fn max_segments(&self, route: &Route) -> usize {
+        if route.gso() {
+            self.max_segments.load(Ordering::Relaxed)
+        } else {
+            1
+        }
+    }
+
+    fn send(&mut self, batch: &mut TxBatch, _now_ns: u64, counters: &mut LinkCounters) {
+        let (runs, bytes) = batch.parts_mut();
+        let same_socket = |a: &Run, b: &Run| match (&a.route, &b.route) {
+            (Some(a), Some(b)) => Arc::ptr_eq(&a.socket, &b.socket),
+            _ => false,
+        };
+        for group in runs.chunk_by(same_socket) {
+            self.send_group(group, bytes, counters);
+        }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {
+        let datagram = match sys::receive(&self.receiver, buffer) {
+            Ok(d) => d,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Arrival::Empty),
+            Err(e) => return Err(e),
+        };
+        let (Some(from), Some(dst), false) = (datagram.from, datagram.to, datagram.truncated)
+        else {
+            return Ok(Arrival::Useless);
+        };
+        let segment = if datagram.segment == 0 {
+            datagram.len
+        } else {
+            datagram.segment
+        };
+        Ok(Arrival::Train(Train {
+            src: from.ip().to_canonical(),
+            src_port: from.port(),
+            dst,
+            len: datagram.len,
+            segment: segment.max(1),
+            first_id: 0,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

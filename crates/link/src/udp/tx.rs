@@ -1,0 +1,181 @@
+//! The sending sockets.
+//!
+//! Each is bound to one local address and an ephemeral port, with IP_PMTUDISC_DO: packets then leave with DF and an IP
+//! ID that is known beforehand, and are never fragmented. No IPv4 one is ever connected: a connected socket numbers its
+//! packets by a hidden counter, and the ICRC would be wrong for every receiver that sees the ID.
+//!
+//! One 4-tuple carries packets for one range of QPNs, that is for one process, as far as [`PORTS`] suffice: a network
+//! card's GRO merges by 4-tuple, and what it merged is steered as one.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::LinkError;
+use crate::path::PathSpec;
+use crate::sys::{self, Addr, Fd};
+
+/// Most ports per local address, traffic class and hop limit.
+pub const PORTS: usize = 16;
+
+const SEND_BUFFER: i32 = 4 << 20;
+
+/// A socket that sends.
+#[derive(Debug)]
+pub struct TxSocket {
+    fd: Fd,
+    port: u16,
+    /// (remote address, QPN range) pairs that this socket's port stands for.
+    carries: Mutex<Vec<(IpAddr, u32)>>,
+}
+
+impl TxSocket {
+    /// Its UDP source port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn fd(&self) -> &Fd {
+        &self.fd
+    }
+
+    fn open(spec: &PathSpec) -> Result<TxSocket, LinkError> {
+        let v4 = spec.local.is_ipv4();
+        let family = if v4 { libc::AF_INET } else { libc::AF_INET6 };
+        let fd =
+            sys::socket(family, libc::SOCK_DGRAM).map_err(LinkError::io("open a UDP socket"))?;
+        let set = |level, name, value, what| {
+            sys::set_option(&fd, level, name, value).map_err(LinkError::io(what))
+        };
+        let (tos, ttl) = (i32::from(spec.traffic_class), i32::from(spec.hop_limit));
+        if v4 {
+            let (ip, path_mtu) = (libc::IPPROTO_IP, "forbid fragmentation");
+            set(ip, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO, path_mtu)?;
+            if tos != 0 {
+                set(ip, libc::IP_TOS, tos, "set the type of service")?;
+            }
+            if ttl != 0 {
+                set(ip, libc::IP_TTL, ttl, "set the time to live")?;
+            }
+        } else {
+            let (ip, path_mtu) = (libc::IPPROTO_IPV6, "forbid fragmentation");
+            set(ip, libc::IPV6_V6ONLY, 1, "make the socket IPv6-only")?;
+            set(
+                ip,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DO,
+                path_mtu,
+            )?;
+            if tos != 0 {
+                set(ip, libc::IPV6_TCLASS, tos, "set the traffic class")?;
+            }
+            if ttl != 0 {
+                set(ip, libc::IPV6_UNICAST_HOPS, ttl, "set the hop limit")?;
+            }
+        }
+        let _ = sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER);
+        // Nothing is ever read from it; whatever somebody sends to its port may take no memory.
+        let _ = sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
+        sys::bind(&fd, &Addr::inet(&spec.local_socket_addr(0)))
+            .map_err(LinkError::io("bind to the source address"))?;
+        let port = sys::local_addr(&fd)
+            .map_err(LinkError::io("read the source port"))?
+            .port();
+        Ok(TxSocket {
+            fd,
+            port,
+            carries: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Nothing else for `remote` than what is for `range` goes through this socket.
+    fn suits(&self, remote: IpAddr, range: u32) -> bool {
+        let carries = self.carries.lock().unwrap_or_else(|e| e.into_inner());
+        carries.iter().all(|&(r, q)| r != remote || q == range)
+    }
+
+    fn take(&self, remote: IpAddr, range: u32) {
+        let mut carries = self.carries.lock().unwrap_or_else(|e| e.into_inner());
+        if !carries.contains(&(remote, range)) {
+            carries.push((remote, range));
+        }
+    }
+}
+
+/// What sockets cannot share: local address, interface, traffic class, hop limit.
+type Group = (IpAddr, u32, u8, u8);
+
+/// The sending sockets of a process; they close with the last route that uses them.
+#[derive(Default)]
+pub(crate) struct TxSockets(Vec<(Group, Weak<TxSocket>)>);
+
+impl TxSockets {
+    /// The socket for a path (whose `dest_qpn` is the first of its range).
+    pub(crate) fn choose(&mut self, spec: &PathSpec) -> Result<Arc<TxSocket>, LinkError> {
+        if spec.local.is_ipv4() != spec.remote.is_ipv4() {
+            return Err(LinkError::Io {
+                what: "set up a path between an IPv4 and an IPv6 address",
+                source: std::io::Error::from_raw_os_error(libc::EAFNOSUPPORT),
+            });
+        }
+        let group = (
+            spec.local,
+            spec.scope_id,
+            spec.traffic_class,
+            spec.hop_limit,
+        );
+        let range = spec.dest_qpn;
+        let open: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(g, _)| *g == group)
+            .filter_map(|(_, weak)| weak.upgrade())
+            .collect();
+        let socket = match open.iter().find(|s| s.suits(spec.remote, range)) {
+            Some(socket) => socket.clone(),
+            None if open.len() < PORTS => {
+                let socket = Arc::new(TxSocket::open(spec)?);
+                self.0.push((group, Arc::downgrade(&socket)));
+                socket
+            }
+            None => open[(range >> crate::registry::RANGE_BITS) as usize % open.len()].clone(),
+        };
+        socket.take(spec.remote, range);
+        Ok(socket)
+    }
+
+    /// Forgets sockets that no route uses any more.
+    pub(crate) fn tidy(&mut self) {
+        self.0.retain(|(_, weak)| weak.strong_count() > 0);
+    }
+}
+
+/// Is the remote address one of this host's?
+pub(crate) fn is_local(spec: &PathSpec) -> bool {
+    let remote = spec.remote_socket_addr();
+    let family = if remote.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    let any_port = match remote {
+        SocketAddr::V4(v4) => SocketAddr::V4(SocketAddrV4::new(*v4.ip(), 0)),
+        SocketAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(*v6.ip(), 0, 0, v6.scope_id())),
+    };
+    sys::socket(family, libc::SOCK_DGRAM)
+        .is_ok_and(|fd| sys::bind(&fd, &Addr::inet(&any_port)).is_ok())
+}
+
+/// What the kernel knows of the path MTU, IP header included.
+pub(crate) fn path_mtu(spec: &PathSpec) -> Option<u32> {
+    let remote = spec.remote_socket_addr();
+    let (family, level, option) = if remote.is_ipv4() {
+        (libc::AF_INET, libc::IPPROTO_IP, libc::IP_MTU)
+    } else {
+        (libc::AF_INET6, libc::IPPROTO_IPV6, libc::IPV6_MTU)
+    };
+    let fd = sys::socket(family, libc::SOCK_DGRAM).ok()?;
+    sys::bind(&fd, &Addr::inet(&spec.local_socket_addr(0))).ok()?;
+    // Connected for the question only, nothing is sent from it.
+    sys::connect(&fd, &Addr::inet(&remote)).ok()?;
+    sys::get_option(&fd, level, option).ok()?.try_into().ok()
+}

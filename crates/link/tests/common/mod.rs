@@ -1,0 +1,331 @@
+//! Agents: processes of their own that open a link and do what the test says, line by line.
+//!
+//! The test binary starts itself again with `--exact agent`; commands go to the child's stdin, answers come from its
+//! stderr in lines that start with `@` (stdout belongs to the test harness).
+#![allow(dead_code, reason = "every test binary uses another part of it")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::IpAddr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rnic_link::{LinkConfig, LinkCounters, PathSpec, RoceLink};
+
+/// Longer than any loaded machine takes; reached only when something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn now_ns(start: Instant) -> u64 {
+    start.elapsed().as_nanos() as u64 + 1
+}
+
+/// A SEND_ONLY with a payload that follows from its number.
+pub fn write_packet(out: &mut [u8], qpn: u32, number: u32) {
+    out[..12].copy_from_slice(&[4, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+    out[5..8].copy_from_slice(&qpn.to_be_bytes()[1..]);
+    out[9..12].copy_from_slice(&number.to_be_bytes()[1..]);
+    for (i, byte) in out[12..].iter_mut().enumerate() {
+        *byte = (number as usize * 7 + i * 13 + (i >> 8)) as u8;
+    }
+}
+
+/// Its number, if every byte is right.
+pub fn read_packet(bytes: &[u8], qpn: u32) -> Option<u32> {
+    let number = u32::from_be_bytes([0, *bytes.get(9)?, *bytes.get(10)?, *bytes.get(11)?]);
+    let mut expected = vec![0; bytes.len()];
+    write_packet(&mut expected, qpn, number);
+    (bytes == expected).then_some(number)
+}
+
+pub fn spec(local: IpAddr, remote: IpAddr, dest_qpn: u32) -> PathSpec {
+    PathSpec {
+        local,
+        scope_id: 0,
+        remote,
+        dest_qpn,
+        traffic_class: 0,
+        hop_limit: 0,
+    }
+}
+
+/// Sends packets `first..first+count` of `len` bytes (without ICRC) to `qpn`.
+pub fn send(link: &mut RoceLink, path: &PathSpec, first: u32, count: u32, len: usize, now: u64) {
+    let id = link.path(path).expect("path");
+    for number in first..first + count {
+        let packet = match link.packet(id, len) {
+            Some(packet) => packet,
+            None => {
+                link.flush(now);
+                link.packet(id, len).expect("room after a flush")
+            }
+        };
+        write_packet(packet, path.dest_qpn, number);
+    }
+    link.flush(now);
+    link.release_path(id);
+}
+
+/// What arrived: per (source, QPN) how often each number did; `None` counts packets with wrong bytes.
+pub type Arrived = BTreeMap<(IpAddr, u32), BTreeMap<Option<u32>, u32>>;
+
+/// Receives until `count` packets were delivered in all, or nothing came for `quiet`.
+pub fn receive(link: &mut RoceLink, start: Instant, count: usize, quiet: Duration) -> Arrived {
+    let mut arrived = Arrived::new();
+    let mut total = 0;
+    let mut last = Instant::now();
+    while total < count && last.elapsed() < quiet {
+        let n = link.receive(now_ns(start), 64, true, &mut |packet| {
+            let number = read_packet(packet.bytes, packet.dest_qpn);
+            let key = (packet.src, packet.dest_qpn);
+            *arrived.entry(key).or_default().entry(number).or_default() += 1;
+        });
+        link.maintain(now_ns(start));
+        total += n;
+        if n > 0 {
+            last = Instant::now();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+    arrived
+}
+
+/// Each of `first..first+count` exactly once, and nothing else.
+#[track_caller]
+pub fn assert_complete(arrived: &Arrived, from: IpAddr, qpn: u32, first: u32, count: u32) {
+    let numbers = arrived.get(&(from, qpn)).cloned().unwrap_or_default();
+    let expected: BTreeMap<_, _> = (first..first + count).map(|n| (Some(n), 1)).collect();
+    assert_eq!(numbers, expected, "from {from} for QPN {qpn:#x}");
+}
+
+pub struct Agent {
+    child: Child,
+    stdin: ChildStdin,
+    answers: std::io::Lines<BufReader<std::process::ChildStderr>>,
+    pub qpn: u32,
+}
+
+impl Agent {
+    /// Starts a process and opens a link in it. `options`: words for the agent (`no_gso`), then anything the link reads
+    /// from the environment as NAME=VALUE.
+    pub fn start(options: &[&str]) -> Agent {
+        let exe = std::env::current_exe().expect("path of this test");
+        let mut command = Command::new(exe);
+        command
+            .args(["--exact", "agent", "--nocapture", "--test-threads=1"])
+            .env("RNIC_LINK_TEST_AGENT", options.join(" "))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        for option in options {
+            if let Some((name, value)) = option.split_once('=') {
+                command.env(name, value);
+            }
+        }
+        let mut child = command.spawn().expect("start an agent");
+        let stdin = child.stdin.take().expect("stdin");
+        let answers = BufReader::new(child.stderr.take().expect("stderr")).lines();
+        let mut agent = Agent {
+            child,
+            stdin,
+            answers,
+            qpn: 0,
+        };
+        agent.qpn = agent.answer()[0].parse().expect("a QPN");
+        agent
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn answer(&mut self) -> Vec<String> {
+        for line in self.answers.by_ref() {
+            let line = line.expect("the agent's stderr");
+            match line.strip_prefix('@') {
+                Some(answer) => return answer.split_whitespace().map(str::to_owned).collect(),
+                None => eprintln!("agent {}: {line}", self.child.id()),
+            }
+        }
+        panic!("the agent ended without an answer");
+    }
+
+    pub fn tell(&mut self, command: &str) {
+        writeln!(self.stdin, "{command}").expect("the agent reads");
+    }
+
+    pub fn ask(&mut self, command: &str) -> Vec<String> {
+        self.tell(command);
+        self.answer()
+    }
+
+    /// The answer to a command given by `tell`.
+    pub fn wait(&mut self) -> Vec<String> {
+        self.answer()
+    }
+
+    pub fn send(
+        &mut self,
+        local: IpAddr,
+        remote: IpAddr,
+        qpn: u32,
+        first: u32,
+        count: u32,
+        len: usize,
+    ) {
+        let answer = self.ask(&format!(
+            "send {local} {remote} {qpn} {first} {count} {len}"
+        ));
+        assert_eq!(answer, ["ok"]);
+    }
+
+    /// Receives `count` packets; they must be `first..` from `from`, each once, for QPN `qpn`, and nothing else.
+    #[track_caller]
+    pub fn expect(&mut self, from: IpAddr, qpn: u32, first: u32, count: u32) {
+        let answer = self.ask(&format!("expect {from} {qpn} {first} {count}"));
+        assert_eq!(answer, ["ok"], "counters: {:?}", self.ask("counters"));
+    }
+
+    pub fn counter(&mut self, name: &str) -> u64 {
+        let counters = self.ask("counters");
+        let field = counters
+            .iter()
+            .find_map(|c| c.strip_prefix(&format!("{name}=")));
+        field.expect("a counter").parse().expect("a number")
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().expect("kill the agent");
+        self.child.wait().expect("wait for the agent");
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = writeln!(self.stdin, "quit");
+        let _ = self.child.wait();
+    }
+}
+
+fn counters_in_words(c: &LinkCounters) -> String {
+    format!(
+        "tx_packets={} tx_bytes={} tx_syscalls={} tx_errors={} rx_packets={} rx_bytes={} rx_syscalls={} rx_bad_icrc={} \
+         rx_truncated={} rx_handed_over={} rx_adopted={} rx_unknown_qpn={}",
+        c.tx_packets,
+        c.tx_bytes,
+        c.tx_syscalls,
+        c.tx_errors,
+        c.rx_packets,
+        c.rx_bytes,
+        c.rx_syscalls,
+        c.rx_bad_icrc,
+        c.rx_truncated,
+        c.rx_handed_over,
+        c.rx_adopted,
+        c.rx_unknown_qpn
+    )
+}
+
+/// The body of the test named `agent` in every binary: does nothing unless started by [`Agent::start`].
+pub fn agent_main() {
+    let Ok(options) = std::env::var("RNIC_LINK_TEST_AGENT") else {
+        return;
+    };
+    let start = Instant::now();
+    let words: Vec<&str> = options.split_whitespace().collect();
+    let config = LinkConfig {
+        no_gso: words.contains(&"no_gso"),
+        faults: words
+            .iter()
+            .find_map(|w| w.strip_prefix("FAULTS="))
+            .map(|w| w.parse().expect("faults")),
+        pcap: words
+            .iter()
+            .find_map(|w| w.strip_prefix("PCAP="))
+            .map(Into::into),
+    };
+    let mut link = RoceLink::open(&config).expect("open the link");
+    eprintln!("@{}", link.qpn_ranges()[0].first);
+    // Commands come by a thread, so that the link is served meanwhile, as the device's background thread does it.
+    let (sender, commands) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let mut early = Arrived::new();
+    loop {
+        let line = match commands.recv_timeout(Duration::from_millis(1)) {
+            Ok(line) => line,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                merge(
+                    &mut early,
+                    receive(&mut link, start, 1, Duration::from_micros(1)),
+                );
+                continue;
+            }
+            Err(_) => break,
+        };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["send", local, remote, qpn, first, count, len] => {
+                let path = spec(
+                    local.parse().expect("local"),
+                    remote.parse().expect("remote"),
+                    qpn.parse().expect("qpn"),
+                );
+                let (first, count) = (first.parse().expect("first"), count.parse().expect("count"));
+                let len = len.parse().expect("len");
+                send(&mut link, &path, first, count, len, now_ns(start));
+                eprintln!("@ok");
+            }
+            ["expect", from, qpn, first, count] => {
+                let from: IpAddr = from.parse().expect("from");
+                let qpn: u32 = qpn.parse().expect("qpn");
+                let (first, count): (u32, u32) =
+                    (first.parse().expect("first"), count.parse().expect("count"));
+                let mut arrived = std::mem::take(&mut early);
+                let have = total(&arrived);
+                if have < count as usize {
+                    merge(
+                        &mut arrived,
+                        receive(&mut link, start, count as usize - have, PATIENCE),
+                    );
+                }
+                let expected: BTreeMap<_, _> =
+                    (first..first + count).map(|n| (Some(n), 1)).collect();
+                if arrived == Arrived::from([((from, qpn), expected)]) {
+                    eprintln!("@ok");
+                } else {
+                    eprintln!("@wrong {}", format!("{arrived:?}").replace(' ', ""));
+                }
+            }
+            ["claim"] => eprintln!("@{}", link.claim_qpn_range().expect("a range").first),
+            ["total"] => eprintln!("@{}", total(&early)),
+            ["counters"] => eprintln!("@{}", counters_in_words(&link.counters())),
+            ["quit"] => break,
+            _ => panic!("unknown command {line}"),
+        }
+    }
+}
+
+pub fn total(arrived: &Arrived) -> usize {
+    arrived
+        .values()
+        .flat_map(|n| n.values())
+        .map(|&n| n as usize)
+        .sum()
+}
+
+pub fn merge(into: &mut Arrived, from: Arrived) {
+    for (key, numbers) in from {
+        let slot = into.entry(key).or_default();
+        for (number, n) in numbers {
+            *slot.entry(number).or_default() += n;
+        }
+    }
+}

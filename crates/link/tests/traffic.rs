@@ -1,0 +1,106 @@
+//! Packets between links: in one process, between processes, over both IP versions, with and without GSO.
+
+mod common;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use common::{Agent, PATIENCE, assert_complete, receive, send, spec};
+use rnic_link::{LinkConfig, RoceLink};
+
+#[test]
+fn agent() {
+    common::agent_main();
+}
+
+fn addresses() -> Vec<IpAddr> {
+    let mut out = vec!["127.0.0.1".parse().unwrap()];
+    let v6: IpAddr = "::1".parse().unwrap();
+    if std::net::UdpSocket::bind((v6, 0)).is_ok() {
+        out.push(v6);
+    } else {
+        eprintln!("no ::1 here: IPv6 is not tested");
+    }
+    out
+}
+
+fn open(config: &LinkConfig) -> RoceLink {
+    RoceLink::open(config).expect("open a link")
+}
+
+#[test]
+fn two_links_in_one_process() {
+    for no_gso in [false, true] {
+        let config = LinkConfig {
+            no_gso,
+            ..LinkConfig::default()
+        };
+        let start = Instant::now();
+        let (mut a, mut b) = (open(&config), open(&config));
+        let (to_a, to_b) = (a.qpn_ranges()[0].first + 5, b.qpn_ranges()[0].first + 7);
+        assert_ne!(to_a >> 12, to_b >> 12);
+        for ip in addresses() {
+            send(&mut a, &spec(ip, ip, to_b), 0, 300, 1040, 1);
+            send(&mut b, &spec(ip, ip, to_a), 500, 1, 12, 1);
+            assert_complete(&receive(&mut b, start, 300, PATIENCE), ip, to_b, 0, 300);
+            assert_complete(&receive(&mut a, start, 1, PATIENCE), ip, to_a, 500, 1);
+        }
+        for link in [&a, &b] {
+            let c = link.counters();
+            assert_eq!(
+                (c.rx_bad_icrc, c.rx_truncated, c.tx_errors),
+                (0, 0, 0),
+                "{c:?}"
+            );
+        }
+        let c = a.counters();
+        assert_eq!(c.tx_packets, 300 * addresses().len() as u64);
+    }
+}
+
+#[test]
+fn a_link_talks_to_itself() {
+    let start = Instant::now();
+    let mut link = open(&LinkConfig::default());
+    let qpn = link.qpn_ranges()[0].first + 1;
+    for ip in addresses() {
+        send(&mut link, &spec(ip, ip, qpn), 0, 100, 256, 1);
+        assert_complete(&receive(&mut link, start, 100, PATIENCE), ip, qpn, 0, 100);
+    }
+}
+
+#[test]
+fn between_processes() {
+    for options in [&[][..], &["no_gso"]] {
+        let (mut a, mut b) = (Agent::start(options), Agent::start(options));
+        for ip in addresses() {
+            let (qpn_a, qpn_b) = (a.qpn, b.qpn + 100);
+            for (count, len) in [
+                (1, 12),
+                (1, 1040),
+                (200, 1040),
+                (50, 4108),
+                (400, 76),
+                (3, 13),
+            ] {
+                a.send(ip, ip, qpn_b, 7, count, len);
+                b.expect(ip, qpn_b, 7, count);
+                b.send(ip, ip, qpn_a, 9, count, len);
+                a.expect(ip, qpn_a, 9, count);
+            }
+        }
+        for agent in [&mut a, &mut b] {
+            assert_eq!(agent.counter("rx_bad_icrc"), 0);
+            assert_eq!(agent.counter("rx_truncated"), 0);
+            assert_eq!(agent.counter("tx_errors"), 0);
+        }
+    }
+}
+
+#[test]
+fn nothing_comes_from_nowhere() {
+    let start = Instant::now();
+    let mut link = open(&LinkConfig::default());
+    let arrived = receive(&mut link, start, 1, Duration::from_millis(20));
+    assert!(arrived.is_empty(), "{arrived:?}");
+}
