@@ -1,0 +1,255 @@
+//! Programs that list devices see rnic0, its port and its GIDs.
+
+use rnic_programs::process::Process;
+use rnic_programs::{Place, Trial, User, skip};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// The GID of an address: itself, or IPv4-mapped.
+fn gid_of(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+/// The rows `GID[ 0]: address, RoCE v2` of `ibv_devinfo -v`.
+fn devinfo_gids(text: &str) -> Vec<(u32, Ipv6Addr, String)> {
+    text.lines()
+        .filter_map(|line| {
+            let (index, rest) = line.trim().strip_prefix("GID[")?.split_once("]:")?;
+            let (gid, kind) = rest.split_once(',')?;
+            Some((
+                index.trim().parse().ok()?,
+                gid.trim().parse().ok()?,
+                kind.trim().to_owned(),
+            ))
+        })
+        .collect()
+}
+
+fn lists_the_device(place: &Place) {
+    let devices = place.finish("ibv_devices", [""; 0]);
+    devices.expect_success();
+    assert!(
+        devices
+            .stdout
+            .lines()
+            .any(|line| line.split_whitespace().next() == Some("rnic0")),
+        "{}",
+        devices.describe()
+    );
+}
+
+fn describes_the_device(place: &Place) {
+    let info = place.finish("ibv_devinfo", ["-v"]);
+    info.expect_success();
+    let field = |name: &str| {
+        let of = |line: &str| {
+            line.trim()
+                .strip_prefix(name)?
+                .trim()
+                .strip_prefix(':')
+                .map(|v| v.trim().to_owned())
+        };
+        info.stdout
+            .lines()
+            .find_map(of)
+            .unwrap_or_else(|| panic!("no {name}\n{}", info.describe()))
+    };
+    assert_eq!(field("hca_id"), "rnic0");
+    assert!(
+        field("transport").starts_with("InfiniBand"),
+        "{}",
+        info.describe()
+    );
+    assert!(
+        field("state").starts_with("PORT_ACTIVE"),
+        "{}",
+        info.describe()
+    );
+    assert_eq!(field("link_layer"), "Ethernet");
+    assert!(field("max_mtu").starts_with("4096"), "{}", info.describe());
+    let part: u32 = field("vendor_part_id").parse().expect("a number");
+    assert!(
+        !(4099..=4129).contains(&part),
+        "vendor_part_id {part} impersonates another vendor's device"
+    );
+
+    // ibv_devinfo, rnic devices and the system agree about the addresses.
+    let listed = devinfo_gids(&info.stdout);
+    let ours: Vec<_> = place
+        .gids()
+        .into_iter()
+        .map(|gid| (gid.index, gid.gid, gid.kind))
+        .collect();
+    assert_eq!(listed, ours, "{}", info.describe());
+    for address in [
+        IpAddr::from([127, 0, 0, 1]),
+        IpAddr::from(Ipv6Addr::LOCALHOST),
+    ] {
+        assert!(
+            ours.iter().any(|(_, gid, _)| *gid == gid_of(address)),
+            "no GID for {address}: {ours:?}"
+        );
+    }
+    assert!(
+        ours.iter().all(|(_, _, kind)| kind == "RoCE v2"),
+        "{ours:?}"
+    );
+}
+
+#[test]
+fn devices_on_this_machine() {
+    let trial = Trial::start("devices_on_this_machine");
+    if !skip::have_programs(trial.name(), &["ibv_devices", "ibv_devinfo"]) {
+        return;
+    }
+    let place = trial.here();
+    lists_the_device(&place);
+    describes_the_device(&place);
+}
+
+#[test]
+fn devices_in_a_namespace() {
+    let trial = Trial::start("devices_in_a_namespace");
+    if !skip::have_programs(trial.name(), &["ibv_devices", "ibv_devinfo"]) {
+        return;
+    }
+    for user in [User::Current, User::Nobody] {
+        let Some((place, _other)) = trial.linked(user, 1500) else {
+            continue;
+        };
+        lists_the_device(&place);
+        describes_the_device(&place);
+        for address in ["10.77.0.1", "fd77::1"] {
+            let gid = place.gid(address);
+            assert_eq!(gid.interface, "rn0");
+            assert_eq!(gid.gid, gid_of(gid.address));
+        }
+        assert_eq!(place.gid("127.0.0.1").interface, "lo");
+    }
+}
+
+/// A new address is a new GID, without any restart; the text shows what the JSON does.
+#[test]
+fn gids_follow_the_addresses() {
+    let trial = Trial::start("gids_follow_the_addresses");
+    let Some(place) = trial.fresh(User::Current) else {
+        return;
+    };
+    let count = place.gids().len();
+    place
+        .netns()
+        .expect("fresh")
+        .ip("addr add 10.99.1.2/32 dev lo");
+    assert_eq!(place.gids().len(), count + 1);
+    let gid = place.gid("10.99.1.2");
+
+    let mut command = place.command(place.rnic());
+    command.arg("devices");
+    let text = Process::spawn(command).wait(SOON);
+    text.expect_success();
+    let row = text
+        .stdout
+        .lines()
+        .find(|line| line.contains("10.99.1.2") && line.contains("rnic0"));
+    let row = row.unwrap_or_else(|| panic!("no row for 10.99.1.2\n{}", text.describe()));
+    for word in [gid.index.to_string().as_str(), "lo"] {
+        assert!(
+            row.split_whitespace().any(|field| field == word),
+            "no {word} in {row:?}"
+        );
+    }
+}
+
+/// `rnic run` says what is wrong in words, and gives the program's own exit status otherwise.
+#[test]
+fn run_explains_itself() {
+    let trial = Trial::start("run_explains_itself");
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+
+    let finished = place.finish("sh", ["-c", "exit 42"]);
+    assert_eq!(finished.status.code(), Some(42), "{}", finished.describe());
+    let finished = place.finish("sh", ["-c", "kill -TERM $$"]);
+    assert!(!finished.ok(), "{}", finished.describe());
+
+    let finished = place.finish("no-such-program", [""; 0]);
+    assert_eq!(
+        finished.status.code(),
+        Some(127),
+        "as a shell: not found\n{}",
+        finished.describe()
+    );
+    assert!(
+        finished.stderr.contains("no-such-program"),
+        "{}",
+        finished.describe()
+    );
+
+    for spec in ["drop=101%", "nonsense", "drop=x"] {
+        let mut command = place.command(place.rnic());
+        command.args(["run", "--faults", spec, "--", "true"]);
+        let finished = Process::spawn(command).wait(SOON);
+        assert!(
+            !finished.ok() && !finished.stderr.is_empty(),
+            "{}",
+            finished.describe()
+        );
+    }
+}
+
+/// A statically linked program cannot be given another library: said before it runs.
+#[test]
+fn run_refuses_static_programs() {
+    let trial = Trial::start("run_refuses_static_programs");
+    if !skip::have_programs(trial.name(), &["gcc"]) {
+        return;
+    }
+    let program = trial.folder().join("static");
+    let source = trial.folder().join("static.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("own folder");
+    let gcc = std::process::Command::new("gcc")
+        .arg("-static")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .output();
+    if !gcc.expect("gcc is installed").status.success() {
+        skip::skipped(trial.name(), "this compiler does not link statically");
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let finished = place.finish(&program, [""; 0]);
+    assert!(!finished.ok(), "{}", finished.describe());
+    assert!(
+        finished.stderr.contains("static"),
+        "{}",
+        finished.describe()
+    );
+}
+
+/// The newcomer's command: verifies every byte and prints a table.
+#[test]
+fn demo() {
+    let trial = Trial::start("demo");
+    for user in [User::Current, User::Nobody] {
+        let Some(place) = trial.loopback(user) else {
+            continue;
+        };
+        let mut command = place.command(place.rnic());
+        command.arg("demo");
+        let finished = Process::spawn(command).wait(SOON);
+        finished.expect_success();
+        let text = finished.stdout.to_lowercase();
+        for word in ["send", "write", "read", "compare", "fetch"] {
+            assert!(text.contains(word), "no {word}\n{}", finished.describe());
+        }
+    }
+}

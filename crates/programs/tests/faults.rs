@@ -1,0 +1,161 @@
+//! Unmodified programs on a network that loses, doubles, reorders and corrupts packets, on both sides; and a program of
+//! ours that checks every byte.
+
+use rnic_programs::perftest::expect_report;
+use rnic_programs::process::Process;
+use rnic_programs::{Pair, Trial, User, pingpong, skip};
+use std::time::Duration;
+
+const SPECS: [&str; 2] = ["drop=1%", "drop=5%,reorder=5%,dup=1%,corrupt=1%"];
+const TIME: Duration = Duration::from_secs(120);
+
+/// A lost last packet costs a timeout: 4.096 us * 2^10 = 4 ms instead of perftest's default of 67 ms.
+const TIMEOUT: [&str; 2] = ["-u", "10"];
+
+fn cases(program: &str) -> Vec<(Vec<u64>, Vec<&'static str>)> {
+    let size = match program {
+        _ if program.contains("atomic") => 8,
+        _ if program.ends_with("_lat") => 2,
+        _ => 65536,
+    };
+    let mut cases = vec![(vec![size], vec!["-n", "300"])];
+    if !program.contains("write") {
+        cases.push((vec![size], vec!["-e", "-n", "200"]));
+    }
+    if program.contains("atomic") {
+        cases.push((vec![size], vec!["-A", "CMP_AND_SWAP", "-n", "200"]));
+    } else {
+        cases.push((rnic_programs::perftest::all_sizes(), vec!["-a", "-n", "5"]));
+    }
+    if program.ends_with("_bw") {
+        cases.push((vec![size], vec!["-q", "8", "-n", "50"]));
+        cases.push((vec![size], vec!["-b", "-n", "100"]));
+    }
+    cases
+}
+
+fn perftest(program: &str, user: User, address: &str) {
+    let trial = Trial::start(program);
+    if !skip::have_programs(program, &[program]) {
+        return;
+    }
+    let Some(place) = trial.loopback(user) else {
+        return;
+    };
+    let mut failures = Vec::new();
+    for (number, spec) in SPECS.iter().enumerate() {
+        for (sizes, args) in cases(program) {
+            let pair = Pair::at(&place)
+                .gid_x(address, address)
+                .faults(&format!("{spec},seed={number}"))
+                .within(TIME);
+            let args: Vec<&str> = ["-F"].into_iter().chain(TIMEOUT).chain(args).collect();
+            let result = std::panic::catch_unwind(|| {
+                expect_report(program, &pair.run(program, &args), &sizes);
+            });
+            if let Err(panic) = result {
+                let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+                failures.push(format!("{program} {args:?} with {spec}: {message}"));
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+}
+
+macro_rules! programs {
+    ($($name:ident: $user:expr, $address:expr;)*) => {
+        $(#[test] fn $name() { perftest(stringify!($name), $user, $address); })*
+    };
+}
+
+programs! {
+    ib_send_lat: User::Current, "127.0.0.1";
+    ib_send_bw: User::Nobody, "::1";
+    ib_write_lat: User::Nobody, "::1";
+    ib_write_bw: User::Current, "127.0.0.1";
+    ib_read_lat: User::Current, "::1";
+    ib_read_bw: User::Nobody, "127.0.0.1";
+    ib_atomic_lat: User::Nobody, "127.0.0.1";
+    ib_atomic_bw: User::Current, "::1";
+}
+
+#[test]
+fn pingpong_with_faults() {
+    let trial = Trial::start("pingpong_with_faults");
+    if !skip::have_programs(trial.name(), &["ibv_rc_pingpong"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    for spec in SPECS {
+        for (size, more) in [
+            (64, vec![]),
+            (4096, vec!["-e"]),
+            (100_000, vec!["-m", "256"]),
+        ] {
+            let pair = Pair::at(&place)
+                .gid_g("127.0.0.1", "127.0.0.1")
+                .faults(spec)
+                .within(TIME);
+            let size_text = u64::to_string(&size);
+            let mut args = vec!["-c", "-n", "100", "-s", &size_text];
+            args.extend(more);
+            pingpong::expect_report(&pair.run("ibv_rc_pingpong", &args), size, 100);
+        }
+    }
+}
+
+/// Across a veth link, where packets are also segmented and merged by the kernel.
+#[test]
+fn faults_across_namespaces() {
+    let trial = Trial::start("faults_across_namespaces");
+    if !skip::have_programs(trial.name(), &["ib_write_bw", "ib_read_bw", "ib_send_bw"]) {
+        return;
+    }
+    let Some((left, right)) = trial.linked(User::Current, 1500) else {
+        return;
+    };
+    for spec in SPECS {
+        for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
+            let pair = Pair::between(&left, &right, "10.77.0.1")
+                .gid_x("10.77.0.1", "10.77.0.2")
+                .faults(spec)
+                .within(TIME);
+            let outcome = pair.run(program, &["-F", "-u", "10", "-n", "100", "-b"]);
+            expect_report(program, &outcome, &[65536]);
+        }
+    }
+}
+
+/// `rnic verify` checks every byte of sends, writes and reads, here under the same faults on both sides.
+#[test]
+fn every_byte_verified() {
+    let trial = Trial::start("every_byte_verified");
+    for user in [User::Current, User::Nobody] {
+        let Some(place) = trial.loopback(user) else {
+            continue;
+        };
+        for spec in [
+            "",
+            SPECS[0],
+            SPECS[1],
+            "delay=1ms",
+            "drop=10%,dup=10%,reorder=10%,corrupt=10%",
+        ] {
+            let options = rnic_programs::place::RunOptions {
+                faults: (!spec.is_empty()).then(|| spec.to_owned()),
+                pcap: None,
+            };
+            let args = ["verify", "--qps", "4", "--iterations", "40"];
+            let finished = Process::spawn(place.rnic_run(&options, place.rnic(), args)).wait(TIME);
+            finished.expect_success();
+            assert!(finished.stdout.contains("verif"), "{}", finished.describe());
+        }
+    }
+}

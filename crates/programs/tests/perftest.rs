@@ -1,0 +1,198 @@
+//! The eight RC programs of perftest, unmodified: each with what it offers, on every kind of address, as root and as an
+//! unprivileged user.
+
+use rnic_programs::perftest::{all_sizes, expect_report};
+use rnic_programs::{Pair, Trial, User, skip};
+
+/// One way to run a program.
+struct Case {
+    what: &'static str,
+    args: &'static [&'static str],
+    /// None: `-a`.
+    size: Option<u64>,
+}
+
+const fn case(what: &'static str, size: u64, args: &'static [&'static str]) -> Case {
+    Case {
+        what,
+        args,
+        size: Some(size),
+    }
+}
+
+/// What a program offers (perftest 4.5): only send, read and atomics have `-e`; only the bandwidth programs have `-q` and
+/// `-b`; the atomics have a size of their own and `-A` instead of `-a`.
+fn cases(program: &str, thorough: bool) -> Vec<Case> {
+    let atomic = program.contains("atomic");
+    let latency = program.ends_with("_lat");
+    let size = match (atomic, latency) {
+        (true, _) => 8,
+        (false, true) => 2,
+        (false, false) => 65536,
+    };
+    let mut cases = vec![case(
+        "default",
+        size,
+        if latency {
+            &["-n", "1000"]
+        } else {
+            &["-n", "500"]
+        },
+    )];
+    if !program.contains("write") {
+        cases.push(case("events", size, &["-e", "-n", "200"]));
+    }
+    if atomic {
+        cases.push(case(
+            "compare and swap",
+            8,
+            &["-A", "CMP_AND_SWAP", "-n", "500"],
+        ));
+        cases.push(case(
+            "fetch and add",
+            8,
+            &["-A", "FETCH_AND_ADD", "-n", "500"],
+        ));
+    } else if thorough {
+        cases.push(Case {
+            what: "all sizes",
+            args: &["-a", "-n", "20"],
+            size: None,
+        });
+    } else {
+        cases.push(case(
+            "one byte more than an MTU",
+            1025,
+            &["-s", "1025", "-n", "200"],
+        ));
+    }
+    if !latency {
+        cases.push(case("8 QPs", size, &["-q", "8", "-n", "100"]));
+        cases.push(case("bidirectional", size, &["-b", "-n", "200"]));
+        cases.push(case(
+            "bidirectional, 8 QPs",
+            size,
+            &["-b", "-q", "8", "-n", "100"],
+        ));
+    }
+    cases
+}
+
+/// Runs every case of a program; all that fail are in the message, not only the first.
+fn run_cases(program: &str, pair: &Pair, thorough: bool) {
+    let mut failures = Vec::new();
+    for case in cases(program, thorough) {
+        let mut args = vec!["-F"];
+        args.extend(case.args);
+        let result = std::panic::catch_unwind(|| {
+            let outcome = pair.run(program, &args);
+            let sizes = case.size.map_or_else(all_sizes, |size| vec![size]);
+            expect_report(program, &outcome, &sizes);
+        });
+        if let Err(panic) = result {
+            let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            failures.push(format!("{program}, {}: {message}", case.what));
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+}
+
+/// Where the two processes are.
+#[derive(Clone, Copy)]
+enum Path {
+    /// Both on 127.0.0.1.
+    Loopback,
+    /// Both on another address of the same host.
+    OtherAddress,
+    /// Both on ::1.
+    Loopback6,
+    /// In two namespaces joined by veth, over IPv4.
+    Veth,
+    /// The same over IPv6.
+    Veth6,
+}
+
+fn test(program: &str, path: Path, user: User) {
+    let trial = Trial::start(program);
+    if !skip::have_programs(program, &[program]) {
+        return;
+    }
+    // All sizes once per kind of network; the other addresses differ only in how packets are addressed.
+    let thorough = matches!(
+        (path, user),
+        (Path::Loopback, _) | (Path::Veth, User::Current) | (Path::Loopback6, User::Nobody)
+    );
+    match path {
+        Path::Loopback | Path::Loopback6 => {
+            let address = if matches!(path, Path::Loopback) {
+                "127.0.0.1"
+            } else {
+                "::1"
+            };
+            let Some(place) = trial.loopback(user) else {
+                return;
+            };
+            run_cases(program, &Pair::at(&place).gid_x(address, address), thorough);
+        }
+        Path::OtherAddress => {
+            let Some(place) = trial.fresh(user) else {
+                return;
+            };
+            place
+                .netns()
+                .expect("fresh")
+                .ip("addr add 10.99.1.2/32 dev lo");
+            run_cases(
+                program,
+                &Pair::between(&place, &place, "10.99.1.2").gid_x("10.99.1.2", "10.99.1.2"),
+                thorough,
+            );
+        }
+        Path::Veth | Path::Veth6 => {
+            let Some((left, right)) = trial.linked(user, 1500) else {
+                return;
+            };
+            let pair = Pair::between(&left, &right, "10.77.0.1");
+            let pair = match path {
+                Path::Veth => pair.gid_x("10.77.0.1", "10.77.0.2"),
+                _ => pair.gid_x("fd77::1", "fd77::2"),
+            };
+            run_cases(program, &pair, thorough);
+        }
+    }
+}
+
+macro_rules! programs {
+    ($($name:ident),*) => {
+        $(mod $name {
+            use super::{test, Path, User};
+            const PROGRAM: &str = stringify!($name);
+            #[test] fn loopback() { test(PROGRAM, Path::Loopback, User::Current); }
+            #[test] fn loopback_as_nobody() { test(PROGRAM, Path::Loopback, User::Nobody); }
+            #[test] fn other_address() { test(PROGRAM, Path::OtherAddress, User::Current); }
+            #[test] fn other_address_as_nobody() { test(PROGRAM, Path::OtherAddress, User::Nobody); }
+            #[test] fn loopback6() { test(PROGRAM, Path::Loopback6, User::Current); }
+            #[test] fn loopback6_as_nobody() { test(PROGRAM, Path::Loopback6, User::Nobody); }
+            #[test] fn veth() { test(PROGRAM, Path::Veth, User::Current); }
+            #[test] fn veth_as_nobody() { test(PROGRAM, Path::Veth, User::Nobody); }
+            #[test] fn veth6() { test(PROGRAM, Path::Veth6, User::Current); }
+            #[test] fn veth6_as_nobody() { test(PROGRAM, Path::Veth6, User::Nobody); }
+        })*
+    };
+}
+
+programs!(
+    ib_send_lat,
+    ib_send_bw,
+    ib_write_lat,
+    ib_write_bw,
+    ib_read_lat,
+    ib_read_bw,
+    ib_atomic_lat,
+    ib_atomic_bw
+);
