@@ -81,17 +81,29 @@ impl<'a> Packet<'a> {
             return Err(PacketError::UnknownOpcode);
         }
         let mut rest = &bytes[Bth::LEN..];
-        let ext = Ext {
-            rdeth: layout.take(Layout::RDETH, &mut rest, Rdeth::parse)?,
-            deth: layout.take(Layout::DETH, &mut rest, Deth::parse)?,
-            xrceth: layout.take(Layout::XRCETH, &mut rest, Xrceth::parse)?,
-            reth: layout.take(Layout::RETH, &mut rest, Reth::parse)?,
-            atomic: layout.take(Layout::ATOMIC_ETH, &mut rest, AtomicEth::parse)?,
-            imm: layout.take(Layout::IMM_DT, &mut rest, ImmDt::parse)?,
-            ieth: layout.take(Layout::IETH, &mut rest, Ieth::parse)?,
-            aeth: layout.take(Layout::AETH, &mut rest, Aeth::parse)?,
-            atomic_ack: layout.take(Layout::ATOMIC_ACK_ETH, &mut rest, AtomicAckEth::parse)?,
-        };
+        let mut ext = Ext::default();
+        // Most packets are in the middle of a message and have none.
+        if layout.0 != 0 {
+            layout.take(Layout::RDETH, &mut rest, |b| {
+                ext.rdeth = Some(Rdeth::parse(b))
+            })?;
+            layout.take(Layout::DETH, &mut rest, |b| ext.deth = Some(Deth::parse(b)))?;
+            layout.take(Layout::XRCETH, &mut rest, |b| {
+                ext.xrceth = Some(Xrceth::parse(b))
+            })?;
+            layout.take(Layout::RETH, &mut rest, |b| ext.reth = Some(Reth::parse(b)))?;
+            layout.take(Layout::ATOMIC_ETH, &mut rest, |b| {
+                ext.atomic = Some(AtomicEth::parse(b))
+            })?;
+            layout.take(Layout::IMM_DT, &mut rest, |b| {
+                ext.imm = Some(ImmDt::parse(b))
+            })?;
+            layout.take(Layout::IETH, &mut rest, |b| ext.ieth = Some(Ieth::parse(b)))?;
+            layout.take(Layout::AETH, &mut rest, |b| ext.aeth = Some(Aeth::parse(b)))?;
+            layout.take(Layout::ATOMIC_ACK_ETH, &mut rest, |b| {
+                ext.atomic_ack = Some(AtomicAckEth::parse(b))
+            })?;
+        }
         let len = rest
             .len()
             .checked_sub(usize::from(bth.pad))
@@ -136,6 +148,9 @@ pub fn emit(bth: &Bth, ext: &Ext, out: &mut [u8]) -> usize {
     debug_assert!(layout.matches(ext), "{bth:?} with {ext:?}");
     bth.emit(out);
     let mut at = Bth::LEN;
+    if layout.0 & !Layout::UNKNOWN == 0 {
+        return at;
+    }
     if layout.has(Layout::RDETH) {
         ext.rdeth.unwrap_or_default().emit(&mut out[at..]);
         at += Rdeth::LEN;
@@ -295,20 +310,20 @@ impl Layout {
 
     /// Strips the header from the front of `rest` if this layout has it.
     #[inline]
-    fn take<const N: usize, T>(
+    fn take<const N: usize>(
         self,
         header: u16,
         rest: &mut &[u8],
-        parse: impl FnOnce(&[u8; N]) -> T,
-    ) -> Result<Option<T>, PacketError> {
-        if !self.has(header) {
-            return Ok(None);
+        parse: impl FnOnce(&[u8; N]),
+    ) -> Result<(), PacketError> {
+        if self.has(header) {
+            let (front, behind) = rest
+                .split_first_chunk::<N>()
+                .ok_or(PacketError::Truncated)?;
+            *rest = behind;
+            parse(front);
         }
-        let (front, behind) = rest
-            .split_first_chunk::<N>()
-            .ok_or(PacketError::Truncated)?;
-        *rest = behind;
-        Ok(Some(parse(front)))
+        Ok(())
     }
 }
 
