@@ -6,6 +6,8 @@ mod requester;
 mod resources;
 mod responder;
 mod scatter;
+#[cfg(test)]
+mod testing;
 mod timer;
 
 pub use counters::Counters;
