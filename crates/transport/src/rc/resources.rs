@@ -235,6 +235,3 @@ fn read_body(reth: Reth) -> Body {
         begun: false,
     }
 }
-
-#[cfg(test)]
-mod tests;

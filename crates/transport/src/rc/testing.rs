@@ -2,15 +2,15 @@
 
 use super::{Rc, RcAttr};
 use crate::{
-    AtomicOp, Completion, Host, Immediate, LocalFault, PacketSink, Pd, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
-    SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
+    AtomicOp, Completion, Host, Immediate, LocalFault, PacketSink, Pd, QpEvent, RecvWqe,
+    RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use rnic_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Ieth, ImmDt, NakCode, Opcode, Operation, Packet, PathMtu, Psn, Reth,
-    Service, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Ieth, ImmDt, NakCode, Opcode, Operation, Packet,
+    PathMtu, Psn, Reth, Service, Syndrome,
 };
 
 /// Where the one memory region starts, and its keys.
@@ -41,14 +41,24 @@ impl Bench {
         (end <= size).then_some(start..end)
     }
 
-    fn local(&self, lkey: u32, addr: u64, len: usize) -> Result<core::ops::Range<usize>, LocalFault> {
+    fn local(
+        &self,
+        lkey: u32,
+        addr: u64,
+        len: usize,
+    ) -> Result<core::ops::Range<usize>, LocalFault> {
         if lkey != LKEY {
             return Err(LocalFault::UnknownKey);
         }
         Bench::range(addr, len, self.memory.len()).ok_or(LocalFault::OutOfRange)
     }
 
-    fn remote(&self, rkey: u32, va: u64, len: usize) -> Result<core::ops::Range<usize>, RemoteFault> {
+    fn remote(
+        &self,
+        rkey: u32,
+        va: u64,
+        len: usize,
+    ) -> Result<core::ops::Range<usize>, RemoteFault> {
         if rkey != RKEY || self.remote_key_revoked {
             return Err(RemoteFault::UnknownKey);
         }
@@ -58,7 +68,8 @@ impl Bench {
 
 impl Host for Bench {
     fn check_local(&self, _: Pd, sge: &Sge, _: bool) -> Result<(), LocalFault> {
-        self.local(sge.lkey, sge.addr, sge.length as usize).map(|_| ())
+        self.local(sge.lkey, sge.addr, sge.length as usize)
+            .map(|_| ())
     }
 
     fn read_local(&self, _: Pd, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), LocalFault> {
@@ -73,7 +84,14 @@ impl Host for Bench {
         Ok(())
     }
 
-    fn check_remote(&self, _: Pd, rkey: u32, va: u64, len: u64, _: RemoteAccess) -> Result<(), RemoteFault> {
+    fn check_remote(
+        &self,
+        _: Pd,
+        rkey: u32,
+        va: u64,
+        len: u64,
+        _: RemoteAccess,
+    ) -> Result<(), RemoteFault> {
         assert_ne!(len, 0, "not asked for empty operations");
         self.remote(rkey, va, len as usize).map(|_| ())
     }
@@ -222,7 +240,9 @@ impl Fixture {
     }
 
     pub(crate) fn with(attr: RcAttr) -> Fixture {
-        let memory = (0..64 * 1024u32).map(|i| (i.wrapping_mul(31) >> 3) as u8).collect();
+        let memory = (0..64 * 1024u32)
+            .map(|i| (i.wrapping_mul(31) >> 3) as u8)
+            .collect();
         let bench = Bench {
             memory,
             receives: VecDeque::new(),
@@ -236,7 +256,12 @@ impl Fixture {
         let mut rc = Rc::new();
         rc.receive_ready(attr);
         rc.send_ready(attr);
-        Fixture { rc, bench, now: Time(1000), next_wr_id: 0 }
+        Fixture {
+            rc,
+            bench,
+            now: Time(1000),
+            next_wr_id: 0,
+        }
     }
 
     /// Posts a signaled WQE over `len` bytes at the start of memory; returns its wr_id.
@@ -244,37 +269,66 @@ impl Fixture {
         self.post_with(op, len, |_| {})
     }
 
-    pub(crate) fn post_with(&mut self, op: SendOp, len: u32, change: impl FnOnce(&mut SendWqe)) -> u64 {
+    pub(crate) fn post_with(
+        &mut self,
+        op: SendOp,
+        len: u32,
+        change: impl FnOnce(&mut SendWqe),
+    ) -> u64 {
         let wr_id = self.next_wr_id;
         self.next_wr_id += 1;
-        let sges = SgList::from_slice(&[Sge { addr: BASE, length: len, lkey: LKEY }]);
+        let sges = SgList::from_slice(&[Sge {
+            addr: BASE,
+            length: len,
+            lkey: LKEY,
+        }]);
         let data = SendData::Gather(sges);
-        let mut wqe = SendWqe { wr_id, op, data, signaled: true, solicited: false, fence: false };
+        let mut wqe = SendWqe {
+            wr_id,
+            op,
+            data,
+            signaled: true,
+            solicited: false,
+            fence: false,
+        };
         change(&mut wqe);
         self.rc.post_send(wqe);
         wr_id
     }
 
     pub(crate) fn post_receive(&mut self, wr_id: u64, sges: &[Sge]) {
-        self.bench.receives.push_back(RecvWqe { wr_id, sges: SgList::from_slice(sges) });
+        self.bench.receives.push_back(RecvWqe {
+            wr_id,
+            sges: SgList::from_slice(sges),
+        });
     }
 
     /// Everything the queue pair wants to send now.
     pub(crate) fn poll(&mut self) -> Vec<Sent> {
         let sent = self.poll_some(usize::MAX, usize::MAX);
-        assert!(!self.rc.wants_transmit(), "polled dry, and still wants to send");
+        assert!(
+            !self.rc.wants_transmit(),
+            "polled dry, and still wants to send"
+        );
         sent
     }
 
     pub(crate) fn poll_some(&mut self, budget: usize, room: usize) -> Vec<Sent> {
-        let mut sink = Sink { packets: Vec::new(), room };
-        self.rc.poll_transmit(self.now, &mut self.bench, &mut sink, budget);
+        let mut sink = Sink {
+            packets: Vec::new(),
+            room,
+        };
+        self.rc
+            .poll_transmit(self.now, &mut self.bench, &mut sink, budget);
         sink.packets
             .iter()
             .map(|bytes| {
                 let packet = Packet::parse(bytes).expect("a valid packet");
                 assert_eq!(bytes.len() % 4, 0);
-                assert!(bytes.ends_with(&[0; 3][..usize::from(packet.bth.pad)]), "pad bytes are zero");
+                assert!(
+                    bytes.ends_with(&[0; 3][..usize::from(packet.bth.pad)]),
+                    "pad bytes are zero"
+                );
                 assert_eq!(packet.bth.dest_qp, 0x42);
                 Sent {
                     operation: packet.bth.opcode.operation().expect("an operation"),
@@ -287,7 +341,14 @@ impl Fixture {
     }
 
     /// The peer sends a packet.
-    pub(crate) fn feed(&mut self, operation: Operation, psn: u32, ext: Ext, payload: &[u8], ack_req: bool) {
+    pub(crate) fn feed(
+        &mut self,
+        operation: Operation,
+        psn: u32,
+        ext: Ext,
+        payload: &[u8],
+        ack_req: bool,
+    ) {
         let bth = Bth {
             opcode: Opcode::new(Service::Rc, operation),
             pkey: 0xffff,
@@ -297,11 +358,15 @@ impl Fixture {
             solicited: true,
             ..Bth::default()
         };
-        self.rc.handle_packet(self.now, &Packet { bth, ext, payload }, &mut self.bench);
+        self.rc
+            .handle_packet(self.now, &Packet { bth, ext, payload }, &mut self.bench);
     }
 
     pub(crate) fn feed_syndrome(&mut self, psn: u32, syndrome: Syndrome) {
-        let ext = Ext { aeth: Some(Aeth { syndrome, msn: 0 }), ..Ext::default() };
+        let ext = Ext {
+            aeth: Some(Aeth { syndrome, msn: 0 }),
+            ..Ext::default()
+        };
         self.feed(Operation::Acknowledge, psn, ext, &[], false);
     }
 
@@ -315,12 +380,25 @@ impl Fixture {
 
     pub(crate) fn feed_read_response(&mut self, operation: Operation, psn: u32, payload: &[u8]) {
         let aeth = (operation != Operation::ReadResponseMiddle).then(Aeth::default);
-        self.feed(operation, psn, Ext { aeth, ..Ext::default() }, payload, false);
+        self.feed(
+            operation,
+            psn,
+            Ext {
+                aeth,
+                ..Ext::default()
+            },
+            payload,
+            false,
+        );
     }
 
     pub(crate) fn feed_atomic_ack(&mut self, psn: u32, original: u64) {
         let atomic_ack = Some(AtomicAckEth { original });
-        let ext = Ext { aeth: Some(Aeth::default()), atomic_ack, ..Ext::default() };
+        let ext = Ext {
+            aeth: Some(Aeth::default()),
+            atomic_ack,
+            ..Ext::default()
+        };
         self.feed(Operation::AtomicAcknowledge, psn, ext, &[], false);
     }
 
@@ -332,38 +410,81 @@ impl Fixture {
 
     /// wr_id and status of the send completions since the last call.
     pub(crate) fn sends(&mut self) -> Vec<(u64, Status)> {
-        self.bench.sends.drain(..).map(|c| (c.wr_id, c.status)).collect()
+        self.bench
+            .sends
+            .drain(..)
+            .map(|c| (c.wr_id, c.status))
+            .collect()
     }
 
     /// wr_id and status of the receive completions since the last call.
     pub(crate) fn recvs(&mut self) -> Vec<(u64, Status)> {
-        self.bench.recvs.drain(..).map(|c| (c.wr_id, c.status)).collect()
+        self.bench
+            .recvs
+            .drain(..)
+            .map(|c| (c.wr_id, c.status))
+            .collect()
     }
 }
 
 pub(crate) fn sge(offset: u64, length: u32) -> Sge {
-    Sge { addr: BASE + offset, length, lkey: LKEY }
+    Sge {
+        addr: BASE + offset,
+        length,
+        lkey: LKEY,
+    }
 }
 
 pub(crate) fn reth(offset: u64, dma_len: u32) -> Ext {
-    Ext { reth: Some(Reth { va: BASE + offset, rkey: RKEY, dma_len }), ..Ext::default() }
+    Ext {
+        reth: Some(Reth {
+            va: BASE + offset,
+            rkey: RKEY,
+            dma_len,
+        }),
+        ..Ext::default()
+    }
 }
 
 pub(crate) fn imm(bytes: [u8; 4]) -> Ext {
-    Ext { imm: Some(ImmDt(bytes)), ..Ext::default() }
+    Ext {
+        imm: Some(ImmDt(bytes)),
+        ..Ext::default()
+    }
 }
 
 pub(crate) fn ieth(rkey: u32) -> Ext {
-    Ext { ieth: Some(Ieth { rkey }), ..Ext::default() }
+    Ext {
+        ieth: Some(Ieth { rkey }),
+        ..Ext::default()
+    }
 }
 
 pub(crate) fn fetch_add(offset: u64, add: u64) -> Ext {
-    Ext { atomic: Some(AtomicEth { va: BASE + offset, rkey: RKEY, swap_or_add: add, compare: 0 }), ..Ext::default() }
+    Ext {
+        atomic: Some(AtomicEth {
+            va: BASE + offset,
+            rkey: RKEY,
+            swap_or_add: add,
+            compare: 0,
+        }),
+        ..Ext::default()
+    }
 }
 
-pub(crate) const WRITE: SendOp = SendOp::Write { remote_addr: 0x5000, rkey: 5 };
-pub(crate) const READ: SendOp = SendOp::Read { remote_addr: 0x5000, rkey: 5 };
-pub(crate) const FETCH_ADD: SendOp = SendOp::FetchAdd { remote_addr: 0x5000, rkey: 5, add: 3 };
+pub(crate) const WRITE: SendOp = SendOp::Write {
+    remote_addr: 0x5000,
+    rkey: 5,
+};
+pub(crate) const READ: SendOp = SendOp::Read {
+    remote_addr: 0x5000,
+    rkey: 5,
+};
+pub(crate) const FETCH_ADD: SendOp = SendOp::FetchAdd {
+    remote_addr: 0x5000,
+    rkey: 5,
+    add: 3,
+};
 pub(crate) const NO_EXT: Ext = Ext {
     reth: None,
     aeth: None,
@@ -378,5 +499,9 @@ pub(crate) const NO_EXT: Ext = Ext {
 
 /// What a receive completion says beside its status.
 pub(crate) fn received(completion: &Completion) -> (u32, Immediate, bool) {
-    (completion.byte_len, completion.immediate, completion.solicited)
+    (
+        completion.byte_len,
+        completion.immediate,
+        completion.solicited,
+    )
 }

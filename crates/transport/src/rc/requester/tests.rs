@@ -17,7 +17,11 @@ mod segmentation {
     #[test]
     fn each_operation_is_cut_at_the_mtu() {
         let imm = [1, 2, 3, 4];
-        let write_imm = SendOp::WriteImm { remote_addr: 0x5000, rkey: 5, imm };
+        let write_imm = SendOp::WriteImm {
+            remote_addr: 0x5000,
+            rkey: 5,
+            imm,
+        };
         let cases: [(SendOp, u32, &[Operation]); 12] = [
             (SendOp::Send, 0, &[SendOnly]),
             (SendOp::Send, 256, &[SendOnly]),
@@ -26,9 +30,17 @@ mod segmentation {
             (SendOp::SendImm(imm), 1, &[SendOnlyImm]),
             (SendOp::SendImm(imm), 512, &[SendFirst, SendLastImm]),
             (SendOp::SendInvalidate(9), 3, &[SendOnlyInvalidate]),
-            (SendOp::SendInvalidate(9), 300, &[SendFirst, SendLastInvalidate]),
+            (
+                SendOp::SendInvalidate(9),
+                300,
+                &[SendFirst, SendLastInvalidate],
+            ),
             (WRITE, 0, &[WriteOnly]),
-            (WRITE, 800, &[WriteFirst, WriteMiddle, WriteMiddle, WriteLast]),
+            (
+                WRITE,
+                800,
+                &[WriteFirst, WriteMiddle, WriteMiddle, WriteLast],
+            ),
             (write_imm, 9, &[WriteOnlyImm]),
             (write_imm, 300, &[WriteFirst, WriteLastImm]),
         ];
@@ -36,16 +48,26 @@ mod segmentation {
             let mut f = Fixture::new();
             f.post(op, len);
             let sent = f.poll();
-            assert_eq!(sent.iter().map(|p| p.operation).collect::<Vec<_>>(), want, "{op:?} {len}");
+            assert_eq!(
+                sent.iter().map(|p| p.operation).collect::<Vec<_>>(),
+                want,
+                "{op:?} {len}"
+            );
             let payload: Vec<u8> = sent.iter().flat_map(|p| p.payload.clone()).collect();
             assert_eq!(payload, f.bench.memory[..len as usize]);
             for (i, packet) in sent.iter().enumerate() {
                 let last = i + 1 == sent.len();
                 assert_eq!(packet.bth.psn, Psn::new(sq(i as u32)));
                 assert_eq!(packet.bth.ack_req, last);
-                assert_eq!(packet.ext.reth.is_some(), i == 0 && matches!(want[0], WriteOnly | WriteOnlyImm | WriteFirst));
+                assert_eq!(
+                    packet.ext.reth.is_some(),
+                    i == 0 && matches!(want[0], WriteOnly | WriteOnlyImm | WriteFirst)
+                );
                 assert_eq!(packet.ext.reth.map_or(len, |reth| reth.dma_len), len);
-                assert_eq!(packet.ext.ieth.is_some(), last && matches!(op, SendOp::SendInvalidate(_)));
+                assert_eq!(
+                    packet.ext.ieth.is_some(),
+                    last && matches!(op, SendOp::SendInvalidate(_))
+                );
             }
         }
     }
@@ -54,7 +76,9 @@ mod segmentation {
     fn lists_are_gathered_across_entries() {
         let mut f = Fixture::new();
         let list = [sge(5, 100), sge(0, 0), sge(1000, 300), sge(4, 1)];
-        f.post_with(SendOp::Send, 0, |wqe| wqe.data = SendData::Gather(SgList::from_slice(&list)));
+        f.post_with(SendOp::Send, 0, |wqe| {
+            wqe.data = SendData::Gather(SgList::from_slice(&list))
+        });
         let payload: Vec<u8> = f.poll().iter().flat_map(|p| p.payload.clone()).collect();
         let m = &f.bench.memory;
         assert_eq!(payload, [&m[5..105], &m[1000..1300], &m[4..5]].concat());
@@ -64,10 +88,18 @@ mod segmentation {
     fn inline_data_is_sent_and_sent_again() {
         let mut f = Fixture::new();
         let bytes: Vec<u8> = (0..=255).chain(0..50).collect();
-        f.post_with(WRITE, 0, |wqe| wqe.data = SendData::Inline(bytes.iter().copied().collect()));
+        f.post_with(WRITE, 0, |wqe| {
+            wqe.data = SendData::Inline(bytes.iter().copied().collect())
+        });
         for round in 0..2 {
             let sent = f.poll();
-            assert_eq!(sent.iter().flat_map(|p| p.payload.clone()).collect::<Vec<_>>(), bytes, "{round}");
+            assert_eq!(
+                sent.iter()
+                    .flat_map(|p| p.payload.clone())
+                    .collect::<Vec<_>>(),
+                bytes,
+                "{round}"
+            );
             if round == 0 {
                 f.feed_nak(sq(0), NakCode::PsnSequenceError);
             }
@@ -88,8 +120,13 @@ mod segmentation {
     fn long_messages_ask_for_acknowledges_on_the_way() {
         let mut f = Fixture::new();
         f.post(WRITE, 100 * MTU as u32);
-        let asked: Vec<usize> =
-            f.poll().iter().enumerate().filter(|(_, p)| p.bth.ack_req).map(|(i, _)| i).collect();
+        let asked: Vec<usize> = f
+            .poll()
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.bth.ack_req)
+            .map(|(i, _)| i)
+            .collect();
         assert_eq!(asked, [31, 63, 95, 99]);
     }
 }
@@ -158,7 +195,11 @@ mod acknowledges {
 
     #[test]
     fn reserved_syndromes_and_codes_are_bad_responses() {
-        for syndrome in [Syndrome::Reserved(0x40), Syndrome::Nak(NakCode::Other(9)), Syndrome::Nak(NakCode::InvalidRdRequest)] {
+        for syndrome in [
+            Syndrome::Reserved(0x40),
+            Syndrome::Nak(NakCode::Other(9)),
+            Syndrome::Nak(NakCode::InvalidRdRequest),
+        ] {
             let mut f = Fixture::new();
             f.post(WRITE, 10);
             f.poll();
@@ -173,19 +214,28 @@ mod window {
 
     #[test]
     fn holds_back_and_opens() {
-        let mut f = Fixture::with(crate::RcAttr { window_bytes: 1400, ..attr() });
+        let mut f = Fixture::with(crate::RcAttr {
+            window_bytes: 1400,
+            ..attr()
+        });
         f.post(WRITE, 20 * MTU as u32);
         let sent = f.poll();
         assert_eq!(sent.len(), 4, "4 x (256 + overhead) fit");
         assert!(sent.iter().any(|p| p.bth.ack_req), "or it would never open");
         assert_eq!(f.rc.bytes_in_flight(), 4 * (256 + 64));
         f.feed_ack(sq(1));
-        assert_eq!(brief(&f.poll()), [(WriteMiddle, sq(4)), (WriteMiddle, sq(5))]);
+        assert_eq!(
+            brief(&f.poll()),
+            [(WriteMiddle, sq(4)), (WriteMiddle, sq(5))]
+        );
     }
 
     #[test]
     fn one_packet_may_always_leave() {
-        let mut f = Fixture::with(crate::RcAttr { window_bytes: 1, ..attr() });
+        let mut f = Fixture::with(crate::RcAttr {
+            window_bytes: 1,
+            ..attr()
+        });
         f.post(WRITE, 2 * MTU as u32);
         for i in 0..2 {
             let sent = f.poll();
@@ -198,7 +248,11 @@ mod window {
 
     #[test]
     fn reads_wait_for_the_responses_asked_for() {
-        let attr = crate::RcAttr { window_bytes: 1000, max_rd_atomic: 16, ..attr() };
+        let attr = crate::RcAttr {
+            window_bytes: 1000,
+            max_rd_atomic: 16,
+            ..attr()
+        };
         let mut f = Fixture::with(attr);
         for _ in 0..3 {
             f.post(READ, 4 * MTU as u32);
@@ -206,7 +260,12 @@ mod window {
         // One of 1280 bytes with overhead may go; the second would make it 2560, more than twice the window.
         assert_eq!(brief(&f.poll()), [(ReadRequest, sq(0))]);
         for i in 0..4 {
-            let op = [ReadResponseFirst, ReadResponseMiddle, ReadResponseMiddle, ReadResponseLast][i as usize];
+            let op = [
+                ReadResponseFirst,
+                ReadResponseMiddle,
+                ReadResponseMiddle,
+                ReadResponseLast,
+            ][i as usize];
             f.feed_read_response(op, sq(i), &[i as u8; MTU]);
         }
         assert_eq!(f.sends(), [(0, OK)]);
@@ -215,15 +274,33 @@ mod window {
 
     #[test]
     fn psns_never_span_more_than_half_the_circle() {
-        let mut f = Fixture::with(crate::RcAttr { window_bytes: u32::MAX, max_rd_atomic: 16, ..attr() });
-        let huge = SendOp::Read { remote_addr: 0, rkey: 5 };
+        let mut f = Fixture::with(crate::RcAttr {
+            window_bytes: u32::MAX,
+            max_rd_atomic: 16,
+            ..attr()
+        });
+        let huge = SendOp::Read {
+            remote_addr: 0,
+            rkey: 5,
+        };
         let mut list = SgList::new();
         // 2^31 bytes in entries that lie within memory.
-        list.resize(1 << 15, Sge { addr: BASE, length: 1 << 16, lkey: LKEY });
+        list.resize(
+            1 << 15,
+            Sge {
+                addr: BASE,
+                length: 1 << 16,
+                lkey: LKEY,
+            },
+        );
         f.post_with(huge, 0, |wqe| wqe.data = SendData::Gather(list));
         f.post(WRITE, 1);
         let sent = f.poll();
-        assert_eq!(brief(&sent), [(ReadRequest, sq(0))], "2^23 PSNs: nothing more");
+        assert_eq!(
+            brief(&sent),
+            [(ReadRequest, sq(0))],
+            "2^23 PSNs: nothing more"
+        );
         assert_eq!(sent[0].ext.reth.map(|r| r.dma_len), Some(1 << 31));
         f.feed_read_response(ReadResponseFirst, sq(0), &[1; MTU]);
         assert_eq!(brief(&f.poll()), [(WriteOnly, sq(1 << 23))]);
@@ -243,7 +320,10 @@ mod go_back_n {
         f.poll();
         f.feed_nak(sq(3), NakCode::PsnSequenceError);
         assert_eq!(f.sends(), [(a, OK)]);
-        assert_eq!(brief(&f.poll()), [(WriteMiddle, sq(3)), (WriteLast, sq(4)), (SendOnly, sq(5))]);
+        assert_eq!(
+            brief(&f.poll()),
+            [(WriteMiddle, sq(3)), (WriteLast, sq(4)), (SendOnly, sq(5))]
+        );
         assert_eq!(f.rc.counters().sequence_naks_received, 1);
         f.feed_ack(sq(5));
         assert_eq!(f.sends(), [(1, OK), (2, OK)]);
@@ -327,12 +407,19 @@ mod go_back_n {
         assert_eq!(f.rc.next_timeout(), Some(f.now.after(4096 << 10)));
         f.feed_ack(sq(0));
         f.now = f.now.after(5);
-        assert_ne!(f.rc.next_timeout(), Some(f.now.after(4096 << 10)), "an echo is no progress");
+        assert_ne!(
+            f.rc.next_timeout(),
+            Some(f.now.after(4096 << 10)),
+            "an echo is no progress"
+        );
     }
 
     #[test]
     fn timeout_zero_waits_for_ever() {
-        let mut f = Fixture::with(crate::RcAttr { timeout: 0, ..attr() });
+        let mut f = Fixture::with(crate::RcAttr {
+            timeout: 0,
+            ..attr()
+        });
         f.post(WRITE, 10);
         f.poll();
         assert_eq!(f.rc.next_timeout(), None);
@@ -360,7 +447,10 @@ mod receiver_not_ready {
         f.feed_syndrome(sq(1), RNR);
         assert_eq!(f.poll().len(), 0);
         f.fire_timer();
-        assert_eq!(brief(&f.poll()), [(SendFirst, sq(1)), (SendLast, sq(2)), (SendOnly, sq(3))]);
+        assert_eq!(
+            brief(&f.poll()),
+            [(SendFirst, sq(1)), (SendLast, sq(2)), (SendOnly, sq(3))]
+        );
     }
 
     #[test]
@@ -385,7 +475,10 @@ mod receiver_not_ready {
 
     #[test]
     fn seven_is_for_ever() {
-        let mut f = Fixture::with(crate::RcAttr { rnr_retry: 7, ..attr() });
+        let mut f = Fixture::with(crate::RcAttr {
+            rnr_retry: 7,
+            ..attr()
+        });
         f.post(SendOp::Send, 10);
         for _ in 0..100 {
             assert_eq!(f.poll().len(), 1);
@@ -427,7 +520,9 @@ mod reads {
     fn scatters_and_completes_with_its_length() {
         let mut f = Fixture::new();
         let list = [sge(0, 100), sge(1000, LEN - 100)];
-        f.post_with(READ, 0, |wqe| wqe.data = SendData::Gather(SgList::from_slice(&list)));
+        f.post_with(READ, 0, |wqe| {
+            wqe.data = SendData::Gather(SgList::from_slice(&list))
+        });
         let sent = f.poll();
         assert_eq!(brief(&sent), [(ReadRequest, sq(0))]);
         let reth = sent[0].ext.reth.unwrap();
@@ -436,8 +531,18 @@ mod reads {
         respond(&mut f, 0, 4, 4);
         let completion = f.bench.sends[0];
         assert_eq!((completion.status, completion.byte_len), (OK, LEN));
-        let data = [&f.bench.memory[..100], &f.bench.memory[1000..1000 + LEN as usize - 100]].concat();
-        let want: Vec<u8> = [vec![100; 256], vec![101; 256], vec![102; 256], vec![103; 10]].concat();
+        let data = [
+            &f.bench.memory[..100],
+            &f.bench.memory[1000..1000 + LEN as usize - 100],
+        ]
+        .concat();
+        let want: Vec<u8> = [
+            vec![100; 256],
+            vec![101; 256],
+            vec![102; 256],
+            vec![103; 10],
+        ]
+        .concat();
         assert_eq!(data, want);
     }
 
@@ -483,7 +588,10 @@ mod reads {
 
     #[test]
     fn a_repeated_request_may_be_answered_with_first_or_middle() {
-        for (op, then) in [(ReadResponseFirst, ReadResponseLast), (ReadResponseMiddle, ReadResponseLast)] {
+        for (op, then) in [
+            (ReadResponseFirst, ReadResponseLast),
+            (ReadResponseMiddle, ReadResponseLast),
+        ] {
             let mut f = Fixture::new();
             f.post(READ, LEN);
             f.poll();
@@ -506,7 +614,10 @@ mod reads {
         respond(&mut f, 0, 3, 4);
         f.feed_ack(sq(4));
         assert_eq!(f.sends(), []);
-        assert_eq!(brief(&f.poll()), [(ReadRequest, sq(3)), (SendOnly, sq(4)), (FetchAdd, sq(5))]);
+        assert_eq!(
+            brief(&f.poll()),
+            [(ReadRequest, sq(3)), (SendOnly, sq(4)), (FetchAdd, sq(5))]
+        );
         respond(&mut f, 3, 4, 4);
         f.feed_ack(sq(4));
         assert_eq!(f.sends(), [(0, OK), (1, OK)]);
@@ -520,10 +631,18 @@ mod reads {
     fn wrong_answers_break_the_queue_pair() {
         type Case = (&'static str, fn(&mut Fixture));
         let cases: [Case; 6] = [
-            ("short", |f| f.feed_read_response(ReadResponseFirst, sq(0), &[0; MTU - 4])),
-            ("long", |f| f.feed_read_response(ReadResponseFirst, sq(0), &[0; MTU + 4])),
-            ("only for first", |f| f.feed_read_response(ReadResponseOnly, sq(0), &[0; MTU])),
-            ("middle for first", |f| f.feed_read_response(ReadResponseMiddle, sq(0), &[0; MTU])),
+            ("short", |f| {
+                f.feed_read_response(ReadResponseFirst, sq(0), &[0; MTU - 4])
+            }),
+            ("long", |f| {
+                f.feed_read_response(ReadResponseFirst, sq(0), &[0; MTU + 4])
+            }),
+            ("only for first", |f| {
+                f.feed_read_response(ReadResponseOnly, sq(0), &[0; MTU])
+            }),
+            ("middle for first", |f| {
+                f.feed_read_response(ReadResponseMiddle, sq(0), &[0; MTU])
+            }),
             ("atomic", |f| f.feed_atomic_ack(sq(0), 1)),
             ("last too early", |f| {
                 f.feed_read_response(ReadResponseFirst, sq(0), &[0; MTU]);
@@ -553,7 +672,10 @@ mod reads {
         f.feed_read_response(ReadResponseFirst, sq(0), &[7; MTU]);
         f.feed_read_response(ReadResponseOnly, sq(4), &[7; MTU]);
         assert_eq!(f.bench.memory[0], 100);
-        assert_eq!((f.rc.counters().duplicates_received, f.rc.counters().dropped), (1, 1));
+        assert_eq!(
+            (f.rc.counters().duplicates_received, f.rc.counters().dropped),
+            (1, 1)
+        );
         respond(&mut f, 2, 4, 4);
         assert_eq!(f.sends(), [(0, OK)]);
     }
@@ -580,7 +702,10 @@ mod reads {
         assert_eq!(brief(&f.poll()), [(FetchAdd, sq(0)), (ReadRequest, sq(1))]);
         f.feed_atomic_ack(sq(0), 0x0102_0304_0506_0708);
         assert_eq!(f.bench.memory[..8], 0x0102_0304_0506_0708u64.to_ne_bytes());
-        assert_eq!((f.bench.sends[0].byte_len, f.bench.sends[0].status), (8, OK));
+        assert_eq!(
+            (f.bench.sends[0].byte_len, f.bench.sends[0].status),
+            (8, OK)
+        );
         assert_eq!(brief(&f.poll()), [(FetchAdd, sq(2))]);
         f.feed_read_response(ReadResponseOnly, sq(1), &[0; 10]);
         assert_eq!(brief(&f.poll()), [(ReadRequest, sq(3)), (WriteOnly, sq(4))]);
@@ -594,7 +719,10 @@ mod reads {
         f.post(READ, 10);
         f.post_with(SendOp::Send, 1, |wqe| wqe.fence = true);
         f.post(WRITE, 1);
-        assert_eq!(brief(&f.poll()), [(WriteOnly, sq(0)), (WriteOnly, sq(1)), (ReadRequest, sq(2))]);
+        assert_eq!(
+            brief(&f.poll()),
+            [(WriteOnly, sq(0)), (WriteOnly, sq(1)), (ReadRequest, sq(2))]
+        );
         f.feed_ack(sq(1));
         assert_eq!(f.poll().len(), 0);
         f.feed_read_response(ReadResponseOnly, sq(2), &[0; 10]);
@@ -610,7 +738,10 @@ mod errors {
         let cases = [
             (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
             (NakCode::RemoteAccessError, Status::RemoteAccessError),
-            (NakCode::RemoteOperationalError, Status::RemoteOperationError),
+            (
+                NakCode::RemoteOperationalError,
+                Status::RemoteOperationError,
+            ),
         ];
         for (code, status) in cases {
             let mut f = Fixture::new();
@@ -637,14 +768,21 @@ mod errors {
         let mut f = Fixture::new();
         f.post(WRITE, 10);
         f.post_with(WRITE, 0, |wqe| {
-            let bad = Sge { addr: BASE, length: 10, lkey: 99 };
+            let bad = Sge {
+                addr: BASE,
+                length: 10,
+                lkey: 99,
+            };
             wqe.data = SendData::Gather(SgList::from_slice(&[sge(0, 1000), bad]));
         });
         f.post(WRITE, 10);
         assert_eq!(brief(&f.poll()), [(WriteOnly, sq(0))]);
         assert_eq!(f.sends(), []);
         f.feed_ack(sq(0));
-        assert_eq!(f.sends(), [(0, OK), (1, Status::LocalProtectionError), (2, FLUSHED)]);
+        assert_eq!(
+            f.sends(),
+            [(0, OK), (1, Status::LocalProtectionError), (2, FLUSHED)]
+        );
         assert_eq!(f.poll().len(), 0);
     }
 
@@ -674,15 +812,33 @@ mod errors {
 
     #[test]
     fn requests_that_cannot_be() {
-        let none = crate::RcAttr { max_rd_atomic: 0, ..attr() };
+        let none = crate::RcAttr {
+            max_rd_atomic: 0,
+            ..attr()
+        };
         let list = |sges: &[Sge]| SendData::Gather(SgList::from_slice(sges));
         let too_long = [sge(0, u32::MAX)];
         let cases = [
-            (attr(), FETCH_ADD, list(&[sge(0, 4)]), Status::LocalLengthError),
+            (
+                attr(),
+                FETCH_ADD,
+                list(&[sge(0, 4)]),
+                Status::LocalLengthError,
+            ),
             (attr(), WRITE, list(&too_long), Status::LocalLengthError),
             (attr(), READ, list(&too_long), Status::LocalLengthError),
-            (attr(), READ, SendData::Inline([1, 2].into_iter().collect()), Status::LocalQpOperationError),
-            (none, READ, list(&[sge(0, 4)]), Status::LocalQpOperationError),
+            (
+                attr(),
+                READ,
+                SendData::Inline([1, 2].into_iter().collect()),
+                Status::LocalQpOperationError,
+            ),
+            (
+                none,
+                READ,
+                list(&[sge(0, 4)]),
+                Status::LocalQpOperationError,
+            ),
         ];
         for (attr, op, data, status) in cases {
             let mut f = Fixture::with(attr);
@@ -710,7 +866,14 @@ mod errors {
         f.post(WRITE, 10);
         f.poll();
         f.rc.reset();
-        assert_eq!((f.rc.sends_outstanding(), f.rc.next_timeout(), f.sends().len()), (0, None, 0));
+        assert_eq!(
+            (
+                f.rc.sends_outstanding(),
+                f.rc.next_timeout(),
+                f.sends().len()
+            ),
+            (0, None, 0)
+        );
         f.feed_ack(sq(0));
         assert_eq!(f.rc.counters().dropped, 1);
         f.rc.receive_ready(attr());
@@ -723,7 +886,10 @@ mod errors {
 #[test]
 fn a_full_sink_loses_nothing() {
     for room in [1, 2, 3] {
-        let mut f = Fixture::with(crate::RcAttr { mtu: PathMtu::M256, ..attr() });
+        let mut f = Fixture::with(crate::RcAttr {
+            mtu: PathMtu::M256,
+            ..attr()
+        });
         f.post(WRITE, LEN);
         f.post(READ, 10);
         let mut all = Vec::new();
@@ -732,8 +898,13 @@ fn a_full_sink_loses_nothing() {
             assert!((1..=room).contains(&sent.len()));
             all.extend(sent);
         }
-        let want =
-            [(WriteFirst, sq(0)), (WriteMiddle, sq(1)), (WriteMiddle, sq(2)), (WriteLast, sq(3)), (ReadRequest, sq(4))];
+        let want = [
+            (WriteFirst, sq(0)),
+            (WriteMiddle, sq(1)),
+            (WriteMiddle, sq(2)),
+            (WriteLast, sq(3)),
+            (ReadRequest, sq(4)),
+        ];
         assert_eq!(brief(&all), want);
     }
 }
