@@ -77,7 +77,7 @@ impl RunOptions {
 pub struct Place {
     netns: Option<Netns>,
     user: User,
-    /// `XDG_RUNTIME_DIR`; None leaves the tests' own.
+    /// `RNIC_RUNTIME_DIR` and `XDG_RUNTIME_DIR`; None leaves what any program of this user gets.
     runtime: Option<PathBuf>,
     binaries: PathBuf,
 }
@@ -144,11 +144,13 @@ impl Place {
         command
             .env_remove("LD_PRELOAD")
             .env_remove("LD_LIBRARY_PATH");
-        for name in ["RNIC_FAULTS", "RNIC_PCAP"] {
+        for name in ["RNIC_FAULTS", "RNIC_PCAP", "RNIC_GSO", "RNIC_RUNTIME_DIR"] {
             command.env_remove(name);
         }
         if let Some(runtime) = &self.runtime {
-            command.env("XDG_RUNTIME_DIR", runtime);
+            command
+                .env("RNIC_RUNTIME_DIR", runtime)
+                .env("XDG_RUNTIME_DIR", runtime);
         }
         if let User::Nobody = self.user {
             command.env("HOME", "/nonexistent").env("USER", "nobody");
@@ -218,7 +220,7 @@ impl Place {
             .unwrap_or_else(|| panic!("no GID {address} in {gids:?}"))
     }
 
-    /// A folder for `XDG_RUNTIME_DIR` that programs here use, if it is not the tests' own.
+    /// The runtime folder of programs here, if it is not the one that any program of this user gets.
     pub fn runtime(&self) -> Option<&Path> {
         self.runtime.as_deref()
     }
