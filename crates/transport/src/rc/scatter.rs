@@ -159,14 +159,14 @@ mod tests {
     fn seek_equals_walking() {
         let list = [sge(100, 10), sge(0, 0), sge(200, 5), sge(300, 1)];
         let flat: alloc::vec::Vec<u64> = (100..110).chain(200..205).chain(300..301).collect();
-        for at in 0..flat.len() {
+        for (at, want) in flat.into_iter().enumerate() {
             let mut cursor = SgCursor {
                 index: 1,
                 offset: 0,
                 at: 99,
             };
             cursor.seek(&list, at as u64);
-            assert_eq!(cursor.piece(&list, 1).map(|p| p.addr), Ok(flat[at]));
+            assert_eq!(cursor.piece(&list, 1).map(|p| p.addr), Ok(want));
         }
         let mut cursor = SgCursor::default();
         cursor.seek(&list, 16);

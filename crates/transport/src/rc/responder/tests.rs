@@ -410,7 +410,8 @@ fn rights_the_queue_pair_does_not_give() {
     let write = |f: &mut Fixture| f.write_only(0, 0, &[1]);
     let read = |f: &mut Fixture| f.read(0, 0, 1);
     let atomic = |f: &mut Fixture| f.feed(FetchAdd, rq(0), fetch_add(0, 1), &[], true);
-    let cases: [(RcAttr, &dyn Fn(&mut Fixture)); 5] = [
+    type Case<'a> = (RcAttr, &'a dyn Fn(&mut Fixture));
+    let cases: [Case<'_>; 5] = [
         (none, &write),
         (none, &read),
         (none, &atomic),
