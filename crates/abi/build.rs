@@ -1,0 +1,14 @@
+//! Links the shared library under the name and with the symbol versions of the libraries it stands in for.
+//!
+//! The version script holds empty nodes only: which symbol has which version is said by `.symver` directives beside
+//! each exported function (see `src/symbols.rs`). rust-lld accepts it beside the script that rustc passes itself.
+
+fn main() {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("nodes.map");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=nodes.map");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    // The engine has a thread: dlclose(3) must not unmap the code under it.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}

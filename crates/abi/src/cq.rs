@@ -1,0 +1,299 @@
+//! Completion channels and completion queues.
+
+use core::ffi::{c_int, c_void};
+use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use rnic_nic::{CompChannel, Completion, Cq, Immediate};
+
+use crate::cq_ex::Polling;
+use crate::device::{ContextObject, nic};
+use crate::object::{Object, acknowledge, all_acknowledged, from_c, into_c, take_c, wait_for_acks, zeroed};
+use crate::seam::{self, EBUSY, EINVAL, Result};
+use crate::symbols::export;
+use crate::types::*;
+
+#[repr(C)]
+struct ChannelObject {
+    c: UnsafeCell<ibv_comp_channel>,
+    nic: CompChannel,
+}
+
+// SAFETY: `repr(C)`, first field.
+unsafe impl Object for ChannelObject {
+    type C = ibv_comp_channel;
+}
+
+impl ChannelObject {
+    /// Completion queues on this channel; programs may read the field.
+    fn refcnt(&self) -> &AtomicI32 {
+        // SAFETY: a live `int` that this library only touches as an atomic.
+        unsafe { AtomicI32::from_ptr(&raw mut (*self.c.get()).refcnt) }
+    }
+}
+
+unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    seam::pointer(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?.create_comp_channel()?;
+        let c = ibv_comp_channel {
+            context,
+            fd: nic.fd(),
+            refcnt: 0,
+        };
+        Ok(into_c(Box::new(ChannelObject {
+            c: UnsafeCell::new(c),
+            nic,
+        })))
+    })
+}
+
+unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    seam::status(|| {
+        // SAFETY: a channel of ours, or NULL.
+        let object = unsafe { from_c::<ChannelObject>(channel) }?;
+        if object.refcnt().load(Ordering::Acquire) > 0 {
+            return Err(EBUSY);
+        }
+        // SAFETY: checked for NULL, and the program gives it up.
+        drop(unsafe { take_c::<ChannelObject>(channel) });
+        Ok(())
+    })
+}
+
+/// A completion queue. Every one is large enough for the extended interface.
+#[repr(C)]
+pub struct CqObject {
+    pub c: UnsafeCell<ibv_cq_ex>,
+    pub nic: ManuallyDrop<Cq>,
+    /// Asynchronous events that the program took, under the context's `async_lock`.
+    pub async_events_delivered: AtomicU32,
+    pub polling: Polling,
+}
+
+// SAFETY: `repr(C)`, first field, and `ibv_cq_ex` begins with `ibv_cq`.
+unsafe impl Object for CqObject {
+    type C = ibv_cq;
+}
+
+impl CqObject {
+    /// Waits until the program has acknowledged all channel and asynchronous events of this queue.
+    ///
+    /// # Safety
+    /// The queue is initialised.
+    unsafe fn wait_for_acks(&self) {
+        let base = self.c.get().cast::<ibv_cq>();
+        // SAFETY: initialised by contract; the counters are read under the mutex that guards them.
+        unsafe {
+            wait_for_acks(&raw mut (*base).mutex, &raw mut (*base).cond, || {
+                all_acknowledged((*base).comp_events_completed, self.nic.events_delivered())
+                    && all_acknowledged((*base).async_events_completed, self.async_events_delivered.load(Ordering::Acquire))
+            });
+        }
+    }
+}
+
+/// Makes a completion queue; the caller fills in what is particular to the extended one.
+///
+/// # Safety
+/// `context` and `channel` are ours, or NULL.
+pub unsafe fn create(
+    context: *mut ibv_context,
+    cqe: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: u32,
+) -> Result<Box<CqObject>> {
+    // SAFETY: by contract.
+    let owner = unsafe { from_c::<ContextObject>(context) }?;
+    // SAFETY: a live context, whose field nobody changes.
+    let vectors = unsafe { (*context).num_comp_vectors };
+    if comp_vector >= vectors as u32 {
+        return Err(EINVAL);
+    }
+    let channel_object = match channel.is_null() {
+        true => None,
+        // SAFETY: by contract.
+        false => Some(unsafe { from_c::<ChannelObject>(channel) }?),
+    };
+    let nic = owner.nic.create_cq(cqe, channel_object.map(|c| &c.nic), 0)?;
+    // SAFETY: integers, pointers, optional functions, pthread objects.
+    let mut c: UnsafeCell<ibv_cq_ex> = unsafe { zeroed() };
+    let base = &mut c.get_mut().base;
+    base.context = context;
+    base.channel = channel;
+    base.cq_context = cq_context;
+    base.cqe = nic.capacity() as c_int;
+    base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    base.cond = libc::PTHREAD_COND_INITIALIZER;
+    let object = Box::new(CqObject {
+        c,
+        nic: ManuallyDrop::new(nic),
+        async_events_delivered: AtomicU32::new(0),
+        polling: Polling::default(),
+    });
+    if let Some(channel) = channel_object {
+        channel.refcnt().fetch_add(1, Ordering::AcqRel);
+    }
+    object.nic.set_cookie(object.c.get() as u64);
+    Ok(object)
+}
+
+unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    seam::pointer(|| {
+        let (cqe, vector) = (seam::unsigned(cqe)?, seam::unsigned(comp_vector)?);
+        // SAFETY: ours or NULL, by the contract of the verb.
+        Ok(into_c(unsafe { create(context, cqe, cq_context, channel, vector) }?))
+    })
+}
+
+unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<CqObject>(cq) }?;
+        let capacity = object.nic.resize(seam::unsigned(cqe)?)?;
+        // SAFETY: a plain field of a live queue.
+        unsafe { (*cq).cqe = capacity as c_int };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<CqObject>(cq) }?;
+        if object.nic.in_use() {
+            return Err(EBUSY);
+        }
+        object.nic.detach();
+        // SAFETY: initialised at creation; the channel outlives its queues.
+        unsafe {
+            drop(from_c::<ContextObject>((*cq).context)?.async_lock.lock());
+            object.wait_for_acks();
+            if let Ok(channel) = from_c::<ChannelObject>((*cq).channel) {
+                channel.refcnt().fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        // SAFETY: checked for NULL, and the program gives it up; its handle is dropped once.
+        unsafe {
+            let mut object = take_c::<CqObject>(cq);
+            ManuallyDrop::drop(&mut object.nic);
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    seam::number(|| {
+        // SAFETY: a channel of ours, or NULL.
+        let object = unsafe { from_c::<ChannelObject>(channel) }?;
+        if cq.is_null() || cq_context.is_null() {
+            return Err(EINVAL);
+        }
+        let source = object.nic.get_event()? as *mut ibv_cq;
+        // SAFETY: the cookie is the address of a queue that cannot be destroyed before this event is acknowledged;
+        // the variables are the caller's.
+        unsafe {
+            *cq_context = (*source).cq_context;
+            *cq = source;
+        }
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, events: u32) {
+    seam::quiet(|| {
+        // SAFETY: a queue of ours, or NULL.
+        unsafe {
+            from_c::<CqObject>(cq)?;
+            acknowledge(
+                &raw mut (*cq).mutex,
+                &raw mut (*cq).cond,
+                &raw mut (*cq).comp_events_completed,
+                events,
+            );
+        }
+        Ok(())
+    });
+}
+
+/// The C form of a completion.
+pub fn work_completion(completion: &Completion) -> ibv_wc {
+    let (imm_data, wc_flags) = match completion.immediate {
+        Immediate::None => (0, 0),
+        Immediate::Data(bytes) => (u32::from_ne_bytes(bytes), IBV_WC_WITH_IMM),
+        Immediate::Invalidated(key) => (key, IBV_WC_WITH_INV),
+    };
+    ibv_wc {
+        wr_id: completion.wr_id,
+        status: completion.status as u32,
+        opcode: completion.opcode as u32,
+        vendor_err: completion.vendor_err,
+        byte_len: completion.byte_len,
+        imm_data,
+        qp_num: completion.qpn,
+        src_qp: completion.src_qpn,
+        wc_flags,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// The `poll_cq` operation: number of completions, or a negative errno.
+pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
+    seam::count(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<CqObject>(cq) }?;
+        let max = seam::unsigned(entries)? as usize;
+        if max == 0 {
+            return Ok(0);
+        }
+        if wc.is_null() {
+            return Err(EINVAL);
+        }
+        let mut to = wc;
+        object
+            .nic
+            .poll(max, &mut |completion| {
+                // SAFETY: called at most `max` times, for which the caller has room.
+                unsafe {
+                    to.write(work_completion(&completion));
+                    to = to.add(1);
+                }
+            })
+            .map_err(Into::into)
+    }) as c_int
+}
+
+/// The `req_notify_cq` operation.
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<CqObject>(cq) }?;
+        object.nic.request_notify(solicited_only != 0);
+        Ok(())
+    })
+}
+
+export! {
+    ibv_create_comp_channel @@ "IBVERBS_1.0" => create_comp_channel;
+    ibv_destroy_comp_channel @@ "IBVERBS_1.0" => destroy_comp_channel;
+    ibv_create_cq @@ "IBVERBS_1.1" => create_cq;
+    ibv_resize_cq @@ "IBVERBS_1.1" => resize_cq;
+    ibv_destroy_cq @@ "IBVERBS_1.1" => destroy_cq;
+    ibv_get_cq_event @@ "IBVERBS_1.1" => get_cq_event;
+    ibv_ack_cq_events @@ "IBVERBS_1.1" => ack_cq_events;
+}

@@ -1,0 +1,190 @@
+//! The extended completion queue (`ibv_create_cq_ex(3)`): completions are read field by field.
+//!
+//! Timestamps are taken when `ibv_start_poll` or `ibv_next_poll` finds the completion. A polling program drives the
+//! device itself, so that is also when the completion arises.
+
+use core::ffi::{c_int, c_uint};
+use std::cell::UnsafeCell;
+
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
+
+use crate::cq::{CqObject, create, work_completion};
+use crate::object::{from_c, into_c};
+use crate::query::clock;
+use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::types::*;
+
+/// State between `start_poll` and `end_poll`. The lock is held meanwhile, so threads may poll one queue in turns.
+pub struct Polling {
+    lock: RawMutex,
+    current: UnsafeCell<ibv_wc>,
+    timestamp: UnsafeCell<u64>,
+    wallclock: UnsafeCell<u64>,
+}
+
+impl Default for Polling {
+    fn default() -> Polling {
+        Polling {
+            lock: RawMutex::INIT,
+            current: UnsafeCell::default(),
+            timestamp: UnsafeCell::default(),
+            wallclock: UnsafeCell::default(),
+        }
+    }
+}
+
+const TIMESTAMPS: u64 =
+    (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
+
+const SUPPORTED: u64 = TIMESTAMPS
+    | (IBV_WC_EX_WITH_BYTE_LEN
+        | IBV_WC_EX_WITH_IMM
+        | IBV_WC_EX_WITH_QP_NUM
+        | IBV_WC_EX_WITH_SRC_QP
+        | IBV_WC_EX_WITH_SLID
+        | IBV_WC_EX_WITH_SL
+        | IBV_WC_EX_WITH_DLID_PATH_BITS) as u64;
+
+pub unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    seam::pointer(|| {
+        // SAFETY: NULL or the caller's structure.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let flags = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS {
+            0 => 0,
+            _ => attr.flags,
+        };
+        if attr.wc_flags & !SUPPORTED != 0
+            || attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
+            || flags & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0
+        {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: ours or NULL, by the contract of the verb.
+        let mut object = unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector) }?;
+        let c = object.c.get_mut();
+        c.start_poll = Some(start_poll);
+        c.next_poll = Some(next_poll);
+        c.end_poll = Some(end_poll);
+        c.read_opcode = Some(read_opcode);
+        c.read_vendor_err = Some(read_vendor_err);
+        c.read_byte_len = Some(read_byte_len);
+        c.read_imm_data = Some(read_imm_data);
+        c.read_qp_num = Some(read_qp_num);
+        c.read_src_qp = Some(read_src_qp);
+        c.read_wc_flags = Some(read_wc_flags);
+        c.read_slid = Some(read_slid);
+        c.read_sl = Some(read_u8_zero);
+        c.read_dlid_path_bits = Some(read_u8_zero);
+        if attr.wc_flags & TIMESTAMPS != 0 {
+            c.read_completion_ts = Some(read_completion_ts);
+            c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+        }
+        Ok(into_c(object).cast())
+    })
+}
+
+/// Takes the next completion into `current`; ENOENT when there is none.
+///
+/// # Safety
+/// The caller holds the polling lock of this queue.
+unsafe fn advance(object: &CqObject) -> Result<()> {
+    let mut found = None;
+    object.nic.poll(1, &mut |completion| found = Some(completion))?;
+    let completion = found.ok_or(Errno(libc::ENOENT))?;
+    let polling = &object.polling;
+    // SAFETY: under the polling lock; the program reads the C fields between its own start and end of polling.
+    unsafe {
+        *polling.current.get() = work_completion(&completion);
+        let c = object.c.get();
+        (*c).wr_id = completion.wr_id;
+        (*c).status = completion.status as u32;
+        if (*c).read_completion_ts.is_some() {
+            *polling.timestamp.get() = nanoseconds(clock(libc::CLOCK_MONOTONIC));
+            *polling.wallclock.get() = nanoseconds(clock(libc::CLOCK_REALTIME));
+        }
+    }
+    Ok(())
+}
+
+fn nanoseconds(time: libc::timespec) -> u64 {
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// 0 and the queue locked, or ENOENT or another errno and unlocked.
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<CqObject>(cq.cast()) }?;
+        // SAFETY: NULL or the caller's structure.
+        if unsafe { attr.as_ref() }.is_some_and(|a| a.comp_mask != 0) {
+            return Err(EINVAL);
+        }
+        let lock = &object.polling.lock;
+        lock.lock();
+        // SAFETY: just locked.
+        unsafe { advance(object) }.inspect_err(|_| {
+            // SAFETY: locked above.
+            unsafe { lock.unlock() }
+        })
+    })
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, locked since `start_poll`.
+        unsafe { advance(from_c::<CqObject>(cq.cast())?) }
+    })
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    seam::quiet(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let lock = &unsafe { from_c::<CqObject>(cq.cast()) }?.polling.lock;
+        if lock.is_locked() {
+            // SAFETY: the program ends what its `start_poll` began.
+            unsafe { lock.unlock() };
+        }
+        Ok(())
+    });
+}
+
+/// Defines a reader of one field of the current completion.
+macro_rules! reader {
+    ($name:ident, $kind:ty, $field:ident) => {
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $kind {
+            // SAFETY: a queue of ours between `start_poll` and `end_poll`.
+            unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| (*o.polling.current.get()).$field) }
+        }
+    };
+}
+
+reader!(read_opcode, c_uint, opcode);
+reader!(read_vendor_err, u32, vendor_err);
+reader!(read_byte_len, u32, byte_len);
+reader!(read_imm_data, u32, imm_data);
+reader!(read_qp_num, u32, qp_num);
+reader!(read_src_qp, u32, src_qp);
+reader!(read_wc_flags, c_uint, wc_flags);
+
+/// LIDs, service levels and path bits are InfiniBand's; RoCE has none.
+unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_u8_zero(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}
+
+unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: a queue of ours between `start_poll` and `end_poll`.
+    unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| *o.polling.timestamp.get()) }
+}
+
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: a queue of ours between `start_poll` and `end_poll`.
+    unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| *o.polling.wallclock.get()) }
+}

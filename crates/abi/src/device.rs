@@ -1,0 +1,236 @@
+//! The device list, opening and closing.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::cell::UnsafeCell;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use rnic_nic::{Context, DEVICE_NAME, device_guid};
+
+use crate::object::{Object, from_c, into_c, take_c, zeroed};
+use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, Errno, Result};
+use crate::symbols::export;
+use crate::types::*;
+use crate::{cq, cq_ex, fork, post, qp, query, unsupported};
+
+/// Name of the character device in `/dev/infiniband`.
+pub const UVERBS_NAME: &str = "uverbs0";
+
+/// The device and, behind it, zeroes: mlx5dv and efadv look for their provider's data right behind `ibv_device` (at
+/// byte 664) before they decide that a device is not theirs.
+#[repr(C)]
+struct Device {
+    c: ibv_device,
+    provider_data: [u8; 1024],
+}
+
+struct DevicePointer(*mut ibv_device);
+// SAFETY: points to a leaked allocation, written once before it is shared.
+unsafe impl Send for DevicePointer {}
+// SAFETY: as above.
+unsafe impl Sync for DevicePointer {}
+
+/// The one device: programs compare its address across lists, so it lives as long as the process.
+pub fn the_device() -> *mut ibv_device {
+    static DEVICE: OnceLock<DevicePointer> = OnceLock::new();
+    DEVICE
+        .get_or_init(|| {
+            // SAFETY: integers, raw pointers and bytes may all be zero.
+            let mut device: Box<Device> = Box::new(unsafe { std::mem::zeroed() });
+            device.c.node_type = IBV_NODE_CA as c_int;
+            device.c.transport_type = IBV_TRANSPORT_IB as c_int;
+            set_text(&mut device.c.name, DEVICE_NAME);
+            set_text(&mut device.c.dev_name, UVERBS_NAME);
+            set_text(&mut device.c.dev_path, "/sys/class/infiniband_verbs/uverbs0");
+            set_text(&mut device.c.ibdev_path, "/sys/class/infiniband/rnic0");
+            DevicePointer(Box::into_raw(device).cast())
+        })
+        .0
+}
+
+/// Copies text into a C array of chars, cut to leave room for the NUL.
+pub fn set_text(field: &mut [c_char], text: &str) {
+    field.fill(0);
+    let room = field.len() - 1;
+    for (to, from) in field[..room].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+}
+
+unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    seam::pointer(|| {
+        // SAFETY: two zeroed pointers, from the allocator that programs expect the list to come from.
+        let list = unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
+        if list.is_null() {
+            return Err(ENOMEM);
+        }
+        // SAFETY: room for two; the second stays NULL and ends the list.
+        unsafe { *list = the_device() };
+        if !num_devices.is_null() {
+            // SAFETY: the caller's variable.
+            unsafe { *num_devices = 1 };
+        }
+        Ok(list)
+    })
+}
+
+unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: from `get_device_list`, or NULL.
+    unsafe { libc::free(list.cast()) };
+}
+
+unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() {
+        return std::ptr::null();
+    }
+    // SAFETY: a device from the list.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+extern "C" fn get_device_guid(_device: *mut ibv_device) -> u64 {
+    // By way of the seam: the GUID is read from the system's interfaces.
+    let mut guid = 0;
+    seam::quiet(|| {
+        guid = device_guid().to_be();
+        Ok(())
+    });
+    guid
+}
+
+extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
+    seam::number(|| if device.is_null() { Err(EINVAL) } else { Ok(0) })
+}
+
+/// An opened device: `verbs_context` with `ibv_context` at its end, and the handle.
+#[repr(C)]
+pub struct ContextObject {
+    pub c: UnsafeCell<verbs_context>,
+    pub nic: Context,
+    /// Held while an asynchronous event is taken and counted for its object, see [`crate::event`].
+    pub async_lock: Mutex<()>,
+}
+
+// SAFETY: `context` is the last field of `verbs_context`, at this offset.
+unsafe impl Object for ContextObject {
+    type C = ibv_context;
+    const OFFSET: usize = std::mem::offset_of!(verbs_context, context);
+}
+
+unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    seam::pointer(|| {
+        if device.is_null() {
+            return Err(EINVAL);
+        }
+        fork::register();
+        let nic = Context::open().map_err(|error| {
+            explain(&error);
+            Errno(error.errno())
+        })?;
+        // SAFETY: integers, pointers, optional functions and a pthread mutex.
+        let c: UnsafeCell<verbs_context> = unsafe { zeroed() };
+        let object = Box::new(ContextObject {
+            c,
+            nic,
+            async_lock: Mutex::new(()),
+        });
+        // SAFETY: not shared yet.
+        fill(unsafe { &mut *object.c.get() }, device, &object.nic);
+        Ok(into_c(object))
+    })
+}
+
+fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
+    c.query_port = Some(query::query_port);
+    c.query_rt_values = Some(query::query_rt_values);
+    c.create_cq_ex = Some(cq_ex::create_cq_ex);
+    c.query_device_ex = Some(query::query_device_ex);
+    c.create_qp_ex = Some(qp::create_qp_ex);
+    c.get_srq_num = Some(unsupported::get_srq_num);
+    c.create_srq_ex = Some(unsupported::create_srq_ex);
+    c.close_xrcd = Some(unsupported::close_xrcd);
+    c.sz = size_of::<verbs_context>();
+    let context = &mut c.context;
+    context.device = device;
+    context.ops.alloc_mw = Some(unsupported::alloc_mw);
+    context.ops.bind_mw = Some(unsupported::bind_mw);
+    context.ops.dealloc_mw = Some(unsupported::dealloc_mw);
+    context.ops.poll_cq = Some(cq::poll_cq);
+    context.ops.req_notify_cq = Some(cq::req_notify_cq);
+    context.ops.post_srq_recv = Some(unsupported::post_srq_recv);
+    context.ops.post_send = Some(post::post_send);
+    context.ops.post_recv = Some(post::post_recv);
+    context.cmd_fd = -1;
+    context.async_fd = nic.async_fd();
+    context.num_comp_vectors = 1;
+    context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    context.abi_compat = usize::MAX;
+}
+
+/// One line on stderr: programs report no more than "failed to open device".
+fn explain(error: &rnic_nic::Error) {
+    if std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
+        return;
+    }
+    let next = match error.errno() {
+        libc::EADDRINUSE => "see who holds it: ss -ulnp 'sport = :4791'",
+        libc::ENODEV | libc::EADDRNOTAVAIL => "see the addresses of this host: ip address",
+        _ => "ask the device itself: rnic devices",
+    };
+    eprintln!("rnic: cannot open {DEVICE_NAME}: {}; {next}", error.reason());
+}
+
+unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    seam::status(|| {
+        // SAFETY: from `open_device`; checked for NULL.
+        unsafe {
+            from_c::<ContextObject>(context)?;
+            drop(take_c::<ContextObject>(context));
+        }
+        Ok(())
+    })
+}
+
+/// The handle behind a context.
+///
+/// # Safety
+/// As [`from_c`].
+pub unsafe fn nic<'a>(context: *mut ibv_context) -> Result<&'a Context> {
+    // SAFETY: by contract.
+    Ok(&unsafe { from_c::<ContextObject>(context) }?.nic)
+}
+
+extern "C" fn import_device(_cmd_fd: c_int) -> *mut ibv_context {
+    seam::pointer(|| Err(EOPNOTSUPP))
+}
+
+extern "C" fn import_pd(_context: *mut ibv_context, _handle: u32) -> *mut ibv_pd {
+    seam::pointer(|| Err(EOPNOTSUPP))
+}
+
+extern "C" fn import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
+    seam::pointer(|| Err(EOPNOTSUPP))
+}
+
+extern "C" fn import_dm(_context: *mut ibv_context, _handle: u32) -> *mut c_void {
+    seam::pointer(|| Err(EOPNOTSUPP))
+}
+
+/// `ibv_unimport_*`: nothing can have been imported.
+extern "C" fn unimport(_object: *mut c_void) {}
+
+export! {
+    ibv_get_device_list @@ "IBVERBS_1.1" => get_device_list;
+    ibv_free_device_list @@ "IBVERBS_1.1" @ "IBVERBS_1.0" => free_device_list;
+    ibv_get_device_name @@ "IBVERBS_1.1" => get_device_name;
+    ibv_get_device_guid @@ "IBVERBS_1.1" => get_device_guid;
+    ibv_get_device_index @@ "IBVERBS_1.9" => get_device_index;
+    ibv_open_device @@ "IBVERBS_1.1" => open_device;
+    ibv_close_device @@ "IBVERBS_1.1" => close_device;
+    ibv_import_device @@ "IBVERBS_1.10" => import_device;
+    ibv_import_pd @@ "IBVERBS_1.10" => import_pd;
+    ibv_import_mr @@ "IBVERBS_1.10" => import_mr;
+    ibv_import_dm @@ "IBVERBS_1.13" => import_dm;
+    ibv_unimport_pd @@ "IBVERBS_1.10" => unimport;
+    ibv_unimport_mr @@ "IBVERBS_1.10" => unimport;
+    ibv_unimport_dm @@ "IBVERBS_1.13" => unimport;
+}

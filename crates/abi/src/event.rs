@@ -1,0 +1,141 @@
+//! Asynchronous events.
+//!
+//! An event that names an object keeps it from being destroyed until it is acknowledged. Taking an event and counting
+//! it for its object happen under the context's `async_lock`; `ibv_destroy_qp` and
+//! `ibv_destroy_cq` pass through that lock between
+//! revoking the waiting events and looking at the count.
+
+use core::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use rnic_nic::{AsyncEvent, QpEvent};
+
+use crate::cq::CqObject;
+use crate::device::ContextObject;
+use crate::object::{acknowledge, from_c};
+use crate::qp::QpObject;
+use crate::seam::{self, EINVAL, Errno, Result};
+use crate::symbols::export;
+use crate::types::*;
+
+unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+    seam::number(|| {
+        // SAFETY: a context of ours, or NULL.
+        let object = unsafe { from_c::<ContextObject>(context) }?;
+        if event.is_null() {
+            return Err(EINVAL);
+        }
+        loop {
+            take_token(object.nic.async_fd())?;
+            let _taking = object.async_lock.lock();
+            // A token whose event was revoked in between finds nothing.
+            if let Some(taken) = object.nic.next_async_event() {
+                // SAFETY: the caller's structure.
+                unsafe { *event = deliver(taken) };
+                return Ok(0);
+            }
+        }
+    })
+}
+
+/// Takes one event from the semaphore; blocks unless the program set O_NONBLOCK.
+fn take_token(fd: c_int) -> Result<()> {
+    let mut token = 0u64;
+    // SAFETY: eight bytes of a local variable.
+    match unsafe { libc::read(fd, (&raw mut token).cast(), 8) } {
+        8 => Ok(()),
+        _ => Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))),
+    }
+}
+
+/// The C form of an event, counted for its object; under the `async_lock`.
+fn deliver(event: AsyncEvent) -> ibv_async_event {
+    let object = |cookie: u64| ibv_async_element {
+        object: cookie as *mut c_void,
+    };
+    let port = |port: u8| {
+        let mut element = object(0);
+        element.port_num = c_int::from(port);
+        element
+    };
+    let (element, event_type) = match event {
+        AsyncEvent::Qp { cookie, event } => {
+            // SAFETY: the cookie is the address of a queue pair, which cannot go away under the lock.
+            if let Ok(qp) = unsafe { from_c::<QpObject>(cookie as *mut ibv_qp) } {
+                qp.async_events_delivered.fetch_add(1, Ordering::AcqRel);
+            }
+            let event_type = match event {
+                QpEvent::Fatal => IBV_EVENT_QP_FATAL,
+                QpEvent::RequestError => IBV_EVENT_QP_REQ_ERR,
+                QpEvent::AccessError => IBV_EVENT_QP_ACCESS_ERR,
+                QpEvent::CommunicationEstablished => IBV_EVENT_COMM_EST,
+                QpEvent::SendQueueDrained => IBV_EVENT_SQ_DRAINED,
+                QpEvent::LastWqeReached => IBV_EVENT_QP_LAST_WQE_REACHED,
+            };
+            (object(cookie), event_type)
+        }
+        AsyncEvent::Cq { cookie } => {
+            // SAFETY: as above, of a completion queue.
+            if let Ok(cq) = unsafe { from_c::<CqObject>(cookie as *mut ibv_cq) } {
+                cq.async_events_delivered.fetch_add(1, Ordering::AcqRel);
+            }
+            (object(cookie), IBV_EVENT_CQ_ERR)
+        }
+        AsyncEvent::PortActive(number) => (port(number), IBV_EVENT_PORT_ACTIVE),
+        AsyncEvent::PortError(number) => (port(number), IBV_EVENT_PORT_ERR),
+        AsyncEvent::GidChange(number) => (port(number), IBV_EVENT_GID_CHANGE),
+        AsyncEvent::DeviceFatal => (port(0), IBV_EVENT_DEVICE_FATAL),
+    };
+    ibv_async_event { element, event_type }
+}
+
+unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
+    seam::quiet(|| {
+        // SAFETY: NULL or an event that `get_async_event` filled in.
+        let event = unsafe { event.as_ref() }.ok_or(EINVAL)?;
+        // SAFETY: pointers may be read for every variant of the union: all its eight bytes were written.
+        let object = unsafe { event.element.object };
+        match event.event_type {
+            IBV_EVENT_CQ_ERR => {
+                let cq = object.cast::<ibv_cq>();
+                // SAFETY: a queue of ours that waits for this acknowledgement.
+                unsafe {
+                    from_c::<CqObject>(cq)?;
+                    acknowledge(
+                        &raw mut (*cq).mutex,
+                        &raw mut (*cq).cond,
+                        &raw mut (*cq).async_events_completed,
+                        1,
+                    );
+                }
+            }
+            IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_REQ_ERR
+            | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_COMM_EST
+            | IBV_EVENT_SQ_DRAINED
+            | IBV_EVENT_PATH_MIG
+            | IBV_EVENT_PATH_MIG_ERR
+            | IBV_EVENT_QP_LAST_WQE_REACHED => {
+                let qp = object.cast::<ibv_qp>();
+                // SAFETY: a queue pair of ours that waits for this acknowledgement.
+                unsafe {
+                    from_c::<QpObject>(qp)?;
+                    acknowledge(
+                        &raw mut (*qp).mutex,
+                        &raw mut (*qp).cond,
+                        &raw mut (*qp).events_completed,
+                        1,
+                    );
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+}
+
+export! {
+    ibv_get_async_event @@ "IBVERBS_1.1" => get_async_event;
+    ibv_ack_async_event @@ "IBVERBS_1.1" => ack_async_event;
+}

@@ -1,0 +1,76 @@
+//! fork(2) and the end of the process.
+//!
+//! The engine lives in the process's own pages and reads and writes them with its own loads and stores, so the
+//! copy-on-write hazard that `ibv_fork_init(3)` guards against in hardware does not exist: it succeeds, and says that
+//! it was not needed. What a fork does to the engine itself, the handlers registered here tell the nic crate.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::sync::Once;
+
+use crate::seam;
+use crate::symbols::export;
+use crate::types::IBV_FORK_UNNEEDED;
+
+extern "C" fn prepare() {
+    seam::quiet(|| {
+        rnic_nic::before_fork();
+        Ok(())
+    });
+}
+
+extern "C" fn parent() {
+    seam::quiet(|| {
+        rnic_nic::after_fork_parent();
+        Ok(())
+    });
+}
+
+extern "C" fn child() {
+    seam::quiet(|| {
+        rnic_nic::after_fork_child();
+        Ok(())
+    });
+}
+
+/// Registers the fork handlers, once: at the first open, because before it there is nothing to guard and the library
+/// is loaded into every child of `rnic run`.
+pub fn register() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: functions of this library, which is never unloaded (-z nodelete).
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    });
+}
+
+/// Runs when the process exits or returns from main, after its own exit handlers.
+extern "C" fn library_fini() {
+    seam::quiet(|| {
+        rnic_nic::shutdown();
+        Ok(())
+    });
+}
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINI: extern "C" fn() = library_fini;
+
+extern "C" fn fork_init() -> c_int {
+    0
+}
+
+extern "C" fn is_fork_initialized() -> c_uint {
+    IBV_FORK_UNNEEDED
+}
+
+/// `ibv_dontfork_range` and `ibv_dofork_range`: no page needs to be kept from a child.
+extern "C" fn fork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+export! {
+    ibv_fork_init @@ "IBVERBS_1.1" => fork_init;
+    ibv_is_fork_initialized @@ "IBVERBS_1.13" => is_fork_initialized;
+    ibv_dontfork_range @@ "IBVERBS_1.1" => fork_range;
+    ibv_dofork_range @@ "IBVERBS_1.1" => fork_range;
+}

@@ -1,0 +1,201 @@
+//! `ibv_post_send` and `ibv_post_recv`: work requests of C become WQEs.
+
+use core::ffi::c_int;
+
+use rnic_nic::{Error, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
+
+use crate::object::from_c;
+use crate::qp::QpObject;
+use crate::seam::{self, Errno};
+use crate::types::*;
+
+const POST_SEND: &str = "ibv_post_send";
+const POST_RECV: &str = "ibv_post_recv";
+
+type NicResult<T> = rnic_nic::Result<T>;
+
+/// A scatter/gather list of a work request.
+///
+/// # Safety
+/// `list` has `count` elements, if that is positive and `list` not NULL.
+pub unsafe fn elements<'a>(
+    verb: &'static str,
+    list: *const ibv_sge,
+    count: c_int,
+    max: u32,
+) -> NicResult<&'a [ibv_sge]> {
+    let refuse = |why: String| Err(Error::invalid(verb, why));
+    match u32::try_from(count) {
+        Err(_) => refuse(format!("num_sge is {count}")),
+        Ok(0) => Ok(&[]),
+        Ok(count) if count > max => refuse(format!("num_sge is {count}, the queue pair was created for {max}")),
+        Ok(_) if list.is_null() => refuse(format!("sg_list is NULL and num_sge is {count}")),
+        // SAFETY: not NULL, and the caller's array by contract.
+        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list, count as usize) }),
+    }
+}
+
+pub fn gather(list: &[ibv_sge]) -> SgList {
+    list.iter()
+        .map(|sge| Sge {
+            addr: sge.addr,
+            length: sge.length,
+            lkey: sge.lkey,
+        })
+        .collect()
+}
+
+/// Copies inline data now, so that the program may reuse its buffers at once.
+///
+/// # Safety
+/// The buffers are readable.
+pub unsafe fn copy_inline(
+    buffers: impl Iterator<Item = (*const u8, usize)> + Clone,
+    max: u32,
+) -> NicResult<SendData> {
+    let total = buffers
+        .clone()
+        .try_fold(0usize, |sum, (_, len)| sum.checked_add(len))
+        .filter(|total| *total <= max as usize);
+    let Some(total) = total else {
+        return Err(Error::invalid(
+            POST_SEND,
+            format!("more inline data than the {max} bytes that the queue pair was created for"),
+        ));
+    };
+    let mut bytes = smallvec::SmallVec::with_capacity(total);
+    for (from, len) in buffers.filter(|(_, len)| *len > 0) {
+        if from.is_null() {
+            return Err(Error::invalid(POST_SEND, "inline data at NULL"));
+        }
+        // SAFETY: readable by contract.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, len) });
+    }
+    Ok(SendData::Inline(bytes))
+}
+
+/// The operation of a work request.
+///
+/// # Safety
+/// The union members that belong to its opcode are initialised.
+unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
+    let imm = wr.imm_data.to_ne_bytes();
+    // SAFETY: by contract; all members are integers in any case.
+    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+    let (remote_addr, rkey) = (rdma.remote_addr, rdma.rkey);
+    Ok(match wr.opcode {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImm(imm),
+        IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate(wr.imm_data),
+        IBV_WR_RDMA_WRITE => SendOp::Write { remote_addr, rkey },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm { remote_addr, rkey, imm },
+        IBV_WR_RDMA_READ => SendOp::Read { remote_addr, rkey },
+        IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CompareSwap {
+            remote_addr: atomic.remote_addr,
+            rkey: atomic.rkey,
+            compare: atomic.compare_add,
+            swap: atomic.swap,
+        },
+        IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd {
+            remote_addr: atomic.remote_addr,
+            rkey: atomic.rkey,
+            add: atomic.compare_add,
+        },
+        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_TSO => {
+            return Err(Error::new(
+                POST_SEND,
+                libc::EOPNOTSUPP,
+                format!("opcode {} is not supported", wr.opcode),
+            ));
+        }
+        unknown => return Err(Error::invalid(POST_SEND, format!("unknown opcode {unknown}"))),
+    })
+}
+
+/// One work request as a WQE.
+///
+/// # Safety
+/// `wr` is as `ibv_post_send(3)` wants it.
+unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
+    // SAFETY: by contract.
+    let (list, op) = unsafe {
+        (elements(POST_SEND, wr.sg_list, wr.num_sge, qp.cap.max_send_sge)?, operation(wr)?)
+    };
+    Ok(SendWqe {
+        wr_id: wr.wr_id,
+        data: match wr.send_flags & IBV_SEND_INLINE {
+            0 => SendData::Gather(gather(list)),
+            // SAFETY: inline buffers are readable, as the program asks to copy them.
+            _ => unsafe {
+                let buffers = list.iter().map(|sge| (sge.addr as *const u8, sge.length as usize));
+                copy_inline(buffers, qp.cap.max_inline_data)?
+            },
+        },
+        op,
+        signaled: wr.send_flags & IBV_SEND_SIGNALED != 0,
+        solicited: wr.send_flags & IBV_SEND_SOLICITED != 0,
+        fence: wr.send_flags & IBV_SEND_FENCE != 0,
+    })
+}
+
+/// Walks a list of work requests by their `next` pointers.
+///
+/// # Safety
+/// Each element is live and `next` gives the following one, or NULL.
+unsafe fn chain<T: 'static>(first: *mut T, next: impl Fn(&T) -> *mut T) -> impl Iterator<Item = &'static T> {
+    let mut current = first;
+    std::iter::from_fn(move || {
+        // SAFETY: NULL or live, by contract.
+        let wr = unsafe { current.as_ref() }?;
+        current = next(wr);
+        Some(wr)
+    })
+}
+
+/// The `post_send` operation.
+pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+    seam::status(|| {
+        let mut last = wr;
+        // SAFETY: a queue pair of ours, or NULL.
+        let outcome = unsafe { from_c::<QpObject>(qp) }.and_then(|object| {
+            // SAFETY: the program's list of work requests.
+            let mut wqes = unsafe { chain(wr, |wr: &ibv_send_wr| wr.next) }.map(|wr| {
+                last = std::ptr::from_ref(wr).cast_mut();
+                // SAFETY: as above.
+                unsafe { send_wqe(object, wr) }
+            });
+            object.nic.post_send(&mut wqes).map_err(|(_, error)| Errno::from(error))
+        });
+        if outcome.is_err() && !bad_wr.is_null() {
+            // SAFETY: the caller's variable.
+            unsafe { *bad_wr = last };
+        }
+        outcome
+    })
+}
+
+/// The `post_recv` operation.
+pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+    seam::status(|| {
+        let mut last = wr;
+        // SAFETY: a queue pair of ours, or NULL.
+        let outcome = unsafe { from_c::<QpObject>(qp) }.and_then(|object| {
+            // SAFETY: the program's list of work requests.
+            let mut wqes = unsafe { chain(wr, |wr: &ibv_recv_wr| wr.next) }.map(|wr| {
+                last = std::ptr::from_ref(wr).cast_mut();
+                // SAFETY: as above.
+                let list = unsafe { elements(POST_RECV, wr.sg_list, wr.num_sge, object.cap.max_recv_sge) }?;
+                Ok(RecvWqe {
+                    wr_id: wr.wr_id,
+                    sges: gather(list),
+                })
+            });
+            object.nic.post_recv(&mut wqes).map_err(|(_, error)| Errno::from(error))
+        });
+        if outcome.is_err() && !bad_wr.is_null() {
+            // SAFETY: the caller's variable.
+            unsafe { *bad_wr = last };
+        }
+        outcome
+    })
+}

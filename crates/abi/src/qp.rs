@@ -1,0 +1,385 @@
+//! Queue pairs: create, modify, query, destroy.
+
+use core::ffi::{c_int, c_uint};
+use std::cell::UnsafeCell;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rnic_nic::{Access, AhAttr, Cq, Gid, PathMtu, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+
+use crate::cq::CqObject;
+use crate::device::ContextObject;
+use crate::memory::PdObject;
+use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
+use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::symbols::export;
+use crate::types::*;
+use crate::wr::{self, Builder};
+
+/// A queue pair. Every one is large enough for the extended interface.
+#[repr(C)]
+pub struct QpObject {
+    pub c: UnsafeCell<ibv_qp_ex>,
+    pub nic: ManuallyDrop<Qp>,
+    pub cap: QpCap,
+    /// Asynchronous events that the program took, under the context's `async_lock`.
+    pub async_events_delivered: AtomicU32,
+    /// Of `ibv_wr_start`; `None`: created without `send_ops_flags`.
+    pub builder: Option<Builder>,
+}
+
+// SAFETY: `repr(C)`, first field, and `ibv_qp_ex` begins with `ibv_qp`.
+unsafe impl Object for QpObject {
+    type C = ibv_qp;
+}
+
+fn cap_from_c(cap: &ibv_qp_cap) -> QpCap {
+    QpCap {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+/// Creates a queue pair and writes the sizes it was given back into `attr`.
+///
+/// # Safety
+/// `pd` and the objects in `attr` are ours, or NULL.
+unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, extended: bool) -> Result<*mut ibv_qp> {
+    // SAFETY: by contract.
+    let owner = unsafe { from_c::<PdObject>(pd) }?;
+    let qp_type = match attr.qp_type {
+        IBV_QPT_RC => QpType::Rc,
+        IBV_QPT_UC => QpType::Uc,
+        IBV_QPT_UD => QpType::Ud,
+        _ => return Err(EOPNOTSUPP),
+    };
+    if !attr.srq.is_null() {
+        return Err(EOPNOTSUPP);
+    }
+    // SAFETY: by contract.
+    let (send_cq, recv_cq) =
+        unsafe { (from_c::<CqObject>(attr.send_cq)?, from_c::<CqObject>(attr.recv_cq)?) };
+    // The events of the queue pair carry its address, so that must be known first.
+    let mut room: Box<MaybeUninit<QpObject>> = Box::new(MaybeUninit::uninit());
+    let nic = owner.nic.create_qp(&QpInit {
+        qp_type,
+        send_cq: Cq::clone(&send_cq.nic),
+        recv_cq: Cq::clone(&recv_cq.nic),
+        cap: cap_from_c(&attr.cap),
+        sq_sig_all: attr.sq_sig_all != 0,
+        cookie: room.as_mut_ptr() as u64,
+    })?;
+    // SAFETY: integers, pointers, optional functions, pthread objects.
+    let mut c: ibv_qp_ex = unsafe { std::mem::zeroed() };
+    c.qp_base = ibv_qp {
+        // SAFETY: a live protection domain, whose fields nobody changes.
+        context: unsafe { (*pd).context },
+        qp_context: attr.qp_context,
+        pd,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: null_mut(),
+        handle: nic.qpn(),
+        qp_num: nic.qpn(),
+        state: IBV_QPS_RESET,
+        qp_type: attr.qp_type,
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    wr::fill(&mut c);
+    let cap = nic.cap();
+    attr.cap = cap_to_c(&cap);
+    room.write(QpObject {
+        c: UnsafeCell::new(c),
+        nic: ManuallyDrop::new(nic),
+        cap,
+        async_events_delivered: AtomicU32::new(0),
+        builder: extended.then(Builder::default),
+    });
+    Ok(Box::into_raw(room).cast())
+}
+
+unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    seam::pointer(|| {
+        // SAFETY: NULL or the caller's structure.
+        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        // SAFETY: ours or NULL, by the contract of the verb.
+        unsafe { create(pd, attr, false) }
+    })
+}
+
+/// The `create_qp_ex` operation.
+pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    seam::pointer(|| {
+        // SAFETY: a context of ours, or NULL.
+        unsafe { from_c::<ContextObject>(context) }?;
+        if attr.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the part up to `comp_mask` is there in every version of the structure.
+        let mask = unsafe { (*attr).comp_mask };
+        if mask & !(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if mask & IBV_QP_INIT_ATTR_PD == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: the mask says that this field is there.
+        if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && unsafe { (*attr).create_flags } != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let extended = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+        // SAFETY: the mask says that this field is there.
+        if extended && unsafe { (*attr).send_ops_flags } & !wr::SUPPORTED_OPS != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: the mask says that `pd` is there; up to `sq_sig_all` the structure is that of the plain verb.
+        unsafe { create((*attr).pd, &mut *attr.cast::<ibv_qp_init_attr>(), extended) }
+    })
+}
+
+unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: a queue pair of ours, or NULL.
+    match unsafe { from_c::<QpObject>(qp) } {
+        Ok(object) if object.builder.is_some() => qp.cast(),
+        _ => null_mut(),
+    }
+}
+
+fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
+    AhAttr {
+        dgid: Gid(ah.grh.dgid.raw),
+        flow_label: ah.grh.flow_label,
+        sgid_index: ah.grh.sgid_index,
+        hop_limit: ah.grh.hop_limit,
+        traffic_class: ah.grh.traffic_class,
+        dlid: ah.dlid,
+        sl: ah.sl,
+        src_path_bits: ah.src_path_bits,
+        static_rate: ah.static_rate,
+        is_global: ah.is_global != 0,
+        port_num: ah.port_num,
+    }
+}
+
+fn ah_to_c(ah: &AhAttr) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: ah.dgid.0 },
+            flow_label: ah.flow_label,
+            sgid_index: ah.sgid_index,
+            hop_limit: ah.hop_limit,
+            traffic_class: ah.traffic_class,
+        },
+        dlid: ah.dlid,
+        sl: ah.sl,
+        src_path_bits: ah.src_path_bits,
+        static_rate: ah.static_rate,
+        is_global: u8::from(ah.is_global),
+        port_num: ah.port_num,
+    }
+}
+
+/// The attributes that `mask` names; the others may be anything, so their enums are not looked at.
+fn attr_from_c(attr: &ibv_qp_attr, mask: c_uint) -> Result<QpAttr> {
+    let state = |bit: c_uint, value: c_uint| match mask & bit {
+        0 => Ok(QpState::Reset),
+        _ => QpState::from_ibv(value).ok_or(EINVAL),
+    };
+    let path_mtu = match mask & IBV_QP_PATH_MTU {
+        0 => None,
+        _ => Some(PathMtu::from_ibv(attr.path_mtu).ok_or(EINVAL)?),
+    };
+    let path_mig_state = match mask & IBV_QP_PATH_MIG_STATE {
+        0 => 0,
+        _ => u8::try_from(attr.path_mig_state).map_err(|_| EINVAL)?,
+    };
+    Ok(QpAttr {
+        qp_state: state(IBV_QP_STATE, attr.qp_state)?,
+        cur_qp_state: state(IBV_QP_CUR_STATE, attr.cur_qp_state)?,
+        path_mtu,
+        path_mig_state,
+        qkey: attr.qkey,
+        rq_psn: attr.rq_psn,
+        sq_psn: attr.sq_psn,
+        dest_qp_num: attr.dest_qp_num,
+        qp_access_flags: Access(attr.qp_access_flags),
+        cap: cap_from_c(&attr.cap),
+        ah: ah_from_c(&attr.ah_attr),
+        alt_ah: ah_from_c(&attr.alt_ah_attr),
+        pkey_index: attr.pkey_index,
+        alt_pkey_index: attr.alt_pkey_index,
+        en_sqd_async_notify: attr.en_sqd_async_notify != 0,
+        sq_draining: attr.sq_draining != 0,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        port_num: attr.port_num,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        alt_port_num: attr.alt_port_num,
+        alt_timeout: attr.alt_timeout,
+        rate_limit: attr.rate_limit,
+    })
+}
+
+fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: attr.qp_state as c_uint,
+        cur_qp_state: attr.cur_qp_state as c_uint,
+        path_mtu: attr.path_mtu.map_or(0, PathMtu::to_ibv),
+        path_mig_state: c_uint::from(attr.path_mig_state),
+        qkey: attr.qkey,
+        rq_psn: attr.rq_psn,
+        sq_psn: attr.sq_psn,
+        dest_qp_num: attr.dest_qp_num,
+        qp_access_flags: attr.qp_access_flags.0,
+        cap: cap_to_c(&attr.cap),
+        ah_attr: ah_to_c(&attr.ah),
+        alt_ah_attr: ah_to_c(&attr.alt_ah),
+        pkey_index: attr.pkey_index,
+        alt_pkey_index: attr.alt_pkey_index,
+        en_sqd_async_notify: u8::from(attr.en_sqd_async_notify),
+        sq_draining: u8::from(attr.sq_draining),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        port_num: attr.port_num,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        alt_port_num: attr.alt_port_num,
+        alt_timeout: attr.alt_timeout,
+        rate_limit: attr.rate_limit,
+    }
+}
+
+unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue pair of ours, or NULL.
+        let object = unsafe { from_c::<QpObject>(qp) }?;
+        // SAFETY: NULL or the caller's structure.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let mask = mask as c_uint;
+        let outcome = object.nic.modify(&attr_from_c(attr, mask)?, QpAttrMask(mask));
+        // SAFETY: a plain field of a live queue pair. Also after a failure: the state may be an error's.
+        unsafe { (*qp).state = object.nic.state() as c_uint };
+        outcome.map_err(Errno::from)
+    })
+}
+
+/// `ibv_query_qp(3)`: all attributes, whatever the mask asks for.
+unsafe extern "C" fn query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue pair of ours, or NULL.
+        let object = unsafe { from_c::<QpObject>(qp) }?;
+        if attr.is_null() || init_attr.is_null() {
+            return Err(EINVAL);
+        }
+        let now = attr_to_c(&object.nic.query());
+        // SAFETY: plain fields of a live queue pair; the structures are the caller's.
+        unsafe {
+            (*qp).state = now.qp_state;
+            *attr = now;
+            *init_attr = ibv_qp_init_attr {
+                qp_context: (*qp).qp_context,
+                send_cq: (*qp).send_cq,
+                recv_cq: (*qp).recv_cq,
+                srq: (*qp).srq,
+                cap: cap_to_c(&object.cap),
+                qp_type: (*qp).qp_type,
+                sq_sig_all: c_int::from(object.nic.sq_sig_all()),
+            };
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue pair of ours, or NULL.
+        let delivered = &unsafe { from_c::<QpObject>(qp) }?.async_events_delivered;
+        // SAFETY: the program gives the queue pair up and no longer posts to it, so its handle is not in use and is
+        // dropped once. That revokes the events nobody took; those taken are counted once the lock has been free.
+        unsafe {
+            ManuallyDrop::drop(&mut *(&raw mut (*qp.cast::<QpObject>()).nic));
+            drop(from_c::<ContextObject>((*qp).context)?.async_lock.lock());
+            wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
+                all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))
+            });
+            drop(take_c::<QpObject>(qp));
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
+    // No promise that the bytes of a message become visible in address order.
+    0
+}
+
+/// `ibv_query_ece(3)`: connection options that two devices of one vendor agree on; there are none.
+unsafe extern "C" fn query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue pair of ours, or NULL.
+        unsafe { from_c::<QpObject>(qp) }?;
+        if ece.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the caller's structure.
+        unsafe {
+            *ece = ibv_ece {
+                vendor_id: 0,
+                options: 0,
+                comp_mask: 0,
+            }
+        };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue pair of ours, or NULL.
+        unsafe { from_c::<QpObject>(qp) }?;
+        // SAFETY: NULL or the caller's structure.
+        let ece = unsafe { ece.as_ref() }.ok_or(EINVAL)?;
+        match (ece.comp_mask, ece.vendor_id) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(EOPNOTSUPP),
+            _ => Err(EINVAL),
+        }
+    })
+}
+
+export! {
+    ibv_create_qp @@ "IBVERBS_1.1" => create_qp;
+    ibv_qp_to_qp_ex @@ "IBVERBS_1.6" => qp_to_qp_ex;
+    ibv_modify_qp @@ "IBVERBS_1.1" => modify_qp;
+    ibv_query_qp @@ "IBVERBS_1.1" => query_qp;
+    ibv_destroy_qp @@ "IBVERBS_1.1" => destroy_qp;
+    ibv_query_qp_data_in_order @@ "IBVERBS_1.14" => query_qp_data_in_order;
+    ibv_query_ece @@ "IBVERBS_1.10" => query_ece;
+    ibv_set_ece @@ "IBVERBS_1.10" => set_ece;
+}

@@ -1,0 +1,321 @@
+//! Questions about the device, its port, GIDs and P_Keys.
+
+use core::ffi::{c_int, c_uint};
+
+use rnic_nic::{Context, GidEntry, PortState};
+
+use crate::device::{nic, set_text};
+use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::symbols::export;
+use crate::types::*;
+
+/// P_Key of index 0: the default partition, full member. Big-endian like all the API's P_Keys, so a palindrome helps.
+const DEFAULT_PKEY: u16 = 0xffff;
+
+/// Completion timestamps count nanoseconds of CLOCK_MONOTONIC: a clock of 1 000 000 kHz.
+const CORE_CLOCK_KHZ: u64 = 1_000_000;
+
+/// Copies the first `len` bytes of `value` to `to` and zeroes what the caller has beyond our structure.
+///
+/// # Safety
+/// `to` has room for `len` bytes.
+unsafe fn copy_out<T: Copy>(value: &T, to: *mut T, len: usize) {
+    let ours = len.min(size_of::<T>());
+    // SAFETY: `ours` bytes are in both, the rest is the caller's by contract.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), to.cast::<u8>(), ours);
+        std::ptr::write_bytes(to.cast::<u8>().add(ours), 0, len - ours);
+    }
+}
+
+fn int(value: u32) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+fn device_attr(context: &Context) -> ibv_device_attr {
+    let nic = context.device_attr();
+    // SAFETY: integers and chars only.
+    let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+    set_text(&mut attr.fw_ver, &nic.fw_ver);
+    attr.node_guid = nic.guid.to_be();
+    attr.sys_image_guid = nic.guid.to_be();
+    attr.max_mr_size = nic.max_mr_size;
+    attr.page_size_cap = nic.page_size_cap;
+    attr.vendor_id = nic.vendor_id;
+    attr.vendor_part_id = nic.vendor_part_id;
+    attr.hw_ver = nic.hw_ver;
+    attr.max_qp = int(nic.max_qp);
+    attr.max_qp_wr = int(nic.max_qp_wr);
+    attr.device_cap_flags = nic.device_cap_flags;
+    attr.max_sge = int(nic.max_sge);
+    attr.max_sge_rd = int(nic.max_sge_rd);
+    attr.max_cq = int(nic.max_cq);
+    attr.max_cqe = int(nic.max_cqe);
+    attr.max_mr = int(nic.max_mr);
+    attr.max_pd = int(nic.max_pd);
+    attr.max_qp_rd_atom = int(nic.max_qp_rd_atom);
+    attr.max_res_rd_atom = int(nic.max_res_rd_atom);
+    attr.max_qp_init_rd_atom = int(nic.max_qp_init_rd_atom);
+    attr.atomic_cap = IBV_ATOMIC_HCA;
+    attr.max_pkeys = nic.max_pkeys;
+    attr.local_ca_ack_delay = nic.local_ca_ack_delay;
+    attr.phys_port_cnt = nic.phys_port_cnt;
+    attr
+}
+
+unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    seam::status(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?;
+        if attr.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the caller's structure.
+        unsafe { *attr = device_attr(nic) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_device_ex(3)`: none of the extended capabilities but completion timestamps.
+pub unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    seam::status(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?;
+        if attr.is_null() || attr_size < size_of::<ibv_device_attr>() {
+            return Err(EINVAL);
+        }
+        // SAFETY: NULL or the caller's structure.
+        if unsafe { input.as_ref() }.is_some_and(|i| i.comp_mask != 0) {
+            return Err(EINVAL);
+        }
+        // SAFETY: integers and chars only.
+        let mut ex: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+        ex.orig_attr = device_attr(nic);
+        ex.completion_timestamp_mask = u64::MAX;
+        ex.hca_core_clock = CORE_CLOCK_KHZ;
+        ex.device_cap_flags_ex = u64::from(ex.orig_attr.device_cap_flags);
+        ex.phys_port_cnt_ex = u32::from(ex.orig_attr.phys_port_cnt);
+        // SAFETY: the caller says how much room there is.
+        unsafe { copy_out(&ex, attr, attr_size) };
+        Ok(())
+    })
+}
+
+fn port_attr(context: &Context, port: u8) -> Result<ibv_port_attr> {
+    /// `IB_WIDTH_4X`, `IB_SPEED_EDR`: 4 x 25 Gbit/s. A name for programs that rank devices; nothing is paced by it.
+    const WIDTH_4X: u8 = 2;
+    const SPEED_EDR: u8 = 32;
+    const PHYS_LINK_UP: u8 = 5;
+    const PHYS_DISABLED: u8 = 3;
+    let nic = context.port_attr(port)?;
+    let up = nic.state == PortState::Active;
+    // SAFETY: integers only.
+    let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+    attr.state = if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
+    attr.max_mtu = nic.max_mtu.to_ibv();
+    attr.active_mtu = nic.active_mtu.to_ibv();
+    attr.gid_tbl_len = int(nic.gid_tbl_len);
+    attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+    attr.max_msg_sz = nic.max_msg_sz;
+    attr.pkey_tbl_len = nic.pkey_tbl_len;
+    attr.max_vl_num = 1;
+    attr.active_width = WIDTH_4X;
+    attr.active_speed = SPEED_EDR;
+    attr.phys_state = if up { PHYS_LINK_UP } else { PHYS_DISABLED };
+    attr.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
+    attr.flags = IBV_QPF_GRH_REQUIRED as u8;
+    Ok(attr)
+}
+
+/// The `query_port` operation: fills as much as the caller's version of the structure holds.
+pub unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    seam::status(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?;
+        if attr.is_null() {
+            return Err(EINVAL);
+        }
+        let value = port_attr(nic, port)?;
+        // SAFETY: the caller says how much room there is.
+        unsafe { copy_out(&value, attr, len) };
+        Ok(())
+    })
+}
+
+/// The exported `ibv_query_port` of programs older than the operation.
+unsafe extern "C" fn query_port_compat(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+    // SAFETY: by this function's contract the caller has that much room.
+    unsafe { query_port(context, port, attr, COMPAT_PORT_ATTR_LEN) }
+}
+
+/// Index and entry of a GID table row: `Ok(None)` for a row that exists but is empty.
+fn gid_row(context: &Context, port: u32, index: u32) -> Result<Option<GidEntry>> {
+    let port = u8::try_from(port).map_err(|_| EINVAL)?;
+    let attr = context.port_attr(port)?;
+    if index >= attr.gid_tbl_len {
+        return Err(EINVAL);
+    }
+    Ok(context.gid(index))
+}
+
+unsafe extern "C" fn query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
+    seam::number(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?;
+        let row = gid_row(nic, u32::from(port), seam::unsigned(index)?)?;
+        if gid.is_null() {
+            return Err(EINVAL);
+        }
+        let raw = row.map_or([0; 16], |entry| entry.gid.0);
+        // SAFETY: the caller's union of 16 bytes; it may be less aligned than ours.
+        unsafe { gid.cast::<[u8; 16]>().write_unaligned(raw) };
+        Ok(0)
+    })
+}
+
+fn gid_entry(row: &GidEntry) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: row.gid.0 },
+        gid_index: row.index,
+        port_num: 1,
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: row.ifindex,
+    }
+}
+
+unsafe extern "C" fn query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    seam::status(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?;
+        if flags != 0 || entry.is_null() || entry_size < size_of::<ibv_gid_entry>() {
+            return Err(EINVAL);
+        }
+        let row = gid_row(nic, port, index)?.ok_or(Errno(libc::ENODATA))?;
+        // SAFETY: the caller says how much room there is.
+        unsafe { copy_out(&gid_entry(&row), entry, entry_size) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max_entries: usize,
+    flags: u32,
+    entry_size: usize,
+) -> isize {
+    seam::count(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?;
+        if flags != 0 || entry_size < size_of::<ibv_gid_entry>() || (entries.is_null() && max_entries > 0) {
+            return Err(EINVAL);
+        }
+        let table = nic.gid_table();
+        if table.len() > max_entries {
+            return Err(EINVAL);
+        }
+        for (i, row) in table.iter().enumerate() {
+            // SAFETY: `i` is less than `max_entries`, each of `entry_size` bytes.
+            unsafe { copy_out(&gid_entry(row), entries.wrapping_byte_add(i * entry_size), entry_size) };
+        }
+        Ok(table.len())
+    })
+}
+
+/// `enum ibv_gid_type_sysfs`, which is not `enum ibv_gid_type`.
+const GID_TYPE_SYSFS_ROCE_V2: c_uint = 1;
+
+unsafe extern "C" fn query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_uint,
+    kind: *mut c_uint,
+) -> c_int {
+    seam::number(|| {
+        // SAFETY: a context of ours, or NULL.
+        let nic = unsafe { nic(context) }?;
+        if kind.is_null() {
+            return Err(EINVAL);
+        }
+        gid_row(nic, u32::from(port), index)?.ok_or(EINVAL)?;
+        // SAFETY: the caller's variable.
+        unsafe { *kind = GID_TYPE_SYSFS_ROCE_V2 };
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn query_pkey(context: *mut ibv_context, port: u8, index: c_int, pkey: *mut u16) -> c_int {
+    seam::number(|| {
+        // SAFETY: a context of ours, or NULL.
+        let attr = unsafe { nic(context) }?.port_attr(port)?;
+        if pkey.is_null() || seam::unsigned(index)? >= u32::from(attr.pkey_tbl_len) {
+            return Err(EINVAL);
+        }
+        // SAFETY: the caller's variable.
+        unsafe { *pkey = DEFAULT_PKEY.to_be() };
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    seam::number(|| {
+        // SAFETY: a context of ours, or NULL.
+        unsafe { nic(context) }?.port_attr(port)?;
+        if u16::from_be(pkey) != DEFAULT_PKEY {
+            return Err(EINVAL);
+        }
+        Ok(0)
+    })
+}
+
+/// Nanoseconds of a system clock.
+pub fn clock(id: libc::clockid_t) -> libc::timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a local structure; the clocks asked for exist.
+    unsafe { libc::clock_gettime(id, &mut now) };
+    now
+}
+
+/// `ibv_query_rt_values_ex(3)`: the clock of completion timestamps.
+pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+    seam::status(|| {
+        // SAFETY: a context of ours, or NULL.
+        unsafe { nic(context) }?;
+        // SAFETY: NULL or the caller's structure.
+        let values = unsafe { values.as_mut() }.ok_or(EINVAL)?;
+        if values.comp_mask != IBV_VALUES_MASK_RAW_CLOCK {
+            return Err(EOPNOTSUPP);
+        }
+        values.raw_clock = clock(libc::CLOCK_MONOTONIC);
+        Ok(())
+    })
+}
+
+export! {
+    ibv_query_device @@ "IBVERBS_1.1" => query_device;
+    ibv_query_port @@ "IBVERBS_1.1" => query_port_compat;
+    ibv_query_gid @@ "IBVERBS_1.1" => query_gid;
+    _ibv_query_gid_ex @@ "IBVERBS_1.11" => query_gid_ex;
+    _ibv_query_gid_table @@ "IBVERBS_1.11" => query_gid_table;
+    ibv_query_gid_type @@ "IBVERBS_PRIVATE_34" @ "IBVERBS_PRIVATE_57" @ "IBVERBS_PRIVATE_59" @ "IBVERBS_PRIVATE_64"
+        @ "IBVERBS_PRIVATE_65" => query_gid_type;
+    ibv_query_pkey @@ "IBVERBS_1.1" => query_pkey;
+    ibv_get_pkey_index @@ "IBVERBS_1.5" => get_pkey_index;
+}

@@ -1,0 +1,111 @@
+//! The seam between Rust and C: results become errno, panics stop here.
+//!
+//! Every exported function runs its body through one of these wrappers, which differ in how the verb reports failure.
+//! All of them also set `errno`. A panic is a bug of ours; it is reported as EIO and never unwinds into C.
+
+use core::ffi::{c_int, c_uint};
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+/// An errno value on its way to C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub c_int);
+
+/// What verbs return inside.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+pub const EINVAL: Errno = Errno(libc::EINVAL);
+pub const ENOMEM: Errno = Errno(libc::ENOMEM);
+pub const EBUSY: Errno = Errno(libc::EBUSY);
+pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
+
+impl From<rnic_nic::Error> for Errno {
+    /// The words are kept for those who asked for them (`RNIC_LOG`): C has room for the number only.
+    fn from(error: rnic_nic::Error) -> Errno {
+        if log_enabled() && error.errno() != libc::EAGAIN {
+            eprintln!("rnic: {error}");
+        }
+        Errno(error.errno())
+    }
+}
+
+/// `RNIC_LOG` is set to something other than `0` or `off`.
+fn log_enabled() -> bool {
+    static ENABLED: OnceLock<bool> = OnceLock::new();
+    *ENABLED.get_or_init(|| {
+        std::env::var_os("RNIC_LOG").is_some_and(|v| !v.is_empty() && v != "0" && v != "off")
+    })
+}
+
+/// Sets the thread's errno.
+pub fn set_errno(errno: c_int) {
+    // SAFETY: the address of this thread's errno is always valid.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Objects that a panic leaves half-changed stay memory-safe: their state is in the nic crate, behind its locks.
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno(libc::EIO)))
+}
+
+/// Verbs that return 0 or a positive errno.
+pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
+    match guard(body) {
+        Ok(()) => 0,
+        Err(Errno(errno)) => {
+            set_errno(errno);
+            errno
+        }
+    }
+}
+
+/// Verbs that return a pointer, or NULL and errno.
+pub fn pointer<T>(body: impl FnOnce() -> Result<*mut T>) -> *mut T {
+    guard(body).unwrap_or_else(|Errno(errno)| {
+        set_errno(errno);
+        null_mut()
+    })
+}
+
+/// Verbs that return a number, or -1 and errno.
+pub fn number(body: impl FnOnce() -> Result<c_int>) -> c_int {
+    guard(body).unwrap_or_else(|Errno(errno)| {
+        set_errno(errno);
+        -1
+    })
+}
+
+/// Verbs that return a count, or a negative errno (`ibv_poll_cq`, `_ibv_query_gid_table`).
+pub fn count(body: impl FnOnce() -> Result<usize>) -> isize {
+    match guard(body) {
+        Ok(n) => n as isize,
+        Err(Errno(errno)) => {
+            set_errno(errno);
+            -(errno as isize)
+        }
+    }
+}
+
+/// Functions without a result.
+pub fn quiet(body: impl FnOnce() -> Result<()>) {
+    let _ = guard(body);
+}
+
+/// A C string argument as text; NULL and what is not UTF-8 are EINVAL.
+///
+/// # Safety
+/// `text` is NULL or a NUL-terminated string that lives as long as the result is used.
+pub unsafe fn text<'a>(text: *const core::ffi::c_char) -> Result<&'a str> {
+    if text.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: not NULL, terminated and alive by contract.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| EINVAL)
+}
+
+/// An `int` argument that must not be negative.
+pub fn unsigned(value: c_int) -> Result<c_uint> {
+    c_uint::try_from(value).map_err(|_| EINVAL)
+}

@@ -1,0 +1,111 @@
+//! Protection domains, memory regions and windows, address handles.
+
+use core::ffi::{c_uint, c_void};
+
+use super::{assert_layout, ibv_context, ibv_gid};
+
+#[repr(C)]
+pub struct ibv_pd {
+    pub context: *mut ibv_context,
+    pub handle: u32,
+}
+assert_layout!(ibv_pd, 16, context @ 0, handle @ 8);
+
+#[repr(C)]
+pub struct ibv_mr {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub addr: *mut c_void,
+    pub length: usize,
+    pub handle: u32,
+    pub lkey: u32,
+    pub rkey: u32,
+}
+assert_layout!(ibv_mr, 48, context @ 0, pd @ 8, addr @ 16, length @ 24, handle @ 32, lkey @ 36, rkey @ 40);
+
+#[repr(C)]
+pub struct ibv_mw {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub rkey: u32,
+    pub handle: u32,
+    pub r#type: c_uint,
+}
+assert_layout!(ibv_mw, 32, context @ 0, pd @ 8, rkey @ 16, handle @ 20, r#type @ 24);
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_mw_bind_info {
+    pub mr: *mut ibv_mr,
+    pub addr: u64,
+    pub length: u64,
+    pub mw_access_flags: c_uint,
+}
+assert_layout!(ibv_mw_bind_info, 32, mr @ 0, addr @ 8, length @ 16, mw_access_flags @ 24);
+
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct ibv_global_route {
+    pub dgid: ibv_gid,
+    pub flow_label: u32,
+    pub sgid_index: u8,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+}
+assert_layout!(ibv_global_route, 24, dgid @ 0, flow_label @ 16, sgid_index @ 20, hop_limit @ 21, traffic_class @ 22);
+
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct ibv_ah_attr {
+    pub grh: ibv_global_route,
+    pub dlid: u16,
+    pub sl: u8,
+    pub src_path_bits: u8,
+    pub static_rate: u8,
+    pub is_global: u8,
+    pub port_num: u8,
+}
+assert_layout!(ibv_ah_attr, 32, grh @ 0, dlid @ 24, sl @ 26, src_path_bits @ 27, static_rate @ 28, is_global @ 29,
+    port_num @ 30);
+
+#[repr(C)]
+pub struct ibv_ah {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
+}
+assert_layout!(ibv_ah, 24, context @ 0, pd @ 8, handle @ 16);
+
+#[repr(C)]
+pub struct ibv_grh {
+    pub version_tclass_flow: u32,
+    pub paylen: u16,
+    pub next_hdr: u8,
+    pub hop_limit: u8,
+    pub sgid: ibv_gid,
+    pub dgid: ibv_gid,
+}
+assert_layout!(ibv_grh, 40, paylen @ 4, next_hdr @ 6, hop_limit @ 7, sgid @ 8, dgid @ 24);
+
+#[repr(C)]
+pub struct ibv_xrcd {
+    pub context: *mut ibv_context,
+}
+assert_layout!(ibv_xrcd, 8, context @ 0);
+
+#[repr(C)]
+pub struct ibv_ece {
+    pub vendor_id: u32,
+    pub options: u32,
+    pub comp_mask: u32,
+}
+assert_layout!(ibv_ece, 12, vendor_id @ 0, options @ 4, comp_mask @ 8);
+
+#[repr(C)]
+pub struct ibv_values_ex {
+    pub comp_mask: u32,
+    pub raw_clock: libc::timespec,
+}
+assert_layout!(ibv_values_ex, 24, comp_mask @ 0, raw_clock @ 8);
+
+

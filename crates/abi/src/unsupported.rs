@@ -1,0 +1,106 @@
+//! Verbs of object kinds that the device does not have yet: address handles, shared receive queues, multicast, memory
+//! windows, XRC domains, and what rdma-core added after release 44.
+//!
+//! Each refuses with EOPNOTSUPP in the way its kind of verb reports failure. None is reached with an object, because
+//! none can be created.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use crate::seam::{self, EOPNOTSUPP, Errno};
+use crate::symbols::export;
+use crate::types::*;
+
+/// Verbs that return a pointer.
+extern "C" fn no_object() -> *mut c_void {
+    seam::pointer(|| Err(EOPNOTSUPP))
+}
+
+/// Verbs that return an errno.
+extern "C" fn no_status() -> c_int {
+    seam::status(|| Err(EOPNOTSUPP))
+}
+
+/// Verbs that return -1 and errno.
+extern "C" fn no_number() -> c_int {
+    seam::number(|| Err(EOPNOTSUPP))
+}
+
+extern "C" fn no_effect() {}
+
+pub unsafe extern "C" fn alloc_mw(_pd: *mut ibv_pd, _kind: c_uint) -> *mut ibv_mw {
+    no_object().cast()
+}
+
+pub unsafe extern "C" fn bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut c_void) -> c_int {
+    no_status()
+}
+
+pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
+    no_status()
+}
+
+pub unsafe extern "C" fn post_srq_recv(
+    _srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    if !bad_wr.is_null() {
+        // SAFETY: the caller's variable.
+        unsafe { *bad_wr = wr };
+    }
+    no_status()
+}
+
+pub unsafe extern "C" fn get_srq_num(_srq: *mut ibv_srq, _number: *mut u32) -> c_int {
+    no_status()
+}
+
+pub unsafe extern "C" fn create_srq_ex(
+    _context: *mut ibv_context,
+    _attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    no_object().cast()
+}
+
+pub unsafe extern "C" fn close_xrcd(_xrcd: *mut ibv_xrcd) -> c_int {
+    no_status()
+}
+
+/// The private `ibv_resolve_eth_l2_from_gid(3)`: link-layer addresses are the kernel's business here.
+extern "C" fn no_link_layer() -> c_int {
+    seam::number(|| Err(Errno(libc::EOPNOTSUPP)))
+}
+
+export! {
+    ibv_create_ah @@ "IBVERBS_1.1" => no_object;
+    ibv_create_ah_from_wc @@ "IBVERBS_1.1" => no_object;
+    ibv_init_ah_from_wc @@ "IBVERBS_1.1" => no_number;
+    ibv_destroy_ah @@ "IBVERBS_1.1" => no_status;
+    ibv_attach_mcast @@ "IBVERBS_1.1" => no_status;
+    ibv_detach_mcast @@ "IBVERBS_1.1" => no_status;
+    ibv_create_srq @@ "IBVERBS_1.1" => no_object;
+    ibv_modify_srq @@ "IBVERBS_1.1" => no_status;
+    ibv_query_srq @@ "IBVERBS_1.1" => no_status;
+    ibv_destroy_srq @@ "IBVERBS_1.1" => no_status;
+    ibv_resolve_eth_l2_from_gid @@ "IBVERBS_1.1" => no_link_layer;
+
+    ibv_alloc_dmah @@ "IBVERBS_1.15" => no_object;
+    ibv_dealloc_dmah @@ "IBVERBS_1.15" => no_status;
+    ibv_reg_mr_ex @@ "IBVERBS_1.15" => no_object;
+    ibv_dm_export_dmabuf_fd @@ "IBVERBS_1.16" => no_number;
+    ibv_query_port_speed @@ "IBVERBS_1.16" => no_status;
+    ibv_alloc_buf @@ "IBVERBS_1.17" => no_object;
+    ibv_free_buf @@ "IBVERBS_1.17" => no_effect;
+    ibv_reg_buf_mr @@ "IBVERBS_1.17" => no_object;
+    _ibv_query_comp_cntr_caps @@ "IBVERBS_1.18" => no_status;
+    ibv_create_comp_cntr @@ "IBVERBS_1.18" => no_object;
+    ibv_destroy_comp_cntr @@ "IBVERBS_1.18" => no_status;
+    ibv_export_buf_dmabuf_fd @@ "IBVERBS_1.18" => no_number;
+    ibv_inc_comp_cntr @@ "IBVERBS_1.18" => no_status;
+    ibv_inc_err_comp_cntr @@ "IBVERBS_1.18" => no_status;
+    ibv_qp_attach_comp_cntr @@ "IBVERBS_1.18" => no_status;
+    ibv_read_comp_cntr @@ "IBVERBS_1.18" => no_status;
+    ibv_read_err_comp_cntr @@ "IBVERBS_1.18" => no_status;
+    ibv_set_comp_cntr @@ "IBVERBS_1.18" => no_status;
+    ibv_set_err_comp_cntr @@ "IBVERBS_1.18" => no_status;
+}
