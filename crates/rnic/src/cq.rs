@@ -202,6 +202,11 @@ impl CompletionQueue {
     ///
     /// A queue that shares its channel polls and naps instead of sleeping, so as not to take events of others.
     pub fn wait(&self, timeout: Duration) -> Result<Completion> {
+        self.wait_spinning(SPIN, timeout)
+    }
+
+    /// As [`CompletionQueue::wait`], with another time to poll before sleeping.
+    pub fn wait_spinning(&self, spin: Duration, timeout: Duration) -> Result<Completion> {
         let start = Instant::now();
         loop {
             for _ in 0..8 {
@@ -210,7 +215,7 @@ impl CompletionQueue {
                 }
             }
             let waited = start.elapsed();
-            if waited < SPIN.min(timeout) {
+            if waited < spin.min(timeout) {
                 std::hint::spin_loop();
                 continue;
             }

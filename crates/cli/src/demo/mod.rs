@@ -1,0 +1,115 @@
+//! `rnic demo`: two processes do every operation, check every byte, and measure.
+
+mod steps;
+
+use std::time::{Duration, Instant};
+
+use rnic::Context;
+
+use crate::failure::{Failure, Result};
+use crate::gid::Choice;
+use crate::measure::{self, Operation};
+use crate::node::{self, Peer, Station};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    gid: Choice,
+    /// Leave the measurements out
+    #[arg(long)]
+    no_bench: bool,
+}
+
+fn connect(exchange: rnic::exchange::Exchange, gid: &Choice) -> Result<Station> {
+    Station::connect(exchange, |context| gid.resolve(context, Context::loopback_gid), None)
+}
+
+/// The second process.
+pub fn follow(gid: &Choice) -> Result<()> {
+    let mut station = connect(node::parent(), gid)?;
+    steps::follow(&mut station)?;
+    measure::follow(&mut station)
+}
+
+pub fn main(args: Args) -> Result<()> {
+    let began = Instant::now();
+    let (peer, exchange) = Peer::start("demo", &args.gid.to_args())?;
+    let mut station = connect(exchange, &args.gid)?;
+    introduce(&station, &peer);
+    let before = station.qp.counters();
+    steps::lead(&mut station)?;
+    let after = station.qp.counters();
+    println!(
+        "\nEvery byte was checked. {} packets left this process and {} came in; {} were sent again.",
+        after.packets_sent - before.packets_sent,
+        after.packets_received - before.packets_received,
+        after.retransmitted_packets - before.retransmitted_packets
+    );
+    if !args.no_bench {
+        table(&mut station)?;
+    }
+    measure::end(&mut station)?;
+    let Station { exchange, qp, .. } = station;
+    // Its last acknowledgement is out: the peer waits for the end of the channel only.
+    drop(qp);
+    peer.finish(exchange)?;
+    println!("\nDone in {:.1} s. See the packets:  rnic run --pcap trace.pcap -- PROGRAM", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn introduce(station: &Station, peer: &Peer) {
+    let (local, remote) = (&station.gid, station.qp.remote());
+    println!("Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable).");
+    println!("Packets are RoCEv2: UDP port 4791, here over {}, path MTU {}.\n", local.ifname, station.qp.path_mtu().bytes());
+    println!(
+        "  this process  pid {:<8} QP {:#08x}  GID {} = {}",
+        std::process::id(),
+        station.qp.qpn(),
+        local.index,
+        local.addr
+    );
+    println!("  the peer      pid {:<8} QP {:#08x}  {}\n", peer.id(), remote.qpn, remote.addr());
+}
+
+const LATENCY_SIZES: [usize; 4] = [8, 1024, 4096, 65536];
+const BANDWIDTH_SIZES: [usize; 2] = [65536, 1 << 20];
+/// Of one cell of the table.
+const CELL: Duration = Duration::from_millis(120);
+
+fn table(station: &mut Station) -> Result<()> {
+    let size = |bytes: usize| match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    };
+    let head = || println!("{:>24}  {:>10}  {:>10}  {:>10}", "", "send", "write", "read");
+    println!("\nLatency, median (send and write one way, read there and back; both sides poll):");
+    head();
+    for bytes in LATENCY_SIZES {
+        let mut cells = Vec::new();
+        for operation in Operation::ALL {
+            let summary = measure::latency_for(station, operation, bytes, CELL)?;
+            cells.push(format!("{:.2} us", summary.median / 1e3));
+        }
+        println!("{:>24}  {:>10}  {:>10}  {:>10}", size(bytes), cells[0], cells[1], cells[2]);
+    }
+    println!("\nBandwidth, several operations at once:");
+    head();
+    for bytes in BANDWIDTH_SIZES {
+        let mut cells = Vec::new();
+        for operation in Operation::ALL {
+            let rate = measure::bandwidth_for(station, operation, bytes, CELL)?;
+            cells.push(format!("{:.2} GB/s", rate / 1e9));
+        }
+        println!("{:>24}  {:>10}  {:>10}  {:>10}", size(bytes), cells[0], cells[1], cells[2]);
+    }
+    Ok(())
+}
+
+impl From<steps::Mismatch> for Failure {
+    fn from(mismatch: steps::Mismatch) -> Failure {
+        Failure::new(mismatch.to_string())
+            .cause("this is a bug of rnic")
+            .next("please report it, with the packets: RNIC_PCAP=bug.pcap rnic demo")
+    }
+}

@@ -1,0 +1,200 @@
+//! Latency and bandwidth of one connection, measured by two processes in step.
+//!
+//! The leading side names a [`Test`] over the channel and takes the times; the following side does its part until
+//! [`Test::End`].
+
+mod bandwidth;
+mod latency;
+pub mod stats;
+
+use std::time::Duration;
+
+use rnic::{Buffer, Completion, CompletionQueue, RemoteMemory, SendRequest};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, Result};
+use crate::node::{INLINE, PATIENCE, Station};
+use stats::Summary;
+
+/// Which operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    Send,
+    Write,
+    Read,
+}
+
+impl Operation {
+    pub const ALL: [Operation; 3] = [Operation::Send, Operation::Write, Operation::Read];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Send => "send",
+            Operation::Write => "write",
+            Operation::Read => "read",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Test {
+    /// Half a round trip of `size` bytes there and back, for READ a whole operation; `rounds` times.
+    Latency { operation: Operation, size: usize, rounds: usize },
+    /// `count` operations of `size` bytes, `depth` of them at once.
+    Bandwidth { operation: Operation, size: usize, count: usize, depth: usize },
+    /// No more.
+    End,
+}
+
+/// Longer than any gap in an undisturbed test: a side that waits for so long is no longer measuring.
+const SPIN: Duration = Duration::from_millis(2);
+
+impl Station {
+    /// Tells the peer to take part in `test`.
+    fn announce(&mut self, test: Test) -> Result<()> {
+        let text = serde_json::to_vec(&test).map_err(|e| Failure::new(e.to_string()))?;
+        Ok(self.exchange.send(&text)?)
+    }
+}
+
+/// Times of single operations.
+pub fn latency(station: &mut Station, operation: Operation, size: usize, rounds: usize) -> Result<Summary> {
+    station.announce(Test::Latency { operation, size, rounds })?;
+    Ok(Summary::of(latency::run(station, operation, size, rounds, true)?))
+}
+
+/// Bytes per second.
+pub fn bandwidth(station: &mut Station, operation: Operation, size: usize, count: usize, depth: usize) -> Result<f64> {
+    station.announce(Test::Bandwidth { operation, size, count, depth })?;
+    bandwidth::lead(station, operation, size, count, depth)
+}
+
+/// Measures for about `time`: a short run first tells how many rounds that are.
+pub fn latency_for(station: &mut Station, operation: Operation, size: usize, time: Duration) -> Result<Summary> {
+    let trial = latency(station, operation, size, 50)?;
+    let trips = if operation == Operation::Read { 1.0 } else { 2.0 };
+    let rounds = (time.as_nanos() as f64 / (trips * trial.mean)).clamp(20.0, 100_000.0) as usize;
+    latency(station, operation, size, rounds)
+}
+
+/// As [`latency_for`].
+pub fn bandwidth_for(station: &mut Station, operation: Operation, size: usize, time: Duration) -> Result<f64> {
+    // Enough to fill the pipe, and no more than a few megabytes.
+    let depth = ((8 << 20) / size).clamp(4, 32);
+    let rate = bandwidth(station, operation, size, 2 * depth, depth)?;
+    let count = (rate * time.as_secs_f64() / size as f64).clamp(2.0 * depth as f64, 1e6) as usize;
+    bandwidth(station, operation, size, count, depth)
+}
+
+/// No more tests.
+pub fn end(station: &mut Station) -> Result<()> {
+    station.announce(Test::End)
+}
+
+/// The peer's part, until it says [`Test::End`].
+pub fn follow(station: &mut Station) -> Result<()> {
+    loop {
+        let message = station.exchange.recv()?;
+        let test = serde_json::from_slice(&message).map_err(|e| Failure::new(format!("not a test: {e}")))?;
+        match test {
+            Test::Latency { operation, size, rounds } => {
+                latency::run(station, operation, size, rounds, false)?;
+            }
+            Test::Bandwidth { operation, size, count, .. } => bandwidth::follow(station, operation, size, count)?,
+            Test::End => return Ok(()),
+        }
+    }
+}
+
+/// Polls hard: a sleeping side measures the wake-up.
+fn poll(cq: &CompletionQueue) -> Result<Completion> {
+    Ok(cq.wait_spinning(SPIN, PATIENCE)?.ok()?)
+}
+
+/// Posts messages of one size: inline if they are small, else from a pool of buffers; signals now and then.
+struct Sender {
+    pool: Vec<Buffer>,
+    inline: Vec<u8>,
+    size: usize,
+    outstanding: usize,
+    unsignaled: usize,
+}
+
+impl Sender {
+    /// Requests that may wait for a signaled one.
+    const RUN: usize = 16;
+
+    fn new(station: &Station, size: usize) -> Result<Sender> {
+        let mut pool = Vec::new();
+        if size > INLINE {
+            for i in 0..2 * Self::RUN {
+                let mut buffer = station.pd.buffer(size)?;
+                buffer.fill(i as u8);
+                pool.push(buffer);
+            }
+        }
+        Ok(Sender {
+            pool,
+            inline: vec![0; size.min(INLINE)],
+            size,
+            outstanding: 0,
+            unsignaled: 0,
+        })
+    }
+
+    /// Sends, or writes `to` the peer's memory; the last byte of the message is `mark`.
+    fn post(&mut self, station: &Station, to: Option<RemoteMemory>, mark: u8) -> Result<()> {
+        while self.outstanding >= 2 * Self::RUN {
+            self.reap(station)?;
+        }
+        let mut request = if self.size <= INLINE {
+            if let Some(last) = self.inline.last_mut() {
+                *last = mark;
+            }
+            match to {
+                Some(to) => SendRequest::write_inline(&self.inline, to),
+                None => SendRequest::send_inline(&self.inline),
+            }
+        } else {
+            let Some(mut buffer) = self.pool.pop() else {
+                return Err(Failure::new("the pool is as deep as the queue"));
+            };
+            buffer[self.size - 1] = mark;
+            match to {
+                Some(to) => SendRequest::write(buffer, to),
+                None => SendRequest::send(buffer),
+            }
+        };
+        self.unsignaled += 1;
+        if self.unsignaled < Self::RUN {
+            request = request.unsignaled();
+        } else {
+            request = request.id(self.unsignaled as u64);
+            self.unsignaled = 0;
+        }
+        self.outstanding += 1;
+        Ok(station.qp.post(request)?)
+    }
+
+    /// Takes one completion and all that it stands for.
+    fn reap(&mut self, station: &Station) -> Result<()> {
+        let mut done = poll(&station.send_cq)?;
+        self.outstanding -= done.id() as usize;
+        self.pool.extend(done.take_released().into_iter().map(|(_, buffer)| buffer));
+        self.pool.extend(done.into_buffer());
+        Ok(())
+    }
+
+    /// Waits until everything has completed; a last signaled message of no bytes vouches for the rest.
+    fn finish(mut self, station: &Station) -> Result<()> {
+        // A write of nothing needs no key and no receive.
+        let nowhere = RemoteMemory { addr: 0, len: 0, rkey: 0 };
+        self.outstanding += 1;
+        station.qp.post(SendRequest::write_inline(&[], nowhere).id(self.unsignaled as u64 + 1))?;
+        while self.outstanding > 0 {
+            self.reap(station)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! A process that has the device open, and its peer: the same program, started again or waiting elsewhere.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rnic::exchange::Exchange;
+use rnic::{CompletionQueue, Context, GidEntry, PathMtu, ProtectionDomain, QueuePair, Rc, RemoteMemory, WritableRegion};
+
+use crate::failure::{Failure, Result};
+
+/// Nothing here takes so long unless something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The second process, started by the first and connected to it by pipes. Killed when dropped.
+pub struct Peer {
+    child: Child,
+}
+
+impl Peer {
+    /// Starts `rnic part ROLE ARGS...`.
+    pub fn start(role: &str, args: &[String]) -> Result<(Peer, Exchange)> {
+        let program = std::env::current_exe()?;
+        let mut child = Command::new(program)
+            .args(["part", role])
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| Failure::from(error).during("starting the second process"))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::new("the second process has no pipes"));
+        };
+        Ok((Peer { child }, Exchange::new(output, input)))
+    }
+
+    /// Process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end; the channel to it is closed first, which ends a peer that still listens.
+    pub fn finish(mut self, exchange: Exchange) -> Result<()> {
+        drop(exchange);
+        let status = self.child.wait()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Failure::new(format!("the second process failed: {status}")).cause("it has said why above")),
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The channel of the second process to the first.
+pub fn parent() -> Exchange {
+    Exchange::new(std::io::stdin(), std::io::stdout())
+}
+
+/// Bytes of a [`Station`]'s region.
+pub const REGION: usize = 2 << 20;
+/// Most bytes that a station sends inline.
+pub const INLINE: usize = 64;
+/// Depth of a station's queues.
+pub const DEPTH: u32 = 128;
+
+/// One connected queue pair with queues, a region that the peer may use, and the channel to the peer.
+pub struct Station {
+    pub context: Context,
+    pub gid: GidEntry,
+    pub pd: ProtectionDomain,
+    pub send_cq: CompletionQueue,
+    pub recv_cq: CompletionQueue,
+    pub qp: QueuePair<Rc>,
+    pub region: WritableRegion,
+    /// The peer's region.
+    pub remote: RemoteMemory,
+    pub exchange: Exchange,
+}
+
+impl Station {
+    /// Connects to the peer, which does the same at the other end of the channel.
+    pub fn connect(
+        mut exchange: Exchange,
+        choose: impl FnOnce(&Context) -> Result<GidEntry>,
+        mtu: Option<PathMtu>,
+    ) -> Result<Station> {
+        let context = Context::open()?;
+        let gid = choose(&context)?;
+        let pd = context.alloc_pd()?;
+        let send_cq = context.create_cq(DEPTH).build()?;
+        let recv_cq = context.create_cq(DEPTH).build()?;
+        let mut builder = pd
+            .create_qp::<Rc>(&send_cq, &recv_cq)
+            .gid(&gid)
+            .max_send_wr(DEPTH)
+            .max_recv_wr(DEPTH)
+            .max_inline_data(INLINE as u32);
+        if let Some(mtu) = mtu {
+            builder = builder.path_mtu(mtu);
+        }
+        let prepared = builder.build()?;
+        let region = pd.writable(REGION).readable().atomic().build()?;
+        let remote = exchange.swap_endpoints(&prepared.endpoint())?;
+        let memory = RemoteMemory::from_bytes(&exchange.swap(&region.remote().to_bytes())?)?;
+        let qp = prepared.handshake(remote)?;
+        exchange.barrier()?;
+        Ok(Station {
+            context,
+            gid,
+            pd,
+            send_cq,
+            recv_cq,
+            qp,
+            region,
+            remote: memory,
+            exchange,
+        })
+    }
+
+    /// The next send completion, which must be a success.
+    pub fn sent(&self) -> Result<rnic::Completion> {
+        Ok(self.send_cq.wait(PATIENCE)?.ok()?)
+    }
+
+    /// The next receive completion, which must be a success.
+    pub fn received(&self) -> Result<rnic::Completion> {
+        Ok(self.recv_cq.wait(PATIENCE)?.ok()?)
+    }
+}

@@ -1,0 +1,93 @@
+use super::*;
+
+/// A fresh folder that removes itself.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("rnic-library-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn all_names_lead_to_the_library() {
+    let scratch = Scratch::new("names");
+    let library = scratch.0.join("lib.so");
+    std::fs::write(&library, "").unwrap();
+    let dir = folder_in(&scratch.0, &library).unwrap();
+    assert_eq!(dir, folder_in(&scratch.0, &library).unwrap(), "the same again");
+    for name in NAMES {
+        assert_eq!(std::fs::read_link(dir.join(name)).unwrap(), library);
+    }
+    assert_eq!(std::fs::symlink_metadata(&dir).unwrap().mode() & 0o777, 0o700);
+    // A damaged folder is mended.
+    std::fs::remove_file(dir.join(NAMES[2])).unwrap();
+    std::fs::remove_file(dir.join(NAMES[0])).unwrap();
+    symlink("/nowhere", dir.join(NAMES[0])).unwrap();
+    folder_in(&scratch.0, &library).unwrap();
+    for name in NAMES {
+        assert_eq!(std::fs::read_link(dir.join(name)).unwrap(), library);
+    }
+}
+
+#[test]
+fn concurrent_runs_agree() {
+    let scratch = Scratch::new("concurrent");
+    let library = scratch.0.join("lib.so");
+    std::fs::write(&library, "").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            // Links of one process have one name, so only the outcome counts here.
+            scope.spawn(|| folder_in(&scratch.0, &library));
+        }
+    });
+    let dir = folder_in(&scratch.0, &library).unwrap();
+    for name in NAMES {
+        assert_eq!(std::fs::read_link(dir.join(name)).unwrap(), library);
+    }
+}
+
+#[test]
+fn folders_of_libraries_that_are_gone_go_too() {
+    let scratch = Scratch::new("prune");
+    let (old, new) = (scratch.0.join("old.so"), scratch.0.join("new.so"));
+    std::fs::write(&old, "").unwrap();
+    std::fs::write(&new, "").unwrap();
+    let old_dir = folder_in(&scratch.0, &old).unwrap();
+    folder_in(&scratch.0, &new).unwrap();
+    assert!(old_dir.exists(), "its library is still there");
+    std::fs::remove_file(&old).unwrap();
+    folder_in(&scratch.0, &new).unwrap();
+    assert!(!old_dir.exists());
+}
+
+#[test]
+fn folders_of_others_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("private");
+    let open = scratch.0.join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(private_dir(&open).is_err(), "everybody may write there");
+    let link = scratch.0.join("link");
+    symlink(&scratch.0, &link).unwrap();
+    assert!(private_dir(&link).is_err(), "a link is no folder of ours");
+    std::fs::write(scratch.0.join("file"), "").unwrap();
+    assert!(private_dir(&scratch.0.join("file")).is_err());
+}
+
+#[test]
+fn folders_that_the_loader_would_split_are_not_used() {
+    assert!(usable(Path::new("/run/user/1000")));
+    assert!(!usable(Path::new("/home/a b")));
+    assert!(!usable(Path::new("/home/a:b")));
+}
