@@ -1,0 +1,125 @@
+//! What the tests of the shared library need: the library itself, a folder that names it as `rnic run` does, a C
+//! compiler and the real libraries' headers.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The names under which programs look for the two libraries.
+pub const NAMES: [&str; 4] = [
+    "libibverbs.so.1",
+    "libibverbs.so",
+    "librdmacm.so.1",
+    "librdmacm.so",
+];
+
+/// `librnic_verbs.so`, built beside this test with the test's own profile. Cargo builds no cdylib for tests by itself.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let exe = std::env::current_exe().expect("own path");
+        // <target>/<profile folder>/deps/<test>
+        let profile_dir = exe.ancestors().nth(2).expect("target folder").to_path_buf();
+        let target_dir = profile_dir.parent().expect("target folder");
+        let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
+            Some("debug") => "test",
+            Some(other) => other,
+            None => panic!("no profile folder in {}", profile_dir.display()),
+        };
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--lib", "--package", "rnic-abi", "--profile", profile])
+            .arg("--target-dir")
+            .arg(target_dir)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "cargo build of the library: {status}");
+        let library = profile_dir.join("librnic_verbs.so");
+        assert!(library.exists(), "{} was not built", library.display());
+        library
+    })
+}
+
+/// A scratch folder of this test process.
+pub fn scratch(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("scratch folder");
+    dir
+}
+
+/// A folder with the library under all its names.
+pub fn library_dir(name: &str) -> PathBuf {
+    let dir = scratch(name);
+    for link in NAMES {
+        let link = dir.join(link);
+        let _ = fs::remove_file(&link);
+        symlink(library(), link).expect("symlink");
+    }
+    dir
+}
+
+/// A command that runs under the library, with the environment that `rnic run` makes.
+pub fn under_library(dir: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("LD_LIBRARY_PATH", dir)
+        .env("LD_PRELOAD", dir.join("libibverbs.so.1"));
+    command
+}
+
+/// The headers of libibverbs and librdmacm and gcc, or why the test cannot tell anything. Panics unless the environment
+/// says that they may be missing.
+pub fn headers_available() -> bool {
+    let missing: Vec<&str> = [
+        ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+        ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
+        ("/usr/bin/gcc", "gcc"),
+    ]
+    .into_iter()
+    .filter(|(path, _)| !Path::new(path).exists())
+    .map(|(_, package)| package)
+    .collect();
+    allowed_missing(&missing, "RNIC_ALLOW_MISSING_HEADERS")
+}
+
+/// Whether nothing is missing; says so and fails, or with `variable` set to 1 only says so.
+pub fn allowed_missing(missing: &[&str], variable: &str) -> bool {
+    if missing.is_empty() {
+        return true;
+    }
+    let packages = missing.join(" ");
+    let what = format!("not tested: these Debian packages are missing: {packages} (apt-get install {packages})");
+    eprintln!("{what}");
+    assert!(
+        std::env::var_os(variable).is_some_and(|v| v == "1"),
+        "{what}; {variable}=1 skips this test"
+    );
+    false
+}
+
+/// Compiles a C program against the system's headers and, for linking, the system's libraries.
+pub fn compile(dir: &Path, name: &str, source: &str, libraries: &[&str]) -> PathBuf {
+    let (file, program) = (dir.join(format!("{name}.c")), dir.join(name));
+    fs::write(&file, source).expect("source written");
+    let output = Command::new("gcc")
+        .args(["-std=gnu11", "-Wall", "-Werror", "-O1", "-o"])
+        .arg(&program)
+        .arg(&file)
+        .args(libraries)
+        .output()
+        .expect("gcc runs");
+    assert!(output.status.success(), "gcc: {}", text(&output));
+    program
+}
+
+/// Both output streams of a finished command.
+pub fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
