@@ -7,6 +7,11 @@
 //! `max` was sent at least once. A mark carries beside its position the running totals that the limits are about, so
 //! that "bytes in flight" or "READs outstanding" are differences of two marks and never counted twice.
 //!
+//! # Long READs
+//! Nothing but the requester's restraint keeps READ responses from overrunning its receive buffer, and a lost one costs
+//! all that follow it. So a READ longer than the window is asked for in pieces of a window each: for the responder they
+//! are READs of their own, each counted against `max_rd_atomic`; for the application it is one.
+//!
 //! # Completion rules
 //! A WQE leaves the queue when it is acknowledged (SEND, WRITE) or when its last response has been stored (READ,
 //! atomic), and only from the front: completions come in the order of posting. A signaled one makes a completion, an
@@ -59,7 +64,7 @@ struct Mark {
     bytes: u64,
     /// Bytes of READ responses before it, with overhead.
     read: u64,
-    /// READs and atomics that lie wholly before it.
+    /// READ requests and atomics that lie wholly before it.
     reads: u64,
 }
 
@@ -73,6 +78,8 @@ struct Entry {
     len: u32,
     /// PSNs it takes.
     packets: u32,
+    /// PSNs that one request asks for: for a long READ fewer than `packets`.
+    chunk: u32,
     kind: Kind,
     /// Longer than any message may be.
     oversize: bool,
@@ -81,7 +88,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(wqe: SendWqe, mtu: u32) -> Entry {
+    fn new(wqe: SendWqe, sh: &Shared) -> Entry {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
@@ -95,18 +102,23 @@ impl Entry {
             start: NOT_STARTED,
             len,
             packets: 1,
+            chunk: 1,
             kind,
             oversize,
             checked: false,
         };
-        entry.set_mtu(mtu);
+        entry.count_packets(sh);
         entry
     }
 
-    fn set_mtu(&mut self, mtu: u32) {
+    fn count_packets(&mut self, sh: &Shared) {
         self.packets = match self.kind {
             Kind::Atomic => 1,
-            _ => self.len.div_ceil(mtu).max(1),
+            _ => self.len.div_ceil(sh.mtu).max(1),
+        };
+        self.chunk = match self.kind {
+            Kind::Read => (sh.attr.window_bytes / (sh.mtu + PACKET_OVERHEAD as u32)).max(1),
+            _ => 1,
         };
     }
 
@@ -122,9 +134,15 @@ impl Entry {
         match self.kind {
             Kind::Acked => mark.bytes += u64::from(k) * PACKET_OVERHEAD + payload,
             Kind::Read | Kind::Atomic => {
-                mark.bytes += PACKET_OVERHEAD;
+                let requests = k.div_ceil(self.chunk);
+                let answered = if k == self.packets {
+                    requests
+                } else {
+                    k / self.chunk
+                };
+                mark.bytes += u64::from(requests) * PACKET_OVERHEAD;
                 mark.read += u64::from(k) * PACKET_OVERHEAD + payload;
-                mark.reads += u64::from(k == self.packets);
+                mark.reads += u64::from(answered);
             }
         }
         mark
@@ -171,13 +189,13 @@ const NOT_STARTED: Mark = Mark {
     reads: 0,
 };
 
-/// A response ahead of the awaited one was seen while the READ or atomic at `at` waits: its response is lost.
+/// An answer ahead of the awaited response was seen: that response is lost, and was asked for again.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     /// The awaited position.
     at: u64,
-    /// The furthest response seen since the request was sent again.
-    seen: u64,
+    /// The first response that was seen ahead of it.
+    first: u64,
 }
 
 /// See the module.
@@ -215,12 +233,12 @@ impl Requester {
         }
         self.retries = Retries::full(&sh.attr);
         for entry in self.queue.iter_mut().skip(self.started) {
-            entry.set_mtu(sh.mtu);
+            entry.count_packets(sh);
         }
     }
 
     pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
-        self.queue.push_back(Entry::new(wqe, sh.mtu));
+        self.queue.push_back(Entry::new(wqe, sh));
     }
 
     pub(crate) fn outstanding(&self) -> usize {

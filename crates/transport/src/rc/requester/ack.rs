@@ -51,13 +51,13 @@ impl Requester {
                 // Says nothing new of a READ in whose PSNs it lies, unless it is the last: then the answer is lost.
                 let passed = self.acknowledge_before(pos + 1, now, sh, host);
                 if !passed && self.ends_front(pos) {
-                    self.implied_nak(pos, sh)?;
+                    self.implied_nak(self.una.pos, sh)?;
                 }
             }
             Syndrome::RnrNak { timer } => {
                 sh.counters.rnr_naks_received += 1;
                 if !self.acknowledge_before(pos, now, sh, host) {
-                    self.implied_nak(pos, sh)?;
+                    self.implied_nak(self.una.pos, sh)?;
                 } else if !self.waits_for_receiver() {
                     self.rnr_wait(timer, now, sh)?;
                 }
@@ -65,7 +65,7 @@ impl Requester {
             Syndrome::Nak(NakCode::PsnSequenceError) => {
                 sh.counters.sequence_naks_received += 1;
                 if !self.acknowledge_before(pos, now, sh, host) {
-                    self.implied_nak(pos, sh)?;
+                    self.implied_nak(self.una.pos, sh)?;
                 } else if self.awaits_answer() {
                     // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK it is the echo of
                     // what followed the packet that found no receive, and no reason to send before the wait is over.
@@ -78,7 +78,7 @@ impl Requester {
                 if self.acknowledge_before(pos, now, sh, host) {
                     return Err(failure);
                 }
-                self.implied_nak(pos, sh)?;
+                self.implied_nak(self.una.pos, sh)?;
             }
             Syndrome::Reserved(_) => {
                 let failure = Failure {
@@ -88,7 +88,7 @@ impl Requester {
                 if self.acknowledge_before(pos, now, sh, host) {
                     return Err(failure);
                 }
-                self.implied_nak(pos, sh)?;
+                self.implied_nak(self.una.pos, sh)?;
             }
         }
         self.check_fault()
@@ -101,30 +101,32 @@ impl Requester {
             .is_some_and(|front| pos + 1 >= front.start.pos + u64::from(front.packets))
     }
 
-    /// The peer answered `seen`, which lies behind the answer awaited from a READ or atomic: that answer is lost, and
-    /// is asked for again at once, once per gap (IBTA 9.7.5.1.3). Answers that still come from before the repetition
-    /// lie further and further ahead; one that steps back belongs to the repetition, whose head was lost as well.
+    /// The peer answered something behind the answer that is awaited from a READ or atomic: that one is lost, and is
+    /// asked for again at once, once per gap (IBTA 9.7.5.1.3). `seen` is the position of the response that shows it,
+    /// `una` if it was no response.
+    ///
+    /// What is still under way of the first answer lies further and further ahead. If the response that showed the gap
+    /// (or one before it) comes again, it belongs to the repetition, whose head was lost as well: asks once more. The
+    /// ACK timeout runs on, so that this ends.
     pub(super) fn implied_nak(&mut self, seen: u64, sh: &mut Shared) -> Result<(), Failure> {
         if !self.awaits_answer() {
             return Ok(());
         }
-        match &mut self.gap {
+        match self.gap {
             Some(gap) if gap.at == self.una.pos => {
-                let forward = seen >= gap.seen;
-                gap.seen = seen;
-                if forward {
-                    return Ok(());
+                if seen <= gap.first && seen > gap.at {
+                    self.go_back(self.una.pos, sh.mtu);
                 }
             }
             _ => {
                 self.retries.take(vendor_err::LOST_RESPONSE)?;
                 self.gap = Some(Gap {
                     at: self.una.pos,
-                    seen,
+                    first: seen,
                 });
+                self.resend_from_oldest(sh);
             }
         }
-        self.resend_from_oldest(sh);
         Ok(())
     }
 }

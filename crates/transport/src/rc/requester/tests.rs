@@ -5,7 +5,7 @@ use crate::{SendData, SendOp, SgList, Sge, Status};
 use Operation::*;
 use alloc::vec::Vec;
 use alloc::{format, vec};
-use rnic_wire::{NakCode, Operation, PathMtu, Psn, Syndrome, rnr_timer_ns};
+use rnic_wire::{NakCode, Operation, PathMtu, Psn, Reth, Syndrome, rnr_timer_ns};
 
 const OK: Status = Status::Success;
 const FLUSHED: Status = Status::WorkRequestFlushed;
@@ -255,21 +255,84 @@ mod window {
         };
         let mut f = Fixture::with(attr);
         for _ in 0..3 {
-            f.post(READ, 4 * MTU as u32);
+            f.post(READ, 3 * MTU as u32);
         }
-        // One of 1280 bytes with overhead may go; the second would make it 2560, more than twice the window.
-        assert_eq!(brief(&f.poll()), [(ReadRequest, sq(0))]);
-        for i in 0..4 {
-            let op = [
-                ReadResponseFirst,
-                ReadResponseMiddle,
-                ReadResponseMiddle,
-                ReadResponseLast,
-            ][i as usize];
-            f.feed_read_response(op, sq(i), &[i as u8; MTU]);
-        }
+        // 960 bytes with overhead each; three would be more than twice the window.
+        assert_eq!(
+            brief(&f.poll()),
+            [(ReadRequest, sq(0)), (ReadRequest, sq(3))]
+        );
+        f.feed_read_response(ReadResponseFirst, sq(0), &[1; MTU]);
+        assert_eq!(f.poll().len(), 0);
+        f.feed_read_response(ReadResponseMiddle, sq(1), &[1; MTU]);
+        f.feed_read_response(ReadResponseLast, sq(2), &[1; MTU]);
         assert_eq!(f.sends(), [(0, OK)]);
-        assert_eq!(brief(&f.poll()), [(ReadRequest, sq(4))]);
+        assert_eq!(brief(&f.poll()), [(ReadRequest, sq(6))]);
+    }
+
+    #[test]
+    fn a_long_read_is_asked_for_in_pieces() {
+        for max_rd_atomic in [1, 2, 16] {
+            let attr = crate::RcAttr {
+                window_bytes: 1000,
+                max_rd_atomic,
+                ..attr()
+            };
+            let mut f = Fixture::with(attr);
+            let len = 8 * MTU as u32 - 100;
+            f.post(READ, len);
+            f.post_with(WRITE, 1, |wqe| wqe.fence = true);
+            let source: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+            let mut asked = Vec::new();
+            let mut next = 0;
+            while f.sends().is_empty() {
+                for packet in f.poll() {
+                    assert_eq!(packet.operation, ReadRequest, "the WRITE has a fence");
+                    asked.push((packet.bth.psn.value(), packet.ext.reth.unwrap()));
+                }
+                let outstanding = asked.len() as u32 - next / 3;
+                assert!((1..=u32::from(max_rd_atomic)).contains(&outstanding));
+                let (from, to) = (next as usize * MTU, (next as usize + 1) * MTU);
+                let op = match (next % 3, next == 7) {
+                    (_, true) | (2, _) => ReadResponseLast,
+                    (0, _) => ReadResponseFirst,
+                    _ => ReadResponseMiddle,
+                };
+                f.feed_read_response(op, sq(next), &source[from..to.min(len as usize)]);
+                next += 1;
+            }
+            let reth = |at: u64, dma_len| Reth {
+                va: 0x5000 + at * 256,
+                rkey: 5,
+                dma_len,
+            };
+            let want = [
+                (sq(0), reth(0, 768)),
+                (sq(3), reth(3, 768)),
+                (sq(6), reth(6, 412)),
+            ];
+            assert_eq!(asked, want);
+            assert_eq!(f.bench.memory[..len as usize], source);
+            assert_eq!(brief(&f.poll()), [(WriteOnly, sq(8))]);
+        }
+    }
+
+    #[test]
+    fn pieces_keep_their_ends_when_asked_for_again() {
+        let attr = crate::RcAttr {
+            window_bytes: 1000,
+            max_rd_atomic: 16,
+            ..attr()
+        };
+        let mut f = Fixture::with(attr);
+        f.post(READ, 6 * MTU as u32);
+        f.poll();
+        f.feed_read_response(ReadResponseFirst, sq(0), &[1; MTU]);
+        f.fire_timer();
+        let sent = f.poll();
+        assert_eq!(brief(&sent), [(ReadRequest, sq(1)), (ReadRequest, sq(3))]);
+        let lens: Vec<u32> = sent.iter().map(|p| p.ext.reth.unwrap().dma_len).collect();
+        assert_eq!(lens, [2 * 256, 3 * 256]);
     }
 
     #[test]

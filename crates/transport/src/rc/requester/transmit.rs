@@ -21,7 +21,10 @@ struct Plan {
     payload: usize,
     /// PSNs it takes: more than one for a READ.
     psns: u32,
+    /// Ends the message or the request.
     last: bool,
+    /// Ends the WQE.
+    end: bool,
 }
 
 impl Requester {
@@ -53,11 +56,12 @@ impl Requester {
         let (psns, payload) = match entry.kind {
             Kind::Acked => (1, left.min(u64::from(sh.mtu))),
             Kind::Read | Kind::Atomic => {
-                // Responses share the way back and our receive buffer; one READ may always go, however large.
-                let psns = u64::from(entry.packets) - k;
+                // Responses share the way back and our receive buffer; one request may always go.
+                let psns = u64::from(psns_of_request(entry, k as u32));
+                let len = left.min(psns * u64::from(sh.mtu));
                 let asked = self.nxt.read - self.una.read;
                 if reads >= u64::from(sh.attr.max_rd_atomic.max(1))
-                    || asked > 0 && asked + left + psns * PACKET_OVERHEAD > 2 * window
+                    || asked > 0 && asked + len + psns * PACKET_OVERHEAD > 2 * window
                 {
                     return false;
                 }
@@ -163,7 +167,7 @@ impl Requester {
         if self.nxt.pos > self.max.pos {
             self.max = self.nxt;
         }
-        if plan.last {
+        if plan.end {
             self.current += 1;
             self.gather = SgCursor::default();
         }
@@ -292,23 +296,23 @@ fn plan(entry: &Entry, k: u32, mtu: u32) -> Plan {
             (false, false) => (Operation::WriteMiddle, none),
         },
         SendOp::Read { remote_addr, rkey } => {
-            // Asked for again from the first missing packet on, in case it is not the first time.
+            // The next piece, or the rest of a piece from the first missing packet on.
+            let psns = psns_of_request(entry, k);
             let reth = Reth {
                 va: remote_addr.wrapping_add(offset),
                 rkey,
-                dma_len: left,
+                dma_len: u64::from(left).min(u64::from(psns) * u64::from(mtu)) as u32,
             };
-            let ext = Ext {
-                reth: Some(reth),
-                ..none
-            };
-            let psns = entry.packets.saturating_sub(k);
             return Plan {
                 operation: Operation::ReadRequest,
-                ext,
+                ext: Ext {
+                    reth: Some(reth),
+                    ..none
+                },
                 offset,
                 payload: 0,
                 psns,
+                end: k + psns >= entry.packets,
                 last: true,
             };
         }
@@ -358,7 +362,14 @@ fn plan(entry: &Entry, k: u32, mtu: u32) -> Plan {
         payload,
         psns: 1,
         last,
+        end: last,
     }
+}
+
+/// PSNs of the READ request (or atomic) at the `k`-th PSN of `entry`: up to the end of its piece.
+#[inline]
+fn psns_of_request(entry: &Entry, k: u32) -> u32 {
+    (entry.chunk - k % entry.chunk).min(entry.packets - k)
 }
 
 /// Only what consumes a receive can make a solicited event (IBTA 9.2.3).
