@@ -38,11 +38,13 @@ impl Requester {
         let last = k + 1 >= front.packets;
         // A request repeated from the middle may be answered as a READ of its own (IBTA) or as the rest of the first
         // one (Linux), so of the opcode only first and last count.
+        let begins = k % front.chunk == 0;
+        let ends = last || (k + 1) % front.chunk == 0;
         let fits = match operation {
-            Operation::ReadResponseFirst => !last,
-            Operation::ReadResponseMiddle => !last && k > 0,
-            Operation::ReadResponseLast => last && k > 0,
-            Operation::ReadResponseOnly => last,
+            Operation::ReadResponseFirst => !ends,
+            Operation::ReadResponseMiddle => !ends && !begins,
+            Operation::ReadResponseLast => ends && !begins,
+            Operation::ReadResponseOnly => ends,
             _ => false,
         };
         if !fits {
