@@ -1,0 +1,74 @@
+//! C programs, compiled against the real headers and linked to the real libraries, run on ours.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Runs to the end, or fails after a time that no working program needs.
+fn output(mut command: Command) -> std::process::Output {
+    use std::process::Stdio;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().expect("a child of ours").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("a child of ours");
+            let output = child.wait_with_output().expect("output");
+            panic!("{command:?} hangs: {}", common::text(&output));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().expect("output")
+}
+
+fn run(name: &str, linked: &[&str]) -> String {
+    let dir = common::library_dir(name);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+    let source = std::fs::read_to_string(sources.join(format!("{name}.c"))).expect("source");
+    let include = format!("-I{}", sources.display());
+    let program = common::compile(&dir, name, &source, &[&[include.as_str(), "-pthread"], linked].concat());
+    let output = output(common::under_library(&dir, program));
+    let text = common::text(&output);
+    assert!(output.status.success(), "{name}: {}\n{text}", output.status);
+    assert!(text.contains(&format!("{name}: ok")), "{text}");
+    text
+}
+
+macro_rules! programs {
+    ($($name:ident),*) => {$(
+        #[test]
+        fn $name() {
+            if common::headers_available() {
+                run(stringify!($name), &["-libverbs"]);
+            }
+        }
+    )*};
+}
+
+programs!(smoke, refusals, events, extended, forked);
+
+#[test]
+fn names() {
+    if common::headers_available() {
+        let text = run("names", &["-libverbs", "-lrdmacm", "-ldl"]);
+        assert!(text.contains("names-"), "found in our folder: {text}");
+    }
+}
+
+/// The library is loaded into every child of a program: it must not be noticed.
+#[test]
+fn harmless_in_programs_that_know_nothing_of_it() {
+    let dir = common::library_dir("harmless");
+    let mut command = common::under_library(&dir, "/bin/sh");
+    command.args(["-c", "echo $((6 * 7)); ls / >/dev/null && cat /proc/self/comm; ls -l /proc/self/fd | wc -l"]);
+    let with = output(command);
+    let text = common::text(&with);
+    assert!(with.status.success(), "{text}");
+    assert!(text.starts_with("42\ncat\n"), "{text}");
+}
