@@ -155,7 +155,7 @@ fn run(shared: &NicShared) {
 
         if watching {
             let asked = state.arm.swap(false, Ordering::AcqRel);
-            if application_polls && !asked {
+            if application_polls && !asked && !neglected(shared, rx) {
                 // The application drives; only what it never looks at is left to do here.
                 if let Some(mut engine) = shared.engine.try_lock() {
                     let now = sys::now_ns();
@@ -183,6 +183,25 @@ fn run(shared: &NicShared) {
             }
         }
     }
+}
+
+/// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
+/// one does that waits for bytes of its memory to change.
+fn neglected(shared: &NicShared, rx: RawFd) -> bool {
+    const PATIENCE_NS: u64 = 20_000;
+    let waiting = || sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0]);
+    if !waiting() {
+        return false;
+    }
+    let polls = shared.polls.load(Ordering::Relaxed);
+    let start = sys::now_ns();
+    while sys::now_ns() - start < PATIENCE_NS {
+        if shared.polls.load(Ordering::Relaxed) != polls {
+            return false;
+        }
+        std::hint::spin_loop();
+    }
+    waiting()
 }
 
 /// The wake-up first, the receive socket second if it is to wake the thread.

@@ -36,7 +36,7 @@ const TURNS: usize = 16;
 /// Packets taken from the link per call.
 const RECEIVE_BUDGET: usize = 256;
 /// Bounds of a queue pair's send window, bytes.
-const WINDOW: std::ops::RangeInclusive<usize> = 32 * 1024..=256 * 1024;
+const WINDOW: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;
 
 /// What is wrong with packets that no queue pair took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Engine {
 
     /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for the peer's.
     pub(crate) fn window_bytes(&self) -> u32 {
-        (self.link.receive_buffer() / 2).clamp(*WINDOW.start(), *WINDOW.end()) as u32
+        (self.link.receive_buffer() / 4).clamp(*WINDOW.start(), *WINDOW.end()) as u32
     }
 
     /// Moves a queue pair to ERR and flushes its queues; also flushes what was posted in ERR.
