@@ -117,7 +117,7 @@ impl Door {
         self.message.clear();
         self.message.extend_from_slice(&encode_header(train));
         self.message.extend_from_slice(packets);
-        sys::send_to(&self.outbound, &self.message, &address)?;
+        sys::send_to(&self.outbound, &self.message, Some(&address))?;
         Ok(())
     }
 

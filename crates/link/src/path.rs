@@ -76,7 +76,7 @@ pub struct Route {
     /// TTL or hop limit; 0: the system's default.
     pub hop_limit: u8,
     pub(crate) socket: Arc<TxSocket>,
-    pub(crate) to: Addr,
+    to: Option<Addr>,
     gso: AtomicBool,
 }
 
@@ -93,8 +93,8 @@ impl Route {
             icrc: IcrcContext::new(&flow),
             traffic_class: spec.traffic_class,
             hop_limit: spec.hop_limit,
+            to: (!socket.connected()).then(|| Addr::inet(&spec.remote_socket_addr())),
             socket,
-            to: Addr::inet(&spec.remote_socket_addr()),
             gso: AtomicBool::new(gso),
         }
     }
@@ -105,6 +105,11 @@ impl Route {
             IpAddr::V4(_) => 65_535 - 28,
             IpAddr::V6(_) => 65_535 - 48,
         }
+    }
+
+    /// The destination, unless the socket knows it.
+    pub(crate) fn to(&self) -> Option<&Addr> {
+        self.to.as_ref()
     }
 
     /// The kernel cuts runs towards this route.
@@ -199,6 +204,7 @@ impl Paths {
         entry.users -= 1;
         if entry.users == 0 {
             self.by_key.remove(&entry.key);
+            entry.route.socket.drop_from(&entry.key);
             *slot = None;
             *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
             self.free.push(place);

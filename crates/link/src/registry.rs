@@ -112,6 +112,7 @@ pub struct Registry {
     lock: Arc<Fd>,
     cookie: u64,
     own: Vec<u32>,
+    own_bits: Box<[u64; RANGES as usize / 64]>,
 }
 
 /// The registry's lock, held.
@@ -181,6 +182,7 @@ impl Registry {
             dir,
             cookie: 0,
             own: Vec::new(),
+            own_bits: Box::new([0; RANGES as usize / 64]),
         };
         registry.cookie = {
             let _locked = registry.lock(LOCK_PATIENCE)?;
@@ -249,6 +251,14 @@ impl Registry {
         &self.own
     }
 
+    /// Is the range held by this handle?
+    #[inline]
+    pub fn owns(&self, range: u32) -> bool {
+        self.own_bits
+            .get(range as usize / 64)
+            .is_some_and(|word| word >> (range % 64) & 1 != 0)
+    }
+
     /// Claims the next free range, going round, so that a dead process's QPNs are not given out again soon.
     /// `Ok(Err(live))`: all are taken, by `live` processes.
     pub(crate) fn claim(
@@ -262,9 +272,7 @@ impl Registry {
         let start = u32::from_ne_bytes(next) % usable;
         for i in 0..usable {
             let range = 1 + (start + i) % usable;
-            if self.own.contains(&range)
-                || !sys::try_lock_byte(&self.file, LOCK_BASE + u64::from(range))?
-            {
+            if self.owns(range) || !sys::try_lock_byte(&self.file, LOCK_BASE + u64::from(range))? {
                 continue;
             }
             let entry = Entry {
@@ -276,6 +284,7 @@ impl Registry {
             sys::write_at(&self.file, &range.to_ne_bytes(), 16)?;
             self.write(range, Some(&entry))?;
             self.own.push(range);
+            self.own_bits[range as usize / 64] |= 1 << (range % 64);
             return Ok(Ok(range));
         }
         let mut doors: Vec<u32> = self.live()?.iter().map(|(_, e)| e.door).collect();
@@ -309,6 +318,7 @@ impl Registry {
             let _ = self.write(range, None);
             sys::unlock_byte(&self.file, LOCK_BASE + u64::from(range));
         }
+        self.own_bits.fill(0);
     }
 
     /// What the registry says about `range`; whether its owner lives is for the door to find out.
@@ -336,8 +346,7 @@ impl Registry {
 
     fn is_live(&self, range: u32) -> io::Result<bool> {
         // A lock of one's own does not show.
-        Ok(self.own.contains(&range)
-            || sys::byte_is_locked(&self.file, LOCK_BASE + u64::from(range))?)
+        Ok(self.owns(range) || sys::byte_is_locked(&self.file, LOCK_BASE + u64::from(range))?)
     }
 
     /// Ranges of live processes.

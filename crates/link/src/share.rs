@@ -10,7 +10,7 @@ use rnic_wire::ROCE_PORT;
 use crate::LinkError;
 use crate::datagram::Train;
 use crate::door::{self, Door};
-use crate::registry::{self, Locked, QpnRange, RANGES, Registry, range_of};
+use crate::registry::{self, Locked, QpnRange, Registry, range_of};
 use crate::steering::{self, MAX_PLACES, Place, Probe};
 use crate::sys::{self, Addr, Fd};
 
@@ -29,7 +29,6 @@ pub(crate) struct Share {
     receiver: Arc<Fd>,
     door: Door,
     ranges: Vec<QpnRange>,
-    owned: Box<[u64; RANGES as usize / 64]>,
     place: Place,
     /// The kernel takes steering programs.
     steered: bool,
@@ -63,7 +62,6 @@ impl Share {
             receiver,
             door,
             ranges: Vec::new(),
-            owned: Box::new([0; RANGES as usize / 64]),
             place: Place::default(),
             steered: true,
             unpublished: false,
@@ -81,7 +79,6 @@ impl Share {
 
     fn add(&mut self, range: u32) {
         self.ranges.push(QpnRange::of(range));
-        self.owned[range as usize / 64] |= 1 << (range % 64);
     }
 
     pub(crate) fn claim(&mut self) -> Result<QpnRange, LinkError> {
@@ -116,8 +113,7 @@ impl Share {
     /// Is the QPN one of ours?
     #[inline]
     pub(crate) fn owns(&self, qpn: u32) -> bool {
-        let range = range_of(qpn);
-        self.owned[range as usize / 64] >> (range % 64) & 1 != 0
+        self.registry.owns(range_of(qpn))
     }
 
     /// Steering is set up as far as it can be.
@@ -132,7 +128,7 @@ impl Share {
         }
         let mut routes = Vec::new();
         for (range, entry) in self.registry.live()? {
-            let ours = self.registry.own().contains(&range);
+            let ours = self.registry.owns(range);
             let place = if ours {
                 self.place.known()
             } else {
@@ -219,7 +215,7 @@ impl Share {
         let Some(entry) = self.registry.entry(range_of(qpn)) else {
             return false;
         };
-        if self.owns(entry.door << registry::RANGE_BITS) {
+        if self.registry.owns(entry.door) {
             return false;
         }
         let (dir, path) = (self.registry.dir(), self.registry.path());
@@ -336,7 +332,7 @@ fn send_probes(cookie: u64, members: usize) {
                 cookie,
                 round,
             };
-            sys::send_to(&fd, &probe.encode(), &to).is_ok()
+            sys::send_to(&fd, &probe.encode(), Some(&to)).is_ok()
         });
         if all_sent {
             return;

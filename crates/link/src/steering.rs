@@ -23,6 +23,7 @@ const LD_W_ABS: u16 = 0x20;
 const AND_K: u16 = 0x54;
 const RSH_K: u16 = 0x74;
 const JEQ_K: u16 = 0x15;
+const JGT_K: u16 = 0x25;
 const JGE_K: u16 = 0x35;
 const RET_K: u16 = 0x06;
 const RET_A: u16 = 0x16;
@@ -30,10 +31,11 @@ const RET_A: u16 = 0x16;
 /// No such place: the kernel takes the hash of the addresses and ports.
 const NOWHERE: u32 = u32::MAX;
 
-/// Ranges that a program can hold at most (BPF_MAXINSNS is 4096).
-pub const MAX_ROUTES: usize = 2000;
+/// Instructions of a program at most (BPF_MAXINSNS).
+const MAX_INSNS: usize = 4096;
 
-/// The program for these (range, place) pairs; those beyond [`MAX_ROUTES`] are left to the hash.
+/// The program for these (range, place) pairs, in the order of the ranges. Neighbours with one place take one test; what
+/// does not fit is left to the hash.
 pub fn program(routes: &[(u32, u8)]) -> Vec<BpfInsn> {
     let insn = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
     let mut out = vec![
@@ -44,8 +46,20 @@ pub fn program(routes: &[(u32, u8)]) -> Vec<BpfInsn> {
         insn(RET_A, 0, 0, 0),
         insn(RSH_K, 0, 0, RANGE_BITS),
     ];
-    for &(range, place) in routes.iter().take(MAX_ROUTES) {
-        out.push(insn(JEQ_K, 0, 1, range));
+    for group in routes.chunk_by(|a, b| a.0 + 1 == b.0 && a.1 == b.1) {
+        let [(first, place), ..] = *group else {
+            continue;
+        };
+        let last = first + group.len() as u32 - 1;
+        if out.len() + 4 > MAX_INSNS {
+            break;
+        }
+        if first == last {
+            out.push(insn(JEQ_K, 0, 1, first));
+        } else {
+            out.push(insn(JGE_K, 0, 2, first));
+            out.push(insn(JGT_K, 1, 0, last));
+        }
         out.push(insn(RET_K, 0, 0, place.into()));
     }
     out.push(insn(RET_K, 0, 0, NOWHERE));

@@ -223,8 +223,9 @@ pub fn attach_reuseport_program(fd: &Fd, program: &[BpfInsn]) -> io::Result<()> 
     Ok(())
 }
 
-/// sendto(2), never raising SIGPIPE.
-pub fn send_to(fd: &Fd, bytes: &[u8], to: &Addr) -> io::Result<usize> {
+/// sendto(2), never raising SIGPIPE; without an address on a connected socket.
+pub fn send_to(fd: &Fd, bytes: &[u8], to: Option<&Addr>) -> io::Result<usize> {
+    let (name, name_len) = to.map_or((std::ptr::null(), 0), |to| (to.bytes.as_ptr(), to.len));
     // SAFETY: both buffers are valid for the lengths given with them and only read.
     check(unsafe {
         libc::syscall(
@@ -233,8 +234,8 @@ pub fn send_to(fd: &Fd, bytes: &[u8], to: &Addr) -> io::Result<usize> {
             bytes.as_ptr(),
             bytes.len(),
             libc::MSG_NOSIGNAL,
-            to.bytes.as_ptr(),
-            to.len,
+            name,
+            name_len,
         )
     })
 }
@@ -245,8 +246,8 @@ pub struct Message<'a> {
     pub bytes: &'a [u8],
     /// Let the kernel cut `bytes` into datagrams of this length (UDP_SEGMENT); 0: one datagram.
     pub segment: u16,
-    /// Where to.
-    pub to: &'a Addr,
+    /// Where to; `None` on a connected socket.
+    pub to: Option<&'a Addr>,
 }
 
 /// Most messages that one call of [`send_many`] takes.
@@ -285,8 +286,10 @@ fn message_header(
     };
     // SAFETY: msghdr is a C struct of integers and pointers, for which all zero bytes are a value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_name = message.to.bytes.as_ptr().cast_mut().cast();
-    header.msg_namelen = message.to.len;
+    if let Some(to) = message.to {
+        header.msg_name = to.bytes.as_ptr().cast_mut().cast();
+        header.msg_namelen = to.len;
+    }
     header.msg_iov = iov;
     header.msg_iovlen = 1;
     if message.segment != 0 {
@@ -318,12 +321,21 @@ pub fn send_one(fd: &Fd, message: &Message<'_>) -> io::Result<usize> {
 
 /// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first did not.
 pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
-    let n = messages.len().min(SEND_MANY);
+    // The usual handful without clearing room for all.
+    if messages.len() <= 4 {
+        send_up_to::<4>(fd, messages)
+    } else {
+        send_up_to::<SEND_MANY>(fd, messages)
+    }
+}
+
+fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
+    let n = messages.len().min(N);
     // SAFETY: mmsghdr and iovec are C structs of integers and pointers, for which all zero bytes are a value.
-    let mut headers: [libc::mmsghdr; SEND_MANY] = unsafe { std::mem::zeroed() };
+    let mut headers: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
-    let mut iovs: [libc::iovec; SEND_MANY] = unsafe { std::mem::zeroed() };
-    let mut cmsgs = [SegmentCmsg([0; cmsg_space(2)]); SEND_MANY];
+    let mut iovs: [libc::iovec; N] = unsafe { std::mem::zeroed() };
+    let mut cmsgs = [SegmentCmsg([0; cmsg_space(2)]); N];
     for (i, message) in messages[..n].iter().enumerate() {
         if message.segment != 0 {
             cmsgs[i] = SegmentCmsg::new(message.segment);
@@ -490,7 +502,7 @@ pub fn unlink_at(dir: &Fd, path: &CStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Owner, mode, size and identity of an open file.
+/// Owner, mode and size of an open file.
 pub struct Stat {
     /// Owner.
     pub uid: u32,
@@ -498,8 +510,6 @@ pub struct Stat {
     pub mode: u32,
     /// Bytes.
     pub size: u64,
-    /// Names it has; 0: it was removed.
-    pub links: u64,
 }
 
 /// fstat(2).
@@ -514,7 +524,6 @@ pub fn stat(fd: &Fd) -> io::Result<Stat> {
         uid: st.st_uid,
         mode: st.st_mode,
         size: u64::try_from(st.st_size).unwrap_or(0),
-        links: st.st_nlink as u64,
     })
 }
 

@@ -49,6 +49,7 @@ impl UdpLink {
     /// Sends `runs`, all through one socket, and counts.
     fn send_group(&self, runs: &[Run], bytes: &mut [u8], counters: &mut LinkCounters) {
         let mut first = 0;
+        let mut told_refused = None;
         while first < runs.len() {
             let sent = send_runs(&runs[first..], bytes);
             counters.tx_syscalls += 1;
@@ -61,6 +62,13 @@ impl UdpLink {
                     first += n;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // A connected socket tells once that an earlier packet found nobody; this one has not been tried.
+                Err(e)
+                    if e.kind() == io::ErrorKind::ConnectionRefused
+                        && told_refused != Some(first) =>
+                {
+                    told_refused = Some(first);
+                }
                 Err(e) => {
                     self.refused(&runs[first], bytes, &e, counters);
                     first += 1;
@@ -105,41 +113,35 @@ impl UdpLink {
     }
 }
 
+fn message<'a>(run: &'a Run, bytes: &'a [u8]) -> Option<Message<'a>> {
+    Some(Message {
+        bytes: &bytes[run.start..run.start + run.len],
+        segment: if run.count > 1 { run.segment as u16 } else { 0 },
+        to: run.route.as_ref()?.to(),
+    })
+}
+
 /// Hands up to [`SEND_MANY`] runs, all through one socket, to the kernel; returns how many went.
 fn send_runs(runs: &[Run], bytes: &[u8]) -> io::Result<usize> {
-    let Some(Run {
-        route: Some(route), ..
-    }) = runs.first()
-    else {
+    let (Some(first), Some(route)) = (
+        runs.first().and_then(|run| message(run, bytes)),
+        runs.first().and_then(|run| run.route.as_ref()),
+    ) else {
         return Err(io::ErrorKind::NotFound.into());
     };
     let fd = route.socket.fd();
-    if let [run] = runs {
-        let bytes = &bytes[run.start..run.start + run.len];
-        if run.count == 1 {
-            sys::send_to(fd, bytes, &route.to)?;
-        } else {
-            sys::send_one(
-                fd,
-                &Message {
-                    bytes,
-                    segment: run.segment as u16,
-                    to: &route.to,
-                },
-            )?;
+    match runs {
+        [_] if first.segment == 0 => sys::send_to(fd, first.bytes, first.to).map(|_| 1),
+        [_] => sys::send_one(fd, &first).map(|_| 1),
+        _ => {
+            let messages: smallvec::SmallVec<[Message<'_>; SEND_MANY]> = runs
+                .iter()
+                .take(SEND_MANY)
+                .map_while(|run| message(run, bytes))
+                .collect();
+            sys::send_many(fd, &messages)
         }
-        return Ok(1);
     }
-    let mut messages = smallvec::SmallVec::<[Message<'_>; SEND_MANY]>::new();
-    for run in runs.iter().take(SEND_MANY) {
-        let Some(route) = &run.route else { break };
-        messages.push(Message {
-            bytes: &bytes[run.start..run.start + run.len],
-            segment: if run.count > 1 { run.segment as u16 } else { 0 },
-            to: &route.to,
-        });
-    }
-    sys::send_many(fd, &messages)
 }
 
 impl Link for UdpLink {

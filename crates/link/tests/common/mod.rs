@@ -307,6 +307,21 @@ pub fn agent_main() {
             ["claim"] => eprintln!("@{}", link.claim_qpn_range().expect("a range").first),
             ["total"] => eprintln!("@{}", total(&early)),
             ["counters"] => eprintln!("@{}", counters_in_words(&link.counters())),
+            // Whatever arrives at the group goes to this place of it from now on.
+            ["steer", place] => {
+                attach_constant_program(&link, place.parse().expect("place"));
+                eprintln!("@ok");
+            }
+            ["settle"] => {
+                let until = Instant::now() + Duration::from_millis(30);
+                while Instant::now() < until {
+                    merge(
+                        &mut early,
+                        receive(&mut link, start, 1, Duration::from_millis(1)),
+                    );
+                }
+                eprintln!("@ok");
+            }
             ["quit"] => break,
             _ => panic!("unknown command {line}"),
         }
@@ -328,4 +343,100 @@ pub fn merge(into: &mut Arrived, from: Arrived) {
             *slot.entry(number).or_default() += n;
         }
     }
+}
+
+/// A reuseport program that sends everything to one place; `u32::MAX`: to the hash.
+fn attach_constant_program(link: &RoceLink, place: u32) {
+    let mut filter = [libc::sock_filter {
+        code: 6,
+        jt: 0,
+        jf: 0,
+        k: place,
+    }];
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program and its one instruction live through the call; the kernel copies them.
+    let ret = unsafe {
+        libc::setsockopt(
+            link.rx_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as u32,
+        )
+    };
+    assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Runs the test named `name` of this binary again in a network namespace of its own, where nobody else uses the port.
+/// True: we are there, go on. False: it was run there, or namespaces cannot be made, which is said.
+pub fn isolated(name: &str) -> bool {
+    use std::os::unix::process::CommandExt;
+    if std::env::var_os("RNIC_LINK_TEST_ISOLATED").is_some() {
+        return true;
+    }
+    let exe = std::env::current_exe().expect("path of this test");
+    let mut command = Command::new(exe);
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env("RNIC_LINK_TEST_ISOLATED", "1");
+    // SAFETY: `enter_namespace` makes system calls only and allocates nothing.
+    unsafe { command.pre_exec(enter_namespace) };
+    match command.spawn() {
+        Ok(mut child) => assert!(
+            child.wait().expect("wait").success(),
+            "failed in its namespace"
+        ),
+        Err(e) => eprintln!("{name}: SKIPPED, a network namespace cannot be made here: {e}"),
+    }
+    false
+}
+
+fn enter_namespace() -> std::io::Result<()> {
+    let last = std::io::Error::last_os_error;
+    // SAFETY: plain system calls, every pointer to a local value of the type that the call wants.
+    unsafe {
+        let uid = libc::geteuid();
+        if uid == 0 {
+            if libc::unshare(libc::CLONE_NEWNET) != 0 {
+                return Err(last());
+            }
+        } else {
+            if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) != 0 {
+                return Err(last());
+            }
+            // "<uid> <uid> 1", written without allocating.
+            let mut digits = [0u8; 10];
+            let mut at = digits.len();
+            let mut rest = uid;
+            while rest > 0 {
+                at -= 1;
+                digits[at] = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+            let number = &digits[at..];
+            let mut map = [b' '; 24];
+            map[..number.len()].copy_from_slice(number);
+            map[number.len() + 1..2 * number.len() + 1].copy_from_slice(number);
+            map[2 * number.len() + 2] = b'1';
+            let fd = libc::open(c"/proc/self/uid_map".as_ptr(), libc::O_WRONLY);
+            let len = 2 * number.len() + 3;
+            if fd < 0 || libc::write(fd, map.as_ptr().cast(), len) != len as isize {
+                return Err(last());
+            }
+            libc::close(fd);
+        }
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as _;
+        request.ifr_name[1] = b'o' as _;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
+        if fd < 0 || libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request) != 0 {
+            return Err(last());
+        }
+        libc::close(fd);
+    }
+    Ok(())
 }

@@ -1,0 +1,158 @@
+//! Many processes on one port: everybody gets his own packets, whoever comes, goes, or is killed.
+
+mod common;
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use common::{Agent, PATIENCE, isolated};
+
+#[test]
+fn agent() {
+    common::agent_main();
+}
+
+const LO: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+fn handed_over(agents: &mut [Agent]) -> u64 {
+    agents.iter_mut().map(|a| a.counter("rx_handed_over")).sum()
+}
+
+/// Everybody sends to everybody, one after the other, and everything arrives.
+fn all_to_all(agents: &mut [Agent], count: u32, len: usize) {
+    for to in 0..agents.len() {
+        let qpn = agents[to].qpn + to as u32;
+        for (i, agent) in agents.iter_mut().enumerate() {
+            agent.send(LO, LO, qpn, i as u32 * count, count, len);
+        }
+        let all = agents.len() as u32 * count;
+        agents[to].expect(LO, qpn, 0, all);
+    }
+}
+
+/// Sends until packets go straight to their processes, which must happen.
+fn until_steered(agents: &mut [Agent]) {
+    let start = Instant::now();
+    loop {
+        let before = handed_over(agents);
+        all_to_all(agents, 2, 100);
+        if handed_over(agents) == before {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "packets are still handed over");
+        for agent in agents.iter_mut() {
+            agent.ask("settle");
+        }
+    }
+}
+
+#[test]
+fn eight_at_once_each_get_their_own() {
+    let mut agents: Vec<Agent> = (0..8).map(|_| Agent::start(&[])).collect();
+    let mut ranges: Vec<u32> = agents.iter().map(|a| a.qpn >> 12).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    assert_eq!(ranges.len(), 8, "QPN ranges overlap");
+    all_to_all(&mut agents, 60, 1040);
+    // All eight send at the same time.
+    let targets: Vec<u32> = agents.iter().map(|a| a.qpn + 9).collect();
+    for (i, agent) in agents.iter_mut().enumerate() {
+        let to = targets[(i + 1) % targets.len()];
+        agent.tell(&format!("send {LO} {LO} {to} 0 500 300"));
+    }
+    for agent in &mut agents {
+        assert_eq!(agent.wait(), ["ok"]);
+    }
+    for (agent, qpn) in agents.iter_mut().zip(targets) {
+        agent.expect(LO, qpn, 0, 500);
+        assert_eq!(agent.counter("rx_bad_icrc"), 0);
+    }
+}
+
+#[test]
+fn packets_are_steered_and_not_handed_over() {
+    if !isolated("packets_are_steered_and_not_handed_over") {
+        return;
+    }
+    let mut agents: Vec<Agent> = (0..5).map(|_| Agent::start(&[])).collect();
+    all_to_all(&mut agents, 100, 1040);
+    assert_eq!(handed_over(&mut agents), 0);
+    // One that leaves in good order: the last of the group moves to its place, and finds out by itself.
+    drop(agents.remove(1));
+    until_steered(&mut agents);
+    // One that comes.
+    agents.push(Agent::start(&[]));
+    until_steered(&mut agents);
+    // A second range of the same process.
+    let more: u32 = agents[2].ask("claim")[0].parse().unwrap();
+    agents[0].send(LO, LO, more + 1, 0, 100, 64);
+    agents[2].expect(LO, more + 1, 0, 100);
+    until_steered(&mut agents);
+}
+
+#[test]
+fn a_killed_process_harms_nobody() {
+    if !isolated("a_killed_process_harms_nobody") {
+        return;
+    }
+    let mut agents: Vec<Agent> = (0..4).map(|_| Agent::start(&[])).collect();
+    all_to_all(&mut agents, 10, 200);
+    let dead = agents.remove(1);
+    let dead_qpn = dead.qpn;
+    // In the middle of a transfer.
+    agents[0].tell(&format!("send {LO} {LO} {} 0 2000 1040", dead_qpn + 3));
+    dead.kill();
+    assert_eq!(agents[0].wait(), ["ok"]);
+    all_to_all(&mut agents, 50, 200);
+    until_steered(&mut agents);
+    // To the dead: counted by whoever gets it, nothing else.
+    agents[0].send(LO, LO, dead_qpn, 0, 5, 100);
+    until_steered(&mut agents);
+    let unknown: u64 = agents.iter_mut().map(|a| a.counter("rx_unknown_qpn")).sum();
+    assert!(unknown >= 5, "{unknown}");
+    // Its range is free again: newcomers get all ranges in turn, and after a round that one too.
+    let start = Instant::now();
+    let mut newcomer = Agent::start(&[]);
+    assert_ne!(
+        newcomer.qpn, dead_qpn,
+        "a dead process's QPNs are used again at once"
+    );
+    loop {
+        let claimed: u32 = newcomer.ask("claim")[0].parse().unwrap();
+        if claimed == dead_qpn {
+            break;
+        }
+        assert!(
+            agents.iter().all(|a| a.qpn != claimed),
+            "a live range was given out"
+        );
+        assert!(start.elapsed() < PATIENCE);
+    }
+    agents[0].send(LO, LO, dead_qpn + 8, 0, 50, 500);
+    newcomer.expect(LO, dead_qpn + 8, 0, 50);
+}
+
+#[test]
+fn wrongly_steered_packets_are_handed_over() {
+    if !isolated("wrongly_steered_packets_are_handed_over") {
+        return;
+    }
+    let mut agents: Vec<Agent> = (0..3).map(|_| Agent::start(&[])).collect();
+    all_to_all(&mut agents, 10, 200);
+    assert_eq!(handed_over(&mut agents), 0);
+    for place in [0, 1, 2, u32::MAX] {
+        let before = handed_over(&mut agents);
+        // Long runs, short packets, and an odd tail: all of it goes through doors, and ICRCs hold behind them.
+        for (count, len) in [(1, 12), (60, 1040), (7, 4100)] {
+            agents[0].ask(&format!("steer {place}"));
+            all_to_all(&mut agents, count, len);
+        }
+        assert!(handed_over(&mut agents) > before, "place {place}");
+        until_steered(&mut agents);
+    }
+    for agent in &mut agents {
+        assert_eq!(agent.counter("rx_bad_icrc"), 0);
+        assert_eq!(agent.counter("rx_truncated"), 0);
+        assert!(agent.counter("rx_adopted") > 0);
+    }
+}
