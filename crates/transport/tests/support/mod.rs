@@ -5,3 +5,4 @@ pub mod memory;
 pub mod network;
 pub mod oracle;
 pub mod pair;
+pub mod script;

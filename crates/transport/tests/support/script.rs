@@ -1,0 +1,738 @@
+//! Packet scripts: one queue pair, a peer that follows a script, and every output checked line by line.
+//!
+//! `tests/scripts/README.md` documents the language. Parsing of arguments is in [`args`], packets by name in
+//! [`packets`].
+
+mod args;
+mod packets;
+
+use super::memory::{Memory, QpHost, Queues, Region, Rights};
+use super::network;
+use super::pair::Batch;
+use args::Args;
+use rnic_transport::{
+    Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, SendData, SendOp,
+    SendWqe, SgList, Sge, Status, Time,
+};
+use rnic_wire::{Packet, PathMtu, Psn};
+use std::collections::{HashMap, VecDeque};
+
+type Outcome<T = ()> = Result<T, String>;
+
+/// Runs a script.
+///
+/// # Errors
+/// `file:line: what is not as the script says`.
+pub fn run(file: &str, text: &str) -> Outcome {
+    let mut world = World::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or("").trim();
+        if line.is_empty() {
+            continue;
+        }
+        world.line = index + 1;
+        if line == "again" {
+            world
+                .nothing_left()
+                .map_err(|e| format!("{file}:{}: before `again`: {e}", index + 1))?;
+            world = World::new();
+            continue;
+        }
+        world
+            .command(line)
+            .map_err(|e| format!("{file}:{}: `{line}`: {e}", index + 1))?;
+    }
+    world.line = text.lines().count();
+    world
+        .nothing_left()
+        .map_err(|e| format!("{file}: at the end: {e}"))
+}
+
+struct Emitted {
+    bytes: Vec<u8>,
+    cause: usize,
+}
+
+struct World {
+    rc: Rc,
+    attr: RcAttr,
+    started: bool,
+    now: u64,
+    memory: Memory,
+    names: HashMap<String, usize>,
+    queues: Queues,
+    /// Opcode and length of each send posted, to check completions by.
+    posted: HashMap<u64, (CompletionOpcode, u64)>,
+    packets: VecDeque<Emitted>,
+    sends_seen: usize,
+    receives_seen: usize,
+    events_seen: usize,
+    held: bool,
+    line: usize,
+}
+
+/// What a byte of memory holds at first.
+pub fn pattern(addr: u64) -> u8 {
+    (addr as u8) ^ ((addr >> 8) as u8).wrapping_mul(167) ^ ((addr >> 16) as u8).wrapping_mul(59)
+}
+
+impl World {
+    fn new() -> World {
+        let mut world = World {
+            rc: Rc::new(),
+            attr: RcAttr {
+                qpn: 0x11,
+                pd: Pd(1),
+                dest_qpn: 0x22,
+                mtu: PathMtu::M1024,
+                pkey: 0xffff,
+                sq_psn: Psn::new(100),
+                rq_psn: Psn::new(200),
+                timeout: 14,
+                retry_cnt: 7,
+                rnr_retry: 7,
+                min_rnr_timer: 12,
+                max_rd_atomic: 4,
+                max_dest_rd_atomic: 4,
+                remote_write: true,
+                remote_read: true,
+                remote_atomic: true,
+                window_bytes: 256 << 10,
+            },
+            started: false,
+            now: 0,
+            memory: Memory::default(),
+            names: HashMap::new(),
+            queues: Queues::default(),
+            posted: HashMap::new(),
+            packets: VecDeque::new(),
+            sends_seen: 0,
+            receives_seen: 0,
+            events_seen: 0,
+            held: false,
+            line: 0,
+        };
+        let none = Rights::default();
+        world.region("src", 0x10_0000, 0x1_0000, 0x10, none, Pd(1));
+        world.region("dst", 0x20_0000, 0x1_0000, 0x20, Rights::LOCAL, Pd(1));
+        world.region("mem", 0x30_0000, 0x1_0000, 0x30, Rights::ALL, Pd(1));
+        world
+    }
+
+    /// `lkey` is the key, the rkey is the number after it.
+    fn region(&mut self, name: &str, base: u64, len: u64, lkey: u32, rights: Rights, pd: Pd) {
+        let index = self.memory.register(Region {
+            base,
+            bytes: (base..base + len).map(pattern).collect(),
+            lkey,
+            rkey: lkey + 1,
+            pd,
+            rights,
+            invalidatable: false,
+            revoked: false,
+            unmapped: false,
+        });
+        self.names.insert(name.to_owned(), index);
+    }
+
+    fn start(&mut self) {
+        if !self.started {
+            self.started = true;
+            self.rc.receive_ready(self.attr);
+            self.rc.send_ready(self.attr);
+        }
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut Rc, Time, &mut QpHost<'_>) -> R) -> R {
+        let mut host = QpHost {
+            memory: &mut self.memory,
+            queues: &mut self.queues,
+        };
+        f(&mut self.rc, Time(self.now), &mut host)
+    }
+
+    fn command(&mut self, line: &str) -> Outcome {
+        let (verb, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let mut args = Args::parse(rest)?;
+        if !matches!(
+            verb,
+            ">" | "complete" | "event" | "memory" | "counter" | "timer" | "psn" | "state"
+        ) {
+            self.nothing_left()?;
+        }
+        if !matches!(verb, "set" | "region" | "enter") {
+            self.start();
+        }
+        match verb {
+            "set" => self.set(&mut args)?,
+            "region" => self.region_command(&mut args)?,
+            "enter" => self.enter(&mut args)?,
+            "post" => self.post(&mut args)?,
+            "recv" => self.recv(&mut args)?,
+            "<" => self.incoming(&mut args)?,
+            ">" => self.outgoing(&mut args)?,
+            "complete" => self.complete(&mut args)?,
+            "event" => self.event(&mut args)?,
+            "memory" => self.check_memory(&mut args)?,
+            "advance" => self.advance(&mut args)?,
+            "hold" => self.held = true,
+            "release" => {
+                self.held = false;
+                self.poll()?;
+            }
+            "idle" => {}
+            "fail" => {
+                self.with(|rc, _, host| rc.fail(host));
+                self.poll()?;
+            }
+            "vanish" => {
+                let index = self.region_index(args.word()?)?;
+                self.memory.regions[index].unmapped = true;
+            }
+            "deregister" => {
+                let index = self.region_index(args.word()?)?;
+                self.memory.deregister(index);
+            }
+            "invalidatable" => {
+                let index = self.region_index(args.word()?)?;
+                self.memory.regions[index].invalidatable = true;
+            }
+            "state" => {
+                let seen = if self.rc.is_error() { "error" } else { "ready" };
+                let expected = args.word()?;
+                if seen != expected {
+                    return Err(format!("the state is {seen}"));
+                }
+            }
+            "counter" => self.counter(&mut args)?,
+            "timer" => self.timer(&mut args)?,
+            "psn" => {
+                let (send, receive) = (self.rc.sq_psn().value(), self.rc.rq_psn().value());
+                if let Some(expected) = args.number("sq")?
+                    && expected != u64::from(send)
+                {
+                    return Err(format!("sq={send}"));
+                }
+                if let Some(expected) = args.number("rq")?
+                    && expected != u64::from(receive)
+                {
+                    return Err(format!("rq={receive}"));
+                }
+            }
+            other => return Err(format!("unknown command {other}")),
+        }
+        args.finish()?;
+        if let Some(violation) = self.queues.violations.first() {
+            return Err(violation.clone());
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, args: &mut Args<'_>) -> Outcome {
+        let mut attr = self.attr;
+        macro_rules! take {
+            ($($field:ident),*) => {$(
+                if let Some(value) = args.number(stringify!($field))? {
+                    attr.$field = value.try_into().map_err(|_| "too large")?;
+                }
+            )*};
+        }
+        take!(
+            qpn,
+            dest_qpn,
+            pkey,
+            timeout,
+            retry_cnt,
+            rnr_retry,
+            min_rnr_timer,
+            max_rd_atomic,
+            max_dest_rd_atomic,
+            window_bytes
+        );
+        if let Some(psn) = args.number("sq_psn")? {
+            attr.sq_psn = Psn::new(psn as u32);
+        }
+        if let Some(psn) = args.number("rq_psn")? {
+            attr.rq_psn = Psn::new(psn as u32);
+        }
+        if let Some(mtu) = args.number("mtu")? {
+            attr.mtu = *PathMtu::ALL
+                .iter()
+                .find(|m| m.bytes() as u64 == mtu)
+                .ok_or("no such MTU")?;
+        }
+        if let Some(list) = args.text("access") {
+            let has = |name| list.split(',').any(|item| item == name);
+            attr.remote_write = has("write");
+            attr.remote_read = has("read");
+            attr.remote_atomic = has("atomic");
+        }
+        if args.flag("srq") {
+            self.queues.shared = true;
+        }
+        self.attr = attr;
+        if self.started {
+            self.rc.update(attr);
+        }
+        Ok(())
+    }
+
+    fn region_command(&mut self, args: &mut Args<'_>) -> Outcome {
+        let name = args.word()?;
+        let base = args.need("addr")?;
+        let len = args.need("len")?;
+        let lkey = args.need("lkey")? as u32;
+        let pd = Pd(args.number("pd")?.unwrap_or(1) as u32);
+        let list = args.text("rights").unwrap_or("");
+        let has = |name| list.split(',').any(|item| item == name);
+        let rights = Rights {
+            local_write: has("lw"),
+            remote_read: has("rr"),
+            remote_write: has("rw"),
+            remote_atomic: has("ra"),
+        };
+        self.region(name, base, len, lkey, rights, pd);
+        Ok(())
+    }
+
+    fn enter(&mut self, args: &mut Args<'_>) -> Outcome {
+        match args.word()? {
+            "rtr" => self.rc.receive_ready(self.attr),
+            "rts" => self.rc.send_ready(self.attr),
+            "reset" => {
+                self.rc.reset();
+                self.queues.forget();
+            }
+            other => return Err(format!("no state {other}")),
+        }
+        self.started = true;
+        self.poll()
+    }
+
+    fn region_index(&self, name: &str) -> Outcome<usize> {
+        self.names
+            .get(name)
+            .copied()
+            .ok_or_else(|| format!("no region {name}"))
+    }
+
+    /// `NAME+OFFSET`, `NAME` or a number.
+    fn address(&self, text: &str) -> Outcome<u64> {
+        let (name, offset) = text.split_once('+').unwrap_or((text, "0"));
+        match self.names.get(name) {
+            Some(&index) => Ok(self.memory.regions[index].base + args::number(offset)?),
+            None => args::number(text),
+        }
+    }
+
+    /// The rkey of a region by name, or a number.
+    fn rkey(&self, text: &str) -> Outcome<u32> {
+        match self.names.get(text) {
+            Some(&index) => Ok(self.memory.regions[index].rkey),
+            None => Ok(args::number(text)? as u32),
+        }
+    }
+
+    /// `ADDRESS:LENGTH[!LKEY]`, several with commas.
+    fn list(&self, text: &str) -> Outcome<SgList> {
+        text.split(',')
+            .filter(|item| !item.is_empty())
+            .map(|item| {
+                let (place, length) = item.split_once(':').ok_or("ADDRESS:LENGTH expected")?;
+                let (length, lkey) = match length.split_once('!') {
+                    Some((length, lkey)) => (length, Some(args::number(lkey)? as u32)),
+                    None => (length, None),
+                };
+                let addr = self.address(place)?;
+                let name = place.split('+').next().unwrap_or("");
+                let lkey = match (lkey, self.names.get(name)) {
+                    (Some(lkey), _) => lkey,
+                    (None, Some(&index)) => self.memory.regions[index].lkey,
+                    (None, None) => return Err("no region, so name a key".to_owned()),
+                };
+                Ok(Sge {
+                    addr,
+                    length: args::number(length)? as u32,
+                    lkey,
+                })
+            })
+            .collect()
+    }
+
+    fn post(&mut self, args: &mut Args<'_>) -> Outcome {
+        let kind = args.word()?;
+        let wr_id = args.need("wr")?;
+        // Where at the peer: it exists only in the script.
+        let remote_addr = args.number("va")?.unwrap_or(0x5000);
+        let rkey = args.number("rkey")?.unwrap_or(0x77) as u32;
+        let imm = (args.number("imm")?.unwrap_or(0) as u32).to_be_bytes();
+        let op = match kind {
+            "send" => SendOp::Send,
+            "send_imm" => SendOp::SendImm(imm),
+            "send_inv" => SendOp::SendInvalidate(args.need("inv")? as u32),
+            "write" => SendOp::Write { remote_addr, rkey },
+            "write_imm" => SendOp::WriteImm {
+                remote_addr,
+                rkey,
+                imm,
+            },
+            "read" => SendOp::Read { remote_addr, rkey },
+            "cmp_swap" => SendOp::CompareSwap {
+                remote_addr,
+                rkey,
+                compare: args.need("compare")?,
+                swap: args.need("swap")?,
+            },
+            "fetch_add" => SendOp::FetchAdd {
+                remote_addr,
+                rkey,
+                add: args.need("add")?,
+            },
+            other => return Err(format!("no operation {other}")),
+        };
+        let opcode = match op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => CompletionOpcode::Send,
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => CompletionOpcode::RdmaWrite,
+            SendOp::Read { .. } => CompletionOpcode::RdmaRead,
+            SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
+            SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+        };
+        let data = if let Some(len) = args.number("inline")? {
+            let base = self.memory.regions[0].base;
+            SendData::Inline((base..base + len).map(pattern).collect())
+        } else if let Some(list) = args.text("local") {
+            SendData::Gather(self.list(list)?)
+        } else {
+            let atomic = matches!(
+                opcode,
+                CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd
+            );
+            let len = args.number("len")?.unwrap_or(if atomic { 8 } else { 0 });
+            let place = if op.is_read_or_atomic() { "dst" } else { "src" };
+            SendData::Gather(self.list(&if len == 0 {
+                String::new()
+            } else {
+                format!("{place}:{len}")
+            })?)
+        };
+        let wqe = SendWqe {
+            wr_id,
+            op,
+            signaled: !args.flag("unsignaled"),
+            solicited: args.flag("solicited"),
+            fence: args.flag("fence"),
+            data,
+        };
+        self.posted.insert(wr_id, (opcode, wqe.data.len()));
+        self.with(|rc, _, host| {
+            host.queues.note_send(&wqe);
+            rc.post_send(wqe);
+            if rc.is_error() {
+                rc.fail(host);
+            }
+        });
+        self.poll()
+    }
+
+    fn recv(&mut self, args: &mut Args<'_>) -> Outcome {
+        let wr_id = args.need("wr")?;
+        let sges = match (args.text("local"), args.number("len")?) {
+            (Some(list), _) => self.list(list)?,
+            (None, None | Some(0)) => SgList::new(),
+            (None, Some(len)) => self.list(&format!("dst:{len}"))?,
+        };
+        self.with(|rc, _, host| {
+            host.queues.receives.push_back(RecvWqe { wr_id, sges });
+            if rc.is_error() {
+                rc.fail(host);
+            }
+        });
+        self.poll()
+    }
+
+    fn incoming(&mut self, args: &mut Args<'_>) -> Outcome {
+        let bytes = packets::build(self, args)?;
+        args.finish()?;
+        let packet = Packet::parse(&bytes).map_err(|e| format!("the script's packet is {e}"))?;
+        self.with(|rc, now, host| rc.handle_packet(now, &packet, host));
+        self.poll()
+    }
+
+    fn outgoing(&mut self, args: &mut Args<'_>) -> Outcome {
+        let Some(emitted) = self.packets.pop_front() else {
+            return Err(format!(
+                "no packet was emitted (wants_transmit {}, next timeout {:?}, now {:?})",
+                self.rc.wants_transmit(),
+                self.rc.next_timeout(),
+                Time(self.now)
+            ));
+        };
+        packets::check(self, args, &emitted.bytes).map_err(|e| {
+            format!(
+                "{e}\n  emitted at line {}: {}",
+                emitted.cause,
+                packets::describe(&emitted.bytes)
+            )
+        })
+    }
+
+    fn poll(&mut self) -> Outcome {
+        if self.held {
+            return Ok(());
+        }
+        for _ in 0..10_000 {
+            if !self.rc.wants_transmit() {
+                return Ok(());
+            }
+            let mut batch = Batch::new(64);
+            self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, usize::MAX));
+            for bytes in batch.packets {
+                network::lint(&bytes, self.attr.mtu, self.attr.pkey, self.attr.dest_qpn)?;
+                self.packets.push_back(Emitted {
+                    bytes,
+                    cause: self.line,
+                });
+            }
+        }
+        Err("wants to transmit without end".into())
+    }
+
+    fn advance(&mut self, args: &mut Args<'_>) -> Outcome {
+        let until = self.now + args::duration(args.word()?)?;
+        let mut fired = 0;
+        while let Some(Time(at)) = self.rc.next_timeout() {
+            if at > until {
+                break;
+            }
+            self.now = self.now.max(at);
+            self.with(|rc, now, host| rc.handle_timeout(now, host));
+            self.poll()?;
+            fired += 1;
+            if fired > 10_000 {
+                return Err("timers fire without end".into());
+            }
+        }
+        self.now = until;
+        Ok(())
+    }
+
+    fn timer(&mut self, args: &mut Args<'_>) -> Outcome {
+        let seen = self.rc.next_timeout();
+        let word = args.word()?;
+        let expected = match word {
+            "none" => None,
+            text => Some(Time(self.now + args::duration(text)?)),
+        };
+        if seen == expected {
+            Ok(())
+        } else {
+            Err(match seen {
+                None => "no timer runs".into(),
+                Some(Time(at)) => format!("a timer is due in {} ns", at as i64 - self.now as i64),
+            })
+        }
+    }
+
+    fn complete(&mut self, args: &mut Args<'_>) -> Outcome {
+        let queue = args.word()?;
+        let (list, at) = match queue {
+            "send" => (&self.queues.send_completions, &mut self.sends_seen),
+            "recv" => (&self.queues.recv_completions, &mut self.receives_seen),
+            other => return Err(format!("no queue {other}")),
+        };
+        let Some(seen) = list.get(*at).copied() else {
+            return Err("no completion".into());
+        };
+        *at += 1;
+        self.check_completion(args, queue == "send", &seen)
+            .map_err(|e| format!("{e}\n  {seen:?}"))
+    }
+
+    fn check_completion(&self, args: &mut Args<'_>, send: bool, seen: &Completion) -> Outcome {
+        let expect = |what: &str, same: bool| {
+            if same {
+                Ok(())
+            } else {
+                Err(format!("{what} differs"))
+            }
+        };
+        let wr_id = args.need("wr")?;
+        expect("wr", seen.wr_id == wr_id)?;
+        let status = status(args.text("status").unwrap_or("success"))?;
+        expect("status", seen.status == status)?;
+        expect("qpn", seen.qpn == self.attr.qpn)?;
+        let success = status == Status::Success;
+        if send {
+            let &(opcode, len) = self.posted.get(&wr_id).ok_or("never posted")?;
+            expect("opcode", seen.opcode == opcode)?;
+            if success
+                && matches!(
+                    opcode,
+                    CompletionOpcode::RdmaRead
+                        | CompletionOpcode::CompareSwap
+                        | CompletionOpcode::FetchAdd
+                )
+            {
+                let len = if opcode == CompletionOpcode::RdmaRead {
+                    len
+                } else {
+                    8
+                };
+                expect("byte_len", u64::from(seen.byte_len) == len)?;
+            }
+            if success {
+                expect("vendor_err", seen.vendor_err == 0)?;
+            } else {
+                expect("solicited (every error is)", seen.solicited)?;
+                expect("byte_len of a failure", seen.byte_len == 0)?;
+            }
+            return Ok(());
+        }
+        let imm = args.number("imm")?.map(|n| (n as u32).to_be_bytes());
+        let inv = args.text("inv").map(|text| self.rkey(text)).transpose()?;
+        let write = args.flag("write_imm");
+        let solicited = args.flag("solicited");
+        if !success {
+            expect("solicited (every error is)", seen.solicited)?;
+            return expect("byte_len of a failure", seen.byte_len == 0);
+        }
+        let immediate = match (imm, inv) {
+            (Some(bytes), _) => Immediate::Data(bytes),
+            (None, Some(key)) => Immediate::Invalidated(key),
+            (None, None) => Immediate::None,
+        };
+        expect("immediate", seen.immediate == immediate)?;
+        expect("solicited", seen.solicited == solicited)?;
+        expect("len", u64::from(seen.byte_len) == args.need("len")?)?;
+        expect("src_qpn", seen.src_qpn == self.attr.dest_qpn)?;
+        let opcode = if write {
+            CompletionOpcode::RecvRdmaWithImm
+        } else {
+            CompletionOpcode::Recv
+        };
+        expect("opcode", seen.opcode == opcode)
+    }
+
+    fn event(&mut self, args: &mut Args<'_>) -> Outcome {
+        let expected = match args.word()? {
+            "fatal" => QpEvent::Fatal,
+            "request_error" => QpEvent::RequestError,
+            "access_error" => QpEvent::AccessError,
+            "communication_established" => QpEvent::CommunicationEstablished,
+            "send_queue_drained" => QpEvent::SendQueueDrained,
+            "last_wqe_reached" => QpEvent::LastWqeReached,
+            other => return Err(format!("no event {other}")),
+        };
+        let seen = self.queues.events.get(self.events_seen).copied();
+        self.events_seen += 1;
+        if seen == Some(expected) {
+            Ok(())
+        } else {
+            Err(format!("the event is {seen:?}"))
+        }
+    }
+
+    fn check_memory(&mut self, args: &mut Args<'_>) -> Outcome {
+        let list = self.list(args.word()?)?;
+        let [sge] = list.as_slice() else {
+            return Err("one range expected".into());
+        };
+        let region = self
+            .memory
+            .regions
+            .iter()
+            .find(|r| r.lkey == sge.lkey)
+            .ok_or("no region")?;
+        let start = (sge.addr - region.base) as usize;
+        let seen = &region.bytes[start..start + sge.length as usize];
+        let expected: Vec<u8> = if let Some(value) = args.number("u64")? {
+            value.to_ne_bytes().to_vec()
+        } else if args.flag("untouched") {
+            (sge.addr..sge.addr + u64::from(sge.length))
+                .map(pattern)
+                .collect()
+        } else {
+            packets::payload(self, args, seen.len(), None)?.ok_or("what should be there?")?
+        };
+        if seen == expected {
+            return Ok(());
+        }
+        let first = seen.iter().zip(&expected).position(|(a, b)| a != b);
+        Err(format!(
+            "differs, first at byte {first:?} of {}: {:02x?}...",
+            seen.len(),
+            &seen[..seen.len().min(16)]
+        ))
+    }
+
+    fn counter(&mut self, args: &mut Args<'_>) -> Outcome {
+        let seen = self.rc.counters();
+        macro_rules! compare {
+            ($($field:ident),*) => {$(
+                if let Some(expected) = args.number(stringify!($field))?
+                    && expected != seen.$field
+                {
+                    return Err(format!("{} is {}", stringify!($field), seen.$field));
+                }
+            )*};
+        }
+        compare!(
+            packets_sent,
+            packets_received,
+            messages_sent,
+            messages_received,
+            retransmitted_packets,
+            timeouts,
+            sequence_naks_sent,
+            sequence_naks_received,
+            rnr_naks_sent,
+            rnr_naks_received,
+            access_naks_sent,
+            invalid_naks_sent,
+            naks_received,
+            duplicates_received,
+            out_of_sequence,
+            dropped
+        );
+        Ok(())
+    }
+
+    /// Whatever came out was asked for by the script.
+    fn nothing_left(&self) -> Outcome {
+        if let Some(emitted) = self.packets.front() {
+            return Err(format!(
+                "unexpected packet, emitted at line {}: {}",
+                emitted.cause,
+                packets::describe(&emitted.bytes)
+            ));
+        }
+        if let Some(completion) = self.queues.send_completions.get(self.sends_seen) {
+            return Err(format!("unexpected completion {completion:?}"));
+        }
+        if let Some(completion) = self.queues.recv_completions.get(self.receives_seen) {
+            return Err(format!("unexpected completion {completion:?}"));
+        }
+        if let Some(event) = self.queues.events.get(self.events_seen) {
+            return Err(format!("unexpected event {event:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn status(text: &str) -> Outcome<Status> {
+    Ok(match text {
+        "success" => Status::Success,
+        "local_length" => Status::LocalLengthError,
+        "local_qp_operation" => Status::LocalQpOperationError,
+        "local_protection" => Status::LocalProtectionError,
+        "flushed" => Status::WorkRequestFlushed,
+        "bad_response" => Status::BadResponse,
+        "local_access" => Status::LocalAccessError,
+        "remote_invalid_request" => Status::RemoteInvalidRequest,
+        "remote_access" => Status::RemoteAccessError,
+        "remote_operation" => Status::RemoteOperationError,
+        "retry_exceeded" => Status::RetryExceeded,
+        "rnr_retry_exceeded" => Status::RnrRetryExceeded,
+        other => return Err(format!("no status {other}")),
+    })
+}
