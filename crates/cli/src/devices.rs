@@ -74,9 +74,15 @@ fn look() -> (Listing, Option<Failure>) {
             (("ACTIVE", attr.max_mtu, attr.active_mtu, active), None)
         }
         Err(error) => {
-            let largest = table.iter().map(|e| PathMtu::largest_for_netdev(e.netdev_mtu)).min();
+            let largest = table
+                .iter()
+                .map(|e| PathMtu::largest_for_netdev(e.netdev_mtu))
+                .min();
             let mtu = largest.unwrap_or(PathMtu::M1024);
-            (("DOWN", PathMtu::M4096, mtu, false), Some(Failure::from(error)))
+            (
+                ("DOWN", PathMtu::M4096, mtu, false),
+                Some(Failure::from(error)),
+            )
         }
     };
     let (state, max_mtu, active_mtu, active) = port;
@@ -126,7 +132,16 @@ fn print(listing: &Listing) {
         }
     }
     println!();
-    const HEAD: [&str; 8] = ["DEV", "PORT", "INDEX", "GID", "ADDRESS", "TYPE", "INTERFACE", "MTU"];
+    const HEAD: [&str; 8] = [
+        "DEV",
+        "PORT",
+        "INDEX",
+        "GID",
+        "ADDRESS",
+        "TYPE",
+        "INTERFACE",
+        "MTU",
+    ];
     let mut rows = vec![HEAD.map(str::to_owned)];
     for device in &listing.devices {
         for port in &device.ports {
@@ -147,7 +162,11 @@ fn print(listing: &Listing) {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<_> = (0..HEAD.len()).map(width).collect();
     for row in &rows {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}")).collect();
+        let cells: Vec<_> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, w)| format!("{cell:<w$}"))
+            .collect();
         println!("{}", cells.join("  ").trim_end());
     }
 }
@@ -155,7 +174,8 @@ fn print(listing: &Listing) {
 pub fn main(args: Args) -> Result<()> {
     let (listing, failure) = look();
     if args.json {
-        let text = serde_json::to_string_pretty(&listing).map_err(|e| Failure::new(e.to_string()))?;
+        let text =
+            serde_json::to_string_pretty(&listing).map_err(|e| Failure::new(e.to_string()))?;
         println!("{text}");
     } else {
         print(&listing);

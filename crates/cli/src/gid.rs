@@ -26,7 +26,11 @@ impl Choice {
         default: impl FnOnce(&Context) -> rnic::Result<GidEntry>,
     ) -> Result<GidEntry> {
         let table = || {
-            let list: Vec<_> = context.gid_table().iter().map(|e| format!("{} = {}", e.index, e.addr)).collect();
+            let list: Vec<_> = context
+                .gid_table()
+                .iter()
+                .map(|e| format!("{} = {}", e.index, e.addr))
+                .collect();
             match list.is_empty() {
                 true => "the table is empty: no interface that is up has an address".to_owned(),
                 false => format!("the table has {}", list.join(", ")),
@@ -37,7 +41,11 @@ impl Choice {
             (None, Some(addr)) => context.gid_for(addr),
             (None, None) => default(context),
         }
-        .map_err(|error| Failure::new(error.to_string()).cause(table()).next("`rnic devices`"))
+        .map_err(|error| {
+            Failure::new(error.to_string())
+                .cause(table())
+                .next("`rnic devices`")
+        })
     }
 
     /// The same choice as arguments.

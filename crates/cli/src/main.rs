@@ -10,7 +10,10 @@ mod measure;
 mod node;
 mod part;
 mod run;
-#[allow(unsafe_code, reason = "the one place: system calls that the standard library lacks")]
+#[allow(
+    unsafe_code,
+    reason = "the one place: system calls that the standard library lacks"
+)]
 mod sys;
 mod verify;
 
@@ -86,8 +89,12 @@ mod tests {
 
     #[test]
     fn arguments_of_the_program_are_left_alone() {
-        let cli = Cli::parse_from(["rnic", "run", "--faults", "drop=1%", "--", "prog", "--pcap", "x", "-h"]);
-        let Command::Run(args) = cli.command else { panic!("not run") };
+        let cli = Cli::parse_from([
+            "rnic", "run", "--faults", "drop=1%", "--", "prog", "--pcap", "x", "-h",
+        ]);
+        let Command::Run(args) = cli.command else {
+            panic!("not run")
+        };
         assert_eq!(args.program, ["prog", "--pcap", "x", "-h"]);
         assert_eq!(args.faults.as_deref(), Some("drop=1%"));
         assert!(args.pcap.is_none());
@@ -97,7 +104,9 @@ mod tests {
     fn a_program_is_needed() {
         assert!(Cli::try_parse_from(["rnic", "run"]).is_err());
         assert!(Cli::try_parse_from(["rnic", "run", "--"]).is_err());
-        assert!(Cli::try_parse_from(["rnic", "verify", "--server", "a:1", "--client", "b:2"]).is_err());
+        assert!(
+            Cli::try_parse_from(["rnic", "verify", "--server", "a:1", "--client", "b:2"]).is_err()
+        );
         assert!(Cli::try_parse_from(["rnic", "demo", "--gid", "0", "--addr", "::1"]).is_err());
     }
 }

@@ -4,7 +4,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rnic::exchange::Exchange;
-use rnic::{CompletionQueue, Context, GidEntry, PathMtu, ProtectionDomain, QueuePair, Rc, RemoteMemory, WritableRegion};
+use rnic::{
+    CompletionQueue, Context, GidEntry, PathMtu, ProtectionDomain, QueuePair, Rc, RemoteMemory,
+    WritableRegion,
+};
 
 use crate::failure::{Failure, Result};
 
@@ -44,7 +47,8 @@ impl Peer {
         let status = self.child.wait()?;
         match status.success() {
             true => Ok(()),
-            false => Err(Failure::new(format!("the second process failed: {status}")).cause("it has said why above")),
+            false => Err(Failure::new(format!("the second process failed: {status}"))
+                .cause("it has said why above")),
         }
     }
 }
@@ -71,7 +75,6 @@ pub const DEPTH: u32 = 128;
 
 /// One connected queue pair with queues, a region that the peer may use, and the channel to the peer.
 pub struct Station {
-    pub context: Context,
     pub gid: GidEntry,
     pub pd: ProtectionDomain,
     pub send_cq: CompletionQueue,
@@ -111,7 +114,6 @@ impl Station {
         let qp = prepared.handshake(remote)?;
         exchange.barrier()?;
         Ok(Station {
-            context,
             gid,
             pd,
             send_cq,

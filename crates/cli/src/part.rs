@@ -42,8 +42,14 @@ pub enum Side {
 
 pub fn main(args: Args) -> Result<()> {
     match args.role {
-        Role::Demo { gid } => demo::follow(&gid).map_err(|failure| failure.during("the peer process")),
-        Role::Bench { side, measurement, gid } => bench::part(side, &measurement, &gid),
+        Role::Demo { gid } => {
+            demo::follow(&gid).map_err(|failure| failure.during("the peer process"))
+        }
+        Role::Bench {
+            side,
+            measurement,
+            gid,
+        } => bench::part(side, &measurement, &gid),
         Role::Verify { gid } => verify::follow(&gid),
     }
 }

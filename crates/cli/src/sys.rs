@@ -19,7 +19,9 @@ pub fn effective_ids() -> (u32, u32) {
 
 /// The file may be executed by this process.
 pub fn may_execute(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
     // SAFETY: `path` is a valid C string for the whole call.
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
 }
@@ -33,7 +35,9 @@ pub fn allowed_cpus() -> Vec<usize> {
         return Vec::new();
     }
     // SAFETY: CPU_ISSET reads within the set for numbers below CPU_SETSIZE.
-    (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+    (0..libc::CPU_SETSIZE as usize)
+        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
+        .collect()
 }
 
 /// Ties the calling thread to one processor.
@@ -75,8 +79,15 @@ pub fn get_option(socket: &impl AsRawFd, level: i32, option: i32) -> io::Result<
     let mut value = 0i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the pointer and the length are those of `value`.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &mut len) };
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw mut value).cast(),
+            &mut len,
+        )
+    };
     match result {
         0 => Ok(value),
         _ => Err(io::Error::last_os_error()),

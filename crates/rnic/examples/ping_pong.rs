@@ -47,7 +47,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     while received < ROUNDS || message.is_none() {
         let completion = cq.wait(PATIENCE)?.ok()?;
         let receive = completion.raw().opcode == rnic::CompletionOpcode::Recv;
-        let buffer = completion.into_buffer().ok_or("every request here has a buffer")?;
+        let buffer = completion
+            .into_buffer()
+            .ok_or("every request here has a buffer")?;
         if !receive {
             message = Some(buffer);
             continue;
@@ -67,7 +69,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if client {
         let time = start.elapsed() / (2 * ROUNDS);
-        println!("{ROUNDS} round trips, {:.2} us one way", time.as_secs_f64() * 1e6);
+        println!(
+            "{ROUNDS} round trips, {:.2} us one way",
+            time.as_secs_f64() * 1e6
+        );
     }
     exchange.barrier()?;
     Ok(())

@@ -176,7 +176,9 @@ pub fn usual_cause(status: Status) -> &'static str {
             "the peer refused access: unknown rkey, a range past the end of the region, a right that was not \
              granted (REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC), or another protection domain"
         }
-        Status::RemoteOperationError => "the peer could not finish the request, for a fault of its own memory",
+        Status::RemoteOperationError => {
+            "the peer could not finish the request, for a fault of its own memory"
+        }
         Status::RetryExceeded => {
             "no answer within timeout x retry_cnt: the peer is gone, its queue pair is not in RTR or RTS, the GIDs \
              do not match, or packets to UDP port 4791 are dropped on the way"

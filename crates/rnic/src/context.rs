@@ -47,7 +47,9 @@ pub struct Context {
 
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("device", &nic::DEVICE_NAME).finish()
+        f.debug_struct("Context")
+            .field("device", &nic::DEVICE_NAME)
+            .finish()
     }
 }
 
@@ -101,12 +103,18 @@ impl Context {
             IpAddr::V6(v6) if v6.is_unicast_link_local() => 2,
             IpAddr::V6(_) => 1,
         };
-        self.gid_table().into_iter().min_by_key(rank).ok_or(Error::NoGid)
+        self.gid_table()
+            .into_iter()
+            .min_by_key(rank)
+            .ok_or(Error::NoGid)
     }
 
     /// The loopback entry, 127.0.0.1 if it is there: reaches every process of this host, and only those.
     pub fn loopback_gid(&self) -> Result<GidEntry> {
-        let loopback = self.gid_table().into_iter().filter(|e| e.addr.is_loopback());
+        let loopback = self
+            .gid_table()
+            .into_iter()
+            .filter(|e| e.addr.is_loopback());
         match loopback.min_by_key(|e| e.addr.is_ipv6()) {
             Some(entry) => Ok(entry),
             None => self.routable_gid(1),

@@ -29,7 +29,9 @@ pub struct CompletionChannel {
 
 impl std::fmt::Debug for CompletionChannel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompletionChannel").field("fd", &self.raw.fd()).finish()
+        f.debug_struct("CompletionChannel")
+            .field("fd", &self.raw.fd())
+            .finish()
     }
 }
 
@@ -116,7 +118,10 @@ impl CompletionQueueBuilder {
             Some(channel) => (channel, true),
             None => (self.context.create_comp_channel()?, false),
         };
-        let raw = self.context.raw.create_cq(self.entries, Some(channel.nic()), self.id)?;
+        let raw = self
+            .context
+            .raw
+            .create_cq(self.entries, Some(channel.nic()), self.id)?;
         Ok(CompletionQueue {
             inner: Arc::new(Inner {
                 raw,
@@ -268,14 +273,18 @@ impl State {
     /// Finds the work request of a completion and takes its buffer out of the queue.
     fn finish(&self, entry: nic::Completion) -> Completion {
         let mut released = Vec::new();
-        let found = self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn).and_then(|(_, work)| {
-            let receive = matches!(
-                entry.opcode,
-                CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
-            );
-            let queue = if receive { &work.recv } else { &work.send };
-            queue.lock().complete(entry.wr_id, &mut released)
-        });
+        let found = self
+            .qps
+            .iter()
+            .find(|(qpn, _)| *qpn == entry.qpn)
+            .and_then(|(_, work)| {
+                let receive = matches!(
+                    entry.opcode,
+                    CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
+                );
+                let queue = if receive { &work.recv } else { &work.send };
+                queue.lock().complete(entry.wr_id, &mut released)
+            });
         Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
             buffer: found.and_then(|f| f.buffer),

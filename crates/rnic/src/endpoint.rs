@@ -48,7 +48,9 @@ impl Endpoint {
             what: "an endpoint",
             reason,
         };
-        let bytes: &[u8; 32] = bytes.try_into().map_err(|_| decode("its length is not 32 bytes"))?;
+        let bytes: &[u8; 32] = bytes
+            .try_into()
+            .map_err(|_| decode("its length is not 32 bytes"))?;
         if bytes[..4] != MAGIC || bytes[6..8] != [0, 0] {
             return Err(decode("it does not start with RNEP"));
         }
@@ -57,7 +59,9 @@ impl Endpoint {
         }
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[8..24]);
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let (qpn, psn) = (word(24), word(28));
         if qpn >> 24 != 0 || psn >> 24 != 0 {
             return Err(decode("QPN or PSN has more than 24 bits"));
@@ -66,7 +70,8 @@ impl Endpoint {
             gid: Gid(gid),
             qpn,
             psn,
-            path_mtu: PathMtu::from_ibv(bytes[5].into()).ok_or_else(|| decode("its path MTU is unknown"))?,
+            path_mtu: PathMtu::from_ibv(bytes[5].into())
+                .ok_or_else(|| decode("its path MTU is unknown"))?,
         })
     }
 

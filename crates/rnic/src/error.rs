@@ -107,9 +107,9 @@ impl Error {
     /// The errno a C program would see, where there is one.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Error::Verb { source, .. } | Error::QueueFull { source, .. } | Error::Exchange { source, .. } => {
-                source.raw_os_error()
-            }
+            Error::Verb { source, .. }
+            | Error::QueueFull { source, .. }
+            | Error::Exchange { source, .. } => source.raw_os_error(),
             _ => None,
         }
     }

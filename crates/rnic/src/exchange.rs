@@ -36,7 +36,10 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 impl Exchange {
     /// Uses any pair of streams: pipes to a child process, for example.
-    pub fn new(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Exchange {
+    pub fn new(
+        reader: impl Read + Send + 'static,
+        writer: impl Write + Send + 'static,
+    ) -> Exchange {
         Exchange {
             reader: Box::new(reader),
             writer: Box::new(writer),
@@ -50,7 +53,10 @@ impl Exchange {
     }
 
     /// Listens on a TCP address and takes the first that calls. `ready` is told the address (its port may have been 0).
-    pub fn listen(addr: impl ToSocketAddrs + std::fmt::Debug, ready: impl FnOnce(SocketAddr)) -> Result<Exchange> {
+    pub fn listen(
+        addr: impl ToSocketAddrs + std::fmt::Debug,
+        ready: impl FnOnce(SocketAddr),
+    ) -> Result<Exchange> {
         let what = format!("listening on {addr:?}");
         let run = || {
             let listener = TcpListener::bind(addr)?;
@@ -62,7 +68,10 @@ impl Exchange {
     }
 
     /// Calls a TCP address, again and again until it answers or `timeout` is over.
-    pub fn connect(addr: impl ToSocketAddrs + std::fmt::Debug, timeout: Duration) -> Result<Exchange> {
+    pub fn connect(
+        addr: impl ToSocketAddrs + std::fmt::Debug,
+        timeout: Duration,
+    ) -> Result<Exchange> {
         let what = format!("connecting to {addr:?}");
         let deadline = Instant::now() + timeout;
         loop {

@@ -63,14 +63,19 @@ pub mod exchange;
 mod pd;
 mod post;
 mod qp;
-#[allow(unsafe_code, reason = "the one place: registered memory, file descriptors, raw handles")]
+#[allow(
+    unsafe_code,
+    reason = "the one place: registered memory, file descriptors, raw handles"
+)]
 mod raw;
 mod work;
 
 /// The device beneath: raw verbs, as the C library uses them.
 pub use rnic_nic as nic;
 
-pub use completion::{Completion, CompletionError, CompletionOpcode, Immediate, Status, usual_cause};
+pub use completion::{
+    Completion, CompletionError, CompletionOpcode, Immediate, Status, usual_cause,
+};
 pub use context::{Context, Device, devices};
 pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use endpoint::{Endpoint, RemoteMemory};

@@ -35,7 +35,11 @@ pub struct SendRequest {
 
 #[derive(Debug)]
 enum Data {
-    Buffer { buffer: Buffer, start: usize, len: usize },
+    Buffer {
+        buffer: Buffer,
+        start: usize,
+        len: usize,
+    },
     Inline(SmallVec<[u8; 64]>),
 }
 
@@ -53,7 +57,11 @@ impl SendRequest {
 
     fn whole(buffer: Buffer) -> Data {
         let len = buffer.len();
-        Data::Buffer { buffer, start: 0, len }
+        Data::Buffer {
+            buffer,
+            start: 0,
+            len,
+        }
     }
 
     /// SEND: the message goes into a receive that the peer has posted.
@@ -73,7 +81,10 @@ impl SendRequest {
 
     /// RDMA WRITE of a few bytes that are copied now.
     pub fn write_inline(bytes: &[u8], to: RemoteMemory) -> SendRequest {
-        SendRequest::new(Self::write_op(to), Data::Inline(SmallVec::from_slice(bytes)))
+        SendRequest::new(
+            Self::write_op(to),
+            Data::Inline(SmallVec::from_slice(bytes)),
+        )
     }
 
     fn write_op(to: RemoteMemory) -> SendOp {
@@ -117,13 +128,19 @@ impl SendRequest {
     /// Atomics use the first eight bytes of a buffer.
     fn word(buffer: Buffer) -> Data {
         let len = buffer.len().min(8);
-        Data::Buffer { buffer, start: 0, len }
+        Data::Buffer {
+            buffer,
+            start: 0,
+            len,
+        }
     }
 
     /// Uses only this part of the buffer; all of it stays in the queue.
     pub fn range(mut self, range: impl RangeBounds<usize>) -> Result<SendRequest> {
         match &mut self.data {
-            Data::Buffer { buffer, start, len } => (*start, *len) = resolve_range(range, buffer.len())?,
+            Data::Buffer { buffer, start, len } => {
+                (*start, *len) = resolve_range(range, buffer.len())?
+            }
             Data::Inline(bytes) => {
                 let (start, len) = resolve_range(range, bytes.len())?;
                 *bytes = SmallVec::from_slice(&bytes[start..start + len]);
@@ -140,7 +157,10 @@ impl SendRequest {
     pub fn imm(mut self, imm: [u8; 4]) -> SendRequest {
         self.op = match self.op {
             SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => SendOp::SendImm(imm),
-            SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } => SendOp::WriteImm {
+            SendOp::Write { remote_addr, rkey }
+            | SendOp::WriteImm {
+                remote_addr, rkey, ..
+            } => SendOp::WriteImm {
                 remote_addr,
                 rkey,
                 imm,

@@ -11,7 +11,9 @@ use crate::context::path_mtu_of;
 use crate::cq::CompletionQueue;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::nic::{self, Access, AhAttr, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType};
+use crate::nic::{
+    self, Access, AhAttr, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType,
+};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest, check_len};
 use crate::work::{Entry, Work};
@@ -66,7 +68,11 @@ struct Settings {
 }
 
 impl<T: Transport> QueuePairBuilder<T> {
-    pub(crate) fn new(pd: ProtectionDomain, send_cq: CompletionQueue, recv_cq: CompletionQueue) -> Self {
+    pub(crate) fn new(
+        pd: ProtectionDomain,
+        send_cq: CompletionQueue,
+        recv_cq: CompletionQueue,
+    ) -> Self {
         QueuePairBuilder {
             pd,
             send_cq,
@@ -514,7 +520,8 @@ impl<T: Transport> QueuePair<T> {
 
     /// State now (`ibv_query_qp`): RTS until something fails, ERR from then on.
     pub fn state(&self) -> QpState {
-        self.inner.qp.state()
+        // Not `state()`: the queue pair fails under the engine's lock, and a completion may be seen before it is through.
+        self.inner.qp.query().qp_state
     }
 
     /// Packets, retries and NAKs of this queue pair.

@@ -40,7 +40,11 @@ impl WorkQueue {
     }
 
     /// Takes entry `seq` out. Unsignaled ones before it are done too: they go to `released`.
-    pub(crate) fn complete(&mut self, seq: u64, released: &mut Vec<(u64, Buffer)>) -> Option<Entry> {
+    pub(crate) fn complete(
+        &mut self,
+        seq: u64,
+        released: &mut Vec<(u64, Buffer)>,
+    ) -> Option<Entry> {
         let index = usize::try_from(seq.checked_sub(self.base)?).ok()?;
         let entry = self.entries.get_mut(index)?.take();
         while let Some(front) = self.entries.front_mut() {

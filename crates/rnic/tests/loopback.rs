@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rnic::{
-    Access, Buffer, Completion, CompletionOpcode, CompletionQueue, Context, Error, PathMtu, ProtectionDomain, QpState,
-    QueuePair, Rc, SendRequest, Status,
+    Access, Buffer, Completion, CompletionOpcode, CompletionQueue, Context, Error, PathMtu,
+    ProtectionDomain, QpState, QueuePair, Rc, SendRequest, Status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,13 +33,18 @@ impl Side {
 type Builder = rnic::QueuePairBuilder<Rc>;
 
 /// Two connected sides with a completion queue and a protection domain each.
-fn pair_with(left: impl Fn(Builder) -> Builder, right: impl Fn(Builder) -> Builder) -> (Side, Side) {
+fn pair_with(
+    left: impl Fn(Builder) -> Builder,
+    right: impl Fn(Builder) -> Builder,
+) -> (Side, Side) {
     let context = Context::open().expect("the device opens");
     let gid = context.loopback_gid().expect("an address");
     let side = |build: &dyn Fn(Builder) -> Builder| {
         let pd = context.alloc_pd().expect("pd");
         let cq = context.create_cq(256).build().expect("cq");
-        let qp = build(pd.create_qp::<Rc>(&cq, &cq).gid(&gid)).build().expect("qp");
+        let qp = build(pd.create_qp::<Rc>(&cq, &cq).gid(&gid))
+            .build()
+            .expect("qp");
         (pd, cq, qp)
     };
     let (pd_l, cq_l, qp_l) = side(&left);
@@ -63,7 +68,9 @@ fn pair() -> (Side, Side) {
 }
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed)
+        .collect()
 }
 
 #[test]
@@ -71,16 +78,35 @@ fn sends_of_every_size_arrive_whole() {
     for mtu in PathMtu::ALL {
         let (left, right) = pair_with(|b| b.path_mtu(mtu), |b| b);
         assert_eq!(left.qp.path_mtu(), mtu, "the smaller of both");
-        for len in [1, 10, mtu.bytes() - 1, mtu.bytes(), mtu.bytes() + 1, 100_000, 1 << 20] {
+        for len in [
+            1,
+            10,
+            mtu.bytes() - 1,
+            mtu.bytes(),
+            mtu.bytes() + 1,
+            100_000,
+            1 << 20,
+        ] {
             let bytes = pattern(len, 7);
-            right.qp.post_recv(right.pd.buffer(len).unwrap(), 5).unwrap();
-            left.qp.post(SendRequest::send(left.buffer(&bytes)).id(6)).unwrap();
+            right
+                .qp
+                .post_recv(right.pd.buffer(len).unwrap(), 5)
+                .unwrap();
+            left.qp
+                .post(SendRequest::send(left.buffer(&bytes)).id(6))
+                .unwrap();
             let got = right.done();
-            assert_eq!((got.id(), got.opcode(), got.byte_len()), (5, CompletionOpcode::Recv, len));
+            assert_eq!(
+                (got.id(), got.opcode(), got.byte_len()),
+                (5, CompletionOpcode::Recv, len)
+            );
             assert!(got.data() == bytes, "{len} bytes at {mtu:?}");
             let sent = left.done();
             assert_eq!((sent.id(), sent.opcode()), (6, CompletionOpcode::Send));
-            assert!(sent.into_buffer().unwrap()[..] == bytes, "the buffer comes back as it was");
+            assert!(
+                sent.into_buffer().unwrap()[..] == bytes,
+                "the buffer comes back as it was"
+            );
         }
     }
 }
@@ -92,14 +118,29 @@ fn inline_immediate_and_empty_messages() {
     right.qp.post_recv(right.pd.buffer(64).unwrap(), 2).unwrap();
     right.qp.post_recv_empty(3).unwrap();
     left.qp.post(SendRequest::send_inline(b"inline")).unwrap();
-    left.qp.post(SendRequest::send(left.buffer(b"0123456789")).range(2..5).unwrap().imm(*b"imm!")).unwrap();
-    left.qp.post(SendRequest::send_inline(b"").imm([0; 4])).unwrap();
+    left.qp
+        .post(
+            SendRequest::send(left.buffer(b"0123456789"))
+                .range(2..5)
+                .unwrap()
+                .imm(*b"imm!"),
+        )
+        .unwrap();
+    left.qp
+        .post(SendRequest::send_inline(b"").imm([0; 4]))
+        .unwrap();
     let got = right.done();
     assert_eq!((got.id(), got.data(), got.imm()), (1, &b"inline"[..], None));
     let got = right.done();
-    assert_eq!((got.id(), got.data(), got.imm()), (2, &b"234"[..], Some(*b"imm!")));
+    assert_eq!(
+        (got.id(), got.data(), got.imm()),
+        (2, &b"234"[..], Some(*b"imm!"))
+    );
     let got = right.done();
-    assert_eq!((got.id(), got.data(), got.imm()), (3, &b""[..], Some([0; 4])));
+    assert_eq!(
+        (got.id(), got.data(), got.imm()),
+        (3, &b""[..], Some([0; 4]))
+    );
 }
 
 #[test]
@@ -109,19 +150,30 @@ fn writes_land_where_they_should_and_nowhere_else() {
     region.copy_in(0, &vec![0xee; 300_000]).unwrap();
     let bytes = pattern(200_001, 3);
     let to = region.remote().slice(777, 200_001).unwrap();
-    left.qp.post(SendRequest::write(left.buffer(&bytes), to)).unwrap();
+    left.qp
+        .post(SendRequest::write(left.buffer(&bytes), to))
+        .unwrap();
     assert_eq!(left.done().opcode(), CompletionOpcode::RdmaWrite);
     let mut seen = vec![0; 300_000];
     region.copy_out(0, &mut seen).unwrap();
     assert!(seen[777..200_778] == bytes);
-    assert!(seen[..777].iter().chain(&seen[200_778..]).all(|b| *b == 0xee), "guards are untouched");
+    assert!(
+        seen[..777]
+            .iter()
+            .chain(&seen[200_778..])
+            .all(|b| *b == 0xee),
+        "guards are untouched"
+    );
 
     right.qp.post_recv_empty(9).unwrap();
     left.qp
         .post(SendRequest::write_inline(b"with imm", region.remote()).imm(*b"done"))
         .unwrap();
     let got = right.done();
-    assert_eq!((got.id(), got.imm(), got.byte_len()), (9, Some(*b"done"), 8));
+    assert_eq!(
+        (got.id(), got.imm(), got.byte_len()),
+        (9, Some(*b"done"), 8)
+    );
     assert_eq!(got.opcode(), CompletionOpcode::RecvRdmaWithImm);
     let mut seen = [0; 8];
     region.copy_out(0, &mut seen).unwrap();
@@ -135,7 +187,9 @@ fn reads_and_reclaimed_memory() {
     let region = right.pd.share(right.buffer(&bytes)).unwrap();
     let remote = region.remote();
     let from = remote.slice(99, 149_000).unwrap();
-    left.qp.post(SendRequest::read(left.pd.buffer(149_000).unwrap(), from)).unwrap();
+    left.qp
+        .post(SendRequest::read(left.pd.buffer(149_000).unwrap(), from))
+        .unwrap();
     let got = left.done();
     assert_eq!(got.byte_len(), 149_000);
     assert!(got.data() == &bytes[99..149_099]);
@@ -145,7 +199,9 @@ fn reads_and_reclaimed_memory() {
     drop(again);
     let mut buffer = region.reclaim().expect("the last handle");
     buffer[0] = 1;
-    left.qp.post(SendRequest::read(left.pd.buffer(8).unwrap(), remote)).unwrap();
+    left.qp
+        .post(SendRequest::read(left.pd.buffer(8).unwrap(), remote))
+        .unwrap();
     let error = left.next().ok().unwrap_err();
     assert_eq!(error.status, Status::RemoteAccessError);
     assert!(error.to_string().contains("rkey"), "{error}");
@@ -167,7 +223,10 @@ fn atomics_change_the_word_once() {
         assert_eq!(left.done().original_value(), Some(42));
         assert_eq!(region.load_u64(8, Ordering::SeqCst).unwrap(), expect);
     }
-    assert!(region.load_u64(60, Ordering::SeqCst).is_err(), "past the end");
+    assert!(
+        region.load_u64(60, Ordering::SeqCst).is_err(),
+        "past the end"
+    );
     assert!(region.load_u64(4, Ordering::SeqCst).is_err(), "not aligned");
 }
 
@@ -177,13 +236,22 @@ fn unsignaled_buffers_come_back_with_the_next_completion() {
     for id in 0..3 {
         right.qp.post_recv(right.pd.buffer(8).unwrap(), id).unwrap();
     }
-    left.qp.post(SendRequest::send(left.buffer(b"one")).id(1).unsignaled()).unwrap();
-    left.qp.post(SendRequest::send(left.buffer(b"two")).id(2).unsignaled()).unwrap();
-    left.qp.post(SendRequest::send(left.buffer(b"three")).id(3)).unwrap();
+    left.qp
+        .post(SendRequest::send(left.buffer(b"one")).id(1).unsignaled())
+        .unwrap();
+    left.qp
+        .post(SendRequest::send(left.buffer(b"two")).id(2).unsignaled())
+        .unwrap();
+    left.qp
+        .post(SendRequest::send(left.buffer(b"three")).id(3))
+        .unwrap();
     let mut done = left.done();
     assert_eq!(done.id(), 3);
     let released = done.take_released();
-    let released: Vec<_> = released.iter().map(|(id, buffer)| (*id, &buffer[..])).collect();
+    let released: Vec<_> = released
+        .iter()
+        .map(|(id, buffer)| (*id, &buffer[..]))
+        .collect();
     assert_eq!(released, [(1, &b"one"[..]), (2, &b"two"[..])]);
     for text in ["one", "two", "three"] {
         assert_eq!(right.done().data(), text.as_bytes());
@@ -196,7 +264,12 @@ fn a_full_queue_gives_the_request_back() {
     let gid = context.loopback_gid().unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(16).build().unwrap();
-    let prepared = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).max_recv_wr(2).build().unwrap();
+    let prepared = pd
+        .create_qp::<Rc>(&cq, &cq)
+        .gid(&gid)
+        .max_recv_wr(2)
+        .build()
+        .unwrap();
     let mut posted = 0;
     let error = loop {
         match prepared.post_recv(pd.buffer_from(b"keep").unwrap(), posted) {
@@ -215,20 +288,38 @@ fn a_full_queue_gives_the_request_back() {
 fn refused_rights_fail_the_request_and_not_the_next_queue_pair() {
     let (left, right) = pair_with(|b| b, |b| b.access(Access(0)));
     let region = right.pd.writable(64).build().unwrap();
-    left.qp.post(SendRequest::write_inline(b"no", region.remote())).unwrap();
+    left.qp
+        .post(SendRequest::write_inline(b"no", region.remote()))
+        .unwrap();
     let error = left.next().ok().unwrap_err();
     assert!(
-        matches!(error.status, Status::RemoteAccessError | Status::RemoteInvalidRequest),
+        matches!(
+            error.status,
+            Status::RemoteAccessError | Status::RemoteInvalidRequest
+        ),
         "{error}"
     );
     assert_eq!(left.qp.state(), QpState::Err);
-    assert_eq!(region.load_u64(0, Ordering::SeqCst).unwrap(), 0, "nothing was written");
+    assert_eq!(
+        region.load_u64(0, Ordering::SeqCst).unwrap(),
+        0,
+        "nothing was written"
+    );
 
     let (left, right) = pair();
     let region = right.pd.writable(64).build().unwrap();
-    left.qp.post(SendRequest::read(left.pd.buffer(8).unwrap(), region.remote())).unwrap();
+    left.qp
+        .post(SendRequest::read(
+            left.pd.buffer(8).unwrap(),
+            region.remote(),
+        ))
+        .unwrap();
     let error = left.next().ok().unwrap_err();
-    assert_eq!(error.status, Status::RemoteAccessError, "the region is not readable: {error}");
+    assert_eq!(
+        error.status,
+        Status::RemoteAccessError,
+        "the region is not readable: {error}"
+    );
 }
 
 #[test]
@@ -252,9 +343,15 @@ fn nobody_receives_and_nobody_is_there() {
 fn buffers_of_a_dropped_queue_pair_are_freed_and_the_queue_goes_on() {
     let (left, right) = pair();
     let cq = right.cq.clone();
-    right.qp.post_recv(right.pd.buffer(1 << 20).unwrap(), 1).unwrap();
+    right
+        .qp
+        .post_recv(right.pd.buffer(1 << 20).unwrap(), 1)
+        .unwrap();
     drop(right);
-    assert!(cq.poll_one().unwrap().is_none(), "a destroyed queue pair leaves nothing behind");
+    assert!(
+        cq.poll_one().unwrap().is_none(),
+        "a destroyed queue pair leaves nothing behind"
+    );
     drop(left);
 }
 
@@ -267,9 +364,15 @@ fn a_receive_flushed_by_an_error_returns_its_buffer() {
     let first = right.next();
     assert_eq!((first.id(), first.status()), (1, Status::LocalLengthError));
     let mut second = right.next();
-    assert_eq!((second.id(), second.status()), (2, Status::WorkRequestFlushed));
+    assert_eq!(
+        (second.id(), second.status()),
+        (2, Status::WorkRequestFlushed)
+    );
     assert_eq!(second.take_buffer().unwrap().len(), 77);
-    assert_eq!(left.next().ok().unwrap_err().status, Status::RemoteInvalidRequest);
+    assert_eq!(
+        left.next().ok().unwrap_err().status,
+        Status::RemoteInvalidRequest
+    );
 }
 
 #[test]
@@ -295,10 +398,24 @@ fn a_thread_sleeps_on_the_channel_until_a_message_comes() {
     let pd = context.alloc_pd().unwrap();
     let channel = context.create_comp_channel().unwrap();
     assert!(channel.as_fd().as_raw_fd() >= 0);
-    let quiet = context.create_cq(16).channel(&channel).id(1).build().unwrap();
-    let cq = context.create_cq(16).channel(&channel).id(2).build().unwrap();
+    let quiet = context
+        .create_cq(16)
+        .channel(&channel)
+        .id(1)
+        .build()
+        .unwrap();
+    let cq = context
+        .create_cq(16)
+        .channel(&channel)
+        .id(2)
+        .build()
+        .unwrap();
     let send_cq = context.create_cq(16).build().unwrap();
-    let a = pd.create_qp::<Rc>(&send_cq, &quiet).gid(&gid).build().unwrap();
+    let a = pd
+        .create_qp::<Rc>(&send_cq, &quiet)
+        .gid(&gid)
+        .build()
+        .unwrap();
     let b = pd.create_qp::<Rc>(&send_cq, &cq).gid(&gid).build().unwrap();
     b.post_recv(pd.buffer(16).unwrap(), 0).unwrap();
     quiet.arm(false);
@@ -327,15 +444,28 @@ fn mistakes_are_explained() {
     let cq = context.create_cq(16).build().unwrap();
     assert!(pd.buffer(0).is_err());
     assert!(matches!(context.gid(9999), Err(Error::UnknownGid { .. })));
-    assert!(context.port_attr(2).unwrap_err().to_string().contains("ibv_query_port"));
+    assert!(
+        context
+            .port_attr(2)
+            .unwrap_err()
+            .to_string()
+            .contains("ibv_query_port")
+    );
     let prepared = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build().unwrap();
     let mut remote = prepared.endpoint();
     remote.gid = rnic::Gid::from(std::net::IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
     let error = prepared.handshake(remote).unwrap_err();
     assert!(matches!(error, Error::GidMismatch { .. }), "{error}");
-    let too_much = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).max_send_wr(u32::MAX).build();
+    let too_much = pd
+        .create_qp::<Rc>(&cq, &cq)
+        .gid(&gid)
+        .max_send_wr(u32::MAX)
+        .build();
     let error = too_much.unwrap_err();
-    assert!(error.errno().is_some() && error.to_string().starts_with("ibv_create_qp"), "{error}");
+    assert!(
+        error.errno().is_some() && error.to_string().starts_with("ibv_create_qp"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -343,7 +473,10 @@ fn threads_share_a_queue_pair_and_its_completion_queue() {
     let (left, right) = pair_with(|b| b.max_send_wr(256), |b| b.max_recv_wr(256));
     const EACH: u64 = 60;
     for id in 0..4 * EACH {
-        right.qp.post_recv(right.pd.buffer(64).unwrap(), id).unwrap();
+        right
+            .qp
+            .post_recv(right.pd.buffer(64).unwrap(), id)
+            .unwrap();
     }
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -352,7 +485,9 @@ fn threads_share_a_queue_pair_and_its_completion_queue() {
                 for i in 0..EACH {
                     let id = thread * EACH + i;
                     let bytes = id.to_be_bytes();
-                    left.qp.post(SendRequest::send(left.buffer(&bytes)).id(id)).unwrap();
+                    left.qp
+                        .post(SendRequest::send(left.buffer(&bytes)).id(id))
+                        .unwrap();
                     let done = left.done();
                     // Any thread may take any completion; buffer and id belong together.
                     assert_eq!(done.id().to_be_bytes(), done.into_buffer().unwrap()[..]);

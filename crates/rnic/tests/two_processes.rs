@@ -15,7 +15,11 @@ fn example() -> PathBuf {
 #[test]
 fn ping_pong() {
     let program = example();
-    assert!(program.exists(), "{} is built with the tests", program.display());
+    assert!(
+        program.exists(),
+        "{} is built with the tests",
+        program.display()
+    );
     let mut server = Command::new(&program)
         .args(["server", "127.0.0.1:0"])
         .stdout(Stdio::piped())
@@ -23,11 +27,24 @@ fn ping_pong() {
         .expect("the server starts");
     let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
     let first = lines.next().expect("a line").expect("text");
-    let addr = first.strip_prefix("waiting on ").expect("the address").to_owned();
-    let client = Command::new(&program).args(["client", &addr]).output().expect("the client runs");
+    let addr = first
+        .strip_prefix("waiting on ")
+        .expect("the address")
+        .to_owned();
+    let client = Command::new(&program)
+        .args(["client", &addr])
+        .output()
+        .expect("the client runs");
     let text = String::from_utf8_lossy(&client.stdout).into_owned();
-    assert!(client.status.success(), "{text}\n{}", String::from_utf8_lossy(&client.stderr));
+    assert!(
+        client.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&client.stderr)
+    );
     assert!(text.contains("1000 round trips"), "{text}");
     let rest: Vec<_> = lines.map_while(Result::ok).collect();
-    assert!(server.wait().expect("the server ends").success(), "{rest:?}");
+    assert!(
+        server.wait().expect("the server ends").success(),
+        "{rest:?}"
+    );
 }

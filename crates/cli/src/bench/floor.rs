@@ -18,38 +18,67 @@ const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
 /// Nothing stays on a loopback socket's way for so long.
 const LOST: Duration = Duration::from_secs(5);
+/// What the kernel charges a receive buffer for a train of segments beyond its bytes, at most.
+const CHARGE: usize = 16 << 10;
 /// Bytes that the sender's data walks over, and the receiver's copies.
 const WALK: usize = 8 << 20;
 
 /// Both sides' part; nanoseconds or bytes per second.
-pub fn run(measurement: Measurement, exchange: &mut Exchange, lead: bool, time: Duration) -> Result<f64> {
+pub fn run(
+    measurement: Measurement,
+    exchange: &mut Exchange,
+    lead: bool,
+    time: Duration,
+) -> Result<f64> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_nonblocking(true)?;
-    sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    sys::set_option(
+        &socket,
+        libc::IPPROTO_IP,
+        libc::IP_MTU_DISCOVER,
+        libc::IP_PMTUDISC_DO,
+    )?;
     // The largest that is granted; the effective size is read back.
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 8 << 20)?;
     let own = socket.local_addr()?.to_string();
     let peer = String::from_utf8_lossy(&exchange.swap(own.as_bytes())?).into_owned();
-    let peer: SocketAddr = peer.parse().map_err(|_| Failure::new(format!("`{peer}` is no address")))?;
+    let peer: SocketAddr = peer
+        .parse()
+        .map_err(|_| Failure::new(format!("`{peer}` is no address")))?;
     match measurement {
         Measurement::UdpPingPong { connected } => {
             if connected {
                 socket.connect(peer)?;
             }
             exchange.barrier()?;
-            let link = Socket { socket, peer, connected };
-            if lead { link.ping(Measurement::DATAGRAM, time) } else { link.pong() }
+            let link = Socket {
+                socket,
+                peer,
+                connected,
+            };
+            if lead {
+                link.ping(Measurement::DATAGRAM, time)
+            } else {
+                link.pong()
+            }
         }
         Measurement::UdpStream { mtu, copy } => {
             let stream = Stream { socket, peer, mtu };
             sys::set_option(&stream.socket, libc::IPPROTO_UDP, UDP_GRO, 1)?;
-            let buffer = sys::get_option(&stream.socket, libc::SOL_SOCKET, libc::SO_RCVBUF)? as usize;
+            let buffer =
+                sys::get_option(&stream.socket, libc::SOL_SOCKET, libc::SO_RCVBUF)? as usize;
             let room = exchange.swap(&(buffer as u64).to_be_bytes())?;
             let room = room.try_into().map(u64::from_be_bytes).unwrap_or(0) as usize;
             exchange.barrier()?;
-            if lead { stream.send(room, time) } else { stream.receive(copy) }
+            if lead {
+                stream.send(room, time)
+            } else {
+                stream.receive(copy)
+            }
         }
-        Measurement::Send | Measurement::Write { .. } => Err(Failure::new("not a measurement of sockets")),
+        Measurement::Send | Measurement::Write { .. } => {
+            Err(Failure::new("not a measurement of sockets"))
+        }
     }
 }
 
@@ -65,7 +94,9 @@ fn spin<T>(mut attempt: impl FnMut() -> io::Result<T>) -> Result<T> {
             }
         }
         if start.get_or_insert_with(Instant::now).elapsed() > LOST {
-            return Err(Failure::new("a datagram was lost on loopback, or the peer hangs"));
+            return Err(Failure::new(
+                "a datagram was lost on loopback, or the peer hangs",
+            ));
         }
     }
 }
@@ -140,10 +171,16 @@ impl Stream {
 
     /// `room`: the peer's receive buffer.
     fn send(&self, room: usize, time: Duration) -> Result<f64> {
-        sys::set_option(&self.socket, libc::IPPROTO_UDP, UDP_SEGMENT, self.segment() as i32)?;
+        sys::set_option(
+            &self.socket,
+            libc::IPPROTO_UDP,
+            UDP_SEGMENT,
+            self.segment() as i32,
+        )?;
         let train = self.train();
-        // The kernel charges a buffer for more than its bytes; a third of it is safe. Two trains at least.
-        let window = (room / 3).clamp(2 * train, 512 << 10);
+        // The kernel charges the buffer for more than the bytes of a train. Two trains at least.
+        let fit = room / (train + CHARGE) * 3 / 4;
+        let window = (fit * train).clamp(2 * train, 512 << 10);
         let data = vec![0x5a; WALK];
         let mut credit = [0; 64];
         let (mut sent, mut acknowledged, mut at) = (0, 0, 0);
@@ -171,7 +208,8 @@ impl Stream {
         let n = spin(|| self.socket.recv(buffer))?;
         // Several may have been merged; the last one counts.
         let last = buffer[..n].last_chunk().copied().map(u64::from_be_bytes);
-        last.map(|sum| sum as usize).ok_or_else(|| Failure::new("the peer confirms nothing"))
+        last.map(|sum| sum as usize)
+            .ok_or_else(|| Failure::new("the peer confirms nothing"))
     }
 
     fn receive(&self, copy: bool) -> Result<f64> {

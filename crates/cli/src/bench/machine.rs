@@ -13,7 +13,7 @@ use crate::measure::stats::Summary;
 use crate::sys;
 
 /// Above this the processors are taken to be on different complexes.
-const FAR_NS: f64 = 250.0;
+const FAR_NS: f64 = 300.0;
 
 #[derive(Debug, Serialize)]
 pub struct Machine {
@@ -75,12 +75,16 @@ pub fn core_round_trip() -> Option<f64> {
 pub fn describe(round_trips: Vec<Option<f64>>) -> Machine {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let trips: Vec<_> = round_trips.into_iter().flatten().collect();
     let far = trips.iter().filter(|ns| **ns > FAR_NS).count();
     Machine {
         cpus: sys::allowed_cpus().len(),
-        model: model.map_or("unknown processor", |(_, name)| name).to_owned(),
+        model: model
+            .map_or("unknown processor", |(_, name)| name)
+            .to_owned(),
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         state: match far {
             _ if trips.is_empty() => "UNKNOWN",
@@ -94,8 +98,16 @@ pub fn describe(round_trips: Vec<Option<f64>>) -> Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {}, Linux {}; processors are {}", self.cpus, self.model, self.kernel, self.state)?;
-        let trips: Vec<_> = self.core_round_trips_ns.iter().map(|ns| format!("{ns:.0}")).collect();
+        write!(
+            f,
+            "{} x {}, Linux {}; processors are {}",
+            self.cpus, self.model, self.kernel, self.state
+        )?;
+        let trips: Vec<_> = self
+            .core_round_trips_ns
+            .iter()
+            .map(|ns| format!("{ns:.0}"))
+            .collect();
         write!(f, " (cache-line round trips: {} ns)", trips.join(", "))
     }
 }

@@ -8,6 +8,7 @@ mod floor;
 mod machine;
 mod report;
 
+use std::io::IsTerminal;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -64,12 +65,24 @@ impl Measurement {
         Measurement::UdpPingPong { connected: false },
         Measurement::Send,
         Measurement::UdpPingPong { connected: true },
-        Measurement::UdpStream { mtu: 1024, copy: false },
+        Measurement::UdpStream {
+            mtu: 1024,
+            copy: false,
+        },
         Measurement::Write { mtu: 1024 },
-        Measurement::UdpStream { mtu: 1024, copy: true },
-        Measurement::UdpStream { mtu: 4096, copy: false },
+        Measurement::UdpStream {
+            mtu: 1024,
+            copy: true,
+        },
+        Measurement::UdpStream {
+            mtu: 4096,
+            copy: false,
+        },
         Measurement::Write { mtu: 4096 },
-        Measurement::UdpStream { mtu: 4096, copy: true },
+        Measurement::UdpStream {
+            mtu: 4096,
+            copy: true,
+        },
     ];
 
     /// Bytes of UDP payload that the NIC sends for the small message: BTH, data padded to four, ICRC.
@@ -94,12 +107,19 @@ impl Measurement {
         match self {
             Measurement::Send => format!("rnic RC send, {SMALL} B, inline"),
             Measurement::UdpPingPong { connected: false } => {
-                format!("UDP ping-pong, {} B datagrams, unconnected", Measurement::DATAGRAM)
+                format!(
+                    "UDP ping-pong, {} B datagrams, unconnected",
+                    Measurement::DATAGRAM
+                )
             }
             Measurement::UdpPingPong { connected: true } => "the same, connected sockets".into(),
             Measurement::Write { mtu } => format!("rnic RDMA write, 64 KiB, path MTU {mtu}"),
-            Measurement::UdpStream { mtu, copy: false } => format!("UDP GSO/GRO stream, {} B segments", mtu + OVERHEAD),
-            Measurement::UdpStream { copy: true, .. } => "the same, and one copy at the receiver".into(),
+            Measurement::UdpStream { mtu, copy: false } => {
+                format!("UDP GSO/GRO stream, {} B segments", mtu + OVERHEAD)
+            }
+            Measurement::UdpStream { copy: true, .. } => {
+                "the same, and one copy at the receiver".into()
+            }
         }
     }
 
@@ -118,8 +138,8 @@ fn time() -> Duration {
 
 /// One process of a measurement; the leading one prints the result.
 pub fn part(side: Side, text: &str, gid: &Choice) -> Result<()> {
-    let measurement =
-        Measurement::from_text(text).ok_or_else(|| Failure::new(format!("no measurement `{text}`")).status(2))?;
+    let measurement = Measurement::from_text(text)
+        .ok_or_else(|| Failure::new(format!("no measurement `{text}`")).status(2))?;
     let (peer, exchange) = match side {
         Side::Lead => {
             let mut args = vec!["follow".to_owned(), text.to_owned()];
@@ -135,7 +155,10 @@ pub fn part(side: Side, text: &str, gid: &Choice) -> Result<()> {
         _ => {
             pin(lead);
             let mut exchange = exchange;
-            (floor::run(measurement, &mut exchange, lead, time())?, exchange)
+            (
+                floor::run(measurement, &mut exchange, lead, time())?,
+                exchange,
+            )
         }
     };
     if let Some(peer) = peer {
@@ -163,7 +186,11 @@ fn nic(
         Measurement::Write { mtu } => PathMtu::ALL.into_iter().find(|m| m.bytes() == mtu),
         _ => None,
     };
-    let mut station = Station::connect(exchange, |context| gid.resolve(context, Context::loopback_gid), mtu)?;
+    let mut station = Station::connect(
+        exchange,
+        |context| gid.resolve(context, Context::loopback_gid),
+        mtu,
+    )?;
     // Now that the NIC's own thread runs, and may float.
     pin(lead);
     let mut value = 0.0;
@@ -171,7 +198,9 @@ fn nic(
         measure::follow(&mut station)?;
     } else {
         value = match measurement {
-            Measurement::Send => measure::latency_for(&mut station, Operation::Send, SMALL, time())?.median,
+            Measurement::Send => {
+                measure::latency_for(&mut station, Operation::Send, SMALL, time())?.median
+            }
             _ => measure::bandwidth_for(&mut station, Operation::Write, LARGE, time())?,
         };
         measure::end(&mut station)?;
@@ -189,7 +218,12 @@ fn measure_once(measurement: Measurement, args: &Args) -> Result<f64> {
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let value = text.trim().parse().ok().filter(|_| output.status.success());
-    value.ok_or_else(|| Failure::new(format!("the measurement `{}` failed", measurement.describe())))
+    value.ok_or_else(|| {
+        Failure::new(format!(
+            "the measurement `{}` failed",
+            measurement.describe()
+        ))
+    })
 }
 
 /// All repetitions of a measurement.
@@ -204,31 +238,46 @@ pub struct Row {
 
 pub fn main(args: Args) -> Result<()> {
     let repetitions = args.repetitions as usize;
+    let progress = std::io::stderr().is_terminal();
     let mut values = vec![Vec::new(); Measurement::ALL.len()];
     let mut round_trips = Vec::new();
     for repetition in 0..repetitions {
         round_trips.push(machine::core_round_trip());
         for (n, measurement) in Measurement::ALL.into_iter().enumerate() {
-            if !args.json {
-                eprint!("\r{}/{repetitions}  {:<60}", repetition + 1, measurement.describe());
+            if progress {
+                eprint!(
+                    "\r{}/{repetitions}  {:<60}",
+                    repetition + 1,
+                    measurement.describe()
+                );
             }
             values[n].push(measure_once(measurement, &args)?);
         }
     }
     round_trips.push(machine::core_round_trip());
-    if !args.json {
+    if progress {
         eprint!("\r{:<70}\r", "");
     }
-    let rows = Measurement::ALL.into_iter().zip(values).map(|(measurement, values)| Row {
-        measurement: measurement.to_text(),
-        description: measurement.describe(),
-        unit: if measurement.is_latency() { "ns" } else { "bytes/s" },
-        summary: Summary::of(values.clone()),
-        values,
-    });
+    let rows = Measurement::ALL
+        .into_iter()
+        .zip(values)
+        .map(|(measurement, values)| Row {
+            measurement: measurement.to_text(),
+            description: measurement.describe(),
+            unit: if measurement.is_latency() {
+                "ns"
+            } else {
+                "bytes/s"
+            },
+            summary: Summary::of(values.clone()),
+            values,
+        });
     let report = report::Report::new(rows.collect(), machine::describe(round_trips));
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&report).map_err(|e| Failure::new(e.to_string()))?),
+        true => println!(
+            "{}",
+            serde_json::to_string_pretty(&report).map_err(|e| Failure::new(e.to_string()))?
+        ),
         false => print!("{report}"),
     }
     Ok(())
@@ -241,7 +290,10 @@ mod tests {
     #[test]
     fn names_lead_back() {
         for measurement in Measurement::ALL {
-            assert_eq!(Measurement::from_text(&measurement.to_text()), Some(measurement));
+            assert_eq!(
+                Measurement::from_text(&measurement.to_text()),
+                Some(measurement)
+            );
         }
         assert_eq!(Measurement::from_text("x"), None);
         assert_eq!(Measurement::DATAGRAM, 28);

@@ -21,7 +21,11 @@ pub struct Args {
 }
 
 fn connect(exchange: rnic::exchange::Exchange, gid: &Choice) -> Result<Station> {
-    Station::connect(exchange, |context| gid.resolve(context, Context::loopback_gid), None)
+    Station::connect(
+        exchange,
+        |context| gid.resolve(context, Context::loopback_gid),
+        None,
+    )
 }
 
 /// The second process.
@@ -53,14 +57,23 @@ pub fn main(args: Args) -> Result<()> {
     // Its last acknowledgement is out: the peer waits for the end of the channel only.
     drop(qp);
     peer.finish(exchange)?;
-    println!("\nDone in {:.1} s. See the packets:  rnic run --pcap trace.pcap -- PROGRAM", began.elapsed().as_secs_f64());
+    println!(
+        "\nDone in {:.1} s. See the packets:  rnic run --pcap trace.pcap -- PROGRAM",
+        began.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
 fn introduce(station: &Station, peer: &Peer) {
     let (local, remote) = (&station.gid, station.qp.remote());
-    println!("Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable).");
-    println!("Packets are RoCEv2: UDP port 4791, here over {}, path MTU {}.\n", local.ifname, station.qp.path_mtu().bytes());
+    println!(
+        "Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable)."
+    );
+    println!(
+        "Packets are RoCEv2: UDP port 4791, here over {}, path MTU {}.\n",
+        local.ifname,
+        station.qp.path_mtu().bytes()
+    );
     println!(
         "  this process  pid {:<8} QP {:#08x}  GID {} = {}",
         std::process::id(),
@@ -68,7 +81,12 @@ fn introduce(station: &Station, peer: &Peer) {
         local.index,
         local.addr
     );
-    println!("  the peer      pid {:<8} QP {:#08x}  {}\n", peer.id(), remote.qpn, remote.addr());
+    println!(
+        "  the peer      pid {:<8} QP {:#08x}  {}\n",
+        peer.id(),
+        remote.qpn,
+        remote.addr()
+    );
 }
 
 const LATENCY_SIZES: [usize; 4] = [8, 1024, 4096, 65536];
@@ -82,7 +100,12 @@ fn table(station: &mut Station) -> Result<()> {
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         _ => format!("{} MiB", bytes >> 20),
     };
-    let head = || println!("{:>24}  {:>10}  {:>10}  {:>10}", "", "send", "write", "read");
+    let head = || {
+        println!(
+            "{:>24}  {:>10}  {:>10}  {:>10}",
+            "", "send", "write", "read"
+        )
+    };
     println!("\nLatency, median (send and write one way, read there and back; both sides poll):");
     head();
     for bytes in LATENCY_SIZES {
@@ -91,7 +114,13 @@ fn table(station: &mut Station) -> Result<()> {
             let summary = measure::latency_for(station, operation, bytes, CELL)?;
             cells.push(format!("{:.2} us", summary.median / 1e3));
         }
-        println!("{:>24}  {:>10}  {:>10}  {:>10}", size(bytes), cells[0], cells[1], cells[2]);
+        println!(
+            "{:>24}  {:>10}  {:>10}  {:>10}",
+            size(bytes),
+            cells[0],
+            cells[1],
+            cells[2]
+        );
     }
     println!("\nBandwidth, several operations at once:");
     head();
@@ -101,7 +130,13 @@ fn table(station: &mut Station) -> Result<()> {
             let rate = measure::bandwidth_for(station, operation, bytes, CELL)?;
             cells.push(format!("{:.2} GB/s", rate / 1e9));
         }
-        println!("{:>24}  {:>10}  {:>10}  {:>10}", size(bytes), cells[0], cells[1], cells[2]);
+        println!(
+            "{:>24}  {:>10}  {:>10}  {:>10}",
+            size(bytes),
+            cells[0],
+            cells[1],
+            cells[2]
+        );
     }
     Ok(())
 }

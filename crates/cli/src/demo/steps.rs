@@ -43,7 +43,9 @@ fn require(what: &'static str, holds: bool) -> Result<()> {
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|i| (i.wrapping_mul(167) ^ (i >> 8) ^ seed) as u8).collect()
+    (0..len)
+        .map(|i| (i.wrapping_mul(167) ^ (i >> 8) ^ seed) as u8)
+        .collect()
 }
 
 const MESSAGE: usize = 6000;
@@ -88,7 +90,9 @@ pub fn follow(station: &mut Station) -> Result<()> {
     station.exchange.barrier()?;
     let got = station.received()?;
     require("the completion of a write with immediate", {
-        got.opcode() == CompletionOpcode::RecvRdmaWithImm && got.imm() == Some(IMM) && got.byte_len() == IMM_LEN
+        got.opcode() == CompletionOpcode::RecvRdmaWithImm
+            && got.imm() == Some(IMM)
+            && got.byte_len() == IMM_LEN
     })?;
     let mut memory = vec![0; IMM_LEN];
     station.region.copy_out(0, &mut memory)?;
@@ -96,7 +100,9 @@ pub fn follow(station: &mut Station) -> Result<()> {
     approve(station)?;
 
     // 4. READ of memory that only grants reading.
-    let shared = station.pd.share(station.pd.buffer_from(&pattern(READ, 4))?)?;
+    let shared = station
+        .pd
+        .share(station.pd.buffer_from(&pattern(READ, 4))?)?;
     station.exchange.send(&shared.remote().to_bytes())?;
     station.exchange.barrier()?;
     same("the read memory", &shared, &pattern(READ, 4))?;
@@ -106,10 +112,16 @@ pub fn follow(station: &mut Station) -> Result<()> {
     station.region.store_u64(WORD, 41, Ordering::SeqCst)?;
     station.exchange.barrier()?;
     station.exchange.barrier()?;
-    require("the word after compare-and-swap", station.region.load_u64(WORD, Ordering::SeqCst)? == 1000)?;
+    require(
+        "the word after compare-and-swap",
+        station.region.load_u64(WORD, Ordering::SeqCst)? == 1000,
+    )?;
     approve(station)?;
     station.exchange.barrier()?;
-    require("the word after fetch-and-add", station.region.load_u64(WORD, Ordering::SeqCst)? == 1007)?;
+    require(
+        "the word after fetch-and-add",
+        station.region.load_u64(WORD, Ordering::SeqCst)? == 1007,
+    )?;
     approve(station)
 }
 
@@ -135,7 +147,9 @@ impl Step {
     fn end(self, station: &mut Station) -> Result<()> {
         let answer = station.exchange.recv()?;
         if answer != OK {
-            return Err(Failure::new("the peer process does not agree with what arrived"));
+            return Err(Failure::new(
+                "the peer process does not agree with what arrived",
+            ));
         }
         let counters = station.qp.counters();
         println!(
@@ -157,12 +171,20 @@ pub fn lead(station: &mut Station) -> Result<()> {
 
 fn send(station: &mut Station) -> Result<()> {
     station.exchange.barrier()?;
-    let step = Step::begin(station, "1. SEND and RECEIVE", &[
-        &format!("The peer has posted a receive: {MESSAGE} bytes of its memory that wait for a message."),
-        "This process posts a send. The NIC cuts it into packets, the peer's NIC puts them into that memory",
-        "and acknowledges them. Both get a completion, and the peer checks the bytes.",
-    ]);
-    station.qp.post(SendRequest::send(station.pd.buffer_from(&pattern(MESSAGE, 1))?))?;
+    let step = Step::begin(
+        station,
+        "1. SEND and RECEIVE",
+        &[
+            &format!(
+                "The peer has posted a receive: {MESSAGE} bytes of its memory that wait for a message."
+            ),
+            "This process posts a send. The NIC cuts it into packets, the peer's NIC puts them into that memory",
+            "and acknowledges them. Both get a completion, and the peer checks the bytes.",
+        ],
+    );
+    station.qp.post(SendRequest::send(
+        station.pd.buffer_from(&pattern(MESSAGE, 1))?,
+    ))?;
     station.sent()?;
     step.end(station)
 }
@@ -170,12 +192,24 @@ fn send(station: &mut Station) -> Result<()> {
 fn write(station: &mut Station) -> Result<()> {
     station.exchange.barrier()?;
     let to = station.remote.slice(WRITE_AT as u64, WRITTEN as u64)?;
-    let step = Step::begin(station, "2. RDMA WRITE", &[
-        &format!("The peer has told the address of a memory region and its key (rkey {:#010x}).", to.rkey),
-        &format!("This process writes {WRITTEN} bytes at offset {WRITE_AT} of it. The peer's program takes no part"),
-        "and gets no completion; told to look, it finds these bytes changed, and none around them.",
-    ]);
-    station.qp.post(SendRequest::write(station.pd.buffer_from(&pattern(WRITTEN, 2))?, to))?;
+    let step = Step::begin(
+        station,
+        "2. RDMA WRITE",
+        &[
+            &format!(
+                "The peer has told the address of a memory region and its key (rkey {:#010x}).",
+                to.rkey
+            ),
+            &format!(
+                "This process writes {WRITTEN} bytes at offset {WRITE_AT} of it. The peer's program takes no part"
+            ),
+            "and gets no completion; told to look, it finds these bytes changed, and none around them.",
+        ],
+    );
+    station.qp.post(SendRequest::write(
+        station.pd.buffer_from(&pattern(WRITTEN, 2))?,
+        to,
+    ))?;
     station.sent()?;
     station.exchange.barrier()?;
     step.end(station)
@@ -183,10 +217,14 @@ fn write(station: &mut Station) -> Result<()> {
 
 fn write_with_imm(station: &mut Station) -> Result<()> {
     station.exchange.barrier()?;
-    let step = Step::begin(station, "3. RDMA WRITE with immediate", &[
-        "As before, but with four bytes beside the data, which end a receive of the peer:",
-        "its completion says that the write is there, and shows \"done\".",
-    ]);
+    let step = Step::begin(
+        station,
+        "3. RDMA WRITE with immediate",
+        &[
+            "As before, but with four bytes beside the data, which end a receive of the peer:",
+            "its completion says that the write is there, and shows \"done\".",
+        ],
+    );
     let to = station.remote.slice(0, IMM_LEN as u64)?;
     let data = station.pd.buffer_from(&pattern(IMM_LEN, 3))?;
     station.qp.post(SendRequest::write(data, to).imm(IMM))?;
@@ -196,11 +234,19 @@ fn write_with_imm(station: &mut Station) -> Result<()> {
 
 fn read(station: &mut Station) -> Result<()> {
     let from = RemoteMemory::from_bytes(&station.exchange.recv()?)?;
-    let step = Step::begin(station, "4. RDMA READ", &[
-        &format!("This process fetches {READ} bytes of another region of the peer, whose program again takes no"),
-        "part: one request packet out, the data comes in as responses.",
-    ]);
-    station.qp.post(SendRequest::read(station.pd.buffer(READ)?, from))?;
+    let step = Step::begin(
+        station,
+        "4. RDMA READ",
+        &[
+            &format!(
+                "This process fetches {READ} bytes of another region of the peer, whose program again takes no"
+            ),
+            "part: one request packet out, the data comes in as responses.",
+        ],
+    );
+    station
+        .qp
+        .post(SendRequest::read(station.pd.buffer(READ)?, from))?;
     let got = station.sent()?;
     same("the bytes read", got.data(), &pattern(READ, 4))?;
     station.exchange.barrier()?;
@@ -211,25 +257,51 @@ fn atomics(station: &mut Station) -> Result<()> {
     station.exchange.barrier()?;
     let word = station.remote.slice(WORD as u64, 8)?;
     let buffer = station.pd.buffer(8)?;
-    let step = Step::begin(station, "5. Atomic COMPARE-AND-SWAP", &[
-        "A word of the peer's memory holds 41. Swap in 999 if it is 40: it is not, so nothing changes and 41 comes",
-        "back. Swap in 1000 if it is 41: done.",
-    ]);
-    station.qp.post(SendRequest::compare_swap(buffer, word, 40, 999))?;
+    let step = Step::begin(
+        station,
+        "5. Atomic COMPARE-AND-SWAP",
+        &[
+            "A word of the peer's memory holds 41. Swap in 999 if it is 40: it is not, so nothing changes and 41 comes",
+            "back. Swap in 1000 if it is 41: done.",
+        ],
+    );
+    station
+        .qp
+        .post(SendRequest::compare_swap(buffer, word, 40, 999))?;
     let got = station.sent()?;
-    require("the value found by compare-and-swap", got.original_value() == Some(41))?;
-    station.qp.post(SendRequest::compare_swap(station.pd.buffer(8)?, word, 41, 1000))?;
+    require(
+        "the value found by compare-and-swap",
+        got.original_value() == Some(41),
+    )?;
+    station.qp.post(SendRequest::compare_swap(
+        station.pd.buffer(8)?,
+        word,
+        41,
+        1000,
+    ))?;
     let got = station.sent()?;
-    require("the value found by compare-and-swap", got.original_value() == Some(41))?;
+    require(
+        "the value found by compare-and-swap",
+        got.original_value() == Some(41),
+    )?;
     station.exchange.barrier()?;
     step.end(station)?;
 
-    let step = Step::begin(station, "6. Atomic FETCH-AND-ADD", &[
-        "Add 7 to the same word, at once and only once, whoever else adds to it: 1000 comes back, 1007 is there.",
-    ]);
-    station.qp.post(SendRequest::fetch_add(station.pd.buffer(8)?, word, 7))?;
+    let step = Step::begin(
+        station,
+        "6. Atomic FETCH-AND-ADD",
+        &[
+            "Add 7 to the same word, at once and only once, whoever else adds to it: 1000 comes back, 1007 is there.",
+        ],
+    );
+    station
+        .qp
+        .post(SendRequest::fetch_add(station.pd.buffer(8)?, word, 7))?;
     let got = station.sent()?;
-    require("the value found by fetch-and-add", got.original_value() == Some(1000))?;
+    require(
+        "the value found by fetch-and-add",
+        got.original_value() == Some(1000),
+    )?;
     station.exchange.barrier()?;
     step.end(station)
 }

@@ -14,7 +14,13 @@ const RECEIVES: std::ops::RangeInclusive<usize> = 8..=64;
 const RECEIVE_BYTES: usize = 32 << 20;
 
 /// The leading side; bytes per second.
-pub fn lead(station: &mut Station, operation: Operation, size: usize, count: usize, depth: usize) -> Result<f64> {
+pub fn lead(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    count: usize,
+    depth: usize,
+) -> Result<f64> {
     let target = station.remote.slice(0, size as u64)?;
     let request = |buffer| match operation {
         Operation::Send => SendRequest::send(buffer),
@@ -39,7 +45,10 @@ pub fn lead(station: &mut Station, operation: Operation, size: usize, count: usi
         }
         let done = poll(&station.send_cq)?;
         completed += 1;
-        idle.push(done.into_buffer().ok_or_else(|| Failure::new("a request without its buffer"))?);
+        idle.push(
+            done.into_buffer()
+                .ok_or_else(|| Failure::new("a request without its buffer"))?,
+        );
     }
     let rate = (count * size) as f64 / start.elapsed().as_secs_f64();
     if operation == Operation::Send {
@@ -51,11 +60,18 @@ pub fn lead(station: &mut Station, operation: Operation, size: usize, count: usi
 }
 
 /// The following side.
-pub fn follow(station: &mut Station, operation: Operation, size: usize, count: usize) -> Result<()> {
+pub fn follow(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    count: usize,
+) -> Result<()> {
     if operation != Operation::Send {
         return serve(station);
     }
-    let receives = (RECEIVE_BYTES / size).clamp(*RECEIVES.start(), *RECEIVES.end()).min(count);
+    let receives = (RECEIVE_BYTES / size)
+        .clamp(*RECEIVES.start(), *RECEIVES.end())
+        .min(count);
     for _ in 0..receives {
         station.qp.post_recv(station.pd.buffer(size)?, 0)?;
     }

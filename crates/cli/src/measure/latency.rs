@@ -9,7 +9,13 @@ use crate::failure::{Failure, Result};
 use crate::node::{PATIENCE, Station};
 
 /// Both sides' part; the leading one gets the times in nanoseconds.
-pub fn run(station: &mut Station, operation: Operation, size: usize, rounds: usize, lead: bool) -> Result<Vec<f64>> {
+pub fn run(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    rounds: usize,
+    lead: bool,
+) -> Result<Vec<f64>> {
     match operation {
         Operation::Send => sends(station, size, rounds, lead),
         Operation::Write => writes(station, size, rounds, lead),
@@ -97,7 +103,9 @@ fn watch(station: &Station, region: &WritableRegion, at: usize, value: u8) -> Re
         }
         let waited = start.get_or_insert_with(Instant::now).elapsed();
         if waited > PATIENCE {
-            return Err(Failure::new(format!("the peer's write has not arrived in {PATIENCE:?}")));
+            return Err(Failure::new(format!(
+                "the peer's write has not arrived in {PATIENCE:?}"
+            )));
         }
         if waited > super::SPIN {
             // The peer may need this processor.
@@ -116,7 +124,9 @@ fn reads(station: &mut Station, size: usize, rounds: usize) -> Result<Vec<f64>> 
         station.qp.post(SendRequest::read(buffer, from))?;
         let done = poll(&station.send_cq)?;
         times.push(start.elapsed().as_nanos() as f64);
-        buffer = done.into_buffer().ok_or_else(|| Failure::new("a READ without its buffer"))?;
+        buffer = done
+            .into_buffer()
+            .ok_or_else(|| Failure::new("a READ without its buffer"))?;
     }
     dismiss(station)?;
     Ok(times)

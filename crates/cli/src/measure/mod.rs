@@ -26,23 +26,24 @@ pub enum Operation {
 
 impl Operation {
     pub const ALL: [Operation; 3] = [Operation::Send, Operation::Write, Operation::Read];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Operation::Send => "send",
-            Operation::Write => "write",
-            Operation::Read => "read",
-        }
-    }
 }
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Test {
     /// Half a round trip of `size` bytes there and back, for READ a whole operation; `rounds` times.
-    Latency { operation: Operation, size: usize, rounds: usize },
+    Latency {
+        operation: Operation,
+        size: usize,
+        rounds: usize,
+    },
     /// `count` operations of `size` bytes, `depth` of them at once.
-    Bandwidth { operation: Operation, size: usize, count: usize, depth: usize },
+    Bandwidth {
+        operation: Operation,
+        size: usize,
+        count: usize,
+        depth: usize,
+    },
     /// No more.
     End,
 }
@@ -59,27 +60,63 @@ impl Station {
 }
 
 /// Times of single operations.
-pub fn latency(station: &mut Station, operation: Operation, size: usize, rounds: usize) -> Result<Summary> {
-    station.announce(Test::Latency { operation, size, rounds })?;
-    Ok(Summary::of(latency::run(station, operation, size, rounds, true)?))
+pub fn latency(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    rounds: usize,
+) -> Result<Summary> {
+    station.announce(Test::Latency {
+        operation,
+        size,
+        rounds,
+    })?;
+    Ok(Summary::of(latency::run(
+        station, operation, size, rounds, true,
+    )?))
 }
 
 /// Bytes per second.
-pub fn bandwidth(station: &mut Station, operation: Operation, size: usize, count: usize, depth: usize) -> Result<f64> {
-    station.announce(Test::Bandwidth { operation, size, count, depth })?;
+pub fn bandwidth(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    count: usize,
+    depth: usize,
+) -> Result<f64> {
+    station.announce(Test::Bandwidth {
+        operation,
+        size,
+        count,
+        depth,
+    })?;
     bandwidth::lead(station, operation, size, count, depth)
 }
 
 /// Measures for about `time`: a short run first tells how many rounds that are.
-pub fn latency_for(station: &mut Station, operation: Operation, size: usize, time: Duration) -> Result<Summary> {
+pub fn latency_for(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    time: Duration,
+) -> Result<Summary> {
     let trial = latency(station, operation, size, 50)?;
-    let trips = if operation == Operation::Read { 1.0 } else { 2.0 };
+    let trips = if operation == Operation::Read {
+        1.0
+    } else {
+        2.0
+    };
     let rounds = (time.as_nanos() as f64 / (trips * trial.mean)).clamp(20.0, 100_000.0) as usize;
     latency(station, operation, size, rounds)
 }
 
 /// As [`latency_for`].
-pub fn bandwidth_for(station: &mut Station, operation: Operation, size: usize, time: Duration) -> Result<f64> {
+pub fn bandwidth_for(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    time: Duration,
+) -> Result<f64> {
     // Enough to fill the pipe, and no more than a few megabytes.
     let depth = ((8 << 20) / size).clamp(4, 32);
     let rate = bandwidth(station, operation, size, 2 * depth, depth)?;
@@ -96,12 +133,22 @@ pub fn end(station: &mut Station) -> Result<()> {
 pub fn follow(station: &mut Station) -> Result<()> {
     loop {
         let message = station.exchange.recv()?;
-        let test = serde_json::from_slice(&message).map_err(|e| Failure::new(format!("not a test: {e}")))?;
+        let test = serde_json::from_slice(&message)
+            .map_err(|e| Failure::new(format!("not a test: {e}")))?;
         match test {
-            Test::Latency { operation, size, rounds } => {
+            Test::Latency {
+                operation,
+                size,
+                rounds,
+            } => {
                 latency::run(station, operation, size, rounds, false)?;
             }
-            Test::Bandwidth { operation, size, count, .. } => bandwidth::follow(station, operation, size, count)?,
+            Test::Bandwidth {
+                operation,
+                size,
+                count,
+                ..
+            } => bandwidth::follow(station, operation, size, count)?,
             Test::End => return Ok(()),
         }
     }
@@ -181,7 +228,8 @@ impl Sender {
     fn reap(&mut self, station: &Station) -> Result<()> {
         let mut done = poll(&station.send_cq)?;
         self.outstanding -= done.id() as usize;
-        self.pool.extend(done.take_released().into_iter().map(|(_, buffer)| buffer));
+        self.pool
+            .extend(done.take_released().into_iter().map(|(_, buffer)| buffer));
         self.pool.extend(done.into_buffer());
         Ok(())
     }
@@ -189,9 +237,15 @@ impl Sender {
     /// Waits until everything has completed; a last signaled message of no bytes vouches for the rest.
     fn finish(mut self, station: &Station) -> Result<()> {
         // A write of nothing needs no key and no receive.
-        let nowhere = RemoteMemory { addr: 0, len: 0, rkey: 0 };
+        let nowhere = RemoteMemory {
+            addr: 0,
+            len: 0,
+            rkey: 0,
+        };
         self.outstanding += 1;
-        station.qp.post(SendRequest::write_inline(&[], nowhere).id(self.unsignaled as u64 + 1))?;
+        station
+            .qp
+            .post(SendRequest::write_inline(&[], nowhere).id(self.unsignaled as u64 + 1))?;
         while self.outstanding > 0 {
             self.reap(station)?;
         }

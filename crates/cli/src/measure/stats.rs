@@ -39,7 +39,10 @@ mod tests {
     #[test]
     fn quantiles() {
         let summary = Summary::of((0..=100).rev().map(f64::from).collect());
-        assert_eq!((summary.min, summary.median, summary.p99, summary.max), (0.0, 50.0, 99.0, 100.0));
+        assert_eq!(
+            (summary.min, summary.median, summary.p99, summary.max),
+            (0.0, 50.0, 99.0, 100.0)
+        );
         assert_eq!(summary.mean, 50.0);
         assert_eq!(Summary::of(Vec::new()).median, 0.0);
         assert_eq!(Summary::of(vec![3.0]).p99, 3.0);

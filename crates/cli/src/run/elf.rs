@@ -15,7 +15,10 @@ pub enum Kind {
     /// An ELF file that is not a program (a library without an entry, an object file) or is damaged.
     NotAProgram(&'static str),
     /// `#!` and its line, split at the first blank.
-    Script { interpreter: OsString, argument: Option<OsString> },
+    Script {
+        interpreter: OsString,
+        argument: Option<OsString>,
+    },
     /// None of these.
     Unknown,
 }

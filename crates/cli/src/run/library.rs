@@ -13,7 +13,12 @@ use crate::sys;
 /// The drop-in library as cargo builds it.
 const LIBRARY: &str = "librnic_verbs.so";
 /// Names under which programs load it; one file, so the loader maps it once.
-const NAMES: [&str; 4] = ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"];
+const NAMES: [&str; 4] = [
+    "libibverbs.so.1",
+    "libibverbs.so",
+    "librdmacm.so.1",
+    "librdmacm.so",
+];
 /// The one to preload.
 pub const PRELOAD: &str = "libibverbs.so.1";
 
@@ -22,14 +27,18 @@ pub fn find() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("RNIC_LIB").filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
         return std::fs::canonicalize(&path).map_err(|error| {
-            Failure::new(format!("RNIC_LIB names {}, which cannot be used", path.display()))
-                .cause(error.to_string())
-                .next("unset RNIC_LIB, or build the library with `cargo build --release`")
+            Failure::new(format!(
+                "RNIC_LIB names {}, which cannot be used",
+                path.display()
+            ))
+            .cause(error.to_string())
+            .next("unset RNIC_LIB, or build the library with `cargo build --release`")
         });
     }
     let program = std::env::current_exe()?;
     let folder = program.parent().unwrap_or(Path::new("."));
-    let places = ["", "deps", "..", "../lib", "../lib/rnic"].map(|place| folder.join(place).join(LIBRARY));
+    let places =
+        ["", "deps", "..", "../lib", "../lib/rnic"].map(|place| folder.join(place).join(LIBRARY));
     match places.iter().find(|place| place.is_file()) {
         Some(place) => Ok(std::fs::canonicalize(place)?),
         None => Err(Failure::new(format!("{LIBRARY} is not here"))
@@ -43,12 +52,17 @@ pub fn find() -> Result<PathBuf> {
 
 /// The user's folder for such things, private to him.
 fn runtime() -> Result<PathBuf> {
-    let named = std::env::var_os("RNIC_RUNTIME_DIR").filter(|d| !d.is_empty()).map(PathBuf::from);
-    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| {
-        // Left over from another user by su or sudo, it is of no use; nor with a colon in it, which separates paths.
-        let ours = std::fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == sys::effective_uid());
-        ours && dir.is_absolute() && usable(dir)
-    });
+    let named = std::env::var_os("RNIC_RUNTIME_DIR")
+        .filter(|d| !d.is_empty())
+        .map(PathBuf::from);
+    let session = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|dir| {
+            // Left over from another user by su or sudo, it is of no use; nor with a colon in it, which separates paths.
+            let ours =
+                std::fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == sys::effective_uid());
+            ours && dir.is_absolute() && usable(dir)
+        });
     let dir = match (named, session) {
         (Some(dir), _) => std::path::absolute(dir)?,
         (None, Some(dir)) => dir.join("rnic"),
@@ -60,14 +74,19 @@ fn runtime() -> Result<PathBuf> {
             .next("set RNIC_RUNTIME_DIR to a folder of yours")
     };
     if !usable(&dir) {
-        return Err(refused("its name has a space or a colon, which separate paths for the loader".into()));
+        return Err(refused(
+            "its name has a space or a colon, which separate paths for the loader".into(),
+        ));
     }
     private_dir(&dir).map_err(|error| refused(error.to_string()))?;
     Ok(dir)
 }
 
 fn usable(dir: &Path) -> bool {
-    !dir.as_os_str().as_bytes().iter().any(|b| matches!(b, b':' | b';') || b.is_ascii_whitespace())
+    !dir.as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| matches!(b, b':' | b';') || b.is_ascii_whitespace())
 }
 
 /// Makes the folder, or checks that an existing one is ours alone: what lies in it is loaded into programs.
@@ -101,8 +120,13 @@ pub fn folder(library: &Path) -> Result<PathBuf> {
 
 fn folder_in(runtime: &Path, library: &Path) -> io::Result<PathBuf> {
     let modified = std::fs::metadata(library)?.modified()?;
-    let modified = modified.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-    #[expect(deprecated, reason = "a hash that is the same in every run; DefaultHasher::new is SipHash with fixed keys")]
+    let modified = modified
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos());
+    #[expect(
+        deprecated,
+        reason = "a hash that is the same in every run; DefaultHasher::new is SipHash with fixed keys"
+    )]
     let mut hasher = std::hash::SipHasher::new();
     (library.as_os_str().as_bytes(), modified).hash(&mut hasher);
     let dir = runtime.join(format!("verbs-{:016x}", hasher.finish()));
@@ -124,7 +148,9 @@ fn folder_in(runtime: &Path, library: &Path) -> io::Result<PathBuf> {
 
 /// Removes folders of libraries that are gone. Failure does not matter.
 fn prune(runtime: &Path, keep: &Path) {
-    let Ok(entries) = std::fs::read_dir(runtime) else { return };
+    let Ok(entries) = std::fs::read_dir(runtime) else {
+        return;
+    };
     for entry in entries.flatten() {
         let dir = entry.path();
         let ours = entry.file_name().as_bytes().starts_with(b"verbs-");

@@ -45,7 +45,11 @@ pub fn main(args: Args) -> Result<()> {
     let [program, rest @ ..] = &args.program[..] else {
         return Err(Failure::new("no program given").next("`rnic run -- PROGRAM ARGS...`"));
     };
-    let faults = args.faults.as_deref().map(|text| faults(text, args.seed)).transpose()?;
+    let faults = args
+        .faults
+        .as_deref()
+        .map(|text| faults(text, args.seed))
+        .transpose()?;
     let path = program::find(program)?;
     program::check(&path)?;
     let library = library::find()?;
@@ -54,8 +58,14 @@ pub fn main(args: Args) -> Result<()> {
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest);
-    command.env("LD_LIBRARY_PATH", prepend(folder.as_os_str().to_owned(), "LD_LIBRARY_PATH"));
-    command.env("LD_PRELOAD", prepend(folder.join(library::PRELOAD).into_os_string(), "LD_PRELOAD"));
+    command.env(
+        "LD_LIBRARY_PATH",
+        prepend(folder.as_os_str().to_owned(), "LD_LIBRARY_PATH"),
+    );
+    command.env(
+        "LD_PRELOAD",
+        prepend(folder.join(library::PRELOAD).into_os_string(), "LD_PRELOAD"),
+    );
     if let Some(faults) = faults {
         if !args.quiet {
             eprintln!("rnic: faults {faults}");
@@ -93,7 +103,9 @@ pub fn faults(text: &str, seed: Option<u64>) -> Result<FaultSpec> {
     })?;
     spec.seed = match (spec.seed, seed) {
         (Some(a), Some(b)) if a != b => {
-            return Err(Failure::new(format!("two seeds: {a} in --faults and {b} in --seed")).status(2));
+            return Err(
+                Failure::new(format!("two seeds: {a} in --faults and {b} in --seed")).status(2),
+            );
         }
         (a, b) => Some(a.or(b).unwrap_or_else(fresh_seed)),
     };
@@ -141,7 +153,9 @@ mod tests {
         assert_eq!(capture(&path).unwrap(), path);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
         std::fs::remove_file(&path).unwrap();
-        let text = capture(Path::new("/no/such/folder/x.pcap")).unwrap_err().to_string();
+        let text = capture(Path::new("/no/such/folder/x.pcap"))
+            .unwrap_err()
+            .to_string();
         assert!(text.contains("/no/such/folder/x.pcap"), "{text}");
     }
 }

@@ -35,12 +35,18 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
         }
     }
     Err(refused.unwrap_or_else(|| {
-        let failure = Failure::new(format!("the program `{}` was not found", name.display())).status(NOT_FOUND);
+        let failure = Failure::new(format!("the program `{}` was not found", name.display()))
+            .status(NOT_FOUND);
         let failure = failure.cause(format!("no folder of PATH has it: {}", search.display()));
         match Path::new(name).exists() {
-            true => failure.next(format!("for the file in this folder: rnic run -- ./{}", name.display())),
+            true => failure.next(format!(
+                "for the file in this folder: rnic run -- ./{}",
+                name.display()
+            )),
             false => failure.next(match package(name) {
-                Some(package) => format!("`apt install {package}` on Debian and its kin, or give the program's path"),
+                Some(package) => format!(
+                    "`apt install {package}` on Debian and its kin, or give the program's path"
+                ),
                 None => "install it, or give its path: rnic run -- /path/to/program".to_owned(),
             }),
         }
@@ -50,26 +56,40 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
 /// Debian packages of the programs that our documents name.
 fn package(name: &OsStr) -> Option<&'static str> {
     let name = name.to_str()?;
-    if ["ib_send_", "ib_write_", "ib_read_", "ib_atomic_"].iter().any(|p| name.starts_with(p)) {
+    if ["ib_send_", "ib_write_", "ib_read_", "ib_atomic_"]
+        .iter()
+        .any(|p| name.starts_with(p))
+    {
         return Some("perftest");
     }
     if name.starts_with("ibv_") {
         return Some("ibverbs-utils");
     }
-    ["rping", "ucmatose", "rstream"].contains(&name).then_some("rdmacm-utils")
+    ["rping", "ucmatose", "rstream"]
+        .contains(&name)
+        .then_some("rdmacm-utils")
 }
 
 fn examine(path: &Path) -> Result<PathBuf> {
     let shown = path.display();
     let meta = std::fs::metadata(path).map_err(|error| {
         let found = error.kind() != io::ErrorKind::NotFound;
-        Failure::new(format!("the program {shown} {}", if found { "cannot be run" } else { "was not found" }))
-            .cause(error.to_string())
-            .next("check the path")
-            .status(if found { NOT_EXECUTABLE } else { NOT_FOUND })
+        Failure::new(format!(
+            "the program {shown} {}",
+            if found {
+                "cannot be run"
+            } else {
+                "was not found"
+            }
+        ))
+        .cause(error.to_string())
+        .next("check the path")
+        .status(if found { NOT_EXECUTABLE } else { NOT_FOUND })
     })?;
     if meta.is_dir() {
-        return Err(Failure::new(format!("{shown} is a folder, not a program")).status(NOT_EXECUTABLE));
+        return Err(
+            Failure::new(format!("{shown} is a folder, not a program")).status(NOT_EXECUTABLE)
+        );
     }
     if !sys::may_execute(path) {
         return Err(Failure::new(format!("{shown} is not executable"))
@@ -97,7 +117,9 @@ fn check_file(path: &Path, through: &[PathBuf]) -> Result<()> {
     };
     let meta = file.metadata()?;
     let ids = sys::effective_ids();
-    if (meta.mode() & 0o4000 != 0 && meta.uid() != ids.0) || (meta.mode() & 0o2000 != 0 && meta.gid() != ids.1) {
+    if (meta.mode() & 0o4000 != 0 && meta.uid() != ids.0)
+        || (meta.mode() & 0o2000 != 0 && meta.gid() != ids.1)
+    {
         return Err(impossible(format!("{named} is setuid or setgid: rnic cannot get into it"))
             .cause("the system's loader ignores LD_PRELOAD and LD_LIBRARY_PATH for programs that gain privileges")
             .next(format!("run a copy without the bit: cp {} /tmp/ && rnic run -- /tmp/...", path.display())));
@@ -142,26 +164,35 @@ fn resolve(script: &Path, interpreter: &OsStr, argument: Option<&OsStr>) -> Resu
     let name = argument.filter(|_| env).and_then(|text| {
         let words = text.as_bytes().split(|b| b.is_ascii_whitespace());
         // `env -S python3 -u`, `env NAME=value python3`
-        let mut words = words.filter(|w| !w.is_empty() && !w.starts_with(b"-") && !w.contains(&b'='));
+        let mut words =
+            words.filter(|w| !w.is_empty() && !w.starts_with(b"-") && !w.contains(&b'='));
         words.next().map(|w| OsStr::from_bytes(w).to_owned())
     });
     let wanted: OsString = name.unwrap_or_else(|| interpreter.to_owned());
-    find(&wanted).map_err(|failure| failure.during(&format!("the interpreter of {}", script.display())))
+    find(&wanted)
+        .map_err(|failure| failure.during(&format!("the interpreter of {}", script.display())))
 }
 
 fn check_loader(named: &str, loader: &OsStr) -> Result<()> {
     let path = Path::new(loader);
     let failure = |what: String| Failure::new(what).status(NOT_EXECUTABLE);
     if !path.exists() {
-        return Err(failure(format!("{named} needs the loader {}, which is not here", path.display()))
-            .cause("it was built for another distribution or C library")
-            .next("use a build of the program for this system, or install that loader"));
+        return Err(failure(format!(
+            "{named} needs the loader {}, which is not here",
+            path.display()
+        ))
+        .cause("it was built for another distribution or C library")
+        .next("use a build of the program for this system, or install that loader"));
     }
     let name = path.file_name().unwrap_or_default().as_bytes();
     if name.starts_with(b"ld-musl") && cfg!(target_env = "gnu") {
-        return Err(failure(format!("{named} uses the C library musl: rnic cannot get into it"))
-            .cause("the library of this rnic is for glibc, and two C libraries do not go into one process")
-            .next("use a glibc build of the program, or build rnic on the musl system"));
+        return Err(failure(format!(
+            "{named} uses the C library musl: rnic cannot get into it"
+        ))
+        .cause(
+            "the library of this rnic is for glibc, and two C libraries do not go into one process",
+        )
+        .next("use a glibc build of the program, or build rnic on the musl system"));
     }
     Ok(())
 }
@@ -172,7 +203,9 @@ pub fn not_started(path: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     };
-    Failure::new(format!("cannot start {}", path.display())).cause(error.to_string()).status(status)
+    Failure::new(format!("cannot start {}", path.display()))
+        .cause(error.to_string())
+        .status(status)
 }
 
 #[cfg(test)]

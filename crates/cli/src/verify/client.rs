@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rnic::exchange::Exchange;
-use rnic::{Buffer, Completion, CompletionOpcode, Context, GidEntry, QueuePair, Rc, RemoteMemory, SendRequest};
+use rnic::{
+    Buffer, Completion, CompletionOpcode, Context, GidEntry, QueuePair, Rc, RemoteMemory,
+    SendRequest,
+};
 
 use super::plan::{self, Kind, Step};
 use super::server::RECEIVES;
@@ -35,7 +38,10 @@ pub struct Outcome {
 impl Outcome {
     pub fn print(&self, task: &Task) {
         for (n, name) in ["send", "write", "read"].iter().enumerate() {
-            println!("{name:>8}: {:>10} operations {:>14} bytes", self.operations[n], self.bytes[n]);
+            println!(
+                "{name:>8}: {:>10} operations {:>14} bytes",
+                self.operations[n], self.bytes[n]
+            );
         }
         let atomics = self.client.checked_operations - self.operations[2];
         println!("{:>8}: {atomics:>10} operations", "atomic");
@@ -81,11 +87,23 @@ fn id(lane: usize, index: u64, kind: u64) -> u64 {
     index << 16 | (lane as u64) << 2 | kind
 }
 
-pub fn run(exchange: &mut Exchange, context: &Context, gid: GidEntry, task: &Task, stop: Stop) -> Result<Outcome> {
+pub fn run(
+    exchange: &mut Exchange,
+    context: &Context,
+    gid: GidEntry,
+    task: &Task,
+    stop: Stop,
+) -> Result<Outcome> {
     let mut ends = Ends::prepare(context, gid, task)?;
     let memory = exchange.recv()?;
-    let mut memory = memory.chunks(RemoteMemory::BYTES).map(RemoteMemory::from_bytes);
-    let mut next = || memory.next().unwrap_or_else(|| RemoteMemory::from_bytes(&[]));
+    let mut memory = memory
+        .chunks(RemoteMemory::BYTES)
+        .map(RemoteMemory::from_bytes);
+    let mut next = || {
+        memory
+            .next()
+            .unwrap_or_else(|| RemoteMemory::from_bytes(&[]))
+    };
     for (index, qp) in ends.prepared.iter().enumerate() {
         for _ in 0..RECEIVES {
             qp.post_recv(ends.pd.buffer(8)?, index as u64)?;
@@ -94,7 +112,9 @@ pub fn run(exchange: &mut Exchange, context: &Context, gid: GidEntry, task: &Tas
     let mut lanes = Vec::new();
     for qp in ends.connect(exchange)? {
         // An operation that is not yet confirmed may have given its buffer back, so there is never one too few.
-        let buffers = (0..WINDOW).map(|_| ends.pd.buffer(task.max_size.max(8) as usize)).collect::<rnic::Result<_>>()?;
+        let buffers = (0..WINDOW)
+            .map(|_| ends.pd.buffer(task.max_size.max(8) as usize))
+            .collect::<rnic::Result<_>>()?;
         lanes.push(Lane {
             qp,
             region: next()?,
@@ -147,13 +167,21 @@ pub fn run(exchange: &mut Exchange, context: &Context, gid: GidEntry, task: &Tas
     for (index, (lane, found)) in lanes.iter().zip(words).enumerate() {
         if (lane.sum, lane.swapped) != found {
             outcome.client.mismatch(|| {
-                format!("QP {index}: the words are {found:x?} in the end instead of {:x?}", (lane.sum, lane.swapped))
+                format!(
+                    "QP {index}: the words are {found:x?} in the end instead of {:x?}",
+                    (lane.sum, lane.swapped)
+                )
             });
         }
     }
-    let sides = (outcome.server.checked_operations, outcome.operations[0] + outcome.operations[1]);
+    let sides = (
+        outcome.server.checked_operations,
+        outcome.operations[0] + outcome.operations[1],
+    );
     if sides.0 != sides.1 {
-        outcome.client.mismatch(|| format!("the server saw {} messages of {}", sides.0, sides.1));
+        outcome
+            .client
+            .mismatch(|| format!("the server saw {} messages of {}", sides.0, sides.1));
     }
     exchange.barrier()?;
     Ok(outcome)
@@ -161,7 +189,14 @@ pub fn run(exchange: &mut Exchange, context: &Context, gid: GidEntry, task: &Tas
 
 impl Lane {
     /// Starts operations until the window is full.
-    fn fill(&mut self, lane: usize, task: &Task, stop: Stop, start: Instant, outcome: &mut Outcome) -> Result<()> {
+    fn fill(
+        &mut self,
+        lane: usize,
+        task: &Task,
+        stop: Stop,
+        start: Instant,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
         let over = match stop {
             Stop::After(time) => start.elapsed() >= time,
             Stop::Iterations(n) => self.next >= n,
@@ -169,16 +204,26 @@ impl Lane {
         if over || self.closing {
             if self.pending.is_empty() && !self.closing {
                 self.closing = true;
-                self.qp.post(SendRequest::send_inline(&[]).imm(LAST).id(id(lane, 0, KIND_TAIL)))?;
+                self.qp.post(
+                    SendRequest::send_inline(&[])
+                        .imm(LAST)
+                        .id(id(lane, 0, KIND_TAIL)),
+                )?;
             }
             return Ok(());
         }
         // By number, not by count: operation n uses the slot of operation n - WINDOW, which must be over.
-        while self.pending.front().is_none_or(|oldest| self.next < oldest.index + WINDOW as u64) {
+        while self
+            .pending
+            .front()
+            .is_none_or(|oldest| self.next < oldest.index + WINDOW as u64)
+        {
             if matches!(stop, Stop::Iterations(n) if self.next >= n) {
                 break;
             }
-            let Some(buffer) = self.buffers.pop() else { break };
+            let Some(buffer) = self.buffers.pop() else {
+                break;
+            };
             let step = plan::step(task, lane, self.next);
             let group = match step.kind {
                 Kind::Send | Kind::SendImm => Some(0),
@@ -208,7 +253,9 @@ impl Lane {
             Kind::Send => SendRequest::send(buffer).range(..step.len)?,
             Kind::SendImm => SendRequest::send(buffer).range(..step.len)?.imm(imm),
             Kind::Write => SendRequest::write(buffer, to(&self.region)?).range(..step.len)?,
-            Kind::WriteImm => SendRequest::write(buffer, to(&self.region)?).range(..step.len)?.imm(imm),
+            Kind::WriteImm => SendRequest::write(buffer, to(&self.region)?)
+                .range(..step.len)?
+                .imm(imm),
             Kind::Read => {
                 buffer[..step.len].fill(0);
                 SendRequest::read(buffer, to(&self.readable)?).range(..step.len)?
@@ -220,14 +267,22 @@ impl Lane {
             }
             Kind::CompareSwap => {
                 expect = self.swapped;
-                let compare = if step.miss { !self.swapped } else { self.swapped };
+                let compare = if step.miss {
+                    !self.swapped
+                } else {
+                    self.swapped
+                };
                 if !step.miss {
                     self.swapped = step.value;
                 }
                 SendRequest::compare_swap(buffer, self.words.slice(8, 8)?, compare, step.value)
             }
         };
-        self.pending.push_back(Pending { index, step, expect });
+        self.pending.push_back(Pending {
+            index,
+            step,
+            expect,
+        });
         self.qp.post(request.id(id(lane, index, KIND_DATA)))?;
         if step.kind == Kind::Write {
             let note = SendRequest::send_inline(&index.to_be_bytes());
@@ -236,7 +291,13 @@ impl Lane {
         Ok(())
     }
 
-    fn take(&mut self, mut got: Completion, task: &Task, lane: usize, report: &mut Report) -> Result<()> {
+    fn take(
+        &mut self,
+        mut got: Completion,
+        task: &Task,
+        lane: usize,
+        report: &mut Report,
+    ) -> Result<()> {
         if got.opcode() == CompletionOpcode::Recv {
             return self.confirmed(got, lane, report);
         }
@@ -252,19 +313,31 @@ impl Lane {
         };
         let pending = &self.pending[at];
         let step = pending.step;
-        let name = || format!("QP {lane} operation {index} ({:?}, {} bytes)", step.kind, step.len);
+        let name = || {
+            format!(
+                "QP {lane} operation {index} ({:?}, {} bytes)",
+                step.kind, step.len
+            )
+        };
         match step.kind {
             Kind::Read => {
                 if got.byte_len() != step.len {
                     report.mismatch(|| format!("{}: {} bytes came", name(), got.byte_len()));
                 }
-                report.check(name, plan::readable_seed(task, lane), step.offset, got.data());
+                report.check(
+                    name,
+                    plan::readable_seed(task, lane),
+                    step.offset,
+                    got.data(),
+                );
             }
             Kind::FetchAdd | Kind::CompareSwap => {
                 report.checked_operations += 1;
                 let (found, expected) = (got.original_value(), pending.expect);
                 if found != Some(expected) {
-                    report.mismatch(|| format!("{}: found {found:x?} instead of {expected:x}", name()));
+                    report.mismatch(|| {
+                        format!("{}: found {found:x?} instead of {expected:x}", name())
+                    });
                 }
             }
             _ => {}
@@ -281,7 +354,12 @@ impl Lane {
         let oldest = self.pending.iter().position(|p| !p.step.kind.is_silent());
         let expected = oldest.map(|at| self.pending[at].index.to_be_bytes());
         if expected.as_ref().map(|e| &e[..]) != Some(got.data()) {
-            report.mismatch(|| format!("QP {lane}: confirmation {:?} instead of {expected:?}", got.data()));
+            report.mismatch(|| {
+                format!(
+                    "QP {lane}: confirmation {:?} instead of {expected:?}",
+                    got.data()
+                )
+            });
         }
         if let Some(at) = oldest {
             self.pending.remove(at);

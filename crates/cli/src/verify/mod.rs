@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rnic::exchange::Exchange;
-use rnic::{CompletionQueue, Context, Endpoint, GidEntry, PathMtu, PreparedQueuePair, ProtectionDomain, QueuePair, Rc};
+use rnic::{
+    CompletionQueue, Context, Endpoint, GidEntry, PathMtu, PreparedQueuePair, ProtectionDomain,
+    QueuePair, Rc,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
@@ -32,7 +35,12 @@ pub struct Args {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     qps: u32,
     /// Stop after this time
-    #[arg(long, default_value_t = 3.0, value_name = "S", conflicts_with = "iterations")]
+    #[arg(
+        long,
+        default_value_t = 3.0,
+        value_name = "S",
+        conflicts_with = "iterations"
+    )]
     seconds: f64,
     /// Stop after so many operations on each queue pair
     #[arg(long, value_name = "N")]
@@ -121,7 +129,9 @@ impl Task {
             && self.timeout < 32;
         match sound {
             true => Ok(()),
-            false => Err(Failure::new(format!("the client asks for something impossible: {self:?}"))),
+            false => Err(Failure::new(format!(
+                "the client asks for something impossible: {self:?}"
+            ))),
         }
     }
 
@@ -171,7 +181,6 @@ impl Report {
 struct Ends {
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    gid: GidEntry,
     prepared: Vec<PreparedQueuePair<Rc>>,
 }
 
@@ -195,18 +204,26 @@ impl Ends {
             builder.build()
         };
         let prepared = (0..task.qps).map(prepare).collect::<rnic::Result<_>>()?;
-        Ok(Ends { pd, cq, gid, prepared })
+        Ok(Ends { pd, cq, prepared })
     }
 
     /// Connects all of them to the peer's, in order.
     fn connect(&mut self, exchange: &mut Exchange) -> Result<Vec<QueuePair<Rc>>> {
-        let own: Vec<u8> = self.prepared.iter().flat_map(|qp| qp.endpoint().to_bytes()).collect();
+        let own: Vec<u8> = self
+            .prepared
+            .iter()
+            .flat_map(|qp| qp.endpoint().to_bytes())
+            .collect();
         let peer = exchange.swap(&own)?;
         if peer.len() != own.len() {
             return Err(Failure::new("the peer has another number of queue pairs"));
         }
         let remotes = peer.chunks_exact(Endpoint::BYTES).map(Endpoint::from_bytes);
-        let connected = self.prepared.drain(..).zip(remotes).map(|(qp, remote)| qp.handshake(remote?));
+        let connected = self
+            .prepared
+            .drain(..)
+            .zip(remotes)
+            .map(|(qp, remote)| qp.handshake(remote?));
         Ok(connected.collect::<rnic::Result<_>>()?)
     }
 }
@@ -230,7 +247,9 @@ fn serve(
 
 fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| {
-        Failure::new("the peer speaks something else").cause(error.to_string()).next("use the same rnic on both sides")
+        Failure::new("the peer speaks something else")
+            .cause(error.to_string())
+            .next("use the same rnic on both sides")
     })
 }
 
@@ -243,7 +262,9 @@ pub fn main(args: Args) -> Result<()> {
         return restart_with_faults(text);
     }
     if let Some(addr) = &args.server {
-        let exchange = Exchange::listen(addr.as_str(), |addr| eprintln!("rnic: waiting for a client on {addr}"))?;
+        let exchange = Exchange::listen(addr.as_str(), |addr| {
+            eprintln!("rnic: waiting for a client on {addr}")
+        })?;
         let report = serve(exchange, &args.gid, |context| context.routable_gid(1))?;
         return finish(&[("this side", &report)]);
     }
@@ -264,10 +285,19 @@ pub fn main(args: Args) -> Result<()> {
     match &args.client {
         Some(addr) => {
             let known = addr.to_socket_addrs().map_err(|error| {
-                Failure::new(format!("{addr} is no address")).cause(error.to_string()).next("HOST:PORT, as the server says")
+                Failure::new(format!("{addr} is no address"))
+                    .cause(error.to_string())
+                    .next("HOST:PORT, as the server says")
             })?;
-            let exchange = Exchange::connect(&known.collect::<Vec<_>>()[..], Duration::from_secs(10))?;
-            drive(exchange, &args.gid, |context| context.routable_gid(1), &task, stop)?;
+            let exchange =
+                Exchange::connect(&known.collect::<Vec<_>>()[..], Duration::from_secs(10))?;
+            drive(
+                exchange,
+                &args.gid,
+                |context| context.routable_gid(1),
+                &task,
+                stop,
+            )?;
             Ok(())
         }
         None => {
@@ -290,7 +320,10 @@ fn drive(
     let gid = gid.resolve(&context, default)?;
     let outcome = client::run(&mut exchange, &context, gid, task, stop)?;
     outcome.print(task);
-    finish(&[("the client", &outcome.client), ("the server", &outcome.server)])?;
+    finish(&[
+        ("the client", &outcome.client),
+        ("the server", &outcome.server),
+    ])?;
     Ok(exchange)
 }
 
@@ -300,7 +333,10 @@ fn finish(reports: &[(&str, &Report)]) -> Result<()> {
             eprintln!("rnic: {side} found: {text}");
         }
     }
-    let wrong: u64 = reports.iter().map(|(_, report)| report.mismatch_count).sum();
+    let wrong: u64 = reports
+        .iter()
+        .map(|(_, report)| report.mismatch_count)
+        .sum();
     match wrong {
         0 => {
             let bytes: u64 = reports.iter().map(|(_, report)| report.checked_bytes).sum();
@@ -327,6 +363,9 @@ fn restart_with_faults(text: &str) -> Result<()> {
             kept.push(arg);
         }
     }
-    let error = Command::new(std::env::current_exe()?).args(kept).env("RNIC_FAULTS", spec.to_string()).exec();
+    let error = Command::new(std::env::current_exe()?)
+        .args(kept)
+        .env("RNIC_FAULTS", spec.to_string())
+        .exec();
     Err(Failure::from(error).during("starting again with faults"))
 }

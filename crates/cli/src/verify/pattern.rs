@@ -38,7 +38,11 @@ pub fn first_difference(seed: u64, offset: usize, bytes: &[u8]) -> Option<usize>
     pieces(seed, offset, bytes.len(), |at, expected| {
         let piece = &bytes[at..at + expected.len()];
         if piece != expected {
-            found = piece.iter().zip(expected).position(|(a, b)| a != b).map(|i| at + i);
+            found = piece
+                .iter()
+                .zip(expected)
+                .position(|(a, b)| a != b)
+                .map(|i| at + i);
         }
         found.is_none()
     });

@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use rnic::exchange::Exchange;
-use rnic::{Completion, CompletionOpcode, Context, GidEntry, QueuePair, Rc, ReadableRegion, SendRequest, WritableRegion};
+use rnic::{
+    Completion, CompletionOpcode, Context, GidEntry, QueuePair, Rc, ReadableRegion, SendRequest,
+    WritableRegion,
+};
 
 use super::plan::{self, Kind, Step};
 use super::{Ends, GUARD, LAST, Report, Task, UNTOUCHED, WINDOW, encode, pattern};
@@ -25,7 +28,12 @@ struct Lane {
     done: bool,
 }
 
-pub fn run(exchange: &mut Exchange, context: &Context, gid: GidEntry, task: &Task) -> Result<Report> {
+pub fn run(
+    exchange: &mut Exchange,
+    context: &Context,
+    gid: GidEntry,
+    task: &Task,
+) -> Result<Report> {
     let mut ends = Ends::prepare(context, gid, task)?;
     let mut lanes = Vec::new();
     let mut memory = Vec::new();
@@ -41,7 +49,8 @@ pub fn run(exchange: &mut Exchange, context: &Context, gid: GidEntry, task: &Tas
             memory.extend_from_slice(&remote.to_bytes());
         }
         for _ in 0..RECEIVES {
-            ends.prepared[index].post_recv(ends.pd.buffer(task.max_size.max(8) as usize)?, index as u64)?;
+            ends.prepared[index]
+                .post_recv(ends.pd.buffer(task.max_size.max(8) as usize)?, index as u64)?;
         }
         parts.push((region, words, readable));
     }
@@ -73,7 +82,12 @@ pub fn run(exchange: &mut Exchange, context: &Context, gid: GidEntry, task: &Tas
     }
     let words: Vec<_> = lanes
         .iter()
-        .map(|lane| Ok((lane.words.load_u64(0, Ordering::SeqCst)?, lane.words.load_u64(8, Ordering::SeqCst)?)))
+        .map(|lane| {
+            Ok((
+                lane.words.load_u64(0, Ordering::SeqCst)?,
+                lane.words.load_u64(8, Ordering::SeqCst)?,
+            ))
+        })
         .collect::<rnic::Result<_>>()?;
     exchange.send(&encode(&(&report, words))?)?;
     // Nobody goes before the other one's last acknowledgement is there.
@@ -91,7 +105,8 @@ impl Lane {
         report: &mut Report,
         scratch: &mut [u8],
     ) -> Result<()> {
-        if got.imm() == Some(LAST) && got.opcode() == CompletionOpcode::Recv && got.byte_len() == 0 {
+        if got.imm() == Some(LAST) && got.opcode() == CompletionOpcode::Recv && got.byte_len() == 0
+        {
             self.done = true;
             return Ok(());
         }
@@ -104,7 +119,12 @@ impl Lane {
         };
         let number = self.next;
         self.next += 1;
-        let name = || format!("QP {index} operation {number} ({:?}, {} bytes)", step.kind, step.len);
+        let name = || {
+            format!(
+                "QP {index} operation {number} ({:?}, {} bytes)",
+                step.kind, step.len
+            )
+        };
         let imm = (number as u32).to_be_bytes();
         let expected = match step.kind {
             Kind::Send => (CompletionOpcode::Recv, None, step.len),
@@ -125,9 +145,12 @@ impl Lane {
                 self.look(&step, name, report, scratch)?;
             }
         }
-        let buffer = got.take_buffer().ok_or_else(|| Failure::new("a receive without its buffer"))?;
+        let buffer = got
+            .take_buffer()
+            .ok_or_else(|| Failure::new("a receive without its buffer"))?;
         self.qp.post_recv(buffer, index as u64)?;
-        self.qp.post(SendRequest::send_inline(&number.to_be_bytes()))?;
+        self.qp
+            .post(SendRequest::send_inline(&number.to_be_bytes()))?;
         Ok(())
     }
 
@@ -157,7 +180,9 @@ impl Lane {
         let mut all = vec![0; self.region.len()];
         self.region.copy_out(0, &mut all)?;
         if let Some(at) = all.iter().position(|b| *b != UNTOUCHED) {
-            report.mismatch(|| format!("QP {index}: byte {at} of the region has changed without an operation"));
+            report.mismatch(|| {
+                format!("QP {index}: byte {at} of the region has changed without an operation")
+            });
         }
         Ok(())
     }

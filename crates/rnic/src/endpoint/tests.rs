@@ -16,7 +16,10 @@ fn endpoint_round_trips() {
             path_mtu: mtu,
             ..sample()
         };
-        assert_eq!(Endpoint::from_bytes(&endpoint.to_bytes()).unwrap(), endpoint);
+        assert_eq!(
+            Endpoint::from_bytes(&endpoint.to_bytes()).unwrap(),
+            endpoint
+        );
     }
     assert_eq!(sample().addr(), IpAddr::from([10, 0, 0, 7]));
 }
@@ -40,7 +43,10 @@ fn remote_memory_slices_stay_inside() {
         len: 100,
         rkey: 7,
     };
-    assert_eq!(RemoteMemory::from_bytes(&memory.to_bytes()).unwrap(), memory);
+    assert_eq!(
+        RemoteMemory::from_bytes(&memory.to_bytes()).unwrap(),
+        memory
+    );
     assert_eq!(memory.slice(10, 90).unwrap().addr, 0x100a);
     assert!(memory.slice(10, 91).is_err());
     assert!(memory.slice(u64::MAX, 2).is_err());

@@ -2,7 +2,9 @@ use super::*;
 
 fn pair() -> (Exchange, Exchange) {
     let (tell, told) = std::sync::mpsc::channel();
-    let listener = std::thread::spawn(move || Exchange::listen("127.0.0.1:0", |addr| tell.send(addr).unwrap()));
+    let listener = std::thread::spawn(move || {
+        Exchange::listen("127.0.0.1:0", |addr| tell.send(addr).unwrap())
+    });
     let caller = Exchange::connect(told.recv().unwrap(), Duration::from_secs(10)).unwrap();
     (listener.join().unwrap().unwrap(), caller)
 }
@@ -31,7 +33,12 @@ fn a_stranger_is_refused_without_allocating_what_he_asks_for() {
 
 #[test]
 fn nobody_listening_is_an_error_that_names_the_address() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let text = Exchange::connect(free, Duration::ZERO).unwrap_err().to_string();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let text = Exchange::connect(free, Duration::ZERO)
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("127.0.0.1"), "{text}");
 }

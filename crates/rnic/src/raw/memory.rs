@@ -27,13 +27,15 @@ unsafe impl Sync for Storage {}
 
 impl Storage {
     fn new(len: usize) -> Result<Storage> {
-        let invalid = || Error::InvalidArgument(format!("memory regions have 1 .. 2^63 bytes, not {len}"));
+        let invalid =
+            || Error::InvalidArgument(format!("memory regions have 1 .. 2^63 bytes, not {len}"));
         if len == 0 {
             return Err(invalid());
         }
         let layout = Layout::from_size_align(len, ALIGN).map_err(|_| invalid())?;
         // SAFETY: the layout's size is not zero.
-        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })
+            .unwrap_or_else(|| handle_alloc_error(layout));
         Ok(Storage { ptr, layout })
     }
 
@@ -160,7 +162,13 @@ impl DerefMut for Buffer {
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({:#x}+{}, lkey {:#x})", self.addr(), self.len, self.lkey())
+        write!(
+            f,
+            "Buffer({:#x}+{}, lkey {:#x})",
+            self.addr(),
+            self.len,
+            self.lkey()
+        )
     }
 }
 
@@ -229,7 +237,11 @@ pub struct WritableRegion {
 }
 
 impl WritableRegion {
-    pub(crate) fn allocate(pd: &ProtectionDomain, len: usize, access: Access) -> Result<WritableRegion> {
+    pub(crate) fn allocate(
+        pd: &ProtectionDomain,
+        len: usize,
+        access: Access,
+    ) -> Result<WritableRegion> {
         Ok(WritableRegion {
             inner: Arc::new(Registered::new(pd, len, access)?),
         })
@@ -257,7 +269,9 @@ impl WritableRegion {
     fn check(&self, what: &'static str, offset: usize, len: usize) -> Result<*mut u8> {
         match offset.checked_add(len) {
             // SAFETY: offset <= length of the storage.
-            Some(end) if end <= self.len() => Ok(unsafe { self.inner.storage.ptr.as_ptr().add(offset) }),
+            Some(end) if end <= self.len() => {
+                Ok(unsafe { self.inner.storage.ptr.as_ptr().add(offset) })
+            }
             _ => Err(Error::OutOfRange {
                 what,
                 offset: offset as u64,
@@ -280,7 +294,8 @@ impl WritableRegion {
         for (i, word) in middle.chunks_exact_mut(8).enumerate() {
             // SAFETY: head + 8 * (i + 1) <= the length that `check` saw; the address is a multiple of 8. Peers write
             // through the engine; words are read atomically so that no reference to changing bytes exists.
-            let value = unsafe { AtomicU64::from_ptr(from.add(head + 8 * i).cast()) }.load(Ordering::Relaxed);
+            let value = unsafe { AtomicU64::from_ptr(from.add(head + 8 * i).cast()) }
+                .load(Ordering::Relaxed);
             word.copy_from_slice(&value.to_ne_bytes());
         }
         for (i, byte) in last.iter_mut().enumerate() {

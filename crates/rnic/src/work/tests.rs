@@ -56,5 +56,9 @@ fn later_unsignaled_entries_stay() {
     queue.push(entry(0, true));
     queue.push(entry(1, false));
     assert!(queue.complete(0, &mut released).is_some());
-    assert_eq!(queue.len(), 1, "the unsignaled one after it is not vouched for");
+    assert_eq!(
+        queue.len(),
+        1,
+        "the unsignaled one after it is not vouched for"
+    );
 }

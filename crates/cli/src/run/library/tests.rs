@@ -24,11 +24,18 @@ fn all_names_lead_to_the_library() {
     let library = scratch.0.join("lib.so");
     std::fs::write(&library, "").unwrap();
     let dir = folder_in(&scratch.0, &library).unwrap();
-    assert_eq!(dir, folder_in(&scratch.0, &library).unwrap(), "the same again");
+    assert_eq!(
+        dir,
+        folder_in(&scratch.0, &library).unwrap(),
+        "the same again"
+    );
     for name in NAMES {
         assert_eq!(std::fs::read_link(dir.join(name)).unwrap(), library);
     }
-    assert_eq!(std::fs::symlink_metadata(&dir).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(
+        std::fs::symlink_metadata(&dir).unwrap().mode() & 0o777,
+        0o700
+    );
     // A damaged folder is mended.
     std::fs::remove_file(dir.join(NAMES[2])).unwrap();
     std::fs::remove_file(dir.join(NAMES[0])).unwrap();

@@ -36,8 +36,14 @@ fn programs_are_found_as_a_shell_does() {
     let failure = find(OsStr::new("no-such-program")).unwrap_err();
     assert_eq!(failure.status, 127);
     let said = failure.to_string();
-    assert!(said.contains("no-such-program") && said.contains("/bin"), "{said}");
-    assert_eq!(find(OsStr::new("/no/such/program")).unwrap_err().status, 127);
+    assert!(
+        said.contains("no-such-program") && said.contains("/bin"),
+        "{said}"
+    );
+    assert_eq!(
+        find(OsStr::new("/no/such/program")).unwrap_err().status,
+        127
+    );
     assert!(find(OsStr::new("")).is_err());
     assert!(find(OsStr::new("/")).is_err());
     let missing = package(OsStr::new("ib_write_bw"));
@@ -56,11 +62,23 @@ fn what_is_not_executable_is_said() {
 #[test]
 fn scripts_are_judged_by_their_interpreter() {
     let scratch = Scratch::new("scripts");
-    for line in ["#!/bin/sh\n", "#!/usr/bin/env sh\n", "#!/usr/bin/env -S A=b sh -e\n", "#! /bin/sh -e\n"] {
+    for line in [
+        "#!/bin/sh\n",
+        "#!/usr/bin/env sh\n",
+        "#!/usr/bin/env -S A=b sh -e\n",
+        "#! /bin/sh -e\n",
+    ] {
         check(&scratch.file("good", line.as_bytes(), 0o755)).unwrap();
     }
-    let said = text(check(&scratch.file("lost", b"#!/no/such/interpreter\n", 0o755)));
-    assert!(said.contains("/no/such/interpreter") && said.contains("lost"), "{said}");
+    let said = text(check(&scratch.file(
+        "lost",
+        b"#!/no/such/interpreter\n",
+        0o755,
+    )));
+    assert!(
+        said.contains("/no/such/interpreter") && said.contains("lost"),
+        "{said}"
+    );
     let said = text(check(&scratch.file("plain", b"echo\n", 0o755)));
     assert!(said.contains("rnic run -- sh"), "{said}");
     let own = scratch.0.join("loop");
@@ -75,14 +93,27 @@ fn static_foreign_musl_and_setuid_programs_are_refused_with_a_reason() {
     // Without its PT_INTERP header it is a static-pie program.
     let table = u64::from_le_bytes(sh[32..40].try_into().unwrap()) as usize;
     let count = u16::from_le_bytes(sh[56..58].try_into().unwrap()) as usize;
-    let interp = (0..count).map(|i| table + 56 * i).find(|at| sh[*at..*at + 4] == [3, 0, 0, 0]).unwrap();
+    let interp = (0..count)
+        .map(|i| table + 56 * i)
+        .find(|at| sh[*at..*at + 4] == [3, 0, 0, 0])
+        .unwrap();
     let mut fixed = sh.clone();
     fixed[interp] = 0;
     let said = text(check(&scratch.file("static", &fixed, 0o755)));
-    assert!(said.contains("statically linked") && said.contains("next:"), "{said}");
-    let script = scratch.file("script", format!("#!{}/static\n", scratch.0.display()).as_bytes(), 0o755);
+    assert!(
+        said.contains("statically linked") && said.contains("next:"),
+        "{said}"
+    );
+    let script = scratch.file(
+        "script",
+        format!("#!{}/static\n", scratch.0.display()).as_bytes(),
+        0o755,
+    );
     let said = text(check(&script));
-    assert!(said.contains("interpreter of") && said.contains("statically"), "{said}");
+    assert!(
+        said.contains("interpreter of") && said.contains("statically"),
+        "{said}"
+    );
 
     let mut foreign = sh.clone();
     foreign[18..20].copy_from_slice(&243u16.to_le_bytes());
