@@ -7,7 +7,10 @@ fn main() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("nodes.map");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=nodes.map");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
+    println!(
+        "cargo:rustc-cdylib-link-arg=-Wl,--version-script={}",
+        script.display()
+    );
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
     // The engine has a thread: dlclose(3) must not unmap the code under it.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

@@ -9,7 +9,9 @@ use rnic_nic::{CompChannel, Completion, Cq, Immediate};
 
 use crate::cq_ex::Polling;
 use crate::device::{ContextObject, nic};
-use crate::object::{Object, acknowledge, all_acknowledged, from_c, into_c, take_c, wait_for_acks, zeroed};
+use crate::object::{
+    Object, acknowledge, all_acknowledged, from_c, into_c, take_c, wait_for_acks, zeroed,
+};
 use crate::seam::{self, EBUSY, EINVAL, Result};
 use crate::symbols::export;
 use crate::types::*;
@@ -88,7 +90,10 @@ impl CqObject {
         unsafe {
             wait_for_acks(&raw mut (*base).mutex, &raw mut (*base).cond, || {
                 all_acknowledged((*base).comp_events_completed, self.nic.events_delivered())
-                    && all_acknowledged((*base).async_events_completed, self.async_events_delivered.load(Ordering::Acquire))
+                    && all_acknowledged(
+                        (*base).async_events_completed,
+                        self.async_events_delivered.load(Ordering::Acquire),
+                    )
             });
         }
     }
@@ -117,7 +122,9 @@ pub unsafe fn create(
         // SAFETY: by contract.
         false => Some(unsafe { from_c::<ChannelObject>(channel) }?),
     };
-    let nic = owner.nic.create_cq(cqe, channel_object.map(|c| &c.nic), 0)?;
+    let nic = owner
+        .nic
+        .create_cq(cqe, channel_object.map(|c| &c.nic), 0)?;
     // SAFETY: integers, pointers, optional functions, pthread objects.
     let mut c: UnsafeCell<ibv_cq_ex> = unsafe { zeroed() };
     let base = &mut c.get_mut().base;
@@ -150,7 +157,9 @@ unsafe extern "C" fn create_cq(
     seam::pointer(|| {
         let (cqe, vector) = (seam::unsigned(cqe)?, seam::unsigned(comp_vector)?);
         // SAFETY: ours or NULL, by the contract of the verb.
-        Ok(into_c(unsafe { create(context, cqe, cq_context, channel, vector) }?))
+        Ok(into_c(unsafe {
+            create(context, cqe, cq_context, channel, vector)
+        }?))
     })
 }
 

@@ -59,12 +59,21 @@ pub unsafe extern "C" fn create_cq_ex(
         };
         if attr.wc_flags & !SUPPORTED != 0
             || attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
-            || flags & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0
+            || flags & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
+                != 0
         {
             return Err(EOPNOTSUPP);
         }
         // SAFETY: ours or NULL, by the contract of the verb.
-        let mut object = unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector) }?;
+        let mut object = unsafe {
+            create(
+                context,
+                attr.cqe,
+                attr.cq_context,
+                attr.channel,
+                attr.comp_vector,
+            )
+        }?;
         let c = object.c.get_mut();
         c.start_poll = Some(start_poll);
         c.next_poll = Some(next_poll);
@@ -93,7 +102,9 @@ pub unsafe extern "C" fn create_cq_ex(
 /// The caller holds the polling lock of this queue.
 unsafe fn advance(object: &CqObject) -> Result<()> {
     let mut found = None;
-    object.nic.poll(1, &mut |completion| found = Some(completion))?;
+    object
+        .nic
+        .poll(1, &mut |completion| found = Some(completion))?;
     let completion = found.ok_or(Errno(libc::ENOENT))?;
     let polling = &object.polling;
     // SAFETY: under the polling lock; the program reads the C fields between its own start and end of polling.
@@ -111,7 +122,9 @@ unsafe fn advance(object: &CqObject) -> Result<()> {
 }
 
 fn nanoseconds(time: libc::timespec) -> u64 {
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
 }
 
 /// 0 and the queue locked, or ENOENT or another errno and unlocked.
@@ -157,7 +170,9 @@ macro_rules! reader {
     ($name:ident, $kind:ty, $field:ident) => {
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $kind {
             // SAFETY: a queue of ours between `start_poll` and `end_poll`.
-            unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| (*o.polling.current.get()).$field) }
+            unsafe {
+                from_c::<CqObject>(cq.cast()).map_or(0, |o| (*o.polling.current.get()).$field)
+            }
         }
     };
 }

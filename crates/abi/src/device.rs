@@ -41,7 +41,10 @@ pub fn the_device() -> *mut ibv_device {
             device.c.transport_type = IBV_TRANSPORT_IB as c_int;
             set_text(&mut device.c.name, DEVICE_NAME);
             set_text(&mut device.c.dev_name, UVERBS_NAME);
-            set_text(&mut device.c.dev_path, "/sys/class/infiniband_verbs/uverbs0");
+            set_text(
+                &mut device.c.dev_path,
+                "/sys/class/infiniband_verbs/uverbs0",
+            );
             set_text(&mut device.c.ibdev_path, "/sys/class/infiniband/rnic0");
             DevicePointer(Box::into_raw(device).cast())
         })
@@ -60,7 +63,8 @@ pub fn set_text(field: &mut [c_char], text: &str) {
 unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     seam::pointer(|| {
         // SAFETY: two zeroed pointers, from the allocator that programs expect the list to come from.
-        let list = unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
+        let list =
+            unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
         if list.is_null() {
             return Err(ENOMEM);
         }
@@ -176,7 +180,10 @@ fn explain(error: &rnic_nic::Error) {
         libc::ENODEV | libc::EADDRNOTAVAIL => "see the addresses of this host: ip address",
         _ => "ask the device itself: rnic devices",
     };
-    eprintln!("rnic: cannot open {DEVICE_NAME}: {}; {next}", error.reason());
+    eprintln!(
+        "rnic: cannot open {DEVICE_NAME}: {}; {next}",
+        error.reason()
+    );
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {

@@ -18,7 +18,10 @@ use crate::seam::{self, EINVAL, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
 
-unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+unsafe extern "C" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
     seam::number(|| {
         // SAFETY: a context of ours, or NULL.
         let object = unsafe { from_c::<ContextObject>(context) }?;
@@ -44,7 +47,11 @@ fn take_token(fd: c_int) -> Result<()> {
     // SAFETY: eight bytes of a local variable.
     match unsafe { libc::read(fd, (&raw mut token).cast(), 8) } {
         8 => Ok(()),
-        _ => Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))),
+        _ => Err(Errno(
+            std::io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO),
+        )),
     }
 }
 
@@ -86,7 +93,10 @@ fn deliver(event: AsyncEvent) -> ibv_async_event {
         AsyncEvent::GidChange(number) => (port(number), IBV_EVENT_GID_CHANGE),
         AsyncEvent::DeviceFatal => (port(0), IBV_EVENT_DEVICE_FATAL),
     };
-    ibv_async_event { element, event_type }
+    ibv_async_event {
+        element,
+        event_type,
+    }
 }
 
 unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {

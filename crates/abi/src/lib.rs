@@ -37,7 +37,10 @@ mod seam;
 mod strings;
 mod symbols;
 mod sysfs;
-#[allow(dead_code, reason = "whole structures and enums, whether all of them is used or not")]
+#[allow(
+    dead_code,
+    reason = "whole structures and enums, whether all of them is used or not"
+)]
 mod types;
 mod unsupported;
 mod wr;

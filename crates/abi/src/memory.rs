@@ -66,7 +66,13 @@ unsafe impl Object for MrObject {
 ///
 /// # Safety
 /// As [`Pd::reg_mr`]: the program keeps the memory until it deregisters it.
-unsafe fn register(pd: &Pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint) -> Result<Registration> {
+unsafe fn register(
+    pd: &Pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> Result<Registration> {
     // Flags of the optional range are hints that a device may ignore (ibv_reg_mr(3)).
     let access = Access(access & !IBV_ACCESS_OPTIONAL_RANGE);
     // SAFETY: by contract.
@@ -103,7 +109,12 @@ unsafe extern "C" fn reg_mr_iova2(
     })
 }
 
-unsafe extern "C" fn reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+unsafe extern "C" fn reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
     // SAFETY: the caller's contract is the same.
     unsafe { reg_mr_iova2(pd, addr, length, addr as u64, access as c_uint) }
 }
@@ -144,7 +155,8 @@ unsafe extern "C" fn rereg_mr(
 ) -> c_int {
     let outcome = seam::status(|| {
         let flags = flags as c_uint;
-        let known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+        let known =
+            IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
         if flags == 0 || flags & !known != 0 {
             return Err(EINVAL);
         }
@@ -157,8 +169,8 @@ unsafe extern "C" fn rereg_mr(
             0 => old.access.0,
             _ => access as c_uint,
         };
-        // SAFETY: the program may not use the region in parallel.
         let (addr, length, iova) = match flags & IBV_REREG_MR_CHANGE_TRANSLATION {
+            // SAFETY: the program may not use the region in parallel.
             0 => unsafe { ((*c).addr, (*c).length, old.iova) },
             _ if addr.is_null() || length == 0 => return Err(EINVAL),
             _ => (addr, length, addr as u64),

@@ -21,9 +21,7 @@ pub unsafe trait Object: Sized {
 
 /// Gives the object to the program.
 pub fn into_c<T: Object>(object: Box<T>) -> *mut T::C {
-    Box::into_raw(object)
-        .wrapping_byte_add(T::OFFSET)
-        .cast()
+    Box::into_raw(object).wrapping_byte_add(T::OFFSET).cast()
 }
 
 /// The object behind a pointer; EINVAL for NULL.

@@ -28,7 +28,9 @@ pub unsafe fn elements<'a>(
     match u32::try_from(count) {
         Err(_) => refuse(format!("num_sge is {count}")),
         Ok(0) => Ok(&[]),
-        Ok(count) if count > max => refuse(format!("num_sge is {count}, the queue pair was created for {max}")),
+        Ok(count) if count > max => refuse(format!(
+            "num_sge is {count}, the queue pair was created for {max}"
+        )),
         Ok(_) if list.is_null() => refuse(format!("sg_list is NULL and num_sge is {count}")),
         // SAFETY: not NULL, and the caller's array by contract.
         Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list, count as usize) }),
@@ -88,7 +90,11 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
         IBV_WR_SEND_WITH_IMM => SendOp::SendImm(imm),
         IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate(wr.imm_data),
         IBV_WR_RDMA_WRITE => SendOp::Write { remote_addr, rkey },
-        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm { remote_addr, rkey, imm },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm {
+            remote_addr,
+            rkey,
+            imm,
+        },
         IBV_WR_RDMA_READ => SendOp::Read { remote_addr, rkey },
         IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CompareSwap {
             remote_addr: atomic.remote_addr,
@@ -108,7 +114,12 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
                 format!("opcode {} is not supported", wr.opcode),
             ));
         }
-        unknown => return Err(Error::invalid(POST_SEND, format!("unknown opcode {unknown}"))),
+        unknown => {
+            return Err(Error::invalid(
+                POST_SEND,
+                format!("unknown opcode {unknown}"),
+            ));
+        }
     })
 }
 
@@ -119,7 +130,10 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
 unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
     // SAFETY: by contract.
     let (list, op) = unsafe {
-        (elements(POST_SEND, wr.sg_list, wr.num_sge, qp.cap.max_send_sge)?, operation(wr)?)
+        (
+            elements(POST_SEND, wr.sg_list, wr.num_sge, qp.cap.max_send_sge)?,
+            operation(wr)?,
+        )
     };
     Ok(SendWqe {
         wr_id: wr.wr_id,
@@ -127,7 +141,9 @@ unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
             0 => SendData::Gather(gather(list)),
             // SAFETY: inline buffers are readable, as the program asks to copy them.
             _ => unsafe {
-                let buffers = list.iter().map(|sge| (sge.addr as *const u8, sge.length as usize));
+                let buffers = list
+                    .iter()
+                    .map(|sge| (sge.addr as *const u8, sge.length as usize));
                 copy_inline(buffers, qp.cap.max_inline_data)?
             },
         },
@@ -142,7 +158,10 @@ unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
 ///
 /// # Safety
 /// Each element is live and `next` gives the following one, or NULL.
-unsafe fn chain<T: 'static>(first: *mut T, next: impl Fn(&T) -> *mut T) -> impl Iterator<Item = &'static T> {
+unsafe fn chain<T: 'static>(
+    first: *mut T,
+    next: impl Fn(&T) -> *mut T,
+) -> impl Iterator<Item = &'static T> {
     let mut current = first;
     std::iter::from_fn(move || {
         // SAFETY: NULL or live, by contract.
@@ -153,7 +172,11 @@ unsafe fn chain<T: 'static>(first: *mut T, next: impl Fn(&T) -> *mut T) -> impl 
 }
 
 /// The `post_send` operation.
-pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+pub unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
     seam::status(|| {
         let mut last = wr;
         // SAFETY: a queue pair of ours, or NULL.
@@ -164,7 +187,10 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
                 // SAFETY: as above.
                 unsafe { send_wqe(object, wr) }
             });
-            object.nic.post_send(&mut wqes).map_err(|(_, error)| Errno::from(error))
+            object
+                .nic
+                .post_send(&mut wqes)
+                .map_err(|(_, error)| Errno::from(error))
         });
         if outcome.is_err() && !bad_wr.is_null() {
             // SAFETY: the caller's variable.
@@ -175,7 +201,11 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
 }
 
 /// The `post_recv` operation.
-pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+pub unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     seam::status(|| {
         let mut last = wr;
         // SAFETY: a queue pair of ours, or NULL.
@@ -184,13 +214,18 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
             let mut wqes = unsafe { chain(wr, |wr: &ibv_recv_wr| wr.next) }.map(|wr| {
                 last = std::ptr::from_ref(wr).cast_mut();
                 // SAFETY: as above.
-                let list = unsafe { elements(POST_RECV, wr.sg_list, wr.num_sge, object.cap.max_recv_sge) }?;
+                let list = unsafe {
+                    elements(POST_RECV, wr.sg_list, wr.num_sge, object.cap.max_recv_sge)
+                }?;
                 Ok(RecvWqe {
                     wr_id: wr.wr_id,
                     sges: gather(list),
                 })
             });
-            object.nic.post_recv(&mut wqes).map_err(|(_, error)| Errno::from(error))
+            object
+                .nic
+                .post_recv(&mut wqes)
+                .map_err(|(_, error)| Errno::from(error))
         });
         if outcome.is_err() && !bad_wr.is_null() {
             // SAFETY: the caller's variable.

@@ -6,7 +6,9 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rnic_nic::{Access, AhAttr, Cq, Gid, PathMtu, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+use rnic_nic::{
+    Access, AhAttr, Cq, Gid, PathMtu, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType,
+};
 
 use crate::cq::CqObject;
 use crate::device::ContextObject;
@@ -58,7 +60,11 @@ fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
 ///
 /// # Safety
 /// `pd` and the objects in `attr` are ours, or NULL.
-unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, extended: bool) -> Result<*mut ibv_qp> {
+unsafe fn create(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+    extended: bool,
+) -> Result<*mut ibv_qp> {
     // SAFETY: by contract.
     let owner = unsafe { from_c::<PdObject>(pd) }?;
     let qp_type = match attr.qp_type {
@@ -71,8 +77,12 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, extended: bool) -
         return Err(EOPNOTSUPP);
     }
     // SAFETY: by contract.
-    let (send_cq, recv_cq) =
-        unsafe { (from_c::<CqObject>(attr.send_cq)?, from_c::<CqObject>(attr.recv_cq)?) };
+    let (send_cq, recv_cq) = unsafe {
+        (
+            from_c::<CqObject>(attr.send_cq)?,
+            from_c::<CqObject>(attr.recv_cq)?,
+        )
+    };
     // The events of the queue pair carry its address, so that must be known first.
     let mut room: Box<MaybeUninit<QpObject>> = Box::new(MaybeUninit::uninit());
     let nic = owner.nic.create_qp(&QpInit {
@@ -124,7 +134,10 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
 }
 
 /// The `create_qp_ex` operation.
-pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+pub unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
     seam::pointer(|| {
         // SAFETY: a context of ours, or NULL.
         unsafe { from_c::<ContextObject>(context) }?;
@@ -133,7 +146,12 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_
         }
         // SAFETY: the part up to `comp_mask` is there in every version of the structure.
         let mask = unsafe { (*attr).comp_mask };
-        if mask & !(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 {
+        if mask
+            & !(IBV_QP_INIT_ATTR_PD
+                | IBV_QP_INIT_ATTR_CREATE_FLAGS
+                | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+            != 0
+        {
             return Err(EOPNOTSUPP);
         }
         if mask & IBV_QP_INIT_ATTR_PD == 0 {
@@ -277,7 +295,9 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
         let mask = mask as c_uint;
-        let outcome = object.nic.modify(&attr_from_c(attr, mask)?, QpAttrMask(mask));
+        let outcome = object
+            .nic
+            .modify(&attr_from_c(attr, mask)?, QpAttrMask(mask));
         // SAFETY: a plain field of a live queue pair. Also after a failure: the state may be an error's.
         unsafe { (*qp).state = object.nic.state() as c_uint };
         outcome.map_err(Errno::from)
@@ -323,7 +343,7 @@ unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         // SAFETY: the program gives the queue pair up and no longer posts to it, so its handle is not in use and is
         // dropped once. That revokes the events nobody took; those taken are counted once the lock has been free.
         unsafe {
-            ManuallyDrop::drop(&mut *(&raw mut (*qp.cast::<QpObject>()).nic));
+            ManuallyDrop::drop(&mut (*qp.cast::<QpObject>()).nic);
             drop(from_c::<ContextObject>((*qp).context)?.async_lock.lock());
             wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
                 all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))

@@ -153,7 +153,11 @@ pub unsafe extern "C" fn query_port(
 }
 
 /// The exported `ibv_query_port` of programs older than the operation.
-unsafe extern "C" fn query_port_compat(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+unsafe extern "C" fn query_port_compat(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
     // SAFETY: by this function's contract the caller has that much room.
     unsafe { query_port(context, port, attr, COMPAT_PORT_ATTR_LEN) }
 }
@@ -168,7 +172,12 @@ fn gid_row(context: &Context, port: u32, index: u32) -> Result<Option<GidEntry>>
     Ok(context.gid(index))
 }
 
-unsafe extern "C" fn query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
+unsafe extern "C" fn query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
     seam::number(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
@@ -224,7 +233,10 @@ unsafe extern "C" fn query_gid_table(
     seam::count(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
-        if flags != 0 || entry_size < size_of::<ibv_gid_entry>() || (entries.is_null() && max_entries > 0) {
+        if flags != 0
+            || entry_size < size_of::<ibv_gid_entry>()
+            || (entries.is_null() && max_entries > 0)
+        {
             return Err(EINVAL);
         }
         let table = nic.gid_table();
@@ -233,7 +245,13 @@ unsafe extern "C" fn query_gid_table(
         }
         for (i, row) in table.iter().enumerate() {
             // SAFETY: `i` is less than `max_entries`, each of `entry_size` bytes.
-            unsafe { copy_out(&gid_entry(row), entries.wrapping_byte_add(i * entry_size), entry_size) };
+            unsafe {
+                copy_out(
+                    &gid_entry(row),
+                    entries.wrapping_byte_add(i * entry_size),
+                    entry_size,
+                )
+            };
         }
         Ok(table.len())
     })
@@ -261,7 +279,12 @@ unsafe extern "C" fn query_gid_type(
     })
 }
 
-unsafe extern "C" fn query_pkey(context: *mut ibv_context, port: u8, index: c_int, pkey: *mut u16) -> c_int {
+unsafe extern "C" fn query_pkey(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
     seam::number(|| {
         // SAFETY: a context of ours, or NULL.
         let attr = unsafe { nic(context) }?.port_attr(port)?;
@@ -287,14 +310,20 @@ unsafe extern "C" fn get_pkey_index(context: *mut ibv_context, port: u8, pkey: u
 
 /// Nanoseconds of a system clock.
 pub fn clock(id: libc::clockid_t) -> libc::timespec {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: a local structure; the clocks asked for exist.
     unsafe { libc::clock_gettime(id, &mut now) };
     now
 }
 
 /// `ibv_query_rt_values_ex(3)`: the clock of completion timestamps.
-pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+pub unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
     seam::status(|| {
         // SAFETY: a context of ours, or NULL.
         unsafe { nic(context) }?;

@@ -54,11 +54,17 @@ extern "C" fn rate_to_mbps(code: c_uint) -> c_int {
 }
 
 extern "C" fn mult_to_rate(mult: c_int) -> c_uint {
-    RATES.iter().find(|r| r.mult == mult && mult > 0).map_or(RATE_MAX, |r| r.code)
+    RATES
+        .iter()
+        .find(|r| r.mult == mult && mult > 0)
+        .map_or(RATE_MAX, |r| r.code)
 }
 
 extern "C" fn mbps_to_rate(mbps: c_int) -> c_uint {
-    RATES.iter().find(|r| r.mbps == mbps).map_or(RATE_MAX, |r| r.code)
+    RATES
+        .iter()
+        .find(|r| r.mbps == mbps)
+        .map_or(RATE_MAX, |r| r.code)
 }
 
 export! {

@@ -27,14 +27,20 @@ pub fn tree() -> Vec<File> {
         (format!("{device}/node_desc"), format!("{DEVICE_NAME}\n")),
         (format!("{device}/node_guid"), guid_line(device_guid())),
         (format!("{device}/sys_image_guid"), guid_line(device_guid())),
-        (format!("{device}/fw_ver"), concat!(env!("CARGO_PKG_VERSION"), "\n").into()),
+        (
+            format!("{device}/fw_ver"),
+            concat!(env!("CARGO_PKG_VERSION"), "\n").into(),
+        ),
         (format!("{device}/hw_rev"), "1\n".into()),
         (format!("{device}/board_id"), "RNIC_SOFT\n".into()),
         (format!("{device}/hca_type"), "rnic\n".into()),
     ];
     port_files(&format!("{device}/ports/1"), &gids, &mut files);
     let uverbs = format!("/sys/class/infiniband_verbs/{UVERBS_NAME}");
-    files.push(("/sys/class/infiniband_verbs/abi_version".into(), "6\n".into()));
+    files.push((
+        "/sys/class/infiniband_verbs/abi_version".into(),
+        "6\n".into(),
+    ));
     files.push((format!("{uverbs}/abi_version"), "1\n".into()));
     files.push((format!("{uverbs}/ibdev"), format!("{DEVICE_NAME}\n")));
     files.push((format!("{uverbs}/dev"), "231:192\n".into()));
@@ -63,8 +69,14 @@ fn port_files(port: &str, gids: &[GidEntry], files: &mut Vec<File>) {
     for entry in gids {
         let index = entry.index;
         files.push((format!("{port}/gids/{index}"), format!("{}\n", entry.gid)));
-        files.push((format!("{port}/gid_attrs/types/{index}"), "RoCE v2\n".into()));
-        files.push((format!("{port}/gid_attrs/ndevs/{index}"), format!("{}\n", entry.ifname)));
+        files.push((
+            format!("{port}/gid_attrs/types/{index}"),
+            "RoCE v2\n".into(),
+        ));
+        files.push((
+            format!("{port}/gid_attrs/ndevs/{index}"),
+            format!("{}\n", entry.ifname),
+        ));
     }
 }
 
@@ -103,7 +115,9 @@ unsafe extern "C" fn read_sysfs_file(
         }
         let contents = read(directory, file)?;
         let read = contents.len().min(size);
-        let text = contents[..read].strip_suffix(b"\n").unwrap_or(&contents[..read]);
+        let text = contents[..read]
+            .strip_suffix(b"\n")
+            .unwrap_or(&contents[..read]);
         // SAFETY: the caller says that there is room for `size` bytes, and `text` is no longer than that.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());

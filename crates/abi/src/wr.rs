@@ -141,10 +141,14 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
 unsafe fn set_data(qp: *mut ibv_qp_ex, data: impl FnOnce(&QpObject) -> rnic_nic::Result<SendData>) {
     // SAFETY: by contract.
     unsafe {
-        with_batch(qp, |object, batch| match (data(object), batch.wqes.last_mut()) {
-            (Ok(data), Some(wqe)) => wqe.data = data,
-            (Ok(_), None) => batch.fail(Error::invalid(VERB, "data set before any work request")),
-            (Err(error), _) => batch.fail(error),
+        with_batch(qp, |object, batch| {
+            match (data(object), batch.wqes.last_mut()) {
+                (Ok(data), Some(wqe)) => wqe.data = data,
+                (Ok(_), None) => {
+                    batch.fail(Error::invalid(VERB, "data set before any work request"))
+                }
+                (Err(error), _) => batch.fail(error),
+            }
         });
     }
 }
@@ -157,7 +161,11 @@ unsafe fn refuse(qp: *mut ibv_qp_ex, what: &'static str) {
     // SAFETY: by contract.
     unsafe {
         with_batch(qp, |_, batch| {
-            batch.fail(Error::new(VERB, libc::EOPNOTSUPP, format!("{what} is not supported")));
+            batch.fail(Error::new(
+                VERB,
+                libc::EOPNOTSUPP,
+                format!("{what} is not supported"),
+            ));
         });
     }
 }
@@ -211,14 +219,39 @@ unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     });
 }
 
-unsafe extern "C" fn atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, compare: u64, swap: u64) {
+unsafe extern "C" fn atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    compare: u64,
+    swap: u64,
+) {
     // SAFETY: the contract of `ibv_wr_post(3)`, as for all functions below.
-    unsafe { begin(qp, SendOp::CompareSwap { remote_addr, rkey, compare, swap }) };
+    unsafe {
+        begin(
+            qp,
+            SendOp::CompareSwap {
+                remote_addr,
+                rkey,
+                compare,
+                swap,
+            },
+        )
+    };
 }
 
 unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, add: u64) {
     // SAFETY: as above.
-    unsafe { begin(qp, SendOp::FetchAdd { remote_addr, rkey, add }) };
+    unsafe {
+        begin(
+            qp,
+            SendOp::FetchAdd {
+                remote_addr,
+                rkey,
+                add,
+            },
+        )
+    };
 }
 
 unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
@@ -231,10 +264,24 @@ unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64)
     unsafe { begin(qp, SendOp::Write { remote_addr, rkey }) };
 }
 
-unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, imm_data: u32) {
+unsafe extern "C" fn rdma_write_imm(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    imm_data: u32,
+) {
     let imm = imm_data.to_ne_bytes();
     // SAFETY: as above.
-    unsafe { begin(qp, SendOp::WriteImm { remote_addr, rkey, imm }) };
+    unsafe {
+        begin(
+            qp,
+            SendOp::WriteImm {
+                remote_addr,
+                rkey,
+                imm,
+            },
+        )
+    };
 }
 
 unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
@@ -256,21 +303,32 @@ unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, leng
     // SAFETY: as above; the program asks to copy its buffer.
     unsafe {
         set_data(qp, |object| {
-            copy_inline(std::iter::once((addr.cast_const().cast(), length)), object.cap.max_inline_data)
+            copy_inline(
+                std::iter::once((addr.cast_const().cast(), length)),
+                object.cap.max_inline_data,
+            )
         });
     }
 }
 
-unsafe extern "C" fn set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+unsafe extern "C" fn set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
     // SAFETY: as above; the program asks to copy its buffers.
     unsafe {
         set_data(qp, |object| {
             let buffers = match count {
                 0 => &[],
-                _ if list.is_null() => return Err(Error::invalid(VERB, "the list of inline buffers is NULL")),
+                _ if list.is_null() => {
+                    return Err(Error::invalid(VERB, "the list of inline buffers is NULL"));
+                }
                 _ => std::slice::from_raw_parts(list, count),
             };
-            let buffers = buffers.iter().map(|b| (b.addr.cast_const().cast(), b.length));
+            let buffers = buffers
+                .iter()
+                .map(|b| (b.addr.cast_const().cast(), b.length));
             copy_inline(buffers, object.cap.max_inline_data)
         });
     }
@@ -293,7 +351,12 @@ unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const
     }
 }
 
-unsafe extern "C" fn bind_mw(qp: *mut ibv_qp_ex, _mw: *mut ibv_mw, _rkey: u32, _info: *const ibv_mw_bind_info) {
+unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp_ex,
+    _mw: *mut ibv_mw,
+    _rkey: u32,
+    _info: *const ibv_mw_bind_info,
+) {
     // SAFETY: as above.
     unsafe { refuse(qp, "binding a memory window") };
 }
@@ -318,12 +381,24 @@ unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, _srqn: u32) {
     unsafe { refuse(qp, "XRC") };
 }
 
-unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _rkey: u32, _addr: u64, _value: *const c_void) {
+unsafe extern "C" fn atomic_write(
+    qp: *mut ibv_qp_ex,
+    _rkey: u32,
+    _addr: u64,
+    _value: *const c_void,
+) {
     // SAFETY: as above.
     unsafe { refuse(qp, "atomic write") };
 }
 
-unsafe extern "C" fn flush(qp: *mut ibv_qp_ex, _rkey: u32, _addr: u64, _len: usize, _kind: u8, _level: u8) {
+unsafe extern "C" fn flush(
+    qp: *mut ibv_qp_ex,
+    _rkey: u32,
+    _addr: u64,
+    _len: usize,
+    _kind: u8,
+    _level: u8,
+) {
     // SAFETY: as above.
     unsafe { refuse(qp, "flush") };
 }

@@ -3,7 +3,12 @@
 mod common;
 
 #[path = "../src/types/mod.rs"]
-#[allow(dead_code, non_camel_case_types, unused_imports, reason = "the library's own types")]
+#[allow(
+    dead_code,
+    non_camel_case_types,
+    unused_imports,
+    reason = "the library's own types"
+)]
 mod types;
 
 use std::process::Command;
@@ -195,7 +200,9 @@ fn structures() -> Vec<Fact> {
             other => other,
         };
         facts.push((
-            format!("offsetof(struct verbs_context, context) - offsetof(struct verbs_context, {field})"),
+            format!(
+                "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, {field})"
+            ),
             context - offset,
         ));
     }
@@ -204,28 +211,52 @@ fn structures() -> Vec<Fact> {
         size_of::<verbs_context>() as i64 - context,
     ));
     facts.push(("sizeof(union ibv_gid)".into(), size_of::<ibv_gid>() as i64));
-    facts.push(("_Alignof(union ibv_gid)".into(), align_of::<ibv_gid>() as i64));
+    facts.push((
+        "_Alignof(union ibv_gid)".into(),
+        align_of::<ibv_gid>() as i64,
+    ));
     facts.push((
         format!("sizeof(struct ibv_qp_ex) <= {}", size_of::<ibv_qp_ex>()),
         1,
     ));
     facts.push((
-        format!("sizeof(struct ibv_port_attr) <= {}", size_of::<ibv_port_attr>()),
+        format!(
+            "sizeof(struct ibv_port_attr) <= {}",
+            size_of::<ibv_port_attr>()
+        ),
         1,
     ));
     for (member, offset) in [
-        ("wr.rdma.remote_addr", std::mem::offset_of!(ibv_wr_rdma, remote_addr)),
+        (
+            "wr.rdma.remote_addr",
+            std::mem::offset_of!(ibv_wr_rdma, remote_addr),
+        ),
         ("wr.rdma.rkey", std::mem::offset_of!(ibv_wr_rdma, rkey)),
-        ("wr.atomic.remote_addr", std::mem::offset_of!(ibv_wr_atomic, remote_addr)),
-        ("wr.atomic.compare_add", std::mem::offset_of!(ibv_wr_atomic, compare_add)),
+        (
+            "wr.atomic.remote_addr",
+            std::mem::offset_of!(ibv_wr_atomic, remote_addr),
+        ),
+        (
+            "wr.atomic.compare_add",
+            std::mem::offset_of!(ibv_wr_atomic, compare_add),
+        ),
         ("wr.atomic.swap", std::mem::offset_of!(ibv_wr_atomic, swap)),
         ("wr.atomic.rkey", std::mem::offset_of!(ibv_wr_atomic, rkey)),
         ("wr.ud.ah", std::mem::offset_of!(ibv_wr_ud, ah)),
-        ("wr.ud.remote_qpn", std::mem::offset_of!(ibv_wr_ud, remote_qpn)),
-        ("wr.ud.remote_qkey", std::mem::offset_of!(ibv_wr_ud, remote_qkey)),
+        (
+            "wr.ud.remote_qpn",
+            std::mem::offset_of!(ibv_wr_ud, remote_qpn),
+        ),
+        (
+            "wr.ud.remote_qkey",
+            std::mem::offset_of!(ibv_wr_ud, remote_qkey),
+        ),
     ] {
         let base = std::mem::offset_of!(ibv_send_wr, wr);
-        facts.push((format!("offsetof(struct ibv_send_wr, {member})"), (base + offset) as i64));
+        facts.push((
+            format!("offsetof(struct ibv_send_wr, {member})"),
+            (base + offset) as i64,
+        ));
     }
     facts
 }
@@ -296,8 +327,7 @@ fn signedness() -> Vec<Fact> {
 }
 
 fn constants() -> Vec<Fact> {
-    ALL
-        .iter()
+    ALL.iter()
         .map(|(name, value)| ((*name).to_string(), i64::from(*value)))
         .collect()
 }
@@ -309,7 +339,9 @@ fn differences(name: &str, facts: &[Fact]) -> Vec<String> {
          int main(void) {\n",
     );
     for (expression, _) in facts {
-        source.push_str(&format!("    printf(\"%lld\\n\", (long long)({expression}));\n"));
+        source.push_str(&format!(
+            "    printf(\"%lld\\n\", (long long)({expression}));\n"
+        ));
     }
     source.push_str("    return 0;\n}\n");
     let dir = common::scratch("layout");
@@ -317,7 +349,10 @@ fn differences(name: &str, facts: &[Fact]) -> Vec<String> {
     let program = common::compile(&dir, name, &source, &["-Wno-type-limits"]);
     let output = Command::new(program).output().expect("the C program runs");
     let text = common::text(&output);
-    let values: Vec<i64> = text.lines().map(|line| line.parse().expect("a number")).collect();
+    let values: Vec<i64> = text
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
     assert_eq!(values.len(), facts.len(), "{text}");
     facts
         .iter()

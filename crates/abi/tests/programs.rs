@@ -32,7 +32,12 @@ fn run(name: &str, linked: &[&str]) -> String {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let source = std::fs::read_to_string(sources.join(format!("{name}.c"))).expect("source");
     let include = format!("-I{}", sources.display());
-    let program = common::compile(&dir, name, &source, &[&[include.as_str(), "-pthread"], linked].concat());
+    let program = common::compile(
+        &dir,
+        name,
+        &source,
+        &[&[include.as_str(), "-pthread"], linked].concat(),
+    );
     let output = output(common::under_library(&dir, program));
     let text = common::text(&output);
     assert!(output.status.success(), "{name}: {}\n{text}", output.status);
@@ -66,7 +71,10 @@ fn names() {
 fn harmless_in_programs_that_know_nothing_of_it() {
     let dir = common::library_dir("harmless");
     let mut command = common::under_library(&dir, "/bin/sh");
-    command.args(["-c", "echo $((6 * 7)); ls / >/dev/null && cat /proc/self/comm; ls -l /proc/self/fd | wc -l"]);
+    command.args([
+        "-c",
+        "echo $((6 * 7)); ls / >/dev/null && cat /proc/self/comm; ls -l /proc/self/fd | wc -l",
+    ]);
     let with = output(command);
     let text = common::text(&with);
     assert!(with.status.success(), "{text}");

@@ -34,7 +34,10 @@ fn exported(path: &Path) -> BTreeSet<Symbol> {
         use object::read::elf::Sym;
         // GNU ld also exports each version node as an absolute symbol; nothing can refer to those.
         let section = symbol.st_shndx(endian);
-        if section == SHN_UNDEF || section == SHN_ABS || matches!(symbol.st_type(), STT_NOTYPE | STT_SECTION) {
+        if section == SHN_UNDEF
+            || section == SHN_ABS
+            || matches!(symbol.st_type(), STT_NOTYPE | STT_SECTION)
+        {
             continue;
         }
         let name = symbol.name(endian, table.strings()).expect("a name");
@@ -42,7 +45,9 @@ fn exported(path: &Path) -> BTreeSet<Symbol> {
         let version = versions.version(at).expect("a version");
         symbols.insert(Symbol {
             name: String::from_utf8_lossy(name).into_owned(),
-            version: version.map_or(String::new(), |v| String::from_utf8_lossy(v.name()).into_owned()),
+            version: version.map_or(String::new(), |v| {
+                String::from_utf8_lossy(v.name()).into_owned()
+            }),
             default: !at.is_hidden(),
             function: symbol.st_type() == STT_FUNC,
         });
@@ -52,10 +57,15 @@ fn exported(path: &Path) -> BTreeSet<Symbol> {
 }
 
 fn real(name: &str) -> Option<std::path::PathBuf> {
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
-        .iter()
-        .map(|dir| Path::new(dir).join(name))
-        .find(|path| path.exists())
+    [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+    ]
+    .iter()
+    .map(|dir| Path::new(dir).join(name))
+    .find(|path| path.exists())
 }
 
 fn compare_with(name: &str, package: &str) {
@@ -64,8 +74,15 @@ fn compare_with(name: &str, package: &str) {
         return;
     };
     let ours = exported(common::library());
-    let missing: Vec<_> = exported(&real).into_iter().filter(|s| !ours.contains(s)).collect();
-    assert!(missing.is_empty(), "{} has, and we do not: {missing:#?}", real.display());
+    let missing: Vec<_> = exported(&real)
+        .into_iter()
+        .filter(|s| !ours.contains(s))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{} has, and we do not: {missing:#?}",
+        real.display()
+    );
 }
 
 #[test]
@@ -90,7 +107,10 @@ fn versions_are_exact() {
         ("ibv_reg_dmabuf_mr", "IBVERBS_1.12"),
         ("rdma_establish", "RDMACM_1.2"),
     ] {
-        let defaults: Vec<_> = ours.iter().filter(|s| s.name == name && s.default).collect();
+        let defaults: Vec<_> = ours
+            .iter()
+            .filter(|s| s.name == name && s.default)
+            .collect();
         assert_eq!(defaults.len(), 1, "{name}: {defaults:?}");
         assert_eq!(defaults[0].version, version, "{name}");
     }
@@ -115,12 +135,18 @@ fn the_library_calls_itself_libibverbs() {
     let data = std::fs::read(common::library()).expect("the library");
     let file = ElfFile64::<Endianness>::parse(&*data).expect("an ELF file");
     assert!(file.exports().is_ok());
-    let output = std::process::Command::new("readelf").arg("-d").arg(common::library()).output();
+    let output = std::process::Command::new("readelf")
+        .arg("-d")
+        .arg(common::library())
+        .output();
     let Ok(output) = output else {
         common::allowed_missing(&["binutils"], "RNIC_ALLOW_MISSING_HEADERS");
         return;
     };
     let dynamic = common::text(&output);
     assert!(dynamic.contains("soname: [libibverbs.so.1]"), "{dynamic}");
-    assert!(dynamic.contains("NODELETE"), "the engine's thread runs our code: {dynamic}");
+    assert!(
+        dynamic.contains("NODELETE"),
+        "the engine's thread runs our code: {dynamic}"
+    );
 }

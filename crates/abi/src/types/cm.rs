@@ -2,7 +2,10 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-use super::{assert_layout, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
+use super::{
+    assert_layout, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp,
+    ibv_srq,
+};
 
 #[repr(C)]
 pub struct rdma_event_channel {

@@ -107,5 +107,3 @@ pub struct ibv_values_ex {
     pub raw_clock: libc::timespec,
 }
 assert_layout!(ibv_values_ex, 24, comp_mask @ 0, raw_clock @ 8);
-
-

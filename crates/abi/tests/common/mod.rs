@@ -30,7 +30,15 @@ pub fn library() -> &'static Path {
             None => panic!("no profile folder in {}", profile_dir.display()),
         };
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--lib", "--package", "rnic-abi", "--profile", profile])
+            .args([
+                "build",
+                "--quiet",
+                "--lib",
+                "--package",
+                "rnic-abi",
+                "--profile",
+                profile,
+            ])
             .arg("--target-dir")
             .arg(target_dir)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -91,7 +99,9 @@ pub fn allowed_missing(missing: &[&str], variable: &str) -> bool {
         return true;
     }
     let packages = missing.join(" ");
-    let what = format!("not tested: these Debian packages are missing: {packages} (apt-get install {packages})");
+    let what = format!(
+        "not tested: these Debian packages are missing: {packages} (apt-get install {packages})"
+    );
     eprintln!("{what}");
     assert!(
         std::env::var_os(variable).is_some_and(|v| v == "1"),
