@@ -80,8 +80,8 @@ impl From<rnic::Error> for Failure {
                 };
                 match (*verb, source.raw_os_error()) {
                     ("ibv_open_device", Some(libc::EADDRINUSE)) => failure.next(
-                        "`ss -lunp sport = :4791` shows who has the port; stop that program, run as the same user, or, \
-                         for the kernel's Soft-RoCE, `rdma link` and `rdma link delete NAME`",
+                        "stop that program, or run as the same user; a Soft-RoCE of the kernel is shown by `rdma link` and \
+                         removed by `rdma link delete NAME`",
                     ),
                     _ => failure,
                 }

@@ -268,8 +268,8 @@ impl WritableRegion {
 
     fn check(&self, what: &'static str, offset: usize, len: usize) -> Result<*mut u8> {
         match offset.checked_add(len) {
-            // SAFETY: offset <= length of the storage.
             Some(end) if end <= self.len() => {
+                // SAFETY: offset <= length of the storage.
                 Ok(unsafe { self.inner.storage.ptr.as_ptr().add(offset) })
             }
             _ => Err(Error::OutOfRange {
@@ -351,7 +351,7 @@ impl WritableRegion {
 
     fn word(&self, offset: usize) -> Result<&AtomicU64> {
         let at = self.check("word of a writable region", offset, 8)?;
-        if offset % 8 != 0 {
+        if !offset.is_multiple_of(8) {
             return Err(Error::InvalidArgument(format!(
                 "words are loaded and stored at multiples of 8, not at {offset}"
             )));
