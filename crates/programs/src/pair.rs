@@ -108,7 +108,7 @@ impl Pair {
     pub fn run(&self, program: &str, args: &[&str]) -> Outcome {
         let (mut server, mut client) = self.start(program, args);
         let began = Instant::now();
-        // A side that failed ends early and leaves the other waiting for ever: give that one only a while.
+        // A side that ended may leave the other waiting for ever: give that one only a while.
         let mut deadline = began + self.time;
         let mut hurried = false;
         loop {
@@ -117,7 +117,12 @@ impl Pair {
                 (false, false) => {}
                 _ if !hurried => {
                     hurried = true;
-                    deadline = deadline.min(Instant::now() + Duration::from_secs(20));
+                    let grace = if server.failed() || client.failed() {
+                        5
+                    } else {
+                        20
+                    };
+                    deadline = deadline.min(Instant::now() + Duration::from_secs(grace));
                 }
                 _ => {}
             }

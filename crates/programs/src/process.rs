@@ -99,6 +99,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Whether it has ended, and badly.
+    pub fn failed(&mut self) -> bool {
+        self.ended() && self.status.is_some_and(|status| !status.success())
+    }
+
     /// Whether it has ended.
     pub fn ended(&mut self) -> bool {
         if self.status.is_none() {
@@ -135,7 +140,11 @@ impl Process {
     /// Everything so far, for messages.
     pub fn output(&self) -> String {
         let text = self.collected.lock();
-        describe(&self.line, "still running", &text.stdout, &text.stderr)
+        let how = match self.status {
+            Some(status) => how_it_ended(status),
+            None => "still running".to_owned(),
+        };
+        describe(&self.line, &how, &text.stdout, &text.stderr)
     }
 
     /// Waits until `found` finds something in what it printed to standard output so far, and gives that.
@@ -272,11 +281,15 @@ impl Finished {
 
     /// Command, ending and output, for messages.
     pub fn describe(&self) -> String {
-        let how = match self.status.signal() {
-            Some(signal) => format!("ended by signal {signal}"),
-            None => format!("exit status {}", self.status.code().unwrap_or(-1)),
-        };
+        let how = how_it_ended(self.status);
         describe(&self.line, &how, &self.stdout, &self.stderr)
+    }
+}
+
+fn how_it_ended(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("ended by signal {signal}"),
+        None => format!("exit status {}", status.code().unwrap_or(-1)),
     }
 }
 

@@ -86,6 +86,7 @@ fn run_cases(program: &str, pair: &Pair, thorough: bool) {
         args.extend(case.args);
         let result = std::panic::catch_unwind(|| {
             let outcome = pair.run(program, &args);
+            println!("{program}, {}: {:?}", case.what, outcome.took);
             let sizes = case.size.map_or_else(all_sizes, |size| vec![size]);
             expect_report(program, &outcome, &sizes);
         });
