@@ -5,7 +5,7 @@
 //! base, modulo 2^24. Every WQE gets a range of positions when its first packet leaves. Three [`Mark`]s cut the line:
 //! all before `una` is acknowledged, `nxt` is sent next (it moves back when packets must be sent again), all before
 //! `max` was sent at least once. A mark carries beside its position the running totals that the limits are about, so
-//! that "bytes in flight" or "READs outstanding" are differences of two marks and never counted twice.
+//! that the bytes in flight are the difference of two marks and never counted twice.
 //!
 //! # Long READs
 //! Nothing but the requester's restraint keeps READ responses from overrunning its receive buffer, and a lost one costs
@@ -21,6 +21,7 @@ mod ack;
 mod read;
 mod retransmit;
 mod transmit;
+mod window;
 
 #[cfg(test)]
 mod tests;
@@ -33,16 +34,13 @@ use crate::{Completion, CompletionOpcode, Host, Immediate, SendOp, SendWqe, Stat
 use alloc::collections::VecDeque;
 use retransmit::Retries;
 use rnic_wire::Psn;
+use window::{PACKET_OVERHEAD, Window};
 
 /// The longest message (IBTA 9.7.7.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// PSNs that may be in flight: beyond half the circle, past and future look alike (IBTA 9.7.1).
 const MAX_PSN_SPAN: u64 = 1 << 23;
-
-/// What a packet costs of the window beside its payload: the headers from IP to ICRC, and a share of what the peer's
-/// kernel needs to queue it.
-const PACKET_OVERHEAD: u64 = 64;
 
 /// What kind of answer ends a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +62,6 @@ struct Mark {
     bytes: u64,
     /// Bytes of READ responses before it, with overhead.
     read: u64,
-    /// READ requests and atomics that lie wholly before it.
-    reads: u64,
 }
 
 /// A WQE in the send queue.
@@ -78,8 +74,6 @@ struct Entry {
     len: u32,
     /// PSNs it takes.
     packets: u32,
-    /// PSNs that one request asks for: for a long READ fewer than `packets`.
-    chunk: u32,
     kind: Kind,
     /// Longer than any message may be.
     oversize: bool,
@@ -88,7 +82,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(wqe: SendWqe, sh: &Shared) -> Entry {
+    fn new(wqe: SendWqe, mtu: u32) -> Entry {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
@@ -102,23 +96,18 @@ impl Entry {
             start: NOT_STARTED,
             len,
             packets: 1,
-            chunk: 1,
             kind,
             oversize,
             checked: false,
         };
-        entry.count_packets(sh);
+        entry.count_packets(mtu);
         entry
     }
 
-    fn count_packets(&mut self, sh: &Shared) {
+    fn count_packets(&mut self, mtu: u32) {
         self.packets = match self.kind {
             Kind::Atomic => 1,
-            _ => self.len.div_ceil(sh.mtu).max(1),
-        };
-        self.chunk = match self.kind {
-            Kind::Read => (sh.attr.window_bytes / (sh.mtu + PACKET_OVERHEAD as u32)).max(1),
-            _ => 1,
+            _ => self.len.div_ceil(mtu).max(1),
         };
     }
 
@@ -134,15 +123,8 @@ impl Entry {
         match self.kind {
             Kind::Acked => mark.bytes += u64::from(k) * PACKET_OVERHEAD + payload,
             Kind::Read | Kind::Atomic => {
-                let requests = k.div_ceil(self.chunk);
-                let answered = if k == self.packets {
-                    requests
-                } else {
-                    k / self.chunk
-                };
-                mark.bytes += u64::from(requests) * PACKET_OVERHEAD;
+                mark.bytes += PACKET_OVERHEAD;
                 mark.read += u64::from(k) * PACKET_OVERHEAD + payload;
-                mark.reads += u64::from(answered);
             }
         }
         mark
@@ -186,7 +168,6 @@ const NOT_STARTED: Mark = Mark {
     pos: u64::MAX,
     bytes: 0,
     read: 0,
-    reads: 0,
 };
 
 /// An answer ahead of the awaited response was seen: that response is lost, and was asked for again.
@@ -202,8 +183,6 @@ struct Gap {
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     queue: VecDeque<Entry>,
-    /// Entries at the front that have positions.
-    started: usize,
     /// The entry that holds `nxt`; `queue.len()` when all was sent.
     current: usize,
     una: Mark,
@@ -220,7 +199,12 @@ pub(crate) struct Requester {
     /// Packets and bytes sent since the last one that asked for an acknowledge.
     unasked_packets: u32,
     unasked_bytes: u64,
+    /// Where the READ requests and atomics end that are under way: at most `max_rd_atomic`.
+    pieces: VecDeque<u64>,
+    /// Where those end that the responder remembers as requests: the same, unless some are being repeated.
+    requests: VecDeque<u64>,
     gap: Option<Gap>,
+    window: Window,
     retries: Retries,
     pub(super) timers: TimerTable,
 }
@@ -232,13 +216,16 @@ impl Requester {
             self.base = sh.attr.sq_psn;
         }
         self.retries = Retries::full(&sh.attr);
-        for entry in self.queue.iter_mut().skip(self.started) {
-            entry.count_packets(sh);
+        self.window = Window::open(sh);
+        self.pieces.reserve(usize::from(sh.attr.max_rd_atomic));
+        self.requests.reserve(usize::from(sh.attr.max_rd_atomic));
+        for entry in self.queue.iter_mut().filter(|entry| !entry.started()) {
+            entry.count_packets(sh.mtu);
         }
     }
 
     pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
-        self.queue.push_back(Entry::new(wqe, sh));
+        self.queue.push_back(Entry::new(wqe, sh.mtu));
     }
 
     pub(crate) fn outstanding(&self) -> usize {
@@ -283,7 +270,7 @@ impl Requester {
         sh: &mut Shared,
         host: &mut H,
     ) -> bool {
-        let before = self.una.pos;
+        let before = self.una;
         while self.una.pos < limit {
             let Some(front) = self.queue.front() else {
                 break;
@@ -298,8 +285,8 @@ impl Requester {
                 self.una = front.mark_at(k as u32, sh.mtu);
             }
         }
-        if self.una.pos != before {
-            self.progress(now, sh);
+        if self.una.pos != before.pos {
+            self.progress(before, now, sh);
         }
         self.una.pos >= limit
     }
@@ -310,7 +297,6 @@ impl Requester {
             return;
         };
         self.una = front.end(sh.mtu);
-        self.started = self.started.saturating_sub(1);
         self.scatter = SgCursor::default();
         if self.current > 0 {
             self.current -= 1;
@@ -326,11 +312,18 @@ impl Requester {
         }
     }
 
-    /// The peer got further: retry counters start afresh, and so does the ACK timeout.
-    fn progress(&mut self, now: Time, sh: &Shared) {
+    /// The peer got further than `before`: retry counters start afresh, and so does the ACK timeout.
+    fn progress(&mut self, before: Mark, now: Time, sh: &Shared) {
         if self.nxt.pos < self.una.pos {
             self.nxt = self.una;
         }
+        for ends in [&mut self.pieces, &mut self.requests] {
+            while ends.front().is_some_and(|&end| end <= self.una.pos) {
+                ends.pop_front();
+            }
+        }
+        self.window
+            .grow(self.una.bytes - before.bytes + (self.una.read - before.read));
         self.gap = None;
         self.retries = Retries::full(&sh.attr);
         self.restart_timers(now, sh);
@@ -350,6 +343,9 @@ impl Requester {
         };
         self.nxt = entry.mark_at((pos - entry.start.pos) as u32, mtu);
         self.current = index;
+        while self.pieces.back().is_some_and(|&end| end > pos) {
+            self.pieces.pop_back();
+        }
         self.gather = SgCursor::default();
         self.fault = None;
         self.unasked_packets = 0;
@@ -384,6 +380,7 @@ impl Requester {
             una: self.max,
             nxt: self.max,
             max: self.max,
+            window: self.window,
             ..Requester::default()
         };
     }

@@ -70,6 +70,7 @@ impl Requester {
                     // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK it is the echo of
                     // what followed the packet that found no receive, and no reason to send before the wait is over.
                     self.retries.take(vendor_err::SEQUENCE_NAK)?;
+                    self.window.shrink();
                     self.resend_from_oldest(sh);
                 }
             }
@@ -120,6 +121,7 @@ impl Requester {
             }
             _ => {
                 self.retries.take(vendor_err::LOST_RESPONSE)?;
+                self.window.shrink();
                 self.gap = Some(Gap {
                     at: self.una.pos,
                     first: seen,

@@ -36,16 +36,14 @@ impl Requester {
         let offset = u64::from(k) * u64::from(sh.mtu);
         let left = u64::from(front.len).saturating_sub(offset);
         let last = k + 1 >= front.packets;
-        // A request repeated from the middle may be answered as a READ of its own (IBTA) or as the rest of the first
-        // one (Linux), so of the opcode only first and last count.
-        let begins = k % front.chunk == 0;
-        let ends = last || (k + 1) % front.chunk == 0;
+        // Responses to several requests may be under way for the same PSNs, cut differently, and a repeated request may
+        // be answered as a READ of its own (IBTA) or as the rest of the first one (Linux). What stands is that the
+        // first PSN of all starts an answer and the last one ends it.
         let fits = match operation {
-            Operation::ReadResponseFirst => !ends,
-            Operation::ReadResponseMiddle => !ends && !begins,
-            Operation::ReadResponseLast => ends && !begins,
-            Operation::ReadResponseOnly => ends,
-            _ => false,
+            Operation::ReadResponseFirst => !last,
+            Operation::ReadResponseMiddle => !last && k > 0,
+            Operation::ReadResponseLast => k > 0,
+            _ => true,
         };
         if !fits {
             return Err(UNEXPECTED);
@@ -57,12 +55,13 @@ impl Requester {
             });
         }
         self.store(offset, payload, sh, host)?;
+        let before = self.una;
         if last {
             self.retire(sh, host);
         } else if let Some(front) = self.queue.front() {
             self.una = front.mark_at(k + 1, sh.mtu);
         }
-        self.progress(now, sh);
+        self.progress(before, now, sh);
         self.check_fault()
     }
 
@@ -86,8 +85,9 @@ impl Requester {
             return Err(UNEXPECTED);
         }
         self.store(0, &original.to_ne_bytes(), sh, host)?;
+        let before = self.una;
         self.retire(sh, host);
-        self.progress(now, sh);
+        self.progress(before, now, sh);
         self.check_fault()
     }
 

@@ -78,6 +78,7 @@ impl Requester {
         }
         sh.counters.timeouts += 1;
         self.retries.take(vendor_err::TIMEOUT)?;
+        self.window.collapse();
         self.gap = None;
         self.resend_from_oldest(sh);
         Ok(())

@@ -318,7 +318,7 @@ mod window {
     }
 
     #[test]
-    fn pieces_keep_their_ends_when_asked_for_again() {
+    fn a_repetition_stays_within_the_request_of_before() {
         let attr = crate::RcAttr {
             window_bytes: 1000,
             max_rd_atomic: 16,
@@ -333,6 +333,40 @@ mod window {
         assert_eq!(brief(&sent), [(ReadRequest, sq(1)), (ReadRequest, sq(3))]);
         let lens: Vec<u32> = sent.iter().map(|p| p.ext.reth.unwrap().dma_len).collect();
         assert_eq!(lens, [2 * 256, 3 * 256]);
+    }
+
+    #[test]
+    fn a_repetition_that_was_cut_goes_on_when_it_is_answered() {
+        let mut f = Fixture::new();
+        let packets = 40;
+        f.post(READ, packets * MTU as u32);
+        f.post(READ, packets * MTU as u32);
+        assert_eq!(
+            brief(&f.poll()),
+            [(ReadRequest, sq(0)), (ReadRequest, sq(packets))]
+        );
+        f.feed_read_response(ReadResponseFirst, sq(0), &[1; MTU]);
+        f.fire_timer();
+        let asked = |f: &mut Fixture| -> Vec<(u32, u32)> {
+            let sent = f.poll();
+            sent.iter()
+                .map(|p| (p.bth.psn.value(), p.ext.reth.unwrap().dma_len / MTU as u32))
+                .collect()
+        };
+        // After a timeout eight packets, and no more of that request before they have come.
+        assert_eq!(asked(&mut f), [(sq(1), 8)]);
+        for n in 1..9 {
+            assert_eq!(asked(&mut f), []);
+            f.feed_read_response(ReadResponseMiddle, sq(n), &[1; MTU]);
+        }
+        assert_eq!(asked(&mut f), [(sq(9), 9)]);
+        for n in 9..packets - 1 {
+            f.feed_read_response(ReadResponseMiddle, sq(n), &[1; MTU]);
+            f.poll();
+        }
+        f.feed_read_response(ReadResponseLast, sq(packets - 1), &[1; MTU]);
+        assert_eq!(f.sends(), [(0, OK)]);
+        assert!(f.rc.bytes_in_flight() > 0);
     }
 
     #[test]
@@ -700,16 +734,16 @@ mod reads {
             ("long", |f| {
                 f.feed_read_response(ReadResponseFirst, sq(0), &[0; MTU + 4])
             }),
-            ("only for first", |f| {
-                f.feed_read_response(ReadResponseOnly, sq(0), &[0; MTU])
-            }),
             ("middle for first", |f| {
                 f.feed_read_response(ReadResponseMiddle, sq(0), &[0; MTU])
             }),
             ("atomic", |f| f.feed_atomic_ack(sq(0), 1)),
-            ("last too early", |f| {
-                f.feed_read_response(ReadResponseFirst, sq(0), &[0; MTU]);
-                f.feed_read_response(ReadResponseLast, sq(1), &[0; MTU]);
+            ("last for first", |f| {
+                f.feed_read_response(ReadResponseLast, sq(0), &[0; MTU]);
+            }),
+            ("first for last", |f| {
+                respond(f, 0, 3, 4);
+                f.feed_read_response(ReadResponseFirst, sq(3), &[0; 10]);
             }),
         ];
         for (name, feed) in cases {

@@ -1,6 +1,7 @@
 //! What the requester sends next.
 
-use super::{Entry, Kind, MAX_PSN_SPAN, PACKET_OVERHEAD, Requester};
+use super::window::PACKET_OVERHEAD;
+use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
 use crate::completion::vendor_err;
 use crate::rc::output::Output;
 use crate::rc::{Failure, Shared, scatter::SgCursor};
@@ -47,20 +48,22 @@ impl Requester {
         } else {
             0
         };
-        let reads = self.nxt.reads - self.una.reads;
-        if k == 0 && entry.wqe.fence && reads > 0 {
+        if k == 0 && entry.wqe.fence && !self.pieces.is_empty() {
             return false;
         }
-        let window = u64::from(sh.attr.window_bytes);
+        let window = self.window.bytes();
         let left = u64::from(entry.len).saturating_sub(k * u64::from(sh.mtu));
         let (psns, payload) = match entry.kind {
             Kind::Acked => (1, left.min(u64::from(sh.mtu))),
             Kind::Read | Kind::Atomic => {
                 // Responses share the way back and our receive buffer; one request may always go.
-                let psns = u64::from(psns_of_request(entry, k as u32));
+                let Some(piece) = self.piece(entry, k as u32) else {
+                    return false;
+                };
+                let psns = u64::from(piece);
                 let len = left.min(psns * u64::from(sh.mtu));
                 let asked = self.nxt.read - self.una.read;
-                if reads >= u64::from(sh.attr.max_rd_atomic.max(1))
+                if self.pieces.len() >= usize::from(sh.attr.max_rd_atomic.max(1))
                     || asked > 0 && asked + len + psns * PACKET_OVERHEAD > 2 * window
                 {
                     return false;
@@ -71,6 +74,24 @@ impl Requester {
         let unacknowledged = self.nxt.bytes - self.una.bytes;
         self.nxt.pos - self.una.pos + psns <= MAX_PSN_SPAN
             && (unacknowledged == 0 || unacknowledged + PACKET_OVERHEAD + payload <= window)
+    }
+
+    /// PSNs that the READ request or atomic at the `k`-th PSN of `entry` asks for; `None` if it has to wait.
+    ///
+    /// A repeated request stays within one request of before, because that is what the responder remembers. It may be
+    /// cut once more, but then the next cut waits until it is answered: Linux forgets what lies before a repetition.
+    #[inline]
+    fn piece(&self, entry: &Entry, k: u32) -> Option<u32> {
+        let fits = self.window.packets().min(entry.packets.saturating_sub(k));
+        if self.nxt.pos == self.max.pos {
+            return Some(fits);
+        }
+        let begins = k == 0 || self.requests.contains(&self.nxt.pos);
+        if !begins && !self.pieces.is_empty() {
+            return None;
+        }
+        let end = self.requests.iter().find(|&&end| end > self.nxt.pos)?;
+        Some(u64::from(fits).min(end - self.nxt.pos) as u32)
     }
 
     /// Emits requests until none may leave or `out` takes no more.
@@ -104,6 +125,20 @@ impl Requester {
         host: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
+        let Some(entry) = self.queue.get(self.current) else {
+            return Ok(false);
+        };
+        let piece = match entry.kind {
+            Kind::Acked => 1,
+            Kind::Read | Kind::Atomic => {
+                let k = if entry.started() {
+                    self.nxt.pos - entry.start.pos
+                } else {
+                    0
+                };
+                self.piece(entry, k as u32).unwrap_or(1)
+            }
+        };
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
@@ -113,10 +148,9 @@ impl Requester {
                 entry.checked = true;
             }
             entry.start = self.nxt;
-            self.started += 1;
         }
         let k = (self.nxt.pos - entry.start.pos) as u32;
-        let plan = plan(entry, k, sh.mtu);
+        let plan = plan(entry, k, piece, sh.mtu);
         let opcode = Opcode::new(Service::Rc, plan.operation);
         let header = header_len(opcode);
         let pad = pad_len(plan.payload);
@@ -127,7 +161,7 @@ impl Requester {
         let cost = PACKET_OVERHEAD + plan.payload as u64;
         let ack_req = plan.last
             || self.unasked_packets + 1 >= ACK_EVERY
-            || (self.unasked_bytes + cost) * 4 >= u64::from(sh.attr.window_bytes);
+            || (self.unasked_bytes + cost) * 4 >= self.window.bytes();
         let bth = Bth {
             solicited: plan.last && entry.wqe.solicited && solicitable(&entry.wqe.op),
             pad,
@@ -164,8 +198,15 @@ impl Requester {
             sh.counters.retransmitted_packets += 1;
         }
         self.nxt = entry.mark_at(k + plan.psns, sh.mtu);
-        if self.nxt.pos > self.max.pos {
+        let new = self.nxt.pos > self.max.pos;
+        if new {
             self.max = self.nxt;
+        }
+        if entry.kind != Kind::Acked {
+            self.pieces.push_back(self.nxt.pos);
+            if new {
+                self.requests.push_back(self.nxt.pos);
+            }
         }
         if plan.end {
             self.current += 1;
@@ -217,9 +258,9 @@ fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The packet that starts at the `k`-th PSN of `entry`.
+/// The packet that starts at the `k`-th PSN of `entry`; a READ request asks for `piece` PSNs.
 #[inline]
-fn plan(entry: &Entry, k: u32, mtu: u32) -> Plan {
+fn plan(entry: &Entry, k: u32, piece: u32, mtu: u32) -> Plan {
     let offset = u64::from(k) * u64::from(mtu);
     let left = u64::from(entry.len).saturating_sub(offset) as u32;
     let first = k == 0;
@@ -297,7 +338,7 @@ fn plan(entry: &Entry, k: u32, mtu: u32) -> Plan {
         },
         SendOp::Read { remote_addr, rkey } => {
             // The next piece, or the rest of a piece from the first missing packet on.
-            let psns = psns_of_request(entry, k);
+            let psns = piece;
             let reth = Reth {
                 va: remote_addr.wrapping_add(offset),
                 rkey,
@@ -364,12 +405,6 @@ fn plan(entry: &Entry, k: u32, mtu: u32) -> Plan {
         last,
         end: last,
     }
-}
-
-/// PSNs of the READ request (or atomic) at the `k`-th PSN of `entry`: up to the end of its piece.
-#[inline]
-fn psns_of_request(entry: &Entry, k: u32) -> u32 {
-    (entry.chunk - k % entry.chunk).min(entry.packets - k)
 }
 
 /// Only what consumes a receive can make a solicited event (IBTA 9.2.3).
