@@ -20,8 +20,6 @@ pub struct Train {
     pub len: usize,
     /// Length of each datagram but the last, which may be shorter; at least 1.
     pub segment: usize,
-    /// The first of them had this IP identification if the sender numbers as this crate does.
-    pub first_id: u16,
 }
 
 /// What one look at the link brought.

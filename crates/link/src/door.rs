@@ -28,7 +28,6 @@ pub fn encode_header(train: &Train) -> [u8; HEADER_LEN] {
     out[8..24].copy_from_slice(&v6(train.src));
     out[24..40].copy_from_slice(&v6(train.dst));
     out[40..42].copy_from_slice(&train.src_port.to_ne_bytes());
-    out[42..44].copy_from_slice(&train.first_id.to_ne_bytes());
     out[44..48].copy_from_slice(&(train.segment as u32).to_ne_bytes());
     out
 }
@@ -48,7 +47,6 @@ pub fn decode_header(message: &[u8]) -> Option<Train> {
         src: ip(8),
         dst: ip(24),
         src_port: u16::from_ne_bytes([header[40], header[41]]),
-        first_id: u16::from_ne_bytes([header[42], header[43]]),
         segment: (u32::from_ne_bytes([header[44], header[45], header[46], header[47]]) as usize)
             .max(1),
         len: packets.len(),

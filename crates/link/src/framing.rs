@@ -35,4 +35,4 @@ pub fn dest_qpn(packet: &[u8]) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

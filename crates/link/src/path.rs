@@ -214,4 +214,4 @@ impl Paths {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -207,8 +207,7 @@ impl<L: Link> Link for Pcap<L> {
             };
             for (k, packet) in buffer[..train.len].chunks(train.segment).enumerate() {
                 if Probe::decode(packet).is_none() {
-                    let id = train.first_id.wrapping_add(k as u16);
-                    self.capture.received(&flow, id, packet);
+                    self.capture.received(&flow, k as u16, packet);
                 }
             }
             self.capture.write_out();

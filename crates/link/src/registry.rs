@@ -385,4 +385,4 @@ impl Registry {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

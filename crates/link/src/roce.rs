@@ -317,12 +317,9 @@ struct Sender {
     flow: Flow,
     icrc: IcrcContext,
     ids: PeerIds,
-    last_id: u16,
 }
 
 const SENDERS: usize = 256;
-/// So far an ID may be ahead of the last one where only low ones are expected: a sender that counts passes there too.
-const NEAR_ID: u16 = 256;
 
 impl Default for Inbox {
     fn default() -> Inbox {
@@ -341,22 +338,16 @@ impl Sender {
             flow,
             icrc: IcrcContext::new(&flow),
             ids: PeerIds::default(),
-            last_id: 0,
         }
     }
+}
 
-    #[inline]
-    fn check(&mut self, packet: &[u8], expected_id: u16) -> bool {
-        let Ok(ok) = self.icrc.check(packet, expected_id) else {
-            return false;
-        };
-        let near = ok.df && ok.ip_id.wrapping_sub(self.last_id) < NEAR_ID;
-        let accepted = self.ids.accept_ok(ok) || near;
-        if accepted {
-            self.last_id = ok.ip_id;
-        }
-        accepted
+fn sender_of(senders: &mut [Option<Sender>], flow: Flow) -> &mut Sender {
+    let slot = &mut senders[place_of(&flow)];
+    if slot.as_ref().is_some_and(|sender| sender.flow != flow) {
+        *slot = None;
     }
+    slot.get_or_insert_with(|| Sender::new(flow))
 }
 
 fn place_of(flow: &Flow) -> usize {
@@ -398,14 +389,9 @@ impl Inbox {
             src_port: train.src_port,
             dst_port: ROCE_PORT,
         };
-        let slot = &mut senders[place_of(&flow)];
-        let sender = match slot {
-            Some(sender) if sender.flow == flow => sender,
-            _ => slot.insert(Sender::new(flow)),
-        };
+        let sender = sender_of(senders, flow);
         let mut delivered = 0;
         let mut at = 0;
-        let mut k = 0u16;
         while at < bytes.len() {
             let packet = &bytes[at..(at + train.segment).min(bytes.len())];
             let Some(qpn) = dest_qpn(packet) else {
@@ -413,13 +399,11 @@ impl Inbox {
                 counters.rx_bytes += packet.len() as u64;
                 counters.rx_truncated += 1;
                 at += packet.len();
-                k = k.wrapping_add(1);
                 continue;
             };
             if !share.owns(qpn) {
-                let n = foreign(train, &bytes[at..], k, qpn, hand_over, share, counters);
+                let n = foreign(train, &bytes[at..], qpn, hand_over, share, counters);
                 at += n * train.segment;
-                k = k.wrapping_add(n as u16);
                 continue;
             }
             counters.rx_packets += 1;
@@ -427,7 +411,7 @@ impl Inbox {
             if hand_over.is_none() {
                 counters.rx_adopted += 1;
             }
-            if sender.check(packet, train.first_id.wrapping_add(k)) {
+            if sender.ids.check(&sender.icrc, packet).is_ok() {
                 deliver(Received {
                     src: flow.src,
                     dst: flow.dst,
@@ -439,7 +423,6 @@ impl Inbox {
                 counters.rx_bad_icrc += 1;
             }
             at += packet.len();
-            k = k.wrapping_add(1);
         }
         delivered
     }
@@ -454,7 +437,6 @@ impl Inbox {
 fn foreign(
     train: &Train,
     rest: &[u8],
-    k: u16,
     qpn: u32,
     hand_over: Option<u64>,
     share: &mut Share,
@@ -473,7 +455,6 @@ fn foreign(
     counters.rx_packets += n as u64;
     counters.rx_bytes += packets.len() as u64;
     let train = Train {
-        first_id: train.first_id.wrapping_add(k),
         len: packets.len(),
         ..*train
     };

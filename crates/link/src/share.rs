@@ -339,6 +339,3 @@ fn send_probes(cookie: u64, members: usize) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

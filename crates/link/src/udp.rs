@@ -185,7 +185,6 @@ impl Link for UdpLink {
             dst,
             len: datagram.len,
             segment: segment.max(1),
-            first_id: 0,
         }))
     }
 }

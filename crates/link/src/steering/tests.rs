@@ -1,1 +1,128 @@
+use proptest::prelude::*;
 
+use super::*;
+
+/// Classic BPF as linux/filter.txt describes it, for the instructions that the program uses.
+fn run(program: &[BpfInsn], packet: &[u8]) -> Option<u32> {
+    let (mut a, mut at) = (0u32, 0usize);
+    loop {
+        let i = *program.get(at)?;
+        at += 1;
+        let jump = |taken: bool| usize::from(if taken { i.jt } else { i.jf });
+        match i.code {
+            LD_W_ABS => {
+                let k = i.k as usize;
+                // The kernel returns 0 for a load beyond the packet.
+                let Some(bytes) = packet.get(k..k + 4) else {
+                    return Some(0);
+                };
+                a = u32::from_be_bytes(bytes.try_into().unwrap());
+            }
+            AND_K => a &= i.k,
+            RSH_K => a >>= i.k,
+            JEQ_K => at += jump(a == i.k),
+            JGT_K => at += jump(a > i.k),
+            JGE_K => at += jump(a >= i.k),
+            RET_K => return Some(i.k),
+            RET_A => return Some(a),
+            code => panic!("unknown instruction {code:#x}"),
+        }
+    }
+}
+
+fn packet(qpn: u32) -> [u8; 16] {
+    let mut p = [0xa5; 16];
+    p[5..8].copy_from_slice(&qpn.to_be_bytes()[1..]);
+    p
+}
+
+#[test]
+fn ranges_go_to_their_places_and_the_rest_to_the_hash() {
+    let routes = [(1, 3), (2, 3), (3, 3), (4, 0), (9, 1), (4094, 200)];
+    let program = program(&routes);
+    for range in 0..4095 {
+        for low in [0, 1, 0xfff] {
+            let place = routes
+                .iter()
+                .find(|r| r.0 == range)
+                .map_or(NOWHERE, |r| r.1.into());
+            assert_eq!(
+                run(&program, &packet(range << 12 | low)),
+                Some(place),
+                "range {range}"
+            );
+        }
+    }
+    for place in 0..=0xff {
+        assert_eq!(run(&program, &packet(FIRST_PROBE_QPN | place)), Some(place));
+    }
+    assert_eq!(run(&program, &packet(0xff_feff)), Some(NOWHERE));
+    assert_eq!(run(&program, &[0; 3]), Some(0));
+}
+
+#[test]
+fn every_second_range_of_all_still_fits_the_kernel() {
+    let routes: Vec<_> = (1..4095).map(|r| (r, (r % 7) as u8)).collect();
+    let program = program(&routes);
+    assert!(program.len() <= 4096);
+    assert_eq!(run(&program, &packet(1 << 12)), Some(1));
+    // What did not fit.
+    assert_eq!(run(&program, &packet(4094 << 12)), Some(NOWHERE));
+}
+
+#[test]
+fn one_process_with_all_ranges_is_one_test() {
+    let routes: Vec<_> = (1..4095).map(|r| (r, 5)).collect();
+    assert!(program(&routes).len() < 12);
+}
+
+#[test]
+fn a_place_is_the_lowest_of_a_round() {
+    let probe = |place, round| Probe {
+        place,
+        cookie: 1,
+        round,
+    };
+    let mut place = Place::default();
+    assert_eq!(place.known(), None);
+    assert!(place.learn(&probe(2, 10)));
+    // Fallen to us by hash.
+    assert!(!place.learn(&probe(5, 10)));
+    assert_eq!(place.known(), Some(2));
+    // The same again, in another round.
+    assert!(!place.learn(&probe(2, 11)));
+    // Out of order.
+    assert!(place.learn(&probe(7, 12)));
+    assert!(place.learn(&probe(2, 12)));
+    assert!(place.learn(&probe(1, 13)));
+    assert_eq!(place.known(), Some(1));
+}
+
+#[test]
+fn probes_survive_the_wire() {
+    let probe = Probe {
+        place: 77,
+        cookie: 0x1122_3344_5566_7788,
+        round: u64::MAX,
+    };
+    assert_eq!(Probe::decode(&probe.encode()), Some(probe));
+    assert_eq!(dest_qpn(&probe.encode()), Some(FIRST_PROBE_QPN | 77));
+}
+
+proptest! {
+    #[test]
+    fn no_packet_is_taken_for_a_probe_by_mistake(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        prop_assert_eq!(Probe::decode(&bytes), None);
+    }
+
+    #[test]
+    fn a_probe_is_its_encoding(bytes in proptest::array::uniform::<_, PROBE_LEN>(any::<u8>())) {
+        let mut bytes = bytes;
+        bytes[0] = OPCODE;
+        bytes[5] = 0xff;
+        bytes[6] = 0xff;
+        bytes[12..20].copy_from_slice(&MAGIC);
+        let probe = Probe::decode(&bytes).expect("a probe");
+        prop_assert_eq!(&probe.encode()[12..], &bytes[12..]);
+    }
+}

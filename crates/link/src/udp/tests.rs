@@ -1,1 +1,111 @@
+use super::*;
+use crate::path::tests::route;
 
+/// A receiver on an ephemeral port is enough to see what leaves: the port is under the ICRC, so bytes are compared.
+fn receiver() -> (Arc<Fd>, std::net::SocketAddr) {
+    let fd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+    sys::set_option(&fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1).unwrap();
+    sys::set_option(&fd, libc::SOL_UDP, libc::UDP_GRO, 1).unwrap();
+    sys::bind(&fd, &sys::Addr::inet(&"127.0.0.1:0".parse().unwrap())).unwrap();
+    let addr = sys::local_addr(&fd).unwrap();
+    (Arc::new(fd), addr)
+}
+
+fn receive_all(link: &mut UdpLink, packets: usize) -> Vec<Vec<u8>> {
+    let mut buffer = vec![0; 70_000];
+    let mut out = Vec::new();
+    while out.len() < packets {
+        assert!(
+            sys::wait_readable(&link.receiver, 10_000),
+            "{} of {packets}",
+            out.len()
+        );
+        if let Arrival::Train(train) = link.receive(&mut buffer).unwrap() {
+            out.extend(
+                buffer[..train.len]
+                    .chunks(train.segment)
+                    .map(<[u8]>::to_vec),
+            );
+        }
+    }
+    out
+}
+
+/// Sends `count` packets as one run that the kernel refuses to cut; all must arrive with the ICRCs of single packets.
+fn refused_run(count: usize, spoil: impl FnOnce(&Route)) -> (UdpLink, Arc<Route>) {
+    let (fd, addr) = receiver();
+    let mut link = UdpLink::new(fd);
+    let route = Arc::new(crate::path::tests::redirected(
+        &route("127.0.0.1", "127.0.0.1", 0x5000),
+        addr,
+    ));
+    spoil(&route);
+    let mut batch = TxBatch::default();
+    for i in 0..count {
+        let packet = batch.packet(Some(&route), 96, usize::MAX).expect("room");
+        packet.fill(i as u8);
+    }
+    assert_eq!(batch.runs().len(), 1);
+    let (_, bytes) = batch.parts_mut();
+    seal(
+        &mut bytes[..count * 100],
+        100,
+        &route.icrc,
+        Numbering::Batch,
+    );
+    let mut counters = LinkCounters::default();
+    link.send(&mut batch, 0, &mut counters);
+    assert_eq!((counters.tx_packets, counters.tx_errors), (count as u64, 0));
+    for (i, packet) in receive_all(&mut link, count).iter().enumerate() {
+        assert_eq!(packet[..96], [i as u8; 96]);
+        let ok = route.icrc.check(packet, 0).expect("the ICRC holds");
+        assert_eq!(ok.ip_id, 0, "packet {i}");
+    }
+    (link, route)
+}
+
+#[test]
+fn more_segments_than_the_kernel_takes_lower_the_limit() {
+    let (link, route) = refused_run(200, |_| {});
+    assert_eq!(link.max_segments(&route), SEGMENTS_OLD);
+    assert!(route.gso());
+}
+
+#[test]
+fn a_route_that_cannot_be_cut_for_goes_on_without() {
+    let (link, route) = refused_run(10, |route| {
+        // The kernel refuses UDP_SEGMENT on a socket without checksums (EINVAL).
+        sys::set_option(route.socket.fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    });
+    assert_eq!(link.max_segments(&route), 1);
+}
+
+#[test]
+fn too_long_for_the_path_is_counted_and_the_rest_goes() {
+    let (fd, addr) = receiver();
+    let mut link = UdpLink::new(fd);
+    let route = Arc::new(crate::path::tests::redirected(
+        &route("127.0.0.1", "127.0.0.1", 0x5000),
+        addr,
+    ));
+    let mut batch = TxBatch::default();
+    for len in [20, 65_520, 30] {
+        batch
+            .packet(Some(&route), len, 1)
+            .expect("room")
+            .fill(len as u8);
+    }
+    batch.packet(None, 20, 1).expect("room");
+    let mut counters = LinkCounters::default();
+    link.send(&mut batch, 0, &mut counters);
+    assert_eq!((counters.tx_packets, counters.tx_errors), (2, 2));
+    let lens: Vec<usize> = receive_all(&mut link, 2).iter().map(Vec::len).collect();
+    assert_eq!(lens, [24, 34]);
+}
+
+#[test]
+fn nothing_there_is_empty() {
+    let (fd, _) = receiver();
+    let mut link = UdpLink::new(fd);
+    assert_eq!(link.receive(&mut vec![0; 70_000]).unwrap(), Arrival::Empty);
+}
