@@ -163,7 +163,8 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     context.ops.post_srq_recv = Some(unsupported::post_srq_recv);
     context.ops.post_send = Some(post::post_send);
     context.ops.post_recv = Some(post::post_recv);
-    context.cmd_fd = -1;
+    // Nothing is ever sent to it; some programs dup it.
+    context.cmd_fd = nic.async_fd();
     context.async_fd = nic.async_fd();
     context.num_comp_vectors = 1;
     context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;

@@ -26,6 +26,7 @@ mod cq_ex;
 mod device;
 mod event;
 mod fork;
+mod hooks;
 mod memory;
 mod object;
 mod post;

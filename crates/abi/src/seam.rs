@@ -93,6 +93,12 @@ pub fn quiet(body: impl FnOnce() -> Result<()>) {
     let _ = guard(body);
 }
 
+/// An attempt that may come to nothing.
+#[cfg(not(test))]
+pub fn attempt<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
+    guard(|| Ok(body())).ok().flatten()
+}
+
 /// A C string argument as text; NULL and what is not UTF-8 are EINVAL.
 ///
 /// # Safety

@@ -56,7 +56,7 @@ macro_rules! programs {
     )*};
 }
 
-programs!(smoke, refusals, events, extended, forked);
+programs!(smoke, refusals, events, extended, forked, files);
 
 #[test]
 fn names() {

@@ -125,10 +125,57 @@ fn nothing_else_is_exported() {
         .filter(|s| s.version.is_empty() && !hooks.contains(s.name.as_str()))
         .collect();
     assert!(stray.is_empty(), "unversioned exports: {stray:?}");
+    let exported = exported(common::library());
+    for hook in hooks {
+        let found = exported
+            .iter()
+            .any(|s| s.name == hook && s.version.is_empty());
+        assert!(found, "{hook} is not interposed");
+    }
 }
 
 /// libc functions that the library interposes, unversioned on purpose.
-const HOOKS: &[&str] = &[];
+const HOOKS: &[&str] = &[
+    "open",
+    "open64",
+    "__open_2",
+    "__open64_2",
+    "openat",
+    "openat64",
+    "__openat_2",
+    "__openat64_2",
+    "fopen",
+    "fopen64",
+    "stat",
+    "stat64",
+    "lstat",
+    "lstat64",
+    "fstatat",
+    "fstatat64",
+    "statx",
+    "__xstat",
+    "__xstat64",
+    "__lxstat",
+    "__lxstat64",
+    "__fxstatat",
+    "__fxstatat64",
+    "access",
+    "faccessat",
+    "eaccess",
+    "readlink",
+    "readlinkat",
+    "__readlink_chk",
+    "realpath",
+    "__realpath_chk",
+    "canonicalize_file_name",
+    "getxattr",
+    "lgetxattr",
+    "listxattr",
+    "llistxattr",
+    "opendir",
+    "scandir",
+    "scandir64",
+];
 
 #[test]
 fn the_library_calls_itself_libibverbs() {

@@ -1,0 +1,305 @@
+//! The interposed functions of libc. Unversioned, so that they satisfy every version of the name.
+//!
+//! Each takes the same steps: redirect the path if it is one of ours, then do what libc does. Where libc only makes a
+//! system call, so do we: finding libc's own function with dlsym(3) could come too early in a process's life for some
+//! allocators, which call `open` before they can allocate.
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, CString};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::tree;
+use crate::seam::{self, set_errno};
+
+/// First bytes of the paths that may be ours.
+const PREFIXES: [&[u8]; 2] = [b"/sys/class/infiniband", b"/dev/infiniband"];
+
+/// A path on its way to the kernel: redirected or as it came.
+struct Target {
+    redirected: Option<CString>,
+    original: *const c_char,
+}
+
+impl Target {
+    /// # Safety
+    /// `path` is NULL or a C string.
+    unsafe fn of(path: *const c_char) -> Target {
+        // SAFETY: by contract.
+        let redirected = match unsafe { may_be_ours(path) } {
+            // SAFETY: not NULL, so a C string.
+            true => seam::attempt(|| tree::redirect(unsafe { CStr::from_ptr(path) }.to_bytes())),
+            false => None,
+        };
+        Target {
+            redirected,
+            original: path,
+        }
+    }
+
+    fn as_ptr(&self) -> *const c_char {
+        self.redirected
+            .as_ref()
+            .map_or(self.original, |path| path.as_ptr())
+    }
+}
+
+/// Compares the first bytes; stops at the first difference, so never reads past the end.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+unsafe fn may_be_ours(path: *const c_char) -> bool {
+    !path.is_null()
+        && PREFIXES.iter().any(|prefix| {
+            // SAFETY: bytes up to and including the terminator.
+            prefix
+                .iter()
+                .enumerate()
+                .all(|(i, byte)| unsafe { *path.add(i) } as u8 == *byte)
+        })
+}
+
+/// libc's own function of this name.
+fn next(name: &'static CStr, cache: &AtomicPtr<c_void>) -> Option<*mut c_void> {
+    let mut function = cache.load(Ordering::Relaxed);
+    if function.is_null() {
+        // SAFETY: a C string; the result is only compared with NULL here.
+        function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        cache.store(function, Ordering::Relaxed);
+    }
+    if function.is_null() {
+        set_errno(libc::ENOSYS);
+        return None;
+    }
+    Some(function)
+}
+
+/// Calls libc's own function; `$failure` if it cannot be found.
+macro_rules! call_next {
+    ($name:literal as fn($($ty:ty),*) -> $ret:ty, ($($arg:expr),*), $failure:expr) => {{
+        static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+        match next($name, &NEXT) {
+            // SAFETY: libc's function of that name has this signature.
+            Some(function) => unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $ret>(function)($($arg),*)
+            },
+            None => $failure,
+        }
+    }};
+}
+
+/// The mode argument of open(2): there only if a file may be created.
+fn mode_for(flags: c_int, mode: c_uint) -> c_uint {
+    match flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        true => mode,
+        false => 0,
+    }
+}
+
+/// # Safety
+/// The arguments of openat(2).
+unsafe fn open_file(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: by contract.
+    unsafe {
+        let target = Target::of(path);
+        libc::syscall(
+            libc::SYS_openat,
+            dir,
+            target.as_ptr(),
+            flags,
+            mode_for(flags, mode),
+        ) as c_int
+    }
+}
+
+/// # Safety
+/// The arguments of fstatat(2); `buffer` has room for the kernel's `struct stat`, which is libc's on 64-bit systems.
+unsafe fn stat_file(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int {
+    // SAFETY: by contract.
+    unsafe {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_newfstatat, dir, target.as_ptr(), buffer, flags) as c_int
+    }
+}
+
+/// # Safety
+/// The arguments of readlinkat(2).
+unsafe fn read_link(dir: c_int, path: *const c_char, buffer: *mut c_char, size: usize) -> isize {
+    // SAFETY: by contract.
+    unsafe {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_readlinkat, dir, target.as_ptr(), buffer, size) as isize
+    }
+}
+
+/// Defines an exported function of libc. Its safety contract is that of the man page.
+macro_rules! hook {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $body:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            // SAFETY: the caller keeps the contract of libc's function of this name.
+            #[allow(unused_unsafe, reason = "some bodies are safe")]
+            unsafe { $body }
+        }
+    )*};
+}
+
+hook! {
+    // The mode is variadic in C: a register that may hold anything when no file is created.
+    open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open_file(libc::AT_FDCWD, path, flags, mode);
+    open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open_file(libc::AT_FDCWD, path, flags, mode);
+    __open_2(path: *const c_char, flags: c_int) -> c_int = open_file(libc::AT_FDCWD, path, flags, 0);
+    __open64_2(path: *const c_char, flags: c_int) -> c_int = open_file(libc::AT_FDCWD, path, flags, 0);
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open_file(dir, path, flags, mode);
+    openat64(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open_file(dir, path, flags, mode);
+    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int = open_file(dir, path, flags, 0);
+    __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int = open_file(dir, path, flags, 0);
+
+    stat(path: *const c_char, buffer: *mut c_void) -> c_int = stat_file(libc::AT_FDCWD, path, buffer, 0);
+    stat64(path: *const c_char, buffer: *mut c_void) -> c_int = stat_file(libc::AT_FDCWD, path, buffer, 0);
+    lstat(path: *const c_char, buffer: *mut c_void) -> c_int
+        = stat_file(libc::AT_FDCWD, path, buffer, libc::AT_SYMLINK_NOFOLLOW);
+    lstat64(path: *const c_char, buffer: *mut c_void) -> c_int
+        = stat_file(libc::AT_FDCWD, path, buffer, libc::AT_SYMLINK_NOFOLLOW);
+    fstatat(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int
+        = stat_file(dir, path, buffer, flags);
+    fstatat64(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int
+        = stat_file(dir, path, buffer, flags);
+    // What programs built against glibc before 2.33 call for the six above.
+    __xstat(_version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int
+        = stat_file(libc::AT_FDCWD, path, buffer, 0);
+    __xstat64(_version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int
+        = stat_file(libc::AT_FDCWD, path, buffer, 0);
+    __lxstat(_version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int
+        = stat_file(libc::AT_FDCWD, path, buffer, libc::AT_SYMLINK_NOFOLLOW);
+    __lxstat64(_version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int
+        = stat_file(libc::AT_FDCWD, path, buffer, libc::AT_SYMLINK_NOFOLLOW);
+    __fxstatat(_version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int
+        = stat_file(dir, path, buffer, flags);
+    __fxstatat64(_version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int
+        = stat_file(dir, path, buffer, flags);
+    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buffer: *mut c_void) -> c_int = {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_statx, dir, target.as_ptr(), flags, mask, buffer) as c_int
+    };
+
+    access(path: *const c_char, mode: c_int) -> c_int = {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, target.as_ptr(), mode) as c_int
+    };
+    faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = {
+        let path = Target::of(path);
+        call_next!(c"faccessat" as fn(c_int, *const c_char, c_int, c_int) -> c_int,
+            (dir, path.as_ptr(), mode, flags), -1)
+    };
+    eaccess(path: *const c_char, mode: c_int) -> c_int = {
+        let path = Target::of(path);
+        call_next!(c"eaccess" as fn(*const c_char, c_int) -> c_int, (path.as_ptr(), mode), -1)
+    };
+
+    readlink(path: *const c_char, buffer: *mut c_char, size: usize) -> isize
+        = read_link(libc::AT_FDCWD, path, buffer, size);
+    readlinkat(dir: c_int, path: *const c_char, buffer: *mut c_char, size: usize) -> isize
+        = read_link(dir, path, buffer, size);
+    __readlink_chk(path: *const c_char, buffer: *mut c_char, size: usize, room: usize) -> isize
+        = read_link(libc::AT_FDCWD, path, buffer, size.min(room));
+
+    // ls(1) asks for these of every file that it lists.
+    getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize = {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_getxattr, target.as_ptr(), name, value, size) as isize
+    };
+    lgetxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize = {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_lgetxattr, target.as_ptr(), name, value, size) as isize
+    };
+    listxattr(path: *const c_char, list: *mut c_char, size: usize) -> isize = {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_listxattr, target.as_ptr(), list, size) as isize
+    };
+    llistxattr(path: *const c_char, list: *mut c_char, size: usize) -> isize = {
+        let target = Target::of(path);
+        libc::syscall(libc::SYS_llistxattr, target.as_ptr(), list, size) as isize
+    };
+
+    fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = {
+        let path = Target::of(path);
+        call_next!(c"fopen" as fn(*const c_char, *const c_char) -> *mut libc::FILE, (path.as_ptr(), mode), null_mut())
+    };
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = {
+        let path = Target::of(path);
+        call_next!(c"fopen64" as fn(*const c_char, *const c_char) -> *mut libc::FILE, (path.as_ptr(), mode), null_mut())
+    };
+    opendir(path: *const c_char) -> *mut libc::DIR = {
+        let path = Target::of(path);
+        call_next!(c"opendir" as fn(*const c_char) -> *mut libc::DIR, (path.as_ptr()), null_mut())
+    };
+    scandir(path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int = {
+        let path = Target::of(path);
+        call_next!(c"scandir" as fn(*const c_char, *mut c_void, *const c_void, *const c_void) -> c_int,
+            (path.as_ptr(), list, filter, compare), -1)
+    };
+    scandir64(path: *const c_char, list: *mut c_void, filter: *const c_void, compare: *const c_void) -> c_int = {
+        let path = Target::of(path);
+        call_next!(c"scandir64" as fn(*const c_char, *mut c_void, *const c_void, *const c_void) -> c_int,
+            (path.as_ptr(), list, filter, compare), -1)
+    };
+
+    realpath(path: *const c_char, resolved: *mut c_char) -> *mut c_char = match virtual_path(path) {
+        Some(found) => found.and_then(|path| give(&path, resolved)).unwrap_or(null_mut()),
+        None => call_next!(c"realpath" as fn(*const c_char, *mut c_char) -> *mut c_char, (path, resolved), null_mut()),
+    };
+    __realpath_chk(path: *const c_char, resolved: *mut c_char, room: usize) -> *mut c_char = match virtual_path(path) {
+        Some(found) => found.and_then(|path| give(&path, resolved)).unwrap_or(null_mut()),
+        None => call_next!(c"__realpath_chk" as fn(*const c_char, *mut c_char, usize) -> *mut c_char,
+            (path, resolved, room), null_mut()),
+    };
+    canonicalize_file_name(path: *const c_char) -> *mut c_char = match virtual_path(path) {
+        Some(found) => found.and_then(|path| give(&path, null_mut())).unwrap_or(null_mut()),
+        None => call_next!(c"canonicalize_file_name" as fn(*const c_char) -> *mut c_char, (path), null_mut()),
+    };
+}
+
+/// The canonical form of a redirected path, as programs are to see it. `None`: the path is not redirected; `Some(None)`: it does not exist, and errno says so.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+unsafe fn virtual_path(path: *const c_char) -> Option<Option<CString>> {
+    // SAFETY: by contract.
+    let target = unsafe { Target::of(path) };
+    let real = target.redirected.as_ref()?;
+    // SAFETY: a C string.
+    if unsafe {
+        libc::syscall(
+            libc::SYS_faccessat,
+            libc::AT_FDCWD,
+            real.as_ptr(),
+            libc::F_OK,
+        ) as c_long
+    } != 0
+    {
+        return Some(None);
+    }
+    // SAFETY: redirected, so not NULL.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    Some(CString::new(tree::canonical(text)).ok())
+}
+
+/// Puts a path where realpath(3) does: into the caller's `PATH_MAX` bytes, or into new memory.
+fn give(path: &CStr, resolved: *mut c_char) -> Option<*mut c_char> {
+    let bytes = path.to_bytes_with_nul();
+    if bytes.len() > libc::PATH_MAX as usize {
+        set_errno(libc::ENAMETOOLONG);
+        return None;
+    }
+    let to = match resolved.is_null() {
+        // SAFETY: a size; the caller frees it.
+        true => unsafe { libc::malloc(bytes.len()) }.cast(),
+        false => resolved,
+    };
+    if !to.is_null() {
+        // SAFETY: room for that many bytes, by the contract of realpath(3) or just allocated.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, bytes.len()) };
+    }
+    Some(to)
+}
