@@ -201,7 +201,7 @@ pub(crate) struct Requester {
     unasked_bytes: u64,
     /// Where the READ requests and atomics end that are under way: at most `max_rd_atomic`.
     pieces: VecDeque<u64>,
-    /// Where those end that the responder remembers as requests: the same, unless some are being repeated.
+    /// Where those end that were ever sent: more than `pieces` only while some are being repeated.
     requests: VecDeque<u64>,
     gap: Option<Gap>,
     window: Window,

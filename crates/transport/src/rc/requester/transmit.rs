@@ -78,8 +78,9 @@ impl Requester {
 
     /// PSNs that the READ request or atomic at the `k`-th PSN of `entry` asks for; `None` if it has to wait.
     ///
-    /// A repeated request stays within one request of before, because that is what the responder remembers. It may be
-    /// cut once more, but then the next cut waits until it is answered: Linux forgets what lies before a repetition.
+    /// A repeated request keeps the ends of all that were sent before, whichever of them the responder remembers. It
+    /// may be cut once more, but then the next cut waits until it is answered: Linux forgets what lies before a
+    /// repetition.
     #[inline]
     fn piece(&self, entry: &Entry, k: u32) -> Option<u32> {
         let fits = self.window.packets().min(entry.packets.saturating_sub(k));
@@ -198,14 +199,14 @@ impl Requester {
             sh.counters.retransmitted_packets += 1;
         }
         self.nxt = entry.mark_at(k + plan.psns, sh.mtu);
-        let new = self.nxt.pos > self.max.pos;
-        if new {
+        if self.nxt.pos > self.max.pos {
             self.max = self.nxt;
         }
         if entry.kind != Kind::Acked {
             self.pieces.push_back(self.nxt.pos);
-            if new {
-                self.requests.push_back(self.nxt.pos);
+            let at = self.requests.partition_point(|&end| end < self.nxt.pos);
+            if self.requests.get(at) != Some(&self.nxt.pos) {
+                self.requests.insert(at, self.nxt.pos);
             }
         }
         if plan.end {
