@@ -6,6 +6,7 @@ use rnic::{Context, GidEntry, PathMtu, PortState, nic};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::sys;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -172,6 +173,7 @@ fn print(listing: &Listing) {
 }
 
 pub fn main(args: Args) -> Result<()> {
+    sys::end_on_broken_pipe();
     let (listing, failure) = look();
     if args.json {
         let text =

@@ -26,6 +26,12 @@ pub fn may_execute(path: &Path) -> bool {
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
 }
 
+/// Ends the process quietly when it prints into a pipe that nobody reads (`| head`), as programs in C do.
+pub fn end_on_broken_pipe() {
+    // SAFETY: SIG_DFL is a valid disposition, and no handler of ours is replaced.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// The processors this thread may run on.
 pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: cpu_set_t is a plain bit set, for which all zeros is the empty set.

@@ -1,11 +1,13 @@
 //! Devices, and the open device.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use crate::cq::{CompletionChannel, CompletionQueueBuilder};
 use crate::error::{Error, Result};
-use crate::nic::{self, DeviceAttr, GidEntry, PathMtu, PortAttr};
+use crate::nic::{self, AsyncEvent, DeviceAttr, GidEntry, PathMtu, PortAttr};
 use crate::pd::ProtectionDomain;
+use crate::raw::fd;
 
 /// A device that can be opened.
 #[derive(Clone, Debug)]
@@ -56,9 +58,13 @@ impl std::fmt::Debug for Context {
 impl Context {
     /// Opens the software NIC (`ibv_open_device`): joins UDP port 4791 of this host.
     pub fn open() -> Result<Context> {
-        Ok(Context {
-            raw: nic::Context::open()?,
-        })
+        let raw = nic::Context::open()?;
+        fd::set_nonblocking(raw.async_fd()).map_err(|source| Error::Verb {
+            verb: "ibv_open_device",
+            reason: "cannot make the event descriptor non-blocking".to_owned(),
+            source,
+        })?;
+        Ok(Context { raw })
     }
 
     /// Limits of the device (`ibv_query_device`).
@@ -135,6 +141,35 @@ impl Context {
     /// Creates a channel on which several completion queues can report (`ibv_create_comp_channel`).
     pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
         CompletionChannel::new(self.raw.create_comp_channel()?)
+    }
+
+    /// Takes one asynchronous event if there is one (`ibv_get_async_event`). A queue pair is named by
+    /// [`QueuePair::event_cookie`](crate::QueuePair::event_cookie), a completion queue by its builder's id.
+    pub fn try_async_event(&self) -> Result<Option<AsyncEvent>> {
+        match self.raw.wait_async_event() {
+            Ok(event) => Ok(Some(event)),
+            Err(error) if error.errno() == libc::EAGAIN || error.errno() == libc::EINTR => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for an asynchronous event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
+    pub fn wait_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent> {
+        let deadline = timeout.map(|t| Instant::now() + t);
+        loop {
+            if let Some(event) = self.try_async_event()? {
+                return Ok(event);
+            }
+            let readable =
+                fd::wait_readable(self.raw.async_fd(), deadline).map_err(|source| Error::Verb {
+                    verb: "ibv_get_async_event",
+                    reason: "cannot wait for events".to_owned(),
+                    source,
+                })?;
+            if !readable {
+                return Err(Error::Timeout(timeout.unwrap_or_default()));
+            }
+        }
     }
 
     /// The device's handle of the layer beneath.

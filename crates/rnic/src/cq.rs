@@ -127,6 +127,7 @@ impl CompletionQueueBuilder {
                 raw,
                 channel,
                 shared,
+                sleeper: Mutex::default(),
                 state: Mutex::default(),
             }),
         })
@@ -144,6 +145,8 @@ struct Inner {
     channel: CompletionChannel,
     /// Other queues report on the channel too.
     shared: bool,
+    /// Held by the thread that sleeps in [`CompletionQueue::wait`].
+    sleeper: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -205,7 +208,8 @@ impl CompletionQueue {
     /// Waits for a completion: polls a little, then sleeps until there is one. [`Error::Timeout`] if there is none in
     /// time.
     ///
-    /// A queue that shares its channel polls and naps instead of sleeping, so as not to take events of others.
+    /// Any number of threads may wait. A queue that shares its channel polls and naps instead of sleeping, so as not to
+    /// take events of others; on a channel of its own, do not mix this call with [`CompletionChannel::wait_event`].
     pub fn wait(&self, timeout: Duration) -> Result<Completion> {
         self.wait_spinning(SPIN, timeout)
     }
@@ -231,12 +235,25 @@ impl CompletionQueue {
                 std::thread::sleep(SPIN);
                 continue;
             }
+            // One thread at a time sleeps on the channel. The next one arms and polls anew, so an event that its
+            // predecessor took, or completions that it left, cannot be missed.
+            let deadline = start.checked_add(timeout);
+            let sleeper = match deadline {
+                Some(deadline) => self.inner.sleeper.try_lock_until(deadline),
+                None => Some(self.inner.sleeper.lock()),
+            };
+            if sleeper.is_none() {
+                continue;
+            }
             self.arm(false);
             if let Some(completion) = self.poll_one()? {
                 return Ok(completion);
             }
-            if wait(&self.inner.channel, Some(start + timeout))? {
+            if wait(&self.inner.channel, deadline)? {
                 while self.inner.channel.try_event()?.is_some() {}
+            }
+            if let Some(completion) = self.poll_one()? {
+                return Ok(completion);
             }
         }
     }

@@ -80,7 +80,9 @@ pub use context::{Context, Device, devices};
 pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use endpoint::{Endpoint, RemoteMemory};
 pub use error::{Error, Result};
-pub use nic::{Access, DeviceAttr, Gid, GidEntry, PathMtu, PortAttr, PortState, QpState};
+pub use nic::{
+    Access, AsyncEvent, DeviceAttr, Gid, GidEntry, PathMtu, PortAttr, PortState, QpEvent, QpState,
+};
 pub use pd::{ProtectionDomain, WritableRegionBuilder};
 pub use post::{PostError, RecvError, SendRequest};
 pub use qp::{PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport};

@@ -171,6 +171,7 @@ impl SendRequest {
     }
 
     /// Turns a SEND into a SEND with invalidate: the peer's key `rkey` is revoked as the message arrives.
+    /// Only keys that allow it can be revoked (type-2 memory windows); a plain region refuses, as on hardware.
     ///
     /// # Panics
     /// For everything but SEND.

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
@@ -184,6 +185,8 @@ impl<T: Transport> QueuePairBuilder<T> {
             Some(gid) => gid,
             None => self.pd.context().routable_gid(1)?,
         };
+        static COOKIES: AtomicU64 = AtomicU64::new(1);
+        let cookie = COOKIES.fetch_add(1, Ordering::Relaxed);
         let qp = self.pd.nic().create_qp(&QpInit {
             qp_type: T::TYPE,
             send_cq: self.send_cq.nic().clone(),
@@ -196,7 +199,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 max_inline_data: self.max_inline_data,
             },
             sq_sig_all: false,
-            cookie: 0,
+            cookie,
         })?;
         let work = Arc::new(Work::default());
         let qpn = qp.qpn();
@@ -204,6 +207,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         self.recv_cq.attach(qpn, &work);
         let inner = Inner {
             qp,
+            cookie,
             registration: Registration {
                 qpn,
                 send_cq: self.send_cq,
@@ -251,6 +255,7 @@ fn random_psn() -> u32 {
 /// completion queues forget it; then the posted buffers go.
 struct Inner {
     qp: nic::Qp,
+    cookie: u64,
     registration: Registration,
     work: Arc<Work>,
     pd: ProtectionDomain,
@@ -341,7 +346,12 @@ impl Inner {
 }
 
 /// A queue pair that has no peer yet (INIT). Receives may be posted, and should be: the peer can send as soon as its
-/// own handshake is done.
+/// own handshake is done. Sends may not, and cannot:
+/// ```compile_fail
+/// # fn f(prepared: rnic::PreparedQueuePair<rnic::Rc>) {
+/// prepared.post(rnic::SendRequest::send_inline(b"too early"));
+/// # }
+/// ```
 pub struct PreparedQueuePair<T: Transport> {
     inner: Arc<Inner>,
     gid: GidEntry,
@@ -506,6 +516,11 @@ impl<T: Transport> QueuePair<T> {
     /// Queue pair number.
     pub fn qpn(&self) -> u32 {
         self.inner.qp.qpn()
+    }
+
+    /// Names this queue pair in asynchronous events; unique in the process.
+    pub fn event_cookie(&self) -> u64 {
+        self.inner.cookie
     }
 
     /// The other end.

@@ -437,6 +437,99 @@ fn a_thread_sleeps_on_the_channel_until_a_message_comes() {
 }
 
 #[test]
+fn a_plain_region_cannot_be_invalidated_by_the_peer() {
+    let (left, right) = pair();
+    let region = right.pd.writable(64).build().unwrap();
+    right.qp.post_recv(right.pd.buffer(64).unwrap(), 1).unwrap();
+    let request = SendRequest::send_inline(b"revoke").invalidate(region.remote().rkey);
+    left.qp.post(request).unwrap();
+    let error = left.next().ok().unwrap_err();
+    assert_eq!(error.status, Status::RemoteAccessError, "{error}");
+    assert_ne!(right.next().status(), Status::Success);
+    // The key still serves another queue pair of the same domain.
+    let context = right.pd.context().clone();
+    let gid = context.loopback_gid().unwrap();
+    let cq = context.create_cq(16).build().unwrap();
+    let a = right
+        .pd
+        .create_qp::<Rc>(&cq, &cq)
+        .gid(&gid)
+        .build()
+        .unwrap();
+    let b = right
+        .pd
+        .create_qp::<Rc>(&cq, &cq)
+        .gid(&gid)
+        .build()
+        .unwrap();
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let (a, _b) = (a.handshake(to_b).unwrap(), b.handshake(to_a).unwrap());
+    a.post(SendRequest::write_inline(b"intact", region.remote()))
+        .unwrap();
+    cq.wait(PATIENCE).unwrap().ok().unwrap();
+    let mut seen = [0; 6];
+    region.copy_out(0, &mut seen).unwrap();
+    assert_eq!(&seen, b"intact");
+}
+
+#[test]
+fn failures_of_a_responder_are_told_as_events() {
+    use rnic::{AsyncEvent, QpEvent};
+    let (left, right) = pair();
+    let region = right.pd.writable(8).build().unwrap();
+    let past_the_end = rnic::RemoteMemory {
+        len: 9,
+        ..region.remote()
+    };
+    left.qp
+        .post(SendRequest::write_inline(&[1; 9], past_the_end))
+        .unwrap();
+    assert!(left.next().ok().is_err());
+    let context = right.pd.context();
+    loop {
+        let event = context.wait_async_event(Some(PATIENCE)).unwrap();
+        if let AsyncEvent::Qp { cookie, event } = event
+            && cookie == right.qp.event_cookie()
+            && event != QpEvent::CommunicationEstablished
+        {
+            assert_eq!(event, QpEvent::AccessError);
+            break;
+        }
+    }
+    assert_eq!(region.load_u64(0, Ordering::SeqCst).unwrap(), 0);
+}
+
+/// Eight threads wait on one queue, far longer than any of them polls: none may sleep through its completion.
+#[test]
+fn waiting_threads_do_not_miss_completions() {
+    let (left, right) = pair_with(|b| b.max_send_wr(256), |b| b.max_recv_wr(256));
+    const THREADS: u64 = 8;
+    const EACH: u64 = 25;
+    for id in 0..THREADS * EACH {
+        right.qp.post_recv_empty(id).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    let got = right.cq.wait_spinning(Duration::ZERO, PATIENCE);
+                    got.expect("a completion for everybody").ok().unwrap();
+                }
+            });
+        }
+        for _ in 0..THREADS * EACH / 4 {
+            for _ in 0..4 {
+                left.qp.post(SendRequest::send_inline(&[])).unwrap();
+            }
+            for _ in 0..4 {
+                left.done();
+            }
+        }
+    });
+    assert!(right.cq.poll_one().unwrap().is_none());
+}
+
+#[test]
 fn mistakes_are_explained() {
     let context = Context::open().unwrap();
     let gid = context.loopback_gid().unwrap();

@@ -123,11 +123,8 @@ fn folder_in(runtime: &Path, library: &Path) -> io::Result<PathBuf> {
     let modified = modified
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos());
-    #[expect(
-        deprecated,
-        reason = "a hash that is the same in every run; DefaultHasher::new is SipHash with fixed keys"
-    )]
-    let mut hasher = std::hash::SipHasher::new();
+    // Without random keys: the same in every run.
+    let mut hasher = std::hash::DefaultHasher::new();
     (library.as_os_str().as_bytes(), modified).hash(&mut hasher);
     let dir = runtime.join(format!("verbs-{:016x}", hasher.finish()));
     private_dir(&dir)?;

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::context::Context;
 use crate::cq::{CompletionChannel, CompletionQueue};
 
 /// Makes reads of `fd` return EAGAIN instead of blocking.
@@ -58,6 +59,14 @@ impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `self` is one.
         unsafe { BorrowedFd::borrow_raw(self.nic().fd()) }
+    }
+}
+
+impl AsFd for Context {
+    /// Readable: [`Context::try_async_event`] has something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the device keeps the descriptor open while a handle of the context lives; `self` holds one.
+        unsafe { BorrowedFd::borrow_raw(self.raw.async_fd()) }
     }
 }
 

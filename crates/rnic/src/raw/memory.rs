@@ -74,6 +74,12 @@ impl Registered {
 }
 
 /// Local memory: a byte slice as long as you hold it. Posting moves it away, the completion gives it back.
+/// ```compile_fail,E0382
+/// # fn f(qp: rnic::QueuePair, mut buffer: rnic::Buffer) {
+/// qp.post_recv(buffer, 0);
+/// buffer[0] = 1; // it belongs to the NIC now
+/// # }
+/// ```
 ///
 /// Like `BytesMut`, a buffer is one piece of a registration: [`Buffer::split_off`] and [`Buffer::split_to`] divide it
 /// without a copy, [`Buffer::unsplit`] puts neighbours together again. The registration ends with its last piece.
