@@ -18,7 +18,7 @@ fn config(cases: u32) -> ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
             "tests/proptest-regressions/simulation.txt",
         ))),
-        max_shrink_time: 120_000,
+        max_shrink_time: 30_000,
         ..ProptestConfig::default()
     };
     if std::env::var_os("PROPTEST_CASES").is_none() {
@@ -323,6 +323,48 @@ fn megabytes_through_the_worst_network() {
             }],
         };
         must_succeed(&scenario);
+    }
+}
+
+/// As much as a benchmark keeps in flight: sixteen megabyte messages at once, each way, at every MTU and window.
+#[test]
+fn streams_of_megabytes_without_faults() {
+    for mtu in [PathMtu::M1024, PathMtu::M4096] {
+        for kind in [Kind::Read, Kind::Write, Kind::Send] {
+            for window in [64 << 10, 256 << 10, 8 << 20] {
+                let op = OpSpec {
+                    kind,
+                    size: Size::Exact(1 << 20),
+                    signaled: true,
+                    fence: false,
+                    solicited: false,
+                    inline: false,
+                    pieces: 1,
+                    receive_pieces: 1,
+                    slack: 0,
+                    post_delay: 0,
+                    receive_delay: 0,
+                };
+                let ops = vec![op; 16];
+                must_be_smooth(&Scenario {
+                    seed: window,
+                    impairments: Impairments::none(),
+                    flows: vec![FlowSpec {
+                        mtu,
+                        ops: [ops.clone(), ops],
+                        sq_psn: [0xff_fff0, 0],
+                        max_rd_atomic: [16, 16],
+                        spare_resources: 0,
+                        window: window as u32,
+                        timeout: 14,
+                        retry_cnt: 7,
+                        rnr_retry: 7,
+                        min_rnr_timer: 1,
+                        shared_receives: false,
+                    }],
+                });
+            }
+        }
     }
 }
 

@@ -107,7 +107,8 @@ impl Network {
         let corrupted = !spared && chance(&mut self.rng, self.impairments.corrupt);
         let reordered = !spared && chance(&mut self.rng, self.impairments.reorder);
         if lost || corrupted || reordered {
-            *self.harmed.entry(key).or_default() += 1;
+            let harm = self.harmed.entry(key).or_default();
+            *harm = harm.saturating_add(1);
         }
         if lost {
             self.counters.lost += 1;

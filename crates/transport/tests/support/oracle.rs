@@ -145,7 +145,7 @@ pub struct Scenario {
 }
 
 /// Bytes of all messages of one direction of one flow, at most: keeps a test case short.
-const DIRECTION_BYTES: u64 = 2 << 20;
+const DIRECTION_BYTES: u64 = 32 << 20;
 
 #[derive(Debug)]
 struct Posted {
@@ -172,6 +172,8 @@ pub struct Oracle {
     attrs: Vec<[RcAttr; 2]>,
     /// All payload of all messages.
     pub bytes: u64,
+    /// About as many packets as a perfect network needs.
+    pub packets: u64,
 }
 
 struct Builder {
@@ -282,6 +284,7 @@ impl Scenario {
             directions: Vec::new(),
             attrs: Vec::new(),
             bytes: 0,
+            packets: 0,
         };
         for (index, flow) in self.flows.iter().enumerate() {
             let attrs = flow.attrs(index as u32);
@@ -304,9 +307,13 @@ impl Scenario {
                 .iter()
                 .flat_map(|d| d.posted.iter().map(|p| p.bytes))
                 .sum::<u64>();
+            let packets: u32 = directions.iter().map(|d| d.psns + 4).sum();
+            oracle.packets += u64::from(packets);
             oracle.directions.push(directions);
             oracle.attrs.push(attrs);
         }
+        // A storm loses two packets of three, and each loss costs what was under way behind it.
+        pair.packet_limit = 20_000 + 500 * oracle.packets;
         (pair, oracle)
     }
 }

@@ -7,8 +7,8 @@
 
 use super::memory::{Memory, QpHost, Queues};
 use super::network::{self, Impairments, Network};
-use rnic_transport::{PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
-use rnic_wire::{Bth, Packet};
+use rnic_transport::{Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
+use rnic_wire::Packet;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -113,6 +113,8 @@ pub struct Pair {
     rng: fastrand::Rng,
     /// Poll in random portions instead of until nothing is left.
     pub portions: bool,
+    /// Packets after which recovery counts as out of control.
+    pub packet_limit: u64,
     /// Print every packet: for hunting.
     pub trace: bool,
 }
@@ -129,6 +131,7 @@ impl Pair {
             order: 0,
             portions: rng.bool(),
             rng,
+            packet_limit: u64::MAX,
             trace: std::env::var_os("PAIR_TRACE").is_some(),
         }
     }
@@ -224,11 +227,14 @@ impl Pair {
             "not idle after {steps} steps, {} ns; {:?}; {:?}",
             self.now,
             self.network.counters,
-            self.nics
-                .iter()
-                .flat_map(|nic| nic.qps.iter().map(|qp| qp.rc.counters()))
-                .collect::<Vec<_>>()
+            self.counters()
         );
+    }
+
+    /// Of all queue pairs, NIC by NIC.
+    pub fn counters(&self) -> Vec<Counters> {
+        let qps = self.nics.iter().flat_map(|nic| &nic.qps);
+        qps.map(|qp| qp.rc.counters()).collect()
     }
 
     fn happen(&mut self, what: Happening) {
@@ -356,7 +362,12 @@ impl Pair {
                         packet.ext.aeth
                     );
                 }
-                debug_assert!(Bth::parse(&bytes).is_ok());
+                assert!(
+                    self.network.counters.sent < self.packet_limit,
+                    "more than {} packets: recovery out of control; {:?}",
+                    self.packet_limit,
+                    self.counters()
+                );
                 let to = 1 - nic;
                 for (at, bytes) in self.network.send(self.now, to, bytes) {
                     self.at(at, Happening::Arrival { nic: to, bytes });
