@@ -171,20 +171,21 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     context.abi_compat = usize::MAX;
 }
 
-/// One line on stderr: programs report no more than "failed to open device".
+/// One line on stderr: what failed, why, and what to do next where the reason does not say so itself. Programs report
+/// no more than "failed to open device".
 fn explain(error: &rnic_nic::Error) {
     if std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
         return;
     }
     let next = match error.errno() {
-        libc::EADDRINUSE => "see who holds it: ss -ulnp 'sport = :4791'",
-        libc::ENODEV | libc::EADDRNOTAVAIL => "see the addresses of this host: ip address",
-        _ => "ask the device itself: rnic devices",
+        libc::EADDRINUSE => "",
+        libc::ENODEV | libc::EADDRNOTAVAIL => "; `ip address` shows the addresses of this host",
+        libc::ENOENT | libc::EACCES | libc::EPERM | libc::ENOTDIR | libc::EROFS | libc::ENOSPC => {
+            "; set RNIC_RUNTIME_DIR to a folder of yours"
+        }
+        _ => "; `rnic devices` tries the same and says more",
     };
-    eprintln!(
-        "rnic: cannot open {DEVICE_NAME}: {}; {next}",
-        error.reason()
-    );
+    eprintln!("rnic: cannot open {DEVICE_NAME}: {}{next}", error.reason());
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {

@@ -28,17 +28,19 @@ fn output(mut command: Command) -> std::process::Output {
 }
 
 fn run(name: &str, linked: &[&str]) -> String {
+    run_with(name, linked, &[])
+}
+
+fn run_with(name: &str, linked: &[&str], environment: &[(&str, &str)]) -> String {
     let dir = common::library_dir(name);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let source = std::fs::read_to_string(sources.join(format!("{name}.c"))).expect("source");
     let include = format!("-I{}", sources.display());
-    let program = common::compile(
-        &dir,
-        name,
-        &source,
-        &[&[include.as_str(), "-pthread"], linked].concat(),
-    );
-    let output = output(common::under_library(&dir, program));
+    let flags = [&[include.as_str(), "-pthread"], linked].concat();
+    let program = common::compile(&dir, name, &source, &flags);
+    let mut command = common::under_library(&dir, program);
+    command.envs(environment.iter().copied());
+    let output = output(command);
     let text = common::text(&output);
     assert!(output.status.success(), "{name}: {}\n{text}", output.status);
     assert!(text.contains(&format!("{name}: ok")), "{text}");
@@ -63,6 +65,27 @@ fn names() {
     if common::headers_available() {
         let text = run("names", &["-libverbs", "-lrdmacm", "-ldl"]);
         assert!(text.contains("names-"), "found in our folder: {text}");
+    }
+}
+
+#[test]
+fn a_failure_to_open_is_explained_in_one_line() {
+    if common::headers_available() {
+        let nowhere = ("RNIC_RUNTIME_DIR", "/proc/nowhere");
+        let text = run_with("unopenable", &["-libverbs"], &[nowhere]);
+        let explained: Vec<_> = text.lines().filter(|l| l.starts_with("rnic: ")).collect();
+        assert_eq!(explained.len(), 1, "{text}");
+        assert!(explained[0].contains("/proc/nowhere"), "what: {text}");
+        assert!(
+            explained[0].contains("set RNIC_RUNTIME_DIR"),
+            "what next: {text}"
+        );
+        let quiet = run_with(
+            "unopenable",
+            &["-libverbs"],
+            &[nowhere, ("RNIC_QUIET", "1")],
+        );
+        assert!(!quiet.contains("rnic: "), "{quiet}");
     }
 }
 

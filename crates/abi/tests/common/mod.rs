@@ -70,12 +70,56 @@ pub fn library_dir(name: &str) -> PathBuf {
 }
 
 /// A command that runs under the library, with the environment that `rnic run` makes.
+///
+/// Where that is possible it runs in a network namespace of its own: UDP port 4791 belongs to one user at a time, and
+/// whatever else uses the device on this host is none of the test's business.
 pub fn under_library(dir: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new(program);
+    let mut command = if namespaces_work() {
+        let mut command = Command::new("unshare");
+        command.args([
+            "-r",
+            "-n",
+            "sh",
+            "-c",
+            "ip link set lo up && exec env \"$@\"",
+            "sh",
+        ]);
+        command.env("RNIC_RUNTIME_DIR", private(dir));
+        command
+    } else {
+        eprintln!(
+            "no network namespace of our own: the test fails if another user has UDP port 4791"
+        );
+        Command::new("env")
+    };
+    let mut preload = std::ffi::OsString::from("LD_PRELOAD=");
+    preload.push(dir.join("libibverbs.so.1"));
+    let mut path = std::ffi::OsString::from("LD_LIBRARY_PATH=");
+    path.push(dir);
+    command.args([path, preload]).arg(program);
     command
-        .env("LD_LIBRARY_PATH", dir)
-        .env("LD_PRELOAD", dir.join("libibverbs.so.1"));
-    command
+}
+
+fn private(dir: &Path) -> PathBuf {
+    use std::os::unix::fs::DirBuilderExt;
+    let runtime = dir.join("runtime");
+    let made = fs::DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(&runtime);
+    made.expect("runtime folder");
+    runtime
+}
+
+/// Whether this user may make network namespaces and bring up an interface in one.
+fn namespaces_work() -> bool {
+    static WORK: OnceLock<bool> = OnceLock::new();
+    *WORK.get_or_init(|| {
+        Command::new("unshare")
+            .args(["-r", "-n", "ip", "link", "set", "lo", "up"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    })
 }
 
 /// The headers of libibverbs and librdmacm and gcc, or why the test cannot tell anything. Panics unless the environment
