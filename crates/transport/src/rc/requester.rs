@@ -179,6 +179,14 @@ struct Gap {
     first: u64,
 }
 
+/// Where a READ request or atomic that was sent ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RequestEnd {
+    at: u64,
+    /// Not when it was first sent: an earlier request reaches further.
+    cut: bool,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
@@ -202,7 +210,7 @@ pub(crate) struct Requester {
     /// Where the READ requests and atomics end that are under way: at most `max_rd_atomic`.
     pieces: VecDeque<u64>,
     /// Where those end that were ever sent: more than `pieces` only while some are being repeated.
-    requests: VecDeque<u64>,
+    requests: VecDeque<RequestEnd>,
     gap: Option<Gap>,
     window: Window,
     retries: Retries,
@@ -317,10 +325,15 @@ impl Requester {
         if self.nxt.pos < self.una.pos {
             self.nxt = self.una;
         }
-        for ends in [&mut self.pieces, &mut self.requests] {
-            while ends.front().is_some_and(|&end| end <= self.una.pos) {
-                ends.pop_front();
-            }
+        while self.pieces.front().is_some_and(|&end| end <= self.una.pos) {
+            self.pieces.pop_front();
+        }
+        while self
+            .requests
+            .front()
+            .is_some_and(|end| end.at <= self.una.pos)
+        {
+            self.requests.pop_front();
         }
         self.window
             .grow(self.una.bytes - before.bytes + (self.una.read - before.read));

@@ -1,7 +1,7 @@
 //! What the requester sends next.
 
 use super::window::PACKET_OVERHEAD;
-use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
+use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::completion::vendor_err;
 use crate::rc::output::Output;
 use crate::rc::{Failure, Shared, scatter::SgCursor};
@@ -87,12 +87,16 @@ impl Requester {
         if self.nxt.pos == self.max.pos {
             return Some(fits);
         }
-        let begins = k == 0 || self.requests.contains(&self.nxt.pos);
+        let begins = k == 0
+            || self.requests.contains(&RequestEnd {
+                at: self.nxt.pos,
+                cut: false,
+            });
         if !begins && !self.pieces.is_empty() {
             return None;
         }
-        let end = self.requests.iter().find(|&&end| end > self.nxt.pos)?;
-        Some(u64::from(fits).min(end - self.nxt.pos) as u32)
+        let end = self.requests.iter().find(|end| end.at > self.nxt.pos)?;
+        Some(u64::from(fits).min(end.at - self.nxt.pos) as u32)
     }
 
     /// Emits requests until none may leave or `out` takes no more.
@@ -199,14 +203,16 @@ impl Requester {
             sh.counters.retransmitted_packets += 1;
         }
         self.nxt = entry.mark_at(k + plan.psns, sh.mtu);
-        if self.nxt.pos > self.max.pos {
+        let cut = self.nxt.pos < self.max.pos;
+        if !cut {
             self.max = self.nxt;
         }
         if entry.kind != Kind::Acked {
-            self.pieces.push_back(self.nxt.pos);
-            let at = self.requests.partition_point(|&end| end < self.nxt.pos);
-            if self.requests.get(at) != Some(&self.nxt.pos) {
-                self.requests.insert(at, self.nxt.pos);
+            let at = self.nxt.pos;
+            self.pieces.push_back(at);
+            let index = self.requests.partition_point(|end| end.at < at);
+            if self.requests.get(index).is_none_or(|end| end.at != at) {
+                self.requests.insert(index, RequestEnd { at, cut });
             }
         }
         if plan.end {
