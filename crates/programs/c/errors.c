@@ -124,6 +124,8 @@ static void try_next(struct side *side)
     struct ibv_mr *local_mr = reg(side->pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE);
     struct endpoint peer;
     struct ibv_qp *qp = join(side, ALL_QP_ACCESS, remote_mr, &peer, 7);
+    uint64_t was;
+    memcpy(&was, side->memory + GUARD, 8);
     if (!active)
         post_receive(qp, 0, buffer, N, local_mr->lkey);
     meet(side->peer);
@@ -140,8 +142,7 @@ static void try_next(struct side *side)
         memcpy(&before, buffer, 8);
         put(side->peer, &before, 8);
     } else {
-        uint64_t was, before, after;
-        memcpy(&was, side->memory + GUARD, 8);
+        uint64_t before, after;
         if (!get(side->peer, &before, 8))
             die("B: A is gone");
         memcpy(&after, side->memory + GUARD, 8);

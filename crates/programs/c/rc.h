@@ -127,9 +127,9 @@ static struct ibv_qp __attribute__((unused)) *make_qp(struct ibv_pd *pd, struct 
 #define ALL_QP_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define ALL_MR_ACCESS (ALL_QP_ACCESS | IBV_ACCESS_LOCAL_WRITE)
 
-/* From INIT to RTS. 4.096 us * 2^14 = 67 ms, eight tries, then status 12. */
-static void __attribute__((unused)) connect_qp(struct ibv_qp *qp, int gid_index, uint32_t own_psn,
-                                               const struct endpoint *peer, int rnr_retry)
+/* From INIT to RTS, or an errno. 4.096 us * 2^14 = 67 ms, eight tries, then status 12. */
+static int __attribute__((unused)) try_connect_qp(struct ibv_qp *qp, int gid_index, uint32_t own_psn,
+                                                  const struct endpoint *peer, int rnr_retry)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
@@ -142,10 +142,11 @@ static void __attribute__((unused)) connect_qp(struct ibv_qp *qp, int gid_index,
                     .port_num = 1,
                     .grh = {.dgid = peer->gid, .sgid_index = gid_index, .hop_limit = 64}},
     };
-    if ((errno = ibv_modify_qp(qp, &attr,
-                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)))
-        die("ibv_modify_qp to RTR");
+    int error = ibv_modify_qp(qp, &attr,
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (error)
+        return error;
     memset(&attr, 0, sizeof attr);
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 14;
@@ -153,10 +154,16 @@ static void __attribute__((unused)) connect_qp(struct ibv_qp *qp, int gid_index,
     attr.rnr_retry = rnr_retry;
     attr.sq_psn = own_psn;
     attr.max_rd_atomic = 4;
-    if ((errno = ibv_modify_qp(qp, &attr,
-                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                   IBV_QP_MAX_QP_RD_ATOMIC)))
-        die("ibv_modify_qp to RTS");
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                             IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+static void __attribute__((unused)) connect_qp(struct ibv_qp *qp, int gid_index, uint32_t own_psn,
+                                               const struct endpoint *peer, int rnr_retry)
+{
+    if ((errno = try_connect_qp(qp, gid_index, own_psn, peer, rnr_retry)))
+        die("ibv_modify_qp to RTR and RTS");
 }
 
 static enum ibv_qp_state __attribute__((unused)) state_of(struct ibv_qp *qp)

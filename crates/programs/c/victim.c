@@ -20,7 +20,10 @@ static void reset_and_connect(struct ibv_qp *qp, int gid_index, const struct end
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL_QP_ACCESS};
     if ((errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)))
         die("ibv_modify_qp to INIT");
-    connect_qp(qp, gid_index, 0x1000, peer, 7);
+    /* Under fire it may be in the error state again before it gets to RTS; the caller finds it there. */
+    errno = try_connect_qp(qp, gid_index, 0x1000, peer, 7);
+    if (errno && state_of(qp) != IBV_QPS_ERR)
+        die("ibv_modify_qp to RTR and RTS");
 }
 
 static void run(struct ibv_qp *qp, struct ibv_cq *cq, enum ibv_wr_opcode opcode, struct ibv_mr *from, struct ibv_mr *to)

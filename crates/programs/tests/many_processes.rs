@@ -115,14 +115,16 @@ fn killed_process_harms_only_its_peer() {
 #[test]
 fn killed_perftest_server() {
     let trial = Trial::start("killed_perftest_server");
-    if !skip::have_programs(trial.name(), &["ib_write_bw"]) {
+    if !skip::have_programs(trial.name(), &["ib_write_bw", "stdbuf"]) {
         return;
     }
     let Some(place) = trial.loopback(User::Current) else {
         return;
     };
     let pair = Pair::at(&place).gid_x("127.0.0.1", "127.0.0.1");
-    let (mut server, mut client) = pair.start("ib_write_bw", &["-F", "-D", "60", "-s", "4096"]);
+    // Line by line even into a pipe, so that the transfer's beginning is seen.
+    let args = ["-oL", "ib_write_bw", "-F", "-D", "60", "-s", "4096"];
+    let (mut server, mut client) = pair.start("stdbuf", &args);
     // Both have exchanged their addresses, so the transfer is on.
     client.wait_for("the table's head", TIME, |text| {
         text.contains("#bytes").then_some(())

@@ -34,7 +34,7 @@ fn cases(program: &str, thorough: bool) -> Vec<Case> {
         "default",
         size,
         if latency {
-            &["-n", "1000"]
+            &["-n", "500"]
         } else {
             &["-n", "500"]
         },
@@ -56,7 +56,7 @@ fn cases(program: &str, thorough: bool) -> Vec<Case> {
     } else if thorough {
         cases.push(Case {
             what: "all sizes",
-            args: &["-a", "-n", "20"],
+            args: &["-a", "-n", "5"],
             size: None,
         });
     } else {
