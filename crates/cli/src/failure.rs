@@ -71,6 +71,9 @@ impl std::fmt::Display for Failure {
 
 impl From<rnic::Error> for Failure {
     fn from(error: rnic::Error) -> Failure {
+        if let rnic::Error::Completion(error) = error {
+            return Failure::from(error);
+        }
         let failure = Failure::new(error.to_string());
         match &error {
             rnic::Error::Verb { verb, source, .. } => {
@@ -101,7 +104,18 @@ impl From<rnic::Error> for Failure {
 
 impl From<rnic::CompletionError> for Failure {
     fn from(error: rnic::CompletionError) -> Failure {
-        Failure::from(rnic::Error::from(error))
+        let failure = Failure::new(format!(
+            "work request {} of QP {:#x} failed with status {} ({:?})",
+            error.id, error.qpn, error.status as u32, error.status
+        ))
+        .cause(rnic::usual_cause(error.status));
+        match error.status {
+            rnic::Status::RetryExceeded | rnic::Status::WorkRequestFlushed => failure.next(
+                "see what the other process says; RNIC_PCAP=trace.pcap keeps the packets of a run",
+            ),
+            _ => failure
+                .next("RNIC_PCAP=trace.pcap keeps the packets of a run, which Wireshark explains"),
+        }
     }
 }
 

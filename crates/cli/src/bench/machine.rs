@@ -20,6 +20,8 @@ pub struct Machine {
     cpus: usize,
     model: String,
     kernel: String,
+    /// Of the last minute, when the run began.
+    load_average: f64,
     /// Cache-line round trips between the two processors before each repetition and after the last, ns.
     core_round_trips_ns: Vec<f64>,
     /// NEAR, FAR, MIXED (it changed in between) or UNKNOWN.
@@ -72,7 +74,16 @@ pub fn core_round_trip() -> Option<f64> {
     })
 }
 
-pub fn describe(round_trips: Vec<Option<f64>>) -> Machine {
+/// Programs that wanted to run in the last minute.
+pub fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ')
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(0.0)
+}
+
+pub fn describe(load_average: f64, round_trips: Vec<Option<f64>>) -> Machine {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info
@@ -82,6 +93,7 @@ pub fn describe(round_trips: Vec<Option<f64>>) -> Machine {
     let far = trips.iter().filter(|ns| **ns > FAR_NS).count();
     Machine {
         cpus: sys::allowed_cpus().len(),
+        load_average,
         model: model
             .map_or("unknown processor", |(_, name)| name)
             .to_owned(),
@@ -98,17 +110,27 @@ pub fn describe(round_trips: Vec<Option<f64>>) -> Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} x {}, Linux {}; processors are {}",
-            self.cpus, self.model, self.kernel, self.state
-        )?;
         let trips: Vec<_> = self
             .core_round_trips_ns
             .iter()
             .map(|ns| format!("{ns:.0}"))
             .collect();
-        write!(f, " (cache-line round trips: {} ns)", trips.join(", "))
+        writeln!(f, "{} x {}, Linux {}", self.cpus, self.model, self.kernel)?;
+        write!(
+            f,
+            "processors are {} (cache-line round trips: {} ns)",
+            self.state,
+            trips.join(", ")
+        )?;
+        // Both sides spin: whatever else wants a processor takes it from them for milliseconds.
+        if self.load_average > 0.25 * self.cpus as f64 {
+            write!(
+                f,
+                "\nTHE MACHINE WAS BUSY (load average {}): do not trust these numbers",
+                self.load_average
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -118,7 +140,7 @@ mod tests {
 
     #[test]
     fn states() {
-        let state = |trips: &[f64]| describe(trips.iter().map(|t| Some(*t)).collect()).state;
+        let state = |trips: &[f64]| describe(0.0, trips.iter().map(|t| Some(*t)).collect()).state;
         assert_eq!(state(&[100.0, 120.0]), "NEAR");
         assert_eq!(state(&[470.0, 480.0]), "FAR");
         assert_eq!(state(&[100.0, 470.0]), "MIXED");

@@ -238,6 +238,7 @@ pub struct Row {
 
 pub fn main(args: Args) -> Result<()> {
     let repetitions = args.repetitions as usize;
+    let load = machine::load_average();
     let progress = std::io::stderr().is_terminal();
     let mut values = vec![Vec::new(); Measurement::ALL.len()];
     let mut round_trips = Vec::new();
@@ -272,7 +273,7 @@ pub fn main(args: Args) -> Result<()> {
             summary: Summary::of(values.clone()),
             values,
         });
-    let report = report::Report::new(rows.collect(), machine::describe(round_trips));
+    let report = report::Report::new(rows.collect(), machine::describe(load, round_trips));
     match args.json {
         true => println!(
             "{}",

@@ -369,3 +369,52 @@ fn restart_with_faults(text: &str) -> Result<()> {
         .exec();
     Err(Failure::from(error).during("starting again with faults"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_byte_is_a_failure() {
+        let mut report = Report::default();
+        let mut bytes = vec![0; 100];
+        pattern::fill(1, 0, &mut bytes);
+        report.check(|| "a".into(), 1, 0, &bytes);
+        assert!(finish(&[("one side", &report)]).is_ok());
+        bytes[41] ^= 0x10;
+        report.check(|| "b".into(), 1, 0, &bytes);
+        assert_eq!(report.mismatches, ["b: wrong from byte 41 of 100 on"]);
+        let failure =
+            finish(&[("one side", &Report::default()), ("the other", &report)]).unwrap_err();
+        assert_eq!(failure.status, 1);
+    }
+
+    #[test]
+    fn impossible_tasks_are_refused() {
+        let good = Task {
+            qps: 1,
+            max_size: 1,
+            seed: 0,
+            kinds: vec![Kind::Send],
+            timeout: 14,
+            mtu: None,
+        };
+        assert!(good.check().is_ok());
+        let refused = |change: fn(&mut Task)| {
+            let mut task = good.clone();
+            change(&mut task);
+            task.check().is_err()
+        };
+        assert!(refused(|t| t.qps = 0));
+        assert!(refused(|t| t.qps = 100_000));
+        assert!(refused(|t| t.max_size = u32::MAX));
+        assert!(refused(|t| t.kinds.clear()));
+        assert!(refused(|t| t.timeout = 32));
+    }
+
+    #[test]
+    fn path_mtus() {
+        assert_eq!(parse_mtu("4096"), Ok(PathMtu::M4096));
+        assert!(parse_mtu("1000").is_err() && parse_mtu("x").is_err());
+    }
+}
