@@ -1,32 +1,16 @@
 //! What the requester sends next.
 
+use super::plan::{Plan, solicitable};
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::completion::vendor_err;
 use crate::rc::output::Output;
 use crate::rc::{Failure, Shared, scatter::SgCursor};
-use crate::{Host, PacketSink, SendData, SendOp, Status, Time};
-use rnic_wire::{
-    AtomicEth, Bth, Ext, Ieth, ImmDt, Opcode, Operation, Reth, Service, emit, header_len, pad_len,
-};
+use crate::{Host, PacketSink, SendData, Status, Time};
+use rnic_wire::{Bth, Ext, Opcode, Service, emit, header_len, pad_len};
 
 /// Packets after which an acknowledge is asked for within a message.
 const ACK_EVERY: u32 = 32;
-
-/// One packet of a WQE.
-struct Plan {
-    operation: Operation,
-    ext: Ext,
-    /// Where in the message the payload starts.
-    offset: u64,
-    payload: usize,
-    /// PSNs it takes: more than one for a READ.
-    psns: u32,
-    /// Ends the message or the request.
-    last: bool,
-    /// Ends the WQE.
-    end: bool,
-}
 
 impl Requester {
     /// A packet may leave now.
@@ -155,7 +139,8 @@ impl Requester {
             entry.start = self.nxt;
         }
         let k = (self.nxt.pos - entry.start.pos) as u32;
-        let plan = plan(entry, k, piece, sh.mtu);
+        let mut ext = Ext::default();
+        let plan = Plan::new(entry, k, piece, sh.mtu, &mut ext);
         let opcode = Opcode::new(Service::Rc, plan.operation);
         let header = header_len(opcode);
         let pad = pad_len(plan.payload);
@@ -173,7 +158,7 @@ impl Requester {
             ack_req,
             ..sh.bth(opcode, self.base.add(self.nxt.pos as u32))
         };
-        emit(&bth, &plan.ext, buf);
+        emit(&bth, &ext, buf);
         let body = &mut buf[header..];
         let (payload, padding) = body.split_at_mut(plan.payload);
         if !payload.is_empty() {
@@ -263,163 +248,6 @@ fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// The packet that starts at the `k`-th PSN of `entry`; a READ request asks for `piece` PSNs.
-#[inline]
-fn plan(entry: &Entry, k: u32, piece: u32, mtu: u32) -> Plan {
-    let offset = u64::from(k) * u64::from(mtu);
-    let left = u64::from(entry.len).saturating_sub(offset) as u32;
-    let first = k == 0;
-    let last = k + 1 >= entry.packets;
-    let none = Ext::default();
-    let imm = |imm| Ext {
-        imm: Some(ImmDt(imm)),
-        ..none
-    };
-    let reth = |va, rkey| Ext {
-        reth: Some(Reth {
-            va,
-            rkey,
-            dma_len: entry.len,
-        }),
-        ..none
-    };
-    let (operation, ext) = match entry.wqe.op {
-        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) if !last => (
-            if first {
-                Operation::SendFirst
-            } else {
-                Operation::SendMiddle
-            },
-            none,
-        ),
-        SendOp::Send => (
-            if first {
-                Operation::SendOnly
-            } else {
-                Operation::SendLast
-            },
-            none,
-        ),
-        SendOp::SendImm(data) => (
-            if first {
-                Operation::SendOnlyImm
-            } else {
-                Operation::SendLastImm
-            },
-            imm(data),
-        ),
-        SendOp::SendInvalidate(rkey) => (
-            if first {
-                Operation::SendOnlyInvalidate
-            } else {
-                Operation::SendLastInvalidate
-            },
-            Ext {
-                ieth: Some(Ieth { rkey }),
-                ..none
-            },
-        ),
-        SendOp::Write { remote_addr, rkey } => match (first, last) {
-            (true, true) => (Operation::WriteOnly, reth(remote_addr, rkey)),
-            (true, false) => (Operation::WriteFirst, reth(remote_addr, rkey)),
-            (false, true) => (Operation::WriteLast, none),
-            (false, false) => (Operation::WriteMiddle, none),
-        },
-        SendOp::WriteImm {
-            remote_addr,
-            rkey,
-            imm: data,
-        } => match (first, last) {
-            (true, true) => (
-                Operation::WriteOnlyImm,
-                Ext {
-                    imm: Some(ImmDt(data)),
-                    ..reth(remote_addr, rkey)
-                },
-            ),
-            (true, false) => (Operation::WriteFirst, reth(remote_addr, rkey)),
-            (false, true) => (Operation::WriteLastImm, imm(data)),
-            (false, false) => (Operation::WriteMiddle, none),
-        },
-        SendOp::Read { remote_addr, rkey } => {
-            // The next piece, or the rest of a piece from the first missing packet on.
-            let psns = piece;
-            let reth = Reth {
-                va: remote_addr.wrapping_add(offset),
-                rkey,
-                dma_len: u64::from(left).min(u64::from(psns) * u64::from(mtu)) as u32,
-            };
-            return Plan {
-                operation: Operation::ReadRequest,
-                ext: Ext {
-                    reth: Some(reth),
-                    ..none
-                },
-                offset,
-                payload: 0,
-                psns,
-                end: k + psns >= entry.packets,
-                last: true,
-            };
-        }
-        SendOp::CompareSwap {
-            remote_addr,
-            rkey,
-            compare,
-            swap,
-        } => (
-            Operation::CompareSwap,
-            Ext {
-                atomic: Some(AtomicEth {
-                    va: remote_addr,
-                    rkey,
-                    swap_or_add: swap,
-                    compare,
-                }),
-                ..none
-            },
-        ),
-        SendOp::FetchAdd {
-            remote_addr,
-            rkey,
-            add,
-        } => (
-            Operation::FetchAdd,
-            Ext {
-                atomic: Some(AtomicEth {
-                    va: remote_addr,
-                    rkey,
-                    swap_or_add: add,
-                    compare: 0,
-                }),
-                ..none
-            },
-        ),
-    };
-    let payload = if entry.kind == Kind::Acked {
-        left.min(mtu) as usize
-    } else {
-        0
-    };
-    Plan {
-        operation,
-        ext,
-        offset,
-        payload,
-        psns: 1,
-        last,
-        end: last,
-    }
-}
-
-/// Only what consumes a receive can make a solicited event (IBTA 9.2.3).
-fn solicitable(op: &SendOp) -> bool {
-    matches!(
-        op,
-        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) | SendOp::WriteImm { .. }
-    )
 }
 
 #[inline]

@@ -1,0 +1,131 @@
+//! Which packet of a WQE comes next: operation, extension headers, range of the message.
+
+use super::{Entry, Kind};
+use crate::SendOp;
+use rnic_wire::{AtomicEth, Ext, Ieth, ImmDt, Operation, Reth};
+
+/// One packet of a WQE.
+pub(super) struct Plan {
+    pub(super) operation: Operation,
+    /// Where in the message the payload starts.
+    pub(super) offset: u64,
+    pub(super) payload: usize,
+    /// PSNs it takes: more than one for a READ.
+    pub(super) psns: u32,
+    /// Ends the message or the request.
+    pub(super) last: bool,
+    /// Ends the WQE.
+    pub(super) end: bool,
+}
+
+impl Plan {
+    /// The packet that starts at the `k`-th PSN of `entry`; a READ request asks for `piece` PSNs. Sets in `ext`, which
+    /// comes empty, the headers that the operation has. (An out-parameter because the struct is large, and a packet
+    /// from the middle of a message leaves it alone.)
+    #[inline]
+    pub(super) fn new(entry: &Entry, k: u32, piece: u32, mtu: u32, ext: &mut Ext) -> Plan {
+        use Operation::*;
+        let offset = u64::from(k) * u64::from(mtu);
+        let left = u64::from(entry.len).saturating_sub(offset) as u32;
+        let first = k == 0;
+        let last = k + 1 >= entry.packets;
+        // Of a message in several packets, then of one in a single packet: first, middle, last, only.
+        let select = |f, m, l, o| match (first, last) {
+            (true, false) => f,
+            (false, false) => m,
+            (false, true) => l,
+            (true, true) => o,
+        };
+        let reth = |va, rkey, dma_len| first.then_some(Reth { va, rkey, dma_len });
+        let operation = match entry.wqe.op {
+            SendOp::Send => select(SendFirst, SendMiddle, SendLast, SendOnly),
+            SendOp::SendImm(data) => {
+                ext.imm = last.then_some(ImmDt(data));
+                select(SendFirst, SendMiddle, SendLastImm, SendOnlyImm)
+            }
+            SendOp::SendInvalidate(rkey) => {
+                ext.ieth = last.then_some(Ieth { rkey });
+                select(
+                    SendFirst,
+                    SendMiddle,
+                    SendLastInvalidate,
+                    SendOnlyInvalidate,
+                )
+            }
+            SendOp::Write { remote_addr, rkey } => {
+                ext.reth = reth(remote_addr, rkey, entry.len);
+                select(WriteFirst, WriteMiddle, WriteLast, WriteOnly)
+            }
+            SendOp::WriteImm {
+                remote_addr,
+                rkey,
+                imm,
+            } => {
+                ext.reth = reth(remote_addr, rkey, entry.len);
+                ext.imm = last.then_some(ImmDt(imm));
+                select(WriteFirst, WriteMiddle, WriteLastImm, WriteOnlyImm)
+            }
+            SendOp::Read { remote_addr, rkey } => {
+                ext.reth = Some(Reth {
+                    va: remote_addr.wrapping_add(offset),
+                    rkey,
+                    dma_len: u64::from(left).min(u64::from(piece) * u64::from(mtu)) as u32,
+                });
+                ReadRequest
+            }
+            SendOp::CompareSwap {
+                remote_addr,
+                rkey,
+                compare,
+                swap,
+            } => {
+                ext.atomic = Some(AtomicEth {
+                    va: remote_addr,
+                    rkey,
+                    swap_or_add: swap,
+                    compare,
+                });
+                CompareSwap
+            }
+            SendOp::FetchAdd {
+                remote_addr,
+                rkey,
+                add,
+            } => {
+                ext.atomic = Some(AtomicEth {
+                    va: remote_addr,
+                    rkey,
+                    swap_or_add: add,
+                    compare: 0,
+                });
+                FetchAdd
+            }
+        };
+        if entry.kind == Kind::Acked {
+            return Plan {
+                operation,
+                offset,
+                payload: left.min(mtu) as usize,
+                psns: 1,
+                last,
+                end: last,
+            };
+        }
+        Plan {
+            operation,
+            offset,
+            payload: 0,
+            psns: piece,
+            last: true,
+            end: k + piece >= entry.packets,
+        }
+    }
+}
+
+/// Only what consumes a receive can make a solicited event (IBTA 9.2.3).
+pub(super) fn solicitable(op: &SendOp) -> bool {
+    matches!(
+        op,
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) | SendOp::WriteImm { .. }
+    )
+}
