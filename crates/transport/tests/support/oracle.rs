@@ -6,6 +6,7 @@
 //! operation that uses what it brought home, and a READ against a later store to what it reads. Where a scenario has
 //! such a pair, the later operation gets a fence, so that a fence that does not hold shows as wrong bytes.
 
+use super::accent::Accent;
 use super::memory::{Effect, Region, Rights, push_effect};
 use super::network::Impairments;
 use super::pair::Pair;
@@ -134,6 +135,8 @@ pub struct FlowSpec {
     pub min_rnr_timer: u8,
     /// Receives count as a shared queue: no credits on the wire.
     pub shared_receives: bool,
+    /// Which side speaks like Linux.
+    pub linux: [bool; 2],
 }
 
 /// A test case.
@@ -289,8 +292,9 @@ impl Scenario {
         for (index, flow) in self.flows.iter().enumerate() {
             let attrs = flow.attrs(index as u32);
             let qp = pair.connect(attrs);
-            for nic in &mut pair.nics {
+            for (nic, linux) in pair.nics.iter_mut().zip(flow.linux) {
                 nic.qps[qp].queues.shared = flow.shared_receives;
+                nic.qps[qp].accent = linux.then(Accent::default);
             }
             let directions = [0, 1].map(|requester| {
                 direction(

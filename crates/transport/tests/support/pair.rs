@@ -5,6 +5,7 @@
 //! every packet obeys [`network::lint`]. How much is polled at a time, and when, is random: a real engine has other
 //! queue pairs to serve and a batch that fills up.
 
+use super::accent::Accent;
 use super::memory::{Memory, QpHost, Queues};
 use super::network::{self, Impairments, Network};
 use rnic_transport::{Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
@@ -50,6 +51,8 @@ pub struct Qp {
     pub rc: Rc,
     pub attr: RcAttr,
     pub queues: Queues,
+    /// Speaks like Linux instead of by the book.
+    pub accent: Option<Accent>,
     poll_pending: bool,
 }
 
@@ -146,6 +149,7 @@ impl Pair {
                 rc,
                 attr,
                 queues: Queues::default(),
+                accent: None,
                 poll_pending: false,
             });
         }
@@ -255,6 +259,14 @@ impl Pair {
                     return;
                 };
                 self.delivered += 1;
+                let Qp {
+                    rc, attr, accent, ..
+                } = &mut self.nics[nic].qps[qp];
+                if let Some(accent) = accent
+                    && !accent.hears(&packet, rc.rq_psn(), attr.mtu.bytes())
+                {
+                    return;
+                }
                 self.nics[nic].with(qp, |rc, host| rc.handle_packet(now, &packet, host));
                 self.poll_soon(nic, qp);
             }
@@ -369,8 +381,14 @@ impl Pair {
                     self.counters()
                 );
                 let to = 1 - nic;
-                for (at, bytes) in self.network.send(self.now, to, bytes) {
-                    self.at(at, Happening::Arrival { nic: to, bytes });
+                let said = match &mut self.nics[nic].qps[qp].accent {
+                    Some(accent) => accent.says(bytes),
+                    None => vec![bytes],
+                };
+                for bytes in said {
+                    for (at, bytes) in self.network.send(self.now, to, bytes) {
+                        self.at(at, Happening::Arrival { nic: to, bytes });
+                    }
                 }
             }
             if self.portions && self.rng.u8(..) < 64 && self.nics[nic].qps[qp].rc.wants_transmit() {
