@@ -1,7 +1,9 @@
 //! Hand-over: a packet that came to the wrong process goes to the right one through a unix datagram socket.
 //!
 //! Each process has a door, `door.<number>` beside the registry, that only processes of the same user can reach. What
-//! arrives there is checked like what arrives by UDP, ICRC included, and never handed on.
+//! arrives there is checked like what arrives by UDP, ICRC included, and never handed on. A message is a row of
+//! records, each a header and a train of packets: the kernel queues only few datagrams (net.unix.max_dgram_qlen, often
+//! 10), so what came in one go leaves in one message.
 
 use std::ffi::CString;
 use std::io;
@@ -9,48 +11,52 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::datagram::{Arrival, Train};
+use crate::datagram::Train;
 use crate::sys::{self, Addr, Fd};
 
-/// Bytes before the packets.
+/// Bytes of a record before its packets.
 pub const HEADER_LEN: usize = 48;
-const MAGIC: [u8; 8] = *b"rnicdoor";
+/// Most bytes of a message: a train of the greatest length and its header.
+pub const MESSAGE_LEN: usize = 65_536 + HEADER_LEN;
+const MAGIC: u32 = 0x1d00_12d0;
 const BUFFER: i32 = 4 << 20;
 
-/// What the packets would have come with.
+/// The header of a record.
 pub fn encode_header(train: &Train) -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
     let v6 = |ip: IpAddr| match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     };
-    out[..8].copy_from_slice(&MAGIC);
-    out[8..24].copy_from_slice(&v6(train.src));
-    out[24..40].copy_from_slice(&v6(train.dst));
-    out[40..42].copy_from_slice(&train.src_port.to_ne_bytes());
-    out[44..48].copy_from_slice(&(train.segment as u32).to_ne_bytes());
+    out[..4].copy_from_slice(&MAGIC.to_ne_bytes());
+    out[4..8].copy_from_slice(&(train.len as u32).to_ne_bytes());
+    out[8..12].copy_from_slice(&(train.segment as u32).to_ne_bytes());
+    out[12..14].copy_from_slice(&train.src_port.to_ne_bytes());
+    out[16..32].copy_from_slice(&v6(train.src));
+    out[32..48].copy_from_slice(&v6(train.dst));
     out
 }
 
-/// Reads the header of a message; the packets lie behind it. `None`: not a message of this program.
-pub fn decode_header(message: &[u8]) -> Option<Train> {
-    let (header, packets) = message.split_first_chunk::<HEADER_LEN>()?;
+/// Reads the header at the front of `rest`, behind which the packets lie, all of them there. `None`: nothing that this
+/// program wrote.
+pub fn decode_header(rest: &[u8]) -> Option<Train> {
+    let (header, packets) = rest.split_first_chunk::<HEADER_LEN>()?;
+    let word = |at: usize| {
+        u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
     let ip = |at: usize| {
         let mut octets = [0; 16];
         octets.copy_from_slice(&header[at..at + 16]);
         IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
     };
-    if header[..8] != MAGIC {
-        return None;
-    }
-    Some(Train {
-        src: ip(8),
-        dst: ip(24),
-        src_port: u16::from_ne_bytes([header[40], header[41]]),
-        segment: (u32::from_ne_bytes([header[44], header[45], header[46], header[47]]) as usize)
-            .max(1),
-        len: packets.len(),
-    })
+    let train = Train {
+        src: ip(16),
+        dst: ip(32),
+        src_port: u16::from_ne_bytes([header[12], header[13]]),
+        segment: (word(8) as usize).max(1),
+        len: word(4) as usize,
+    };
+    (word(0) == MAGIC && train.len > 0 && train.len <= packets.len()).then_some(train)
 }
 
 /// This process's door, and the way to the others'.
@@ -58,7 +64,10 @@ pub fn decode_header(message: &[u8]) -> Option<Train> {
 pub struct Door {
     inbound: Fd,
     outbound: Fd,
+    /// Records for one door, waiting for [`Door::flush`].
     message: Vec<u8>,
+    to: u32,
+    packets: u64,
 }
 
 fn file_name(number: u32) -> String {
@@ -94,6 +103,8 @@ impl Door {
             inbound,
             outbound,
             message: Vec::new(),
+            to: 0,
+            packets: 0,
         })
     }
 
@@ -102,33 +113,45 @@ impl Door {
         self.inbound.raw()
     }
 
-    /// Hands packets to door `number`. An error: nobody is there, or its queue is full.
-    pub(crate) fn send(
+    /// Puts packets into the message for door `number`; returns how many of an earlier message were lost, see
+    /// [`Door::flush`].
+    pub(crate) fn push(
         &mut self,
         dir: &Fd,
         path: &Path,
         number: u32,
         train: &Train,
-        packets: &[u8],
-    ) -> io::Result<()> {
-        let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
-        self.message.clear();
+        bytes: &[u8],
+    ) -> u64 {
+        let mut lost = 0;
+        if self.to != number || self.message.len() + HEADER_LEN + bytes.len() > MESSAGE_LEN {
+            lost = self.flush(dir, path);
+            self.to = number;
+        }
         self.message.extend_from_slice(&encode_header(train));
-        self.message.extend_from_slice(packets);
-        sys::send_to(&self.outbound, &self.message, Some(&address))?;
-        Ok(())
+        self.message.extend_from_slice(bytes);
+        self.packets += bytes.len().div_ceil(train.segment) as u64;
+        lost
     }
 
-    /// Receives one message into `buffer`: the train lies behind its first [`HEADER_LEN`] bytes.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
-        match sys::receive(&self.inbound, buffer) {
-            Ok(datagram) if datagram.truncated => Ok(Arrival::Useless),
-            Ok(datagram) => {
-                Ok(decode_header(&buffer[..datagram.len]).map_or(Arrival::Useless, Arrival::Train))
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Arrival::Empty),
-            Err(e) => Err(e),
+    /// Sends the message; returns how many packets were lost because nobody is there or the queue is full.
+    pub(crate) fn flush(&mut self, dir: &Fd, path: &Path) -> u64 {
+        if self.message.is_empty() {
+            return 0;
         }
+        let sent = address(dir, path, self.to).is_some_and(|address| {
+            sys::send_to(&self.outbound, &self.message, Some(&address)).is_ok()
+        });
+        self.message.clear();
+        let packets = std::mem::take(&mut self.packets);
+        if sent { 0 } else { packets }
+    }
+
+    /// Receives one message into `buffer`, which holds [`MESSAGE_LEN`]; its length. `None`: nothing is there.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Option<usize> {
+        let datagram = sys::receive(&self.inbound, buffer).ok()?;
+        // One that was cut short ends in a record that is not all there.
+        Some(datagram.len)
     }
 }
 

@@ -105,3 +105,11 @@ pub struct LinkCounters {
     /// Dropped: nobody has that QPN range, or its owner's door is full.
     pub rx_unknown_qpn: u64,
 }
+
+impl LinkCounters {
+    /// Packets counted as handed over did not get through the door.
+    fn hand_over_lost(&mut self, lost: u64) {
+        self.rx_handed_over -= lost;
+        self.rx_unknown_qpn += lost;
+    }
+}

@@ -7,7 +7,7 @@ use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
 
 use crate::batch::TxBatch;
 use crate::datagram::{Arrival, Link, Train};
-use crate::door::HEADER_LEN;
+use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
 use crate::faults::Faults;
 use crate::framing::{Numbering, dest_qpn, seal};
 use crate::path::{PathId, PathSpec, Paths};
@@ -31,9 +31,8 @@ pub struct Received<'a> {
     pub dest_qpn: u32,
 }
 
-/// Longest train and the header of a hand-over before it.
-const BUFFER_LEN: usize = 65_536 + HEADER_LEN;
-/// Another look is worth its system call when the last one brought this much.
+/// Another look is worth its system call when the last one brought this many bytes, or more packets than the two that
+/// a reply and its ACK are.
 const MORE_LIKELY: usize = 8192;
 /// How long the door is looked at in every call after something came through it.
 const DOOR_WATCH_NS: u64 = 100_000_000;
@@ -217,11 +216,13 @@ impl RoceLink {
         let mut delivered = 0;
         while delivered < budget {
             counters.rx_syscalls += 1;
-            match live.link.receive(&mut inbox.buffer[HEADER_LEN..]) {
+            match live.link.receive(&mut inbox.buffer) {
                 Ok(Arrival::Train(train)) => {
-                    delivered +=
-                        inbox.train(&train, Some(now_ns), &mut live.share, counters, deliver);
-                    if train.len < MORE_LIKELY && train.len <= train.segment {
+                    let astray = counters.rx_handed_over;
+                    let origin = Origin::Port { now_ns };
+                    delivered += inbox.train(0, &train, origin, &mut live.share, counters, deliver);
+                    let all_ours = counters.rx_handed_over == astray;
+                    if train.len < MORE_LIKELY && train.len <= train.segment && all_ours {
                         break;
                     }
                 }
@@ -229,17 +230,16 @@ impl RoceLink {
                 Ok(Arrival::Empty) | Err(_) => break,
             }
         }
+        let lost = live.share.finish_hand_over();
+        counters.hand_over_lost(lost);
         if door || inbox.door_is_due(now_ns) {
             while delivered < budget {
                 counters.rx_syscalls += 1;
-                match live.share.door().receive(&mut inbox.buffer) {
-                    Ok(Arrival::Train(train)) => {
-                        inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
-                        delivered += inbox.train(&train, None, &mut live.share, counters, deliver);
-                    }
-                    Ok(Arrival::Useless) => counters.rx_truncated += 1,
-                    Ok(Arrival::Empty) | Err(_) => break,
-                }
+                let Some(len) = live.share.door().receive(&mut inbox.buffer) else {
+                    break;
+                };
+                inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
+                delivered += inbox.message(len, &mut live.share, counters, deliver);
             }
         }
         live.share.after_receive();
@@ -293,8 +293,26 @@ impl RoceLink {
     }
 }
 
+impl RoceLink {
+    /// Receives what is still there, for the sake of packets that are for others.
+    fn drain(&mut self) {
+        // A flood must not keep a process from ending.
+        for _ in 0..10_000 {
+            let before = self.counters.rx_packets;
+            self.receive(0, usize::MAX, false, &mut |_| {});
+            if self.counters.rx_packets == before {
+                break;
+            }
+        }
+    }
+}
+
 impl Drop for RoceLink {
     fn drop(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.share.begin_to_leave();
+            self.drain();
+        }
         if let Some(live) = self.live.take() {
             let Live { link, share, .. } = live;
             // Closes its copy of the receiving socket.
@@ -324,7 +342,7 @@ const SENDERS: usize = 256;
 impl Default for Inbox {
     fn default() -> Inbox {
         Inbox {
-            buffer: vec![0; BUFFER_LEN].into(),
+            buffer: vec![0; MESSAGE_LEN].into(),
             senders: (0..SENDERS).map(|_| None).collect(),
             door_until: 0,
             calls: 0,
@@ -369,12 +387,33 @@ impl Inbox {
         now_ns < self.door_until || self.calls.is_multiple_of(DOOR_EVERY)
     }
 
-    /// Sorts the packets of a train, which lies in the buffer behind [`HEADER_LEN`] bytes. `hand_over`: the time, if
-    /// foreign packets may be handed over. Returns packets delivered.
+    /// Sorts a message of the door, which lies at the front of the buffer. Returns packets delivered.
+    fn message(
+        &mut self,
+        len: usize,
+        share: &mut Share,
+        counters: &mut LinkCounters,
+        deliver: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        let (mut at, mut delivered) = (0, 0);
+        while at < len {
+            let Some(train) = door::decode_header(&self.buffer[at..len]) else {
+                counters.rx_truncated += 1;
+                break;
+            };
+            at += HEADER_LEN;
+            delivered += self.train(at, &train, Origin::Door, share, counters, deliver);
+            at += train.len;
+        }
+        delivered
+    }
+
+    /// Sorts the packets of a train, which lies in the buffer from `start` on. Returns packets delivered.
     fn train(
         &mut self,
+        start: usize,
         train: &Train,
-        hand_over: Option<u64>,
+        origin: Origin,
         share: &mut Share,
         counters: &mut LinkCounters,
         deliver: &mut dyn FnMut(Received<'_>),
@@ -382,7 +421,7 @@ impl Inbox {
         let Inbox {
             buffer, senders, ..
         } = self;
-        let bytes = &buffer[HEADER_LEN..][..train.len];
+        let mut rest = &buffer[start..start + train.len];
         let flow = Flow {
             src: train.src,
             dst: train.dst,
@@ -391,80 +430,86 @@ impl Inbox {
         };
         let sender = sender_of(senders, flow);
         let mut delivered = 0;
-        let mut at = 0;
-        while at < bytes.len() {
-            let packet = &bytes[at..(at + train.segment).min(bytes.len())];
-            let Some(qpn) = dest_qpn(packet) else {
-                counters.rx_packets += 1;
-                counters.rx_bytes += packet.len() as u64;
-                counters.rx_truncated += 1;
-                at += packet.len();
-                continue;
-            };
-            if !share.owns(qpn) {
-                let n = foreign(train, &bytes[at..], qpn, hand_over, share, counters);
-                at += n * train.segment;
-                continue;
+        while !rest.is_empty() {
+            let (packet, behind) = rest.split_at(train.segment.min(rest.len()));
+            match dest_qpn(packet) {
+                Some(qpn) if !share.owns(qpn) => {
+                    let n = foreign_run(rest, train.segment, qpn);
+                    let (run, behind) = rest.split_at((n * train.segment).min(rest.len()));
+                    foreign(train, run, n, qpn, origin, share, counters);
+                    rest = behind;
+                    continue;
+                }
+                Some(qpn) if sender.ids.check(&sender.icrc, packet).is_ok() => {
+                    deliver(Received {
+                        src: flow.src,
+                        dst: flow.dst,
+                        bytes: &packet[..packet.len() - ICRC_LEN],
+                        dest_qpn: qpn,
+                    });
+                    delivered += 1;
+                }
+                Some(_) => counters.rx_bad_icrc += 1,
+                None => counters.rx_truncated += 1,
             }
             counters.rx_packets += 1;
             counters.rx_bytes += packet.len() as u64;
-            if hand_over.is_none() {
-                counters.rx_adopted += 1;
-            }
-            if sender.ids.check(&sender.icrc, packet).is_ok() {
-                deliver(Received {
-                    src: flow.src,
-                    dst: flow.dst,
-                    bytes: &packet[..packet.len() - ICRC_LEN],
-                    dest_qpn: qpn,
-                });
-                delivered += 1;
-            } else {
-                counters.rx_bad_icrc += 1;
-            }
-            at += packet.len();
+            counters.rx_adopted += u64::from(matches!(origin, Origin::Door));
+            rest = behind;
         }
         delivered
     }
 }
 
-/// Packets at the front of `rest` that are for the same foreign range: probe, hand-over, or nobody's. Returns how many.
+/// Where a train came from.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// Port 4791: what is not ours is handed over.
+    Port { now_ns: u64 },
+    /// The door: what is not ours is lost.
+    Door,
+}
+
+/// How many packets at the front are for the same range as the first, whose QPN is given.
+fn foreign_run(packets: &[u8], segment: usize, qpn: u32) -> usize {
+    let same = |packet: &[u8]| dest_qpn(packet).is_some_and(|q| range_of(q) == range_of(qpn));
+    packets
+        .chunks(segment)
+        .take_while(|packet| same(packet))
+        .count()
+}
+
+/// `n` packets for one range of others: a probe, or to be handed over, or nobody's.
 #[cold]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the loop of Inbox::train, cut in two"
-)]
 fn foreign(
     train: &Train,
-    rest: &[u8],
+    run: &[u8],
+    n: usize,
     qpn: u32,
-    hand_over: Option<u64>,
+    origin: Origin,
     share: &mut Share,
     counters: &mut LinkCounters,
-) -> usize {
-    let range = range_of(qpn);
-    let n = rest
-        .chunks(train.segment)
-        .take_while(|packet| dest_qpn(packet).is_some_and(|q| range_of(q) == range))
-        .count()
-        .max(1);
-    let packets = &rest[..(n * train.segment).min(rest.len())];
-    if qpn >= FIRST_PROBE_QPN && n == 1 && share.on_probe(train, packets) {
-        return n;
+) {
+    if qpn >= FIRST_PROBE_QPN && n == 1 && share.on_probe(train, run) {
+        return;
     }
     counters.rx_packets += n as u64;
-    counters.rx_bytes += packets.len() as u64;
+    counters.rx_bytes += run.len() as u64;
     let train = Train {
-        len: packets.len(),
+        len: run.len(),
         ..*train
     };
-    match hand_over {
-        Some(now_ns) if share.hand_over(qpn, &train, packets, now_ns) => {
+    let handed_over = match origin {
+        Origin::Port { now_ns } => share.hand_over(qpn, &train, run, now_ns),
+        Origin::Door => None,
+    };
+    match handed_over {
+        Some(lost) => {
             counters.rx_handed_over += n as u64;
+            counters.hand_over_lost(lost);
         }
-        _ => counters.rx_unknown_qpn += n as u64,
+        None => counters.rx_unknown_qpn += n as u64,
     }
-    n
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ pub(crate) struct Share {
     steered: bool,
     /// The place is not in the registry yet.
     unpublished: bool,
+    /// Held from [`Share::begin_to_leave`] on.
+    leaving: Option<Locked>,
     probe_not_before: u64,
     probe_interval: u64,
     reap_at: u64,
@@ -65,6 +67,7 @@ impl Share {
             place: Place::default(),
             steered: true,
             unpublished: false,
+            leaving: None,
             probe_not_before: 0,
             probe_interval: *PROBE_INTERVAL.start(),
             reap_at: 0,
@@ -188,7 +191,7 @@ impl Share {
     /// Publishes a place learnt; to be called after packets were received.
     #[inline]
     pub(crate) fn after_receive(&mut self) {
-        if self.unpublished {
+        if self.unpublished && self.leaving.is_none() {
             self.publish();
         }
     }
@@ -204,30 +207,29 @@ impl Share {
         }
     }
 
-    /// Gives packets of one foreign range to its owner; false: there is none.
+    /// Gives packets of one foreign range to its owner, in the end by [`Share::finish_hand_over`]. `None`: there is no
+    /// owner; else how many packets of earlier calls were lost.
     pub(crate) fn hand_over(
         &mut self,
         qpn: u32,
         train: &Train,
-        packets: &[u8],
+        bytes: &[u8],
         now_ns: u64,
-    ) -> bool {
-        let Some(entry) = self.registry.entry(range_of(qpn)) else {
-            return false;
-        };
+    ) -> Option<u64> {
+        let entry = self.registry.entry(range_of(qpn))?;
         if self.registry.owns(entry.door) {
-            return false;
+            return None;
         }
         let (dir, path) = (self.registry.dir(), self.registry.path());
-        if self
-            .door
-            .send(dir, path, entry.door, train, packets)
-            .is_err()
-        {
-            return false;
-        }
+        let lost = self.door.push(dir, path, entry.door, train, bytes);
         self.steering_is_stale(now_ns);
-        true
+        Some(lost)
+    }
+
+    /// Sends what is still to be handed over; how many packets were lost.
+    #[inline]
+    pub(crate) fn finish_hand_over(&mut self) -> u64 {
+        self.door.flush(self.registry.dir(), self.registry.path())
     }
 
     fn steering_is_stale(&mut self, now_ns: u64) {
@@ -288,6 +290,12 @@ impl Share {
         Ok(!dead.is_empty())
     }
 
+    /// Before [`Share::leave`]: nobody comes or goes from now on, so no more packets go astray to this process than
+    /// are in its socket's queue already. They should be received and handed over.
+    pub(crate) fn begin_to_leave(&mut self) {
+        self.leaving = self.registry.lock(Duration::from_millis(500)).ok();
+    }
+
     /// Leaves the group: closes the receiving socket (the last copy must be this one), gives the ranges back, and lets
     /// the others find out about their places.
     pub(crate) fn leave(self) {
@@ -297,16 +305,16 @@ impl Share {
             door,
             ranges,
             steered,
+            leaving,
             ..
         } = self;
-        let locked = registry.lock(Duration::from_millis(500));
         drop(receiver);
         drop(door);
         if let Some(first) = ranges.first() {
             door::remove(registry.dir(), range_of(first.first));
         }
         registry.release_all();
-        drop(locked);
+        drop(leaving);
         let others = registry.live().map_or(0, |live| live.len());
         if steered && others > 0 {
             send_probes(registry.cookie(), others + 1);

@@ -90,6 +90,34 @@ pub fn receive(link: &mut RoceLink, start: Instant, count: usize, quiet: Duratio
     arrived
 }
 
+/// As [`receive`] on the first of `links`, while the others are served too, as every process serves its own: what came to
+/// them by mistake is handed over.
+pub fn receive_beside(
+    links: &mut [&mut RoceLink],
+    start: Instant,
+    count: usize,
+    quiet: Duration,
+) -> Arrived {
+    let mut arrived = Arrived::new();
+    let mut last = Instant::now();
+    while total(&arrived) < count && last.elapsed() < quiet {
+        let before = total(&arrived);
+        let [first, others @ ..] = links else { break };
+        merge(
+            &mut arrived,
+            receive(first, start, count - before, Duration::from_micros(10)),
+        );
+        for other in others {
+            let stray = receive(other, start, 1, Duration::from_micros(1));
+            assert!(stray.is_empty(), "{stray:?}");
+        }
+        if total(&arrived) > before {
+            last = Instant::now();
+        }
+    }
+    arrived
+}
+
 /// Each of `first..first+count` exactly once, and nothing else.
 #[track_caller]
 pub fn assert_complete(arrived: &Arrived, from: IpAddr, qpn: u32, first: u32, count: u32) {
@@ -304,6 +332,34 @@ pub fn agent_main() {
                     eprintln!("@wrong {}", format!("{arrived:?}").replace(' ', ""));
                 }
             }
+            // Which numbers have not come yet, once nothing comes any more; all that came must be right.
+            ["missing", from, qpn, first, count] => {
+                let from: IpAddr = from.parse().expect("from");
+                let qpn: u32 = qpn.parse().expect("qpn");
+                let (first, count): (u32, u32) =
+                    (first.parse().expect("first"), count.parse().expect("count"));
+                merge(
+                    &mut early,
+                    receive(&mut link, start, usize::MAX, Duration::from_millis(3)),
+                );
+                let numbers = early.entry((from, qpn)).or_default().clone();
+                let right = early.len() == 1
+                    && numbers
+                        .keys()
+                        .all(|n| n.is_some_and(|n| (first..first + count).contains(&n)));
+                if right {
+                    let missing: Vec<String> = (first..first + count)
+                        .filter(|&n| !numbers.contains_key(&Some(n)))
+                        .map(|n| n.to_string())
+                        .collect();
+                    if missing.is_empty() {
+                        early.clear();
+                    }
+                    eprintln!("@missing {}", missing.join(" "));
+                } else {
+                    eprintln!("@wrong {}", format!("{early:?}").replace(' ', ""));
+                }
+            }
             ["claim"] => eprintln!("@{}", link.claim_qpn_range().expect("a range").first),
             ["total"] => eprintln!("@{}", total(&early)),
             ["counters"] => eprintln!("@{}", counters_in_words(&link.counters())),
@@ -370,6 +426,24 @@ fn attach_constant_program(link: &RoceLink, place: u32) {
     assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// As [`isolated`], but where namespaces cannot be made the test runs here: others who come and go on the port meanwhile
+/// may then cost it a packet.
+pub fn isolated_if_possible(name: &str) -> bool {
+    if std::env::var_os("RNIC_LINK_TEST_ISOLATED").is_none() && !can_isolate() {
+        eprintln!("{name}: a network namespace cannot be made here; running in this one");
+        return true;
+    }
+    isolated(name)
+}
+
+fn can_isolate() -> bool {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new("/bin/true");
+    // SAFETY: as in `isolated`.
+    unsafe { command.pre_exec(enter_namespace) };
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// Runs the test named `name` of this binary again in a network namespace of its own, where nobody else uses the port.
 /// True: we are there, go on. False: it was run there, or namespaces cannot be made, which is said.
 pub fn isolated(name: &str) -> bool {
@@ -382,6 +456,9 @@ pub fn isolated(name: &str) -> bool {
     command
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("RNIC_LINK_TEST_ISOLATED", "1");
+    // In a user namespace we are root, and root's own folder is somebody else's.
+    let runtime = std::env::temp_dir().join(format!("rnic-link-{name}-{}", std::process::id()));
+    command.env("RNIC_RUNTIME_DIR", &runtime);
     // SAFETY: `enter_namespace` makes system calls only and allocates nothing.
     unsafe { command.pre_exec(enter_namespace) };
     match command.spawn() {
@@ -391,6 +468,7 @@ pub fn isolated(name: &str) -> bool {
         ),
         Err(e) => eprintln!("{name}: SKIPPED, a network namespace cannot be made here: {e}"),
     }
+    let _ = std::fs::remove_dir_all(runtime);
     false
 }
 
@@ -407,7 +485,7 @@ fn enter_namespace() -> std::io::Result<()> {
             if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) != 0 {
                 return Err(last());
             }
-            // "<uid> <uid> 1", written without allocating.
+            // "0 <uid> 1", written without allocating: root in there, so that exec keeps the capabilities.
             let mut digits = [0u8; 10];
             let mut at = digits.len();
             let mut rest = uid;
@@ -417,12 +495,11 @@ fn enter_namespace() -> std::io::Result<()> {
                 rest /= 10;
             }
             let number = &digits[at..];
-            let mut map = [b' '; 24];
-            map[..number.len()].copy_from_slice(number);
-            map[number.len() + 1..2 * number.len() + 1].copy_from_slice(number);
-            map[2 * number.len() + 2] = b'1';
+            let mut map = *b"0              ";
+            map[2..2 + number.len()].copy_from_slice(number);
+            map[3 + number.len()] = b'1';
             let fd = libc::open(c"/proc/self/uid_map".as_ptr(), libc::O_WRONLY);
-            let len = 2 * number.len() + 3;
+            let len = number.len() + 4;
             if fd < 0 || libc::write(fd, map.as_ptr().cast(), len) != len as isize {
                 return Err(last());
             }
