@@ -1,7 +1,7 @@
 //! The extended completion queue (`ibv_create_cq_ex(3)`): completions are read field by field.
 //!
 //! Timestamps are taken when `ibv_start_poll` or `ibv_next_poll` finds the completion. A polling program drives the
-//! device itself, so that is also when the completion arises.
+//! device itself in `ibv_start_poll`, so that is about when the completion arises.
 
 use core::ffi::{c_int, c_uint};
 use std::cell::UnsafeCell;
@@ -100,11 +100,16 @@ pub unsafe extern "C" fn create_cq_ex(
 ///
 /// # Safety
 /// The caller holds the polling lock of this queue.
-unsafe fn advance(object: &CqObject) -> Result<()> {
+unsafe fn advance(object: &CqObject, first: bool) -> Result<()> {
     let mut found = None;
-    object
-        .nic
-        .poll(1, &mut |completion| found = Some(completion))?;
+    let take = &mut |completion| found = Some(completion);
+    // The rest of a batch is what waits already: driving the device here could take the completion of an event that
+    // the program has yet to fetch.
+    if first {
+        object.nic.poll(1, take)?;
+    } else {
+        object.nic.take(1, take)?;
+    }
     let completion = found.ok_or(Errno(libc::ENOENT))?;
     let polling = &object.polling;
     // SAFETY: under the polling lock; the program reads the C fields between its own start and end of polling.
@@ -139,7 +144,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         let lock = &object.polling.lock;
         lock.lock();
         // SAFETY: just locked.
-        unsafe { advance(object) }.inspect_err(|_| {
+        unsafe { advance(object, true) }.inspect_err(|_| {
             // SAFETY: locked above.
             unsafe { lock.unlock() }
         })
@@ -149,7 +154,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     seam::status(|| {
         // SAFETY: a queue of ours, locked since `start_poll`.
-        unsafe { advance(from_c::<CqObject>(cq.cast())?) }
+        unsafe { advance(from_c::<CqObject>(cq.cast())?, false) }
     })
 }
 

@@ -192,6 +192,16 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
         let batch = unsafe { &mut *builder.batch.get() };
         let outcome = match batch.error.take() {
             Some(error) => Err(error),
+            // All or nothing (`ibv_wr_post(3)`).
+            None if batch.wqes.len() > object.nic.send_room() as usize => Err(Error::new(
+                VERB,
+                libc::ENOMEM,
+                format!(
+                    "{} work requests, the send queue has room for {}",
+                    batch.wqes.len(),
+                    object.nic.send_room()
+                ),
+            )),
             None => object
                 .nic
                 .post_send(&mut batch.wqes.drain(..).map(Ok))

@@ -195,10 +195,21 @@ impl Cq {
         if n > 0 {
             return Ok(n);
         }
-        nic.drive("ibv_poll_cq")?;
+        nic.drive("ibv_poll_cq", || {
+            self.shared.len.load(Ordering::Acquire) != 0
+        })?;
         let n = self.shared.pop(max, out)?;
         nic.spin_or_rest(n > 0);
         Ok(n)
+    }
+
+    /// Takes up to `max` completions that are waiting, without driving the engine (`ibv_next_poll`).
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    pub fn take(&self, max: usize, out: &mut dyn FnMut(Completion)) -> Result<usize> {
+        self.shared.context.nic.check_alive("ibv_next_poll")?;
+        self.shared.pop(max, out)
     }
 
     /// Asks for an event on the channel at the next completion, or the next solicited or failed one.
@@ -240,9 +251,13 @@ impl Cq {
         self.shared.events_delivered.load(Ordering::Acquire)
     }
 
-    /// Revokes its channel events that nobody has taken; call before destroying.
+    /// Revokes its channel and asynchronous events that nobody has taken; call before destroying.
     pub fn detach(&self) {
         self.shared.inner.lock().armed = Armed::No;
+        let cookie = self.cookie();
+        self.shared
+            .context
+            .revoke_events(|event| matches!(event, AsyncEvent::Cq { cookie: c } if *c == cookie));
         if let Some(channel) = &self.shared.channel {
             channel.revoke(&self.shared);
         }

@@ -5,7 +5,10 @@
 //! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks once per
 //! millisecond whether the application still polls (*watching*).
 
+use std::cell::Cell;
+use std::fs::File;
 use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +39,7 @@ pub(super) struct Background {
     work: AtomicBool,
     /// When the thread wakes by itself; u64::MAX: never; 0: it is awake.
     sleeps_until: AtomicU64,
+    crowd: Crowd,
     thread: parking_lot::Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -49,6 +53,7 @@ impl Background {
             arm: AtomicBool::new(false),
             work: AtomicBool::new(false),
             sleeps_until: AtomicU64::new(0),
+            crowd: Crowd::new(),
             thread: parking_lot::Mutex::new(None),
         })
     }
@@ -72,6 +77,11 @@ impl Background {
         {
             self.kick();
         }
+    }
+
+    /// The thread leaves the engine to the application, and looks after it once a millisecond.
+    pub(super) fn is_watching(&self) -> bool {
+        self.watching.load(Ordering::Relaxed)
     }
 
     /// The application will wait for an event: packets must wake the thread from now on.
@@ -161,6 +171,8 @@ fn run(shared: &NicShared) {
                     let now = sys::now_ns();
                     if engine.next_deadline().is_some_and(|at| at <= now) || ready[1] {
                         engine.round(true);
+                    } else {
+                        engine.send_out();
                     }
                 }
                 continue;
@@ -228,40 +240,117 @@ fn sleep(fds: &[RawFd], work: bool, deadline: u64, watching: bool) -> [bool; 8] 
     sys::poll(fds, timeout).unwrap_or([false; 8])
 }
 
-/// Empty polls between two looks at the scheduler.
-const LOOK_EVERY: u32 = 128;
-/// How long an application that was preempted while it spun in vain waits for a packet before it spins again.
+/// Empty polls between two looks at the clock.
+const LOOK_EVERY: u32 = 16;
+/// How long an application may poll in vain before it is asked whether others need its core.
+const SPIN_NS: u64 = 50_000;
+/// How long it then waits for a packet before it polls again.
 const REST: Duration = Duration::from_micros(200);
 
-thread_local! {
-    static EMPTY_POLLS: std::cell::Cell<(u32, i64)> = const { std::cell::Cell::new((0, -1)) };
+/// What a thread's polls found lately.
+#[derive(Clone, Copy, Default)]
+struct Vain {
+    polls: u32,
+    /// Since when nothing was found; 0: not looked at the clock yet.
+    since: u64,
+    /// Involuntary context switches at the last look.
+    switches: i64,
 }
 
-/// Spinning is right while cores are free. A thread that was preempted since its last look spins on a core that others
-/// need, perhaps the very peer it waits for: it sleeps on the socket for a moment instead.
+thread_local! {
+    static VAIN: Cell<Vain> = const { Cell::new(Vain { polls: 0, since: 0, switches: 0 }) };
+}
+
+/// Spinning is right while cores are free. Where they are not, a thread that spins in vain takes the core from others,
+/// perhaps from the very peer it waits for: after a while it sleeps on the socket for a moment instead.
 pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
-    let (empty, switches) = EMPTY_POLLS.get();
+    let mut vain = VAIN.get();
     if found {
-        EMPTY_POLLS.set((0, switches));
+        if vain.polls != 0 || vain.since != 0 {
+            VAIN.set(Vain {
+                polls: 0,
+                since: 0,
+                ..vain
+            });
+        }
         return;
     }
-    if empty + 1 < LOOK_EVERY {
-        EMPTY_POLLS.set((empty + 1, switches));
-        return;
-    }
-    let now = sys::involuntary_switches();
-    EMPTY_POLLS.set((0, now));
-    if switches >= 0 && now > switches {
-        let rx = {
-            let Some(engine) = shared.engine.try_lock() else {
-                return;
-            };
-            if !engine.ready.is_empty() {
-                return;
+    vain.polls += 1;
+    if vain.polls.is_multiple_of(LOOK_EVERY) {
+        let now = sys::now_ns();
+        if vain.since == 0 {
+            vain.since = now;
+        } else if now - vain.since > SPIN_NS {
+            let switches = sys::involuntary_switches();
+            let preempted = switches > vain.switches;
+            vain.switches = switches;
+            vain.since = now;
+            if preempted || shared.background.crowd.cores_are_short() {
+                rest(shared);
+                // Still in vain: the next look comes after the next few polls, not after a whole spin.
+                vain.since = now.saturating_sub(SPIN_NS);
             }
-            engine.link.rx_fd()
+        }
+    }
+    VAIN.set(vain);
+}
+
+fn rest(shared: &NicShared) {
+    let rx = {
+        let Some(engine) = shared.engine.try_lock() else {
+            return;
         };
-        // An interrupted or failed wait is as good as none.
-        let _ = sys::poll(&[rx], Some(REST));
+        if !engine.ready.is_empty() {
+            return;
+        }
+        engine.link.rx_fd()
+    };
+    // An interrupted or failed wait is as good as none.
+    let _ = sys::poll(&[rx], Some(REST));
+}
+
+/// Whether more threads want to run on this machine than it has cores.
+struct Crowd {
+    loadavg: Option<File>,
+    cores: usize,
+}
+
+impl Crowd {
+    fn new() -> Crowd {
+        Crowd {
+            loadavg: File::open("/proc/loadavg").ok(),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        }
+    }
+
+    fn cores_are_short(&self) -> bool {
+        let mut text = [0u8; 64];
+        let Some(n) = self
+            .loadavg
+            .as_ref()
+            .and_then(|f| f.read_at(&mut text, 0).ok())
+        else {
+            return false;
+        };
+        running(&text[..n]).is_some_and(|running| running > self.cores)
+    }
+}
+
+/// The threads that run or want to: the number before the slash in /proc/loadavg (proc_loadavg(5)).
+fn running(loadavg: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(loadavg).ok()?;
+    let (running, _) = text.split_ascii_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Reading the scheduler's figures.
+
+    #[test]
+    fn the_number_of_running_threads_is_found() {
+        assert_eq!(super::running(b"0.50 1.25 2.00 3/412 31337\n"), Some(3));
+        assert_eq!(super::running(b"0.50 1.25"), None);
+        assert_eq!(super::running(b"\xff\xff"), None);
     }
 }

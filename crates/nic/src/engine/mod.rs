@@ -148,16 +148,28 @@ impl Engine {
 
     /// One round: receive, fire timers, transmit. Gives the number of packets received.
     fn round(&mut self, door: bool) -> usize {
+        let received = self.take_in(door);
+        self.send_out();
+        received
+    }
+
+    /// The first half of a round: receive and fire timers.
+    fn take_in(&mut self, door: bool) -> usize {
         if self.closed {
             return 0;
         }
         let now = sys::now_ns();
         let received = self.receive(now, door);
         self.fire_timers(Time(now));
-        if !self.ready.is_empty() || self.link.has_pending() || self.link.next_timeout().is_some() {
-            self.transmit_at(now);
-        }
         received
+    }
+
+    /// The second half: what is ready to be sent leaves.
+    fn send_out(&mut self) {
+        let waits = || self.link.has_pending() || self.link.next_timeout().is_some();
+        if !self.closed && (!self.ready.is_empty() || waits()) {
+            self.transmit();
+        }
     }
 
     fn receive(&mut self, now: u64, door: bool) -> usize {
@@ -441,10 +453,20 @@ impl Nic {
     }
 
     /// Runs the engine for one round unless another thread is at it.
-    pub(crate) fn drive(&self, verb: &'static str) -> Result<()> {
+    ///
+    /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
+    /// then what is ready to be sent, an ACK above all, waits for the answer and leaves with it. At the latest it leaves
+    /// at the next round, or when the background thread looks, a millisecond later; it waits only while that thread leaves
+    /// the engine to the application.
+    pub(crate) fn drive(&self, verb: &'static str, satisfied: impl FnOnce() -> bool) -> Result<()> {
         self.check_alive(verb)?;
         if let Some(mut engine) = self.shared().engine.try_lock() {
-            engine.round(false);
+            let owed = !engine.ready.is_empty();
+            let received = engine.take_in(false);
+            let patient = received > 0 && !owed && self.shared().background.is_watching();
+            if !(patient && satisfied()) {
+                engine.send_out();
+            }
             self.after_drive(engine);
         }
         Ok(())

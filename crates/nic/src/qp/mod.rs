@@ -224,9 +224,12 @@ impl Qp {
         self.shared().cap
     }
 
-    /// Its state now.
+    /// Its state now; whoever has polled the completion of a failure sees ERR.
     pub fn state(&self) -> QpState {
-        self.shared().state()
+        let shared = self.shared();
+        // The engine pushes the completion first and moves the state before it lets go of its lock.
+        let _engine = shared.context().nic.lock();
+        shared.state()
     }
 
     /// Every send work request makes a completion.
@@ -242,6 +245,15 @@ impl Qp {
             .qp_mut(self.qpn())
             .map(|entry| entry.rc.counters())
             .unwrap_or_default()
+    }
+
+    /// Send work requests that [`Qp::post_send`] would accept now.
+    pub fn send_room(&self) -> u32 {
+        let used = self.shared().slots.send_used.load(Ordering::Acquire);
+        self.shared()
+            .cap
+            .max_send_wr
+            .saturating_sub(used.max(0) as u32)
     }
 
     /// Attributes as they are now.

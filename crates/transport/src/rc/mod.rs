@@ -338,7 +338,8 @@ impl Rc {
     ) {
         let mut out = Output::new(sink, budget);
         let waiting = self.may_request();
-        if waiting && self.requests_first {
+        // A lone ACK behind a short request leaves with it in one batch: it is the shorter one.
+        if waiting && (self.requests_first || self.responder.owes_only_ack()) {
             out.half(|out| self.transmit_requests(now, host, out));
         }
         if waiting {

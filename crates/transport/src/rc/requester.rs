@@ -19,6 +19,7 @@
 
 mod ack;
 mod plan;
+mod probe;
 mod read;
 mod retransmit;
 mod transmit;
@@ -33,6 +34,7 @@ use super::{Failure, Shared};
 use crate::completion::vendor_err;
 use crate::{Completion, CompletionOpcode, Host, Immediate, SendOp, SendWqe, Status, Time};
 use alloc::collections::VecDeque;
+use probe::Probe;
 use retransmit::Retries;
 use rnic_wire::Psn;
 use window::{PACKET_OVERHEAD, Window};
@@ -214,6 +216,7 @@ pub(crate) struct Requester {
     requests: VecDeque<RequestEnd>,
     gap: Option<Gap>,
     window: Window,
+    probe: Probe,
     retries: Retries,
     pub(super) timers: TimerTable,
 }
@@ -339,6 +342,7 @@ impl Requester {
         self.window
             .grow(self.una.bytes - before.bytes + (self.una.read - before.read));
         self.gap = None;
+        self.probe_progress(self.retries.used(&sh.attr), now);
         self.retries = Retries::full(&sh.attr);
         self.restart_timers(now, sh);
     }
@@ -364,6 +368,7 @@ impl Requester {
         self.fault = None;
         self.unasked_packets = 0;
         self.unasked_bytes = 0;
+        self.probe.forget_sample();
     }
 
     /// `Err` when the WQE that cannot be sent is the oldest one.

@@ -10,10 +10,12 @@ pub(crate) enum Timer {
     AckTimeout,
     /// The peer had no receive posted and asked for a pause.
     RnrWait,
+    /// The peer is slower than usual, on a path that loses packets.
+    Probe,
 }
 
 impl Timer {
-    const ALL: [Timer; 2] = [Timer::AckTimeout, Timer::RnrWait];
+    const ALL: [Timer; 3] = [Timer::AckTimeout, Timer::RnrWait, Timer::Probe];
 }
 
 /// Deadline of each [`Timer`].

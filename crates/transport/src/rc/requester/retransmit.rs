@@ -36,6 +36,11 @@ impl Retries {
         Ok(())
     }
 
+    /// Some transport retry was used up.
+    pub(super) fn used(&self, attr: &RcAttr) -> bool {
+        self.transport < attr.retry_cnt
+    }
+
     fn take_rnr(&mut self) -> Result<(), Failure> {
         if self.rnr < RNR_FOREVER {
             let left = self.rnr.checked_sub(1);
@@ -55,14 +60,16 @@ impl Requester {
     pub(super) fn restart_timers(&mut self, now: Time, sh: &Shared) {
         self.timers.clear(Timer::RnrWait);
         self.timers.clear(Timer::AckTimeout);
+        self.timers.clear(Timer::Probe);
         if self.awaits_answer() {
-            self.arm_ack_timeout(now, sh);
+            self.arm_timers(now, sh);
         }
     }
 
-    /// Starts the ACK timeout unless it runs.
+    /// An answer is awaited: starts the ACK timeout and the wait for a probe, unless they run.
     #[inline]
-    pub(super) fn arm_ack_timeout(&mut self, now: Time, sh: &Shared) {
+    pub(super) fn arm_timers(&mut self, now: Time, sh: &Shared) {
+        self.arm_probe(now, sh);
         if self.timers.is_set(Timer::AckTimeout) {
             return;
         }
@@ -100,7 +107,9 @@ impl Requester {
     /// Go-back-N. The ACK timeout starts again with the first packet that leaves.
     pub(super) fn resend_from_oldest(&mut self, sh: &Shared) {
         self.go_back(self.una.pos, sh.mtu);
+        self.probe.alone = false;
         self.timers.clear(Timer::AckTimeout);
+        self.timers.clear(Timer::Probe);
     }
 
     /// Fires the timers that are due.
@@ -110,6 +119,7 @@ impl Requester {
                 Timer::AckTimeout => self.ack_timeout(sh)?,
                 // What was held back may leave now: `waits_for_receiver` has become false.
                 Timer::RnrWait => {}
+                Timer::Probe => self.probe_now(sh),
             }
         }
         Ok(())

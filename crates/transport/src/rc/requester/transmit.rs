@@ -1,6 +1,7 @@
 //! What the requester sends next.
 
 use super::plan::{Plan, solicitable};
+use super::probe::PROBE_PSNS;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::completion::vendor_err;
@@ -27,6 +28,9 @@ impl Requester {
     /// Window, outstanding READs, fence: may the next packet of `entry` leave?
     #[inline]
     fn within_limits(&self, entry: &Entry, sh: &Shared) -> bool {
+        if self.probe.alone && self.awaits_answer() {
+            return false;
+        }
         let k = if entry.started() {
             self.nxt.pos - entry.start.pos
         } else {
@@ -67,7 +71,12 @@ impl Requester {
     /// repetition.
     #[inline]
     fn piece(&self, entry: &Entry, k: u32) -> Option<u32> {
-        let fits = self.window.packets().min(entry.packets.saturating_sub(k));
+        let most = if self.probe.alone {
+            PROBE_PSNS
+        } else {
+            self.window.packets()
+        };
+        let fits = most.min(entry.packets.saturating_sub(k));
         if self.nxt.pos == self.max.pos {
             return Some(fits);
         }
@@ -150,6 +159,7 @@ impl Requester {
 
         let cost = PACKET_OVERHEAD + plan.payload as u64;
         let ack_req = plan.last
+            || self.probe.alone
             || self.unasked_packets + 1 >= ACK_EVERY
             || (self.unasked_bytes + cost) * 4 >= self.window.bytes();
         let bth = Bth {
@@ -186,6 +196,8 @@ impl Requester {
         sh.counters.bytes_sent += plan.payload as u64;
         if self.nxt.pos < self.max.pos {
             sh.counters.retransmitted_packets += 1;
+        } else if ack_req {
+            self.probe.sample(self.nxt.pos, now);
         }
         self.nxt = entry.mark_at(k + plan.psns, sh.mtu);
         let cut = self.nxt.pos < self.max.pos;
@@ -204,7 +216,7 @@ impl Requester {
             self.current += 1;
             self.gather = SgCursor::default();
         }
-        self.arm_ack_timeout(now, sh);
+        self.arm_timers(now, sh);
         Ok(true)
     }
 }

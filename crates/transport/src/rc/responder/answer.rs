@@ -25,6 +25,11 @@ impl Responder {
         self.ack.is_some() || self.nak.is_some() || !self.resources.answers.is_empty()
     }
 
+    /// Nothing but an acknowledgement is to be sent.
+    pub(crate) fn owes_only_ack(&self) -> bool {
+        self.ack.is_some() && self.nak.is_none() && self.resources.answers.is_empty()
+    }
+
     /// Emits answers in the order of their PSNs until there is none or `out` takes no more.
     ///
     /// # Errors
