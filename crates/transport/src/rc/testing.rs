@@ -408,6 +408,17 @@ impl Fixture {
         self.rc.handle_timeout(self.now, &mut self.bench);
     }
 
+    /// Lets probes pass, sending what they send, until the ACK timeout comes.
+    pub(crate) fn fire_ack_timeout(&mut self) {
+        let before = self.rc.counters().timeouts;
+        while self.rc.counters().timeouts == before {
+            self.fire_timer();
+            if self.rc.counters().timeouts == before {
+                self.poll();
+            }
+        }
+    }
+
     /// wr_id and status of the send completions since the last call.
     pub(crate) fn sends(&mut self) -> Vec<(u64, Status)> {
         self.bench

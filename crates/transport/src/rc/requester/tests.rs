@@ -477,16 +477,16 @@ mod go_back_n {
         f.poll();
         assert_eq!(f.rc.next_timeout(), Some(f.now.after(4096 << 10)));
         for _ in 0..3 {
-            f.fire_timer();
+            f.fire_ack_timeout();
             assert_eq!(f.poll().len(), 2);
         }
         f.feed_ack(sq(0));
         for _ in 0..3 {
-            f.fire_timer();
+            f.fire_ack_timeout();
             assert_eq!(brief(&f.poll()), [(WriteOnly, sq(1))]);
         }
         assert_eq!(f.sends(), [(a, OK)]);
-        f.fire_timer();
+        f.fire_ack_timeout();
         assert_eq!(f.sends(), [(b, Status::RetryExceeded)]);
         assert_eq!(f.recvs(), [(77, FLUSHED)]);
         assert_eq!(f.rc.next_timeout(), None);
@@ -520,6 +520,135 @@ mod go_back_n {
         f.post(WRITE, 10);
         f.poll();
         assert_eq!(f.rc.next_timeout(), None);
+    }
+}
+
+mod probes {
+    use super::*;
+
+    /// A queue pair on a path that has lost a packet, with `n` WRITEs of two packets under way.
+    fn lossy(n: u32) -> Fixture {
+        let mut f = Fixture::new();
+        f.post(WRITE, 1);
+        f.poll();
+        f.fire_timer();
+        f.poll();
+        f.feed_ack(sq(0));
+        for _ in 0..n {
+            f.post(WRITE, 2 * MTU as u32);
+        }
+        assert_eq!(f.poll().len(), 2 * n as usize);
+        f.sends();
+        f
+    }
+
+    #[test]
+    fn none_on_a_path_that_loses_nothing() {
+        let mut f = Fixture::new();
+        for n in 0..100 {
+            f.post(WRITE, 1);
+            f.poll();
+            assert_eq!(f.rc.next_timeout(), Some(f.now.after(4096 << 10)));
+            f.now = f.now.after(2_000_000);
+            f.feed_ack(sq(n));
+        }
+    }
+
+    #[test]
+    fn the_oldest_packet_alone_at_growing_intervals() {
+        let mut f = lossy(2);
+        let start = f.now;
+        let mut waits = Vec::new();
+        while f.rc.counters().timeouts == 1 {
+            waits.push(f.rc.next_timeout().unwrap().0 - f.now.0);
+            f.fire_timer();
+            if f.rc.counters().timeouts == 1 {
+                let sent = f.poll();
+                assert_eq!(brief(&sent), [(WriteFirst, sq(1))]);
+                assert!(sent[0].bth.ack_req);
+            }
+        }
+        assert_eq!(waits[..4], [200_000, 400_000, 800_000, 1_600_000]);
+        assert_eq!(
+            f.now,
+            start.after(4096 << 10),
+            "the ACK timeout comes when it would have come"
+        );
+        assert_eq!(brief(&f.poll()).len(), 4, "and sends all again");
+        for _ in 0..3 {
+            assert!(!f.rc.is_error());
+            f.fire_ack_timeout();
+            f.poll_some(usize::MAX, usize::MAX);
+        }
+        assert_eq!(
+            f.sends()[0],
+            (1, Status::RetryExceeded),
+            "after three retries, probes or not"
+        );
+    }
+
+    #[test]
+    fn an_answer_lets_the_rest_follow() {
+        let mut f = lossy(2);
+        f.fire_timer();
+        f.poll();
+        f.feed_ack(sq(1));
+        assert_eq!(
+            brief(&f.poll()),
+            [(WriteLast, sq(2)), (WriteFirst, sq(3)), (WriteLast, sq(4))]
+        );
+        f.fire_timer();
+        f.poll();
+        f.feed_ack(sq(4));
+        assert_eq!(f.sends(), [(1, OK), (2, OK)]);
+        assert_eq!(f.rc.next_timeout(), None);
+    }
+
+    #[test]
+    fn a_nak_or_an_rnr_nak_is_obeyed() {
+        let mut f = lossy(2);
+        f.fire_timer();
+        f.poll();
+        f.feed_nak(sq(3), NakCode::PsnSequenceError);
+        assert_eq!(brief(&f.poll()), [(WriteFirst, sq(3)), (WriteLast, sq(4))]);
+        f.fire_timer();
+        f.poll();
+        f.feed_syndrome(sq(3), Syndrome::RnrNak { timer: 12 });
+        assert_eq!(f.rc.next_timeout(), Some(f.now.after(rnr_timer_ns(12))));
+        f.fire_timer();
+        assert_eq!(f.poll().len(), 2);
+    }
+
+    #[test]
+    fn a_read_is_probed_for_its_next_packets() {
+        let mut f = Fixture::new();
+        f.post(WRITE, 1);
+        f.poll();
+        f.feed_nak(sq(0), NakCode::PsnSequenceError);
+        f.poll();
+        f.feed_ack(sq(0));
+        f.post(READ, 20 * MTU as u32);
+        f.poll();
+        f.feed_read_response(ReadResponseFirst, sq(1), &[1; MTU]);
+        f.fire_timer();
+        let sent = f.poll();
+        assert_eq!(brief(&sent), [(ReadRequest, sq(2))]);
+        assert_eq!(sent[0].ext.reth.unwrap().dma_len, 8 * MTU as u32);
+    }
+
+    #[test]
+    fn waits_four_round_trips() {
+        let mut f = lossy(0);
+        for n in 0..200 {
+            f.post(WRITE, 1);
+            f.poll();
+            f.now = f.now.after(100_000);
+            f.feed_ack(sq(n + 1));
+        }
+        f.post(WRITE, 1);
+        f.poll();
+        let wait = f.rc.next_timeout().unwrap().0 - f.now.0;
+        assert!((390_000..=410_000).contains(&wait), "{wait}");
     }
 }
 
