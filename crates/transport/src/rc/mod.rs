@@ -389,7 +389,7 @@ impl Rc {
         self.requester.timers.next()
     }
 
-    /// Fires the timers that are due (ACK timeout, RNR wait).
+    /// Fires the timers that are due (ACK timeout, RNR wait, probe).
     pub fn handle_timeout<H: Host>(&mut self, now: Time, host: &mut H) {
         if let Err(failure) = self.requester.handle_timeout(now, &mut self.shared) {
             self.send_failed(failure, host);
