@@ -19,6 +19,10 @@ use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
 use crate::error::{Error, Result};
 
+/// Room of the smallest send queue. Like hardware, which counts in building blocks, more than a program that asks for one
+/// gets: such programs rely on it when a completion is late.
+const MIN_SEND_WR: u32 = 16;
+
 /// What to create (`struct ibv_qp_init_attr`).
 #[derive(Clone, Debug)]
 pub struct QpInit {
@@ -161,7 +165,7 @@ impl Qp {
         }
         // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment.
         let cap = QpCap {
-            max_send_wr: asked.max_send_wr.max(1).next_power_of_two(),
+            max_send_wr: asked.max_send_wr.max(MIN_SEND_WR).next_power_of_two(),
             max_recv_wr: asked.max_recv_wr.max(1).next_power_of_two(),
             max_send_sge: asked.max_send_sge.max(1),
             max_recv_sge: asked.max_recv_sge.max(1),
