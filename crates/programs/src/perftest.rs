@@ -62,9 +62,10 @@ fn parse_row(kind: Kind, line: &str) -> Option<Row> {
         Kind::Latency => fields.get(5).or(fields.get(2))?,
         Kind::Bandwidth => fields.get(3)?,
     };
-    // Only these three: with few iterations perftest prints `-nan` as standard deviation.
+    // Only these three: with few iterations perftest prints `-nan` as standard deviation. It prints `inf` when the machine
+    // was too busy for it to find out its clock's rate.
     let average: f64 = average.parse().ok()?;
-    if !average.is_finite() || average < 0.0 {
+    if average.is_nan() || average < 0.0 {
         return None;
     }
     Some(Row {

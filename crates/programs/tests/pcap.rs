@@ -120,10 +120,7 @@ fn clean_runs(trial: &Trial, user: User, address: &str, faults: Option<&str>) {
             "ib_send_bw" => (1025, &["-s", "1025", "-n", "100", "-b"]),
             _ => (65536, &["-n", "20", "-q", "2"]),
         };
-        let args: Vec<&str> = ["-F", "-u", "10"]
-            .into_iter()
-            .chain(args.iter().copied())
-            .collect();
+        let args: Vec<&str> = ["-F"].into_iter().chain(args.iter().copied()).collect();
         expect_report(program, &pair.run(program, &args), &[size]);
         for file in &files {
             let packets = expect_clean(file);
@@ -201,7 +198,7 @@ fn corruption_shows() {
     let (pair, files) = capturing(&trial, &place, "127.0.0.1", Some("corrupt=10%,seed=1"));
     expect_report(
         "ib_write_bw",
-        &pair.run("ib_write_bw", &["-F", "-u", "10", "-n", "50"]),
+        &pair.run("ib_write_bw", &["-F", "-n", "50"]),
         &[65536],
     );
     let wrong: u64 = files.iter().map(|file| counts(&icrc_check(file)).1).sum();

@@ -30,15 +30,7 @@ fn cases(program: &str, thorough: bool) -> Vec<Case> {
         (false, true) => 2,
         (false, false) => 65536,
     };
-    let mut cases = vec![case(
-        "default",
-        size,
-        if latency {
-            &["-n", "500"]
-        } else {
-            &["-n", "500"]
-        },
-    )];
+    let mut cases = vec![case("default", size, &["-n", "500"])];
     if !program.contains("write") {
         cases.push(case("events", size, &["-e", "-n", "200"]));
     }
