@@ -159,3 +159,40 @@ fn wrongly_steered_packets_are_handed_over() {
         assert!(agent.counter("rx_adopted") > 0);
     }
 }
+
+#[test]
+fn a_forked_child_gives_up_its_copies_and_harms_nobody() {
+    if !isolated("a_forked_child_gives_up_its_copies_and_harms_nobody") {
+        return;
+    }
+    let mut agents: Vec<Agent> = (0..2).map(|_| Agent::start(&[])).collect();
+    all_to_all(&mut agents, 5, 100);
+    agents[0].ask("fork");
+    all_to_all(&mut agents, 5, 100);
+    assert_eq!(handed_over(&mut agents), 0);
+    // Neither its range nor its door was given away.
+    let third = Agent::start(&[]);
+    assert!(agents.iter().all(|a| a.qpn != third.qpn));
+    agents[0].ask("steer 1");
+    let qpn = agents[0].qpn;
+    agents[1].send(LO, LO, qpn, 0, 5, 100);
+    agents[0].expect(LO, qpn, 0, 5);
+}
+
+#[test]
+fn a_port_taken_by_others_is_explained() {
+    if !isolated("a_port_taken_by_others_is_explained") {
+        return;
+    }
+    // Does not share the port, so it is as foreign as another user's.
+    let _other = std::net::UdpSocket::bind("0.0.0.0:4791").unwrap();
+    let Err(error) = rnic_link::RoceLink::open(&rnic_link::LinkConfig::default()) else {
+        panic!("opened");
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains("UDP port 4791 is taken by a program of"),
+        "{text}"
+    );
+    assert!(text.contains("ss -ulnp"), "{text}");
+}

@@ -29,13 +29,14 @@ impl Tap {
             "packet socket: {}",
             std::io::Error::last_os_error()
         );
+        // As much as there may be: where that is little, 20 packets of 1 KB fit all the same.
         let size = 64 << 20;
         // SAFETY: the option is a local int, its size is given.
         unsafe {
             libc::setsockopt(
                 fd,
                 libc::SOL_SOCKET,
-                libc::SO_RCVBUFFORCE,
+                libc::SO_RCVBUF,
                 (&raw const size).cast(),
                 4,
             )
@@ -176,7 +177,7 @@ fn ids_and_icrcs_are_right_in_every_mode() {
             checked(tap.packets());
             // Alone; a batch; a batch with a short tail; lengths that make several runs in one flush.
             send(&mut link, &spec(ip, ip, qpn), 0, 1, 1040, 1);
-            send(&mut link, &spec(ip, ip, qpn), 1, 50, 1040, 1);
+            send(&mut link, &spec(ip, ip, qpn), 1, 20, 1040, 1);
             let id = link.path(&spec(ip, ip, qpn)).unwrap();
             for len in [300, 300, 300, 40, 300, 500, 500] {
                 let packet = link.packet(id, len).unwrap();
@@ -185,14 +186,14 @@ fn ids_and_icrcs_are_right_in_every_mode() {
             link.flush(1);
             let seen = checked(tap.packets());
             let lens: Vec<usize> = seen.iter().map(|s| s.3 - 4).collect();
-            let mut expected = vec![1040; 51];
+            let mut expected = vec![1040; 21];
             expected.extend([300, 300, 300, 40, 300, 500, 500]);
             assert_eq!(lens, expected);
             assert!(seen.iter().all(|s| s.1 && s.2 == qpn));
             if ip.is_ipv4() {
                 let ids: Vec<u16> = seen.iter().map(|s| s.0).collect();
                 let mut expected: Vec<u16> = vec![0];
-                expected.extend(0..50);
+                expected.extend(0..20);
                 expected.extend([0, 1, 2, 3, 0, 0, 1]);
                 if no_gso {
                     expected.fill(0);
@@ -200,8 +201,8 @@ fn ids_and_icrcs_are_right_in_every_mode() {
                 assert_eq!(ids, expected);
             }
             // They came uncut from GRO or one by one: the receiver found all of them right.
-            let arrived = common::receive(&mut link, start, 58, common::PATIENCE);
-            assert_eq!(common::total(&arrived), 58);
+            let arrived = common::receive(&mut link, start, 28, common::PATIENCE);
+            assert_eq!(common::total(&arrived), 28);
             assert_eq!(link.counters().rx_bad_icrc, 0);
         }
     }
@@ -260,13 +261,13 @@ fn packets_with_faults_leave_one_by_one() {
     let qpn = link.qpn_ranges()[0].first;
     let lo = IpAddr::V4(Ipv4Addr::LOCALHOST);
     tap.packets();
-    send(&mut link, &spec(lo, lo, qpn), 0, 200, 300, 1);
+    send(&mut link, &spec(lo, lo, qpn), 0, 60, 300, 1);
     if let Some(due) = link.next_timeout() {
         link.flush(due);
     }
     assert_eq!(link.next_timeout(), None);
     let seen = checked(tap.packets());
-    assert!((100..250).contains(&seen.len()), "{}", seen.len());
+    assert!((30..90).contains(&seen.len()), "{}", seen.len());
     assert!(seen.iter().all(|&(id, df, ..)| id == 0 && df));
     assert_eq!(link.counters().tx_packets, seen.len() as u64);
 }

@@ -343,10 +343,11 @@ pub fn agent_main() {
                     receive(&mut link, start, usize::MAX, Duration::from_millis(3)),
                 );
                 let numbers = early.entry((from, qpn)).or_default().clone();
+                // Earlier ones too: what was sent again may have come late after all.
                 let right = early.len() == 1
                     && numbers
                         .keys()
-                        .all(|n| n.is_some_and(|n| (first..first + count).contains(&n)));
+                        .all(|n| n.is_some_and(|n| (0..first + count).contains(&n)));
                 if right {
                     let missing: Vec<String> = (first..first + count)
                         .filter(|&n| !numbers.contains_key(&Some(n)))
@@ -376,6 +377,22 @@ pub fn agent_main() {
                         receive(&mut link, start, 1, Duration::from_millis(1)),
                     );
                 }
+                eprintln!("@ok");
+            }
+            // A child of fork gives its copies up; then this process goes on as if nothing had been.
+            ["fork"] => {
+                // SAFETY: the child touches nothing but its own copy of the link and ends without running anything else.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    link.abandon();
+                    drop(link);
+                    // SAFETY: ends this process at once.
+                    unsafe { libc::_exit(0) };
+                }
+                let mut status = 1;
+                // SAFETY: the status is a local int.
+                unsafe { libc::waitpid(pid, &raw mut status, 0) };
+                assert_eq!(status, 0, "the forked child");
                 eprintln!("@ok");
             }
             ["quit"] => break,
