@@ -318,9 +318,9 @@ fn copy_in(at: usize, data: &[u8]) {
         return;
     };
     let end = at + data.len();
-    let tail = if end % 8 == 0 && data.len() >= 8 {
+    let tail = if end.is_multiple_of(8) && data.len() >= 8 {
         8
-    } else if end % 4 == 0 && data.len() >= 4 {
+    } else if end.is_multiple_of(4) && data.len() >= 4 {
         4
     } else {
         1

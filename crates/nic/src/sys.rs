@@ -370,6 +370,6 @@ pub(crate) fn interface_mtu(name: &str) -> Option<u32> {
         }
         let r = libc::ioctl(fd, libc::SIOCGIFMTU, &mut request);
         libc::syscall(libc::SYS_close, fd);
-        (r == 0).then(|| request.ifr_ifru.ifru_mtu as u32)
+        (r == 0).then_some(request.ifr_ifru.ifru_mtu as u32)
     }
 }
