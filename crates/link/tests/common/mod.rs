@@ -294,6 +294,8 @@ pub fn agent_main() {
                     &mut early,
                     receive(&mut link, start, 1, Duration::from_micros(1)),
                 );
+                // What faults hold back.
+                link.flush(now_ns(start));
                 continue;
             }
             Err(_) => break,
@@ -376,6 +378,9 @@ pub fn agent_main() {
                         &mut early,
                         receive(&mut link, start, 1, Duration::from_millis(1)),
                     );
+                }
+                while let Some(due) = link.next_timeout() {
+                    link.flush(due);
                 }
                 eprintln!("@ok");
             }
