@@ -232,7 +232,7 @@ fn must_be_smooth(scenario: &Scenario) {
 }
 
 proptest! {
-    #![proptest_config(config(150))]
+    #![proptest_config(config(300))]
 
     #[test]
     fn without_faults_nothing_is_ever_repeated(

@@ -7,6 +7,8 @@ pub(crate) struct Output<'a, S> {
     sink: &'a mut S,
     /// Bytes that may still be emitted; the packet that crosses the line is the last.
     left: usize,
+    /// Bytes by which the last packet crossed the line.
+    over: usize,
     /// The sink refused a packet.
     full: bool,
 }
@@ -16,6 +18,7 @@ impl<'a, S: PacketSink> Output<'a, S> {
         Output {
             sink,
             left: budget,
+            over: 0,
             full: false,
         }
     }
@@ -28,6 +31,7 @@ impl<'a, S: PacketSink> Output<'a, S> {
         }
         match self.sink.packet(len) {
             Some(buf) => {
+                self.over = len.saturating_sub(self.left);
                 self.left = self.left.saturating_sub(len);
                 Some(buf)
             }
@@ -42,13 +46,13 @@ impl<'a, S: PacketSink> Output<'a, S> {
         self.sink.retract();
     }
 
-    /// Lets `emit` spend half of what is left.
+    /// Lets `emit` spend half of what is left, and what it overspends out of the other half.
     pub(crate) fn half<R>(&mut self, emit: impl FnOnce(&mut Self) -> R) -> R {
         let half = self.left / 2;
         let kept = self.left - half.max(self.left.min(1));
         self.left -= kept;
         let result = emit(self);
-        self.left += kept;
+        self.left += kept.saturating_sub(core::mem::take(&mut self.over));
         result
     }
 }

@@ -13,9 +13,6 @@ use rnic_wire::Packet;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Packets by which a budget may be exceeded.
-const SLACK: usize = 4;
-
 /// A batch of packets with room for `capacity`.
 pub struct Batch {
     pub packets: Vec<Vec<u8>>,
@@ -355,7 +352,7 @@ impl Pair {
             let emitted: usize = batch.packets.iter().map(Vec::len).sum();
             let largest = attr.mtu.bytes() + rnic_wire::MAX_HEADER_LEN;
             assert!(
-                emitted <= budget.saturating_add(SLACK * largest),
+                emitted <= budget.saturating_add(largest),
                 "{emitted} bytes for a budget of {budget}"
             );
             for bytes in batch.packets {
