@@ -23,8 +23,12 @@ const TICK: Duration = Duration::from_millis(1);
 const NEEDLESS: i32 = 16;
 /// What one useful wake-up is worth.
 const USEFUL: i32 = 4;
-/// What finding packets late is worth: a thread that watched although it was needed stays armed for long.
-const LATE: i32 = 4096;
+/// What finding packets late is worth, at first and at most: a thread that watched although it was needed stays armed for
+/// so many wake-ups. It doubles each time, since a program that polls now and then does so again; an application that was
+/// just kept from its core soon gets the engine back.
+const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
+/// Ticks of undisturbed watching after which all lateness is forgotten.
+const FORGET: u32 = 50;
 
 /// State shared between the background thread and the application's threads.
 pub(super) struct Background {
@@ -136,6 +140,8 @@ fn run(shared: &NicShared) {
         (engine.link.rx_fd(), engine.link.door_fds())
     };
     let mut score = 0;
+    let mut lateness = *LATE.start();
+    let mut calm_ticks = 0;
     let mut last_polls = shared.polls.load(Ordering::Relaxed);
     let mut maintain_at = 0;
     while !state.stop.load(Ordering::Acquire) {
@@ -175,19 +181,29 @@ fn run(shared: &NicShared) {
                         engine.send_out();
                     }
                 }
+                calm_ticks += 1;
+                if calm_ticks == FORGET {
+                    lateness = *LATE.start();
+                }
                 continue;
             }
+            calm_ticks = 0;
             state.watching.store(false, Ordering::Release);
             let late = shared.engine.lock().round(true) > 0;
-            score = if late && !asked { -LATE } else { 0 };
+            score = 0;
+            if late && !asked {
+                score = -lateness;
+                lateness = (2 * lateness).min(*LATE.end());
+            }
             continue;
         }
         let received = shared.engine.lock().round(true);
         if ready[1] && fds.contains(&rx) {
-            if received > 0 {
-                score = (score - USEFUL).max(-LATE);
-            } else if application_polls {
+            // An application that polls would have found the packet itself, even if this thread was quicker.
+            if application_polls {
                 score += 1;
+            } else if received > 0 {
+                score = (score - USEFUL).max(-*LATE.end());
             }
             if score > NEEDLESS {
                 state.watching.store(true, Ordering::Release);
@@ -200,20 +216,16 @@ fn run(shared: &NicShared) {
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
 fn neglected(shared: &NicShared, rx: RawFd) -> bool {
-    const PATIENCE_NS: u64 = 20_000;
+    /// This thread may have taken the core from the very thread that polls: it gives it back before it judges.
+    const PATIENCE: Duration = Duration::from_micros(100);
     let waiting = || sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0]);
     if !waiting() {
         return false;
     }
     let polls = shared.polls.load(Ordering::Relaxed);
-    let start = sys::now_ns();
-    while sys::now_ns() - start < PATIENCE_NS {
-        if shared.polls.load(Ordering::Relaxed) != polls {
-            return false;
-        }
-        std::hint::spin_loop();
-    }
-    waiting()
+    // Waits on nothing, for so long.
+    let _ = sys::poll(&[], Some(PATIENCE));
+    shared.polls.load(Ordering::Relaxed) == polls && waiting()
 }
 
 /// The wake-up first, the receive socket second if it is to wake the thread.
