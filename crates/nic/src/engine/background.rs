@@ -27,6 +27,10 @@ const USEFUL: i32 = 4;
 /// so many wake-ups. It doubles each time, since a program that polls now and then does so again; an application that was
 /// just kept from its core soon gets the engine back.
 const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
+/// So many packets in one round are a stream, of which more is on its way.
+const STREAM: usize = 8;
+/// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a batch of packets.
+const LINGER_NS: u64 = 30_000;
 /// Ticks of undisturbed watching after which all lateness is forgotten.
 const FORGET: u32 = 50;
 
@@ -198,6 +202,9 @@ fn run(shared: &NicShared) {
             continue;
         }
         let received = shared.engine.lock().round(true);
+        if received >= STREAM {
+            linger(shared);
+        }
         if ready[1] && fds.contains(&rx) {
             // An application that polls would have found the packet itself, even if this thread was quicker.
             if application_polls {
@@ -210,6 +217,22 @@ fn run(shared: &NicShared) {
                 score = 0;
             }
         }
+    }
+}
+
+/// Drives the engine as long as a stream goes on.
+fn linger(shared: &NicShared) {
+    let mut last = sys::now_ns();
+    while !shared.background.stop.load(Ordering::Relaxed) {
+        let received = shared.engine.lock().round(true);
+        let now = sys::now_ns();
+        if received > 0 {
+            last = now;
+        } else if now - last > LINGER_NS {
+            return;
+        }
+        // Whoever wants the lock meanwhile gets it.
+        std::hint::spin_loop();
     }
 }
 

@@ -24,7 +24,7 @@ const ALL: Access = Access(15);
 
 #[test]
 fn every_edge_of_the_range_is_guarded() {
-    let mut buffer = vec![0u8; 64];
+    let mut buffer = [0u8; 64];
     let (table, key) = table(&mut buffer[..], ALL);
     for (va, len, granted) in [
         (0x1000, 64, true),
@@ -44,7 +44,7 @@ fn every_edge_of_the_range_is_guarded() {
 
 #[test]
 fn each_right_is_asked_for() {
-    let mut buffer = vec![0u8; 64];
+    let mut buffer = [0u8; 64];
     for (access, read, write, atomic, local_write) in [
         (Access(0), false, false, false, false),
         (Access::LOCAL_WRITE, false, false, false, true),
@@ -79,7 +79,7 @@ fn each_right_is_asked_for() {
 
 #[test]
 fn another_domain_and_a_revoked_key_get_nothing() {
-    let mut buffer = vec![0u8; 64];
+    let mut buffer = [0u8; 64];
     let (mut table, key) = table(&mut buffer[..], ALL);
     assert_eq!(
         table.write_remote(Pd(8), key, 0x1000, &[1; 8]),
@@ -95,7 +95,7 @@ fn another_domain_and_a_revoked_key_get_nothing() {
 
 #[test]
 fn copies_of_every_length_and_alignment_land_exactly() {
-    let mut buffer = vec![0u8; 96];
+    let mut buffer = [0u8; 96];
     let (table, key) = table(&mut buffer[..], ALL);
     for at in 16..32u64 {
         for len in 0..40usize {
@@ -133,7 +133,7 @@ fn atomics_return_the_value_before() {
 
 #[test]
 fn keys_are_not_found_by_counting() {
-    let mut buffer = vec![0u8; 8];
+    let mut buffer = [0u8; 8];
     let mut table = MemoryTable::default();
     // SAFETY: the buffer outlives the table.
     let keys: Vec<u32> = (0..64)

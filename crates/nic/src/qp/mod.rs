@@ -264,7 +264,7 @@ impl Qp {
     pub fn query(&self) -> QpAttr {
         let nic = &self.shared().context().nic;
         let mut engine = nic.lock();
-        let state = self.state();
+        let state = self.shared().state();
         let Some(entry) = engine.qp_mut(self.qpn()) else {
             return QpAttr::default();
         };
