@@ -34,7 +34,10 @@ fn cases(program: &str, spec: Spec) -> Vec<(Vec<u64>, Vec<&'static str>)> {
         _ => 65536,
     };
     let mut cases = vec![(vec![size], vec!["-n", "100"])];
-    if !program.contains("write") {
+    // The writes have no -e. ib_send_lat -e takes it for granted that the next event after a send is that of its
+    // completion: when an acknowledgement is lost, the peer's answer comes first, on any NIC, and perftest then looks at
+    // a completion that it has not got (run_iter_lat_send in perftest 4.5: `s_wc` after `s_ne == 0`).
+    if !program.contains("write") && program != "ib_send_lat" {
         cases.push((vec![size], vec!["-e", "-n", "100"]));
     }
     if program.contains("atomic") {
