@@ -116,7 +116,9 @@ impl Engine {
         self.qps.insert(entry);
     }
 
+    /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is done, and it is to know.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
+        self.send_last(qpn);
         if let Some(entry) = self.qps.remove(qpn)
             && let Some(peer) = entry.peer
         {
@@ -131,11 +133,24 @@ impl Engine {
 
     /// Moves a queue pair to ERR and flushes its queues; also flushes what was posted in ERR.
     pub(crate) fn flush_qp(&mut self, qpn: u32) {
+        self.send_last(qpn);
         let Engine { qps, memory, .. } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             let (rc, mut host) = lend(entry, memory);
             rc.fail(&mut host);
             entry.shared.set_state(QpState::Err);
+        }
+    }
+
+    /// Lets a queue pair that is about to fall silent say what it owes: an ACK may wait for a reply that never comes.
+    pub(crate) fn send_last(&mut self, qpn: u32) {
+        if self
+            .qps
+            .get_mut(qpn)
+            .is_some_and(|entry| entry.rc.wants_transmit())
+        {
+            self.ready.push_front(qpn);
+            self.send_out();
         }
     }
 

@@ -143,6 +143,8 @@ fn apply(
     let shared = entry.shared.clone();
     match to {
         QpState::Reset => {
+            engine.send_last(qpn);
+            let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
             entry.rc = Rc::new();
             entry.receives.clear();
             entry.signals = Signals::default();
