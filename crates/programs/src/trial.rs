@@ -113,6 +113,20 @@ impl Trial {
         }
     }
 
+    /// The same network as `place`, for another user.
+    pub fn beside(&self, place: &Place, user: User) -> Option<Place> {
+        if !user.available(&self.name) {
+            return None;
+        }
+        let runtime = self.new_folder("runtime", user, 0o700);
+        Some(Place::new(
+            self,
+            place.netns().cloned(),
+            user,
+            Some(runtime),
+        ))
+    }
+
     /// Two network namespaces joined by a virtual Ethernet link with 10.77.0.1/24 and 10.77.0.2/24, fd77::1 and fd77::2,
     /// and the given MTU. One user's programs in both share a runtime folder, as on any machine with `ip netns`.
     pub fn linked(&self, user: User, mtu: u32) -> Option<(Place, Place)> {

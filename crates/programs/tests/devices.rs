@@ -1,5 +1,6 @@
 //! Programs that list devices see rnic0, its port and its GIDs.
 
+use rnic_programs::place::free_port;
 use rnic_programs::process::Process;
 use rnic_programs::{Place, Trial, User, skip};
 use std::net::{IpAddr, Ipv6Addr};
@@ -233,6 +234,68 @@ fn run_refuses_static_programs() {
         "{}",
         finished.describe()
     );
+}
+
+/// Two users cannot share the port: the second is told what is the matter, the first is not disturbed.
+#[test]
+fn port_of_another_user() {
+    let trial = Trial::start("port_of_another_user");
+    if !skip::have_programs(trial.name(), &["ibv_rc_pingpong", "ibv_devinfo"]) {
+        return;
+    }
+    let Some(place) = trial.fresh(User::Current) else {
+        return;
+    };
+    let Some(other) = trial.beside(&place, User::Nobody) else {
+        return;
+    };
+    let port = free_port();
+    let (port_text, gid) = (port.to_string(), place.gid("127.0.0.1").index.to_string());
+    let args = ["-p", &port_text, "-g", &gid];
+    let options = Default::default();
+    let mut server = Process::spawn(place.rnic_run(&options, "ibv_rc_pingpong", args));
+    server.wait_for_listener(port, SOON);
+
+    let refused = other.finish("ibv_rc_pingpong", args);
+    assert!(!refused.ok(), "{}", refused.describe());
+    assert!(refused.stderr.contains("4791"), "{}", refused.describe());
+    let mut command = other.command(other.rnic());
+    command.arg("devices");
+    let devices = Process::spawn(command).wait(SOON);
+    let all = format!("{}{}", devices.stdout, devices.stderr);
+    assert!(
+        all.contains("DOWN") && all.contains("4791"),
+        "{}",
+        devices.describe()
+    );
+
+    let args = ["-p", &port_text, "-g", &gid, "127.0.0.1"];
+    let client = Process::spawn(place.rnic_run(&options, "ibv_rc_pingpong", args)).wait(SOON);
+    client.expect_success();
+    server.wait(SOON).expect_success();
+}
+
+/// The comparison with bare UDP runs through; its numbers are for people and quiet machines.
+#[test]
+fn bench_runs() {
+    let trial = Trial::start("bench_runs");
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let mut command = place.command(place.rnic());
+    command.args([
+        "bench",
+        "--repetitions",
+        "1",
+        "--milliseconds",
+        "20",
+        "--json",
+    ]);
+    let finished = Process::spawn(command).wait(SOON);
+    finished.expect_success();
+    let value: serde_json::Value = serde_json::from_str(&finished.stdout)
+        .unwrap_or_else(|error| panic!("not JSON: {error}\n{}", finished.describe()));
+    assert!(value.is_object(), "{}", finished.describe());
 }
 
 /// The newcomer's command: verifies every byte and prints a table.
