@@ -380,7 +380,7 @@ pub(crate) struct NicShared {
     engine: Mutex<Engine>,
     witness: ForkWitness,
     dead: AtomicBool,
-    /// Calls of `ibv_poll_cq`, for the background thread to see that the application polls.
+    /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
     polls: AtomicU64,
     background: Background,
 }

@@ -315,6 +315,8 @@ impl Qp {
             }
         }
         if accepted > 0 {
+            // Whoever posts polls soon.
+            nic.count_poll();
             if state == QpState::Err {
                 engine.flush_qp(shared.qpn);
             } else {
