@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A network namespace, with its loopback interface up. Clones share it.
 #[derive(Clone, Debug)]
@@ -121,6 +122,14 @@ impl Netns {
     /// # Panics
     /// When that fails.
     pub fn ip(&self, args: &str) {
+        self.ip_says(args);
+    }
+
+    /// Runs `ip ARGS` in the namespace and gives what it prints.
+    ///
+    /// # Panics
+    /// When that fails.
+    fn ip_says(&self, args: &str) -> String {
         let output = self
             .enter("ip")
             .args(args.split_whitespace())
@@ -131,6 +140,19 @@ impl Netns {
             "ip {args}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Waits until the kernel has taken note that `rn0` has a carrier (it may take its time, and sends nothing over IPv6
+    /// before) and that its addresses are its own.
+    fn wait_for_carrier(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.ip_says("-o link show dev rn0").contains("state UP")
+            || !self.ip_says("-6 -o addr show dev rn0 tentative").is_empty()
+        {
+            assert!(Instant::now() < deadline, "rn0 does not come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Joins both namespaces by a veth pair named `rn0` on either side; see [`Trial::linked`](crate::Trial::linked).
@@ -144,6 +166,9 @@ impl Netns {
             // Without duplicate address detection the address is usable at once.
             netns.ip(&format!("addr add fd77::{last}/64 dev rn0 nodad"));
             netns.ip("link set rn0 up");
+        }
+        for netns in [self, other] {
+            netns.wait_for_carrier();
         }
     }
 }
