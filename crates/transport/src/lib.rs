@@ -1,8 +1,8 @@
 //! How queue pairs talk: the transport layer as state machines without I/O.
 //!
 //! This crate knows no socket, no clock, no thread and no raw pointer. A queue pair is *fed*
-//! ([`Rc::handle_packet`], [`Rc::handle_timeout`], [`Rc::post_send`]) and *drained*
-//! ([`Rc::poll_transmit`], [`Rc::next_timeout`]); whatever it needs of the device (memory, receive
+//! ([`QueuePair::handle_packet`], [`QueuePair::handle_timeout`], [`QueuePair::post_send`]) and *drained*
+//! ([`QueuePair::poll_transmit`], [`QueuePair::next_timeout`]); whatever it needs of the device (memory, receive
 //! queue, completion queues) it asks of a [`Host`]. Time is the caller's: nanoseconds from an arbitrary
 //! zero. The same code therefore runs on a real socket and in a simulated network with a seed.
 #![no_std]
@@ -11,13 +11,19 @@
 extern crate alloc;
 
 pub mod completion;
+mod counters;
 pub mod host;
+mod output;
+mod queue_pair;
 pub mod rc;
+mod scatter;
 pub mod time;
 pub mod work;
 
 pub use completion::{Completion, CompletionOpcode, Immediate, Status};
+pub use counters::Counters;
 pub use host::{AtomicOp, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault};
-pub use rc::{Counters, Rc, RcAttr};
+pub use queue_pair::QueuePair;
+pub use rc::{Rc, RcAttr};
 pub use time::Time;
 pub use work::{RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};

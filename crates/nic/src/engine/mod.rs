@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rnic_link::{LinkConfig, LinkCounters, LinkError, PathId, Received, RoceLink};
-use rnic_transport::{PacketSink, Time};
+use rnic_transport::{PacketSink, QueuePair, Time};
 use rnic_wire::Packet;
 
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
@@ -136,8 +136,8 @@ impl Engine {
         self.send_last(qpn);
         let Engine { qps, memory, .. } = self;
         if let Some(entry) = qps.get_mut(qpn) {
-            let (rc, mut host) = lend(entry, memory);
-            rc.fail(&mut host);
+            let (transport, mut host) = lend(entry, memory);
+            transport.fail(&mut host);
             entry.shared.set_state(QpState::Err);
         }
     }
@@ -147,7 +147,7 @@ impl Engine {
         if self
             .qps
             .get_mut(qpn)
-            .is_some_and(|entry| entry.rc.wants_transmit())
+            .is_some_and(|entry| entry.transport.wants_transmit())
         {
             self.ready.push_front(qpn);
             self.send_out();
@@ -211,9 +211,9 @@ impl Engine {
                 continue;
             }
             entry.armed = None;
-            if entry.rc.next_timeout().is_some_and(|due| due <= now) {
-                let (rc, mut host) = lend(entry, &self.memory);
-                rc.handle_timeout(now, &mut host);
+            if entry.transport.next_timeout().is_some_and(|due| due <= now) {
+                let (transport, mut host) = lend(entry, &self.memory);
+                transport.handle_timeout(now, &mut host);
                 settle(entry, &mut self.ready, &mut self.timers);
             } else {
                 self.timers.note(entry);
@@ -243,8 +243,8 @@ impl Engine {
                 path: peer.path,
                 staged: &mut self.staged,
             };
-            let (rc, mut host) = lend(entry, &self.memory);
-            rc.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
+            let (transport, mut host) = lend(entry, &self.memory);
+            transport.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
             settle(entry, &mut self.ready, &mut self.timers);
             // A full staging buffer must leave before anybody can go on.
             if self.staged >= QUANTUM {
@@ -273,9 +273,9 @@ impl Engine {
 fn lend<'a>(
     entry: &'a mut QpEntry,
     memory: &'a MemoryTable,
-) -> (&'a mut rnic_transport::Rc, DeviceHost<'a>) {
+) -> (&'a mut QueuePair, DeviceHost<'a>) {
     let QpEntry {
-        rc,
+        transport,
         shared,
         receives,
         signals,
@@ -287,11 +287,11 @@ fn lend<'a>(
         receives,
         signals,
     };
-    (rc, host)
+    (transport, host)
 }
 
 fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
-    if !entry.ready && entry.rc.wants_transmit() {
+    if !entry.ready && entry.transport.wants_transmit() {
         entry.ready = true;
         ready.push_back(entry.shared.qpn);
     }
@@ -299,7 +299,7 @@ fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
 
 /// After the protocol was called: note what changed.
 fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mut Timers) {
-    if entry.rc.is_error() && entry.shared.state() != QpState::Err {
+    if entry.transport.is_error() && entry.shared.state() != QpState::Err {
         entry.shared.set_state(QpState::Err);
     }
     schedule(entry, ready);
@@ -337,8 +337,8 @@ fn deliver(
         drops.bad_pkey += 1;
         return;
     }
-    let (rc, mut host) = lend(entry, memory);
-    rc.handle_packet(now, &packet, &mut host);
+    let (transport, mut host) = lend(entry, memory);
+    transport.handle_packet(now, &packet, &mut host);
     settle(entry, ready, timers);
 }
 

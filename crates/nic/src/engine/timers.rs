@@ -17,7 +17,7 @@ impl Timers {
     /// Notes the deadline a queue pair has now. A later deadline than the one noted costs nothing: it is corrected when
     /// the earlier one comes up.
     pub(crate) fn note(&mut self, entry: &mut QpEntry) {
-        if let Some(at) = entry.rc.next_timeout()
+        if let Some(at) = entry.transport.next_timeout()
             && entry.armed.is_none_or(|armed| at < armed)
         {
             entry.armed = Some(at);

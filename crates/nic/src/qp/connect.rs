@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use rnic_link::PathSpec;
-use rnic_transport::{Rc, RcAttr};
+use rnic_transport::{QueuePair, RcAttr};
 use rnic_wire::{PathMtu, Psn};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState};
@@ -145,7 +145,7 @@ fn apply(
         QpState::Reset => {
             engine.send_last(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
-            entry.rc = Rc::new();
+            entry.transport.reset();
             entry.receives.clear();
             entry.signals = Signals::default();
             entry.attr = QpAttr {
@@ -166,18 +166,24 @@ fn apply(
         QpState::Rtr if peer.is_some() => {
             entry.peer = peer;
             let rc_attr = rc_attr(entry, window);
-            entry.rc.receive_ready(rc_attr);
+            match &mut entry.transport {
+                QueuePair::Rc(rc) => rc.receive_ready(rc_attr),
+            }
             shared.set_state(QpState::Rtr);
         }
         QpState::Rts if from == QpState::Rtr => {
             let rc_attr = rc_attr(entry, window);
-            entry.rc.send_ready(rc_attr);
+            match &mut entry.transport {
+                QueuePair::Rc(rc) => rc.send_ready(rc_attr),
+            }
             shared.set_state(QpState::Rts);
         }
         _ => {
             if matches!(to, QpState::Rtr | QpState::Rts) {
                 let rc_attr = rc_attr(entry, window);
-                entry.rc.update(rc_attr);
+                match &mut entry.transport {
+                    QueuePair::Rc(rc) => rc.update(rc_attr),
+                }
             }
             shared.set_state(to);
         }

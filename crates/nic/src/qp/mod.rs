@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rnic_link::PathId;
-use rnic_transport::{Rc, RecvWqe, SendData, SendWqe, Time};
+use rnic_transport::{QueuePair, Rc, RecvWqe, SendData, SendWqe, Time};
 
 pub use attr::{AhAttr, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 
@@ -103,7 +103,7 @@ impl Signals {
 #[derive(Debug)]
 pub(crate) struct QpEntry {
     pub(crate) shared: Arc<QpShared>,
-    pub(crate) rc: Rc,
+    pub(crate) transport: QueuePair,
     pub(crate) receives: VecDeque<RecvWqe>,
     pub(crate) signals: Signals,
     pub(crate) attr: QpAttr,
@@ -189,7 +189,7 @@ impl Qp {
         });
         engine.insert_qp(QpEntry {
             shared: shared.clone(),
-            rc: Rc::new(),
+            transport: QueuePair::Rc(Rc::new()),
             receives: VecDeque::new(),
             signals: Signals::default(),
             attr: QpAttr {
@@ -247,7 +247,7 @@ impl Qp {
         let mut engine = nic.lock();
         engine
             .qp_mut(self.qpn())
-            .map(|entry| entry.rc.counters())
+            .map(|entry| entry.transport.counters())
             .unwrap_or_default()
     }
 
@@ -272,10 +272,10 @@ impl Qp {
         attr.qp_state = state;
         attr.cur_qp_state = state;
         if matches!(state, QpState::Rts | QpState::Sqd) {
-            attr.sq_psn = entry.rc.sq_psn().value();
+            attr.sq_psn = entry.transport.sq_psn().value();
         }
         if matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
-            attr.rq_psn = entry.rc.rq_psn().value();
+            attr.rq_psn = entry.transport.rq_psn().value();
         }
         attr
     }
@@ -304,7 +304,7 @@ impl Qp {
                         wqe.signaled |= shared.sq_sig_all;
                         shared.slots.send_used.fetch_add(1, Ordering::AcqRel);
                         entry.signals.posted(wqe.signaled);
-                        entry.rc.post_send(wqe);
+                        entry.transport.post_send(wqe);
                         accepted += 1;
                     }
                     Err(error) => {

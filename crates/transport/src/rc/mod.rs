@@ -1,20 +1,15 @@
 //! The reliable connected transport service.
 
-mod counters;
-mod output;
 mod requester;
 mod resources;
 mod responder;
-mod scatter;
 #[cfg(test)]
 mod testing;
 mod timer;
 
-pub use counters::Counters;
-
 use crate::completion::vendor_err;
-use crate::{Host, LocalFault, PacketSink, Pd, QpEvent, SendWqe, Status, Time};
-use output::Output;
+use crate::output::Output;
+use crate::{Counters, Host, LocalFault, PacketSink, Pd, QpEvent, SendWqe, Status, Time};
 use requester::Requester;
 use responder::{Fatal, Responder};
 use rnic_wire::{Bth, Opcode, Operation, Packet, PathMtu, Psn, Service};

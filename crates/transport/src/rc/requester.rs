@@ -28,10 +28,10 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-use super::scatter::SgCursor;
 use super::timer::TimerTable;
 use super::{Failure, Shared};
 use crate::completion::vendor_err;
+use crate::scatter::SgCursor;
 use crate::{Completion, CompletionOpcode, Host, Immediate, SendOp, SendWqe, Status, Time};
 use alloc::collections::VecDeque;
 use probe::Probe;

@@ -15,8 +15,8 @@ mod tests;
 
 use super::Shared;
 use super::resources::Resources;
-use super::scatter::SgCursor;
 use crate::completion::vendor_err;
+use crate::scatter::SgCursor;
 use crate::{
     Completion, CompletionOpcode, Host, Immediate, LocalFault, QpEvent, RecvWqe, RemoteFault,
     Status,
@@ -332,7 +332,7 @@ impl Responder {
     /// Takes the next receive WQE.
     fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
         let wqe = host.take_receive().ok_or(Refusal::NotReady)?;
-        let room = super::scatter::total_len(&wqe.sges);
+        let room = crate::scatter::total_len(&wqe.sges);
         self.receive = Some(Receiving {
             wqe,
             cursor: SgCursor::default(),

@@ -5,8 +5,9 @@ use super::probe::PROBE_PSNS;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::completion::vendor_err;
-use crate::rc::output::Output;
-use crate::rc::{Failure, Shared, scatter::SgCursor};
+use crate::output::Output;
+use crate::rc::{Failure, Shared};
+use crate::scatter::SgCursor;
 use crate::{Host, PacketSink, SendData, Status, Time};
 use rnic_wire::{Bth, Ext, Opcode, Service, emit, header_len, pad_len};
 

@@ -1,8 +1,8 @@
 //! What the responder sends next.
 
 use super::{Fatal, Nak, Refusal, Responder};
+use crate::output::Output;
 use crate::rc::Shared;
-use crate::rc::output::Output;
 use crate::rc::resources::Body;
 use crate::{Host, PacketSink, Pd, RemoteFault};
 use rnic_wire::{

@@ -1,0 +1,103 @@
+//! A queue pair of any transport service.
+
+use crate::{Counters, Host, PacketSink, Rc, SendWqe, Time};
+use rnic_wire::{Packet, Psn};
+
+/// A queue pair of any service, for whoever drives them alike.
+///
+/// The drive contract is that of [`Rc`]; what a service has no use for (timers where nothing is awaited) it answers with
+/// nothing. What differs, the attributes on the way to RTR and RTS, is set on the service itself.
+#[derive(Debug)]
+pub enum QueuePair {
+    /// Reliable connected.
+    Rc(Rc),
+}
+
+/// The same call on whatever service it is: known at compile time, so that the hot paths inline.
+macro_rules! each {
+    ($self:expr, $qp:ident => $call:expr) => {
+        match $self {
+            QueuePair::Rc($qp) => $call,
+        }
+    };
+}
+
+impl QueuePair {
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters stay.
+    pub fn reset(&mut self) {
+        each!(self, qp => qp.reset());
+    }
+
+    /// Moves to ERR and flushes both queues in order; also called after WQEs were posted in ERR. Idempotent.
+    pub fn fail<H: Host>(&mut self, host: &mut H) {
+        each!(self, qp => qp.fail(host));
+    }
+
+    /// In ERR.
+    #[inline]
+    pub fn is_error(&self) -> bool {
+        each!(self, qp => qp.is_error())
+    }
+
+    /// Queues a WQE. The caller has checked state, queue depth, SGE count and that the service has the operation.
+    #[inline]
+    pub fn post_send(&mut self, wqe: SendWqe) {
+        each!(self, qp => qp.post_send(wqe));
+    }
+
+    /// WQEs posted and not yet retired.
+    pub fn sends_outstanding(&self) -> u32 {
+        each!(self, qp => qp.sends_outstanding())
+    }
+
+    /// Takes one packet addressed to this queue pair, whose ICRC and P_Key, and on a connection whose addresses, the
+    /// caller has checked.
+    #[inline]
+    pub fn handle_packet<H: Host>(&mut self, now: Time, packet: &Packet<'_>, host: &mut H) {
+        each!(self, qp => qp.handle_packet(now, packet, host));
+    }
+
+    /// Emits packets until there is nothing to send now, about `budget` bytes were emitted, or the sink is full.
+    #[inline]
+    pub fn poll_transmit<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        host: &mut H,
+        sink: &mut S,
+        budget: usize,
+    ) {
+        each!(self, qp => qp.poll_transmit(now, host, sink, budget));
+    }
+
+    /// `poll_transmit` would emit something now, or complete a WQE.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        each!(self, qp => qp.wants_transmit())
+    }
+
+    /// The earliest instant at which `handle_timeout` has something to do.
+    #[inline]
+    pub fn next_timeout(&self) -> Option<Time> {
+        each!(self, qp => qp.next_timeout())
+    }
+
+    /// Fires the timers that are due.
+    pub fn handle_timeout<H: Host>(&mut self, now: Time, host: &mut H) {
+        each!(self, qp => qp.handle_timeout(now, host));
+    }
+
+    /// Next PSN the requester will use.
+    pub fn sq_psn(&self) -> Psn {
+        each!(self, qp => qp.sq_psn())
+    }
+
+    /// Next PSN the responder expects.
+    pub fn rq_psn(&self) -> Psn {
+        each!(self, qp => qp.rq_psn())
+    }
+
+    /// Counts since creation.
+    pub fn counters(&self) -> Counters {
+        each!(self, qp => qp.counters())
+    }
+}
