@@ -14,6 +14,10 @@ pub enum QpType {
     Uc = 3,
     /// Unreliable datagram.
     Ud = 4,
+    /// Extended reliable connected: the side that sends (`IBV_QPT_XRC_SEND`).
+    XrcSend = 9,
+    /// Extended reliable connected: the side that receives (`IBV_QPT_XRC_RECV`).
+    XrcRecv = 10,
 }
 
 /// State; the values of `enum ibv_qp_state`.

@@ -46,6 +46,13 @@ impl Qp {
             from
         };
         transitions::check(shared.qp_type, from, to, mask)?;
+        if to == QpState::Sqd {
+            return Err(Error::new(
+                VERB,
+                libc::EOPNOTSUPP,
+                "the send queue cannot be drained yet",
+            ));
+        }
         check_values(attr, mask)?;
         let table = gid_table();
         let mut engine = nic.lock();

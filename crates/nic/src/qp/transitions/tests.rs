@@ -1,67 +1,115 @@
-//! The state table refuses what IBTA table 91 refuses and says why.
+//! The state table refuses what IBTA table 91 and Linux refuse, and says why.
 
 use super::*;
 
-fn errno(from: QpState, to: QpState, given: QpAttrMask) -> Option<i32> {
-    check(QpType::Rc, from, to, given).err().map(|e| e.errno())
+const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Broken];
+
+fn errno(qp_type: QpType, from: QpState, to: QpState, given: M) -> Option<i32> {
+    check(qp_type, from, to, given).err().map(|e| e.errno())
 }
 
 #[test]
 fn the_usual_way_up_is_allowed() {
     let init = M::STATE | M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS;
-    let rtr = M::STATE
-        | M::AV
-        | M::PATH_MTU
-        | M::DEST_QPN
-        | M::RQ_PSN
-        | M::MAX_DEST_RD_ATOMIC
-        | M::MIN_RNR_TIMER;
-    let rts = M::STATE | M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC;
-    assert_eq!(errno(QpState::Reset, QpState::Init, init), None);
-    assert_eq!(errno(QpState::Init, QpState::Rtr, rtr), None);
-    assert_eq!(errno(QpState::Rtr, QpState::Rts, rts), None);
-}
-
-#[test]
-fn every_missing_attribute_is_named() {
-    for row in RC {
-        for (bit, name) in [(M::AV, "IBV_QP_AV"), (M::SQ_PSN, "IBV_QP_SQ_PSN")] {
-            if row.required.contains(bit) {
-                let error =
-                    check(QpType::Rc, row.from, row.to, row.required.without(bit)).unwrap_err();
-                assert_eq!(error.errno(), libc::EINVAL);
-                assert!(error.reason().contains(name), "{error}");
-            }
+    let rtr = M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    let rtr_rc = rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
+    let rts = M::STATE | M::SQ_PSN;
+    let rts_rc = rts | M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC;
+    let datagram = M::STATE | M::PKEY_INDEX | M::PORT | M::QKEY;
+    for (qp_type, masks) in [
+        (Rc, [init, rtr_rc, rts_rc]),
+        (Uc, [init, rtr, rts]),
+        (Ud, [datagram, M::STATE, rts]),
+        (XrcSend, [init, rtr, rts_rc]),
+        (XrcRecv, [init, rtr_rc, rts | M::TIMEOUT]),
+    ] {
+        for ((from, to), mask) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)]
+            .into_iter()
+            .zip(masks)
+        {
+            assert_eq!(
+                errno(qp_type, from, to, mask),
+                None,
+                "{qp_type:?} to {to:?}"
+            );
         }
     }
 }
 
 #[test]
+fn every_missing_attribute_is_named() {
+    let mut seen = 0;
+    for row in TABLE {
+        for &qp_type in row.types {
+            for bit in (0..32)
+                .map(|i| M(1 << i))
+                .filter(|b| row.required.contains(*b))
+            {
+                let given = row.required.without(bit);
+                let error = check(qp_type, row.from, row.to, given).unwrap_err();
+                assert_eq!(error.errno(), libc::EINVAL);
+                assert!(error.reason().contains(&bit.names()), "{error}");
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 49);
+}
+
+/// Whatever the transition: its own attributes are taken, each other one is refused and named.
+#[test]
 fn foreign_attributes_are_refused() {
-    let init = M::STATE | M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS | M::QKEY;
-    let error = check(QpType::Rc, QpState::Reset, QpState::Init, init).unwrap_err();
-    assert!(error.reason().contains("IBV_QP_QKEY"), "{error}");
+    for row in TABLE {
+        for &qp_type in row.types {
+            let whole = row.required | row.optional;
+            assert_eq!(errno(qp_type, row.from, row.to, whole | M::STATE), None);
+            for bit in (1..32).map(|i| M(1 << i)).filter(|b| !whole.contains(*b)) {
+                let error = check(qp_type, row.from, row.to, whole | bit).unwrap_err();
+                assert_eq!(error.errno(), libc::EINVAL);
+                assert!(error.reason().contains(&bit.names()), "{error}");
+            }
+        }
+    }
+}
+
+/// A transition has one rule for each type.
+#[test]
+fn no_row_hides_another() {
+    let mut seen = std::collections::HashSet::new();
+    for row in TABLE {
+        for &qp_type in row.types {
+            assert!(seen.insert((qp_type, row.from, row.to)));
+        }
+    }
 }
 
 #[test]
 fn states_cannot_be_skipped_but_always_left() {
-    use QpState::*;
-    for (from, to) in [
-        (Reset, Rtr),
-        (Reset, Rts),
-        (Init, Rts),
-        (Err, Init),
-        (Err, Rts),
-        (Rts, Init),
-    ] {
-        assert_eq!(
-            errno(from, to, M(u32::MAX)),
-            Some(libc::EINVAL),
-            "{from:?} {to:?}"
-        );
+    for &qp_type in EVERY {
+        for (from, to) in [
+            (Reset, Rtr),
+            (Reset, Rts),
+            (Init, Rts),
+            (Rtr, Sqd),
+            (Rts, Init),
+            (Sqd, Rtr),
+            (Broken, Init),
+            (Broken, Rts),
+        ] {
+            for given in [M::STATE, M(u32::MAX)] {
+                assert_eq!(errno(qp_type, from, to, given), Some(libc::EINVAL));
+            }
+        }
+        for from in STATES {
+            assert_eq!(errno(qp_type, from, Reset, M::STATE), None);
+            // Linux has no way from RESET to ERR.
+            let refused = (from == Reset).then_some(libc::EINVAL);
+            assert_eq!(errno(qp_type, from, Broken, M::STATE), refused);
+            // Only an error leads to SQE.
+            assert_eq!(errno(qp_type, from, Sqe, M::STATE), Some(libc::EINVAL));
+        }
     }
-    for from in [Reset, Init, Rtr, Rts, Err] {
-        assert_eq!(errno(from, Reset, M::STATE), None);
-        assert_eq!(errno(from, Err, M::STATE), None);
+    for qp_type in [Rc, XrcSend, XrcRecv] {
+        assert_eq!(errno(qp_type, Sqe, Rts, M::STATE), Some(libc::EINVAL));
     }
 }
