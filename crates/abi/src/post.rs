@@ -60,8 +60,9 @@ pub unsafe fn copy_inline(
         .try_fold(0usize, |sum, (_, len)| sum.checked_add(len))
         .filter(|total| *total <= max as usize);
     let Some(total) = total else {
-        return Err(Error::invalid(
+        return Err(Error::new(
             POST_SEND,
+            libc::ENOMEM,
             format!("more inline data than the {max} bytes that the queue pair was created for"),
         ));
     };

@@ -63,7 +63,7 @@ fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
-    extended: bool,
+    builder: Option<Builder>,
 ) -> Result<*mut ibv_qp> {
     // SAFETY: by contract.
     let owner = unsafe { from_c::<PdObject>(pd) }?;
@@ -119,7 +119,7 @@ unsafe fn create(
         nic: ManuallyDrop::new(nic),
         cap,
         async_events_delivered: AtomicU32::new(0),
-        builder: extended.then(Builder::default),
+        builder,
     });
     Ok(Box::into_raw(room).cast())
 }
@@ -129,7 +129,7 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
         // SAFETY: ours or NULL, by the contract of the verb.
-        unsafe { create(pd, attr, false) }
+        unsafe { create(pd, attr, None) }
     })
 }
 
@@ -161,13 +161,13 @@ pub unsafe extern "C" fn create_qp_ex(
         if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && unsafe { (*attr).create_flags } != 0 {
             return Err(EOPNOTSUPP);
         }
-        let extended = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-        // SAFETY: the mask says that this field is there.
-        if extended && unsafe { (*attr).send_ops_flags } & !wr::SUPPORTED_OPS != 0 {
-            return Err(EOPNOTSUPP);
-        }
+        let builder = match mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS {
+            0 => None,
+            // SAFETY: the mask says that this field is there.
+            _ => Some(unsafe { Builder::new((*attr).qp_type, (*attr).send_ops_flags) }?),
+        };
         // SAFETY: the mask says that `pd` is there; up to `sq_sig_all` the structure is that of the plain verb.
-        unsafe { create((*attr).pd, &mut *attr.cast::<ibv_qp_init_attr>(), extended) }
+        unsafe { create((*attr).pd, &mut *attr.cast::<ibv_qp_init_attr>(), builder) }
     })
 }
 

@@ -1,35 +1,52 @@
 //! The `ibv_wr_*` interface (`ibv_wr_post(3)`): work requests are built by calls and posted together.
 //!
 //! Between `ibv_wr_start` and `ibv_wr_complete` or `ibv_wr_abort` the builder's lock is held. Nothing is posted before
-//! `ibv_wr_complete`, which reports the first error of the whole batch.
+//! `ibv_wr_complete`, which posts the whole batch or, at the first error in it, nothing.
+//!
+//! * [`operations`]: calls that begin a work request.
+//! * [`memory`]: those of memory windows and invalidation.
+//! * [`data`]: setters of its bytes.
+//! * [`address`]: setters of its destination.
 
-use core::ffi::{c_int, c_void};
+mod address;
+mod data;
+mod memory;
+mod operations;
+
+use core::ffi::{c_int, c_uint};
 use std::cell::UnsafeCell;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use rnic_nic::{Error, SendData, SendOp, SendWqe, SgList, Sge};
+use rnic_nic::{Error, SendData, SendOp, SendWqe, SgList};
 
 use crate::object::from_c;
-use crate::post::copy_inline;
 use crate::qp::QpObject;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::types::*;
-
-/// Operations that `send_ops_flags` may ask for.
-pub const SUPPORTED_OPS: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
-    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
-    | IBV_QP_EX_WITH_SEND
-    | IBV_QP_EX_WITH_SEND_WITH_IMM
-    | IBV_QP_EX_WITH_RDMA_READ
-    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-    | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
 
 const VERB: &str = "ibv_wr_complete";
 
+/// Operations that `send_ops_flags` may ask for, by the type of the queue pair (IBTA vol. 1, 9.4).
+fn operations_of(qp_type: c_uint) -> u32 {
+    const SEND: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    const WRITE: u32 = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    const RELIABLE: u32 = IBV_QP_EX_WITH_SEND_WITH_INV
+        | IBV_QP_EX_WITH_RDMA_READ
+        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    match qp_type {
+        IBV_QPT_RC => SEND | WRITE | RELIABLE,
+        IBV_QPT_UC => SEND | WRITE,
+        IBV_QPT_UD => SEND,
+        _ => 0,
+    }
+}
+
 /// The batch under construction.
 pub struct Builder {
+    /// `send_ops_flags` of the queue pair's creation.
+    operations: u32,
     lock: RawMutex,
     batch: UnsafeCell<Batch>,
 }
@@ -40,16 +57,23 @@ struct Batch {
     error: Option<Error>,
 }
 
-impl Default for Builder {
-    fn default() -> Builder {
-        Builder {
+impl Builder {
+    /// For a queue pair created with these `send_ops_flags`; EOPNOTSUPP if its type lacks one of them.
+    pub fn new(qp_type: c_uint, send_ops_flags: u64) -> Result<Builder> {
+        let operations = u32::try_from(send_ops_flags).map_err(|_| EOPNOTSUPP)?;
+        if operations & !operations_of(qp_type) != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(Builder {
+            operations,
             lock: RawMutex::INIT,
             batch: UnsafeCell::default(),
-        }
+        })
     }
 }
 
 impl Batch {
+    /// The first error counts.
     fn fail(&mut self, error: Error) {
         self.error.get_or_insert(error);
     }
@@ -62,29 +86,29 @@ impl Batch {
 
 /// Puts the functions into a queue pair. Later members than those known here fail the batch instead of crashing.
 pub fn fill(c: &mut ibv_qp_ex) {
-    c.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
-    c.wr_atomic_fetch_add = Some(atomic_fetch_add);
-    c.wr_bind_mw = Some(bind_mw);
-    c.wr_local_inv = Some(local_inv);
-    c.wr_rdma_read = Some(rdma_read);
-    c.wr_rdma_write = Some(rdma_write);
-    c.wr_rdma_write_imm = Some(rdma_write_imm);
-    c.wr_send = Some(send);
-    c.wr_send_imm = Some(send_imm);
-    c.wr_send_inv = Some(send_inv);
-    c.wr_send_tso = Some(send_tso);
-    c.wr_set_ud_addr = Some(set_ud_addr);
-    c.wr_set_xrc_srqn = Some(set_xrc_srqn);
-    c.wr_set_inline_data = Some(set_inline_data);
-    c.wr_set_inline_data_list = Some(set_inline_data_list);
-    c.wr_set_sge = Some(set_sge);
-    c.wr_set_sge_list = Some(set_sge_list);
+    c.wr_atomic_cmp_swp = Some(operations::atomic_cmp_swp);
+    c.wr_atomic_fetch_add = Some(operations::atomic_fetch_add);
+    c.wr_bind_mw = Some(memory::bind_mw);
+    c.wr_local_inv = Some(memory::local_inv);
+    c.wr_rdma_read = Some(operations::rdma_read);
+    c.wr_rdma_write = Some(operations::rdma_write);
+    c.wr_rdma_write_imm = Some(operations::rdma_write_imm);
+    c.wr_send = Some(operations::send);
+    c.wr_send_imm = Some(operations::send_imm);
+    c.wr_send_inv = Some(operations::send_inv);
+    c.wr_send_tso = Some(operations::send_tso);
+    c.wr_set_ud_addr = Some(address::set_ud_addr);
+    c.wr_set_xrc_srqn = Some(address::set_xrc_srqn);
+    c.wr_set_inline_data = Some(data::set_inline_data);
+    c.wr_set_inline_data_list = Some(data::set_inline_data_list);
+    c.wr_set_sge = Some(data::set_sge);
+    c.wr_set_sge_list = Some(data::set_sge_list);
     c.wr_start = Some(start);
     c.wr_complete = Some(complete);
     c.wr_abort = Some(abort);
-    c.wr_atomic_write = Some(atomic_write);
-    c.wr_flush = Some(flush);
-    c.wr_later = [Some(later); 19];
+    c.wr_atomic_write = Some(operations::atomic_write);
+    c.wr_flush = Some(operations::flush);
+    c.wr_later = [Some(operations::later); 19];
 }
 
 /// The queue pair and its builder; EINVAL if it was created without `send_ops_flags`.
@@ -97,32 +121,47 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a Builder)>
     Ok((object, object.builder.as_ref().ok_or(EINVAL)?))
 }
 
-/// Works on the batch of a queue pair that is between start and completion.
+/// Works on the batch of a queue pair that is between start and completion. An error fails the batch.
 ///
 /// # Safety
 /// A queue pair of ours, or NULL; `ibv_wr_start` was called.
-unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpObject, &mut Batch)) {
+unsafe fn with_batch(
+    qp: *mut ibv_qp_ex,
+    work: impl FnOnce(&QpObject, &Builder, &mut Vec<SendWqe>) -> rnic_nic::Result<()>,
+) {
     seam::quiet(|| {
         // SAFETY: by contract; the lock that `ibv_wr_start` took makes the batch ours.
-        unsafe {
+        let (object, builder, batch) = unsafe {
             let (object, builder) = builder(qp)?;
-            work(object, &mut *builder.batch.get());
+            (object, builder, &mut *builder.batch.get())
+        };
+        if let Err(error) = work(object, builder, &mut batch.wqes) {
+            batch.fail(error);
         }
         Ok(())
     });
 }
 
-/// Begins a work request with the `wr_id` and `wr_flags` of this moment.
+/// Begins a work request with the `wr_id` and `wr_flags` of this moment. `operation` is its bit in `send_ops_flags`.
 ///
 /// # Safety
 /// As [`with_batch`].
-unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+unsafe fn begin(qp: *mut ibv_qp_ex, operation: u32, op: SendOp) {
     // SAFETY: by contract.
     unsafe {
-        with_batch(qp, |object, batch| {
+        with_batch(qp, |object, builder, wqes| {
+            if builder.operations & operation == 0 {
+                return Err(Error::new(
+                    VERB,
+                    libc::EOPNOTSUPP,
+                    format!(
+                        "{op:?} was not asked for in send_ops_flags when the queue pair was created"
+                    ),
+                ));
+            }
             let c = object.c.get();
             let flags = (*c).wr_flags;
-            batch.wqes.push(SendWqe {
+            wqes.push(SendWqe {
                 wr_id: (*c).wr_id,
                 op,
                 data: SendData::Gather(SgList::new()),
@@ -130,25 +169,24 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
                 solicited: flags & IBV_SEND_SOLICITED != 0,
                 fence: flags & IBV_SEND_FENCE != 0,
             });
+            Ok(())
         });
     }
 }
 
-/// Gives the work request begun last its data.
+/// Changes the work request begun last.
 ///
 /// # Safety
 /// As [`with_batch`].
-unsafe fn set_data(qp: *mut ibv_qp_ex, data: impl FnOnce(&QpObject) -> rnic_nic::Result<SendData>) {
+unsafe fn amend(
+    qp: *mut ibv_qp_ex,
+    change: impl FnOnce(&QpObject, &mut SendWqe) -> rnic_nic::Result<()>,
+) {
     // SAFETY: by contract.
     unsafe {
-        with_batch(qp, |object, batch| {
-            match (data(object), batch.wqes.last_mut()) {
-                (Ok(data), Some(wqe)) => wqe.data = data,
-                (Ok(_), None) => {
-                    batch.fail(Error::invalid(VERB, "data set before any work request"))
-                }
-                (Err(error), _) => batch.fail(error),
-            }
+        with_batch(qp, |object, _, wqes| match wqes.last_mut() {
+            Some(wqe) => change(object, wqe),
+            None => Err(Error::invalid(VERB, "a setter before any work request")),
         });
     }
 }
@@ -160,12 +198,12 @@ unsafe fn set_data(qp: *mut ibv_qp_ex, data: impl FnOnce(&QpObject) -> rnic_nic:
 unsafe fn refuse(qp: *mut ibv_qp_ex, what: &'static str) {
     // SAFETY: by contract.
     unsafe {
-        with_batch(qp, |_, batch| {
-            batch.fail(Error::new(
+        with_batch(qp, |_, _, _| {
+            Err(Error::new(
                 VERB,
                 libc::EOPNOTSUPP,
                 format!("{what} is not supported"),
-            ));
+            ))
         });
     }
 }
@@ -192,20 +230,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
         let batch = unsafe { &mut *builder.batch.get() };
         let outcome = match batch.error.take() {
             Some(error) => Err(error),
-            // All or nothing (`ibv_wr_post(3)`).
-            None if batch.wqes.len() > object.nic.send_room() as usize => Err(Error::new(
-                VERB,
-                libc::ENOMEM,
-                format!(
-                    "{} work requests, the send queue has room for {}",
-                    batch.wqes.len(),
-                    object.nic.send_room()
-                ),
-            )),
-            None => object
-                .nic
-                .post_send(&mut batch.wqes.drain(..).map(Ok))
-                .map_err(|(_, error)| error),
+            None => object.nic.post_send_batch(&mut batch.wqes),
         };
         batch.reset();
         // SAFETY: locked by `start`.
@@ -227,193 +252,4 @@ unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
         }
         Ok(())
     });
-}
-
-unsafe extern "C" fn atomic_cmp_swp(
-    qp: *mut ibv_qp_ex,
-    rkey: u32,
-    remote_addr: u64,
-    compare: u64,
-    swap: u64,
-) {
-    // SAFETY: the contract of `ibv_wr_post(3)`, as for all functions below.
-    unsafe {
-        begin(
-            qp,
-            SendOp::CompareSwap {
-                remote_addr,
-                rkey,
-                compare,
-                swap,
-            },
-        )
-    };
-}
-
-unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, add: u64) {
-    // SAFETY: as above.
-    unsafe {
-        begin(
-            qp,
-            SendOp::FetchAdd {
-                remote_addr,
-                rkey,
-                add,
-            },
-        )
-    };
-}
-
-unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
-    // SAFETY: as above.
-    unsafe { begin(qp, SendOp::Read { remote_addr, rkey }) };
-}
-
-unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
-    // SAFETY: as above.
-    unsafe { begin(qp, SendOp::Write { remote_addr, rkey }) };
-}
-
-unsafe extern "C" fn rdma_write_imm(
-    qp: *mut ibv_qp_ex,
-    rkey: u32,
-    remote_addr: u64,
-    imm_data: u32,
-) {
-    let imm = imm_data.to_ne_bytes();
-    // SAFETY: as above.
-    unsafe {
-        begin(
-            qp,
-            SendOp::WriteImm {
-                remote_addr,
-                rkey,
-                imm,
-            },
-        )
-    };
-}
-
-unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
-    // SAFETY: as above.
-    unsafe { begin(qp, SendOp::Send) };
-}
-
-unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
-    // SAFETY: as above.
-    unsafe { begin(qp, SendOp::SendImm(imm_data.to_ne_bytes())) };
-}
-
-unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, invalidate_rkey: u32) {
-    // SAFETY: as above.
-    unsafe { begin(qp, SendOp::SendInvalidate(invalidate_rkey)) };
-}
-
-unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: as above; the program asks to copy its buffer.
-    unsafe {
-        set_data(qp, |object| {
-            copy_inline(
-                std::iter::once((addr.cast_const().cast(), length)),
-                object.cap.max_inline_data,
-            )
-        });
-    }
-}
-
-unsafe extern "C" fn set_inline_data_list(
-    qp: *mut ibv_qp_ex,
-    count: usize,
-    list: *const ibv_data_buf,
-) {
-    // SAFETY: as above; the program asks to copy its buffers.
-    unsafe {
-        set_data(qp, |object| {
-            let buffers = match count {
-                0 => &[],
-                _ if list.is_null() => {
-                    return Err(Error::invalid(VERB, "the list of inline buffers is NULL"));
-                }
-                _ => std::slice::from_raw_parts(list, count),
-            };
-            let buffers = buffers
-                .iter()
-                .map(|b| (b.addr.cast_const().cast(), b.length));
-            copy_inline(buffers, object.cap.max_inline_data)
-        });
-    }
-}
-
-unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let sge = Sge { addr, length, lkey };
-    // SAFETY: as above.
-    unsafe { set_data(qp, |_| Ok(SendData::Gather(SgList::from_slice(&[sge])))) };
-}
-
-unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: as above.
-    unsafe {
-        set_data(qp, |object| {
-            let count = c_int::try_from(count).unwrap_or(c_int::MAX);
-            crate::post::elements(VERB, list, count, object.cap.max_send_sge)
-                .map(|list| SendData::Gather(crate::post::gather(list)))
-        });
-    }
-}
-
-unsafe extern "C" fn bind_mw(
-    qp: *mut ibv_qp_ex,
-    _mw: *mut ibv_mw,
-    _rkey: u32,
-    _info: *const ibv_mw_bind_info,
-) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "binding a memory window") };
-}
-
-unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, _rkey: u32) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "local invalidate") };
-}
-
-unsafe extern "C" fn send_tso(qp: *mut ibv_qp_ex, _hdr: *mut c_void, _hdr_sz: u16, _mss: u16) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "segmentation offload") };
-}
-
-unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, _ah: *mut ibv_ah, _qpn: u32, _qkey: u32) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "a datagram address on a connected queue pair") };
-}
-
-unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, _srqn: u32) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "XRC") };
-}
-
-unsafe extern "C" fn atomic_write(
-    qp: *mut ibv_qp_ex,
-    _rkey: u32,
-    _addr: u64,
-    _value: *const c_void,
-) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "atomic write") };
-}
-
-unsafe extern "C" fn flush(
-    qp: *mut ibv_qp_ex,
-    _rkey: u32,
-    _addr: u64,
-    _len: usize,
-    _kind: u8,
-    _level: u8,
-) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "flush") };
-}
-
-unsafe extern "C" fn later(qp: *mut ibv_qp_ex) {
-    // SAFETY: as above.
-    unsafe { refuse(qp, "this operation of a newer rdma-core") };
 }

@@ -58,7 +58,7 @@ macro_rules! programs {
     )*};
 }
 
-programs!(smoke, refusals, events, extended, forked, files);
+programs!(smoke, refusals, events, extended, forked, files, batch);
 
 #[test]
 fn names() {

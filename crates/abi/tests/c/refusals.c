@@ -119,7 +119,7 @@ int main(void)
 	one.opcode = IBV_WR_SEND;
 	one.send_flags = IBV_SEND_INLINE;
 	sge.length = 1 << 20;
-	CHECK(ibv_post_send(qp, &one, &bad_send) == EINVAL);
+	CHECK(ibv_post_send(qp, &one, &bad_send) == ENOMEM);
 	sge.length = 64;
 	/* The queue takes as many as it said, then is full. */
 	struct ibv_recv_wr *unused;

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use parking_lot::MutexGuard;
 use rnic_link::PathId;
 use rnic_transport::{QueuePair, Rc, RecvWqe, SendData, SendWqe, Time};
 
@@ -17,6 +18,7 @@ pub use attr::{AhAttr, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use crate::context::{AsyncEvent, ContextShared, Pd};
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 
 /// Room of the smallest send queue. Like hardware, which counts in building blocks, more than a program that asks for one
@@ -299,12 +301,13 @@ impl Qp {
         let state = shared.state();
         if let Some(entry) = engine.qp_mut(shared.qpn) {
             for wqe in wqes {
-                match wqe.and_then(|wqe| admit_send(shared, state, wqe)) {
-                    Ok(mut wqe) => {
-                        wqe.signaled |= shared.sq_sig_all;
-                        shared.slots.send_used.fetch_add(1, Ordering::AcqRel);
-                        entry.signals.posted(wqe.signaled);
-                        entry.transport.post_send(wqe);
+                let checked = wqe.and_then(|wqe| {
+                    check_send(shared, state, 0, &wqe)?;
+                    Ok(wqe)
+                });
+                match checked {
+                    Ok(wqe) => {
+                        enqueue_send(shared, entry, wqe);
                         accepted += 1;
                     }
                     Err(error) => {
@@ -315,17 +318,34 @@ impl Qp {
             }
         }
         if accepted > 0 {
-            // Whoever posts polls soon.
-            nic.count_poll();
-            if state == QpState::Err {
-                engine.flush_qp(shared.qpn);
-            } else {
-                engine.schedule(shared.qpn);
-                engine.transmit();
-            }
-            nic.after_drive(engine);
+            start_sending(shared, state, engine);
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Posts all of a batch, which is empty then, or nothing (`ibv_wr_complete`).
+    ///
+    /// # Errors
+    /// As [`Qp::post_send`], for the first work request that cannot be posted.
+    pub fn post_send_batch(&self, wqes: &mut Vec<SendWqe>) -> Result<()> {
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive("ibv_wr_complete")?;
+        let mut engine = nic.lock();
+        let state = shared.state();
+        for (ahead, wqe) in wqes.iter().enumerate() {
+            check_send(shared, state, ahead, wqe)?;
+        }
+        if wqes.is_empty() {
+            return Ok(());
+        }
+        if let Some(entry) = engine.qp_mut(shared.qpn) {
+            for wqe in wqes.drain(..) {
+                enqueue_send(shared, entry, wqe);
+            }
+        }
+        start_sending(shared, state, engine);
+        Ok(())
     }
 
     /// Posts receive work requests until the first error.
@@ -370,8 +390,8 @@ impl Qp {
     pub fn destroy(self) {}
 }
 
-/// May this work request enter the send queue?
-fn admit_send(shared: &QpShared, state: QpState, wqe: SendWqe) -> Result<SendWqe> {
+/// May this work request enter the send queue, behind what is posted and `ahead` more?
+fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) -> Result<()> {
     const VERB: &str = "ibv_post_send";
     if !matches!(
         state,
@@ -383,7 +403,7 @@ fn admit_send(shared: &QpShared, state: QpState, wqe: SendWqe) -> Result<SendWqe
         ));
     }
     let used = shared.slots.send_used.load(Ordering::Acquire);
-    if used >= shared.cap.max_send_wr as i32 {
+    if used.max(0) as usize + ahead >= shared.cap.max_send_wr as usize {
         return Err(Error::new(
             VERB,
             libc::ENOMEM,
@@ -422,7 +442,28 @@ fn admit_send(shared: &QpShared, state: QpState, wqe: SendWqe) -> Result<SendWqe
     }
     // Longer messages are the transport's to fail, with a completion.
     debug_assert!(MAX_MSG.is_power_of_two());
-    Ok(wqe)
+    Ok(())
+}
+
+fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
+    wqe.signaled |= shared.sq_sig_all;
+    shared.slots.send_used.fetch_add(1, Ordering::AcqRel);
+    entry.signals.posted(wqe.signaled);
+    entry.transport.post_send(wqe);
+}
+
+/// Lets what was just posted leave, or in ERR flushes it.
+fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, Engine>) {
+    let nic = &shared.context().nic;
+    // Whoever posts polls soon.
+    nic.count_poll();
+    if state == QpState::Err {
+        engine.flush_qp(shared.qpn);
+    } else {
+        engine.schedule(shared.qpn);
+        engine.transmit();
+    }
+    nic.after_drive(engine);
 }
 
 /// May this work request enter the receive queue?

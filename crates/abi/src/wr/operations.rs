@@ -1,0 +1,154 @@
+//! Calls that begin a work request.
+//!
+//! All have the contract of `ibv_wr_post(3)`: a queue pair of ours, between `ibv_wr_start` and the end of the batch.
+
+use core::ffi::c_void;
+
+use rnic_nic::SendOp;
+
+use super::{begin, refuse};
+use crate::types::*;
+
+pub unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
+    // SAFETY: see above.
+    unsafe { begin(qp, IBV_QP_EX_WITH_SEND, SendOp::Send) };
+}
+
+pub unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
+    // SAFETY: see above.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_SEND_WITH_IMM,
+            SendOp::SendImm(imm_data.to_ne_bytes()),
+        )
+    };
+}
+
+pub unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, invalidate_rkey: u32) {
+    // SAFETY: see above.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_SEND_WITH_INV,
+            SendOp::SendInvalidate(invalidate_rkey),
+        )
+    };
+}
+
+pub unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: see above.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_RDMA_WRITE,
+            SendOp::Write { remote_addr, rkey },
+        )
+    };
+}
+
+pub unsafe extern "C" fn rdma_write_imm(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    imm_data: u32,
+) {
+    let imm = imm_data.to_ne_bytes();
+    // SAFETY: see above.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+            SendOp::WriteImm {
+                remote_addr,
+                rkey,
+                imm,
+            },
+        )
+    };
+}
+
+pub unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: see above.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_RDMA_READ,
+            SendOp::Read { remote_addr, rkey },
+        )
+    };
+}
+
+pub unsafe extern "C" fn atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    compare: u64,
+    swap: u64,
+) {
+    // SAFETY: see above.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+            SendOp::CompareSwap {
+                remote_addr,
+                rkey,
+                compare,
+                swap,
+            },
+        )
+    };
+}
+
+pub unsafe extern "C" fn atomic_fetch_add(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    add: u64,
+) {
+    // SAFETY: see above.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+            SendOp::FetchAdd {
+                remote_addr,
+                rkey,
+                add,
+            },
+        )
+    };
+}
+
+pub unsafe extern "C" fn atomic_write(
+    qp: *mut ibv_qp_ex,
+    _rkey: u32,
+    _addr: u64,
+    _value: *const c_void,
+) {
+    // SAFETY: see above.
+    unsafe { refuse(qp, "atomic write") };
+}
+
+pub unsafe extern "C" fn flush(
+    qp: *mut ibv_qp_ex,
+    _rkey: u32,
+    _addr: u64,
+    _len: usize,
+    _kind: u8,
+    _level: u8,
+) {
+    // SAFETY: see above.
+    unsafe { refuse(qp, "flush") };
+}
+
+pub unsafe extern "C" fn send_tso(qp: *mut ibv_qp_ex, _hdr: *mut c_void, _hdr_sz: u16, _mss: u16) {
+    // SAFETY: see above.
+    unsafe { refuse(qp, "segmentation offload") };
+}
+
+pub unsafe extern "C" fn later(qp: *mut ibv_qp_ex) {
+    // SAFETY: see above.
+    unsafe { refuse(qp, "this operation of a newer rdma-core") };
+}
