@@ -28,8 +28,15 @@ pub unsafe fn elements<'a>(
     match u32::try_from(count) {
         Err(_) => refuse(format!("num_sge is {count}")),
         Ok(0) => Ok(&[]),
-        Ok(count) if count > max => refuse(format!(
-            "num_sge is {count}, the queue pair was created for {max}"
+        // ConnectX's errno, which differs between the queues.
+        Ok(count) if count > max => Err(Error::new(
+            verb,
+            if verb == POST_RECV {
+                libc::EINVAL
+            } else {
+                libc::ENOMEM
+            },
+            format!("num_sge is {count}, the queue pair was created for {max}"),
         )),
         Ok(_) if list.is_null() => refuse(format!("sg_list is NULL and num_sge is {count}")),
         // SAFETY: not NULL, and the caller's array by contract.

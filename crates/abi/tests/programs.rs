@@ -58,7 +58,9 @@ macro_rules! programs {
     )*};
 }
 
-programs!(smoke, refusals, events, extended, forked, files, batch);
+programs!(
+    smoke, refusals, events, extended, forked, files, batch, states
+);
 
 #[test]
 fn names() {

@@ -33,6 +33,22 @@ impl QueuePair {
         each!(self, qp => qp.fail(host));
     }
 
+    /// Enters SQD: what was begun of the send queue is finished, nothing new begins. `notify`: its end is
+    /// [`crate::QpEvent::SendQueueDrained`].
+    pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
+        each!(self, qp => qp.drain(notify, host));
+    }
+
+    /// In SQD, and something is still under way.
+    pub fn is_draining(&self) -> bool {
+        each!(self, qp => qp.is_draining())
+    }
+
+    /// Leaves SQD for RTS.
+    pub fn resume(&mut self) {
+        each!(self, qp => qp.resume());
+    }
+
     /// In ERR.
     #[inline]
     pub fn is_error(&self) -> bool {

@@ -81,7 +81,7 @@ static const struct {
 	int error;
 } spoilers[] = {
 	{ too_much_inline, ENOMEM }, { too_much_in_the_list, ENOMEM }, { lengths_that_wrap, ENOMEM },
-	{ too_many_sges, EINVAL }, { inline_read, EINVAL }, { not_asked_for, EOPNOTSUPP }, { more_than_fits, ENOMEM },
+	{ too_many_sges, ENOMEM }, { inline_read, EINVAL }, { not_asked_for, EOPNOTSUPP }, { more_than_fits, ENOMEM },
 };
 
 static void *post_runs(void *argument)

@@ -109,7 +109,7 @@ int main(void)
 	to_init(qp);
 	CHECK(ibv_post_recv(qp, recv, &bad_recv) == EINVAL && bad_recv == &recv[1]);
 	to_rts(qp, qp->qp_num);
-	CHECK(ibv_post_send(qp, send, &bad_send) == EINVAL && bad_send == &send[2]);
+	CHECK(ibv_post_send(qp, send, &bad_send) == ENOMEM && bad_send == &send[2]);
 	struct ibv_send_wr one = { .sg_list = NULL, .num_sge = 1, .opcode = IBV_WR_SEND };
 	CHECK(ibv_post_send(qp, &one, &bad_send) == EINVAL && bad_send == &one);
 	one = (struct ibv_send_wr){ .sg_list = &sge, .num_sge = 1, .opcode = 4711 };

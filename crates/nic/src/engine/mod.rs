@@ -142,6 +142,16 @@ impl Engine {
         }
     }
 
+    /// Lets the send queue of a queue pair come to rest (SQD).
+    pub(crate) fn drain_qp(&mut self, qpn: u32) {
+        let Engine { qps, memory, .. } = self;
+        if let Some(entry) = qps.get_mut(qpn) {
+            let notify = entry.attr.en_sqd_async_notify;
+            let (transport, mut host) = lend(entry, memory);
+            transport.drain(notify, &mut host);
+        }
+    }
+
     /// Lets a queue pair that is about to fall silent say what it owes: an ACK may wait for a reply that never comes.
     pub(crate) fn send_last(&mut self, qpn: u32) {
         if self
@@ -180,7 +190,7 @@ impl Engine {
     }
 
     /// The second half: what is ready to be sent leaves.
-    fn send_out(&mut self) {
+    pub(crate) fn send_out(&mut self) {
         let waits = || self.link.has_pending() || self.link.next_timeout().is_some();
         if !self.closed && (!self.ready.is_empty() || waits()) {
             self.transmit();

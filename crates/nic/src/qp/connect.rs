@@ -17,6 +17,9 @@ use crate::memory::Access;
 
 const VERB: &str = "ibv_modify_qp";
 
+/// `IBV_MIG_MIGRATED`.
+const MIGRATED: u8 = 0;
+
 /// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload.
 const HEADROOM_V4: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 const HEADROOM_V6: u32 = 40 + 8 + 12 + 16 + 4 + 4;
@@ -30,6 +33,15 @@ impl Qp {
         let shared = &self.inner.shared;
         let nic = &shared.context().nic;
         nic.check_alive(VERB)?;
+        check_values(attr, mask)?;
+        // Read before the engine is locked: that takes system calls.
+        let table = if mask.contains(M::AV) {
+            gid_table()
+        } else {
+            Vec::new()
+        };
+        let mut engine = nic.lock();
+        // Only under the lock does the state stay what it is.
         let from = shared.state();
         if mask.contains(M::CUR_STATE) && attr.cur_qp_state != from {
             return Err(Error::invalid(
@@ -46,16 +58,6 @@ impl Qp {
             from
         };
         transitions::check(shared.qp_type, from, to, mask)?;
-        if to == QpState::Sqd {
-            return Err(Error::new(
-                VERB,
-                libc::EOPNOTSUPP,
-                "the send queue cannot be drained yet",
-            ));
-        }
-        check_values(attr, mask)?;
-        let table = gid_table();
-        let mut engine = nic.lock();
         let outcome = apply(&mut engine, shared.qpn, attr, mask, from, to, &table);
         nic.after_drive(engine);
         outcome
@@ -126,6 +128,22 @@ fn check_values(attr: &QpAttr, mask: M) -> Result<()> {
             "alternate paths are not supported: RoCE has no automatic path migration",
         ));
     }
+    // Every queue pair is in "migrated" and stays there: there is no other path to arm.
+    if mask.contains(M::PATH_MIG_STATE) && attr.path_mig_state != MIGRATED {
+        return Err(Error::invalid(
+            VERB,
+            "path_mig_state other than IBV_MIG_MIGRATED needs an alternate path",
+        ));
+    }
+    if mask.contains(M::AV) && attr.ah.port_num != 1 {
+        return Err(Error::invalid(
+            VERB,
+            format!(
+                "ah_attr.port_num is {}, the device has port 1",
+                attr.ah.port_num
+            ),
+        ));
+    }
     Ok(())
 }
 
@@ -139,14 +157,23 @@ fn apply(
     table: &[GidEntry],
 ) -> Result<()> {
     let gone = || Error::invalid(VERB, "the queue pair was destroyed");
-    let peer = if (from, to) == (QpState::Init, QpState::Rtr) {
-        Some(resolve(engine, attr, table)?)
-    } else {
-        None
+    let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
+    if (from, to) == (QpState::Sqd, QpState::Sqd) && entry.transport.is_draining() {
+        return Err(Error::invalid(
+            VERB,
+            "the send queue is still draining: attributes may change once it has (IBV_EVENT_SQ_DRAINED, sq_draining of \
+             ibv_query_qp)",
+        ));
+    }
+    let mut wanted = entry.attr;
+    store(&mut wanted, attr, mask);
+    let peer = match mask.contains(M::AV) {
+        true => Some(resolve(engine, &wanted, table)?),
+        false => None,
     };
     let window = engine.window_bytes();
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
-    store(&mut entry.attr, attr, mask);
+    entry.attr = wanted;
     let shared = entry.shared.clone();
     match to {
         QpState::Reset => {
@@ -170,7 +197,7 @@ fn apply(
             shared.recv_cq.purge(qpn);
         }
         QpState::Err => engine.flush_qp(qpn),
-        QpState::Rtr if peer.is_some() => {
+        QpState::Rtr => {
             entry.peer = peer;
             let rc_attr = rc_attr(entry, window);
             match &mut entry.transport {
@@ -185,15 +212,36 @@ fn apply(
             }
             shared.set_state(QpState::Rts);
         }
-        _ => {
-            if matches!(to, QpState::Rtr | QpState::Rts) {
-                let rc_attr = rc_attr(entry, window);
-                match &mut entry.transport {
-                    QueuePair::Rc(rc) => rc.update(rc_attr),
-                }
+        QpState::Rts => {
+            let rc_attr = rc_attr(entry, window);
+            match &mut entry.transport {
+                QueuePair::Rc(rc) => rc.update(rc_attr),
             }
-            shared.set_state(to);
+            if from == QpState::Sqd {
+                entry.transport.resume();
+            }
+            shared.set_state(QpState::Rts);
+            engine.schedule(qpn);
+            engine.send_out();
         }
+        QpState::Sqd if from == QpState::Rts => {
+            entry.attr.en_sqd_async_notify =
+                mask.contains(M::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
+            shared.set_state(QpState::Sqd);
+            engine.drain_qp(qpn);
+        }
+        QpState::Sqd => {
+            let rc_attr = rc_attr(entry, window);
+            match &mut entry.transport {
+                QueuePair::Rc(rc) => rc.retune(rc_attr),
+            }
+            if peer.is_some()
+                && let Some(old) = std::mem::replace(&mut entry.peer, peer)
+            {
+                engine.link.release_path(old.path);
+            }
+        }
+        QpState::Init | QpState::Sqe => shared.set_state(to),
     }
     Ok(())
 }

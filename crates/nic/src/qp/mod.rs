@@ -273,6 +273,7 @@ impl Qp {
         let mut attr = entry.attr;
         attr.qp_state = state;
         attr.cur_qp_state = state;
+        attr.sq_draining = entry.transport.is_draining();
         if matches!(state, QpState::Rts | QpState::Sqd) {
             attr.sq_psn = entry.transport.sq_psn().value();
         }
@@ -285,8 +286,8 @@ impl Qp {
     /// Posts send work requests until the first error.
     ///
     /// # Errors
-    /// How many were accepted, and why the next was not: EINVAL (state, too many SGEs, too much inline data), ENOMEM (send
-    /// queue full).
+    /// How many were accepted, and why the next was not: EINVAL (state), ENOMEM (send queue full, too many SGEs,
+    /// too much inline data).
     pub fn post_send(
         &self,
         wqes: &mut dyn Iterator<Item = Result<SendWqe>>,
@@ -415,8 +416,9 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
     }
     match &wqe.data {
         SendData::Gather(list) if list.len() > shared.cap.max_send_sge as usize => {
-            return Err(Error::invalid(
+            return Err(Error::new(
                 VERB,
+                libc::ENOMEM,
                 format!(
                     "{} SGEs, the queue pair has {}",
                     list.len(),

@@ -1,5 +1,6 @@
 //! The reliable connected transport service.
 
+mod drain;
 mod requester;
 mod resources;
 mod responder;
@@ -10,6 +11,7 @@ mod timer;
 use crate::completion::vendor_err;
 use crate::output::Output;
 use crate::{Counters, Host, LocalFault, PacketSink, Pd, QpEvent, SendWqe, Status, Time};
+use drain::Drain;
 use requester::Requester;
 use responder::{Fatal, Responder};
 use rnic_wire::{Bth, Opcode, Operation, Packet, PathMtu, Psn, Service};
@@ -56,7 +58,8 @@ pub struct RcAttr {
 /// One RC queue pair: a requester and a responder that share a peer.
 ///
 /// # Drive contract
-/// * [`Rc::receive_ready`] on RTR, [`Rc::send_ready`] on RTS, [`Rc::reset`] on RESET.
+/// * [`Rc::receive_ready`] on RTR, [`Rc::send_ready`] on RTS, [`Rc::drain`] on SQD and [`Rc::resume`] after it,
+///   [`Rc::reset`] on RESET.
 /// * [`Rc::post_send`] queues a WQE; nothing leaves before [`Rc::poll_transmit`].
 /// * [`Rc::handle_packet`] takes one packet whose ICRC, address and P_Key the caller has checked.
 /// * After any of these calls, call [`Rc::poll_transmit`] until [`Rc::wants_transmit`] is false or the sink is full,
@@ -73,6 +76,7 @@ pub struct Rc {
     responder: Responder,
     /// READ responses left no room for the requests that waited: these come first in the next batch.
     requests_first: bool,
+    drain: Drain,
 }
 
 /// Where in its life the queue pair is. INIT is RESET here: nothing is sent or taken.
@@ -167,6 +171,7 @@ impl Rc {
             requester: Requester::default(),
             responder: Responder::default(),
             requests_first: false,
+            drain: Drain::No,
         }
     }
 
@@ -219,6 +224,7 @@ impl Rc {
     fn enter_error<H: Host>(&mut self, host: &mut H) {
         let entered = self.state != State::Error;
         self.state = State::Error;
+        self.drain = Drain::No;
         self.requester.flush(&self.shared, host);
         self.responder.flush(&self.shared, host);
         if entered && host.receives_posted().is_none() {
@@ -276,8 +282,9 @@ impl Rc {
         counters.bytes_received += packet.payload.len() as u64;
         if operation.is_response() {
             if self.state == State::Rts {
-                if let Err(failure) = self.handle_response(now, operation, packet, host) {
-                    self.send_failed(failure, host);
+                match self.handle_response(now, operation, packet, host) {
+                    Ok(()) => self.note_drained(host),
+                    Err(failure) => self.send_failed(failure, host),
                 }
             } else {
                 counters.dropped += 1;
@@ -355,10 +362,11 @@ impl Rc {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) {
-        if self.state == State::Rts
-            && let Err(failure) = self.requester.transmit(now, &mut self.shared, host, out)
-        {
-            self.send_failed(failure, host);
+        if self.state == State::Rts {
+            match self.requester.transmit(now, &mut self.shared, host, out) {
+                Ok(()) => self.note_drained(host),
+                Err(failure) => self.send_failed(failure, host),
+            }
         }
     }
 

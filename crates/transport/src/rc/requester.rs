@@ -205,6 +205,8 @@ pub(crate) struct Requester {
     gather: SgCursor,
     /// Where in the front READ's list the next response goes.
     scatter: SgCursor,
+    /// No WQE starts (SQD).
+    pub(super) halted: bool,
     /// `current` cannot be sent; it fails when it is at the front.
     fault: Option<Failure>,
     /// Packets and bytes sent since the last one that asked for an acknowledge.
@@ -238,6 +240,16 @@ impl Requester {
 
     pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
         self.queue.push_back(Entry::new(wqe, sh.mtu));
+    }
+
+    /// No WQE is under way.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.fault.is_none() && self.queue.front().is_none_or(|front| !front.started())
+    }
+
+    /// The attributes that say how often to retry have changed.
+    pub(crate) fn refill_retries(&mut self, sh: &Shared) {
+        self.retries = Retries::full(&sh.attr);
     }
 
     pub(crate) fn outstanding(&self) -> usize {

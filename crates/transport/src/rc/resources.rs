@@ -54,6 +54,14 @@ pub(crate) enum Body {
     Atomic(u64),
 }
 
+/// Resources of a queue pair; rounded up, since Linux rounds up what it sends as well.
+fn capacity(max_dest_rd_atomic: u8) -> usize {
+    match max_dest_rd_atomic {
+        0 => 0,
+        n => usize::from(n).next_power_of_two(),
+    }
+}
+
 /// The table of resources and the queue of answers, in the order of their PSNs.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
@@ -66,18 +74,41 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Room for `max_dest_rd_atomic` requests, rounded up: Linux rounds up what it sends as well.
+    /// Room for `max_dest_rd_atomic` requests.
     pub(crate) fn new(max_dest_rd_atomic: u8) -> Resources {
-        let capacity = match max_dest_rd_atomic {
-            0 => 0,
-            n => usize::from(n).next_power_of_two(),
-        };
+        let capacity = capacity(max_dest_rd_atomic);
         Resources {
             ring: Vec::with_capacity(capacity),
             next: 0,
             capacity,
             answers: VecDeque::with_capacity(capacity),
         }
+    }
+
+    /// Changes the room. The oldest requests are forgotten if there is too little for all.
+    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
+        let was_full = self.ring.len() == self.capacity;
+        self.capacity = capacity(max_dest_rd_atomic);
+        let len = self.ring.len();
+        if len == 0 {
+            self.next = 0;
+            return;
+        }
+        // The oldest comes to the front of the ring; what does not fit goes.
+        let oldest = if was_full { self.next } else { 0 };
+        self.ring.rotate_left(oldest);
+        let surplus = len.saturating_sub(self.capacity);
+        self.ring.drain(..surplus);
+        self.answers.retain_mut(|answer| {
+            answer.slot = (answer.slot + len - oldest) % len;
+            let keep = answer.slot >= surplus;
+            answer.slot = answer.slot.saturating_sub(surplus);
+            keep
+        });
+        self.next = match self.ring.len() {
+            kept if kept == self.capacity => 0,
+            kept => kept,
+        };
     }
 
     /// Makes room for one more request by forgetting the oldest; false if that one has not been answered yet, or there

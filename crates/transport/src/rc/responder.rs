@@ -162,6 +162,11 @@ impl Responder {
         }
     }
 
+    /// `max_dest_rd_atomic` has changed.
+    pub(crate) fn resize_resources(&mut self, max_dest_rd_atomic: u8) {
+        self.resources.resize(max_dest_rd_atomic);
+    }
+
     pub(crate) fn expected_psn(&self) -> Psn {
         self.expected
     }

@@ -156,7 +156,14 @@ impl World {
         let mut args = Args::parse(rest)?;
         if !matches!(
             verb,
-            ">" | "complete" | "event" | "memory" | "counter" | "timer" | "psn" | "state"
+            ">" | "complete"
+                | "event"
+                | "memory"
+                | "counter"
+                | "timer"
+                | "psn"
+                | "state"
+                | "draining"
         ) {
             self.nothing_left()?;
         }
@@ -181,6 +188,21 @@ impl World {
                 self.poll()?;
             }
             "idle" => {}
+            "drain" => {
+                let notify = args.flag("notify");
+                self.with(|rc, _, host| rc.drain(notify, host));
+                self.poll()?;
+            }
+            "resume" => {
+                self.rc.resume();
+                self.poll()?;
+            }
+            "draining" => {
+                let expected = args.word()? == "yes";
+                if self.rc.is_draining() != expected {
+                    return Err(format!("draining is {}", !expected));
+                }
+            }
             "fail" => {
                 self.with(|rc, _, host| rc.fail(host));
                 self.poll()?;
@@ -272,7 +294,7 @@ impl World {
         }
         self.attr = attr;
         if self.started {
-            self.rc.update(attr);
+            self.rc.retune(attr);
         }
         Ok(())
     }

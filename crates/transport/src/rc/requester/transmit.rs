@@ -20,7 +20,10 @@ impl Requester {
     pub(crate) fn can_send(&self, sh: &Shared) -> bool {
         match self.queue.get(self.current) {
             Some(entry) => {
-                self.fault.is_none() && !self.waits_for_receiver() && self.within_limits(entry, sh)
+                self.fault.is_none()
+                    && !self.waits_for_receiver()
+                    && (!self.halted || entry.started())
+                    && self.within_limits(entry, sh)
             }
             None => false,
         }
