@@ -4,6 +4,7 @@
 mod bench;
 mod demo;
 mod devices;
+mod explain;
 mod failure;
 mod gid;
 mod measure;
@@ -35,6 +36,7 @@ First steps:
   rnic devices                              the device and its GIDs
   rnic run -- ibv_rc_pingpong -g 0          run an RDMA program (this is the server side)
   rnic run --pcap out.pcap -- PROGRAM       and keep its packets for Wireshark
+  rnic explain 12                           what an error means
 
 Environment of every program that uses the NIC:
   RNIC_FAULTS   bad wire for what the process sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42
@@ -46,6 +48,8 @@ Environment of every program that uses the NIC:
 enum Command {
     /// Run a program that uses libibverbs on the software NIC
     Run(run::Args),
+    /// Say what a status, errno, event, state or message means, why it comes, and what to do
+    Explain(explain::Args),
     /// List the device, its port and its GIDs
     Devices(devices::Args),
     /// Two processes on this host do every RDMA operation, check every byte, and measure
@@ -62,6 +66,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::main(args),
+        Command::Explain(args) => explain::main(args),
         Command::Devices(args) => devices::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Bench(args) => bench::main(args),

@@ -75,7 +75,15 @@ fn run_here(scratch: &Scratch) -> Command {
 fn help_names_every_command() {
     let output = run(&["--help"]);
     expect_success(&output);
-    for word in ["run", "devices", "demo", "bench", "verify", "RNIC_FAULTS"] {
+    for word in [
+        "run",
+        "explain",
+        "devices",
+        "demo",
+        "bench",
+        "verify",
+        "RNIC_FAULTS",
+    ] {
         assert!(stdout(&output).contains(word), "no {word}");
     }
     assert_eq!(run(&[]).status.code(), Some(2), "usage");
@@ -84,6 +92,55 @@ fn help_names_every_command() {
         !stdout(&output).contains("part"),
         "the second process's command is nobody's business"
     );
+}
+
+#[test]
+fn explain_by_number_name_and_message() {
+    let text = |args: &[&str]| {
+        let output = run(&[&["explain"], args].concat());
+        expect_success(&output);
+        stdout(&output)
+    };
+    let by_number = text(&["12"]);
+    for part in [
+        "IBV_WC_RETRY_EXC_ERR",
+        "transport retry counter exceeded",
+        "causes",
+        "tcpdump",
+        "follows",
+        "ENOMEM",
+        "IBV_EVENT_PKEY_CHANGE",
+    ] {
+        assert!(by_number.contains(part), "no {part} in:\n{by_number}");
+    }
+    assert!(text(&["errno", "12"]).contains("unsignaled"));
+    assert!(text(&["IBV_EVENT_CQ_ERR"]).contains("overran"));
+    assert!(
+        text(&["Failed", "status", "12:", "wr_id", "0", "syndrom", "0x81"]).contains("Mellanox")
+    );
+    let list = text(&[]);
+    for name in ["IBV_QPS_SQE", "NAK invalid request", "IBV_WR_SEND", "EBUSY"] {
+        assert!(list.contains(name), "no {name}");
+    }
+
+    let output = run(&["explain", "IBV_WC_REM_ACESS_ERR"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("IBV_WC_REM_ACCESS_ERR"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn explain_in_json() {
+    let output = run(&["explain", "--json", "wc", "10"]);
+    expect_success(&output);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let topic = &value["topics"][0];
+    assert_eq!(topic["name"], "IBV_WC_REM_ACCESS_ERR");
+    assert_eq!(topic["number"], 10);
+    assert!(topic["causes"].as_array().is_some_and(|c| c.len() > 2));
 }
 
 #[test]

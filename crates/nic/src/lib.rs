@@ -32,6 +32,6 @@ pub use qp::{AhAttr, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use rnic_link::{FaultSpec, LinkCounters};
 pub use rnic_transport::{
     Completion, CompletionOpcode, Counters, Immediate, QpEvent, RecvWqe, SendData, SendOp, SendWqe,
-    SgList, Sge, Status,
+    SgList, Sge, Status, completion::vendor_err,
 };
 pub use rnic_wire::{Gid, PathMtu};

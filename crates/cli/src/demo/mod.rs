@@ -58,7 +58,10 @@ pub fn main(args: Args) -> Result<()> {
     drop(qp);
     peer.finish(exchange)?;
     println!(
-        "\nDone in {:.1} s. See the packets:  rnic run --pcap trace.pcap -- PROGRAM",
+        "\nDone in {:.1} s. Next:\n  \
+         rnic run -- PROGRAM                      your program; if it fails, rnic says which work request and why\n  \
+         rnic explain 12                          what a status, errno or event means\n  \
+         rnic run --pcap trace.pcap -- PROGRAM    see the packets",
         began.elapsed().as_secs_f64()
     );
     Ok(())

@@ -1,0 +1,231 @@
+//! errno of the verbs: the same number means something else in each.
+
+use super::topic::{Kind, Topic};
+
+const fn errno(number: i32, name: &'static str, text: &'static str) -> Topic {
+    Topic {
+        kind: Kind::Errno,
+        number: number as u32,
+        name,
+        text,
+        meaning: "",
+        side: "local: the call did nothing, the peer knows nothing of it",
+        causes: &[],
+        check: &[WORDS],
+        follows: "States are what they were.",
+    }
+}
+
+const WORDS: &str = "RNIC_LOG=1 rnic run -- PROGRAM      says in words why each verb was refused";
+
+pub const TOPICS: &[Topic] = &[
+    Topic {
+        meaning: "Not permitted.",
+        causes: &[
+            "ibv_modify_qp on hardware: a Q_Key with its highest bit set, or raw packets, need CAP_NET_RAW",
+            "ibv_open_device on hardware: no permission for /dev/infiniband/uverbs*",
+        ],
+        ..errno(libc::EPERM, "EPERM", "Operation not permitted")
+    },
+    Topic {
+        meaning: "There is no such thing.",
+        causes: &[
+            "ibv_get_device_list on hardware: no RDMA driver or no /sys/class/infiniband",
+            "an object handle that is not known",
+        ],
+        check: &["rnic run -- ibv_devices      on rnic there is always rnic0"],
+        ..errno(libc::ENOENT, "ENOENT", "No such file or directory")
+    },
+    Topic {
+        meaning: "A signal came while the call waited (ibv_get_cq_event, ibv_get_async_event).",
+        causes: &["a handler without SA_RESTART: call again"],
+        ..errno(libc::EINTR, "EINTR", "Interrupted system call")
+    },
+    Topic {
+        meaning: "Input/output error.",
+        causes: &[
+            "ibv_poll_cq: the completion queue overran and completions are lost",
+            "the device has failed",
+        ],
+        check: &[
+            "rnic run --lint -- PROGRAM      compares completion queues with the depths that feed them",
+            WORDS,
+        ],
+        ..errno(libc::EIO, "EIO", "Input/output error")
+    },
+    Topic {
+        meaning: "Nothing there now.",
+        causes: &[
+            "ibv_get_cq_event, ibv_get_async_event on a non-blocking descriptor: no event waits; poll(2) it first",
+            "ibv_reg_mr on hardware: too much locked memory (some kernels)",
+        ],
+        ..errno(libc::EAGAIN, "EAGAIN", "Resource temporarily unavailable")
+    },
+    Topic {
+        meaning: "No room: in a queue, or within a limit. Rarely is it memory.",
+        causes: &[
+            "ibv_post_send: the send queue is full. Poll completions; unsignaled requests are freed only by a later signaled one, so signal \
+             at least one per queue depth",
+            "ibv_post_recv: the receive queue is full (max_recv_wr)",
+            "ibv_post_send: more inline data than max_inline_data (some devices)",
+            "ibv_reg_mr on hardware: above RLIMIT_MEMLOCK (`ulimit -l`), which rnic does not need",
+            "ibv_create_qp, ibv_create_cq: larger than the device allows, or (hardware) above RLIMIT_MEMLOCK",
+        ],
+        check: &[
+            "ulimit -l      KiB that may be locked",
+            "rnic run --lint -- PROGRAM      finds both before hardware does",
+            WORDS,
+        ],
+        follows: "ibv_post_*: *bad_wr is the first request that was not taken; those before it were.",
+        ..errno(libc::ENOMEM, "ENOMEM", "Cannot allocate memory")
+    },
+    Topic {
+        meaning: "Permission denied.",
+        causes: &[
+            "/dev/infiniband/* not accessible (hardware)",
+            "ibv_reg_mr on hardware: write access to memory that is mapped read-only",
+        ],
+        ..errno(libc::EACCES, "EACCES", "Permission denied")
+    },
+    Topic {
+        meaning: "Bad address.",
+        causes: &[
+            "ibv_reg_mr: part of addr..addr+length is not mapped, or is read-only although a write right was asked for",
+            "memory that cannot be pinned: device memory without peer-memory support, some file mappings",
+        ],
+        ..errno(libc::EFAULT, "EFAULT", "Bad address")
+    },
+    Topic {
+        meaning: "The object is still in use.",
+        causes: &[
+            "ibv_dealloc_pd: queue pairs, regions, windows or address handles of it are left",
+            "ibv_destroy_cq: queue pairs still use it; ibv_destroy_srq likewise",
+            "ibv_dereg_mr: memory windows are bound to it",
+        ],
+        check: &[
+            "destroy in the reverse order of creation: queue pairs, then completion queues and regions, then the protection domain",
+        ],
+        ..errno(libc::EBUSY, "EBUSY", "Device or resource busy")
+    },
+    Topic {
+        meaning: "No such device.",
+        causes: &[
+            "ibv_open_device: no network interface is up with an address (rnic), or the device is gone",
+            "the object was made before fork(2): it belongs to the parent",
+            "rdma_create_event_channel, rdma_getaddrinfo, rdma_resolve_addr: no RDMA device, or none on that address's interface",
+        ],
+        check: &["rnic devices", "ip addr", WORDS],
+        ..errno(libc::ENODEV, "ENODEV", "No such device")
+    },
+    Topic {
+        meaning: "An argument or attribute is wrong, missing, or not possible in this state.",
+        causes: &[
+            "ibv_modify_qp to RTR: is_global is 0 (RoCE needs a GRH), wrong sgid_index, zero dgid, path_mtu above the network's, a missing \
+             bit in the mask",
+            "ibv_modify_qp: this transition does not exist, or the mask has a bit that it does not allow",
+            "ibv_create_qp: sizes above the device's (max_qp_wr, max_sge, max_inline_data)",
+            "ibv_post_send: the queue pair is not in RTS, too many SGEs, unknown opcode, too much inline data",
+            "ibv_post_recv: the queue pair is in RESET",
+            "ibv_reg_mr: remote write or atomic without IBV_ACCESS_LOCAL_WRITE",
+        ],
+        check: &[
+            WORDS,
+            "ibv_devinfo -v      the device's limits",
+            "rnic explain state rtr      the attributes of the transition",
+        ],
+        ..errno(libc::EINVAL, "EINVAL", "Invalid argument")
+    },
+    Topic {
+        meaning: "Too many open files.",
+        causes: &["ibv_open_device, ibv_create_comp_channel: each needs a descriptor"],
+        check: &["ulimit -n", "ls -l /proc/PID/fd"],
+        ..errno(libc::EMFILE, "EMFILE", "Too many open files")
+    },
+    Topic {
+        meaning: "No space left.",
+        causes: &["a table of the device is full (hardware)"],
+        ..errno(libc::ENOSPC, "ENOSPC", "No space left on device")
+    },
+    Topic {
+        meaning: "The function is not there.",
+        causes: &["the device or the library does not have this verb"],
+        check: &["README: what is not supported", WORDS],
+        ..errno(libc::ENOSYS, "ENOSYS", "Function not implemented")
+    },
+    Topic {
+        meaning: "Protocol error.",
+        causes: &[
+            "rdma_accept, rdma_connect: the connection manager chose another RDMA device of the same interface",
+        ],
+        ..errno(libc::EPROTO, "EPROTO", "Protocol error")
+    },
+    Topic {
+        meaning: "The device cannot do this at all.",
+        causes: &[
+            "an extended verb, queue pair type or flag that the device lacks: ask with ibv_query_device_ex first",
+            "alternate paths, raw Ethernet, flow steering: not on a software NIC",
+        ],
+        check: &["README: what is not supported", WORDS],
+        ..errno(libc::EOPNOTSUPP, "EOPNOTSUPP", "Operation not supported")
+    },
+    Topic {
+        meaning: "The address is in use.",
+        causes: &[
+            "ibv_open_device: UDP port 4791 belongs to another user's rnic or to Soft-RoCE of the kernel",
+            "rdma_bind_addr, rdma_listen: another program listens on that port",
+        ],
+        check: &[
+            "ss -ulpn 'sport = 4791'",
+            "rdma link      a Soft-RoCE of the kernel",
+            "rnic devices",
+        ],
+        ..errno(libc::EADDRINUSE, "EADDRINUSE", "Address already in use")
+    },
+    Topic {
+        meaning: "The address is not of this host.",
+        causes: &["rdma_bind_addr: no interface has it"],
+        check: &["ip addr; rnic devices"],
+        ..errno(
+            libc::EADDRNOTAVAIL,
+            "EADDRNOTAVAIL",
+            "Cannot assign requested address",
+        )
+    },
+    Topic {
+        meaning: "No network to the peer.",
+        causes: &["no route to the peer's address"],
+        check: &["ip route get ADDRESS"],
+        ..errno(libc::ENETUNREACH, "ENETUNREACH", "Network is unreachable")
+    },
+    Topic {
+        meaning: "The peer ended the connection.",
+        causes: &["rdma_connect, rsend: the peer's program ended"],
+        ..errno(libc::ECONNRESET, "ECONNRESET", "Connection reset by peer")
+    },
+    Topic {
+        meaning: "No answer in time.",
+        causes: &[
+            "ibv_modify_qp to RTR on hardware: the peer's address did not resolve (ARP); wrong GID",
+            "rdma_resolve_addr, rdma_connect: nobody answers",
+        ],
+        check: &["ping PEER", "rnic devices"],
+        ..errno(libc::ETIMEDOUT, "ETIMEDOUT", "Connection timed out")
+    },
+    Topic {
+        meaning: "Nobody listens there.",
+        causes: &[
+            "rdma_connect: no rdma_listen on that port; or the out-of-band TCP connection of a tool: the server is not up yet",
+        ],
+        check: &["start the server first; check address and port"],
+        ..errno(libc::ECONNREFUSED, "ECONNREFUSED", "Connection refused")
+    },
+    Topic {
+        meaning: "No route to the host.",
+        causes: &["ibv_modify_qp to RTR: no route from the chosen GID's address to the peer's"],
+        check: &[
+            "ip route get ADDRESS",
+            "rnic devices      choose the GID of the interface that reaches the peer",
+        ],
+        ..errno(libc::EHOSTUNREACH, "EHOSTUNREACH", "No route to host")
+    },
+];

@@ -1,0 +1,194 @@
+//! From what a person typed, or copied from a log, to topics.
+
+use super::topic::{Kind, Topic, all, numbered};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What was meant.
+    pub topics: Vec<&'static Topic>,
+    /// What the same words could mean as well.
+    pub also: Vec<&'static Topic>,
+}
+
+/// Prefixes that people leave out.
+const PREFIXES: [&str; 7] = [
+    "ibv_wc_",
+    "ibv_event_",
+    "ibv_qps_",
+    "ibv_wr_",
+    "rdma_cm_event_",
+    "rnic ",
+    "nak ",
+];
+/// Strings shorter than this occur in sentences by chance.
+const TELLING: usize = 7;
+
+fn number(word: &str) -> Option<u32> {
+    let word = word.trim_matches(|c: char| matches!(c, ',' | ':' | ';' | '.' | '(' | ')' | '-'));
+    match word.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+/// The words as they are compared: lower case, single spaces.
+fn normal(text: &str) -> String {
+    text.to_lowercase()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn has_name(topic: &Topic, wanted: &str) -> bool {
+    let name = topic.name.to_lowercase();
+    let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+    let bare = short.and_then(|short| short.strip_suffix("_err"));
+    name == wanted || short == Some(wanted) || bare == Some(wanted)
+}
+
+pub fn find(words: &[String]) -> Found {
+    let text = normal(&words.join(" "));
+    if text.is_empty() {
+        return Found::default();
+    }
+    if let Some(n) = number(&text) {
+        return by_number(n);
+    }
+    let tokens: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || c == '=')
+        .filter(|token| !token.is_empty())
+        .collect();
+    if let [kind, rest @ ..] = &tokens[..]
+        && let Some(kind) = Kind::from_word(kind)
+        && !rest.is_empty()
+    {
+        let rest = rest.join(" ");
+        let topics: Vec<_> = match number(&rest) {
+            Some(n) => numbered(kind, n).collect(),
+            None => all()
+                .filter(|topic| topic.kind == kind)
+                .filter(|topic| has_name(topic, &rest) || topic.text.to_lowercase() == rest)
+                .collect(),
+        };
+        if !topics.is_empty() {
+            return Found {
+                topics,
+                also: Vec::new(),
+            };
+        }
+    }
+    let named: Vec<_> = all()
+        .filter(|topic| has_name(topic, &text) || topic.text.to_lowercase() == text)
+        .collect();
+    if !named.is_empty() {
+        return Found {
+            topics: named,
+            also: Vec::new(),
+        };
+    }
+    within(&text, &tokens)
+}
+
+/// A bare number: most people ask for a completion status.
+fn by_number(n: u32) -> Found {
+    let of = |kinds: &[Kind]| -> Vec<&'static Topic> {
+        kinds.iter().flat_map(|kind| numbered(*kind, n)).collect()
+    };
+    // A code of the peer's answer or of a vendor is written in hex, and beyond the other numbers.
+    let order: [&[Kind]; 4] = [
+        &[Kind::Status],
+        &[Kind::Errno],
+        &[Kind::Nak, Kind::Vendor],
+        &[Kind::Event, Kind::State, Kind::Request, Kind::Cm],
+    ];
+    let mut found = Found::default();
+    for kinds in order {
+        if found.topics.is_empty() {
+            found.topics = of(kinds);
+        } else {
+            found
+                .also
+                .extend(of(kinds).into_iter().filter(|t| t.number == n));
+        }
+    }
+    found
+}
+
+/// A line of a program's output: "Failed status 12: wr_id 0 syndrom 0x81", "mlx5: transport retry counter exceeded".
+fn within(text: &str, tokens: &[&str]) -> Found {
+    let mut found = Found::default();
+    let mut add = |topic: &'static Topic| {
+        if !found.topics.iter().any(|t| std::ptr::eq(*t, topic)) {
+            found.topics.push(topic);
+        }
+    };
+    for pair in tokens.windows(2) {
+        if let (Some(kind), Some(n)) = (Kind::from_word(pair[0]), number(pair[1])) {
+            numbered(kind, n).for_each(&mut add);
+        }
+    }
+    for topic in all() {
+        let name = topic.name.to_lowercase();
+        let named = tokens
+            .iter()
+            .any(|token| token.trim_matches(|c: char| !c.is_alphanumeric() && c != '_') == name);
+        let quoted = topic.text.len() >= TELLING && text.contains(&topic.text.to_lowercase());
+        if named || quoted {
+            add(topic);
+        }
+    }
+    found
+}
+
+/// Names near to what was typed, and topics whose text has all the words.
+pub fn near(words: &[String]) -> Vec<&'static Topic> {
+    let text = normal(&words.join(" "));
+    let mut rated: Vec<(usize, &'static Topic)> = all()
+        .filter_map(|topic| {
+            let name = topic.name.to_lowercase();
+            let short = PREFIXES
+                .iter()
+                .find_map(|prefix| name.strip_prefix(prefix))
+                .unwrap_or(&name);
+            let distance = distance(&name, &text).min(distance(short, &text));
+            (distance <= text.len().max(3) / 3).then_some((distance, topic))
+        })
+        .collect();
+    rated.sort_by_key(|(distance, _)| *distance);
+    let mut topics: Vec<_> = rated.into_iter().map(|(_, topic)| topic).take(5).collect();
+    if topics.is_empty() {
+        let has = |topic: &Topic| {
+            let all = [topic.meaning, topic.text, topic.name, topic.follows]
+                .into_iter()
+                .chain(topic.causes.iter().copied())
+                .collect::<Vec<_>>()
+                .join(" ")
+                .to_lowercase();
+            text.split(' ').all(|word| all.contains(word))
+        };
+        topics = all().filter(|topic| has(topic)).take(8).collect();
+    }
+    topics
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (above + 1)
+                .min(row[j] + 1)
+                .min(diagonal + usize::from(from != *to));
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests;

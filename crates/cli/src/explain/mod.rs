@@ -1,0 +1,194 @@
+//! `rnic explain`: what a number, name or message of the verbs means, why it comes, and what to do.
+
+mod cm;
+mod errno;
+mod event;
+mod lookup;
+mod nak;
+mod request;
+mod state;
+mod status;
+pub mod topic;
+mod vendor;
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+use crate::sys;
+use topic::{Kind, Topic};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  rnic explain 12                        a work completion status (and what 12 is elsewhere)
+  rnic explain errno 12                  also: wc, event, state, nak, vendor, wr, cm
+  rnic explain IBV_WC_REM_ACCESS_ERR     or rem_access, or \"remote access error\"
+  rnic explain nak 0x61
+  rnic explain Failed status 12: wr_id 0 syndrom 0x81")]
+pub struct Args {
+    /// A number, name or message; none: the list of all there is
+    #[arg(value_name = "WORD", allow_negative_numbers = true)]
+    words: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    topics: &'a [&'static Topic],
+    also: &'a [&'static Topic],
+}
+
+/// Columns of a terminal.
+const WIDTH: usize = 100;
+
+/// Prints a paragraph, indented, broken at spaces.
+fn paragraph(first: &str, rest: &str, text: &str) {
+    let mut line = first.to_owned();
+    let mut empty = true;
+    // Two and more spaces part a command from its explanation.
+    for (i, word) in text.split(' ').enumerate() {
+        if !empty && line.len() + 1 + word.len() > WIDTH {
+            println!("{}", line.trim_end());
+            line = rest.to_owned();
+            empty = true;
+        }
+        if !empty || (word.is_empty() && i > 0) {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    println!("{}", line.trim_end());
+}
+
+fn number(topic: &Topic) -> String {
+    match topic.kind {
+        Kind::Nak | Kind::Vendor => format!("{:#04x}", topic.number),
+        _ => topic.number.to_string(),
+    }
+}
+
+fn print(topic: &Topic) {
+    let text = match topic.text {
+        "" => String::new(),
+        text => format!(" \"{text}\""),
+    };
+    println!(
+        "{} {}: {}{text}",
+        topic.kind.title(),
+        number(topic),
+        topic.name
+    );
+    paragraph("  ", "  ", topic.meaning);
+    let line = |label: &str, text: &str| {
+        if !text.is_empty() {
+            paragraph(&format!("  {label:<9}"), &" ".repeat(11), text);
+        }
+    };
+    line("side:", topic.side);
+    let list = |label: &str, entries: &[&str]| {
+        if !entries.is_empty() {
+            println!("  {label}");
+            for entry in entries {
+                paragraph("    - ", "      ", entry);
+            }
+        }
+    };
+    list("causes, the usual first:", topic.causes);
+    list("check:", topic.check);
+    line("follows:", topic.follows);
+}
+
+fn short(topic: &Topic) -> String {
+    let text = if topic.text.is_empty() {
+        topic.meaning
+    } else {
+        topic.text
+    };
+    let mut text = text.to_owned();
+    if text.len() > 60 {
+        let cut = (0..=57)
+            .rev()
+            .find(|i| text.is_char_boundary(*i))
+            .unwrap_or(0);
+        text.truncate(cut);
+        text.push_str("...");
+    }
+    format!(
+        "{:<7} {:>5}  {:<34} {text}",
+        topic.kind.word(),
+        number(topic),
+        topic.name
+    )
+    .trim_end()
+    .to_owned()
+}
+
+fn list_all() {
+    println!("What `rnic explain` knows. Ask by number, name or message: rnic explain 12\n");
+    for kind in Kind::ALL {
+        println!("{} (rnic explain {} ...):", kind.title(), kind.word());
+        for topic in topic::all().filter(|topic| topic.kind == kind) {
+            println!("  {}", short(topic));
+        }
+        println!();
+    }
+}
+
+pub fn main(args: Args) -> Result<()> {
+    sys::end_on_broken_pipe();
+    let found = match args.words.is_empty() {
+        true => lookup::Found {
+            topics: topic::all().collect(),
+            also: Vec::new(),
+        },
+        false => lookup::find(&args.words),
+    };
+    if found.topics.is_empty() {
+        return Err(unknown(&args.words));
+    }
+    if args.json {
+        let answer = Answer {
+            topics: &found.topics,
+            also: &found.also,
+        };
+        let text =
+            serde_json::to_string_pretty(&answer).map_err(|e| Failure::new(e.to_string()))?;
+        println!("{text}");
+        return Ok(());
+    }
+    if args.words.is_empty() {
+        list_all();
+        return Ok(());
+    }
+    for (i, topic) in found.topics.iter().enumerate() {
+        if i > 0 {
+            println!();
+        }
+        print(topic);
+    }
+    if !found.also.is_empty() {
+        println!("\nThe same number elsewhere:");
+        for topic in &found.also {
+            println!("  {}", short(topic));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(words: &[String]) -> Failure {
+    let failure = Failure::new(format!("nothing is known of `{}`", words.join(" ")));
+    let near = lookup::near(words);
+    let failure = match near.is_empty() {
+        true => failure,
+        false => failure.cause(format!(
+            "did you mean one of these?{}",
+            near.iter()
+                .map(|topic| format!("\n    {}", short(topic)))
+                .collect::<String>()
+        )),
+    };
+    failure.next("`rnic explain` lists everything")
+}

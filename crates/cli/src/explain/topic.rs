@@ -1,0 +1,143 @@
+//! What there is to explain: one entry per number, name or code, in tables by kind.
+
+use serde::{Serialize, Serializer};
+
+/// Where a number comes from: the same 12 means different things in a completion and in errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `enum ibv_wc_status`.
+    Status,
+    /// errno of a verb.
+    Errno,
+    /// `enum ibv_event_type`.
+    Event,
+    /// `enum ibv_qp_state`.
+    State,
+    /// AETH syndrome of a negative acknowledgement.
+    Nak,
+    /// `ibv_wc.vendor_err`.
+    Vendor,
+    /// `enum ibv_wr_opcode`.
+    Request,
+    /// `enum rdma_cm_event_type`.
+    Cm,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 8] = [
+        Kind::Status,
+        Kind::Errno,
+        Kind::Event,
+        Kind::State,
+        Kind::Nak,
+        Kind::Vendor,
+        Kind::Request,
+        Kind::Cm,
+    ];
+
+    /// The word to put before a number, on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Status => "wc",
+            Kind::Errno => "errno",
+            Kind::Event => "event",
+            Kind::State => "state",
+            Kind::Nak => "nak",
+            Kind::Vendor => "vendor",
+            Kind::Request => "wr",
+            Kind::Cm => "cm",
+        }
+    }
+
+    /// What it is called in a sentence.
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::Status => "work completion status",
+            Kind::Errno => "errno of a verb",
+            Kind::Event => "asynchronous event",
+            Kind::State => "queue pair state",
+            Kind::Nak => "NAK (AETH syndrome)",
+            Kind::Vendor => "vendor_err",
+            Kind::Request => "work request opcode",
+            Kind::Cm => "connection manager event",
+        }
+    }
+
+    /// Words that people and programs put before such a number.
+    fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Kind::Status => &["wc", "status", "completion", "wc_status", "ibv_wc_status"],
+            Kind::Errno => &["errno", "err", "ret", "returned"],
+            Kind::Event => &["event", "async", "event_type", "ibv_event_type"],
+            Kind::State => &["state", "qps", "qp_state", "ibv_qp_state"],
+            Kind::Nak => &["nak", "aeth", "syndrome"],
+            // perftest spells it "syndrom".
+            Kind::Vendor => &[
+                "vendor",
+                "vendor_err",
+                "vendor_error",
+                "vend_err",
+                "syndrom",
+            ],
+            Kind::Request => &["wr", "opcode", "wr_opcode"],
+            Kind::Cm => &["cm", "cm_event", "rdma_cm_event"],
+        }
+    }
+
+    pub fn from_word(word: &str) -> Option<Kind> {
+        Kind::ALL
+            .into_iter()
+            .find(|kind| kind.aliases().contains(&word))
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// One thing that can be explained.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Topic {
+    pub kind: Kind,
+    pub number: u32,
+    /// As C programs spell it.
+    pub name: &'static str,
+    /// The string that the library gives for it, or that programs print.
+    pub text: &'static str,
+    /// What it says.
+    pub meaning: &'static str,
+    /// Whose doing it is, and who sees it.
+    pub side: &'static str,
+    /// Usual causes, the most likely first.
+    pub causes: &'static [&'static str],
+    /// What to look at, with which command.
+    pub check: &'static [&'static str],
+    /// What follows from it: states, flushes.
+    pub follows: &'static str,
+}
+
+/// Everything, by kind.
+pub fn all() -> impl Iterator<Item = &'static Topic> {
+    super::status::TOPICS
+        .iter()
+        .chain(super::errno::TOPICS)
+        .chain(super::event::TOPICS)
+        .chain(super::state::TOPICS)
+        .chain(super::nak::TOPICS)
+        .chain(super::vendor::TOPICS)
+        .chain(super::request::TOPICS)
+        .chain(super::cm::TOPICS)
+}
+
+/// The topics of a number. An RNR NAK carries its timer in the number, an ACK its credits.
+pub fn numbered(kind: Kind, number: u32) -> impl Iterator<Item = &'static Topic> {
+    let number = match (kind, number) {
+        (Kind::Nak, 0x20..=0x3f) => 0x20,
+        // The NAK code alone, without the type bits of the syndrome.
+        (Kind::Nak, 0..=4) => number + 0x60,
+        _ => number,
+    };
+    all().filter(move |topic| topic.kind == kind && topic.number == number)
+}
