@@ -5,14 +5,14 @@ use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use rnic_nic::{CompChannel, Completion, Cq, Immediate};
+use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate};
 
 use crate::cq_ex::Polling;
 use crate::device::{ContextObject, nic};
 use crate::object::{
     Object, acknowledge, all_acknowledged, from_c, into_c, take_c, wait_for_acks, zeroed,
 };
-use crate::seam::{self, EBUSY, EINVAL, Result};
+use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Result};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -109,6 +109,7 @@ pub unsafe fn create(
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     comp_vector: u32,
+    options: CqOptions,
 ) -> Result<Box<CqObject>> {
     // SAFETY: by contract.
     let owner = unsafe { from_c::<ContextObject>(context) }?;
@@ -124,7 +125,7 @@ pub unsafe fn create(
     };
     let nic = owner
         .nic
-        .create_cq(cqe, channel_object.map(|c| &c.nic), 0)?;
+        .create_cq_ex(cqe, channel_object.map(|c| &c.nic), 0, options)?;
     // SAFETY: integers, pointers, optional functions, pthread objects.
     let mut c: UnsafeCell<ibv_cq_ex> = unsafe { zeroed() };
     let base = &mut c.get_mut().base;
@@ -158,7 +159,14 @@ unsafe extern "C" fn create_cq(
         let (cqe, vector) = (seam::unsigned(cqe)?, seam::unsigned(comp_vector)?);
         // SAFETY: ours or NULL, by the contract of the verb.
         Ok(into_c(unsafe {
-            create(context, cqe, cq_context, channel, vector)
+            create(
+                context,
+                cqe,
+                cq_context,
+                channel,
+                vector,
+                CqOptions::default(),
+            )
         }?))
     })
 }
@@ -171,6 +179,27 @@ unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         // SAFETY: a plain field of a live queue.
         unsafe { (*cq).cqe = capacity as c_int };
         Ok(())
+    })
+}
+
+/// The `modify_cq` operation.
+pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<CqObject>(cq) }?;
+        // SAFETY: NULL or the caller's structure.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        match attr.attr_mask {
+            0 => Err(EINVAL),
+            IBV_CQ_ATTR_MODERATE => {
+                let ibv_moderate_cq {
+                    cq_count,
+                    cq_period,
+                } = attr.moderate;
+                Ok(object.nic.moderate(cq_count, cq_period)?)
+            }
+            _ => Err(EOPNOTSUPP),
+        }
     })
 }
 

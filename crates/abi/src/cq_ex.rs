@@ -1,17 +1,16 @@
 //! The extended completion queue (`ibv_create_cq_ex(3)`): completions are read field by field.
 //!
-//! Timestamps are taken when `ibv_start_poll` or `ibv_next_poll` finds the completion. A polling program drives the
-//! device itself in `ibv_start_poll`, so that is about when the completion arises.
+//! Timestamps are those of the moment when the completion arose, not when it is read.
 
 use core::ffi::{c_int, c_uint};
 use std::cell::UnsafeCell;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
+use rnic_nic::{CqOptions, Stamp};
 
 use crate::cq::{CqObject, create, work_completion};
 use crate::object::{from_c, into_c};
-use crate::query::clock;
 use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::types::*;
 
@@ -19,8 +18,24 @@ use crate::types::*;
 pub struct Polling {
     lock: RawMutex,
     current: UnsafeCell<ibv_wc>,
-    timestamp: UnsafeCell<u64>,
-    wallclock: UnsafeCell<u64>,
+    stamp: UnsafeCell<Stamp>,
+    /// The program promised to use the queue from one thread at a time: no lock.
+    single_threaded: bool,
+}
+
+impl Polling {
+    fn begin(&self) {
+        if !self.single_threaded {
+            self.lock.lock();
+        }
+    }
+
+    fn end(&self) {
+        if !self.single_threaded && self.lock.is_locked() {
+            // SAFETY: the program ends what its `start_poll` began.
+            unsafe { self.lock.unlock() };
+        }
+    }
 }
 
 impl Default for Polling {
@@ -28,8 +43,8 @@ impl Default for Polling {
         Polling {
             lock: RawMutex::INIT,
             current: UnsafeCell::default(),
-            timestamp: UnsafeCell::default(),
-            wallclock: UnsafeCell::default(),
+            stamp: UnsafeCell::default(),
+            single_threaded: false,
         }
     }
 }
@@ -72,8 +87,13 @@ pub unsafe extern "C" fn create_cq_ex(
                 attr.cq_context,
                 attr.channel,
                 attr.comp_vector,
+                CqOptions {
+                    timestamps: attr.wc_flags & TIMESTAMPS != 0,
+                    ignore_overrun: flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
+                },
             )
         }?;
+        object.polling.single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0;
         let c = object.c.get_mut();
         c.start_poll = Some(start_poll);
         c.next_poll = Some(next_poll);
@@ -85,13 +105,15 @@ pub unsafe extern "C" fn create_cq_ex(
         c.read_qp_num = Some(read_qp_num);
         c.read_src_qp = Some(read_src_qp);
         c.read_wc_flags = Some(read_wc_flags);
-        c.read_slid = Some(read_slid);
+        c.read_slid = Some(read_u32_zero);
         c.read_sl = Some(read_u8_zero);
         c.read_dlid_path_bits = Some(read_u8_zero);
-        if attr.wc_flags & TIMESTAMPS != 0 {
-            c.read_completion_ts = Some(read_completion_ts);
-            c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
-        }
+        c.read_completion_ts = Some(read_completion_ts);
+        c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+        // Refused above; a program that reads them all the same gets nothing instead of a crash.
+        c.read_cvlan = Some(read_u16_zero);
+        c.read_flow_tag = Some(read_u32_zero);
+        c.read_tm_info = Some(read_no_tm_info);
         Ok(into_c(object).cast())
     })
 }
@@ -101,16 +123,13 @@ pub unsafe extern "C" fn create_cq_ex(
 /// # Safety
 /// The caller holds the polling lock of this queue.
 unsafe fn advance(object: &CqObject, first: bool) -> Result<()> {
-    let mut found = None;
-    let take = &mut |completion| found = Some(completion);
     // The rest of a batch is what waits already: driving the device here could take the completion of an event that
     // the program has yet to fetch.
-    if first {
-        object.nic.poll(1, take)?;
-    } else {
-        object.nic.take(1, take)?;
-    }
-    let completion = found.ok_or(Errno(libc::ENOENT))?;
+    let found = match first {
+        true => object.nic.poll_one()?,
+        false => object.nic.take_one()?,
+    };
+    let (completion, stamp) = found.ok_or(Errno(libc::ENOENT))?;
     let polling = &object.polling;
     // SAFETY: under the polling lock; the program reads the C fields between its own start and end of polling.
     unsafe {
@@ -118,18 +137,9 @@ unsafe fn advance(object: &CqObject, first: bool) -> Result<()> {
         let c = object.c.get();
         (*c).wr_id = completion.wr_id;
         (*c).status = completion.status as u32;
-        if (*c).read_completion_ts.is_some() {
-            *polling.timestamp.get() = nanoseconds(clock(libc::CLOCK_MONOTONIC));
-            *polling.wallclock.get() = nanoseconds(clock(libc::CLOCK_REALTIME));
-        }
+        *polling.stamp.get() = stamp;
     }
     Ok(())
-}
-
-fn nanoseconds(time: libc::timespec) -> u64 {
-    (time.tv_sec as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(time.tv_nsec as u64)
 }
 
 /// 0 and the queue locked, or ENOENT or another errno and unlocked.
@@ -141,13 +151,9 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         if unsafe { attr.as_ref() }.is_some_and(|a| a.comp_mask != 0) {
             return Err(EINVAL);
         }
-        let lock = &object.polling.lock;
-        lock.lock();
+        object.polling.begin();
         // SAFETY: just locked.
-        unsafe { advance(object, true) }.inspect_err(|_| {
-            // SAFETY: locked above.
-            unsafe { lock.unlock() }
-        })
+        unsafe { advance(object, true) }.inspect_err(|_| object.polling.end())
     })
 }
 
@@ -161,11 +167,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     seam::quiet(|| {
         // SAFETY: a queue of ours, or NULL.
-        let lock = &unsafe { from_c::<CqObject>(cq.cast()) }?.polling.lock;
-        if lock.is_locked() {
-            // SAFETY: the program ends what its `start_poll` began.
-            unsafe { lock.unlock() };
-        }
+        unsafe { from_c::<CqObject>(cq.cast()) }?.polling.end();
         Ok(())
     });
 }
@@ -191,7 +193,11 @@ reader!(read_src_qp, u32, src_qp);
 reader!(read_wc_flags, c_uint, wc_flags);
 
 /// LIDs, service levels and path bits are InfiniBand's; RoCE has none.
-unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
+unsafe extern "C" fn read_u32_zero(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_u16_zero(_cq: *mut ibv_cq_ex) -> u16 {
     0
 }
 
@@ -201,10 +207,17 @@ unsafe extern "C" fn read_u8_zero(_cq: *mut ibv_cq_ex) -> u8 {
 
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: a queue of ours between `start_poll` and `end_poll`.
-    unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| *o.polling.timestamp.get()) }
+    unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| (*o.polling.stamp.get()).raw) }
 }
 
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: a queue of ours between `start_poll` and `end_poll`.
-    unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| *o.polling.wallclock.get()) }
+    unsafe { from_c::<CqObject>(cq.cast()).map_or(0, |o| (*o.polling.stamp.get()).wallclock) }
+}
+
+unsafe extern "C" fn read_no_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    if !info.is_null() {
+        // SAFETY: the caller's structure.
+        unsafe { *info = ibv_wc_tm_info { tag: 0, r#priv: 0 } };
+    }
 }

@@ -145,6 +145,7 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
 
 fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     c.query_port = Some(query::query_port);
+    c.modify_cq = Some(cq::modify_cq);
     c.query_rt_values = Some(query::query_rt_values);
     c.create_cq_ex = Some(cq_ex::create_cq_ex);
     c.query_device_ex = Some(query::query_device_ex);

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_uint};
 
-use rnic_nic::{Context, GidEntry, PortState};
+use rnic_nic::{Context, GidEntry, MAX_CQ_PERIOD, PortState};
 
 use crate::device::{nic, set_text};
 use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
@@ -99,6 +99,10 @@ pub unsafe extern "C" fn query_device_ex(
         ex.completion_timestamp_mask = u64::MAX;
         ex.hca_core_clock = CORE_CLOCK_KHZ;
         ex.device_cap_flags_ex = u64::from(ex.orig_attr.device_cap_flags);
+        ex.cq_mod_caps = ibv_cq_moderation_caps {
+            max_cq_count: u16::MAX,
+            max_cq_period: MAX_CQ_PERIOD,
+        };
         ex.phys_port_cnt_ex = u32::from(ex.orig_attr.phys_port_cnt);
         // SAFETY: the caller says how much room there is.
         unsafe { copy_out(&ex, attr, attr_size) };

@@ -62,6 +62,9 @@ programs!(
     smoke, refusals, events, extended, forked, files, batch, states
 );
 
+// Completion queues.
+programs!(cq_resize, cq_overrun, cq_moderation, solicited);
+
 #[test]
 fn names() {
     if common::headers_available() {

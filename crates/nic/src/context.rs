@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rnic_transport::QpEvent;
 
-use crate::cq::{CompChannel, Cq};
+use crate::cq::{CompChannel, Cq, CqOptions};
 use crate::device::{DeviceAttr, PortAttr};
 use crate::engine::Nic;
 use crate::error::{Error, Result};
@@ -156,7 +156,21 @@ impl Context {
     /// # Errors
     /// EINVAL for 0 or too many entries.
     pub fn create_cq(&self, cqe: u32, channel: Option<&CompChannel>, cookie: u64) -> Result<Cq> {
-        Cq::new(self, cqe, channel, cookie)
+        Cq::new(self, cqe, channel, cookie, CqOptions::default())
+    }
+
+    /// Makes an extended completion queue (`ibv_create_cq_ex(3)`).
+    ///
+    /// # Errors
+    /// As [`Context::create_cq`].
+    pub fn create_cq_ex(
+        &self,
+        cqe: u32,
+        channel: Option<&CompChannel>,
+        cookie: u64,
+        options: CqOptions,
+    ) -> Result<Cq> {
+        Cq::new(self, cqe, channel, cookie, options)
     }
 
     /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one token.

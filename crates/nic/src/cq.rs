@@ -1,16 +1,25 @@
-//! Completion queues and completion channels.
+//! Completion queues.
+
+mod channel;
+mod moderation;
+mod tasks;
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rnic_transport::Completion;
 
 use crate::context::{AsyncEvent, Context, ContextShared};
 use crate::error::{Error, Result};
-use crate::sys::EventFd;
+use crate::sys;
+use channel::ChannelShared;
+use moderation::{Moderation, Verdict};
+
+pub use channel::CompChannel;
+pub use moderation::MAX_CQ_PERIOD;
+pub(crate) use tasks::CqTasks;
 
 /// Room in a queue pair's work queues as the application sees it: a slot is free again once the completion that
 /// retired its work request was polled, as on hardware.
@@ -29,6 +38,38 @@ pub(crate) struct Entry {
     pub(crate) recv_slots: u32,
 }
 
+impl Entry {
+    /// Frees the places of the work requests that this completion retires.
+    fn release(&self) {
+        if self.send_slots != 0 {
+            let used = &self.slots.send_used;
+            used.fetch_sub(self.send_slots as i32, Ordering::AcqRel);
+        }
+        if self.recv_slots != 0 {
+            let used = &self.slots.recv_used;
+            used.fetch_sub(self.recv_slots as i32, Ordering::AcqRel);
+        }
+    }
+}
+
+/// When a completion arose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// The device's clock, which `ibv_query_rt_values_ex(3)` reads: nanoseconds of CLOCK_MONOTONIC.
+    pub raw: u64,
+    /// Nanoseconds since the epoch.
+    pub wallclock: u64,
+}
+
+/// What extended completion queues may ask for (`ibv_create_cq_ex(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CqOptions {
+    /// Completions are stamped, see [`Cq::poll_one`].
+    pub timestamps: bool,
+    /// A full queue loses its oldest completion instead of failing.
+    pub ignore_overrun: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
     No,
@@ -39,9 +80,22 @@ enum Armed {
 #[derive(Debug)]
 struct Inner {
     ring: VecDeque<Entry>,
+    /// Of each entry in `ring`, if the queue keeps them.
+    stamps: Option<VecDeque<Stamp>>,
     capacity: u32,
     armed: Armed,
+    moderation: Moderation,
+    ignore_overrun: bool,
+    /// In error: a completion found no room. Nothing enters any more.
     overrun: bool,
+}
+
+impl Inner {
+    fn take_oldest(&mut self) -> Option<(Entry, Stamp)> {
+        let entry = self.ring.pop_front()?;
+        let stamp = self.stamps.as_mut().and_then(VecDeque::pop_front);
+        Some((entry, stamp.unwrap_or_default()))
+    }
 }
 
 #[derive(Debug)]
@@ -63,21 +117,28 @@ impl CqShared {
     }
 
     /// Adds a completion; wakes whoever armed the queue for it.
+    ///
+    /// One that finds the queue full puts it into error (IBTA vol. 1, 11.6.3.2): the queue says so once, takes no more,
+    /// and every queue pair that completes into it fails.
     pub(crate) fn push(self: &Arc<Self>, entry: Entry) {
         let solicited = entry.completion.solicited
             || entry.completion.status != rnic_transport::Status::Success;
         let mut inner = self.inner.lock();
-        if inner.ring.len() >= inner.capacity as usize {
-            if !inner.overrun {
-                inner.overrun = true;
-                drop(inner);
-                self.context.post_event(AsyncEvent::Cq {
-                    cookie: self.cookie.load(Ordering::Relaxed),
-                });
+        if inner.overrun || inner.ring.len() >= inner.capacity as usize {
+            if !inner.ignore_overrun {
+                return self.lose(entry.completion.qpn, inner);
             }
-            return;
+            if let Some((oldest, _)) = inner.take_oldest() {
+                oldest.release();
+            }
         }
         inner.ring.push_back(entry);
+        if let Some(stamps) = &mut inner.stamps {
+            stamps.push_back(Stamp {
+                raw: sys::now_ns(),
+                wallclock: sys::wallclock_ns(),
+            });
+        }
         self.len.store(inner.ring.len(), Ordering::Release);
         let notify = match inner.armed {
             Armed::No => false,
@@ -85,51 +146,89 @@ impl CqShared {
             Armed::Solicited => solicited,
         };
         if notify {
-            inner.armed = Armed::No;
-            drop(inner);
-            if let Some(channel) = &self.channel {
-                channel.push(self);
+            let verdict = inner.moderation.completed(sys::now_ns);
+            self.judge(verdict, inner);
+        }
+    }
+
+    /// A completion has no room.
+    #[cold]
+    fn lose(&self, qpn: u32, mut inner: MutexGuard<'_, Inner>) {
+        let first = !std::mem::replace(&mut inner.overrun, true);
+        drop(inner);
+        if first {
+            self.context.post_event(AsyncEvent::Cq {
+                cookie: self.cookie.load(Ordering::Relaxed),
+            });
+        }
+        self.context.nic.cq_tasks().fail(qpn);
+    }
+
+    /// Fires the event of an armed queue now or has it fired later.
+    fn judge(self: &Arc<Self>, verdict: Verdict, mut inner: MutexGuard<'_, Inner>) {
+        match verdict {
+            Verdict::Fire => {
+                inner.armed = Armed::No;
+                drop(inner);
+                if let Some(channel) = &self.channel {
+                    channel.push(self);
+                }
             }
+            Verdict::Remind(at) => {
+                drop(inner);
+                self.context.nic.cq_tasks().remind(at, self);
+            }
+            Verdict::Wait => {}
+        }
+    }
+
+    /// The engine reminds of a moderated event.
+    pub(crate) fn remind(self: &Arc<Self>, now: u64) {
+        let mut inner = self.inner.lock();
+        let verdict = inner.moderation.reminded(now);
+        if inner.armed != Armed::No {
+            self.judge(verdict, inner);
         }
     }
 
     /// Removes the completions of a destroyed or reset queue pair.
     pub(crate) fn purge(&self, qpn: u32) {
         let mut inner = self.inner.lock();
+        if let Some(mut stamps) = inner.stamps.take() {
+            let mut of = inner.ring.iter();
+            stamps.retain(|_| of.next().is_some_and(|e| e.completion.qpn != qpn));
+            inner.stamps = Some(stamps);
+        }
         inner.ring.retain(|e| e.completion.qpn != qpn);
         self.len.store(inner.ring.len(), Ordering::Release);
     }
 
-    fn pop(&self, max: usize, out: &mut dyn FnMut(Completion)) -> Result<usize> {
+    fn pop(&self, max: usize, out: &mut dyn FnMut(Completion)) -> usize {
         if self.len.load(Ordering::Acquire) == 0 {
-            return Ok(0);
+            return 0;
         }
         let mut inner = self.inner.lock();
         let n = inner.ring.len().min(max);
         for entry in inner.ring.drain(..n) {
-            if entry.send_slots != 0 {
-                let used = &entry.slots.send_used;
-                used.fetch_sub(entry.send_slots as i32, Ordering::AcqRel);
-            }
-            if entry.recv_slots != 0 {
-                let used = &entry.slots.recv_used;
-                used.fetch_sub(entry.recv_slots as i32, Ordering::AcqRel);
-            }
+            entry.release();
             out(entry.completion);
         }
-        self.len.store(inner.ring.len(), Ordering::Release);
-        if n == 0 && inner.overrun {
-            return Err(Error::new(
-                "ibv_poll_cq",
-                libc::EIO,
-                format!(
-                    "the completion queue of {} entries overran: completions were lost; size it to the sum of the \
-                     depths of the queues that feed it",
-                    inner.capacity
-                ),
-            ));
+        if let Some(stamps) = &mut inner.stamps {
+            stamps.drain(..n);
         }
-        Ok(n)
+        self.len.store(inner.ring.len(), Ordering::Release);
+        n
+    }
+
+    fn pop_one(&self) -> Option<(Completion, Stamp)> {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut inner = self.inner.lock();
+        let (entry, stamp) = inner.take_oldest()?;
+        entry.release();
+        self.len.store(inner.ring.len(), Ordering::Release);
+        Some((entry.completion, stamp))
     }
 }
 
@@ -145,8 +244,10 @@ impl Cq {
         cqe: u32,
         channel: Option<&CompChannel>,
         cookie: u64,
+        options: CqOptions,
     ) -> Result<Cq> {
         let capacity = round_capacity("ibv_create_cq", cqe)?;
+        context.shared.nic.check_alive("ibv_create_cq")?;
         let channel = channel.map(|c| {
             c.shared.users.fetch_add(1, Ordering::Relaxed);
             c.shared.clone()
@@ -155,8 +256,11 @@ impl Cq {
             shared: Arc::new(CqShared {
                 inner: Mutex::new(Inner {
                     ring: VecDeque::with_capacity((capacity as usize + 1).min(4096)),
+                    stamps: options.timestamps.then(VecDeque::new),
                     capacity,
                     armed: Armed::No,
+                    moderation: Moderation::default(),
+                    ignore_overrun: options.ignore_overrun,
                     overrun: false,
                 }),
                 len: AtomicUsize::new(0),
@@ -184,32 +288,52 @@ impl Cq {
         self.shared.cookie.store(cookie, Ordering::Relaxed);
     }
 
-    /// Takes up to `max` completions; drives the engine when there are none.
+    /// Takes up to `max` completions; drives the engine when there are none. A queue that overran gives out what it has
+    /// and then stays empty; asynchronous events say what happened.
     ///
     /// # Errors
-    /// EIO once an overrun queue is empty, ENODEV in a forked child.
+    /// ENODEV in a forked child.
     pub fn poll(&self, max: usize, out: &mut dyn FnMut(Completion)) -> Result<usize> {
         let nic = &self.shared.context.nic;
         nic.count_poll();
-        let n = self.shared.pop(max, out)?;
+        let n = self.shared.pop(max, out);
         if n > 0 {
             return Ok(n);
         }
         nic.drive("ibv_poll_cq", || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
-        let n = self.shared.pop(max, out)?;
+        let n = self.shared.pop(max, out);
         nic.spin_or_rest(n > 0);
         Ok(n)
     }
 
-    /// Takes up to `max` completions that are waiting, without driving the engine (`ibv_next_poll`).
+    /// Takes the oldest completion with its stamp, which is zero if the queue was made without; drives the engine when
+    /// there is none (`ibv_start_poll`).
     ///
     /// # Errors
     /// As [`Cq::poll`].
-    pub fn take(&self, max: usize, out: &mut dyn FnMut(Completion)) -> Result<usize> {
+    pub fn poll_one(&self) -> Result<Option<(Completion, Stamp)>> {
+        let nic = &self.shared.context.nic;
+        nic.count_poll();
+        if let Some(found) = self.shared.pop_one() {
+            return Ok(Some(found));
+        }
+        nic.drive("ibv_start_poll", || {
+            self.shared.len.load(Ordering::Acquire) != 0
+        })?;
+        let found = self.shared.pop_one();
+        nic.spin_or_rest(found.is_some());
+        Ok(found)
+    }
+
+    /// Takes the oldest completion if one waits, without driving the engine (`ibv_next_poll`).
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    pub fn take_one(&self) -> Result<Option<(Completion, Stamp)>> {
         self.shared.context.nic.check_alive("ibv_next_poll")?;
-        self.shared.pop(max, out)
+        Ok(self.shared.pop_one())
     }
 
     /// Asks for an event on the channel at the next completion, or the next solicited or failed one.
@@ -224,21 +348,51 @@ impl Cq {
         self.shared.context.nic.expect_sleep();
     }
 
-    /// Changes the capacity; gives the new one.
+    /// Changes the capacity; gives the new one. What waits in the queue stays, in order.
     ///
     /// # Errors
-    /// EINVAL if more completions are waiting than would fit.
+    /// EINVAL if more completions are waiting than would fit, or the queue overran.
     pub fn resize(&self, cqe: u32) -> Result<u32> {
-        let capacity = round_capacity("ibv_resize_cq", cqe)?;
+        const VERB: &str = "ibv_resize_cq";
+        let capacity = round_capacity(VERB, cqe)?;
+        self.shared.context.nic.check_alive(VERB)?;
         let mut inner = self.shared.inner.lock();
-        if inner.ring.len() > capacity as usize {
+        if inner.overrun {
+            return Err(Error::invalid(VERB, "the queue overran and is in error"));
+        }
+        if inner.ring.len() > cqe as usize {
             return Err(Error::invalid(
-                "ibv_resize_cq",
-                format!("{} completions wait in the queue", inner.ring.len()),
+                VERB,
+                format!(
+                    "{} completions wait in the queue, {cqe} entries asked for",
+                    inner.ring.len()
+                ),
             ));
         }
         inner.capacity = capacity;
         Ok(capacity)
+    }
+
+    /// Moderates events (`ibv_modify_cq(3)`): an armed queue fires after `count` completions that it is armed for, or
+    /// `period` microseconds after the first of them, whichever is earlier. Either 0: at the first.
+    ///
+    /// # Errors
+    /// EINVAL for a period beyond [`MAX_CQ_PERIOD`].
+    pub fn moderate(&self, count: u16, period: u16) -> Result<()> {
+        const VERB: &str = "ibv_modify_cq";
+        self.shared.context.nic.check_alive(VERB)?;
+        if period > MAX_CQ_PERIOD {
+            return Err(Error::invalid(
+                VERB,
+                format!("cq_period is {period} microseconds, at most {MAX_CQ_PERIOD} are possible"),
+            ));
+        }
+        let mut inner = self.shared.inner.lock();
+        let verdict = inner.moderation.set(count, period, sys::now_ns());
+        if inner.armed != Armed::No {
+            self.shared.judge(verdict, inner);
+        }
+        Ok(())
     }
 
     /// Queue pairs still use it.
@@ -284,84 +438,4 @@ fn round_capacity(verb: &'static str, cqe: u32) -> Result<u32> {
         ));
     }
     Ok((cqe + 1).next_power_of_two() - 1)
-}
-
-#[derive(Debug)]
-pub(crate) struct ChannelShared {
-    events: EventFd,
-    queue: Mutex<VecDeque<Weak<CqShared>>>,
-    users: AtomicU32,
-    closed: AtomicBool,
-}
-
-impl ChannelShared {
-    fn push(&self, cq: &Arc<CqShared>) {
-        if self.closed.load(Ordering::Relaxed) {
-            return;
-        }
-        self.queue.lock().push_back(Arc::downgrade(cq));
-        self.events.add(1);
-    }
-
-    fn revoke(&self, cq: &Arc<CqShared>) {
-        let mut queue = self.queue.lock();
-        let before = queue.len();
-        queue.retain(|waiting| !std::ptr::eq(waiting.as_ptr(), Arc::as_ptr(cq)));
-        for _ in queue.len()..before {
-            self.events.try_take();
-        }
-    }
-}
-
-/// A completion channel (`ibv_create_comp_channel(3)`).
-#[derive(Clone, Debug)]
-pub struct CompChannel {
-    pub(crate) shared: Arc<ChannelShared>,
-    context: Arc<ContextShared>,
-}
-
-impl CompChannel {
-    pub(crate) fn new(context: &Context) -> Result<CompChannel> {
-        let events =
-            EventFd::new().map_err(|_| Error::last_os("ibv_create_comp_channel", "eventfd"))?;
-        Ok(CompChannel {
-            shared: Arc::new(ChannelShared {
-                events,
-                queue: Mutex::new(VecDeque::new()),
-                users: AtomicU32::new(0),
-                closed: AtomicBool::new(false),
-            }),
-            context: context.shared.clone(),
-        })
-    }
-
-    /// The descriptor: readable while events wait. The application may poll it and set O_NONBLOCK.
-    pub fn fd(&self) -> RawFd {
-        self.shared.events.fd()
-    }
-
-    /// Takes the next event, blocking in read(2) unless O_NONBLOCK is set; gives the cookie of its queue.
-    ///
-    /// # Errors
-    /// EAGAIN when non-blocking and none waits, EINTR on a signal.
-    pub fn get_event(&self) -> Result<u64> {
-        loop {
-            self.context.nic.expect_sleep();
-            self.shared
-                .events
-                .take()
-                .map_err(|_| Error::last_os("ibv_get_cq_event", "completion channel"))?;
-            let next = self.shared.queue.lock().pop_front();
-            // A queue destroyed between its event and now leaves a token without an entry.
-            if let Some(cq) = next.and_then(|weak| weak.upgrade()) {
-                cq.events_delivered.fetch_add(1, Ordering::AcqRel);
-                return Ok(cq.cookie.load(Ordering::Relaxed));
-            }
-        }
-    }
-
-    /// Completion queues still use it.
-    pub fn in_use(&self) -> bool {
-        self.shared.users.load(Ordering::Acquire) != 0
-    }
 }

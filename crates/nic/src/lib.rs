@@ -21,7 +21,7 @@ mod qp;
 mod sys;
 
 pub use context::{AsyncEvent, Context, Mr, Pd};
-pub use cq::{CompChannel, Cq};
+pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use engine::{DropCounters, after_fork_child, after_fork_parent, before_fork, shutdown, stats};
 pub use error::{Error, Result};

@@ -3,9 +3,10 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use super::{
-    assert_layout, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_device_attr_ex, ibv_mw,
-    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_query_device_ex_input, ibv_recv_wr,
-    ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex, ibv_values_ex, ibv_wc, ibv_xrcd,
+    assert_layout, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_device_attr_ex,
+    ibv_modify_cq_attr, ibv_mw, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex,
+    ibv_query_device_ex_input, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex,
+    ibv_values_ex, ibv_wc, ibv_xrcd,
 };
 
 /// A slot of the table that this library leaves empty; NULL answers EOPNOTSUPP in the inline wrappers.
@@ -71,7 +72,7 @@ pub struct verbs_context {
     pub alloc_parent_domain: Absent,
     pub dealloc_td: Absent,
     pub alloc_td: Absent,
-    pub modify_cq: Absent,
+    pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
     pub post_srq_ops: Absent,
     pub destroy_rwq_ind_table: Absent,
     pub create_rwq_ind_table: Absent,

@@ -86,6 +86,23 @@ pub struct ibv_cq_init_attr_ex {
 assert_layout!(ibv_cq_init_attr_ex, 56, cqe @ 0, cq_context @ 8, channel @ 16, comp_vector @ 24, wc_flags @ 32,
     comp_mask @ 40, flags @ 44, parent_domain @ 48);
 
+/// Microseconds and number of completions of `ibv_modify_cq(3)`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_moderate_cq {
+    pub cq_count: u16,
+    pub cq_period: u16,
+}
+assert_layout!(ibv_moderate_cq, 4, cq_count @ 0, cq_period @ 2);
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_modify_cq_attr {
+    pub attr_mask: u32,
+    pub moderate: ibv_moderate_cq,
+}
+assert_layout!(ibv_modify_cq_attr, 8, attr_mask @ 0, moderate @ 4);
+
 /// `struct ibv_wc`. `imm_data` is a union with `invalidated_rkey`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]

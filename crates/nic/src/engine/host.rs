@@ -91,7 +91,11 @@ impl Host for DeviceHost<'_> {
             CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
         ));
         self.shared.recv_cq.push(Entry {
-            completion,
+            // The transport learns its number with RTR; receives of INIT may be flushed before.
+            completion: Completion {
+                qpn: self.shared.qpn,
+                ..completion
+            },
             slots: self.shared.slots.clone(),
             send_slots: 0,
             recv_slots: 1,

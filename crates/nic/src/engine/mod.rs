@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rnic_link::{LinkConfig, LinkCounters, LinkError, PathId, Received, RoceLink};
-use rnic_transport::{PacketSink, QueuePair, Time};
+use rnic_transport::{PacketSink, QpEvent, QueuePair, Time};
 use rnic_wire::Packet;
 
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
 
+use crate::context::AsyncEvent;
+use crate::cq::CqTasks;
 use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
@@ -59,6 +61,7 @@ pub(crate) struct Engine {
     pub(crate) memory: MemoryTable,
     qps: QpTable,
     timers: Timers,
+    cq_tasks: Arc<CqTasks>,
     ready: VecDeque<u32>,
     /// Bytes built since the last flush.
     staged: usize,
@@ -80,6 +83,7 @@ impl Engine {
             memory: MemoryTable::default(),
             qps,
             timers: Timers::default(),
+            cq_tasks: Arc::default(),
             ready: VecDeque::new(),
             staged: 0,
             drops: DropCounters::default(),
@@ -186,7 +190,39 @@ impl Engine {
         let now = sys::now_ns();
         let received = self.receive(now, door);
         self.fire_timers(Time(now));
+        if self.cq_tasks.next().is_some_and(|at| at <= now) {
+            self.attend_to_cqs(now);
+        }
         received
+    }
+
+    /// Does what completion queues have asked for.
+    #[cold]
+    fn attend_to_cqs(&mut self, now: u64) {
+        let due = self.cq_tasks.take(now);
+        for cq in due.reminders {
+            cq.remind(now);
+        }
+        for qpn in due.failed {
+            self.fail_for_lost_completion(qpn);
+        }
+    }
+
+    /// A queue pair that cannot report a completion is of no use any more: "local work queue catastrophic error" (IBTA
+    /// vol. 1, 11.6.3.2). It is told once; what the flush adds is lost too.
+    fn fail_for_lost_completion(&mut self, qpn: u32) {
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        if std::mem::replace(&mut entry.completion_lost, true) {
+            return;
+        }
+        let shared = entry.shared.clone();
+        self.flush_qp(qpn);
+        shared.context().post_event(AsyncEvent::Qp {
+            cookie: shared.cookie,
+            event: QpEvent::Fatal,
+        });
     }
 
     /// The second half: what is ready to be sent leaves.
@@ -272,7 +308,7 @@ impl Engine {
     /// When the engine must run again although nothing arrives.
     fn next_deadline(&self) -> Option<u64> {
         let timer = self.timers.next().map(|t| t.0);
-        [timer, self.link.next_timeout()]
+        [timer, self.link.next_timeout(), self.cq_tasks.next()]
             .into_iter()
             .flatten()
             .min()
@@ -388,6 +424,7 @@ fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
 /// What all threads of the process share.
 pub(crate) struct NicShared {
     engine: Mutex<Engine>,
+    cq_tasks: Arc<CqTasks>,
     witness: ForkWitness,
     dead: AtomicBool,
     /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
@@ -435,6 +472,7 @@ impl Nic {
             let shared = Arc::new(NicShared {
                 background: Background::new()
                     .map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?,
+                cq_tasks: engine.cq_tasks.clone(),
                 engine: Mutex::new(engine),
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
@@ -453,6 +491,11 @@ impl Nic {
     /// The engine, waiting for its lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
         self.shared().engine.lock()
+    }
+
+    /// What completion queues ask of the engine.
+    pub(crate) fn cq_tasks(&self) -> &CqTasks {
+        &self.shared().cq_tasks
     }
 
     /// Fails in a forked child, where the engine is a dead copy, and after shutdown.

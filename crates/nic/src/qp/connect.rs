@@ -180,6 +180,7 @@ fn apply(
             engine.send_last(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
             entry.transport.reset();
+            entry.completion_lost = false;
             entry.receives.clear();
             entry.signals = Signals::default();
             entry.attr = QpAttr {

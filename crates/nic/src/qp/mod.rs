@@ -112,6 +112,8 @@ pub(crate) struct QpEntry {
     pub(crate) peer: Option<Peer>,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
+    /// A completion found no room in its queue.
+    pub(crate) completion_lost: bool,
     /// Deadline that the engine's timer heap holds for it.
     pub(crate) armed: Option<Time>,
 }
@@ -200,6 +202,7 @@ impl Qp {
             },
             peer: None,
             ready: false,
+            completion_lost: false,
             armed: None,
         });
         drop(engine);

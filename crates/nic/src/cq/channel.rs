@@ -1,0 +1,90 @@
+//! Completion channels: events of completion queues, and a descriptor to wait on.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::CqShared;
+use crate::context::{Context, ContextShared};
+use crate::error::{Error, Result};
+use crate::sys::EventFd;
+
+#[derive(Debug)]
+pub(crate) struct ChannelShared {
+    events: EventFd,
+    queue: Mutex<VecDeque<Weak<CqShared>>>,
+    pub(super) users: AtomicU32,
+}
+
+impl ChannelShared {
+    pub(super) fn push(&self, cq: &Arc<CqShared>) {
+        self.queue.lock().push_back(Arc::downgrade(cq));
+        self.events.add(1);
+    }
+
+    /// Drops the events of a queue that nobody has taken.
+    pub(super) fn revoke(&self, cq: &Arc<CqShared>) {
+        let mut queue = self.queue.lock();
+        let before = queue.len();
+        queue.retain(|waiting| !std::ptr::eq(waiting.as_ptr(), Arc::as_ptr(cq)));
+        for _ in queue.len()..before {
+            self.events.try_take();
+        }
+    }
+}
+
+/// A completion channel (`ibv_create_comp_channel(3)`).
+#[derive(Clone, Debug)]
+pub struct CompChannel {
+    pub(crate) shared: Arc<ChannelShared>,
+    context: Arc<ContextShared>,
+}
+
+impl CompChannel {
+    pub(crate) fn new(context: &Context) -> Result<CompChannel> {
+        let events =
+            EventFd::new().map_err(|_| Error::last_os("ibv_create_comp_channel", "eventfd"))?;
+        Ok(CompChannel {
+            shared: Arc::new(ChannelShared {
+                events,
+                queue: Mutex::new(VecDeque::new()),
+                users: AtomicU32::new(0),
+            }),
+            context: context.shared.clone(),
+        })
+    }
+
+    /// The descriptor: readable while events wait. The application may poll it and set O_NONBLOCK.
+    pub fn fd(&self) -> RawFd {
+        self.shared.events.fd()
+    }
+
+    /// Takes the next event, blocking in read(2) unless O_NONBLOCK is set; gives the cookie of its queue.
+    ///
+    /// # Errors
+    /// EAGAIN when non-blocking and none waits, EINTR on a signal.
+    pub fn get_event(&self) -> Result<u64> {
+        loop {
+            self.context.nic.expect_sleep();
+            self.shared
+                .events
+                .take()
+                .map_err(|_| Error::last_os("ibv_get_cq_event", "completion channel"))?;
+            // Counted under the lock that `revoke` takes: whoever destroys the queue revokes the event or sees it counted.
+            let mut queue = self.shared.queue.lock();
+            // A queue destroyed between its event and now leaves a token without an entry.
+            if let Some(cq) = queue.pop_front().and_then(|weak| weak.upgrade()) {
+                cq.events_delivered.fetch_add(1, Ordering::AcqRel);
+                return Ok(cq.cookie.load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    /// Completion queues still use it.
+    pub fn in_use(&self) -> bool {
+        self.shared.users.load(Ordering::Acquire) != 0
+    }
+}

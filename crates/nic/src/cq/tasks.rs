@@ -1,0 +1,86 @@
+//! What completion queues ask of the engine, which alone keeps time and may change queue pairs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::CqShared;
+
+const NEVER: u64 = u64::MAX;
+
+/// Written by completion queues, looked at by the engine in every round.
+#[derive(Debug)]
+pub(crate) struct CqTasks {
+    /// When there is something to do next; 0: now.
+    next: AtomicU64,
+    list: Mutex<List>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// Queue pairs whose completions found no room.
+    failed: Vec<u32>,
+    reminders: Vec<(u64, Weak<CqShared>)>,
+}
+
+/// What is due.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Queue pairs to fail.
+    pub(crate) failed: Vec<u32>,
+    /// Queues to remind of their event.
+    pub(crate) reminders: Vec<Arc<CqShared>>,
+}
+
+impl Default for CqTasks {
+    fn default() -> CqTasks {
+        CqTasks {
+            next: AtomicU64::new(NEVER),
+            list: Mutex::default(),
+        }
+    }
+}
+
+impl CqTasks {
+    /// A completion of this queue pair was lost.
+    pub(super) fn fail(&self, qpn: u32) {
+        let mut list = self.list.lock();
+        if !list.failed.contains(&qpn) {
+            list.failed.push(qpn);
+        }
+        self.next.store(0, Ordering::Release);
+    }
+
+    /// Has `cq` reminded at this instant.
+    pub(super) fn remind(&self, at: u64, cq: &Arc<CqShared>) {
+        let mut list = self.list.lock();
+        list.reminders.push((at, Arc::downgrade(cq)));
+        self.next.fetch_min(at, Ordering::AcqRel);
+    }
+
+    /// When [`CqTasks::take`] has something to give.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<u64> {
+        let next = self.next.load(Ordering::Acquire);
+        (next != NEVER).then_some(next)
+    }
+
+    /// Takes what is due.
+    pub(crate) fn take(&self, now: u64) -> Due {
+        let mut list = self.list.lock();
+        let mut due = Due {
+            failed: std::mem::take(&mut list.failed),
+            reminders: Vec::new(),
+        };
+        list.reminders.retain(|(at, cq)| {
+            if *at <= now {
+                due.reminders.extend(cq.upgrade());
+            }
+            *at > now
+        });
+        let next = list.reminders.iter().map(|(at, _)| *at).min();
+        self.next.store(next.unwrap_or(NEVER), Ordering::Release);
+        due
+    }
+}
