@@ -46,8 +46,21 @@ pub enum AsyncEvent {
 pub(crate) struct ContextShared {
     pub(crate) nic: Nic,
     id: u64,
-    async_fd: EventFd,
-    async_queue: Mutex<VecDeque<AsyncEvent>>,
+    events: Arc<AsyncEvents>,
+}
+
+/// The asynchronous events of a context that wait to be taken.
+#[derive(Debug)]
+pub(crate) struct AsyncEvents {
+    fd: EventFd,
+    queue: Mutex<VecDeque<AsyncEvent>>,
+}
+
+impl AsyncEvents {
+    pub(crate) fn post(&self, event: AsyncEvent) {
+        self.queue.lock().push_back(event);
+        self.fd.add(1);
+    }
 }
 
 impl ContextShared {
@@ -56,17 +69,16 @@ impl ContextShared {
     }
 
     pub(crate) fn post_event(&self, event: AsyncEvent) {
-        self.async_queue.lock().push_back(event);
-        self.async_fd.add(1);
+        self.events.post(event);
     }
 
     /// Drops events that wait for a destroyed object.
     pub(crate) fn revoke_events(&self, matches: impl Fn(&AsyncEvent) -> bool) {
-        let mut queue = self.async_queue.lock();
+        let mut queue = self.events.queue.lock();
         let before = queue.len();
         queue.retain(|event| !matches(event));
         for _ in queue.len()..before {
-            self.async_fd.try_take();
+            self.events.fd.try_take();
         }
     }
 }
@@ -87,13 +99,17 @@ impl Context {
     /// EADDRINUSE if somebody else owns UDP port 4791, ENODEV if the host has no usable address; in words.
     pub fn open() -> Result<Context> {
         let nic = Nic::get()?;
-        let async_fd = EventFd::new().map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?;
+        let fd = EventFd::new().map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?;
+        let events = Arc::new(AsyncEvents {
+            fd,
+            queue: Mutex::new(VecDeque::new()),
+        });
+        nic.tell_of_the_port(&events);
         Ok(Context {
             shared: Arc::new(ContextShared {
                 nic,
                 id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-                async_fd,
-                async_queue: Mutex::new(VecDeque::new()),
+                events,
             }),
         })
     }
@@ -129,7 +145,7 @@ impl Context {
 
     /// One entry of it.
     pub fn gid(&self, index: u32) -> Option<GidEntry> {
-        gid_table().into_iter().nth(index as usize)
+        gid_table().into_iter().find(|entry| entry.index == index)
     }
 
     /// Makes a protection domain.
@@ -175,7 +191,7 @@ impl Context {
 
     /// Descriptor of asynchronous events: readable while events wait; one 8-byte read takes one token.
     pub fn async_fd(&self) -> RawFd {
-        self.shared.async_fd.fd()
+        self.shared.events.fd.fd()
     }
 
     /// Waits for the next asynchronous event (in read(2), unless the application set O_NONBLOCK).
@@ -185,7 +201,8 @@ impl Context {
     pub fn wait_async_event(&self) -> Result<AsyncEvent> {
         loop {
             self.shared
-                .async_fd
+                .events
+                .fd
                 .take()
                 .map_err(|_| Error::last_os("ibv_get_async_event", "async events"))?;
             if let Some(event) = self.next_async_event() {
@@ -196,7 +213,7 @@ impl Context {
 
     /// The oldest event, after a token was taken from [`Context::async_fd`].
     pub fn next_async_event(&self) -> Option<AsyncEvent> {
-        self.shared.async_queue.lock().pop_front()
+        self.shared.events.queue.lock().pop_front()
     }
 }
 

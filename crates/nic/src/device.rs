@@ -114,7 +114,7 @@ impl PortAttr {
             },
             max_mtu: PathMtu::M4096,
             active_mtu: active_mtu(table),
-            gid_tbl_len: GID_TABLE_LEN.max(table.len() as u32),
+            gid_tbl_len: GID_TABLE_LEN.max(table.last().map_or(0, |entry| entry.index + 1)),
             pkey_tbl_len: 1,
             max_msg_sz: MAX_MSG,
         }

@@ -1,7 +1,12 @@
 //! The GID table: one RoCE v2 entry per address of the host.
+//!
+//! As on hardware, an entry keeps its index as long as its address is there: one that went leaves its row empty, and a new
+//! one takes the first empty row. The rows are this process's own, from its first look at the table on.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use rnic_wire::{Gid, PathMtu};
 
 use crate::sys;
@@ -27,8 +32,41 @@ pub struct GidEntry {
     pub loopback: bool,
 }
 
-/// Reads the host's addresses: interfaces in the order of their index, loopback last; on each IPv4 first, then
-/// global IPv6, then link-local. So index 0 is the address other hosts know.
+/// What a row stands for: an address and, if it is link-local, its scope.
+type Key = (IpAddr, u32);
+
+/// Who has which row.
+#[derive(Debug, Default)]
+struct Rows(Vec<Option<Key>>);
+
+impl Rows {
+    /// Gives each of `present` its row: the one it had, or the first that is empty.
+    fn assign(&mut self, present: &[Key]) -> Vec<u32> {
+        for row in &mut self.0 {
+            if row.is_some_and(|key| !present.contains(&key)) {
+                *row = None;
+            }
+        }
+        let mut place = |key: &Key| {
+            let kept = self.0.iter().position(|row| row.as_ref() == Some(key));
+            let index = kept.or_else(|| self.0.iter().position(Option::is_none));
+            match index {
+                Some(index) => self.0[index] = Some(*key),
+                None => self.0.push(Some(*key)),
+            }
+            index.unwrap_or(self.0.len() - 1) as u32
+        };
+        present.iter().map(&mut place).collect()
+    }
+}
+
+static ROWS: Mutex<Rows> = Mutex::new(Rows(Vec::new()));
+
+/// Far longer than the lock is ever held: whoever waits so long is a forked child whose parent's thread had it.
+const LOCK_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Reads the host's addresses. At first: interfaces in the order of their index, loopback last; on each IPv4 first, then
+/// global IPv6, then link-local. So index 0 is the address other hosts know. Sorted by index; empty rows are left out.
 pub fn gid_table() -> Vec<GidEntry> {
     let Ok((mut found, _)) = sys::interface_addresses() else {
         return Vec::new();
@@ -45,29 +83,39 @@ pub fn gid_table() -> Vec<GidEntry> {
     // One address on two interfaces cannot be told apart by its GID; the first counts.
     let mut seen = Vec::new();
     found.retain(|a| {
-        let key = (a.addr, a.scope_id);
+        let key = key(a);
         let fresh = !seen.contains(&key);
         seen.push(key);
         fresh
     });
-    found
+    let keys: Vec<Key> = found.iter().map(key).collect();
+    let rows = match ROWS.try_lock_for(LOCK_PATIENCE) {
+        Some(mut rows) => rows.assign(&keys),
+        None => Rows::default().assign(&keys),
+    };
+    let mut table: Vec<GidEntry> = found
         .into_iter()
-        .enumerate()
-        .map(|(index, a)| GidEntry {
-            index: index as u32,
+        .zip(rows)
+        .map(|(a, index)| GidEntry {
+            index,
             gid: Gid::from(a.addr),
             addr: a.addr,
             ifindex: a.index,
             netdev_mtu: sys::interface_mtu(&a.name).unwrap_or(1500),
+            scope_id: key(&a).1,
             ifname: a.name,
-            scope_id: if matches!(a.addr, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
-                a.scope_id
-            } else {
-                0
-            },
             loopback: a.loopback,
         })
-        .collect()
+        .collect();
+    table.sort_by_key(|entry| entry.index);
+    table
+}
+
+fn key(address: &sys::InterfaceAddress) -> Key {
+    match address.addr {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => (address.addr, address.scope_id),
+        addr => (addr, 0),
+    }
 }
 
 /// The port's active MTU: what every interface of the table can carry. Loopback counts only when it is alone, so that
@@ -94,4 +142,29 @@ pub fn device_guid() -> u64 {
     });
     // Locally administered, as an address nobody assigned must be.
     (hash & !(1 << 56)) | 2 << 56
+}
+
+#[cfg(test)]
+mod tests {
+    //! Rows are stable.
+
+    use super::*;
+
+    fn key(last: u8) -> Key {
+        (IpAddr::from([10, 0, 0, last]), 0)
+    }
+
+    #[test]
+    fn a_row_stays_as_long_as_its_address() {
+        let mut rows = Rows::default();
+        assert_eq!(rows.assign(&[key(1), key(2), key(3)]), [0, 1, 2]);
+        assert_eq!(rows.assign(&[key(3), key(1)]), [2, 0], "2 is gone");
+        assert_eq!(
+            rows.assign(&[key(4), key(5), key(3), key(1)]),
+            [1, 3, 2, 0],
+            "the first empty row, then a new one"
+        );
+        assert_eq!(rows.assign(&[]), []);
+        assert_eq!(rows.assign(&[key(9), key(1)]), [0, 1]);
+    }
 }

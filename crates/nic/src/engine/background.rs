@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::NicShared;
+use super::port::PortWatch;
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd};
 
@@ -104,13 +105,15 @@ impl Background {
 /// Starts the thread with all signals blocked, so that the application's handlers run in its own threads.
 pub(super) fn start(shared: &Arc<NicShared>) -> Result<()> {
     let mine = shared.clone();
+    // From here on no change of the addresses is missed.
+    let watch = PortWatch::open();
     let spawned = sys::with_signals_blocked(|| {
         std::thread::Builder::new()
             .name("rnic".into())
             .stack_size(256 * 1024)
             .spawn(move || {
                 sys::become_background_thread();
-                run(&mine);
+                run(&mine, watch);
             })
     });
     match spawned {
@@ -137,7 +140,7 @@ pub(super) fn stop(shared: &NicShared) {
     }
 }
 
-fn run(shared: &NicShared) {
+fn run(shared: &NicShared, mut port: PortWatch) {
     let state = &shared.background;
     let (rx, doors) = {
         let engine = shared.engine.lock();
@@ -150,7 +153,8 @@ fn run(shared: &NicShared) {
     let mut maintain_at = 0;
     while !state.stop.load(Ordering::Acquire) {
         let watching = state.watching.load(Ordering::Relaxed);
-        let fds = wait_set(state.wake.fd(), rx, &doors, watching);
+        let mut fds = wait_set(state.wake.fd(), rx, &doors, watching);
+        fds.push(port.fd());
         let (work, deadline) = {
             let mut engine = shared.engine.lock();
             let now = sys::now_ns();
@@ -167,6 +171,9 @@ fn run(shared: &NicShared) {
         if ready[0] {
             state.awake.store(false, Ordering::Release);
             state.wake.try_take();
+        }
+        if ready.get(fds.len() - 1) == Some(&true) {
+            port.look(&shared.contexts);
         }
         state.work.store(false, Ordering::Release);
         let polls = shared.polls.load(Ordering::Relaxed);

@@ -6,6 +6,7 @@
 mod background;
 mod fork;
 mod host;
+mod port;
 mod table;
 mod timers;
 
@@ -20,7 +21,7 @@ use rnic_wire::Packet;
 
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
 
-use crate::context::AsyncEvent;
+use crate::context::{AsyncEvent, AsyncEvents};
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
@@ -430,6 +431,7 @@ pub(crate) struct NicShared {
     /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
     polls: AtomicU64,
     background: Background,
+    contexts: port::Contexts,
 }
 
 /// The process's NIC: shared by all its contexts, closed with the last.
@@ -477,6 +479,7 @@ impl Nic {
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
                 polls: AtomicU64::new(0),
+                contexts: port::Contexts::default(),
             });
             background::start(&shared)?;
             Ok(Arc::new(NicHandle { shared }))
@@ -509,6 +512,11 @@ impl Nic {
                 "this object was made before fork(): it belongs to the parent",
             ))
         }
+    }
+
+    /// Events of the port and the device go there, too, as long as it lives.
+    pub(crate) fn tell_of_the_port(&self, events: &Arc<AsyncEvents>) {
+        self.shared().contexts.add(events);
     }
 
     pub(crate) fn count_poll(&self) {
