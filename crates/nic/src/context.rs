@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
 use crate::memory::Access;
 use crate::qp::{Qp, QpInit};
+use crate::srq::{Srq, SrqInit};
 use crate::sys::{self, EventFd};
 
 /// An asynchronous event (`ibv_get_async_event(3)`).
@@ -30,6 +31,11 @@ pub enum AsyncEvent {
     /// IBV_EVENT_CQ_ERR of the completion queue with this cookie.
     Cq {
         /// [`Cq::cookie`].
+        cookie: u64,
+    },
+    /// IBV_EVENT_SRQ_LIMIT_REACHED of the shared receive queue with this cookie.
+    SrqLimit {
+        /// [`SrqInit::cookie`].
         cookie: u64,
     },
     /// The port came up.
@@ -236,7 +242,7 @@ impl Pd {
         &self.shared.context
     }
 
-    /// Regions or queue pairs still belong to it.
+    /// Regions, shared receive queues or queue pairs still belong to it.
     pub fn in_use(&self) -> bool {
         self.shared.users.load(Ordering::Acquire) != 0
     }
@@ -306,6 +312,14 @@ impl Pd {
             len,
             registered: true,
         })
+    }
+
+    /// Makes a shared receive queue.
+    ///
+    /// # Errors
+    /// EINVAL for sizes of 0 or beyond the device's, ENOMEM when the device's are all in use.
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq> {
+        Srq::new(self, init)
     }
 
     /// Makes a queue pair in RESET.

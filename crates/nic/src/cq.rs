@@ -191,7 +191,7 @@ impl CqShared {
         }
     }
 
-    /// Removes the completions of a destroyed or reset queue pair.
+    /// Removes the completions of a destroyed or reset queue pair; the places of its shared receive queue are free then.
     pub(crate) fn purge(&self, qpn: u32) {
         let mut inner = self.inner.lock();
         if let Some(mut stamps) = inner.stamps.take() {
@@ -199,7 +199,14 @@ impl CqShared {
             stamps.retain(|_| of.next().is_some_and(|e| e.completion.qpn != qpn));
             inner.stamps = Some(stamps);
         }
-        inner.ring.retain(|e| e.completion.qpn != qpn);
+        inner.ring.retain(|e| {
+            let keep = e.completion.qpn != qpn;
+            if !keep {
+                let used = &e.slots.recv_used;
+                used.fetch_sub(e.recv_slots as i32, Ordering::AcqRel);
+            }
+            keep
+        });
         self.len.store(inner.ring.len(), Ordering::Release);
     }
 

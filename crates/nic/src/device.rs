@@ -14,6 +14,8 @@ pub const VENDOR_PART_ID: u32 = 0x4e43;
 pub(crate) const MAX_QP: u32 = 1 << 16;
 pub(crate) const MAX_QP_WR: u32 = 1 << 15;
 pub(crate) const MAX_SGE: u32 = 32;
+pub(crate) const MAX_SRQ: u32 = (1 << 16) - 1;
+pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
 pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 pub(crate) const MAX_INLINE: u32 = 1024;
 pub(crate) const MAX_RD_ATOM: u8 = 16;
@@ -36,6 +38,9 @@ pub struct DeviceAttr {
     pub device_cap_flags: u32,
     pub max_sge: u32,
     pub max_sge_rd: u32,
+    pub max_srq: u32,
+    pub max_srq_wr: u32,
+    pub max_srq_sge: u32,
     pub max_cq: u32,
     pub max_cqe: u32,
     pub max_mr: u32,
@@ -55,6 +60,7 @@ impl DeviceAttr {
         const BAD_QKEY_CNTR: u32 = 1 << 2;
         const CURR_QP_STATE_MOD: u32 = 1 << 7;
         const RC_RNR_NAK_GEN: u32 = 1 << 12;
+        const SRQ_RESIZE: u32 = 1 << 13;
         DeviceAttr {
             fw_ver: env!("CARGO_PKG_VERSION").to_string(),
             guid: device_guid(),
@@ -65,9 +71,16 @@ impl DeviceAttr {
             page_size_cap: 0xffff_f000,
             max_qp: MAX_QP,
             max_qp_wr: MAX_QP_WR,
-            device_cap_flags: BAD_PKEY_CNTR | BAD_QKEY_CNTR | CURR_QP_STATE_MOD | RC_RNR_NAK_GEN,
+            device_cap_flags: BAD_PKEY_CNTR
+                | BAD_QKEY_CNTR
+                | CURR_QP_STATE_MOD
+                | RC_RNR_NAK_GEN
+                | SRQ_RESIZE,
             max_sge: MAX_SGE,
             max_sge_rd: MAX_SGE,
+            max_srq: MAX_SRQ,
+            max_srq_wr: MAX_SRQ_WR,
+            max_srq_sge: MAX_SGE,
             max_cq: 1 << 16,
             max_cqe: MAX_CQE,
             max_mr: 1 << 24,

@@ -1,7 +1,7 @@
 //! The device: what an RDMA NIC is to a program.
 //!
 //! A [`Context`] is the opened device; from it come protection domains ([`Pd`]), memory regions ([`Mr`]), completion
-//! queues ([`Cq`]) and channels ([`CompChannel`]), and queue pairs ([`Qp`]). All contexts of a process share one engine
+//! queues ([`Cq`]) and channels ([`CompChannel`]), shared receive queues ([`Srq`]), and queue pairs ([`Qp`]). All contexts of a process share one engine
 //! (module `engine`), which joins the queue pairs of `rnic-transport` to the packets of `rnic-link`.
 //!
 //! Handles are cheap to clone and may be used from any thread. The C ABI and the safe Rust API are both thin layers over
@@ -18,6 +18,7 @@ mod error;
 mod gid_table;
 mod memory;
 mod qp;
+mod srq;
 mod sys;
 
 pub use context::{AsyncEvent, Context, Mr, Pd};
@@ -28,6 +29,7 @@ pub use error::{Error, Result};
 pub use gid_table::{GidEntry, device_guid, gid_table};
 pub use memory::Access;
 pub use qp::{AhAttr, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 
 pub use rnic_link::{FaultSpec, LinkCounters};
 pub use rnic_transport::{

@@ -188,6 +188,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         static COOKIES: AtomicU64 = AtomicU64::new(1);
         let cookie = COOKIES.fetch_add(1, Ordering::Relaxed);
         let qp = self.pd.nic().create_qp(&QpInit {
+            srq: None,
             qp_type: T::TYPE,
             send_cq: self.send_cq.nic().clone(),
             recv_cq: self.recv_cq.nic().clone(),

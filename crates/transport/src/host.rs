@@ -113,6 +113,10 @@ pub trait Host {
 
     /// The oldest posted receive, from the queue pair's own queue or its SRQ.
     fn take_receive(&mut self) -> Option<RecvWqe>;
+    /// The protection domain that keys of a receive belong to: the SRQ's, or `own`, the queue pair's.
+    fn receive_pd(&self, own: Pd) -> Pd {
+        own
+    }
     /// Receives posted now (for the AETH credit count). `None`: an SRQ, which sends no credits.
     fn receives_posted(&self) -> Option<u32>;
 

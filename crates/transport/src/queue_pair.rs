@@ -66,6 +66,11 @@ impl QueuePair {
         each!(self, qp => qp.sends_outstanding())
     }
 
+    /// A receive was taken and is not complete.
+    pub fn holds_receive(&self) -> bool {
+        each!(self, qp => qp.holds_receive())
+    }
+
     /// Takes one packet addressed to this queue pair, whose ICRC and P_Key, and on a connection whose addresses, the
     /// caller has checked.
     #[inline]

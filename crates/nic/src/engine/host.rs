@@ -13,11 +13,14 @@ use crate::cq::Entry;
 use crate::memory::MemoryTable;
 use crate::qp::{QpShared, Signals};
 
+use super::srq_table::SrqTable;
+
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
 pub(super) struct DeviceHost<'a> {
     pub(super) memory: &'a MemoryTable,
     pub(super) shared: &'a Arc<QpShared>,
     pub(super) receives: &'a mut VecDeque<RecvWqe>,
+    pub(super) srqs: &'a mut SrqTable,
     pub(super) signals: &'a mut Signals,
 }
 
@@ -64,11 +67,21 @@ impl Host for DeviceHost<'_> {
     }
 
     fn take_receive(&mut self) -> Option<RecvWqe> {
-        self.receives.pop_front()
+        match &self.shared.srq {
+            None => self.receives.pop_front(),
+            Some(srq) => self.srqs.get_mut(srq.number)?.take(),
+        }
+    }
+
+    fn receive_pd(&self, own: Pd) -> Pd {
+        self.shared.srq.as_ref().map_or(own, |srq| srq.pd.shared.id)
     }
 
     fn receives_posted(&self) -> Option<u32> {
-        Some(self.receives.len() as u32)
+        match self.shared.srq {
+            None => Some(self.receives.len() as u32),
+            Some(_) => None,
+        }
     }
 
     fn complete_send(&mut self, completion: Completion) {
@@ -96,7 +109,7 @@ impl Host for DeviceHost<'_> {
                 qpn: self.shared.qpn,
                 ..completion
             },
-            slots: self.shared.slots.clone(),
+            slots: self.shared.receive_slots().clone(),
             send_slots: 0,
             recv_slots: 1,
         });

@@ -7,6 +7,7 @@ mod background;
 mod fork;
 mod host;
 mod port;
+mod srq_table;
 mod table;
 mod timers;
 
@@ -29,6 +30,7 @@ use crate::qp::{QpEntry, QpState};
 use crate::sys::{self, ForkWitness};
 use background::Background;
 use host::DeviceHost;
+use srq_table::SrqTable;
 use table::QpTable;
 use timers::Timers;
 
@@ -61,6 +63,7 @@ pub(crate) struct Engine {
     pub(crate) link: RoceLink,
     pub(crate) memory: MemoryTable,
     qps: QpTable,
+    pub(crate) srqs: SrqTable,
     timers: Timers,
     cq_tasks: Arc<CqTasks>,
     ready: VecDeque<u32>,
@@ -83,6 +86,7 @@ impl Engine {
             link,
             memory: MemoryTable::default(),
             qps,
+            srqs: SrqTable::default(),
             timers: Timers::default(),
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
@@ -124,10 +128,11 @@ impl Engine {
     /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is done, and it is to know.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         self.send_last(qpn);
-        if let Some(entry) = self.qps.remove(qpn)
-            && let Some(peer) = entry.peer
-        {
-            self.link.release_path(peer.path);
+        if let Some(entry) = self.qps.remove(qpn) {
+            entry.abandon_receive();
+            if let Some(peer) = entry.peer {
+                self.link.release_path(peer.path);
+            }
         }
     }
 
@@ -139,9 +144,11 @@ impl Engine {
     /// Moves a queue pair to ERR and flushes its queues; also flushes what was posted in ERR.
     pub(crate) fn flush_qp(&mut self, qpn: u32) {
         self.send_last(qpn);
-        let Engine { qps, memory, .. } = self;
+        let Engine {
+            qps, memory, srqs, ..
+        } = self;
         if let Some(entry) = qps.get_mut(qpn) {
-            let (transport, mut host) = lend(entry, memory);
+            let (transport, mut host) = lend(entry, memory, srqs);
             transport.fail(&mut host);
             entry.shared.set_state(QpState::Err);
         }
@@ -239,13 +246,23 @@ impl Engine {
             link,
             memory,
             qps,
+            srqs,
             ready,
             drops,
             timers,
             ..
         } = self;
         link.receive(now, RECEIVE_BUDGET, door, &mut |received| {
-            deliver(Time(now), &received, qps, memory, ready, timers, drops);
+            deliver(
+                Time(now),
+                &received,
+                qps,
+                memory,
+                srqs,
+                ready,
+                timers,
+                drops,
+            );
         })
     }
 
@@ -259,7 +276,7 @@ impl Engine {
             }
             entry.armed = None;
             if entry.transport.next_timeout().is_some_and(|due| due <= now) {
-                let (transport, mut host) = lend(entry, &self.memory);
+                let (transport, mut host) = lend(entry, &self.memory, &mut self.srqs);
                 transport.handle_timeout(now, &mut host);
                 settle(entry, &mut self.ready, &mut self.timers);
             } else {
@@ -290,7 +307,7 @@ impl Engine {
                 path: peer.path,
                 staged: &mut self.staged,
             };
-            let (transport, mut host) = lend(entry, &self.memory);
+            let (transport, mut host) = lend(entry, &self.memory, &mut self.srqs);
             transport.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
             settle(entry, &mut self.ready, &mut self.timers);
             // A full staging buffer must leave before anybody can go on.
@@ -320,6 +337,7 @@ impl Engine {
 fn lend<'a>(
     entry: &'a mut QpEntry,
     memory: &'a MemoryTable,
+    srqs: &'a mut SrqTable,
 ) -> (&'a mut QueuePair, DeviceHost<'a>) {
     let QpEntry {
         transport,
@@ -332,6 +350,7 @@ fn lend<'a>(
         memory,
         shared,
         receives,
+        srqs,
         signals,
     };
     (transport, host)
@@ -353,12 +372,17 @@ fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mut Timers) {
     timers.note(entry);
 }
 
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the parts of the engine, lent one by one"
+)]
 /// Checks what the transport leaves to the device, and hands the packet to its queue pair.
 fn deliver(
     now: Time,
     received: &Received<'_>,
     qps: &mut QpTable,
     memory: &MemoryTable,
+    srqs: &mut SrqTable,
     ready: &mut VecDeque<u32>,
     timers: &mut Timers,
     drops: &mut DropCounters,
@@ -384,7 +408,7 @@ fn deliver(
         drops.bad_pkey += 1;
         return;
     }
-    let (transport, mut host) = lend(entry, memory);
+    let (transport, mut host) = lend(entry, memory, srqs);
     transport.handle_packet(now, &packet, &mut host);
     settle(entry, ready, timers);
 }

@@ -179,6 +179,7 @@ fn apply(
         QpState::Reset => {
             engine.send_last(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
+            entry.abandon_receive();
             entry.transport.reset();
             entry.completion_lost = false;
             entry.receives.clear();
@@ -187,8 +188,6 @@ fn apply(
                 cap: entry.attr.cap,
                 ..QpAttr::default()
             };
-            shared.slots.send_used.store(0, Ordering::Release);
-            shared.slots.recv_used.store(0, Ordering::Release);
             shared.set_state(QpState::Reset);
             let old = entry.peer.take();
             if let Some(peer) = old {
@@ -196,6 +195,8 @@ fn apply(
             }
             shared.send_cq.purge(qpn);
             shared.recv_cq.purge(qpn);
+            shared.slots.send_used.store(0, Ordering::Release);
+            shared.slots.recv_used.store(0, Ordering::Release);
         }
         QpState::Err => engine.flush_qp(qpn),
         QpState::Rtr => {

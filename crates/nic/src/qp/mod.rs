@@ -20,6 +20,7 @@ use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::srq::{Srq, SrqShared};
 
 /// Room of the smallest send queue. Like hardware, which counts in building blocks, more than a program that asks for one
 /// gets: such programs rely on it when a completion is late.
@@ -34,6 +35,8 @@ pub struct QpInit {
     pub send_cq: Cq,
     /// Where receive completions go.
     pub recv_cq: Cq,
+    /// Where receives come from; `None`: a receive queue of its own.
+    pub srq: Option<Srq>,
     /// Sizes asked for.
     pub cap: QpCap,
     /// Every send work request makes a completion.
@@ -49,6 +52,7 @@ pub(crate) struct QpShared {
     pub(crate) pd: Pd,
     pub(crate) send_cq: Arc<CqShared>,
     pub(crate) recv_cq: Arc<CqShared>,
+    pub(crate) srq: Option<Arc<SrqShared>>,
     pub(crate) cap: QpCap,
     pub(crate) cookie: u64,
     pub(crate) slots: Arc<Slots>,
@@ -60,6 +64,11 @@ pub(crate) struct QpShared {
 impl QpShared {
     pub(crate) fn context(&self) -> &Arc<ContextShared> {
         &self.pd.context().shared
+    }
+
+    /// Where the receives are counted that this queue pair completes.
+    pub(crate) fn receive_slots(&self) -> &Arc<Slots> {
+        self.srq.as_ref().map_or(&self.slots, |srq| &srq.slots)
     }
 
     pub(crate) fn state(&self) -> QpState {
@@ -118,6 +127,16 @@ pub(crate) struct QpEntry {
     pub(crate) armed: Option<Time>,
 }
 
+impl QpEntry {
+    /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its place is free.
+    pub(crate) fn abandon_receive(&self) {
+        if self.transport.holds_receive() {
+            let used = &self.shared.receive_slots().recv_used;
+            used.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
 /// A queue pair. Destroyed when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Qp {
@@ -127,6 +146,8 @@ pub struct Qp {
 #[derive(Debug)]
 struct QpHandle {
     shared: Arc<QpShared>,
+    /// Outlives the queue pair.
+    _srq: Option<Srq>,
 }
 
 impl Qp {
@@ -167,12 +188,22 @@ impl Qp {
                 "the completion queues belong to another context than the protection domain",
             ));
         }
+        if let Some(srq) = &init.srq
+            && srq.pd().context().id() != pd.context().id()
+        {
+            return Err(Error::invalid(
+                VERB,
+                "the shared receive queue belongs to another context than the protection domain",
+            ));
+        }
         // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment.
+        let own = |size| if init.srq.is_some() { 0 } else { size };
         let cap = QpCap {
             max_send_wr: asked.max_send_wr.max(MIN_SEND_WR).next_power_of_two(),
-            max_recv_wr: asked.max_recv_wr.max(1).next_power_of_two(),
+            // With a shared receive queue there is no other, and nothing is said of its own sizes.
+            max_recv_wr: own(asked.max_recv_wr.max(1).next_power_of_two()),
             max_send_sge: asked.max_send_sge.max(1),
-            max_recv_sge: asked.max_recv_sge.max(1),
+            max_recv_sge: own(asked.max_recv_sge.max(1)),
             max_inline_data: asked.max_inline_data.next_multiple_of(16),
         };
         let nic = &pd.context().shared.nic;
@@ -184,6 +215,7 @@ impl Qp {
             pd: pd.clone(),
             send_cq: init.send_cq.shared.clone(),
             recv_cq: init.recv_cq.shared.clone(),
+            srq: init.srq.as_ref().map(|srq| srq.shared().clone()),
             cap,
             cookie: init.cookie,
             slots: Arc::new(Slots::default()),
@@ -209,8 +241,14 @@ impl Qp {
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
         shared.send_cq.users.fetch_add(1, Ordering::AcqRel);
         shared.recv_cq.users.fetch_add(1, Ordering::AcqRel);
+        if let Some(srq) = &shared.srq {
+            srq.users.fetch_add(1, Ordering::AcqRel);
+        }
         Ok(Qp {
-            inner: Arc::new(QpHandle { shared }),
+            inner: Arc::new(QpHandle {
+                shared,
+                _srq: init.srq.clone(),
+            }),
         })
     }
 
@@ -355,7 +393,7 @@ impl Qp {
     /// Posts receive work requests until the first error.
     ///
     /// # Errors
-    /// As [`Qp::post_send`].
+    /// As [`Qp::post_send`]; EINVAL on a queue pair with a shared receive queue.
     pub fn post_recv(
         &self,
         wqes: &mut dyn Iterator<Item = Result<RecvWqe>>,
@@ -474,6 +512,12 @@ fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, E
 /// May this work request enter the receive queue?
 fn admit_recv(shared: &QpShared, state: QpState, wqe: RecvWqe) -> Result<RecvWqe> {
     const VERB: &str = "ibv_post_recv";
+    if shared.srq.is_some() {
+        return Err(Error::invalid(
+            VERB,
+            "the queue pair takes its receives from a shared receive queue: use ibv_post_srq_recv",
+        ));
+    }
     if state == QpState::Reset {
         return Err(Error::invalid(
             VERB,
@@ -517,6 +561,9 @@ impl Drop for QpHandle {
         );
         shared.send_cq.users.fetch_sub(1, Ordering::AcqRel);
         shared.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
+        if let Some(srq) = &shared.srq {
+            srq.users.fetch_sub(1, Ordering::AcqRel);
+        }
         shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
     }
 }

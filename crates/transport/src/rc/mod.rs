@@ -265,6 +265,11 @@ impl Rc {
         u32::try_from(self.requester.outstanding()).unwrap_or(u32::MAX)
     }
 
+    /// A receive was taken from the host and is not complete: RESET forgets it without a completion.
+    pub fn holds_receive(&self) -> bool {
+        self.responder.holds_receive()
+    }
+
     /// Takes one packet addressed to this queue pair.
     pub fn handle_packet<H: Host>(&mut self, now: Time, packet: &Packet<'_>, host: &mut H) {
         let counters = &mut self.shared.counters;

@@ -18,7 +18,7 @@ use super::resources::Resources;
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
 use crate::{
-    Completion, CompletionOpcode, Host, Immediate, LocalFault, QpEvent, RecvWqe, RemoteFault,
+    Completion, CompletionOpcode, Host, Immediate, LocalFault, Pd, QpEvent, RecvWqe, RemoteFault,
     Status,
 };
 use rnic_wire::{NakCode, Operation, Packet, Psn, Reth};
@@ -47,6 +47,8 @@ enum Inbound {
 #[derive(Debug)]
 struct Receiving {
     wqe: RecvWqe,
+    /// Of its keys.
+    pd: Pd,
     cursor: SgCursor,
     room: u64,
     filled: u64,
@@ -165,6 +167,10 @@ impl Responder {
     /// `max_dest_rd_atomic` has changed.
     pub(crate) fn resize_resources(&mut self, max_dest_rd_atomic: u8) {
         self.resources.resize(max_dest_rd_atomic);
+    }
+
+    pub(crate) fn holds_receive(&self) -> bool {
+        self.receive.is_some()
     }
 
     pub(crate) fn expected_psn(&self) -> Psn {
@@ -335,11 +341,12 @@ impl Responder {
     }
 
     /// Takes the next receive WQE.
-    fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
+    fn start_receive<H: Host>(&mut self, sh: &Shared, host: &mut H) -> Result<(), Refusal> {
         let wqe = host.take_receive().ok_or(Refusal::NotReady)?;
         let room = crate::scatter::total_len(&wqe.sges);
         self.receive = Some(Receiving {
             wqe,
+            pd: host.receive_pd(sh.attr.pd),
             cursor: SgCursor::default(),
             room,
             filled: 0,

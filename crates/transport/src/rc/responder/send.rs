@@ -22,7 +22,7 @@ impl Responder {
         );
         let last = !matches!(operation, SendFirst | SendMiddle);
         match (first, self.inbound) {
-            (true, Inbound::Idle) => self.start_receive(host)?,
+            (true, Inbound::Idle) => self.start_receive(sh, host)?,
             (false, Inbound::Send) => {}
             _ => return Err(Refusal::INVALID),
         }
@@ -38,7 +38,7 @@ impl Responder {
         }
         receiving
             .cursor
-            .scatter(host, sh.attr.pd, &receiving.wqe.sges, packet.payload)
+            .scatter(host, receiving.pd, &receiving.wqe.sges, packet.payload)
             .map_err(Refusal::local)?;
         receiving.filled = filled;
         if !last {

@@ -68,7 +68,7 @@ impl Responder {
                 host.check_remote(sh.attr.pd, rkey, va, u64::from(len), RemoteAccess::Write)
                     .map_err(Refusal::access)?;
             }
-            self.start_receive(host)?;
+            self.start_receive(sh, host)?;
             store(rkey, va, packet.payload, sh, host)?;
             let (opcode, immediate) = (CompletionOpcode::RecvRdmaWithImm, Immediate::Data(imm));
             self.complete_receive(opcode, total, immediate, packet.bth.solicited, sh, host);

@@ -1,0 +1,309 @@
+//! Shared receive queues (IBTA vol. 1, 10.2.9).
+//!
+//! Receives posted here serve whichever attached queue pair has a message first. They outlive queue pairs: neither ERR
+//! nor destruction of one flushes them. A receive's place is free again when its completion was polled, as on hardware.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rnic_transport::RecvWqe;
+
+use crate::context::{AsyncEvent, ContextShared, Pd};
+use crate::cq::Slots;
+use crate::device::{MAX_SGE, MAX_SRQ_WR};
+use crate::error::{Error, Result};
+
+/// Sizes of a shared receive queue (`struct ibv_srq_attr`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SrqAttr {
+    /// Work requests it holds.
+    pub max_wr: u32,
+    /// Scatter entries of one work request.
+    pub max_sge: u32,
+    /// The event IBV_EVENT_SRQ_LIMIT_REACHED comes when fewer receives than this are posted; 0: disarmed.
+    pub srq_limit: u32,
+}
+
+/// Which attributes [`Srq::modify`] changes; the bits of `enum ibv_srq_attr_mask`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SrqAttrMask(pub u32);
+
+impl SrqAttrMask {
+    /// The number of work requests it holds.
+    pub const MAX_WR: SrqAttrMask = SrqAttrMask(1);
+    /// Arms the limit event.
+    pub const LIMIT: SrqAttrMask = SrqAttrMask(2);
+
+    fn contains(self, other: SrqAttrMask) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What to create (`struct ibv_srq_init_attr`).
+#[derive(Clone, Copy, Debug)]
+pub struct SrqInit {
+    /// Work requests asked for; it gets at least as many.
+    pub max_wr: u32,
+    /// Scatter entries of one work request.
+    pub max_sge: u32,
+    /// Comes back in asynchronous events.
+    pub cookie: u64,
+}
+
+/// What a shared receive queue's handle, its entry in the engine and its queue pairs share.
+#[derive(Debug)]
+pub(crate) struct SrqShared {
+    pub(crate) number: u32,
+    pub(crate) pd: Pd,
+    pub(crate) max_sge: u32,
+    /// Its `recv_used` counts receives posted and not yet polled.
+    pub(crate) slots: Arc<Slots>,
+    cookie: u64,
+    /// Queue pairs attached.
+    pub(crate) users: AtomicU32,
+}
+
+impl SrqShared {
+    fn context(&self) -> &Arc<ContextShared> {
+        &self.pd.context().shared
+    }
+}
+
+/// A shared receive queue inside the engine.
+#[derive(Debug)]
+pub(crate) struct SrqEntry {
+    pub(crate) shared: Arc<SrqShared>,
+    pub(crate) receives: VecDeque<RecvWqe>,
+    max_wr: u32,
+    limit: u32,
+}
+
+impl SrqEntry {
+    /// The oldest receive.
+    pub(crate) fn take(&mut self) -> Option<RecvWqe> {
+        let wqe = self.receives.pop_front();
+        self.watch_limit();
+        wqe
+    }
+
+    /// Sends the limit event if it is armed and due, which disarms it.
+    fn watch_limit(&mut self) {
+        if self.receives.len() < self.limit as usize {
+            self.limit = 0;
+            self.shared.context().post_event(AsyncEvent::SrqLimit {
+                cookie: self.shared.cookie,
+            });
+        }
+    }
+}
+
+/// A shared receive queue. Destroyed when the last handle, queue pairs' included, is dropped.
+#[derive(Clone, Debug)]
+pub struct Srq {
+    inner: Arc<SrqHandle>,
+}
+
+#[derive(Debug)]
+struct SrqHandle {
+    shared: Arc<SrqShared>,
+}
+
+impl Srq {
+    pub(crate) fn new(pd: &Pd, init: &SrqInit) -> Result<Srq> {
+        const VERB: &str = "ibv_create_srq";
+        let max_wr = round_capacity(VERB, init.max_wr)?;
+        if init.max_sge > MAX_SGE {
+            return Err(Error::invalid(
+                VERB,
+                format!(
+                    "max_sge {} is more than the device's {MAX_SGE}",
+                    init.max_sge
+                ),
+            ));
+        }
+        let nic = &pd.context().shared.nic;
+        nic.check_alive(VERB)?;
+        let mut engine = nic.lock();
+        let number = engine.srqs.free_number().ok_or_else(|| {
+            Error::new(VERB, libc::ENOMEM, "all shared receive queues are in use")
+        })?;
+        let shared = Arc::new(SrqShared {
+            number,
+            pd: pd.clone(),
+            max_sge: init.max_sge.max(1),
+            slots: Arc::new(Slots::default()),
+            cookie: init.cookie,
+            users: AtomicU32::new(0),
+        });
+        engine.srqs.insert(SrqEntry {
+            shared: shared.clone(),
+            receives: VecDeque::new(),
+            max_wr,
+            limit: 0,
+        });
+        drop(engine);
+        pd.shared.users.fetch_add(1, Ordering::AcqRel);
+        Ok(Srq {
+            inner: Arc::new(SrqHandle { shared }),
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<SrqShared> {
+        &self.inner.shared
+    }
+
+    /// Its number, 24 bits; no other shared receive queue of the process has it.
+    pub fn number(&self) -> u32 {
+        self.shared().number
+    }
+
+    /// Its protection domain, which the keys of its receives belong to.
+    pub fn pd(&self) -> &Pd {
+        &self.shared().pd
+    }
+
+    /// Queue pairs still use it.
+    pub fn in_use(&self) -> bool {
+        self.shared().users.load(Ordering::Acquire) != 0
+    }
+
+    /// Sizes, and the limit that is still armed.
+    pub fn query(&self) -> SrqAttr {
+        let shared = self.shared();
+        let mut engine = shared.context().nic.lock();
+        let (max_wr, srq_limit) = engine
+            .srqs
+            .get_mut(shared.number)
+            .map_or((0, 0), |entry| (entry.max_wr, entry.limit));
+        SrqAttr {
+            max_wr,
+            max_sge: shared.max_sge,
+            srq_limit,
+        }
+    }
+
+    /// Changes its size, arms its limit event, or both (`ibv_modify_srq(3)`). The event comes once per arming: as soon as
+    /// fewer receives than `srq_limit` are posted, and at once if that is so already.
+    ///
+    /// # Errors
+    /// EINVAL: unknown bits, a limit above the size, a size below the receives in use; nothing has changed then.
+    pub fn modify(&self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+        const VERB: &str = "ibv_modify_srq";
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB)?;
+        if mask.0 & !(SrqAttrMask::MAX_WR.0 | SrqAttrMask::LIMIT.0) != 0 {
+            return Err(Error::invalid(
+                VERB,
+                format!("unknown mask bits in {:#x}", mask.0),
+            ));
+        }
+        let mut engine = nic.lock();
+        let entry = engine
+            .srqs
+            .get_mut(shared.number)
+            .ok_or_else(|| Error::invalid(VERB, "the shared receive queue was destroyed"))?;
+        let (mut max_wr, mut limit) = (entry.max_wr, entry.limit);
+        if mask.contains(SrqAttrMask::MAX_WR) {
+            max_wr = round_capacity(VERB, attr.max_wr)?;
+            let used = shared.slots.recv_used.load(Ordering::Acquire);
+            if i64::from(used) > i64::from(max_wr) {
+                return Err(Error::invalid(
+                    VERB,
+                    format!("{used} receives are in use, more than {max_wr}"),
+                ));
+            }
+        }
+        if mask.contains(SrqAttrMask::LIMIT) {
+            limit = attr.srq_limit;
+        }
+        if limit > max_wr {
+            return Err(Error::invalid(
+                VERB,
+                format!("a limit of {limit} on a queue of {max_wr} work requests"),
+            ));
+        }
+        (entry.max_wr, entry.limit) = (max_wr, limit);
+        entry.watch_limit();
+        Ok(())
+    }
+
+    /// Posts receive work requests until the first error.
+    ///
+    /// # Errors
+    /// How many were accepted, and why the next was not: EINVAL (too many SGEs), ENOMEM (full).
+    pub fn post_recv(
+        &self,
+        wqes: &mut dyn Iterator<Item = Result<RecvWqe>>,
+    ) -> std::result::Result<(), (usize, Error)> {
+        const VERB: &str = "ibv_post_srq_recv";
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB).map_err(|e| (0, e))?;
+        let mut engine = nic.lock();
+        let Some(entry) = engine.srqs.get_mut(shared.number) else {
+            return Ok(());
+        };
+        for (accepted, wqe) in wqes.enumerate() {
+            let admitted = wqe.and_then(|wqe| admit(shared, entry.max_wr, wqe));
+            let wqe = admitted.map_err(|error| (accepted, error))?;
+            shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
+            entry.receives.push_back(wqe);
+        }
+        Ok(())
+    }
+}
+
+/// May this work request enter the queue?
+fn admit(shared: &SrqShared, max_wr: u32, wqe: RecvWqe) -> Result<RecvWqe> {
+    const VERB: &str = "ibv_post_srq_recv";
+    if wqe.sges.len() > shared.max_sge as usize {
+        return Err(Error::invalid(
+            VERB,
+            format!(
+                "{} SGEs, the shared receive queue has {}",
+                wqe.sges.len(),
+                shared.max_sge
+            ),
+        ));
+    }
+    let used = shared.slots.recv_used.load(Ordering::Acquire);
+    if i64::from(used) >= i64::from(max_wr) {
+        return Err(Error::new(
+            VERB,
+            libc::ENOMEM,
+            format!(
+                "shared receive queue full: {used} work requests posted whose completions were not polled"
+            ),
+        ));
+    }
+    Ok(wqe)
+}
+
+/// Capacity as hardware rounds it: a power of two less one.
+fn round_capacity(verb: &'static str, max_wr: u32) -> Result<u32> {
+    if max_wr == 0 || max_wr > MAX_SRQ_WR {
+        return Err(Error::invalid(
+            verb,
+            format!("{max_wr} work requests asked for, 1 to {MAX_SRQ_WR} possible"),
+        ));
+    }
+    Ok((max_wr + 1).next_power_of_two() - 1)
+}
+
+impl Drop for SrqHandle {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        let context = shared.context();
+        // In a forked child the engine is a dead copy.
+        if context.nic.check_alive("ibv_destroy_srq").is_ok() {
+            context.nic.lock().srqs.remove(shared.number);
+        }
+        let cookie = shared.cookie;
+        context.revoke_events(
+            |event| matches!(event, AsyncEvent::SrqLimit { cookie: c } if *c == cookie),
+        );
+        shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
