@@ -11,7 +11,7 @@ use crate::object::{Object, from_c, into_c, take_c, zeroed};
 use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
-use crate::{cq, cq_ex, fork, post, qp, query, unsupported};
+use crate::{cq, cq_ex, fork, post, qp, query, srq, unsupported};
 
 /// Name of the character device in `/dev/infiniband`.
 pub const UVERBS_NAME: &str = "uverbs0";
@@ -150,8 +150,8 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     c.create_cq_ex = Some(cq_ex::create_cq_ex);
     c.query_device_ex = Some(query::query_device_ex);
     c.create_qp_ex = Some(qp::create_qp_ex);
-    c.get_srq_num = Some(unsupported::get_srq_num);
-    c.create_srq_ex = Some(unsupported::create_srq_ex);
+    c.get_srq_num = Some(srq::get_srq_num);
+    c.create_srq_ex = Some(srq::create_srq_ex);
     c.close_xrcd = Some(unsupported::close_xrcd);
     c.sz = size_of::<verbs_context>();
     let context = &mut c.context;
@@ -161,7 +161,7 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     context.ops.dealloc_mw = Some(unsupported::dealloc_mw);
     context.ops.poll_cq = Some(cq::poll_cq);
     context.ops.req_notify_cq = Some(cq::req_notify_cq);
-    context.ops.post_srq_recv = Some(unsupported::post_srq_recv);
+    context.ops.post_srq_recv = Some(srq::post_srq_recv);
     context.ops.post_send = Some(post::post_send);
     context.ops.post_recv = Some(post::post_recv);
     // Nothing is ever sent to it; some programs dup it.

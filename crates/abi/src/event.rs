@@ -1,8 +1,8 @@
 //! Asynchronous events.
 //!
 //! An event that names an object keeps it from being destroyed until it is acknowledged. Taking an event and counting
-//! it for its object happen under the context's `async_lock`; `ibv_destroy_qp` and
-//! `ibv_destroy_cq` pass through that lock between
+//! it for its object happen under the context's `async_lock`; `ibv_destroy_qp`,
+//! `ibv_destroy_cq` and `ibv_destroy_srq` pass through that lock between
 //! revoking the waiting events and looking at the count.
 
 use core::ffi::{c_int, c_void};
@@ -15,6 +15,7 @@ use crate::device::ContextObject;
 use crate::object::{acknowledge, from_c};
 use crate::qp::QpObject;
 use crate::seam::{self, EINVAL, Errno, Result};
+use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
 
@@ -88,6 +89,13 @@ fn deliver(event: AsyncEvent) -> ibv_async_event {
             }
             (object(cookie), IBV_EVENT_CQ_ERR)
         }
+        AsyncEvent::SrqLimit { cookie } => {
+            // SAFETY: as above, of a shared receive queue.
+            if let Ok(srq) = unsafe { from_c::<SrqObject>(cookie as *mut ibv_srq) } {
+                srq.async_events_delivered.fetch_add(1, Ordering::AcqRel);
+            }
+            (object(cookie), IBV_EVENT_SRQ_LIMIT_REACHED)
+        }
         AsyncEvent::PortActive(number) => (port(number), IBV_EVENT_PORT_ACTIVE),
         AsyncEvent::PortError(number) => (port(number), IBV_EVENT_PORT_ERR),
         AsyncEvent::GidChange(number) => (port(number), IBV_EVENT_GID_CHANGE),
@@ -115,6 +123,19 @@ unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                         &raw mut (*cq).mutex,
                         &raw mut (*cq).cond,
                         &raw mut (*cq).async_events_completed,
+                        1,
+                    );
+                }
+            }
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
+                let srq = object.cast::<ibv_srq>();
+                // SAFETY: a queue of ours that waits for this acknowledgement.
+                unsafe {
+                    from_c::<SrqObject>(srq)?;
+                    acknowledge(
+                        &raw mut (*srq).mutex,
+                        &raw mut (*srq).cond,
+                        &raw mut (*srq).events_completed,
                         1,
                     );
                 }

@@ -35,6 +35,7 @@ mod qp;
 mod query;
 mod rate;
 mod seam;
+mod srq;
 mod strings;
 mod symbols;
 mod sysfs;

@@ -208,6 +208,28 @@ pub unsafe extern "C" fn post_send(
     })
 }
 
+/// The WQEs of a list of receive work requests; `last` is the one taken last.
+///
+/// # Safety
+/// As [`chain`]; their scatter lists are live.
+pub unsafe fn receives(
+    verb: &'static str,
+    wr: *mut ibv_recv_wr,
+    last: &mut *mut ibv_recv_wr,
+    max_sge: u32,
+) -> impl Iterator<Item = NicResult<RecvWqe>> {
+    // SAFETY: by contract.
+    unsafe { chain(wr, |wr: &ibv_recv_wr| wr.next) }.map(move |wr| {
+        *last = std::ptr::from_ref(wr).cast_mut();
+        // SAFETY: by contract.
+        let list = unsafe { elements(verb, wr.sg_list, wr.num_sge, max_sge) }?;
+        Ok(RecvWqe {
+            wr_id: wr.wr_id,
+            sges: gather(list),
+        })
+    })
+}
+
 /// The `post_recv` operation.
 pub unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
@@ -219,17 +241,7 @@ pub unsafe extern "C" fn post_recv(
         // SAFETY: a queue pair of ours, or NULL.
         let outcome = unsafe { from_c::<QpObject>(qp) }.and_then(|object| {
             // SAFETY: the program's list of work requests.
-            let mut wqes = unsafe { chain(wr, |wr: &ibv_recv_wr| wr.next) }.map(|wr| {
-                last = std::ptr::from_ref(wr).cast_mut();
-                // SAFETY: as above.
-                let list = unsafe {
-                    elements(POST_RECV, wr.sg_list, wr.num_sge, object.cap.max_recv_sge)
-                }?;
-                Ok(RecvWqe {
-                    wr_id: wr.wr_id,
-                    sges: gather(list),
-                })
-            });
+            let mut wqes = unsafe { receives(POST_RECV, wr, &mut last, object.cap.max_recv_sge) };
             object
                 .nic
                 .post_recv(&mut wqes)

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_nic::{
-    Access, AhAttr, Cq, Gid, PathMtu, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType,
+    Access, AhAttr, Cq, Gid, PathMtu, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType, Srq,
 };
 
 use crate::cq::CqObject;
@@ -15,6 +15,7 @@ use crate::device::ContextObject;
 use crate::memory::PdObject;
 use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
 use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
 use crate::wr::{self, Builder};
@@ -73,9 +74,11 @@ unsafe fn create(
         IBV_QPT_UD => QpType::Ud,
         _ => return Err(EOPNOTSUPP),
     };
-    if !attr.srq.is_null() {
-        return Err(EOPNOTSUPP);
-    }
+    let srq = match attr.srq.is_null() {
+        true => None,
+        // SAFETY: by contract.
+        false => Some(Srq::clone(&unsafe { from_c::<SrqObject>(attr.srq) }?.nic)),
+    };
     // SAFETY: by contract.
     let (send_cq, recv_cq) = unsafe {
         (
@@ -89,6 +92,7 @@ unsafe fn create(
         qp_type,
         send_cq: Cq::clone(&send_cq.nic),
         recv_cq: Cq::clone(&recv_cq.nic),
+        srq,
         cap: cap_from_c(&attr.cap),
         sq_sig_all: attr.sq_sig_all != 0,
         cookie: room.as_mut_ptr() as u64,
@@ -102,7 +106,7 @@ unsafe fn create(
         pd,
         send_cq: attr.send_cq,
         recv_cq: attr.recv_cq,
-        srq: null_mut(),
+        srq: attr.srq,
         handle: nic.qpn(),
         qp_num: nic.qpn(),
         state: IBV_QPS_RESET,

@@ -49,6 +49,9 @@ fn device_attr(context: &Context) -> ibv_device_attr {
     attr.device_cap_flags = nic.device_cap_flags;
     attr.max_sge = int(nic.max_sge);
     attr.max_sge_rd = int(nic.max_sge_rd);
+    attr.max_srq = int(nic.max_srq);
+    attr.max_srq_wr = int(nic.max_srq_wr);
+    attr.max_srq_sge = int(nic.max_srq_sge);
     attr.max_cq = int(nic.max_cq);
     attr.max_cqe = int(nic.max_cqe);
     attr.max_mr = int(nic.max_mr);

@@ -1,4 +1,4 @@
-//! Verbs of object kinds that the device does not have yet: address handles, shared receive queues, multicast, memory
+//! Verbs of object kinds that the device does not have yet: address handles, multicast, memory
 //! windows, XRC domains, and what rdma-core added after release 44.
 //!
 //! Each refuses with EOPNOTSUPP in the way its kind of verb reports failure. None is reached with an object, because
@@ -39,29 +39,6 @@ pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
     no_status()
 }
 
-pub unsafe extern "C" fn post_srq_recv(
-    _srq: *mut ibv_srq,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    if !bad_wr.is_null() {
-        // SAFETY: the caller's variable.
-        unsafe { *bad_wr = wr };
-    }
-    no_status()
-}
-
-pub unsafe extern "C" fn get_srq_num(_srq: *mut ibv_srq, _number: *mut u32) -> c_int {
-    no_status()
-}
-
-pub unsafe extern "C" fn create_srq_ex(
-    _context: *mut ibv_context,
-    _attr: *mut ibv_srq_init_attr_ex,
-) -> *mut ibv_srq {
-    no_object().cast()
-}
-
 pub unsafe extern "C" fn close_xrcd(_xrcd: *mut ibv_xrcd) -> c_int {
     no_status()
 }
@@ -78,10 +55,6 @@ export! {
     ibv_destroy_ah @@ "IBVERBS_1.1" => no_status;
     ibv_attach_mcast @@ "IBVERBS_1.1" => no_status;
     ibv_detach_mcast @@ "IBVERBS_1.1" => no_status;
-    ibv_create_srq @@ "IBVERBS_1.1" => no_object;
-    ibv_modify_srq @@ "IBVERBS_1.1" => no_status;
-    ibv_query_srq @@ "IBVERBS_1.1" => no_status;
-    ibv_destroy_srq @@ "IBVERBS_1.1" => no_status;
     ibv_resolve_eth_l2_from_gid @@ "IBVERBS_1.1" => no_link_layer;
 
     ibv_alloc_dmah @@ "IBVERBS_1.15" => no_object;

@@ -61,6 +61,7 @@ macro_rules! programs {
 programs!(
     smoke, refusals, events, extended, forked, files, batch, states
 );
+programs!(srq);
 
 // Completion queues.
 programs!(cq_resize, cq_overrun, cq_moderation, solicited);

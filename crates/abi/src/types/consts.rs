@@ -74,6 +74,13 @@ constants! {
     IBV_QP_DEST_QPN = 1 << 20;
     IBV_QP_RATE_LIMIT = 1 << 25;
 
+    IBV_SRQT_BASIC = 0;
+    IBV_SRQT_XRC = 1;
+    IBV_SRQ_INIT_ATTR_TYPE = 1;
+    IBV_SRQ_INIT_ATTR_PD = 1 << 1;
+    IBV_SRQ_INIT_ATTR_XRCD = 1 << 2;
+    IBV_SRQ_INIT_ATTR_CQ = 1 << 3;
+
     IBV_QP_INIT_ATTR_PD = 1;
     IBV_QP_INIT_ATTR_CREATE_FLAGS = 1 << 2;
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS = 1 << 6;

@@ -129,8 +129,6 @@ int main(void)
 	CHECK(errno == ENOMEM && accepted >= 3);
 
 	/* Object kinds that do not exist. */
-	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 1, .max_sge = 1 } };
-	CHECK(!ibv_create_srq(pd, &srq) && errno == EOPNOTSUPP);
 	struct ibv_ah_attr ah = { .port_num = 1 };
 	CHECK(!ibv_create_ah(pd, &ah) && errno == EOPNOTSUPP);
 	CHECK(!ibv_alloc_mw(pd, IBV_MW_TYPE_1) && errno == EOPNOTSUPP);

@@ -156,10 +156,12 @@ impl Engine {
 
     /// Lets the send queue of a queue pair come to rest (SQD).
     pub(crate) fn drain_qp(&mut self, qpn: u32) {
-        let Engine { qps, memory, .. } = self;
+        let Engine {
+            qps, memory, srqs, ..
+        } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             let notify = entry.attr.en_sqd_async_notify;
-            let (transport, mut host) = lend(entry, memory);
+            let (transport, mut host) = lend(entry, memory, srqs);
             transport.drain(notify, &mut host);
         }
     }

@@ -1,0 +1,210 @@
+//! Shared receive queues.
+
+use core::ffi::c_int;
+use std::cell::UnsafeCell;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rnic_nic::{Error, Srq, SrqAttr, SrqAttrMask, SrqInit};
+
+use crate::device::ContextObject;
+use crate::memory::PdObject;
+use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
+use crate::post::receives;
+use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::symbols::export;
+use crate::types::*;
+
+/// A shared receive queue.
+#[repr(C)]
+pub struct SrqObject {
+    c: UnsafeCell<ibv_srq>,
+    pub nic: ManuallyDrop<Srq>,
+    max_sge: u32,
+    /// Asynchronous events that the program took, under the context's `async_lock`.
+    pub async_events_delivered: AtomicU32,
+}
+
+// SAFETY: `repr(C)`, first field.
+unsafe impl Object for SrqObject {
+    type C = ibv_srq;
+}
+
+/// Creates a queue and writes the sizes it was given back into `attr`.
+///
+/// # Safety
+/// `pd` is ours, or NULL.
+unsafe fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut core::ffi::c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<*mut ibv_srq> {
+    // SAFETY: by contract.
+    let owner = unsafe { from_c::<PdObject>(pd) }?;
+    // The events of the queue carry its address, so that must be known first.
+    let mut room: Box<MaybeUninit<SrqObject>> = Box::new(MaybeUninit::uninit());
+    let nic = owner.nic.create_srq(&SrqInit {
+        max_wr: attr.max_wr,
+        max_sge: attr.max_sge,
+        cookie: room.as_mut_ptr() as u64,
+    })?;
+    let given = nic.query();
+    (attr.max_wr, attr.max_sge) = (given.max_wr, given.max_sge);
+    room.write(SrqObject {
+        c: UnsafeCell::new(ibv_srq {
+            // SAFETY: a live protection domain, whose fields nobody changes.
+            context: unsafe { (*pd).context },
+            srq_context,
+            pd,
+            handle: nic.number(),
+            mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+            cond: libc::PTHREAD_COND_INITIALIZER,
+            events_completed: 0,
+        }),
+        nic: ManuallyDrop::new(nic),
+        max_sge: given.max_sge,
+        async_events_delivered: AtomicU32::new(0),
+    });
+    Ok(Box::into_raw(room).cast())
+}
+
+unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    seam::pointer(|| {
+        // SAFETY: NULL or the caller's structure.
+        let init = unsafe { init.as_mut() }.ok_or(EINVAL)?;
+        // SAFETY: ours or NULL, by the contract of the verb.
+        unsafe { create(pd, init.srq_context, &mut init.attr) }
+    })
+}
+
+/// The `create_srq_ex` operation.
+pub unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    seam::pointer(|| {
+        // SAFETY: a context of ours, or NULL.
+        unsafe { from_c::<ContextObject>(context) }?;
+        if init.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the part up to `comp_mask` is there in every version of the structure.
+        let mask = unsafe { (*init).comp_mask };
+        if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: the mask says that this field is there.
+        let basic =
+            mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || unsafe { (*init).srq_type } == IBV_SRQT_BASIC;
+        if !basic {
+            return Err(EOPNOTSUPP);
+        }
+        if mask & IBV_SRQ_INIT_ATTR_PD == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: the mask says that `pd` is there, ours or NULL.
+        unsafe { create((*init).pd, (*init).srq_context, &mut (*init).attr) }
+    })
+}
+
+unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<SrqObject>(srq) }?;
+        // SAFETY: NULL or the caller's structure.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let wanted = SrqAttr {
+            max_wr: attr.max_wr,
+            max_sge: attr.max_sge,
+            srq_limit: attr.srq_limit,
+        };
+        let mask = SrqAttrMask(mask as u32);
+        object.nic.modify(&wanted, mask).map_err(Errno::from)
+    })
+}
+
+unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<SrqObject>(srq) }?;
+        if attr.is_null() {
+            return Err(EINVAL);
+        }
+        let now = object.nic.query();
+        // SAFETY: the caller's structure.
+        unsafe {
+            *attr = ibv_srq_attr {
+                max_wr: now.max_wr,
+                max_sge: now.max_sge,
+                srq_limit: now.srq_limit,
+            }
+        };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<SrqObject>(srq) }?;
+        if object.nic.in_use() {
+            return Err(EBUSY);
+        }
+        let delivered = &object.async_events_delivered;
+        // SAFETY: the program gives the queue up and no longer posts to it, so its handle is not in use and is dropped
+        // once. That revokes the events nobody took; those taken are counted once the lock has been free.
+        unsafe {
+            ManuallyDrop::drop(&mut (*srq.cast::<SrqObject>()).nic);
+            drop(from_c::<ContextObject>((*srq).context)?.async_lock.lock());
+            wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
+                all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
+            });
+            drop(take_c::<SrqObject>(srq));
+        }
+        Ok(())
+    })
+}
+
+/// The `get_srq_num` operation: the number by which peers of an XRC queue pair name the queue; plain ones have one too.
+pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    seam::status(|| {
+        // SAFETY: a queue of ours, or NULL.
+        let object = unsafe { from_c::<SrqObject>(srq) }?;
+        if number.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the caller's variable.
+        unsafe { *number = object.nic.number() };
+        Ok(())
+    })
+}
+
+/// The `post_srq_recv` operation.
+pub unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    seam::status(|| {
+        let mut last = wr;
+        // SAFETY: a queue of ours, or NULL.
+        let outcome = unsafe { from_c::<SrqObject>(srq) }.and_then(|object| {
+            // SAFETY: the program's list of work requests.
+            let mut wqes = unsafe { receives("ibv_post_srq_recv", wr, &mut last, object.max_sge) };
+            let posted = object.nic.post_recv(&mut wqes);
+            posted.map_err(|(_, error): (usize, Error)| Errno::from(error))
+        });
+        if outcome.is_err() && !bad_wr.is_null() {
+            // SAFETY: the caller's variable.
+            unsafe { *bad_wr = last };
+        }
+        outcome
+    })
+}
+
+export! {
+    ibv_create_srq @@ "IBVERBS_1.1" => create_srq;
+    ibv_modify_srq @@ "IBVERBS_1.1" => modify_srq;
+    ibv_query_srq @@ "IBVERBS_1.1" => query_srq;
+    ibv_destroy_srq @@ "IBVERBS_1.1" => destroy_srq;
+}
