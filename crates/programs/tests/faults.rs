@@ -49,6 +49,10 @@ fn cases(program: &str, spec: Spec) -> Vec<(Vec<u64>, Vec<&'static str>)> {
             Spec::Harsh => (all_sizes(), vec!["-a", "-n", "5"]),
         });
     }
+    if program == "ib_send_bw" {
+        let args = vec!["--use-srq", "-q", "4", "-n", "40"];
+        cases.push((vec![size], args));
+    }
     if program.ends_with("_bw") {
         cases.push((vec![size], vec!["-q", "8", "-n", "20"]));
         cases.push((vec![size], vec!["-b", "-n", "50"]));

@@ -31,6 +31,10 @@ fn cases(program: &str, thorough: bool) -> Vec<Case> {
         (false, false) => 65536,
     };
     let mut cases = vec![case("default", size, &["-n", "500"])];
+    if program.contains("send") {
+        cases.push(case("SRQ", size, &["--use-srq", "-n", "200"]));
+        cases.push(case("SRQ, events", size, &["--use-srq", "-e", "-n", "200"]));
+    }
     if !program.contains("write") {
         cases.push(case("events", size, &["-e", "-n", "200"]));
     }
@@ -65,6 +69,13 @@ fn cases(program: &str, thorough: bool) -> Vec<Case> {
             "bidirectional, 8 QPs",
             size,
             &["-b", "-q", "8", "-n", "100"],
+        ));
+    }
+    if program == "ib_send_bw" {
+        cases.push(case(
+            "SRQ, 8 QPs",
+            size,
+            &["--use-srq", "-q", "8", "-n", "100"],
         ));
     }
     cases

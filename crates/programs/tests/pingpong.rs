@@ -1,4 +1,4 @@
-//! `ibv_rc_pingpong`, unmodified, between two processes.
+//! `ibv_rc_pingpong` and its relatives, unmodified, between two processes.
 
 use rnic_programs::{Pair, Place, Trial, User, pingpong, skip};
 
@@ -184,4 +184,22 @@ fn across_an_ethernet_of_1500() {
     let pair = Pair::between(&left, &right, "10.77.0.1").gid_g("10.77.0.1", "10.77.0.2");
     run(&pair, 1 << 20, 20, &["-m", "1024"]);
     run(&pair, 100_000, 50, &["-m", "256"]);
+}
+
+/// Sixteen queue pairs of each side share one receive queue.
+#[test]
+fn shared_receive_queue() {
+    let name = "shared_receive_queue";
+    let trial = Trial::start(name);
+    if !skip::have_programs(name, &["ibv_srq_pingpong"]) {
+        return;
+    }
+    for (user, address) in [(User::Current, "127.0.0.1"), (User::Nobody, "::1")] {
+        let Some((_place, pair)) = loopback(&trial, user, address) else {
+            continue;
+        };
+        for args in [&[][..], &["-e"], &["-q", "3", "-r", "5"]] {
+            pingpong::expect_report(&pair.run("ibv_srq_pingpong", args), 4096, 1000);
+        }
+    }
 }
