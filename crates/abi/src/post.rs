@@ -11,6 +11,7 @@ use crate::types::*;
 
 const POST_SEND: &str = "ibv_post_send";
 const POST_RECV: &str = "ibv_post_recv";
+pub const POST_SRQ_RECV: &str = "ibv_post_srq_recv";
 
 type NicResult<T> = rnic_nic::Result<T>;
 
@@ -31,12 +32,11 @@ pub unsafe fn elements<'a>(
         // ConnectX's errno, which differs between the queues.
         Ok(count) if count > max => Err(Error::new(
             verb,
-            if verb == POST_RECV {
-                libc::EINVAL
-            } else {
-                libc::ENOMEM
+            match verb {
+                POST_RECV | POST_SRQ_RECV => libc::EINVAL,
+                _ => libc::ENOMEM,
             },
-            format!("num_sge is {count}, the queue pair was created for {max}"),
+            format!("num_sge is {count}, the queue was created for {max}"),
         )),
         Ok(_) if list.is_null() => refuse(format!("sg_list is NULL and num_sge is {count}")),
         // SAFETY: not NULL, and the caller's array by contract.

@@ -10,7 +10,7 @@ use rnic_nic::{Error, Srq, SrqAttr, SrqAttrMask, SrqInit};
 use crate::device::ContextObject;
 use crate::memory::PdObject;
 use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
-use crate::post::receives;
+use crate::post::{POST_SRQ_RECV, receives};
 use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn post_srq_recv(
         // SAFETY: a queue of ours, or NULL.
         let outcome = unsafe { from_c::<SrqObject>(srq) }.and_then(|object| {
             // SAFETY: the program's list of work requests.
-            let mut wqes = unsafe { receives("ibv_post_srq_recv", wr, &mut last, object.max_sge) };
+            let mut wqes = unsafe { receives(POST_SRQ_RECV, wr, &mut last, object.max_sge) };
             let posted = object.nic.post_recv(&mut wqes);
             posted.map_err(|(_, error): (usize, Error)| Errno::from(error))
         });
