@@ -191,13 +191,31 @@ fn explain(error: &rnic_nic::Error) {
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     seam::status(|| {
-        // SAFETY: from `open_device`; checked for NULL.
-        unsafe {
-            from_c::<ContextObject>(context)?;
-            drop(take_c::<ContextObject>(context));
+        // SAFETY: a context of ours, or NULL.
+        let nic = &unsafe { from_c::<ContextObject>(context) }?.nic;
+        // Objects that are left end as the kernel ends those of a closed device file; their memory, and the context's, to
+        // which they point, is kept. So it is in a forked child, whose copy of the parent's device is not closed.
+        if !nic.is_alive() {
+            return Ok(());
         }
+        if nic.has_objects() {
+            nic.revoke();
+            return Ok(());
+        }
+        // SAFETY: from `open_device`, and the program gives it up.
+        drop(unsafe { take_c::<ContextObject>(context) });
         Ok(())
     })
+}
+
+/// The context's process was forked, and this is the child: its objects are destroyed by leaving them alone, since locks
+/// may be held by threads that do not exist here.
+///
+/// # Safety
+/// As [`from_c`].
+pub unsafe fn is_parents(context: *mut ibv_context) -> Result<bool> {
+    // SAFETY: by contract.
+    Ok(!unsafe { nic(context) }?.is_alive())
 }
 
 /// The handle behind a context.

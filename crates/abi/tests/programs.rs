@@ -63,6 +63,9 @@ programs!(
 );
 programs!(srq);
 
+// Order of destruction, asynchronous events, threads, forks.
+programs!(order, async_events);
+
 // Completion queues.
 programs!(cq_resize, cq_overrun, cq_moderation, solicited);
 

@@ -120,6 +120,25 @@ impl Context {
         })
     }
 
+    /// The process that opened it is this one, and not at its end. In a forked child all calls but the destruction of
+    /// handles fail, and even that touches nothing of the parent's.
+    pub fn is_alive(&self) -> bool {
+        self.shared.nic.check_alive("").is_ok()
+    }
+
+    /// Objects of it are left.
+    pub fn has_objects(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+
+    /// Does what a kernel does with the objects that are left when a program closes the device: its queue pairs are gone,
+    /// with them all access to memory, and their completions. The handles stay valid, and good for nothing.
+    pub fn revoke(&self) {
+        if self.is_alive() {
+            self.shared.nic.lock().remove_qps_of(self.shared.id);
+        }
+    }
+
     /// A number that no other context of the process has.
     pub fn id(&self) -> u64 {
         self.shared.id

@@ -136,6 +136,21 @@ impl Engine {
         }
     }
 
+    /// Takes out all queue pairs of a context.
+    pub(crate) fn remove_qps_of(&mut self, context: u64) {
+        for qpn in self.qps.qpns() {
+            let Some(shared) = self.qps.get_mut(qpn).map(|entry| entry.shared.clone()) else {
+                continue;
+            };
+            if shared.context().id() == context {
+                self.remove_qp(qpn);
+                shared.set_removed();
+                shared.send_cq.purge(qpn);
+                shared.recv_cq.purge(qpn);
+            }
+        }
+    }
+
     /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for the peer's.
     pub(crate) fn window_bytes(&self) -> u32 {
         (self.link.receive_buffer() / 4).clamp(*WINDOW.start(), *WINDOW.end()) as u32

@@ -7,7 +7,7 @@ mod transitions;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::MutexGuard;
 use rnic_link::PathId;
@@ -59,6 +59,8 @@ pub(crate) struct QpShared {
     qp_type: QpType,
     sq_sig_all: bool,
     state: AtomicU8,
+    /// Out of the engine before its handle was dropped: the device was closed.
+    removed: AtomicBool,
 }
 
 impl QpShared {
@@ -73,6 +75,11 @@ impl QpShared {
 
     pub(crate) fn state(&self) -> QpState {
         QpState::from_ibv(u32::from(self.state.load(Ordering::Acquire))).unwrap_or(QpState::Err)
+    }
+
+    pub(crate) fn set_removed(&self) {
+        self.set_state(QpState::Reset);
+        self.removed.store(true, Ordering::Release);
     }
 
     pub(crate) fn set_state(&self, state: QpState) {
@@ -222,6 +229,7 @@ impl Qp {
             qp_type: init.qp_type,
             sq_sig_all: init.sq_sig_all,
             state: AtomicU8::new(QpState::Reset as u8),
+            removed: AtomicBool::new(false),
         });
         engine.insert_qp(QpEntry {
             shared: shared.clone(),
@@ -550,7 +558,8 @@ impl Drop for QpHandle {
         let shared = &self.shared;
         let context = shared.context();
         // In a forked child the engine is a dead copy.
-        if context.nic.check_alive("ibv_destroy_qp").is_ok() {
+        let removed = shared.removed.load(Ordering::Acquire);
+        if !removed && context.nic.check_alive("ibv_destroy_qp").is_ok() {
             context.nic.lock().remove_qp(shared.qpn);
             shared.send_cq.purge(shared.qpn);
             shared.recv_cq.purge(shared.qpn);
