@@ -67,7 +67,14 @@ programs!(srq);
 programs!(order, async_events);
 
 // Completion queues.
-programs!(cq_resize, cq_overrun, cq_moderation, solicited);
+programs!(
+    cq_resize,
+    cq_overrun,
+    cq_moderation,
+    cq_ex,
+    cq_shared,
+    solicited
+);
 
 #[test]
 fn names() {
