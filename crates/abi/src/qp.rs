@@ -72,7 +72,10 @@ unsafe fn create(
         IBV_QPT_RC => QpType::Rc,
         IBV_QPT_UC => QpType::Uc,
         IBV_QPT_UD => QpType::Ud,
-        _ => return Err(EOPNOTSUPP),
+        IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV | IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => {
+            return Err(EOPNOTSUPP);
+        }
+        _ => return Err(EINVAL),
     };
     let srq = match attr.srq.is_null() {
         true => None,
@@ -137,6 +140,28 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
     })
 }
 
+/// EOPNOTSUPP for what only an Ethernet NIC can mean, EINVAL for bits that mean nothing.
+fn refuse_offloads(mask: c_uint, create_flags: u32) -> Result<()> {
+    const SUPPORTED: c_uint =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const OFFLOADS: c_uint = IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+        | IBV_QP_INIT_ATTR_IND_TABLE
+        | IBV_QP_INIT_ATTR_RX_HASH;
+    const FLAGS: u32 = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+        | IBV_QP_CREATE_SCATTER_FCS
+        | IBV_QP_CREATE_CVLAN_STRIPPING
+        | IBV_QP_CREATE_SOURCE_QPN
+        | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
+    if mask & !(SUPPORTED | OFFLOADS) != 0 || create_flags & !FLAGS != 0 {
+        return Err(EINVAL);
+    }
+    match mask & OFFLOADS != 0 || create_flags != 0 {
+        true => Err(EOPNOTSUPP),
+        false => Ok(()),
+    }
+}
+
 /// The `create_qp_ex` operation.
 pub unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
@@ -150,20 +175,14 @@ pub unsafe extern "C" fn create_qp_ex(
         }
         // SAFETY: the part up to `comp_mask` is there in every version of the structure.
         let mask = unsafe { (*attr).comp_mask };
-        if mask
-            & !(IBV_QP_INIT_ATTR_PD
-                | IBV_QP_INIT_ATTR_CREATE_FLAGS
-                | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
-            != 0
-        {
-            return Err(EOPNOTSUPP);
-        }
+        let create_flags = match mask & IBV_QP_INIT_ATTR_CREATE_FLAGS {
+            0 => 0,
+            // SAFETY: the mask says that this field is there.
+            _ => unsafe { (*attr).create_flags },
+        };
+        refuse_offloads(mask, create_flags)?;
         if mask & IBV_QP_INIT_ATTR_PD == 0 {
             return Err(EINVAL);
-        }
-        // SAFETY: the mask says that this field is there.
-        if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && unsafe { (*attr).create_flags } != 0 {
-            return Err(EOPNOTSUPP);
         }
         let builder = match mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS {
             0 => None,
@@ -362,8 +381,10 @@ unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
+/// `ibv_query_qp_data_in_order(3)`, also its later form that returns capability bits. The packets of a message are
+/// written in order and the end of each last, but how the bytes within a packet become visible is the copy's business:
+/// no promise.
 unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flags: u32) -> c_int {
-    // No promise that the bytes of a message become visible in address order.
     0
 }
 

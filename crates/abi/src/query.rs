@@ -133,6 +133,7 @@ fn port_attr(context: &Context, port: u8) -> Result<ibv_port_attr> {
     attr.max_vl_num = 1;
     attr.active_width = WIDTH_4X;
     attr.active_speed = SPEED_EDR;
+    attr.active_speed_ex = u32::from(SPEED_EDR);
     attr.phys_state = if up { PHYS_LINK_UP } else { PHYS_DISABLED };
     attr.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
     attr.flags = IBV_QPF_GRH_REQUIRED as u8;
@@ -167,6 +168,26 @@ unsafe extern "C" fn query_port_compat(
 ) -> c_int {
     // SAFETY: by this function's contract the caller has that much room.
     unsafe { query_port(context, port, attr, COMPAT_PORT_ATTR_LEN) }
+}
+
+/// `ibv_query_port_speed(3)`: in units of 100 Mbit/s, what [`port_attr`] says by width and speed.
+unsafe extern "C" fn query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    speed: *mut u64,
+) -> c_int {
+    const UNITS: u64 = 4 * 250;
+    seam::status(|| {
+        let port = u8::try_from(port).map_err(|_| EINVAL)?;
+        // SAFETY: a context of ours, or NULL.
+        unsafe { nic(context) }?.port_attr(port)?;
+        if speed.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: the caller's variable.
+        unsafe { *speed = UNITS };
+        Ok(())
+    })
 }
 
 /// Index and entry of a GID table row: `Ok(None)` for a row that exists but is empty.
@@ -347,6 +368,7 @@ pub unsafe extern "C" fn query_rt_values(
 export! {
     ibv_query_device @@ "IBVERBS_1.1" => query_device;
     ibv_query_port @@ "IBVERBS_1.1" => query_port_compat;
+    ibv_query_port_speed @@ "IBVERBS_1.16" => query_port_speed;
     ibv_query_gid @@ "IBVERBS_1.1" => query_gid;
     _ibv_query_gid_ex @@ "IBVERBS_1.11" => query_gid_ex;
     _ibv_query_gid_table @@ "IBVERBS_1.11" => query_gid_table;

@@ -16,7 +16,7 @@ const fn rate(code: c_uint, mult: c_int, mbps: c_int) -> Rate {
     Rate { code, mult, mbps }
 }
 
-const RATES: [Rate; 23] = [
+const RATES: [Rate; 24] = [
     rate(2, 1, 2_500),
     rate(5, 2, 5_000),
     rate(3, 4, 10_000),
@@ -40,6 +40,7 @@ const RATES: [Rate; 23] = [
     rate(22, 240, 637_500),
     rate(23, 320, 850_000),
     rate(24, 480, 1_275_000),
+    rate(25, 640, 1_700_000),
 ];
 
 /// `IBV_RATE_MAX`: what unknown rates become.

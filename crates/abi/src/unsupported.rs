@@ -61,7 +61,6 @@ export! {
     ibv_dealloc_dmah @@ "IBVERBS_1.15" => no_status;
     ibv_reg_mr_ex @@ "IBVERBS_1.15" => no_object;
     ibv_dm_export_dmabuf_fd @@ "IBVERBS_1.16" => no_number;
-    ibv_query_port_speed @@ "IBVERBS_1.16" => no_status;
     ibv_alloc_buf @@ "IBVERBS_1.17" => no_object;
     ibv_free_buf @@ "IBVERBS_1.17" => no_effect;
     ibv_reg_buf_mr @@ "IBVERBS_1.17" => no_object;

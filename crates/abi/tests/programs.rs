@@ -76,6 +76,42 @@ programs!(
     solicited
 );
 
+// What there is to ask, and what a software NIC answers to it.
+programs!(queries, no_offloads);
+
+#[test]
+fn strings() {
+    if common::headers_available() {
+        run("strings", &["-libverbs", "-lrdmacm", "-ldl"]);
+    }
+}
+
+#[test]
+fn loader() {
+    if common::headers_available() {
+        run("loader", &["-ldl"]);
+    }
+}
+
+#[test]
+fn providers() {
+    if !common::headers_available() {
+        return;
+    }
+    let present = ["x86_64-linux-gnu", "aarch64-linux-gnu"]
+        .iter()
+        .any(|triple| {
+            Path::new("/usr/lib")
+                .join(triple)
+                .join("libibverbs")
+                .is_dir()
+        });
+    let missing: &[&str] = if present { &[] } else { &["ibverbs-providers"] };
+    if common::allowed_missing(missing, "RNIC_ALLOW_MISSING_HEADERS") {
+        run("providers", &["-libverbs", "-ldl"]);
+    }
+}
+
 #[test]
 fn names() {
     if common::headers_available() {

@@ -116,6 +116,77 @@ fn versions_are_exact() {
     }
 }
 
+/// What releases after the installed one added: a program built against them loads, and finds what it asks for.
+#[test]
+fn symbols_of_later_releases_are_there() {
+    let ours = exported(common::library());
+    let has = |name: &str, version: &str| {
+        ours.iter()
+            .any(|s| s.name == name && s.version == version && s.function)
+    };
+    const LATER: &[(&str, &[&str])] = &[
+        (
+            "IBVERBS_1.15",
+            &["ibv_alloc_dmah", "ibv_dealloc_dmah", "ibv_reg_mr_ex"],
+        ),
+        (
+            "IBVERBS_1.16",
+            &["ibv_dm_export_dmabuf_fd", "ibv_query_port_speed"],
+        ),
+        (
+            "IBVERBS_1.17",
+            &["ibv_alloc_buf", "ibv_free_buf", "ibv_reg_buf_mr"],
+        ),
+        (
+            "IBVERBS_1.18",
+            &[
+                "ibv_create_comp_cntr",
+                "ibv_destroy_comp_cntr",
+                "ibv_read_comp_cntr",
+            ],
+        ),
+        (
+            "RDMACM_1.4",
+            &[
+                "rdma_query_addrinfo",
+                "rdma_resolve_addrinfo",
+                "rdma_write_cm_event",
+            ],
+        ),
+        ("IBVERBS_PRIVATE_34", &["verbs_register_driver_34"]),
+        ("IBVERBS_PRIVATE_57", &["verbs_register_driver_57"]),
+        ("IBVERBS_PRIVATE_59", &["verbs_register_driver_59"]),
+        ("IBVERBS_PRIVATE_64", &["verbs_register_driver_64"]),
+    ];
+    for (version, names) in LATER {
+        for name in *names {
+            assert!(has(name, version), "{name}@{version}");
+        }
+    }
+}
+
+/// Providers of every release bind the private symbols of their own number.
+#[test]
+fn private_symbols_have_the_number_of_every_release() {
+    let ours = exported(common::library());
+    let with = |version: &str| -> BTreeSet<&str> {
+        ours.iter()
+            .filter(|s| s.version == version && !s.name.starts_with("verbs_register_driver_"))
+            .map(|s| s.name.as_str())
+            .collect()
+    };
+    let first = with("IBVERBS_PRIVATE_34");
+    assert!(first.len() > 60, "{first:?}");
+    for later in [
+        "IBVERBS_PRIVATE_57",
+        "IBVERBS_PRIVATE_59",
+        "IBVERBS_PRIVATE_64",
+    ] {
+        let missing: Vec<_> = first.difference(&with(later)).copied().collect();
+        assert!(missing.is_empty(), "{later} lacks {missing:?}");
+    }
+}
+
 /// What programs or libraries could bind to by accident: an unversioned name would match any reference to it.
 #[test]
 fn nothing_else_is_exported() {

@@ -209,7 +209,7 @@ pub struct ibv_port_attr {
     pub link_layer: u8,
     pub flags: u8,
     pub port_cap_flags2: u16,
-    /// Since rdma-core 57; 0: see `active_speed`.
+    /// Since rdma-core 57; wider than `active_speed`.
     pub active_speed_ex: u32,
 }
 assert_layout!(ibv_port_attr, 56, gid_tbl_len @ 12, pkey_tbl_len @ 32, link_layer @ 46, flags @ 47,
