@@ -159,6 +159,7 @@ unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
         signaled: wr.send_flags & IBV_SEND_SIGNALED != 0,
         solicited: wr.send_flags & IBV_SEND_SOLICITED != 0,
         fence: wr.send_flags & IBV_SEND_FENCE != 0,
+        srqn: wr.remote_srqn,
     })
 }
 

@@ -36,7 +36,7 @@ fn operations_of(qp_type: c_uint) -> u32 {
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     match qp_type {
-        IBV_QPT_RC => SEND | WRITE | RELIABLE,
+        IBV_QPT_RC | IBV_QPT_XRC_SEND => SEND | WRITE | RELIABLE,
         IBV_QPT_UC => SEND | WRITE,
         IBV_QPT_UD => SEND,
         _ => 0,
@@ -168,6 +168,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: u32, op: SendOp) {
                 signaled: flags & IBV_SEND_SIGNALED != 0,
                 solicited: flags & IBV_SEND_SOLICITED != 0,
                 fence: flags & IBV_SEND_FENCE != 0,
+                srqn: 0,
             });
             Ok(())
         });

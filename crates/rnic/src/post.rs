@@ -218,6 +218,7 @@ impl SendRequest {
     /// As the device takes it. The buffer stays in `self`.
     pub(crate) fn wqe(&self, wr_id: u64) -> SendWqe {
         SendWqe {
+            srqn: 0,
             wr_id,
             op: self.op,
             data: match &self.data {

@@ -113,6 +113,11 @@ pub trait Host {
 
     /// The oldest posted receive, from the queue pair's own queue or its SRQ.
     fn take_receive(&mut self) -> Option<RecvWqe>;
+    /// XRC: receives come from, and complete to, the SRQ of this number until another is selected. Gives the SRQ's
+    /// protection domain, in which the request works; `None` if the queue pair's XRC domain has no such SRQ.
+    fn select_srq(&mut self, _srqn: u32) -> Option<Pd> {
+        None
+    }
     /// The protection domain that keys of a receive belong to: the SRQ's, or `own`, the queue pair's.
     fn receive_pd(&self, own: Pd) -> Pd {
         own

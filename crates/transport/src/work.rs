@@ -119,6 +119,8 @@ pub struct SendWqe {
     pub solicited: bool,
     /// Starts only after all earlier READs and atomics have completed.
     pub fence: bool,
+    /// XRC: number of the peer's SRQ that the message is for. Other services have no use for it.
+    pub srqn: u32,
 }
 
 /// A receive work queue entry.

@@ -80,6 +80,7 @@ impl Victim {
         }
         memory.deregister(GONE);
         let attr = RcAttr {
+            role: Default::default(),
             qpn: 0x11,
             pd: Pd(1),
             dest_qpn: 0x22,
@@ -314,6 +315,7 @@ impl Victim {
             SendData::Gather(list)
         };
         let wqe = SendWqe {
+            srqn: 0,
             wr_id,
             op,
             data,

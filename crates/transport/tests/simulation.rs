@@ -121,6 +121,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
         1..=8u8,
         any::<bool>(),
         any::<[bool; 2]>(),
+        prop::bool::weighted(0.25),
     )
         .prop_map(
             |(
@@ -134,9 +135,15 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 min_rnr_timer,
                 shared_receives,
                 linux,
+                xrc,
             )| FlowSpec {
                 mtu,
-                ops,
+                // An XRC target requests nothing.
+                ops: if xrc {
+                    [ops[0].clone(), Vec::new()]
+                } else {
+                    ops
+                },
                 sq_psn,
                 max_rd_atomic,
                 spare_resources,
@@ -146,7 +153,9 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 rnr_retry: 7,
                 min_rnr_timer,
                 shared_receives,
-                linux,
+                // The accent is that of RC.
+                linux: if xrc { [false; 2] } else { linux },
+                xrc,
             },
         )
 }
@@ -325,6 +334,7 @@ fn megabytes_through_the_worst_network() {
                 min_rnr_timer: 1,
                 shared_receives: false,
                 linux: [seed >= 5; 2],
+                xrc: false,
             }],
         };
         must_succeed(&scenario);
@@ -367,6 +377,7 @@ fn streams_of_megabytes_without_faults() {
                         min_rnr_timer: 1,
                         shared_receives: false,
                         linux: [false; 2],
+                        xrc: false,
                     }],
                 });
             }

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use rnic_link::PathSpec;
-use rnic_transport::{QueuePair, RcAttr};
+use rnic_transport::{QueuePair, RcAttr, Role};
 use rnic_wire::{PathMtu, Psn};
 
-use super::attr::{QpAttr, QpAttrMask as M, QpState};
+use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
 use super::{Peer, Qp, QpEntry, Signals, transitions};
 use crate::device::MAX_RD_ATOM;
 use crate::engine::Engine;
@@ -351,6 +351,11 @@ fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Pee
 fn rc_attr(entry: &QpEntry, window_bytes: u32) -> RcAttr {
     let attr = &entry.attr;
     RcAttr {
+        role: match entry.shared.qp_type {
+            QpType::XrcSend => Role::XrcInitiator,
+            QpType::XrcRecv => Role::XrcTarget,
+            _ => Role::Rc,
+        },
         qpn: entry.shared.qpn,
         pd: entry.shared.pd.shared.id,
         dest_qpn: attr.dest_qp_num,

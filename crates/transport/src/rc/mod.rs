@@ -1,4 +1,5 @@
-//! The reliable connected transport service.
+//! The reliable connected transport service, and the extended one (XRC, IBTA vol. 1, annex A14), whose two ends are a
+//! requester and a responder.
 
 mod drain;
 mod requester;
@@ -16,12 +17,35 @@ use requester::Requester;
 use responder::{Fatal, Responder};
 use rnic_wire::{Bth, Opcode, Operation, Packet, PathMtu, Psn, Service};
 
+/// Which service a reliable connection is of, and which part of it the queue pair plays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// RC: requester and responder.
+    #[default]
+    Rc,
+    /// XRC initiator: a requester alone. Each of its messages names an SRQ of the peer.
+    XrcInitiator,
+    /// XRC target: a responder alone. Each request works with the SRQ that it names.
+    XrcTarget,
+}
+
+impl Role {
+    const fn service(self) -> Service {
+        match self {
+            Role::Rc => Service::Rc,
+            Role::XrcInitiator | Role::XrcTarget => Service::Xrc,
+        }
+    }
+}
+
 /// Attributes of a connected RC queue pair, as `ibv_modify_qp` sets them.
 #[derive(Clone, Copy, Debug)]
 pub struct RcAttr {
+    /// Service and part in it.
+    pub role: Role,
     /// Own QP number.
     pub qpn: u32,
-    /// Protection domain.
+    /// Protection domain. An XRC target works in those of the SRQs instead.
     pub pd: Pd,
     /// The peer's QP number.
     pub dest_qpn: u32,
@@ -143,6 +167,7 @@ impl Rc {
     /// A queue pair in RESET.
     pub fn new() -> Rc {
         let attr = RcAttr {
+            role: Role::Rc,
             qpn: 0,
             pd: Pd(0),
             dest_qpn: 0,
@@ -276,7 +301,9 @@ impl Rc {
         counters.packets_received += 1;
         let opcode = packet.bth.opcode;
         let operation = match (self.state, opcode.service(), opcode.operation()) {
-            (State::Rtr | State::RtrCommunicating | State::Rts, Service::Rc, Some(operation)) => {
+            (State::Rtr | State::RtrCommunicating | State::Rts, service, Some(operation))
+                if service == self.shared.attr.role.service() =>
+            {
                 operation
             }
             _ => {
@@ -286,7 +313,7 @@ impl Rc {
         };
         counters.bytes_received += packet.payload.len() as u64;
         if operation.is_response() {
-            if self.state == State::Rts {
+            if self.state == State::Rts && self.shared.attr.role != Role::XrcTarget {
                 match self.handle_response(now, operation, packet, host) {
                     Ok(()) => self.note_drained(host),
                     Err(failure) => self.send_failed(failure, host),
@@ -294,6 +321,10 @@ impl Rc {
             } else {
                 counters.dropped += 1;
             }
+            return;
+        }
+        if self.shared.attr.role == Role::XrcInitiator {
+            counters.dropped += 1;
             return;
         }
         if self.state == State::Rtr {

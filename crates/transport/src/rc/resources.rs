@@ -5,6 +5,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use rnic_wire::{Psn, Reth};
 
+use crate::Pd;
+
 /// A READ or atomic that was executed.
 #[derive(Clone, Copy, Debug)]
 struct Resource {
@@ -19,7 +21,7 @@ struct Resource {
 /// What its answer is made of.
 #[derive(Clone, Copy, Debug)]
 enum Executed {
-    Read(Reth),
+    Read(Reth, Pd),
     /// What the memory held before.
     Atomic(u64),
 }
@@ -42,6 +44,8 @@ pub(crate) struct Answer {
 pub(crate) enum Body {
     /// The rest of a READ.
     Read {
+        /// Of the key.
+        pd: Pd,
         /// Where it goes on.
         va: u64,
         rkey: u32,
@@ -152,14 +156,14 @@ impl Resources {
     }
 
     /// Enters a READ that was granted. [`Resources::make_room`] must have succeeded.
-    pub(crate) fn executed_read(&mut self, first: Psn, packets: u32, msn: u32, reth: Reth) {
+    pub(crate) fn executed_read(&mut self, first: Psn, packets: u32, msn: u32, reth: Reth, pd: Pd) {
         let resource = Resource {
             first,
             packets,
             msn,
-            result: Executed::Read(reth),
+            result: Executed::Read(reth, pd),
         };
-        self.remember(resource, read_body(reth));
+        self.remember(resource, read_body(reth, pd));
     }
 
     /// Enters an atomic that was executed. [`Resources::make_room`] must have succeeded.
@@ -197,7 +201,7 @@ impl Resources {
         let Some((slot, resource)) = self.find(psn) else {
             return false;
         };
-        let Executed::Read(original) = resource.result else {
+        let Executed::Read(original, pd) = resource.result else {
             return false;
         };
         let offset = u64::from(psn.distance_from(resource.first) as u32) * u64::from(mtu);
@@ -216,14 +220,14 @@ impl Resources {
                         ..reth
                     };
                     answer.psn = psn;
-                    answer.body = read_body(rest);
+                    answer.body = read_body(rest, pd);
                 }
             }
             None => self.insert(Answer {
                 slot,
                 psn,
                 msn: resource.msn,
-                body: read_body(reth),
+                body: read_body(reth, pd),
                 owed: false,
             }),
         }
@@ -258,8 +262,9 @@ impl Resources {
     }
 }
 
-fn read_body(reth: Reth) -> Body {
+fn read_body(reth: Reth, pd: Pd) -> Body {
     Body::Read {
+        pd,
         va: reth.va,
         rkey: reth.rkey,
         left: reth.dma_len,

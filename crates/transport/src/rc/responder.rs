@@ -13,8 +13,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use super::Shared;
 use super::resources::Resources;
+use super::{Role, Shared};
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
 use crate::{
@@ -142,6 +142,10 @@ impl Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     expected: Psn,
+    /// In which requests work: the queue pair's protection domain or, over XRC, that of `srqn`.
+    pd: Pd,
+    /// XRC: the SRQ of the last request.
+    srqn: u32,
     /// Messages executed, 24 bits on the wire.
     msn: u32,
     inbound: Inbound,
@@ -158,6 +162,7 @@ impl Responder {
     pub(crate) fn new(sh: &Shared) -> Responder {
         Responder {
             expected: sh.attr.rq_psn,
+            pd: sh.attr.pd,
             last_taken: sh.attr.rq_psn.prev(),
             resources: Resources::new(sh.attr.max_dest_rd_atomic),
             ..Responder::default()
@@ -229,6 +234,9 @@ impl Responder {
     ) -> Result<(), Refusal> {
         use Operation::*;
         check_payload(operation, packet.payload.len(), sh.mtu as usize)?;
+        if sh.attr.role == Role::XrcTarget {
+            self.select_srq(packet, host)?;
+        }
         let last = match operation {
             WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
                 self.write(operation, packet, sh, host)?
@@ -247,6 +255,17 @@ impl Responder {
         if packet.bth.ack_req {
             self.ack = Some(packet.bth.psn);
         }
+        Ok(())
+    }
+
+    /// Takes the SRQ that an XRC request names. All packets of a message name the same (IBTA A14).
+    fn select_srq<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Result<(), Refusal> {
+        let srqn = packet.ext.xrceth.ok_or(Refusal::INVALID)?.srqn;
+        if srqn != self.srqn && !matches!(self.inbound, Inbound::Idle) {
+            return Err(Refusal::INVALID);
+        }
+        self.pd = host.select_srq(srqn).ok_or(Refusal::INVALID)?;
+        self.srqn = srqn;
         Ok(())
     }
 
@@ -341,12 +360,12 @@ impl Responder {
     }
 
     /// Takes the next receive WQE.
-    fn start_receive<H: Host>(&mut self, sh: &Shared, host: &mut H) -> Result<(), Refusal> {
+    fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
         let wqe = host.take_receive().ok_or(Refusal::NotReady)?;
         let room = crate::scatter::total_len(&wqe.sges);
         self.receive = Some(Receiving {
             wqe,
-            pd: host.receive_pd(sh.attr.pd),
+            pd: host.receive_pd(self.pd),
             cursor: SgCursor::default(),
             room,
             filled: 0,

@@ -204,6 +204,7 @@ pub(crate) struct Fixture {
 
 pub(crate) fn attr() -> RcAttr {
     RcAttr {
+        role: crate::Role::Rc,
         qpn: 0x17,
         pd: Pd(1),
         dest_qpn: 0x42,
@@ -284,6 +285,7 @@ impl Fixture {
         }]);
         let data = SendData::Gather(sges);
         let mut wqe = SendWqe {
+            srqn: 0,
             wr_id,
             op,
             data,

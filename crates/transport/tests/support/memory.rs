@@ -188,16 +188,37 @@ struct PostedSend {
     sges: Vec<Sge>,
 }
 
+/// A shared receive queue of an XRC domain.
+#[derive(Debug)]
+pub struct Srq {
+    pd: Pd,
+    receives: VecDeque<RecvWqe>,
+}
+
+impl Srq {
+    pub fn new(pd: Pd) -> Srq {
+        Srq {
+            pd,
+            receives: VecDeque::new(),
+        }
+    }
+}
+
 /// The queues of one queue pair and what came out of them.
 #[derive(Debug, Default)]
 pub struct Queues {
     pub receives: VecDeque<RecvWqe>,
     /// Receives come from a shared queue: no credits are sent.
     pub shared: bool,
+    /// XRC: those of the domain, by number.
+    pub srqs: HashMap<u32, Srq>,
+    selected: Option<u32>,
     sends: VecDeque<PostedSend>,
     taken: VecDeque<RecvWqe>,
     pub send_completions: Vec<Completion>,
     pub recv_completions: Vec<Completion>,
+    /// The SRQ that each receive completed to.
+    pub recv_from: Vec<Option<u32>>,
     pub events: Vec<QpEvent>,
     /// What the peer did to this device through this queue pair.
     pub effects: Vec<Effect>,
@@ -220,6 +241,17 @@ impl Queues {
         });
     }
 
+    /// Posts a receive to the queue pair itself or to an SRQ.
+    pub fn post_receive(&mut self, srq: Option<u32>, wqe: RecvWqe) {
+        match srq {
+            None => self.receives.push_back(wqe),
+            Some(number) => {
+                let srq = self.srqs.get_mut(&number).expect("an SRQ of the test");
+                srq.receives.push_back(wqe);
+            }
+        }
+    }
+
     /// Sends noted that no completion, own or later, has covered.
     pub fn sends_open(&self) -> usize {
         self.sends.len()
@@ -240,6 +272,7 @@ impl Queues {
         self.sends.clear();
         self.taken.clear();
         self.receives.clear();
+        self.selected = None;
         self.send_failed = false;
         self.recv_failed = false;
     }
@@ -381,9 +414,19 @@ impl Host for QpHost<'_> {
     }
 
     fn take_receive(&mut self) -> Option<RecvWqe> {
-        let wqe = self.queues.receives.pop_front()?;
+        let queues = &mut *self.queues;
+        let wqe = match queues.selected {
+            None => queues.receives.pop_front()?,
+            Some(number) => queues.srqs.get_mut(&number)?.receives.pop_front()?,
+        };
         self.queues.taken.push_back(wqe.clone());
         Some(wqe)
+    }
+
+    fn select_srq(&mut self, srqn: u32) -> Option<Pd> {
+        let pd = self.queues.srqs.get(&srqn)?.pd;
+        self.queues.selected = Some(srqn);
+        Some(pd)
     }
 
     fn receives_posted(&self) -> Option<u32> {
@@ -439,6 +482,7 @@ impl Host for QpHost<'_> {
         }
         queues.recv_failed |= completion.status != Status::Success;
         queues.recv_completions.push(completion);
+        queues.recv_from.push(queues.selected);
     }
 
     fn event(&mut self, event: QpEvent) {

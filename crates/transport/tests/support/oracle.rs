@@ -7,11 +7,11 @@
 //! such a pair, the later operation gets a fence, so that a fence that does not hold shows as wrong bytes.
 
 use super::accent::Accent;
-use super::memory::{Effect, Region, Rights, push_effect};
+use super::memory::{Effect, Region, Rights, Srq, push_effect};
 use super::network::Impairments;
 use super::pair::Pair;
 use rnic_transport::{
-    Completion, CompletionOpcode, Immediate, Pd, RcAttr, RecvWqe, SendData, SendOp, SendWqe,
+    Completion, CompletionOpcode, Immediate, Pd, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe,
     SgList, Sge, Status,
 };
 use rnic_wire::{PathMtu, Psn};
@@ -137,6 +137,8 @@ pub struct FlowSpec {
     pub shared_receives: bool,
     /// Which side speaks like Linux.
     pub linux: [bool; 2],
+    /// XRC: side 0 alone has operations, and names one of two SRQs of side 1 in each.
+    pub xrc: bool,
 }
 
 /// A test case.
@@ -291,9 +293,19 @@ impl Scenario {
         };
         for (index, flow) in self.flows.iter().enumerate() {
             let attrs = flow.attrs(index as u32);
-            let qp = pair.connect(attrs);
+            let mut connected = attrs;
+            if flow.xrc {
+                assert!(flow.ops[1].is_empty(), "an XRC target requests nothing");
+                // Its own domain must not matter.
+                connected[1].pd = Pd(u32::MAX);
+            }
+            let qp = pair.connect(connected);
             for (nic, linux) in pair.nics.iter_mut().zip(flow.linux) {
-                nic.qps[qp].queues.shared = flow.shared_receives;
+                nic.qps[qp].queues.shared = flow.shared_receives || flow.xrc;
+                if flow.xrc {
+                    let srqs = SRQS.map(|number| (number, Srq::new(attrs[1].pd)));
+                    nic.qps[qp].queues.srqs = srqs.into();
+                }
                 nic.qps[qp].accent = linux.then(Accent::default);
             }
             let directions = [0, 1].map(|requester| {
@@ -322,10 +334,18 @@ impl Scenario {
     }
 }
 
+/// The SRQs of an XRC domain.
+const SRQS: [u32; 2] = [0x51, 0xff_ff52];
+
 impl FlowSpec {
     fn attrs(&self, index: u32) -> [RcAttr; 2] {
         let qpn = |side: usize| [0x11, 0x0f_ff00][side] + index;
         [0, 1].map(|side| RcAttr {
+            role: match (self.xrc, side) {
+                (false, _) => Role::Rc,
+                (true, 0) => Role::XrcInitiator,
+                (true, _) => Role::XrcTarget,
+            },
             qpn: qpn(side),
             pd: Pd(10 * index + side as u32),
             dest_qpn: qpn(1 - side),
@@ -410,6 +430,7 @@ fn direction(
     for (index, (spec, &len)) in ops.iter().zip(&lens).enumerate() {
         let wr_id = (requester as u64 + 1) << 32 | index as u64;
         let kind = spec.kind;
+        let srqn = if flow.xrc { SRQS[index % 2] } else { 0 };
         let loads = !(kind == Kind::Read || kind.is_atomic());
         let inline = spec.inline && loads && len <= 512;
         let list = if inline {
@@ -573,7 +594,8 @@ fn direction(
                 scatter(region, &sges, &bytes);
             }
             receive_at += u64::from(spec.receive_delay);
-            pair.post_receive_at(receive_at, responder, qp, RecvWqe { wr_id: id, sges });
+            let srq = flow.xrc.then_some(srqn);
+            pair.post_receive_at(receive_at, responder, qp, srq, RecvWqe { wr_id: id, sges });
             result.receives.push(Completion {
                 wr_id: id,
                 status: Status::Success,
@@ -593,6 +615,7 @@ fn direction(
 
         post_at += u64::from(spec.post_delay);
         let wqe = SendWqe {
+            srqn,
             wr_id,
             op,
             data,

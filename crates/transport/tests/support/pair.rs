@@ -72,10 +72,25 @@ impl Nic {
 }
 
 enum Happening {
-    Arrival { nic: usize, bytes: Vec<u8> },
-    PostSend { nic: usize, qp: usize, wqe: SendWqe },
-    PostReceive { nic: usize, qp: usize, wqe: RecvWqe },
-    Poll { nic: usize, qp: usize },
+    Arrival {
+        nic: usize,
+        bytes: Vec<u8>,
+    },
+    PostSend {
+        nic: usize,
+        qp: usize,
+        wqe: SendWqe,
+    },
+    PostReceive {
+        nic: usize,
+        qp: usize,
+        srq: Option<u32>,
+        wqe: RecvWqe,
+    },
+    Poll {
+        nic: usize,
+        qp: usize,
+    },
 }
 
 struct Event {
@@ -167,9 +182,16 @@ impl Pair {
         self.at(at, Happening::PostSend { nic, qp, wqe });
     }
 
-    /// Posts a receive at a later instant.
-    pub fn post_receive_at(&mut self, at: u64, nic: usize, qp: usize, wqe: RecvWqe) {
-        self.at(at, Happening::PostReceive { nic, qp, wqe });
+    /// Posts a receive at a later instant, to the queue pair or an SRQ of its domain.
+    pub fn post_receive_at(
+        &mut self,
+        at: u64,
+        nic: usize,
+        qp: usize,
+        srq: Option<u32>,
+        wqe: RecvWqe,
+    ) {
+        self.at(at, Happening::PostReceive { nic, qp, srq, wqe });
     }
 
     /// The instant of the next timer, and whose it is.
@@ -277,9 +299,9 @@ impl Pair {
                 });
                 self.poll_soon(nic, qp);
             }
-            Happening::PostReceive { nic, qp, wqe } => {
+            Happening::PostReceive { nic, qp, srq, wqe } => {
                 self.nics[nic].with(qp, |rc, host| {
-                    host.queues.receives.push_back(wqe);
+                    host.queues.post_receive(srq, wqe);
                     if rc.is_error() {
                         rc.fail(host);
                     }

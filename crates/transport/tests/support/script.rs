@@ -6,13 +6,13 @@
 mod args;
 mod packets;
 
-use super::memory::{Memory, QpHost, Queues, Region, Rights};
+use super::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use super::network;
 use super::pair::Batch;
 use args::Args;
 use rnic_transport::{
-    Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, SendData, SendOp,
-    SendWqe, SgList, Sge, Status, Time,
+    Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, Role, SendData,
+    SendOp, SendWqe, SgList, Sge, Status, Time,
 };
 use rnic_wire::{Packet, PathMtu, Psn};
 use std::collections::{HashMap, VecDeque};
@@ -81,6 +81,7 @@ impl World {
         let mut world = World {
             rc: Rc::new(),
             attr: RcAttr {
+                role: Role::Rc,
                 qpn: 0x11,
                 pd: Pd(1),
                 dest_qpn: 0x22,
@@ -167,12 +168,21 @@ impl World {
         ) {
             self.nothing_left()?;
         }
-        if !matches!(verb, "set" | "region" | "enter") {
+        if !matches!(verb, "set" | "region" | "srq" | "enter") {
             self.start();
         }
         match verb {
             "set" => self.set(&mut args)?,
             "region" => self.region_command(&mut args)?,
+            "srq" => {
+                let number = args::number(args.word()?)? as u32;
+                let pd = Pd(args.number("pd")?.unwrap_or(1) as u32);
+                self.queues.srqs.insert(number, Srq::new(pd));
+            }
+            "close" => {
+                let number = args::number(args.word()?)? as u32;
+                self.queues.srqs.remove(&number);
+            }
             "enter" => self.enter(&mut args)?,
             "post" => self.post(&mut args)?,
             "recv" => self.recv(&mut args)?,
@@ -288,6 +298,15 @@ impl World {
             attr.remote_write = has("write");
             attr.remote_read = has("read");
             attr.remote_atomic = has("atomic");
+        }
+        match args.text("role") {
+            None => {}
+            Some("xrc_initiator") => attr.role = Role::XrcInitiator,
+            Some("xrc_target") => {
+                attr.role = Role::XrcTarget;
+                self.queues.shared = true;
+            }
+            Some(other) => return Err(format!("no role {other}")),
         }
         if args.flag("srq") {
             self.queues.shared = true;
@@ -438,6 +457,7 @@ impl World {
             })?)
         };
         let wqe = SendWqe {
+            srqn: args.number("srqn")?.unwrap_or(0) as u32,
             wr_id,
             op,
             signaled: !args.flag("unsignaled"),
@@ -458,13 +478,14 @@ impl World {
 
     fn recv(&mut self, args: &mut Args<'_>) -> Outcome {
         let wr_id = args.need("wr")?;
+        let srq = args.number("srq")?.map(|number| number as u32);
         let sges = match (args.text("local"), args.number("len")?) {
             (Some(list), _) => self.list(list)?,
             (None, None | Some(0)) => SgList::new(),
             (None, Some(len)) => self.list(&format!("dst:{len}"))?,
         };
         self.with(|rc, _, host| {
-            host.queues.receives.push_back(RecvWqe { wr_id, sges });
+            host.queues.post_receive(srq, RecvWqe { wr_id, sges });
             if rc.is_error() {
                 rc.fail(host);
             }
@@ -614,6 +635,9 @@ impl World {
         let inv = args.text("inv").map(|text| self.rkey(text)).transpose()?;
         let write = args.flag("write_imm");
         let solicited = args.flag("solicited");
+        let at = self.receives_seen - 1;
+        let srq = args.number("srq")?.map(|number| number as u32);
+        expect("srq", self.queues.recv_from[at] == srq)?;
         if !success {
             expect("solicited (every error is)", seen.solicited)?;
             return expect("byte_len of a failure", seen.byte_len == 0);

@@ -6,10 +6,10 @@ use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::completion::vendor_err;
 use crate::output::Output;
-use crate::rc::{Failure, Shared};
+use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
 use crate::{Host, PacketSink, SendData, Status, Time};
-use rnic_wire::{Bth, Ext, Opcode, Service, emit, header_len, pad_len};
+use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
 /// Packets after which an acknowledge is asked for within a message.
 const ACK_EVERY: u32 = 32;
@@ -154,7 +154,12 @@ impl Requester {
         let k = (self.nxt.pos - entry.start.pos) as u32;
         let mut ext = Ext::default();
         let plan = Plan::new(entry, k, piece, sh.mtu, &mut ext);
-        let opcode = Opcode::new(Service::Rc, plan.operation);
+        if sh.attr.role == Role::XrcInitiator {
+            ext.xrceth = Some(Xrceth {
+                srqn: entry.wqe.srqn,
+            });
+        }
+        let opcode = Opcode::new(sh.attr.role.service(), plan.operation);
         let header = header_len(opcode);
         let pad = pad_len(plan.payload);
         let Some(buf) = out.packet(header + plan.payload + usize::from(pad)) else {

@@ -6,8 +6,8 @@ use crate::rc::Shared;
 use crate::rc::resources::Body;
 use crate::{Host, PacketSink, Pd, RemoteFault};
 use rnic_wire::{
-    Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Service,
-    Syndrome, credit_code, emit, header_len, pad_len,
+    Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Syndrome,
+    credit_code, emit, header_len, pad_len,
 };
 
 /// What became of an attempt to emit a packet.
@@ -154,13 +154,14 @@ impl Responder {
             },
             msn: answer.msn,
         };
-        let (va, rkey, left, begun) = match answer.body {
+        let (pd, va, rkey, left, begun) = match answer.body {
             Body::Read {
+                pd,
                 va,
                 rkey,
                 left,
                 begun,
-            } => (va, rkey, left, begun),
+            } => (pd, va, rkey, left, begun),
             Body::Atomic(original) => {
                 let atomic_ack = Some(AtomicAckEth { original });
                 let ext = Ext {
@@ -192,7 +193,7 @@ impl Responder {
             ..Ext::default()
         };
         let len = left.min(sh.mtu);
-        let source = (sh.attr.pd, rkey, va);
+        let source = (pd, rkey, va);
         let emitted = read_response(
             operation,
             answer.psn,
@@ -211,6 +212,7 @@ impl Responder {
                 let va = va.wrapping_add(u64::from(len));
                 answer.psn = answer.psn.next();
                 answer.body = Body::Read {
+                    pd,
                     va,
                     rkey,
                     left: left - len,
@@ -255,7 +257,7 @@ fn respond<S: PacketSink>(
     sh: &Shared,
     out: &mut Output<'_, S>,
 ) -> Emitted {
-    let opcode = Opcode::new(Service::Rc, operation);
+    let opcode = Opcode::new(sh.attr.role.service(), operation);
     let Some(buf) = out.packet(header_len(opcode)) else {
         return Emitted::NoRoom;
     };
@@ -276,7 +278,7 @@ fn read_response<H: Host, S: PacketSink>(
     host: &mut H,
     out: &mut Output<'_, S>,
 ) -> Emitted {
-    let opcode = Opcode::new(Service::Rc, operation);
+    let opcode = Opcode::new(sh.attr.role.service(), operation);
     let header = header_len(opcode);
     let pad = pad_len(len);
     let Some(buf) = out.packet(header + len + usize::from(pad)) else {

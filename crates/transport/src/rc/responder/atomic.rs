@@ -35,7 +35,7 @@ impl Responder {
             }
         };
         let original = host
-            .atomic(sh.attr.pd, header.rkey, header.va, op)
+            .atomic(self.pd, header.rkey, header.va, op)
             .map_err(Refusal::access)?;
         self.message_done(sh);
         self.resources

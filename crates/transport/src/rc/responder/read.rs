@@ -24,13 +24,13 @@ impl Responder {
             return Err(Refusal::INVALID);
         }
         if len > 0 {
-            host.check_remote(sh.attr.pd, reth.rkey, reth.va, len, RemoteAccess::Read)
+            host.check_remote(self.pd, reth.rkey, reth.va, len, RemoteAccess::Read)
                 .map_err(Refusal::access)?;
         }
         let packets = reth.dma_len.div_ceil(sh.mtu).max(1);
         self.message_done(sh);
         self.resources
-            .executed_read(packet.bth.psn, packets, self.msn, reth);
+            .executed_read(packet.bth.psn, packets, self.msn, reth, self.pd);
         self.expected = packet.bth.psn.add(packets);
         Ok(())
     }

@@ -22,7 +22,7 @@ impl Responder {
         );
         let last = !matches!(operation, SendFirst | SendMiddle);
         match (first, self.inbound) {
-            (true, Inbound::Idle) => self.start_receive(sh, host)?,
+            (true, Inbound::Idle) => self.start_receive(host)?,
             (false, Inbound::Send) => {}
             _ => return Err(Refusal::INVALID),
         }
@@ -50,7 +50,7 @@ impl Responder {
             .imm
             .map_or(Immediate::None, |imm| Immediate::Data(imm.0));
         if let Some(ieth) = packet.ext.ieth {
-            host.invalidate(sh.attr.pd, sh.attr.qpn, ieth.rkey)
+            host.invalidate(self.pd, sh.attr.qpn, ieth.rkey)
                 .map_err(Refusal::invalidate)?;
             immediate = Immediate::Invalidated(ieth.rkey);
         }

@@ -3,7 +3,7 @@
 use super::{Inbound, Refusal, Responder, reth_of};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
-use crate::{CompletionOpcode, Host, Immediate, RemoteAccess};
+use crate::{CompletionOpcode, Host, Immediate, Pd, RemoteAccess};
 use rnic_wire::{ImmDt, Operation, Packet};
 
 impl Responder {
@@ -27,7 +27,7 @@ impl Responder {
                 // Of a message of one packet the copy below checks as much.
                 if operation == WriteFirst {
                     let whole = u64::from(reth.dma_len);
-                    host.check_remote(sh.attr.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
+                    host.check_remote(self.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
                         .map_err(Refusal::access)?;
                 }
                 (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
@@ -48,7 +48,7 @@ impl Responder {
             if len >= left {
                 return Err(Refusal::INVALID);
             }
-            host.write_remote(sh.attr.pd, rkey, va, packet.payload)
+            host.write_remote(self.pd, rkey, va, packet.payload)
                 .map_err(Refusal::access)?;
             let va = va.wrapping_add(u64::from(len));
             self.inbound = Inbound::Write {
@@ -65,15 +65,15 @@ impl Responder {
         if let Some(ImmDt(imm)) = packet.ext.imm {
             // The receive is taken before anything is stored, but not for a WRITE that will be refused.
             if len > 0 {
-                host.check_remote(sh.attr.pd, rkey, va, u64::from(len), RemoteAccess::Write)
+                host.check_remote(self.pd, rkey, va, u64::from(len), RemoteAccess::Write)
                     .map_err(Refusal::access)?;
             }
-            self.start_receive(sh, host)?;
-            store(rkey, va, packet.payload, sh, host)?;
+            self.start_receive(host)?;
+            store(self.pd, rkey, va, packet.payload, host)?;
             let (opcode, immediate) = (CompletionOpcode::RecvRdmaWithImm, Immediate::Data(imm));
             self.complete_receive(opcode, total, immediate, packet.bth.solicited, sh, host);
         } else {
-            store(rkey, va, packet.payload, sh, host)?;
+            store(self.pd, rkey, va, packet.payload, host)?;
         }
         self.inbound = Inbound::Idle;
         Ok(true)
@@ -82,16 +82,10 @@ impl Responder {
 
 /// Stores the last packet. Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).
 #[inline]
-fn store<H: Host>(
-    rkey: u32,
-    va: u64,
-    payload: &[u8],
-    sh: &Shared,
-    host: &mut H,
-) -> Result<(), Refusal> {
+fn store<H: Host>(pd: Pd, rkey: u32, va: u64, payload: &[u8], host: &mut H) -> Result<(), Refusal> {
     if payload.is_empty() {
         return Ok(());
     }
-    host.write_remote(sh.attr.pd, rkey, va, payload)
+    host.write_remote(pd, rkey, va, payload)
         .map_err(Refusal::access)
 }

@@ -1,9 +1,10 @@
 //! Packets by name: building what the peer sends, checking what the queue pair sends.
 
 use super::{Args, Outcome, World, pattern};
+use rnic_transport::Role;
 use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Ieth, ImmDt, NakCode, Opcode, Operation, Packet, Psn,
-    Reth, Service, Syndrome, emit, header_len, pad_len,
+    Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
 };
 
 const NAMES: [(&str, Operation); 23] = [
@@ -152,11 +153,17 @@ fn parse(world: &World, args: &mut Args<'_>, incoming: bool) -> Outcome<Parsed> 
     let default = incoming.then_some(psn as u8);
     let payload = payload(world, args, len, default)?;
     let service = match args.text("service") {
-        None => Service::Rc,
+        None if world.attr.role == Role::Rc => Service::Rc,
+        None => Service::Xrc,
+        Some("rc") => Service::Rc,
         Some("uc") => Service::Uc,
         Some("xrc") => Service::Xrc,
         Some(other) => return Err(format!("no service {other}")),
     };
+    if service == Service::Xrc && operation.is_request() {
+        let srqn = args.need("srqn")? as u32;
+        ext.xrceth = Some(Xrceth { srqn });
+    }
     let bth = Bth {
         opcode: Opcode::new(service, operation),
         solicited: args.flag("se"),
@@ -261,6 +268,9 @@ pub fn describe(bytes: &[u8]) -> String {
                 let _ = write!(more, " syndrome={byte:#x} msn={}", aeth.msn);
             }
         }
+    }
+    if let Some(Xrceth { srqn }) = packet.ext.xrceth {
+        let _ = write!(more, " srqn={srqn:#x}");
     }
     if let Some(reth) = packet.ext.reth {
         let _ = write!(
