@@ -222,7 +222,7 @@ impl RoceLink {
                     let origin = Origin::Port { now_ns };
                     delivered += inbox.train(0, &train, origin, &mut live.share, counters, deliver);
                     let all_ours = counters.rx_handed_over == astray;
-                    if train.len < MORE_LIKELY && train.len <= train.segment && all_ours {
+                    if train.len < MORE_LIKELY && train.len <= 2 * train.segment && all_ours {
                         break;
                     }
                 }

@@ -301,26 +301,6 @@ fn message_header(
     header
 }
 
-/// sendmsg(2) of one message.
-pub fn send_one(fd: &Fd, message: &Message<'_>) -> io::Result<usize> {
-    let mut iov = libc::iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
-    };
-    let cmsg = SegmentCmsg::new(message.segment);
-    let header = message_header(message, &mut iov, &cmsg);
-    // SAFETY: `header` points at `iov`, `cmsg` and the message's buffers, which all live through the call; sendmsg
-    // only reads through them.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sendmsg,
-            fd.0,
-            &raw const header,
-            libc::MSG_NOSIGNAL,
-        )
-    })
-}
-
 /// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first did not.
 pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
     // The usual handful without clearing room for all.

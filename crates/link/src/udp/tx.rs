@@ -10,6 +10,7 @@
 //! card's GRO merges by 4-tuple, and what it merged is steered as one.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::LinkError;
@@ -27,6 +28,8 @@ pub struct TxSocket {
     fd: Fd,
     port: u16,
     connected: bool,
+    /// UDP_SEGMENT as the socket has it now.
+    segment: AtomicU16,
     /// (remote address, QPN range) pairs that this socket's port stands for.
     carries: Mutex<Vec<(IpAddr, u32)>>,
 }
@@ -39,6 +42,21 @@ impl TxSocket {
 
     pub(crate) fn fd(&self) -> &Fd {
         &self.fd
+    }
+
+    /// Lets the kernel cut what is sent next, `len` bytes, into datagrams of `segment` bytes; 0: not at all.
+    pub(crate) fn cut_into(&self, segment: u16, len: usize) -> std::io::Result<()> {
+        let set = self.segment.load(Ordering::Relaxed);
+        // What is no longer than a segment is not cut.
+        if set == segment || segment == 0 && len <= usize::from(set) {
+            return Ok(());
+        }
+        let option = i32::from(segment);
+        sys::set_option(&self.fd, libc::SOL_UDP, libc::UDP_SEGMENT, option)
+            // Kernels that know no segmentation say so as those do whose device cannot.
+            .map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))?;
+        self.segment.store(segment, Ordering::Relaxed);
+        Ok(())
     }
 
     /// It has one destination.
@@ -95,6 +113,7 @@ impl TxSocket {
             fd,
             port,
             connected,
+            segment: AtomicU16::new(0),
             carries: Mutex::new(Vec::new()),
         })
     }
