@@ -90,6 +90,36 @@ impl QueuePair {
         each!(self, qp => qp.poll_transmit(now, host, sink, budget));
     }
 
+    /// As `poll_transmit`, but an ACK that is all the responder has to say stays owed.
+    #[inline]
+    pub fn poll_requests<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        host: &mut H,
+        sink: &mut S,
+        budget: usize,
+    ) {
+        match self {
+            QueuePair::Rc(rc) => rc.poll_requests(now, host, sink, budget),
+        }
+    }
+
+    /// An ACK is all that the responder has to say.
+    #[inline]
+    pub fn owes_only_ack(&self) -> bool {
+        match self {
+            QueuePair::Rc(rc) => rc.owes_only_ack(),
+        }
+    }
+
+    /// The requester has something to send.
+    #[inline]
+    pub fn may_request(&self) -> bool {
+        match self {
+            QueuePair::Rc(rc) => rc.may_request(),
+        }
+    }
+
     /// `poll_transmit` would emit something now, or complete a WQE.
     #[inline]
     pub fn wants_transmit(&self) -> bool {

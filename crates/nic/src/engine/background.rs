@@ -189,7 +189,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                     if engine.next_deadline().is_some_and(|at| at <= now) || ready[1] {
                         engine.round(true);
                     } else {
-                        engine.send_out();
+                        engine.send_out(super::Acks::Leave);
                     }
                 }
                 calm_ticks += 1;

@@ -3,6 +3,7 @@
 //! *Whoever polls, drives.* There is one engine per process behind one lock. `ibv_poll_cq` and `ibv_post_send` run it in
 //! the caller's thread; a background thread runs it when the application does not call (see [`background`]).
 
+mod acks;
 mod background;
 mod fork;
 mod host;
@@ -20,6 +21,7 @@ use rnic_link::{LinkConfig, LinkCounters, LinkError, PathId, Received, RoceLink}
 use rnic_transport::{PacketSink, QpEvent, QueuePair, Time};
 use rnic_wire::Packet;
 
+pub(crate) use acks::HeldAck;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
 
 use crate::context::{AsyncEvent, AsyncEvents};
@@ -189,7 +191,7 @@ impl Engine {
             .is_some_and(|entry| entry.transport.wants_transmit())
         {
             self.ready.push_front(qpn);
-            self.send_out();
+            self.send_out(Acks::Leave);
         }
     }
 
@@ -203,7 +205,7 @@ impl Engine {
     /// One round: receive, fire timers, transmit. Gives the number of packets received.
     fn round(&mut self, door: bool) -> usize {
         let received = self.take_in(door);
-        self.send_out();
+        self.send_out(Acks::Leave);
         received
     }
 
@@ -251,10 +253,10 @@ impl Engine {
     }
 
     /// The second half: what is ready to be sent leaves.
-    pub(crate) fn send_out(&mut self) {
+    pub(crate) fn send_out(&mut self, acks: Acks) {
         let waits = || self.link.has_pending() || self.link.next_timeout().is_some();
         if !self.closed && (!self.ready.is_empty() || waits()) {
-            self.transmit();
+            self.transmit(acks);
         }
     }
 
@@ -303,36 +305,54 @@ impl Engine {
     }
 
     /// Lets the queue pairs that want to transmit do so, in turn.
-    pub(crate) fn transmit(&mut self) {
-        self.transmit_at(sys::now_ns());
+    pub(crate) fn transmit(&mut self, acks: Acks) {
+        self.transmit_at(sys::now_ns(), acks);
     }
 
-    fn transmit_at(&mut self, now: u64) {
-        for _ in 0..TURNS {
+    fn transmit_at(&mut self, now: u64, acks: Acks) {
+        let mut turns = TURNS;
+        // Those with a held ACK stay in the list, behind all others.
+        let mut held = 0;
+        while turns > 0 && self.ready.len() > held {
             let Some(qpn) = self.ready.pop_front() else {
                 break;
             };
-            let Some(entry) = self.qps.get_mut(qpn) else {
-                continue;
-            };
-            entry.ready = false;
-            let Some(peer) = entry.peer else {
-                continue;
-            };
-            let mut sink = PathSink {
-                link: &mut self.link,
-                path: peer.path,
-                staged: &mut self.staged,
-            };
-            let (transport, mut host) = lend(entry, &self.memory, &mut self.srqs);
-            transport.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
-            settle(entry, &mut self.ready, &mut self.timers);
+            turns -= 1;
+            held += usize::from(self.give_turn(qpn, now, acks));
             // A full staging buffer must leave before anybody can go on.
             if self.staged >= QUANTUM {
                 self.flush(now);
             }
         }
         self.flush(now);
+    }
+
+    /// Lets one queue pair build packets; true: an ACK is all that it still has to send, and may wait.
+    fn give_turn(&mut self, qpn: u32, now: u64, acks: Acks) -> bool {
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return false;
+        };
+        entry.ready = false;
+        let Some(peer) = entry.peer else {
+            return false;
+        };
+        let hold = acks == Acks::MayWait
+            && entry.transport.owes_only_ack()
+            && entry.held_ack.may_wait(now);
+        let mut sink = PathSink {
+            link: &mut self.link,
+            path: peer.path,
+            staged: &mut self.staged,
+        };
+        let (transport, mut host) = lend(entry, &self.memory, &mut self.srqs);
+        if hold {
+            transport.poll_requests(Time(now), &mut host, &mut sink, QUANTUM);
+        } else {
+            transport.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
+            entry.held_ack.left();
+        }
+        settle(entry, &mut self.ready, &mut self.timers);
+        hold && !entry.transport.may_request()
     }
 
     fn flush(&mut self, now: u64) {
@@ -348,6 +368,15 @@ impl Engine {
             .flatten()
             .min()
     }
+}
+
+/// What becomes of an ACK that is all a queue pair has to say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acks {
+    /// It leaves.
+    Leave,
+    /// It may be held ([`acks`]): whoever drives is back at once.
+    MayWait,
 }
 
 /// Splits an entry into its protocol and what the protocol asks of the device.
@@ -427,6 +456,9 @@ fn deliver(
     }
     let (transport, mut host) = lend(entry, memory, srqs);
     transport.handle_packet(now, &packet, &mut host);
+    if entry.transport.owes_only_ack() {
+        entry.held_ack.arrived(now.0);
+    }
     settle(entry, ready, timers);
 }
 
@@ -572,21 +604,30 @@ impl Nic {
     /// Runs the engine for one round unless another thread is at it.
     ///
     /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
-    /// then what is ready to be sent, an ACK above all, waits for the answer and leaves with it. At the latest it leaves
-    /// at the next round, or when the background thread looks, a millisecond later; it waits only while that thread leaves
-    /// the engine to the application.
+    /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
+    /// background thread looks, a millisecond later; it waits only while that thread leaves the engine to the application.
     pub(crate) fn drive(&self, verb: &'static str, satisfied: impl FnOnce() -> bool) -> Result<()> {
         self.check_alive(verb)?;
         if let Some(mut engine) = self.shared().engine.try_lock() {
             let owed = !engine.ready.is_empty();
             let received = engine.take_in(false);
-            let patient = received > 0 && !owed && self.shared().background.is_watching();
+            let acks = self.acks();
+            let patient = received > 0 && !owed && acks == Acks::MayWait;
             if !(patient && satisfied()) {
-                engine.send_out();
+                engine.send_out(acks);
             }
             self.after_drive(engine);
         }
         Ok(())
+    }
+
+    /// ACKs may wait while the application polls and the background thread leaves the engine to it.
+    pub(crate) fn acks(&self) -> Acks {
+        if self.shared().background.is_watching() {
+            Acks::MayWait
+        } else {
+            Acks::Leave
+        }
     }
 
     /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.

@@ -10,7 +10,7 @@ use rnic_wire::{PathMtu, Psn};
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
 use super::{Peer, Qp, QpEntry, Signals, transitions};
 use crate::device::MAX_RD_ATOM;
-use crate::engine::Engine;
+use crate::engine::{Acks, Engine};
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
 use crate::memory::Access;
@@ -224,7 +224,7 @@ fn apply(
             }
             shared.set_state(QpState::Rts);
             engine.schedule(qpn);
-            engine.send_out();
+            engine.send_out(Acks::Leave);
         }
         QpState::Sqd if from == QpState::Rts => {
             entry.attr.en_sqd_async_notify =

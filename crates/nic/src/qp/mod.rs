@@ -18,7 +18,7 @@ pub use attr::{AhAttr, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use crate::context::{AsyncEvent, ContextShared, Pd};
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
-use crate::engine::Engine;
+use crate::engine::{Engine, HeldAck};
 use crate::error::{Error, Result};
 use crate::srq::{Srq, SrqShared};
 
@@ -126,6 +126,7 @@ pub(crate) struct QpEntry {
     pub(crate) signals: Signals,
     pub(crate) attr: QpAttr,
     pub(crate) peer: Option<Peer>,
+    pub(crate) held_ack: HeldAck,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
     /// A completion found no room in its queue.
@@ -241,6 +242,7 @@ impl Qp {
                 ..QpAttr::default()
             },
             peer: None,
+            held_ack: HeldAck::default(),
             ready: false,
             completion_lost: false,
             armed: None,
@@ -512,7 +514,7 @@ fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, E
         engine.flush_qp(shared.qpn);
     } else {
         engine.schedule(shared.qpn);
-        engine.transmit();
+        engine.transmit(nic.acks());
     }
     nic.after_drive(engine);
 }

@@ -392,6 +392,22 @@ impl Rc {
         self.transmit_answers(host, &mut out);
     }
 
+    /// As [`Rc::poll_transmit`], but an ACK that is all the responder has to say stays owed, and
+    /// [`Rc::wants_transmit`] true: the caller is in a hurry with a request and will be back at once.
+    pub fn poll_requests<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        host: &mut H,
+        sink: &mut S,
+        budget: usize,
+    ) {
+        if self.responder.owes_only_ack() {
+            self.transmit_requests(now, host, &mut Output::new(sink, budget));
+        } else {
+            self.poll_transmit(now, host, sink, budget);
+        }
+    }
+
     fn transmit_requests<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
@@ -414,8 +430,14 @@ impl Rc {
         }
     }
 
-    fn may_request(&self) -> bool {
+    /// The requester has something to send now.
+    pub fn may_request(&self) -> bool {
         self.state == State::Rts && self.requester.can_send(&self.shared)
+    }
+
+    /// An ACK is all that the responder has to say.
+    pub fn owes_only_ack(&self) -> bool {
+        self.responder.owes_only_ack()
     }
 
     /// `poll_transmit` would emit something now, or complete a WQE that it finds cannot be sent.

@@ -1,0 +1,132 @@
+//! When a lone ACK may wait.
+//!
+//! On a socket an ACK costs as much as a message: it is a system call and a way through the network stack. A peer that
+//! goes on sending does not wait for it, and one ACK answers for all messages before it (IBTA vol. 1, 9.7.5.1.2). So
+//! while the application polls, an ACK that is all a queue pair has to say is held until either so many messages share
+//! it, or the peer falls silent for a moment. A peer that fell silent may have waited for its completion; for a while
+//! its ACKs then leave at once, longer each time it happens.
+
+/// Messages that share an ACK at most.
+const SHARED: u32 = 16;
+/// How long the peer may be silent before its ACK leaves, ns: a few round trips between polling programs on one host.
+const SILENCE: u64 = 20_000;
+/// Messages answered at once after the peer fell silent: at first, and at most.
+const PENALTY: std::ops::RangeInclusive<u32> = 64..=16_384;
+
+/// A queue pair's held ACK, and what is known of its peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldAck {
+    /// Messages that wait for it.
+    messages: u32,
+    /// When the last of them came; meaningless while there are none.
+    last: u64,
+    /// Messages that are still to be answered at once.
+    at_once: u32,
+    /// What the next silence costs.
+    penalty: u32,
+}
+
+impl Default for HeldAck {
+    fn default() -> HeldAck {
+        HeldAck {
+            messages: 0,
+            last: 0,
+            at_once: 0,
+            penalty: *PENALTY.start(),
+        }
+    }
+}
+
+impl HeldAck {
+    /// A message came that wants an ACK.
+    #[inline]
+    pub(crate) fn arrived(&mut self, now: u64) {
+        if self.at_once > 0 {
+            self.at_once -= 1;
+        } else {
+            self.messages += 1;
+            self.last = now;
+        }
+    }
+
+    /// The ACK may wait. Once this was false the ACK is expected to leave.
+    #[inline]
+    pub(crate) fn may_wait(&mut self, now: u64) -> bool {
+        if self.messages == 0 {
+            return false;
+        }
+        if self.messages >= SHARED {
+            self.messages = 0;
+            self.penalty = (self.penalty / 2).max(*PENALTY.start());
+            return false;
+        }
+        if now.saturating_sub(self.last) < SILENCE {
+            return true;
+        }
+        self.messages = 0;
+        self.at_once = self.penalty;
+        self.penalty = (self.penalty * 2).min(*PENALTY.end());
+        false
+    }
+
+    /// It left, with something else perhaps.
+    #[inline]
+    pub(crate) fn left(&mut self) {
+        self.messages = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A peer that goes on sending gets few ACKs, one that waits gets them at once, and none waits without end.
+
+    use super::*;
+
+    /// Rounds of a peer that sends every `gap` ns while the engine looks every 500 ns; the ACKs that left.
+    fn acks(held: &mut HeldAck, rounds: u32, gap: u64) -> u32 {
+        let mut left = 0;
+        let mut now = 0;
+        for _ in 0..rounds {
+            held.arrived(now);
+            let mut owed = true;
+            for look in 0..gap / 500 {
+                if owed && !held.may_wait(now + look * 500) {
+                    left += 1;
+                    owed = false;
+                }
+            }
+            now += gap;
+        }
+        left
+    }
+
+    #[test]
+    fn a_lively_peer_shares_acks() {
+        assert_eq!(acks(&mut HeldAck::default(), 1600, 8_000), 100);
+    }
+
+    #[test]
+    fn a_peer_that_waits_soon_gets_its_acks_at_once() {
+        let mut held = HeldAck::default();
+        let mut late = 0;
+        for round in 0..20_000u64 {
+            let now = round * 100_000;
+            held.arrived(now);
+            if held.may_wait(now) {
+                // It waits for its completion until the silence is over.
+                assert!(!held.may_wait(now + SILENCE));
+                late += 1;
+            }
+        }
+        assert!(late <= 9, "{late} of 20000 completions were late");
+    }
+
+    #[test]
+    fn an_ack_that_left_is_not_held() {
+        let mut held = HeldAck::default();
+        held.arrived(0);
+        assert!(held.may_wait(1));
+        held.left();
+        assert!(!held.may_wait(2));
+    }
+}
