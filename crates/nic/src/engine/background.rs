@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::NicShared;
@@ -42,6 +42,8 @@ pub(super) struct Background {
     awake: AtomicBool,
     stop: AtomicBool,
     watching: AtomicBool,
+    /// Threads of the application that rest on the receive socket between two polls.
+    resting: AtomicU32,
     /// Asked to be armed again.
     arm: AtomicBool,
     /// The engine has work that nobody may come back for.
@@ -59,6 +61,7 @@ impl Background {
             awake: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             watching: AtomicBool::new(false),
+            resting: AtomicU32::new(0),
             arm: AtomicBool::new(false),
             work: AtomicBool::new(false),
             sleeps_until: AtomicU64::new(0),
@@ -208,13 +211,18 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             }
             continue;
         }
-        let received = shared.engine.lock().round(true);
+        let rests = state.resting.load(Ordering::Relaxed) > 0;
+        // Whoever has the engine now is the application, and would have found the packet at its next look.
+        let (received, contended) = match shared.engine.try_lock() {
+            Some(mut engine) => (engine.round(true), false),
+            None => (shared.engine.lock().round(true), true),
+        };
         if received >= STREAM {
             linger(shared);
         }
         if ready[1] && fds.contains(&rx) {
             // An application that polls would have found the packet itself, even if this thread was quicker.
-            if application_polls {
+            if application_polls || contended || rests {
                 score += 1;
             } else if received > 0 {
                 score = (score - USEFUL).max(-*LATE.end());
@@ -231,7 +239,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
 fn linger(shared: &NicShared) {
     let mut last = sys::now_ns();
     while !shared.background.stop.load(Ordering::Relaxed) {
-        let received = shared.engine.lock().round(true);
+        let received = shared.engine.lock().round(false);
         let now = sys::now_ns();
         if received > 0 {
             last = now;
@@ -348,7 +356,10 @@ fn rest(shared: &NicShared) {
         engine.link.rx_fd()
     };
     // An interrupted or failed wait is as good as none.
+    let resting = &shared.background.resting;
+    resting.fetch_add(1, Ordering::Relaxed);
     let _ = sys::poll(&[rx], Some(REST));
+    resting.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Whether more threads want to run on this machine than it has cores.
