@@ -1,4 +1,4 @@
-//! An opened device, protection domains and memory regions.
+//! An opened device and protection domains.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -13,10 +13,9 @@ use crate::device::{DeviceAttr, PortAttr};
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
-use crate::memory::Access;
 use crate::qp::{Qp, QpInit};
 use crate::srq::{Srq, SrqInit};
-use crate::sys::{self, EventFd};
+use crate::sys::EventFd;
 
 /// An asynchronous event (`ibv_get_async_event(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,73 +265,6 @@ impl Pd {
         self.shared.users.load(Ordering::Acquire) != 0
     }
 
-    /// Registers memory; `iova` is the address by which work requests and peers name its first byte.
-    ///
-    /// # Errors
-    /// EINVAL: remote write or atomic access without LOCAL_WRITE, address overflow, unknown flags. EFAULT: the range is
-    /// not mapped, or not writable although write access is asked for.
-    ///
-    /// # Safety
-    /// `[addr, addr + len)` stays mapped until the region is deregistered or dropped, and whoever holds references into
-    /// it accepts that the NIC reads and (if `access` has a write right) writes it at any time until then.
-    pub unsafe fn reg_mr(
-        &self,
-        addr: *mut u8,
-        len: usize,
-        iova: u64,
-        access: Access,
-    ) -> Result<Mr> {
-        const VERB: &str = "ibv_reg_mr";
-        let known = Access(0xff).0;
-        if access.0 & !known & (Access::OPTIONAL_FIRST.0 - 1) != 0 {
-            return Err(Error::invalid(
-                VERB,
-                format!("unknown access flags {:#x}", access.0),
-            ));
-        }
-        if access.0 & (Access::ON_DEMAND.0 | Access::ZERO_BASED.0) != 0 {
-            return Err(Error::new(
-                VERB,
-                libc::EOPNOTSUPP,
-                "on-demand paging and zero-based regions are not supported yet",
-            ));
-        }
-        let remote_write = access.0 & (Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0) != 0;
-        if remote_write && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Error::invalid(
-                VERB,
-                "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well",
-            ));
-        }
-        let start = addr as usize;
-        if start.checked_add(len).is_none() || iova.checked_add(len as u64).is_none() {
-            return Err(Error::invalid(VERB, "the range leaves the address space"));
-        }
-        let nic = &self.context().shared.nic;
-        nic.check_alive(VERB)?;
-        sys::populate(start, len, access.contains(Access::LOCAL_WRITE)).map_err(|errno| {
-            Error::new(
-                VERB,
-                errno,
-                format!("{addr:p}..+{len} is not all mapped with the rights asked for"),
-            )
-        })?;
-        // SAFETY: the caller's promise, kept until `remove` in `Mr`'s drop.
-        let key = unsafe {
-            nic.lock()
-                .memory
-                .insert(self.shared.id, start, len, iova, access)
-        };
-        self.shared.users.fetch_add(1, Ordering::AcqRel);
-        Ok(Mr {
-            pd: self.clone(),
-            key,
-            iova,
-            len,
-            registered: true,
-        })
-    }
-
     /// Makes a shared receive queue.
     ///
     /// # Errors
@@ -347,69 +279,5 @@ impl Pd {
     /// EINVAL or ENOMEM for sizes beyond the device's, EOPNOTSUPP for types other than RC.
     pub fn create_qp(&self, init: &QpInit) -> Result<Qp> {
         Qp::new(self, init)
-    }
-}
-
-/// A memory region. Deregistered when dropped.
-#[derive(Debug)]
-pub struct Mr {
-    pd: Pd,
-    key: u32,
-    iova: u64,
-    len: usize,
-    registered: bool,
-}
-
-impl Mr {
-    /// Key for local work requests.
-    pub fn lkey(&self) -> u32 {
-        self.key
-    }
-
-    /// Key for peers.
-    pub fn rkey(&self) -> u32 {
-        self.key
-    }
-
-    /// Address of the first byte as work requests name it.
-    pub fn addr(&self) -> u64 {
-        self.iova
-    }
-
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// No bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Its protection domain.
-    pub fn pd(&self) -> &Pd {
-        &self.pd
-    }
-
-    /// Deregisters: on return no copy in flight can touch the memory.
-    pub fn deregister(mut self) {
-        self.revoke();
-    }
-
-    fn revoke(&mut self) {
-        if std::mem::take(&mut self.registered) {
-            let nic = &self.pd.context().shared.nic;
-            // In a forked child the table is a dead copy.
-            if nic.check_alive("ibv_dereg_mr").is_ok() {
-                nic.lock().memory.remove(self.key);
-            }
-            self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl Drop for Mr {
-    fn drop(&mut self) {
-        self.revoke();
     }
 }

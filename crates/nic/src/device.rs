@@ -18,6 +18,8 @@ pub(crate) const MAX_SRQ: u32 = (1 << 16) - 1;
 pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
 pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 pub(crate) const MAX_INLINE: u32 = 1024;
+/// Half of what the memory table holds: regions and windows share it.
+pub(crate) const MAX_MR: u32 = 1 << 22;
 pub(crate) const MAX_RD_ATOM: u8 = 16;
 pub(crate) const MAX_MSG: u32 = 1 << 31;
 pub(crate) const LOCAL_CA_ACK_DELAY: u8 = 15;
@@ -44,6 +46,8 @@ pub struct DeviceAttr {
     pub max_cq: u32,
     pub max_cqe: u32,
     pub max_mr: u32,
+    pub max_mw: u32,
+    pub max_dm_size: u64,
     pub max_pd: u32,
     pub max_qp_rd_atom: u32,
     pub max_res_rd_atom: u32,
@@ -61,6 +65,8 @@ impl DeviceAttr {
         const CURR_QP_STATE_MOD: u32 = 1 << 7;
         const RC_RNR_NAK_GEN: u32 = 1 << 12;
         const SRQ_RESIZE: u32 = 1 << 13;
+        const MEM_WINDOW: u32 = 1 << 17;
+        const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
         DeviceAttr {
             fw_ver: env!("CARGO_PKG_VERSION").to_string(),
             guid: device_guid(),
@@ -75,7 +81,9 @@ impl DeviceAttr {
                 | BAD_QKEY_CNTR
                 | CURR_QP_STATE_MOD
                 | RC_RNR_NAK_GEN
-                | SRQ_RESIZE,
+                | SRQ_RESIZE
+                | MEM_WINDOW
+                | MEM_WINDOW_TYPE_2B,
             max_sge: MAX_SGE,
             max_sge_rd: MAX_SGE,
             max_srq: MAX_SRQ,
@@ -83,7 +91,9 @@ impl DeviceAttr {
             max_srq_sge: MAX_SGE,
             max_cq: 1 << 16,
             max_cqe: MAX_CQE,
-            max_mr: 1 << 24,
+            max_mr: MAX_MR,
+            max_mw: MAX_MR,
+            max_dm_size: crate::memory::DEVICE_MEMORY,
             max_pd: 1 << 16,
             max_qp_rd_atom: u32::from(MAX_RD_ATOM),
             max_res_rd_atom: u32::from(MAX_RD_ATOM) * MAX_QP,

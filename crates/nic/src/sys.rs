@@ -202,6 +202,69 @@ pub(crate) fn random_u64() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Pages of a descriptor, mapped for the device alone.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: usize,
+    len: usize,
+}
+
+impl Mapping {
+    /// Bytes of a dmabuf; EBADF or EINVAL if it is none.
+    pub(crate) fn size_of_dmabuf(fd: RawFd) -> Result<u64, i32> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}"));
+        let info = info.map_err(|_| libc::EBADF)?;
+        let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
+        // Only dmabufs name an exporter.
+        field("exp_name:").ok_or(libc::EINVAL)?;
+        let size = field("size:").and_then(|size| size.trim().parse().ok());
+        size.ok_or(libc::EINVAL)
+    }
+
+    /// `None` if the descriptor cannot be mapped so. `offset` is that of a page.
+    pub(crate) fn new(fd: RawFd, offset: u64, len: usize, write: bool) -> Option<Mapping> {
+        let protection = match write {
+            true => libc::PROT_READ | libc::PROT_WRITE,
+            false => libc::PROT_READ,
+        };
+        let offset = i64::try_from(offset).ok()?;
+        // SAFETY: a fresh mapping, at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                offset,
+            )
+        };
+        (at != libc::MAP_FAILED).then_some(Mapping {
+            at: at as usize,
+            len,
+        })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.at
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the own mapping, which whoever held it has stopped using.
+        unsafe { libc::munmap(self.at as *mut libc::c_void, self.len) };
+    }
+}
+
+/// All user memory is to be reached in the guarded way (`RNIC_GUARDED_MEMORY`).
+pub(crate) fn guarded_memory() -> bool {
+    static GUARDED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *GUARDED.get_or_init(|| {
+        std::env::var_os("RNIC_GUARDED_MEMORY").is_some_and(|v| !v.is_empty() && v != "0")
+    })
+}
+
 /// Makes the pages of a range present and checks that they may be read (and written).
 /// Gives the errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory.
 pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> {
@@ -229,30 +292,46 @@ pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> 
             Some(libc::EINTR | libc::EAGAIN) => continue,
             // ENOMEM: a hole; EFAULT: cannot be faulted in. Hardware's pinning says EFAULT to both.
             Some(libc::ENOMEM | libc::EFAULT) => return Err(libc::EFAULT),
-            // EINVAL: kernel before 5.14, or a mapping without that right or without pages (PFN maps).
-            Some(libc::EINVAL) => return mapped(start, span),
+            // EINVAL: a kernel before 5.14, a mapping of device pages, or one without that right.
+            Some(libc::EINVAL) => return permitted(start, start + span, write),
             Some(libc::EHWPOISON) => return Err(libc::EFAULT),
             _ => return Err(libc::EFAULT),
         }
     }
 }
 
-/// Whether every page of a range is mapped at all.
-fn mapped(start: usize, span: usize) -> Result<(), i32> {
-    const CHUNK: usize = 4096 * 4096;
-    let mut vec = [0u8; 4096];
-    let mut done = 0;
-    while done < span {
-        let part = (span - done).min(CHUNK);
-        // SAFETY: `vec` has one byte per page of the part; the kernel checks the range.
-        let r =
-            unsafe { libc::mincore((start + done) as *mut libc::c_void, part, vec.as_mut_ptr()) };
-        if r != 0 {
-            return Err(libc::EFAULT);
-        }
-        done += part;
+/// Whether every page of a range is mapped with that right, as /proc/self/maps says.
+fn permitted(start: usize, end: usize, write: bool) -> Result<(), i32> {
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| libc::EFAULT)?;
+    match covered(&maps, start, end, write) {
+        true => Ok(()),
+        false => Err(libc::EFAULT),
     }
-    Ok(())
+}
+
+/// The lines of `maps`, which are sorted, cover the range without a hole.
+fn covered(maps: &str, start: usize, end: usize, write: bool) -> bool {
+    let mut at = start;
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let range = fields.next().and_then(|range| range.split_once('-'));
+        let Some((from, to)) = range else { continue };
+        let number = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+        let (from, to) = (number(from), number(to));
+        if to <= at {
+            continue;
+        }
+        let rights = fields.next().unwrap_or("").as_bytes();
+        let allowed = rights.first() == Some(&b'r') && (!write || rights.get(1) == Some(&b'w'));
+        if from > at || !allowed {
+            return false;
+        }
+        at = to;
+        if at >= end {
+            return true;
+        }
+    }
+    at >= end
 }
 
 /// One page that reads zero in any forked child, however it was forked.
@@ -442,5 +521,31 @@ pub(crate) fn interface_mtu(name: &str) -> Option<u32> {
         let r = libc::ioctl(fd, libc::SIOCGIFMTU, &mut request);
         libc::syscall(libc::SYS_close, fd);
         (r == 0).then_some(request.ifr_ifru.ifru_mtu as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covered;
+
+    #[test]
+    fn a_range_is_covered_only_with_every_right_and_no_hole() {
+        let maps = "1000-3000 r--p 0 0:0 0 /lib\n3000-5000 rw-p 0 0:0 0\n6000-7000 rw-s 0 0:0 0\n7000-8000 ---p 0";
+        for (start, end, write, want) in [
+            (0x1000, 0x5000, false, true),
+            (0x2000, 0x4000, true, false),
+            (0x3000, 0x5000, true, true),
+            (0x4000, 0x7000, false, false),
+            (0x6000, 0x7000, true, true),
+            (0x7000, 0x8000, false, false),
+            (0x0, 0x2000, false, false),
+            (0x9000, 0xa000, false, false),
+        ] {
+            assert_eq!(
+                covered(maps, start, end, write),
+                want,
+                "{start:#x} {end:#x}"
+            );
+        }
     }
 }

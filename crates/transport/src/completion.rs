@@ -77,7 +77,7 @@ pub struct Completion {
 
 /// Values of [`Completion::vendor_err`]: rnic's own, finer than the status.
 pub mod vendor_err {
-    use crate::LocalFault;
+    use crate::{BindFault, LocalFault};
 
     /// A consequence: another work request of the queue pair failed first, or the queue pair was moved to ERR.
     pub const FLUSHED: u32 = 0x01;
@@ -95,6 +95,8 @@ pub mod vendor_err {
     pub const RECEIVE_TOO_SHORT: u32 = 0x24;
     /// The rkey named by SEND with invalidate cannot be invalidated.
     pub const INVALIDATE: u32 = 0x25;
+    /// Base of refused binds and local invalidates; see [`bind_fault`].
+    pub const BIND: u32 = 0x30;
     /// Base of NAK codes of the peer: 0x41 invalid request, 0x42 remote access error, 0x43 remote operational error.
     pub const NAK: u32 = 0x40;
     /// The peer did not answer (retries exceeded by the ACK timeout).
@@ -122,5 +124,21 @@ pub mod vendor_err {
                 LocalFault::NoLocalWrite => 4,
                 LocalFault::Unmapped => 5,
             }
+    }
+
+    /// [`BIND`] plus 1 unknown window, 2 unknown region, 3 other protection domain, 4 out of range, 5 no MW_BIND, 6 no
+    /// LOCAL_WRITE, 7 already bound, 8 neither region nor type-1 window can be invalidated, 9 other queue pair.
+    pub const fn bind_fault(fault: BindFault) -> u32 {
+        BIND + match fault {
+            BindFault::UnknownWindow => 1,
+            BindFault::UnknownRegion => 2,
+            BindFault::OtherPd => 3,
+            BindFault::OutOfRange => 4,
+            BindFault::NoBindRight => 5,
+            BindFault::NoLocalWrite => 6,
+            BindFault::AlreadyBound => 7,
+            BindFault::NotInvalidatable => 8,
+            BindFault::OtherQp => 9,
+        }
     }
 }

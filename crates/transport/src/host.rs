@@ -1,6 +1,6 @@
 //! What a queue pair asks of the device around it.
 
-use crate::{Completion, RecvWqe, Sge};
+use crate::{BindWindow, Completion, RecvWqe, Sge};
 
 /// A protection domain's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -64,6 +64,29 @@ pub enum RemoteFault {
     Unmapped,
 }
 
+/// Why a bind or local invalidate is refused. Each yields status `MemoryWindowBindError`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BindFault {
+    /// No window has that rkey, or it is bound to nothing and there is nothing to invalidate.
+    UnknownWindow,
+    /// No region has that lkey.
+    UnknownRegion,
+    /// Window, region and queue pair are not of one protection domain.
+    OtherPd,
+    /// The window would leave the region.
+    OutOfRange,
+    /// The region was registered without MW_BIND.
+    NoBindRight,
+    /// WRITE or atomics are asked for, and the region lacks LOCAL_WRITE.
+    NoLocalWrite,
+    /// A type-2 window has to be invalidated before it is bound again.
+    AlreadyBound,
+    /// Regions and type-1 windows cannot be invalidated.
+    NotInvalidatable,
+    /// The window is bound to another queue pair.
+    OtherQp,
+}
+
 /// Asynchronous events of a queue pair (`enum ibv_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpEvent {
@@ -110,6 +133,10 @@ pub trait Host {
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
     /// SEND with invalidate revokes `rkey` (a type-2 window bound to QP `qpn`, or a region that allows it).
     fn invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), RemoteFault>;
+    /// Binds a window on behalf of queue pair `qpn`; nothing changes if it is refused.
+    fn bind_window(&mut self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault>;
+    /// Revokes `rkey`, a type-2 window that is bound to queue pair `qpn`.
+    fn local_invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), BindFault>;
 
     /// The oldest posted receive, from the queue pair's own queue or its SRQ.
     fn take_receive(&mut self) -> Option<RecvWqe>;

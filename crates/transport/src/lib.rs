@@ -22,8 +22,10 @@ pub mod work;
 
 pub use completion::{Completion, CompletionOpcode, Immediate, Status};
 pub use counters::Counters;
-pub use host::{AtomicOp, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault};
+pub use host::{
+    AtomicOp, BindFault, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault,
+};
 pub use queue_pair::QueuePair;
 pub use rc::{Rc, RcAttr, Role};
 pub use time::Time;
-pub use work::{RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
+pub use work::{BindWindow, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};

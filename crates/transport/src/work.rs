@@ -16,6 +16,27 @@ pub struct Sge {
 /// A scatter/gather list; up to two entries live inside the WQE itself.
 pub type SgList = SmallVec<[Sge; 2]>;
 
+/// A bind of a memory window (IBTA 10.6.7.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindWindow {
+    /// The window's new key; its upper 24 bits are those of every key of the window.
+    pub rkey: u32,
+    /// Key of the region that it opens.
+    pub lkey: u32,
+    /// First byte, as the region names it.
+    pub addr: u64,
+    /// Bytes; 0 closes the window.
+    pub length: u64,
+    /// Peers may READ.
+    pub read: bool,
+    /// Peers may WRITE.
+    pub write: bool,
+    /// Peers may execute atomics.
+    pub atomic: bool,
+    /// Peers name the first byte as 0.
+    pub zero_based: bool,
+}
+
 /// What a send work request asks for, with the arguments of that operation alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
@@ -68,6 +89,10 @@ pub enum SendOp {
         /// Addend.
         add: u64,
     },
+    /// Binds a memory window. Nothing leaves.
+    BindWindow(BindWindow),
+    /// Invalidates the type-2 window of this key. Nothing leaves.
+    LocalInvalidate(u32),
 }
 
 impl SendOp {
@@ -77,6 +102,11 @@ impl SendOp {
             self,
             SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
         )
+    }
+
+    /// Done by the device alone, in the order of the send queue.
+    pub fn is_local(&self) -> bool {
+        matches!(self, SendOp::BindWindow(_) | SendOp::LocalInvalidate(_))
     }
 }
 

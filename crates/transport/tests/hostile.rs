@@ -7,7 +7,7 @@
 mod support;
 
 use rnic_transport::{
-    Pd, Rc, RcAttr, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
+    BindWindow, Pd, Rc, RcAttr, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
 };
 use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Ieth, ImmDt, Opcode, Operation, Packet, PathMtu, Psn,
@@ -276,18 +276,29 @@ impl Victim {
         let (remote_addr, rkey) = (self.rng.u64(..), self.rng.u32(..));
         let (a, b) = (self.rng.u64(..), self.rng.u64(..));
         let imm = self.rng.u32(..).to_be_bytes();
-        let op = match self.rng.u8(..8) {
-            0 => SendOp::Send,
-            1 => SendOp::SendImm(imm),
-            2 => SendOp::SendInvalidate(rkey),
-            3 => SendOp::Write { remote_addr, rkey },
-            4 => SendOp::WriteImm {
+        let op = match self.rng.u8(..66) {
+            64 => SendOp::BindWindow(BindWindow {
+                rkey,
+                lkey: self.sge(SRC).lkey,
+                addr: a,
+                length: b,
+                read: true,
+                write: true,
+                atomic: true,
+                zero_based: false,
+            }),
+            65 => SendOp::LocalInvalidate(rkey),
+            0..8 => SendOp::Send,
+            8..16 => SendOp::SendImm(imm),
+            16..24 => SendOp::SendInvalidate(rkey),
+            24..32 => SendOp::Write { remote_addr, rkey },
+            32..40 => SendOp::WriteImm {
                 remote_addr,
                 rkey,
                 imm,
             },
-            5 => SendOp::Read { remote_addr, rkey },
-            6 => SendOp::CompareSwap {
+            40..48 => SendOp::Read { remote_addr, rkey },
+            48..56 => SendOp::CompareSwap {
                 remote_addr,
                 rkey,
                 compare: a,

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rnic_transport::{
-    AtomicOp, Completion, CompletionOpcode, Host, LocalFault, Pd, QpEvent, RecvWqe, RemoteAccess,
-    RemoteFault, Sge, Status,
+    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Host, LocalFault, Pd, QpEvent,
+    RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
 };
 
 use crate::context::AsyncEvent;
@@ -17,7 +17,7 @@ use super::srq_table::SrqTable;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
 pub(super) struct DeviceHost<'a> {
-    pub(super) memory: &'a MemoryTable,
+    pub(super) memory: &'a mut MemoryTable,
     pub(super) shared: &'a Arc<QpShared>,
     pub(super) receives: &'a mut VecDeque<RecvWqe>,
     pub(super) srqs: &'a mut SrqTable,
@@ -46,24 +46,33 @@ impl Host for DeviceHost<'_> {
         len: u64,
         access: RemoteAccess,
     ) -> Result<(), RemoteFault> {
-        self.memory.check_remote(pd, rkey, va, len, access)
+        self.memory
+            .check_remote(pd, self.shared.qpn, rkey, va, len, access)
     }
 
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault> {
-        self.memory.read_remote(pd, rkey, va, out)
+        self.memory.read_remote(pd, self.shared.qpn, rkey, va, out)
     }
 
     fn write_remote(&mut self, pd: Pd, rkey: u32, va: u64, data: &[u8]) -> Result<(), RemoteFault> {
-        self.memory.write_remote(pd, rkey, va, data)
+        self.memory
+            .write_remote(pd, self.shared.qpn, rkey, va, data)
     }
 
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
-        self.memory.atomic(pd, rkey, va, op)
+        self.memory.atomic(pd, self.shared.qpn, rkey, va, op)
     }
 
-    fn invalidate(&mut self, _pd: Pd, _qpn: u32, _rkey: u32) -> Result<(), RemoteFault> {
-        // Only type-2 memory windows may be invalidated by a peer; there are none yet, and a plain region refuses.
-        Err(RemoteFault::NoRight)
+    fn invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), RemoteFault> {
+        self.memory.invalidate_by_peer(pd, qpn, rkey)
+    }
+
+    fn bind_window(&mut self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault> {
+        self.memory.bind(pd, qpn, bind)
+    }
+
+    fn local_invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), BindFault> {
+        self.memory.invalidate(pd, qpn, rkey)
     }
 
     fn take_receive(&mut self) -> Option<RecvWqe> {

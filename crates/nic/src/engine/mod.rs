@@ -130,6 +130,7 @@ impl Engine {
     /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is done, and it is to know.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         self.send_last(qpn);
+        self.memory.invalidate_all_of(qpn);
         if let Some(entry) = self.qps.remove(qpn) {
             entry.abandon_receive();
             if let Some(peer) = entry.peer {
@@ -295,7 +296,7 @@ impl Engine {
             }
             entry.armed = None;
             if entry.transport.next_timeout().is_some_and(|due| due <= now) {
-                let (transport, mut host) = lend(entry, &self.memory, &mut self.srqs);
+                let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
                 transport.handle_timeout(now, &mut host);
                 settle(entry, &mut self.ready, &mut self.timers);
             } else {
@@ -344,7 +345,7 @@ impl Engine {
             path: peer.path,
             staged: &mut self.staged,
         };
-        let (transport, mut host) = lend(entry, &self.memory, &mut self.srqs);
+        let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
         if hold {
             transport.poll_requests(Time(now), &mut host, &mut sink, QUANTUM);
         } else {
@@ -382,7 +383,7 @@ pub(crate) enum Acks {
 /// Splits an entry into its protocol and what the protocol asks of the device.
 fn lend<'a>(
     entry: &'a mut QpEntry,
-    memory: &'a MemoryTable,
+    memory: &'a mut MemoryTable,
     srqs: &'a mut SrqTable,
 ) -> (&'a mut QueuePair, DeviceHost<'a>) {
     let QpEntry {
@@ -427,7 +428,7 @@ fn deliver(
     now: Time,
     received: &Received<'_>,
     qps: &mut QpTable,
-    memory: &MemoryTable,
+    memory: &mut MemoryTable,
     srqs: &mut SrqTable,
     ready: &mut VecDeque<u32>,
     timers: &mut Timers,

@@ -178,6 +178,7 @@ fn apply(
     match to {
         QpState::Reset => {
             engine.send_last(qpn);
+            engine.memory.invalidate_all_of(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
             entry.abandon_receive();
             entry.transport.reset();

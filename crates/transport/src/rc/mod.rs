@@ -11,7 +11,9 @@ mod timer;
 
 use crate::completion::vendor_err;
 use crate::output::Output;
-use crate::{Counters, Host, LocalFault, PacketSink, Pd, QpEvent, SendWqe, Status, Time};
+use crate::{
+    BindFault, Counters, Host, LocalFault, PacketSink, Pd, QpEvent, SendWqe, Status, Time,
+};
 use drain::Drain;
 use requester::Requester;
 use responder::{Fatal, Responder};
@@ -153,6 +155,13 @@ impl Failure {
         Failure {
             status: Status::LocalProtectionError,
             vendor_err: vendor_err::local_fault(fault),
+        }
+    }
+
+    fn bind(fault: BindFault) -> Failure {
+        Failure {
+            status: Status::MemoryWindowBindError,
+            vendor_err: vendor_err::bind_fault(fault),
         }
     }
 }

@@ -18,6 +18,7 @@
 //! unsignaled one none, a failing one always one.
 
 mod ack;
+mod local;
 mod plan;
 mod probe;
 mod read;
@@ -54,6 +55,8 @@ enum Kind {
     Read,
     /// Atomic: its response.
     Atomic,
+    /// Bind or invalidate: nothing leaves; it is done at its turn.
+    Local,
 }
 
 /// A point on the line of packets.
@@ -89,6 +92,7 @@ impl Entry {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
+            SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => Kind::Local,
             _ => Kind::Acked,
         };
         let len = wqe.data.len();
@@ -110,6 +114,7 @@ impl Entry {
     fn count_packets(&mut self, mtu: u32) {
         self.packets = match self.kind {
             Kind::Atomic => 1,
+            Kind::Local => 0,
             _ => self.len.div_ceil(mtu).max(1),
         };
     }
@@ -129,6 +134,7 @@ impl Entry {
                 mark.bytes += PACKET_OVERHEAD;
                 mark.read += u64::from(k) * PACKET_OVERHEAD + payload;
             }
+            Kind::Local => {}
         }
         mark
     }
@@ -150,6 +156,8 @@ impl Entry {
             SendOp::Read { .. } => (CompletionOpcode::RdmaRead, self.len),
             SendOp::CompareSwap { .. } => (CompletionOpcode::CompareSwap, 8),
             SendOp::FetchAdd { .. } => (CompletionOpcode::FetchAdd, 8),
+            SendOp::BindWindow(_) => (CompletionOpcode::BindMw, 0),
+            SendOp::LocalInvalidate(_) => (CompletionOpcode::LocalInvalidate, 0),
         };
         let success = status == Status::Success;
         Completion {
@@ -334,6 +342,7 @@ impl Requester {
         if front.wqe.signaled {
             host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }
+        self.retire_local(sh, host);
     }
 
     /// The peer got further than `before`: retry counters start afresh, and so does the ACK timeout.

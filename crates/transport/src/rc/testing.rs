@@ -2,8 +2,9 @@
 
 use super::{Rc, RcAttr};
 use crate::{
-    AtomicOp, Completion, Host, Immediate, LocalFault, PacketSink, Pd, QpEvent, RecvWqe,
-    RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
+    AtomicOp, BindFault, BindWindow, Completion, Host, Immediate, LocalFault, PacketSink, Pd,
+    QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList, Sge, Status,
+    Time,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -32,6 +33,9 @@ pub(crate) struct Bench {
     pub(crate) recvs: Vec<Completion>,
     pub(crate) events: Vec<QpEvent>,
     pub(crate) atomics_executed: usize,
+    /// Binds and local invalidates, by rkey; those of `refused_key` fail.
+    pub(crate) local: Vec<u32>,
+    pub(crate) refused_key: u32,
 }
 
 impl Bench {
@@ -125,6 +129,18 @@ impl Host for Bench {
     fn invalidate(&mut self, _: Pd, _: u32, rkey: u32) -> Result<(), RemoteFault> {
         self.remote(rkey, BASE, 0)?;
         self.remote_key_revoked = true;
+        Ok(())
+    }
+
+    fn bind_window(&mut self, _: Pd, _: u32, bind: &BindWindow) -> Result<(), BindFault> {
+        self.local_invalidate(Pd(0), 0, bind.rkey)
+    }
+
+    fn local_invalidate(&mut self, _: Pd, _: u32, rkey: u32) -> Result<(), BindFault> {
+        if rkey == self.refused_key {
+            return Err(BindFault::UnknownWindow);
+        }
+        self.local.push(rkey);
         Ok(())
     }
 
@@ -253,6 +269,8 @@ impl Fixture {
             recvs: Vec::new(),
             events: Vec::new(),
             atomics_executed: 0,
+            local: Vec::new(),
+            refused_key: 0,
         };
         let mut rc = Rc::new();
         rc.receive_ready(attr);

@@ -10,8 +10,8 @@
 //! * remote stores and atomics are listed in [`Queues::effects`] in the order in which they happened.
 
 use rnic_transport::{
-    AtomicOp, Completion, Host, LocalFault, Pd, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
-    SendData, SendWqe, Sge, Status,
+    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Pd, QpEvent, RecvWqe,
+    RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -73,6 +73,10 @@ pub enum Effect {
     Atomic { rkey: u32, va: u64, before: u64 },
     /// Key revoked.
     Invalidate { rkey: u32 },
+    /// Not the peer's doing: a window was bound.
+    Bind { rkey: u32 },
+    /// Nor this: a window was invalidated locally.
+    LocalInvalidate { rkey: u32 },
 }
 
 /// Appends `effect`, joining a WRITE to the one before it when it continues it.
@@ -410,6 +414,32 @@ impl Host for QpHost<'_> {
         }
         region.revoked = true;
         push_effect(&mut self.queues.effects, Effect::Invalidate { rkey });
+        Ok(())
+    }
+
+    /// A window is one more rkey of its region, whole and with the region's rights.
+    fn bind_window(&mut self, pd: Pd, _qpn: u32, bind: &BindWindow) -> Result<(), BindFault> {
+        let by_lkey = &self.memory.by_lkey;
+        let index = *by_lkey.get(&bind.lkey).ok_or(BindFault::UnknownRegion)?;
+        if self.memory.regions[index].pd != pd {
+            return Err(BindFault::OtherPd);
+        }
+        self.memory.by_rkey.insert(bind.rkey, index);
+        push_effect(&mut self.queues.effects, Effect::Bind { rkey: bind.rkey });
+        Ok(())
+    }
+
+    fn local_invalidate(&mut self, _pd: Pd, _qpn: u32, rkey: u32) -> Result<(), BindFault> {
+        let index = *self
+            .memory
+            .by_rkey
+            .get(&rkey)
+            .ok_or(BindFault::UnknownWindow)?;
+        if self.memory.regions[index].rkey == rkey {
+            return Err(BindFault::NotInvalidatable);
+        }
+        self.memory.by_rkey.remove(&rkey);
+        push_effect(&mut self.queues.effects, Effect::LocalInvalidate { rkey });
         Ok(())
     }
 

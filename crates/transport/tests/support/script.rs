@@ -11,7 +11,7 @@ use super::network;
 use super::pair::Batch;
 use args::Args;
 use rnic_transport::{
-    Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, Role, SendData,
+    BindWindow, Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, Role, SendData,
     SendOp, SendWqe, SgList, Sge, Status, Time,
 };
 use rnic_wire::{Packet, PathMtu, Psn};
@@ -429,6 +429,22 @@ impl World {
                 rkey,
                 add: args.need("add")?,
             },
+            "bind" => {
+                let name = args.text("region").ok_or("region missing")?;
+                let index = *self.names.get(name).ok_or("no such region")?;
+                let region = &self.memory.regions[index];
+                SendOp::BindWindow(BindWindow {
+                    rkey,
+                    lkey: region.lkey,
+                    addr: region.base,
+                    length: region.bytes.len() as u64,
+                    read: true,
+                    write: true,
+                    atomic: true,
+                    zero_based: false,
+                })
+            }
+            "local_inv" => SendOp::LocalInvalidate(rkey),
             other => return Err(format!("no operation {other}")),
         };
         let opcode = match op {
@@ -437,6 +453,8 @@ impl World {
             SendOp::Read { .. } => CompletionOpcode::RdmaRead,
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            SendOp::BindWindow(_) => CompletionOpcode::BindMw,
+            SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
         };
         let data = if let Some(len) = args.number("inline")? {
             let base = self.memory.regions[0].base;
@@ -773,6 +791,7 @@ fn status(text: &str) -> Outcome<Status> {
         "local_protection" => Status::LocalProtectionError,
         "flushed" => Status::WorkRequestFlushed,
         "bad_response" => Status::BadResponse,
+        "mw_bind" => Status::MemoryWindowBindError,
         "local_access" => Status::LocalAccessError,
         "remote_invalid_request" => Status::RemoteInvalidRequest,
         "remote_access" => Status::RemoteAccessError,

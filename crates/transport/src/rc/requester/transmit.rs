@@ -32,6 +32,9 @@ impl Requester {
     /// Window, outstanding READs, fence: may the next packet of `entry` leave?
     #[inline]
     fn within_limits(&self, entry: &Entry, sh: &Shared) -> bool {
+        if entry.kind == Kind::Local {
+            return self.local_may_start(entry);
+        }
         if self.probe.alone && self.awaits_answer() {
             return false;
         }
@@ -46,7 +49,7 @@ impl Requester {
         let window = self.window.bytes();
         let left = u64::from(entry.len).saturating_sub(k * u64::from(sh.mtu));
         let (psns, payload) = match entry.kind {
-            Kind::Acked => (1, left.min(u64::from(sh.mtu))),
+            Kind::Acked | Kind::Local => (1, left.min(u64::from(sh.mtu))),
             Kind::Read | Kind::Atomic => {
                 // Responses share the way back and our receive buffer; one request may always go.
                 let Some(piece) = self.piece(entry, k as u32) else {
@@ -124,13 +127,14 @@ impl Requester {
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &H,
+        host: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
         let piece = match entry.kind {
+            Kind::Local => return self.do_local(sh, host).map(|()| true),
             Kind::Acked => 1,
             Kind::Read | Kind::Atomic => {
                 let k = if entry.started() {

@@ -1,0 +1,220 @@
+//! The only code that touches user memory.
+//!
+//! Every function takes a [`Place`] that the table granted for that many bytes ([`super::grants`]), under the engine's
+//! lock, which [`super::MemoryTable::remove`] needs too: the region behind it is still registered, and so its memory
+//! is, by the contract of [`super::MemoryTable::insert`], still there, or is reached in the guarded way.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use rnic_transport::AtomicOp;
+
+use super::fault::Fault;
+use crate::sys;
+
+/// How the bytes of a region are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backing {
+    /// Directly: whoever registered the memory keeps it.
+    Pinned,
+    /// Through the kernel, which says when a page is not there: on-demand paging.
+    Paged,
+    /// Nothing: reads as zeros, swallows what is written (`ibv_alloc_null_mr(3)`).
+    Null,
+}
+
+/// Granted bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) at: usize,
+    pub(super) backing: Backing,
+}
+
+impl Place {
+    /// Copies user memory into a packet. On an error part of `out` may be filled.
+    #[inline]
+    pub(super) fn read(self, out: &mut [u8]) -> Result<(), Fault> {
+        match self.backing {
+            Backing::Pinned => copy_out(self.at, out),
+            Backing::Paged => return paged_out(self.at, out),
+            Backing::Null => out.fill(0),
+        }
+        Ok(())
+    }
+
+    /// Copies a packet's payload into user memory, the last bytes last. On an error part of it may be written.
+    ///
+    /// Programs spin on the end of a buffer to learn that an RDMA WRITE is complete; hardware writes in address order. So
+    /// the tail (a whole aligned word where the end is aligned) is stored after everything before it.
+    #[inline]
+    pub(super) fn write(self, data: &[u8]) -> Result<(), Fault> {
+        match self.backing {
+            Backing::Pinned => copy_in(self.at, data),
+            Backing::Paged => return paged_in(self.at, data),
+            Backing::Null => {}
+        }
+        Ok(())
+    }
+
+    /// Executes an atomic on 8 bytes and gives the value before.
+    pub(super) fn atomic(self, op: AtomicOp) -> Result<u64, Fault> {
+        if !self.at.is_multiple_of(8) {
+            // An aligned iova over an unaligned buffer: the CPU could not do it atomically.
+            return Err(Fault::OutOfRange);
+        }
+        match self.backing {
+            Backing::Null => return Ok(0),
+            // No system call executes a 64-bit atomic for us. The page is fetched for writing first; a program that
+            // unmaps it from another thread at the very same moment loses that race.
+            Backing::Paged => sys::populate(self.at, 8, true).map_err(|_| Fault::Unmapped)?,
+            Backing::Pinned => {}
+        }
+        // SAFETY: the table granted 8 bytes here, aligned; see the module's contract. Atomics tolerate concurrent
+        // accesses of the CPU.
+        let cell = unsafe { AtomicU64::from_ptr(self.at as *mut u64) };
+        Ok(match op {
+            AtomicOp::FetchAdd { add } => cell.fetch_add(add, Ordering::AcqRel),
+            AtomicOp::CompareSwap { compare, swap } => cell
+                .compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire)
+                .unwrap_or_else(|seen| seen),
+        })
+    }
+}
+
+fn copy_out(at: usize, out: &mut [u8]) {
+    // SAFETY: the table granted `out.len()` bytes at `at`; see the module's contract. `out` is a packet buffer of the
+    // engine, which no user region can overlap usefully; the application may change its bytes meanwhile, as with DMA:
+    // any mix of old and new bytes is then a valid outcome, and the ICRC is taken over the copy.
+    unsafe { std::ptr::copy_nonoverlapping(at as *const u8, out.as_mut_ptr(), out.len()) };
+}
+
+/// Length of the part that is stored last.
+fn tail_of(at: usize, len: usize) -> usize {
+    let end = at.wrapping_add(len);
+    if end.is_multiple_of(8) && len >= 8 {
+        8
+    } else if end.is_multiple_of(4) && len >= 4 {
+        4
+    } else {
+        len.min(1)
+    }
+}
+
+fn copy_in(at: usize, data: &[u8]) {
+    let Some((last, head)) = data.split_last() else {
+        return;
+    };
+    let tail = tail_of(at, data.len());
+    let body = data.len() - tail;
+    // SAFETY: the table granted `data.len()` bytes at `at`; see the module's contract. The word pointers are aligned
+    // because the end of the range is, and lie within the range because `tail <= data.len()`.
+    unsafe {
+        std::ptr::copy_nonoverlapping(data.as_ptr(), at as *mut u8, body);
+        fence(Ordering::Release);
+        let tail_at = at + body;
+        match tail {
+            8 => {
+                let word = u64::from_ne_bytes(data[body..].try_into().unwrap_or_default());
+                AtomicU64::from_ptr(tail_at as *mut u64).store(word, Ordering::Release);
+            }
+            4 => {
+                let word = u32::from_ne_bytes(data[body..].try_into().unwrap_or_default());
+                AtomicU32::from_ptr(tail_at as *mut u32).store(word, Ordering::Release);
+            }
+            _ => {
+                debug_assert_eq!(head.len(), body);
+                (tail_at as *mut u8).write_volatile(*last);
+            }
+        }
+    }
+}
+
+/// Copies out of memory that may not be there: the kernel does it and says so.
+fn paged_out(at: usize, out: &mut [u8]) -> Result<(), Fault> {
+    let local = [iovec(out.as_mut_ptr() as usize, out.len())];
+    let remote = [iovec(at, out.len())];
+    // SAFETY: the kernel writes into `out` alone, and checks the other side, which is this process's own memory.
+    let copied =
+        unsafe { libc::process_vm_readv(own_pid(), local.as_ptr(), 1, remote.as_ptr(), 1, 0) };
+    if outcome(copied, out.len(), at, false)? == By::Hand {
+        copy_out(at, out);
+    }
+    Ok(())
+}
+
+/// Copies into memory that may not be there.
+fn paged_in(at: usize, data: &[u8]) -> Result<(), Fault> {
+    let tail = tail_of(at, data.len());
+    let body = data.len() - tail;
+    let local = [iovec(data.as_ptr() as usize, data.len())];
+    // One after the other, so the tail is stored last.
+    let remote = [iovec(at, body), iovec(at.wrapping_add(body), tail)];
+    // SAFETY: the kernel reads `data` alone, and checks the other side, which is this process's own memory; that it
+    // may be written there is what the region's rights say.
+    let copied =
+        unsafe { libc::process_vm_writev(own_pid(), local.as_ptr(), 1, remote.as_ptr(), 2, 0) };
+    if outcome(copied, data.len(), at, true)? == By::Hand {
+        copy_in(at, data);
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum By {
+    Kernel,
+    /// The system call is forbidden here (seccomp): the pages were fetched, and are ours to copy.
+    Hand,
+}
+
+fn outcome(copied: isize, wanted: usize, at: usize, write: bool) -> Result<By, Fault> {
+    if usize::try_from(copied) == Ok(wanted) {
+        return Ok(By::Kernel);
+    }
+    let forbidden = copied < 0
+        && matches!(
+            std::io::Error::last_os_error().raw_os_error(),
+            Some(libc::EPERM | libc::ENOSYS)
+        );
+    if forbidden && sys::populate(at, wanted, write).is_ok() {
+        return Ok(By::Hand);
+    }
+    Err(Fault::Unmapped)
+}
+
+fn iovec(at: usize, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: at as *mut libc::c_void,
+        iov_len: len,
+    }
+}
+
+fn own_pid() -> libc::pid_t {
+    std::process::id() as libc::pid_t
+}
+
+/// Memory of the device itself: words, so that the CPU's atomics work on it.
+#[derive(Debug)]
+pub(super) struct OwnMemory(Box<[AtomicU64]>);
+
+impl OwnMemory {
+    /// Zeroed; `None` if there is no memory.
+    pub(super) fn new(len: usize) -> Option<OwnMemory> {
+        let words = len.div_ceil(8);
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(words).ok()?;
+        memory.resize_with(words, AtomicU64::default);
+        Some(OwnMemory(memory.into_boxed_slice()))
+    }
+
+    /// Where it is, for [`super::MemoryTable::insert`].
+    pub(super) fn address(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// The place `offset` bytes in; the caller has checked the range.
+    pub(super) fn place(&self, offset: usize) -> Place {
+        Place {
+            at: self.address() + offset,
+            backing: Backing::Pinned,
+        }
+    }
+}

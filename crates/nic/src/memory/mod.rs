@@ -1,0 +1,34 @@
+//! The memory table: which key grants which bytes, and the only code that touches user memory.
+//!
+//! All copies happen while the engine's lock is held, and so does the removal of a region: when
+//! [`MemoryTable::remove`] has returned, no copy into or out of that region is in flight or will begin.
+//!
+//! | file | duty |
+//! | --- | --- |
+//! | `table` | keys and entries |
+//! | `region`, `window` | how entries come, change and go |
+//! | `grants` | whether an access is allowed |
+//! | `transfers` | grant, then copy |
+//! | `copies` | the copies themselves, `unsafe` |
+//! | `advice` | what `ibv_advise_mr` is about |
+//! | `device_memory` | memory that the device owns |
+
+mod access;
+mod advice;
+mod copies;
+mod device_memory;
+mod fault;
+mod grants;
+mod key;
+mod region;
+mod table;
+mod transfers;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+pub use access::Access;
+pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
+pub(crate) use region::{RegionSpec, WindowsBound};
+pub(crate) use table::MemoryTable;
