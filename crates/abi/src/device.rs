@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use rnic_nic::{Context, DEVICE_NAME, device_guid};
 
+use crate::memory::{dm, mr, mw};
 use crate::object::{Object, from_c, into_c, take_c, zeroed};
 use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, Errno, Result};
 use crate::symbols::export;
@@ -146,6 +147,11 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
 fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     c.query_port = Some(query::query_port);
     c.modify_cq = Some(cq::modify_cq);
+    c.advise_mr = Some(mr::advise_mr);
+    c.alloc_null_mr = Some(mr::alloc_null_mr);
+    c.reg_dm_mr = Some(dm::reg_dm_mr);
+    c.alloc_dm = Some(dm::alloc_dm);
+    c.free_dm = Some(dm::free_dm);
     c.query_rt_values = Some(query::query_rt_values);
     c.create_cq_ex = Some(cq_ex::create_cq_ex);
     c.query_device_ex = Some(query::query_device_ex);
@@ -156,9 +162,9 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     c.sz = size_of::<verbs_context>();
     let context = &mut c.context;
     context.device = device;
-    context.ops.alloc_mw = Some(unsupported::alloc_mw);
-    context.ops.bind_mw = Some(unsupported::bind_mw);
-    context.ops.dealloc_mw = Some(unsupported::dealloc_mw);
+    context.ops.alloc_mw = Some(mw::alloc_mw);
+    context.ops.bind_mw = Some(mw::bind_mw);
+    context.ops.dealloc_mw = Some(mw::dealloc_mw);
     context.ops.poll_cq = Some(cq::poll_cq);
     context.ops.req_notify_cq = Some(cq::req_notify_cq);
     context.ops.post_srq_recv = Some(srq::post_srq_recv);

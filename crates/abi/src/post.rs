@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use rnic_nic::{Error, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
 
+use crate::memory::mw;
 use crate::object::from_c;
 use crate::qp::QpObject;
 use crate::seam::{self, Errno};
@@ -115,7 +116,15 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
             rkey: atomic.rkey,
             add: atomic.compare_add,
         },
-        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_TSO => {
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(wr.imm_data),
+        IBV_WR_BIND_MW => {
+            // SAFETY: by contract; window and region are ours or NULL.
+            unsafe {
+                let bind = wr.extra.bind_mw;
+                mw::bind_type_2(POST_SEND, bind.mw, bind.rkey, &bind.bind_info)?
+            }
+        }
+        IBV_WR_TSO => {
             return Err(Error::new(
                 POST_SEND,
                 libc::EOPNOTSUPP,
@@ -146,6 +155,7 @@ unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
     Ok(SendWqe {
         wr_id: wr.wr_id,
         data: match wr.send_flags & IBV_SEND_INLINE {
+            _ if op.is_local() => SendData::Gather(SgList::new()),
             0 => SendData::Gather(gather(list)),
             // SAFETY: inline buffers are readable, as the program asks to copy them.
             _ => unsafe {

@@ -55,6 +55,7 @@ fn device_attr(context: &Context) -> ibv_device_attr {
     attr.max_cq = int(nic.max_cq);
     attr.max_cqe = int(nic.max_cqe);
     attr.max_mr = int(nic.max_mr);
+    attr.max_mw = int(nic.max_mw);
     attr.max_pd = int(nic.max_pd);
     attr.max_qp_rd_atom = int(nic.max_qp_rd_atom);
     attr.max_res_rd_atom = int(nic.max_res_rd_atom);
@@ -79,6 +80,20 @@ unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_devi
     })
 }
 
+/// On-demand paging works for whatever a service can do.
+fn odp_caps() -> ibv_odp_caps {
+    let datagram = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    ibv_odp_caps {
+        general_caps: u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT),
+        rc_odp_caps: datagram
+            | IBV_ODP_SUPPORT_WRITE
+            | IBV_ODP_SUPPORT_READ
+            | IBV_ODP_SUPPORT_ATOMIC,
+        uc_odp_caps: datagram | IBV_ODP_SUPPORT_WRITE,
+        ud_odp_caps: datagram,
+    }
+}
+
 /// `ibv_query_device_ex(3)`: none of the extended capabilities but completion timestamps.
 pub unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
@@ -101,6 +116,9 @@ pub unsafe extern "C" fn query_device_ex(
         ex.orig_attr = device_attr(nic);
         ex.completion_timestamp_mask = u64::MAX;
         ex.hca_core_clock = CORE_CLOCK_KHZ;
+        ex.odp_caps = odp_caps();
+        ex.xrc_odp_caps = ex.odp_caps.rc_odp_caps;
+        ex.max_dm_size = nic.device_attr().max_dm_size;
         ex.device_cap_flags_ex = u64::from(ex.orig_attr.device_cap_flags);
         ex.cq_mod_caps = ibv_cq_moderation_caps {
             max_cq_count: u16::MAX,

@@ -1,10 +1,10 @@
-//! Verbs of object kinds that the device does not have yet: address handles, multicast, memory
-//! windows, XRC domains, and what rdma-core added after release 44.
+//! Verbs of object kinds that the device does not have yet: address handles, multicast, XRC domains, and what rdma-core
+//! added after release 44.
 //!
 //! Each refuses with EOPNOTSUPP in the way its kind of verb reports failure. None is reached with an object, because
 //! none can be created.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_void};
 
 use crate::seam::{self, EOPNOTSUPP, Errno};
 use crate::symbols::export;
@@ -26,18 +26,6 @@ extern "C" fn no_number() -> c_int {
 }
 
 extern "C" fn no_effect() {}
-
-pub unsafe extern "C" fn alloc_mw(_pd: *mut ibv_pd, _kind: c_uint) -> *mut ibv_mw {
-    no_object().cast()
-}
-
-pub unsafe extern "C" fn bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut c_void) -> c_int {
-    no_status()
-}
-
-pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    no_status()
-}
 
 pub unsafe extern "C" fn close_xrcd(_xrcd: *mut ibv_xrcd) -> c_int {
     no_status()

@@ -31,12 +31,13 @@ const VERB: &str = "ibv_wr_complete";
 fn operations_of(qp_type: c_uint) -> u32 {
     const SEND: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     const WRITE: u32 = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    const WINDOWS: u32 = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
     const RELIABLE: u32 = IBV_QP_EX_WITH_SEND_WITH_INV
         | IBV_QP_EX_WITH_RDMA_READ
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     match qp_type {
-        IBV_QPT_RC | IBV_QPT_XRC_SEND => SEND | WRITE | RELIABLE,
+        IBV_QPT_RC | IBV_QPT_XRC_SEND => SEND | WRITE | WINDOWS | RELIABLE,
         IBV_QPT_UC => SEND | WRITE,
         IBV_QPT_UD => SEND,
         _ => 0,

@@ -66,6 +66,18 @@ programs!(srq);
 // Order of destruction, asynchronous events, threads, forks.
 programs!(order, async_events);
 
+// Memory.
+programs!(
+    regions,
+    rereg,
+    window_type1,
+    window_type2,
+    device_memory,
+    on_demand,
+    null_region,
+    huge
+);
+
 // Completion queues.
 programs!(
     cq_resize,

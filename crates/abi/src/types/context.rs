@@ -3,10 +3,10 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use super::{
-    assert_layout, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_device_attr_ex,
-    ibv_modify_cq_attr, ibv_mw, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex,
-    ibv_query_device_ex_input, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex,
-    ibv_values_ex, ibv_wc, ibv_xrcd,
+    assert_layout, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device,
+    ibv_device_attr_ex, ibv_dm, ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd,
+    ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_query_device_ex_input, ibv_recv_wr,
+    ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_values_ex, ibv_wc, ibv_xrcd,
 };
 
 /// A slot of the table that this library leaves empty; NULL answers EOPNOTSUPP in the inline wrappers.
@@ -17,7 +17,7 @@ pub type Absent = *const c_void;
 pub struct ibv_context_ops {
     pub _compat_0: [Absent; 7],
     pub alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, c_uint) -> *mut ibv_mw>,
-    pub bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut c_void) -> c_int>,
+    pub bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int>,
     pub dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
     pub _compat_10: [Absent; 1],
     pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
@@ -56,15 +56,18 @@ assert_layout!(ibv_context, 328, device @ 0, ops @ 8, cmd_fd @ 264, async_fd @ 2
 pub struct verbs_context {
     pub query_port:
         Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
-    pub advise_mr: Absent,
-    pub alloc_null_mr: Absent,
+    pub advise_mr:
+        Option<unsafe extern "C" fn(*mut ibv_pd, c_uint, u32, *mut ibv_sge, u32) -> c_int>,
+    pub alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
     pub read_counters: Absent,
     pub attach_counters_point_flow: Absent,
     pub create_counters: Absent,
     pub destroy_counters: Absent,
-    pub reg_dm_mr: Absent,
-    pub alloc_dm: Absent,
-    pub free_dm: Absent,
+    pub reg_dm_mr:
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr>,
+    pub alloc_dm:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm>,
+    pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
     pub modify_flow_action_esp: Absent,
     pub destroy_flow_action: Absent,
     pub create_flow_action_esp: Absent,

@@ -1,6 +1,6 @@
 //! Protection domains, memory regions and windows, address handles.
 
-use core::ffi::{c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 
 use super::{assert_layout, ibv_context, ibv_gid};
 
@@ -42,6 +42,34 @@ pub struct ibv_mw_bind_info {
     pub mw_access_flags: c_uint,
 }
 assert_layout!(ibv_mw_bind_info, 32, mr @ 0, addr @ 8, length @ 16, mw_access_flags @ 24);
+
+/// Of `ibv_bind_mw(3)`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_mw_bind {
+    pub wr_id: u64,
+    pub send_flags: c_uint,
+    pub bind_info: ibv_mw_bind_info,
+}
+assert_layout!(ibv_mw_bind, 48, wr_id @ 0, send_flags @ 8, bind_info @ 16);
+
+#[repr(C)]
+pub struct ibv_dm {
+    pub context: *mut ibv_context,
+    pub memcpy_to_dm: Option<unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int>,
+    pub memcpy_from_dm: Option<unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int>,
+    pub comp_mask: u32,
+    pub handle: u32,
+}
+assert_layout!(ibv_dm, 32, context @ 0, memcpy_to_dm @ 8, memcpy_from_dm @ 16, comp_mask @ 24, handle @ 28);
+
+#[repr(C)]
+pub struct ibv_alloc_dm_attr {
+    pub length: usize,
+    pub log_align_req: u32,
+    pub comp_mask: u32,
+}
+assert_layout!(ibv_alloc_dm_attr, 16, length @ 0, log_align_req @ 8, comp_mask @ 12);
 
 #[derive(Clone, Copy, Default)]
 #[repr(C)]

@@ -2,20 +2,32 @@
 //!
 //! All have the contract of `ibv_wr_post(3)`: a queue pair of ours, between `ibv_wr_start` and the end of the batch.
 
-use super::refuse;
+use rnic_nic::{Error, SendOp};
+
+use super::{VERB, begin, with_batch};
+use crate::memory::mw;
 use crate::types::*;
 
 pub unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp_ex,
-    _mw: *mut ibv_mw,
-    _rkey: u32,
-    _info: *const ibv_mw_bind_info,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: see above.
-    unsafe { refuse(qp, "binding a memory window") };
+    // SAFETY: see above; window and region are ours or NULL, the structure is the caller's.
+    unsafe {
+        let op = match info.as_ref() {
+            Some(info) => mw::bind_type_2(VERB, mw, rkey, info),
+            None => Err(Error::invalid(VERB, "bind_info is NULL")),
+        };
+        match op {
+            Ok(op) => begin(qp, IBV_QP_EX_WITH_BIND_MW, op),
+            Err(error) => with_batch(qp, |_, _, _| Err(error)),
+        }
+    }
 }
 
-pub unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, _rkey: u32) {
+pub unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: see above.
-    unsafe { refuse(qp, "local invalidate") };
+    unsafe { begin(qp, IBV_QP_EX_WITH_LOCAL_INV, SendOp::LocalInvalidate(rkey)) };
 }

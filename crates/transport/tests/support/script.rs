@@ -11,8 +11,8 @@ use super::network;
 use super::pair::Batch;
 use args::Args;
 use rnic_transport::{
-    BindWindow, Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, Role, SendData,
-    SendOp, SendWqe, SgList, Sge, Status, Time,
+    BindWindow, Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, Role,
+    SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
 };
 use rnic_wire::{Packet, PathMtu, Psn};
 use std::collections::{HashMap, VecDeque};

@@ -1,0 +1,132 @@
+//! Device memory.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::cell::UnsafeCell;
+use std::ptr::null_mut;
+
+use rnic_nic::{Access, Dm};
+
+use super::PdObject;
+use super::mr::hand_out;
+use crate::device::nic;
+use crate::object::{Object, from_c, into_c, take_c};
+use crate::seam::{self, EBUSY, EINVAL, Errno};
+use crate::types::*;
+
+#[repr(C)]
+pub struct DmObject {
+    c: UnsafeCell<ibv_dm>,
+    pub nic: Dm,
+}
+
+// SAFETY: `repr(C)`, first field.
+unsafe impl Object for DmObject {
+    type C = ibv_dm;
+}
+
+/// Largest alignment that may be asked for: a page. Where in the device its memory lies shows nowhere.
+const MAX_LOG_ALIGN: u32 = 12;
+
+/// Gives device memory to the program.
+pub fn hand_out_dm(context: *mut ibv_context, handle: u32, nic: Dm) -> *mut ibv_dm {
+    let c = UnsafeCell::new(ibv_dm {
+        context,
+        memcpy_to_dm: Some(memcpy_to_dm),
+        memcpy_from_dm: Some(memcpy_from_dm),
+        comp_mask: 0,
+        handle,
+    });
+    into_c(Box::new(DmObject { c, nic }))
+}
+
+/// The `alloc_dm` operation.
+pub unsafe extern "C" fn alloc_dm(
+    context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
+    seam::pointer(|| {
+        // SAFETY: a context of ours, or NULL.
+        let owner = unsafe { nic(context) }?;
+        // SAFETY: NULL or the caller's structure.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        if attr.comp_mask != 0 || attr.log_align_req > MAX_LOG_ALIGN {
+            return Err(EINVAL);
+        }
+        let nic = owner.alloc_dm(attr.length as u64)?;
+        Ok(hand_out_dm(context, 0, nic))
+    })
+}
+
+/// The `free_dm` operation.
+pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    seam::status(|| {
+        // SAFETY: device memory of ours, or NULL.
+        if unsafe { from_c::<DmObject>(dm) }?.nic.in_use() {
+            return Err(EBUSY);
+        }
+        // SAFETY: checked for NULL, and the program gives it up.
+        drop(unsafe { take_c::<DmObject>(dm) });
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn memcpy_to_dm(
+    dm: *mut ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
+    seam::status(|| {
+        // SAFETY: device memory of ours, or NULL.
+        let object = unsafe { from_c::<DmObject>(dm) }?;
+        if from.is_null() && length > 0 {
+            return Err(Errno(libc::EFAULT));
+        }
+        let data = match length {
+            0 => &[],
+            // SAFETY: not NULL, and the caller's buffer of that length.
+            _ => unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) },
+        };
+        Ok(object.nic.write(offset, data)?)
+    })
+}
+
+unsafe extern "C" fn memcpy_from_dm(
+    to: *mut c_void,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+) -> c_int {
+    seam::status(|| {
+        // SAFETY: device memory of ours, or NULL.
+        let object = unsafe { from_c::<DmObject>(dm) }?;
+        if to.is_null() && length > 0 {
+            return Err(Errno(libc::EFAULT));
+        }
+        let out = match length {
+            0 => &mut [],
+            // SAFETY: not NULL, and the caller's buffer of that length.
+            _ => unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), length) },
+        };
+        Ok(object.nic.read(offset, out)?)
+    })
+}
+
+/// The `reg_dm_mr` operation.
+pub unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    seam::pointer(|| {
+        // SAFETY: ours, or NULL.
+        let (object, dm) = unsafe { (from_c::<PdObject>(pd)?, from_c::<DmObject>(dm)?) };
+        let nic = object
+            .nic
+            .reg_dm_mr(&dm.nic, offset, length, Access(access))?;
+        // SAFETY: checked above.
+        Ok(unsafe { hand_out(pd, null_mut(), length, nic) })
+    })
+}
