@@ -21,6 +21,7 @@
 
 mod cm_stub;
 mod compat_1_0;
+mod counters;
 mod cq;
 mod cq_ex;
 mod device;

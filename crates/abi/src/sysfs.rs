@@ -9,8 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rnic_nic::{DEVICE_NAME, GidEntry, device_guid, gid_table};
+use rnic_nic::{DEVICE_NAME, GidEntry, device_guid, gid_table, port_counters};
 
+use crate::counters::{self, COUNTERS};
 use crate::device::UVERBS_NAME;
 use crate::seam::{self, EINVAL, Errno, Result};
 use crate::symbols::export;
@@ -66,6 +67,10 @@ fn port_files(port: &str, gids: &[GidEntry], files: &mut Vec<File>) {
     ] {
         files.push((format!("{port}/{name}"), value.into()));
     }
+    // What they count, processes of the device see (`hooks::live`).
+    for counter in COUNTERS {
+        files.push((format!("{port}/{}", counter.file), "0\n".into()));
+    }
     for entry in gids {
         let index = entry.index;
         files.push((format!("{port}/gids/{index}"), format!("{}\n", entry.gid)));
@@ -94,6 +99,10 @@ fn guid_line(guid: u64) -> String {
 /// Contents of a file below a directory, from the virtual tree or the real one.
 fn read(directory: &str, file: &str) -> Result<Vec<u8>> {
     let path = Path::new(directory).join(file);
+    if let Some(counter) = counters::at(path.as_os_str().as_encoded_bytes()) {
+        let value = (COUNTERS[counter].value)(&port_counters());
+        return Ok(format!("{value}\n").into_bytes());
+    }
     if let Some((_, contents)) = tree().into_iter().find(|(name, _)| Path::new(name) == path) {
         return Ok(contents.into_bytes());
     }

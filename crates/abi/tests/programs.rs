@@ -89,7 +89,7 @@ programs!(
 );
 
 // What there is to ask, and what a software NIC answers to it.
-programs!(queries, no_offloads);
+programs!(queries, no_offloads, counters);
 
 #[test]
 fn strings() {

@@ -30,7 +30,10 @@ pub use context::{AsyncEvent, Context, Pd};
 pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use dm::Dm;
-pub use engine::{DropCounters, after_fork_child, after_fork_parent, before_fork, shutdown, stats};
+pub use engine::{
+    DropCounters, PortCounters, after_fork_child, after_fork_parent, before_fork, port_counters,
+    shutdown, stats, watch_counters,
+};
 pub use error::{Error, Result};
 pub use gid_table::{GidEntry, device_guid, gid_table};
 pub use memory::Access;

@@ -29,3 +29,18 @@ pub struct Counters {
     /// Packets that meant nothing here: wrong state, PSN never sent, no match.
     pub dropped: u64,
 }
+
+impl core::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        macro_rules! add {
+            ($($field:ident)*) => {
+                // All of them: a new one that is forgotten here does not compile.
+                let Counters { $($field),* } = other;
+                $(self.$field += $field;)*
+            };
+        }
+        add! {
+            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent naks_received duplicates_received out_of_sequence dropped
+        }
+    }
+}

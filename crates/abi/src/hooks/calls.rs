@@ -9,7 +9,8 @@ use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::tree;
+use super::{live, tree};
+use crate::counters;
 use crate::seam::{self, set_errno};
 
 /// First bytes of the paths that may be ours.
@@ -35,6 +36,22 @@ impl Target {
             redirected,
             original: path,
         }
+    }
+
+    /// For opening: a counter leads to its live file.
+    ///
+    /// # Safety
+    /// `path` is NULL or a C string.
+    unsafe fn to_open(path: *const c_char) -> Target {
+        // SAFETY: by contract.
+        let mut target = unsafe { Target::of(path) };
+        if target.redirected.is_some() {
+            // SAFETY: redirected, so a C string.
+            let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+            let live = seam::attempt(|| counters::at(&tree::canonical(text)).and_then(live::path));
+            target.redirected = live.or(target.redirected);
+        }
+        target
     }
 
     fn as_ptr(&self) -> *const c_char {
@@ -101,7 +118,7 @@ fn mode_for(flags: c_int, mode: c_uint) -> c_uint {
 unsafe fn open_file(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: by contract.
     unsafe {
-        let target = Target::of(path);
+        let target = Target::to_open(path);
         libc::syscall(
             libc::SYS_openat,
             dir,
@@ -223,11 +240,11 @@ hook! {
     };
 
     fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = {
-        let path = Target::of(path);
+        let path = Target::to_open(path);
         call_next!(c"fopen" as fn(*const c_char, *const c_char) -> *mut libc::FILE, (path.as_ptr(), mode), null_mut())
     };
     fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = {
-        let path = Target::of(path);
+        let path = Target::to_open(path);
         call_next!(c"fopen64" as fn(*const c_char, *const c_char) -> *mut libc::FILE, (path.as_ptr(), mode), null_mut())
     };
     opendir(path: *const c_char) -> *mut libc::DIR = {

@@ -11,4 +11,6 @@
 
 #[cfg(not(test))]
 mod calls;
+#[cfg(not(test))]
+mod live;
 mod tree;

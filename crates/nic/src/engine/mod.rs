@@ -11,6 +11,7 @@ mod port;
 mod srq_table;
 mod table;
 mod timers;
+mod watch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rnic_link::{LinkConfig, LinkCounters, LinkError, PathId, Received, RoceLink};
-use rnic_transport::{PacketSink, QpEvent, QueuePair, Time};
+use rnic_transport::{Counters, PacketSink, QpEvent, QueuePair, Time};
 use rnic_wire::Packet;
 
 pub(crate) use acks::HeldAck;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
+pub use watch::{PortCounters, port_counters, watch_counters};
 
 use crate::context::{AsyncEvent, AsyncEvents};
 use crate::cq::CqTasks;
@@ -72,6 +74,9 @@ pub(crate) struct Engine {
     /// Bytes built since the last flush.
     staged: usize,
     drops: DropCounters,
+    /// Counts of queue pairs that were destroyed.
+    retired: Counters,
+    told: watch::Told,
     /// The process is about to end: nothing is received any more.
     closed: bool,
 }
@@ -94,6 +99,8 @@ impl Engine {
             ready: VecDeque::new(),
             staged: 0,
             drops: DropCounters::default(),
+            retired: Counters::default(),
+            told: watch::Told::default(),
             closed: false,
         })
     }
@@ -132,6 +139,7 @@ impl Engine {
         self.send_last(qpn);
         self.memory.invalidate_all_of(qpn);
         if let Some(entry) = self.qps.remove(qpn) {
+            self.retired += entry.transport.counters();
             entry.abandon_receive();
             if let Some(peer) = entry.peer {
                 self.link.release_path(peer.path);
@@ -207,6 +215,7 @@ impl Engine {
     fn round(&mut self, door: bool) -> usize {
         let received = self.take_in(door);
         self.send_out(Acks::Leave);
+        self.tell();
         received
     }
 
@@ -632,7 +641,8 @@ impl Nic {
     }
 
     /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
-    pub(crate) fn after_drive(&self, engine: MutexGuard<'_, Engine>) {
+    pub(crate) fn after_drive(&self, mut engine: MutexGuard<'_, Engine>) {
+        engine.tell();
         let work_left = !engine.ready.is_empty();
         let deadline = engine.next_deadline();
         drop(engine);

@@ -78,6 +78,13 @@ impl QpTable {
         self.live
     }
 
+    /// All queue pairs.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &QpEntry> {
+        self.ranges
+            .iter()
+            .flat_map(|range| range.entries.iter().flatten().map(Box::as_ref))
+    }
+
     /// The numbers of all queue pairs.
     pub(crate) fn qpns(&self) -> Vec<u32> {
         self.ranges

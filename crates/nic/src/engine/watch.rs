@@ -1,0 +1,89 @@
+//! What the port has counted in this process, and whoever wants to hear of it.
+
+use std::sync::OnceLock;
+
+use rnic_link::LinkCounters;
+use rnic_transport::Counters;
+
+use super::{DropCounters, Engine, fork};
+use crate::sys;
+
+/// With more queue pairs than this their counts are added up now and then only.
+const FEW: usize = 128;
+/// How often then, nanoseconds.
+const PAUSE: u64 = 10_000_000;
+
+/// Counts of this process since it opened the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Packets and bytes on the wire.
+    pub link: LinkCounters,
+    /// Packets that no queue pair took.
+    pub drops: DropCounters,
+    /// All queue pairs together, those destroyed too.
+    pub qps: Counters,
+}
+
+static WATCHER: OnceLock<fn(&PortCounters)> = OnceLock::new();
+
+/// Has `watcher` called whenever packets have come or gone. It runs under the engine's lock: it must be quick and call
+/// nothing of this crate. There can be one; the first stays.
+pub fn watch_counters(watcher: fn(&PortCounters)) {
+    let _ = WATCHER.set(watcher);
+}
+
+/// The counts now; zero if the device is not open.
+pub fn port_counters() -> PortCounters {
+    fork::current()
+        .filter(|handle| handle.shared.is_alive())
+        .map(|handle| handle.shared.engine.lock().port_counters())
+        .unwrap_or_default()
+}
+
+/// What the watcher knows.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    link: LinkCounters,
+    drops: DropCounters,
+    at: u64,
+}
+
+impl Engine {
+    fn port_counters(&self) -> PortCounters {
+        let mut qps = self.retired;
+        for entry in self.qps.iter() {
+            qps += entry.transport.counters();
+        }
+        PortCounters {
+            link: self.link.counters(),
+            drops: self.drops,
+            qps,
+        }
+    }
+
+    /// Tells the watcher, if there is one and something has changed.
+    #[inline]
+    pub(super) fn tell(&mut self) {
+        if let Some(watcher) = WATCHER.get() {
+            self.tell_watcher(*watcher);
+        }
+    }
+
+    #[cold]
+    fn tell_watcher(&mut self, watcher: fn(&PortCounters)) {
+        let (link, drops) = (self.link.counters(), self.drops);
+        if self.told.link == link && self.told.drops == drops {
+            return;
+        }
+        if self.qps.len() > FEW {
+            let now = sys::now_ns();
+            if now - self.told.at < PAUSE {
+                return;
+            }
+            self.told.at = now;
+        }
+        self.told.link = link;
+        self.told.drops = drops;
+        watcher(&self.port_counters());
+    }
+}
