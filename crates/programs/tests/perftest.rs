@@ -201,3 +201,35 @@ programs!(
     ib_atomic_lat,
     ib_atomic_bw
 );
+
+/// `-W`: perftest opens counters in sysfs before its test and reads them again after it.
+#[test]
+fn counters_of_the_port_move() {
+    const PROGRAM: &str = "ib_write_bw";
+    let trial = Trial::start("counters_of_the_port_move");
+    if !skip::have_programs(trial.name(), &[PROGRAM]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let pair = Pair::at(&place).gid_x("127.0.0.1", "127.0.0.1");
+    let counters = "counters/port_xmit_data,hw_counters/out_of_buffer";
+    let outcome = pair.run(PROGRAM, &["-F", "-n", "50", "-W", counters]);
+    expect_report(PROGRAM, &outcome, &[65536]);
+    let counted = |name: &str| {
+        let lines = outcome.client.stdout.lines();
+        let mut values = lines.filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
+        values
+            .next_back()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    // In words of four bytes.
+    let sent = counted("counters/port_xmit_data").map(|words| words * 4);
+    assert!(
+        sent.is_some_and(|bytes| bytes >= 50 * 65536),
+        "{sent:?}\n{}",
+        outcome.describe()
+    );
+    assert_eq!(counted("hw_counters/out_of_buffer"), Some(0));
+}
