@@ -29,6 +29,10 @@ unsafe extern "C" fn get_async_event(
         if event.is_null() {
             return Err(EINVAL);
         }
+        // The events of the parent are not a forked child's to take.
+        if !object.nic.is_alive() {
+            return Err(Errno(libc::ENODEV));
+        }
         loop {
             take_token(object.nic.async_fd())?;
             let _taking = object.async_lock.lock();

@@ -340,6 +340,10 @@ unsafe extern "C" fn query_qp(
         if attr.is_null() || init_attr.is_null() {
             return Err(EINVAL);
         }
+        // SAFETY: a live queue pair, whose field nobody changes.
+        if unsafe { is_parents((*qp).context) }? {
+            return Err(Errno(libc::ENODEV));
+        }
         let now = attr_to_c(&object.nic.query());
         // SAFETY: plain fields of a live queue pair; the structures are the caller's.
         unsafe {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_nic::{Error, Srq, SrqAttr, SrqAttrMask, SrqInit};
 
-use crate::device::ContextObject;
+use crate::device::{ContextObject, is_parents};
 use crate::memory::PdObject;
 use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
 use crate::post::{POST_SRQ_RECV, receives};
@@ -147,6 +147,10 @@ unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     seam::status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<SrqObject>(srq) }?;
+        // SAFETY: a live queue, whose field nobody changes.
+        if unsafe { is_parents((*srq).context) }? {
+            return Ok(());
+        }
         if object.nic.in_use() {
             return Err(EBUSY);
         }

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 /// Runs to the end, or fails after a time that no working program needs.
 fn output(mut command: Command) -> std::process::Output {
+    use std::os::unix::process::CommandExt;
     use std::process::Stdio;
     let mut child = command
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -18,7 +20,10 @@ fn output(mut command: Command) -> std::process::Output {
     let deadline = Instant::now() + Duration::from_secs(120);
     while child.try_wait().expect("a child of ours").is_none() {
         if Instant::now() > deadline {
-            child.kill().expect("a child of ours");
+            // The whole group: a child of its own would keep our pipes open.
+            let group = -(child.id() as libc::pid_t);
+            // SAFETY: takes no pointer; the group is of our own making, and its leader has not been waited for.
+            unsafe { libc::kill(group, libc::SIGKILL) };
             let output = child.wait_with_output().expect("output");
             panic!("{command:?} hangs: {}", common::text(&output));
         }
@@ -64,7 +69,7 @@ programs!(
 programs!(srq);
 
 // Order of destruction, asynchronous events, threads, forks.
-programs!(order, async_events);
+programs!(order, async_events, forks, threads);
 
 // Memory.
 programs!(

@@ -221,8 +221,9 @@ impl Context {
     /// Waits for the next asynchronous event (in read(2), unless the application set O_NONBLOCK).
     ///
     /// # Errors
-    /// EAGAIN, EINTR.
+    /// EAGAIN, EINTR, ENODEV in a forked child.
     pub fn wait_async_event(&self) -> Result<AsyncEvent> {
+        self.shared.nic.check_alive("ibv_get_async_event")?;
         loop {
             self.shared
                 .events

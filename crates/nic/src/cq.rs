@@ -344,7 +344,12 @@ impl Cq {
     }
 
     /// Asks for an event on the channel at the next completion, or the next solicited or failed one.
+    /// Does nothing in a forked child.
     pub fn request_notify(&self, solicited_only: bool) {
+        const VERB: &str = "ibv_req_notify_cq";
+        if self.shared.context.nic.check_alive(VERB).is_err() {
+            return;
+        }
         let mut inner = self.shared.inner.lock();
         inner.armed = match (inner.armed, solicited_only) {
             // Asking for less does not take back an earlier request for more (ibv_req_notify_cq(3)).

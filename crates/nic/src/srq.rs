@@ -171,10 +171,10 @@ impl Srq {
     /// Sizes, and the limit that is still armed.
     pub fn query(&self) -> SrqAttr {
         let shared = self.shared();
-        let mut engine = shared.context().nic.lock();
+        let mut engine = shared.context().nic.lock_if_alive();
         let (max_wr, srq_limit) = engine
-            .srqs
-            .get_mut(shared.number)
+            .as_mut()
+            .and_then(|engine| engine.srqs.get_mut(shared.number))
             .map_or((0, 0), |entry| (entry.max_wr, entry.limit));
         SrqAttr {
             max_wr,

@@ -65,8 +65,10 @@ impl CompChannel {
     /// Takes the next event, blocking in read(2) unless O_NONBLOCK is set; gives the cookie of its queue.
     ///
     /// # Errors
-    /// EAGAIN when non-blocking and none waits, EINTR on a signal.
+    /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child: the parent's events are not
+    /// its own.
     pub fn get_event(&self) -> Result<u64> {
+        self.context.nic.check_alive("ibv_get_cq_event")?;
         loop {
             self.context.nic.expect_sleep();
             self.shared

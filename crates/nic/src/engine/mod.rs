@@ -574,6 +574,12 @@ impl Nic {
         &self.handle.shared
     }
 
+    /// The engine of this very process. In a forked child there is none: its copy may be locked by a thread that does not
+    /// exist there, so every caller of [`Nic::lock`] has asked [`Nic::check_alive`] before, or asks here.
+    pub(crate) fn lock_if_alive(&self) -> Option<MutexGuard<'_, Engine>> {
+        self.shared().is_alive().then(|| self.lock())
+    }
+
     /// The engine, waiting for its lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
         self.shared().engine.lock()

@@ -285,7 +285,7 @@ impl Qp {
     pub fn state(&self) -> QpState {
         let shared = self.shared();
         // The engine pushes the completion first and moves the state before it lets go of its lock.
-        let _engine = shared.context().nic.lock();
+        let _engine = shared.context().nic.lock_if_alive();
         shared.state()
     }
 
@@ -297,10 +297,8 @@ impl Qp {
     /// Counts since creation.
     pub fn counters(&self) -> rnic_transport::Counters {
         let nic = &self.shared().context().nic;
-        let mut engine = nic.lock();
-        engine
-            .qp_mut(self.qpn())
-            .map(|entry| entry.transport.counters())
+        nic.lock_if_alive()
+            .and_then(|mut engine| Some(engine.qp_mut(self.qpn())?.transport.counters()))
             .unwrap_or_default()
     }
 
@@ -316,9 +314,9 @@ impl Qp {
     /// Attributes as they are now.
     pub fn query(&self) -> QpAttr {
         let nic = &self.shared().context().nic;
-        let mut engine = nic.lock();
+        let mut engine = nic.lock_if_alive();
         let state = self.shared().state();
-        let Some(entry) = engine.qp_mut(self.qpn()) else {
+        let Some(entry) = engine.as_mut().and_then(|e| e.qp_mut(self.qpn())) else {
             return QpAttr::default();
         };
         let mut attr = entry.attr;

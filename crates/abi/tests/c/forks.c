@@ -1,0 +1,224 @@
+/* Children of every kind: the parent's objects go on in the parent, under traffic, whatever the child does and however it
+ * was made. */
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "check.h"
+
+extern char **environ;
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct side left, right;
+
+static void connect_sides(struct ibv_pd *owner, struct side *a, struct side *b)
+{
+	*a = make_side(owner, NULL);
+	*b = make_side(owner, NULL);
+	to_rts(a->qp, b->qp->qp_num);
+	to_rts(b->qp, a->qp->qp_num);
+}
+
+static void exchange(struct side *a, struct side *b)
+{
+	struct ibv_sge sge = { (uintptr_t)a->buffer, 4096, a->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge,
+		.num_sge = 1 }, *bad;
+	static unsigned char round;
+	memset(a->buffer, ++round, 4096);
+	CHECK(!post_recv(b, 2, 4096, 4096));
+	CHECK(!ibv_post_send(a->qp, &wr, &bad));
+	expect_success(b->cq, 2, IBV_WC_RECV);
+	expect_success(a->cq, 1, IBV_WC_SEND);
+	CHECK(!memcmp(b->buffer + 4096, a->buffer, 4096));
+}
+
+/* A device of the child's own. */
+static void own_device(void)
+{
+	struct ibv_context *own = open_device();
+	struct ibv_pd *domain = ibv_alloc_pd(own);
+	struct side a, b;
+	connect_sides(domain, &a, &b);
+	for (int i = 0; i < 10; i++)
+		exchange(&a, &b);
+	destroy_side(&a);
+	destroy_side(&b);
+	CHECK(!ibv_dealloc_pd(domain) && !ibv_close_device(own));
+}
+
+/* What the parent made does nothing in the child, and its destruction harms nobody. */
+static void dead_objects(void)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad = NULL;
+	struct ibv_recv_wr recv = { 0 }, *bad_recv = NULL;
+	struct ibv_wc wc;
+	CHECK(ibv_post_send(left.qp, &wr, &bad) && bad == &wr);
+	CHECK(ibv_post_recv(left.qp, &recv, &bad_recv) && bad_recv == &recv);
+	CHECK(ibv_poll_cq(left.cq, 1, &wc) <= 0);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	CHECK(ibv_modify_qp(left.qp, &attr, IBV_QP_STATE));
+	CHECK(!ibv_reg_mr(pd, &wc, sizeof(wc), 0));
+	ibv_destroy_qp(left.qp);
+	ibv_destroy_cq(left.cq);
+	ibv_dereg_mr(left.mr);
+	ibv_dealloc_pd(pd);
+	ibv_close_device(context);
+}
+
+static void child_exits(void)
+{
+	dead_objects();
+	exit(0);
+}
+
+static void child_leaves(void)
+{
+	_exit(0);
+}
+
+static void child_opens(void)
+{
+	own_device();
+	exit(0);
+}
+
+static void child_opens_and_leaves(void)
+{
+	own_device();
+	open_device();
+	_exit(0);
+}
+
+static void grandchild(void)
+{
+	dead_objects();
+	own_device();
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		child_opens();
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && !status);
+	exit(0);
+}
+
+static void child_is_killed(void)
+{
+	struct side a, b;
+	struct ibv_context *own = open_device();
+	connect_sides(ibv_alloc_pd(own), &a, &b);
+	raise(SIGKILL);
+}
+
+static void child_of_fork(void (*run)(void), int expected)
+{
+	fflush(NULL);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		run();
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == expected);
+}
+
+/* Without the C library's knowledge: no fork handler runs. */
+static void child_of_clone(void)
+{
+	fflush(NULL);
+	pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	CHECK(child >= 0);
+	if (!child) {
+		struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad = NULL;
+		struct ibv_wc wc;
+		CHECK(ibv_post_send(left.qp, &wr, &bad) && bad == &wr);
+		CHECK(ibv_poll_cq(left.cq, 1, &wc) <= 0);
+		own_device();
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void child_of_vfork(void)
+{
+	char *argv[] = { "true", NULL };
+	pid_t child = vfork();
+	CHECK(child >= 0);
+	if (!child) {
+		execvp("true", argv);
+		_exit(1);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(!posix_spawnp(&child, "true", NULL, NULL, argv, environ));
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(!system("exit 0"));
+}
+
+static atomic_int stop;
+
+/* Traffic of the parent's that never rests while the children come and go. */
+static void *traffic(void *sides)
+{
+	struct side *pair = sides;
+	long rounds = 0;
+	while (!atomic_load(&stop)) {
+		struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .num_sge = 1 }, *bad;
+		struct ibv_sge sge = { (uintptr_t)pair[0].buffer, 65536, pair[0].mr->lkey };
+		wr.sg_list = &sge;
+		wr.wr.rdma.remote_addr = (uintptr_t)pair[1].buffer;
+		wr.wr.rdma.rkey = pair[1].mr->rkey;
+		memset(pair[0].buffer, (int)rounds, 65536);
+		CHECK(!ibv_post_send(pair[0].qp, &wr, &bad));
+		expect_success(pair[0].cq, 0, IBV_WC_RDMA_WRITE);
+		CHECK(!memcmp(pair[0].buffer, pair[1].buffer, 65536));
+		rounds++;
+	}
+	return (void *)rounds;
+}
+
+int main(void)
+{
+	CHECK(!ibv_fork_init());
+	context = open_device();
+	pd = ibv_alloc_pd(context);
+	connect_sides(pd, &left, &right);
+	exchange(&left, &right);
+	child_of_clone();
+	exchange(&left, &right);
+
+	struct side pair[2];
+	connect_sides(pd, &pair[0], &pair[1]);
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, traffic, pair));
+	child_of_fork(child_exits, 0);
+	exchange(&left, &right);
+	child_of_fork(child_leaves, 0);
+	child_of_fork(child_opens, 0);
+	exchange(&left, &right);
+	child_of_fork(child_opens_and_leaves, 0);
+	child_of_fork(grandchild, 0);
+	child_of_fork(child_is_killed, SIGKILL);
+	child_of_vfork();
+	exchange(&left, &right);
+	for (int i = 0; i < 20; i++)
+		child_of_fork(i % 2 ? child_exits : child_leaves, 0);
+	atomic_store(&stop, 1);
+	void *rounds;
+	CHECK(!pthread_join(thread, &rounds) && rounds);
+	exchange(&left, &right);
+	destroy_side(&pair[0]);
+	destroy_side(&pair[1]);
+	destroy_side(&left);
+	destroy_side(&right);
+	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
+	puts("forks: ok");
+	return 0;
+}
