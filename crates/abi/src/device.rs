@@ -12,7 +12,7 @@ use crate::object::{Object, from_c, into_c, take_c, zeroed};
 use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
-use crate::{cq, cq_ex, fork, post, qp, query, srq, unsupported};
+use crate::{cq, cq_ex, fork, post, qp, query, srq, xrc};
 
 /// Name of the character device in `/dev/infiniband`.
 pub const UVERBS_NAME: &str = "uverbs0";
@@ -158,7 +158,9 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     c.create_qp_ex = Some(qp::create_qp_ex);
     c.get_srq_num = Some(srq::get_srq_num);
     c.create_srq_ex = Some(srq::create_srq_ex);
-    c.close_xrcd = Some(unsupported::close_xrcd);
+    c.open_xrcd = Some(xrc::open_xrcd);
+    c.close_xrcd = Some(xrc::close_xrcd);
+    c.open_qp = Some(xrc::open_qp);
     c.sz = size_of::<verbs_context>();
     let context = &mut c.context;
     context.device = device;

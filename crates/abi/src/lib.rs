@@ -47,3 +47,4 @@ mod sysfs;
 mod types;
 mod unsupported;
 mod wr;
+mod xrc;

@@ -19,6 +19,7 @@ use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
 use crate::wr::{self, Builder};
+use crate::xrc;
 
 /// A queue pair. Every one is large enough for the extended interface.
 #[repr(C)]
@@ -72,9 +73,9 @@ unsafe fn create(
         IBV_QPT_RC => QpType::Rc,
         IBV_QPT_UC => QpType::Uc,
         IBV_QPT_UD => QpType::Ud,
-        IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV | IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => {
-            return Err(EOPNOTSUPP);
-        }
+        IBV_QPT_XRC_SEND => QpType::XrcSend,
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => return Err(EOPNOTSUPP),
+        // XRC_RECV, too, which takes a domain instead of a protection domain.
         _ => return Err(EINVAL),
     };
     let srq = match attr.srq.is_null() {
@@ -86,7 +87,11 @@ unsafe fn create(
     let (send_cq, recv_cq) = unsafe {
         (
             from_c::<CqObject>(attr.send_cq)?,
-            from_c::<CqObject>(attr.recv_cq)?,
+            match qp_type {
+                // It has no receive side, and what the program says of one does not matter.
+                QpType::XrcSend => from_c::<CqObject>(attr.send_cq)?,
+                _ => from_c::<CqObject>(attr.recv_cq)?,
+            },
         )
     };
     // The events of the queue pair carry its address, so that must be known first.
@@ -100,9 +105,7 @@ unsafe fn create(
         sq_sig_all: attr.sq_sig_all != 0,
         cookie: room.as_mut_ptr() as u64,
     })?;
-    // SAFETY: integers, pointers, optional functions, pthread objects.
-    let mut c: ibv_qp_ex = unsafe { std::mem::zeroed() };
-    c.qp_base = ibv_qp {
+    let c = ibv_qp {
         // SAFETY: a live protection domain, whose fields nobody changes.
         context: unsafe { (*pd).context },
         qp_context: attr.qp_context,
@@ -118,9 +121,22 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
+    attr.cap = cap_to_c(&nic.cap());
+    Ok(give(room, nic, c, builder))
+}
+
+/// Gives a new queue pair to the program; its events carry the address of `room`.
+pub fn give(
+    mut room: Box<MaybeUninit<QpObject>>,
+    nic: Qp,
+    base: ibv_qp,
+    builder: Option<Builder>,
+) -> *mut ibv_qp {
+    // SAFETY: integers, pointers, optional functions, pthread objects.
+    let mut c: ibv_qp_ex = unsafe { std::mem::zeroed() };
+    c.qp_base = base;
     wr::fill(&mut c);
     let cap = nic.cap();
-    attr.cap = cap_to_c(&cap);
     room.write(QpObject {
         c: UnsafeCell::new(c),
         nic: ManuallyDrop::new(nic),
@@ -128,7 +144,7 @@ unsafe fn create(
         async_events_delivered: AtomicU32::new(0),
         builder,
     });
-    Ok(Box::into_raw(room).cast())
+    Box::into_raw(room).cast()
 }
 
 unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
@@ -142,12 +158,12 @@ unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> 
 
 /// EOPNOTSUPP for what only an Ethernet NIC can mean, EINVAL for bits that mean nothing.
 fn refuse_offloads(mask: c_uint, create_flags: u32) -> Result<()> {
-    const SUPPORTED: c_uint =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    const OFFLOADS: c_uint = IBV_QP_INIT_ATTR_XRCD
-        | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
-        | IBV_QP_INIT_ATTR_IND_TABLE
-        | IBV_QP_INIT_ATTR_RX_HASH;
+    const SUPPORTED: c_uint = IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const OFFLOADS: c_uint =
+        IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     const FLAGS: u32 = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
         | IBV_QP_CREATE_SCATTER_FCS
         | IBV_QP_CREATE_CVLAN_STRIPPING
@@ -181,6 +197,14 @@ pub unsafe extern "C" fn create_qp_ex(
             _ => unsafe { (*attr).create_flags },
         };
         refuse_offloads(mask, create_flags)?;
+        // SAFETY: this field is there in every version of the structure.
+        if unsafe { (*attr).qp_type } == IBV_QPT_XRC_RECV {
+            if mask & IBV_QP_INIT_ATTR_XRCD == 0 {
+                return Err(EINVAL);
+            }
+            // SAFETY: the mask says that `xrcd` is there; up to `sq_sig_all` the structure is that of the plain verb.
+            return unsafe { xrc::create_target((*attr).xrcd, &mut *attr.cast()) };
+        }
         if mask & IBV_QP_INIT_ATTR_PD == 0 {
             return Err(EINVAL);
         }

@@ -5,8 +5,9 @@ use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rnic_nic::{Error, Srq, SrqAttr, SrqAttrMask, SrqInit};
+use rnic_nic::{Cq, Error, Srq, SrqAttr, SrqAttrMask, SrqInit, Xrcd};
 
+use crate::cq::CqObject;
 use crate::device::{ContextObject, is_parents};
 use crate::memory::PdObject;
 use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
@@ -14,6 +15,7 @@ use crate::post::{POST_SRQ_RECV, receives};
 use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
+use crate::xrc::XrcdObject;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -38,6 +40,7 @@ unsafe fn create(
     pd: *mut ibv_pd,
     srq_context: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
+    xrc: Option<(Xrcd, Cq)>,
 ) -> Result<*mut ibv_srq> {
     // SAFETY: by contract.
     let owner = unsafe { from_c::<PdObject>(pd) }?;
@@ -46,6 +49,7 @@ unsafe fn create(
     let nic = owner.nic.create_srq(&SrqInit {
         max_wr: attr.max_wr,
         max_sge: attr.max_sge,
+        xrc,
         cookie: room.as_mut_ptr() as u64,
     })?;
     let given = nic.query();
@@ -73,7 +77,7 @@ unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -
         // SAFETY: NULL or the caller's structure.
         let init = unsafe { init.as_mut() }.ok_or(EINVAL)?;
         // SAFETY: ours or NULL, by the contract of the verb.
-        unsafe { create(pd, init.srq_context, &mut init.attr) }
+        unsafe { create(pd, init.srq_context, &mut init.attr, None) }
     })
 }
 
@@ -90,20 +94,31 @@ pub unsafe extern "C" fn create_srq_ex(
         }
         // SAFETY: the part up to `comp_mask` is there in every version of the structure.
         let mask = unsafe { (*init).comp_mask };
-        if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 {
+        const XRC: u32 = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+        if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | XRC) != 0 {
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: the mask says that this field is there.
-        let basic =
-            mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || unsafe { (*init).srq_type } == IBV_SRQT_BASIC;
-        if !basic {
-            return Err(EOPNOTSUPP);
-        }
+        let srq_type = match mask & IBV_SRQ_INIT_ATTR_TYPE {
+            0 => IBV_SRQT_BASIC,
+            // SAFETY: the mask says that this field is there.
+            _ => unsafe { (*init).srq_type },
+        };
         if mask & IBV_SRQ_INIT_ATTR_PD == 0 {
             return Err(EINVAL);
         }
+        let xrc = match srq_type {
+            IBV_SRQT_BASIC => None,
+            IBV_SRQT_XRC if mask & XRC != XRC => return Err(EINVAL),
+            // SAFETY: the mask says that these fields are there, ours or NULL.
+            IBV_SRQT_XRC => unsafe {
+                let xrcd = Xrcd::clone(&from_c::<XrcdObject>((*init).xrcd)?.nic);
+                Some((xrcd, Cq::clone(&from_c::<CqObject>((*init).cq)?.nic)))
+            },
+            // Tag matching.
+            _ => return Err(EOPNOTSUPP),
+        };
         // SAFETY: the mask says that `pd` is there, ours or NULL.
-        unsafe { create((*init).pd, (*init).srq_context, &mut (*init).attr) }
+        unsafe { create((*init).pd, (*init).srq_context, &mut (*init).attr, xrc) }
     })
 }
 

@@ -8,7 +8,6 @@ use core::ffi::{c_int, c_void};
 
 use crate::seam::{self, EOPNOTSUPP, Errno};
 use crate::symbols::export;
-use crate::types::*;
 
 /// Verbs that return a pointer.
 extern "C" fn no_object() -> *mut c_void {
@@ -26,10 +25,6 @@ extern "C" fn no_number() -> c_int {
 }
 
 extern "C" fn no_effect() {}
-
-pub unsafe extern "C" fn close_xrcd(_xrcd: *mut ibv_xrcd) -> c_int {
-    no_status()
-}
 
 /// The private `ibv_resolve_eth_l2_from_gid(3)`: link-layer addresses are the kernel's business here.
 extern "C" fn no_link_layer() -> c_int {

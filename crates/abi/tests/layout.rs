@@ -110,6 +110,8 @@ fn structures() -> Vec<Fact> {
         ibv_ah { context, pd, handle }
         ibv_grh { version_tclass_flow, paylen, next_hdr, hop_limit, sgid, dgid }
         ibv_xrcd { context }
+        ibv_xrcd_init_attr { comp_mask, fd, oflags }
+        ibv_qp_open_attr { comp_mask, qp_num, xrcd, qp_context, qp_type }
         ibv_ece { vendor_id, options, comp_mask }
         ibv_values_ex { comp_mask, raw_clock }
         ibv_comp_channel { context, fd, refcnt }

@@ -66,7 +66,7 @@ macro_rules! programs {
 programs!(
     smoke, refusals, events, extended, forked, files, batch, states
 );
-programs!(srq);
+programs!(srq, xrc);
 
 // Order of destruction, asynchronous events, threads, forks.
 programs!(order, async_events, forks, threads);

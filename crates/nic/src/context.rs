@@ -16,6 +16,7 @@ use crate::gid_table::{GidEntry, gid_table};
 use crate::qp::{Qp, QpInit};
 use crate::srq::{Srq, SrqInit};
 use crate::sys::EventFd;
+use crate::xrcd::Xrcd;
 
 /// An asynchronous event (`ibv_get_async_event(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +182,15 @@ impl Context {
                 users: AtomicU32::new(0),
             }),
         }
+    }
+
+    /// Opens an XRC domain: for a file, whose other openers in this process share it, or for `None` alone. `create` and
+    /// `exclusive` are O_CREAT and O_EXCL of `ibv_open_xrcd(3)`.
+    ///
+    /// # Errors
+    /// EBADF: not a descriptor. EAGAIN: not open yet, without `create`. EINVAL: open already, with `exclusive`.
+    pub fn open_xrcd(&self, file: Option<RawFd>, create: bool, exclusive: bool) -> Result<Xrcd> {
+        Xrcd::open(self, file, create, exclusive)
     }
 
     /// Makes a completion channel.

@@ -106,7 +106,7 @@ pub(crate) struct CqShared {
     cookie: AtomicU64,
     channel: Option<Arc<ChannelShared>>,
     context: Arc<ContextShared>,
-    /// Queue pairs attached (twice if for both directions).
+    /// Queue pairs attached (twice if for both directions), and XRC shared receive queues.
     pub(crate) users: AtomicU32,
     events_delivered: AtomicU32,
 }
@@ -193,14 +193,23 @@ impl CqShared {
 
     /// Removes the completions of a destroyed or reset queue pair; the places of its shared receive queue are free then.
     pub(crate) fn purge(&self, qpn: u32) {
+        self.retain(|entry| entry.completion.qpn != qpn);
+    }
+
+    /// Removes the completions of a destroyed shared receive queue.
+    pub(crate) fn purge_srq(&self, slots: &Arc<Slots>) {
+        self.retain(|entry| !Arc::ptr_eq(&entry.slots, slots));
+    }
+
+    fn retain(&self, keeps: impl Fn(&Entry) -> bool) {
         let mut inner = self.inner.lock();
         if let Some(mut stamps) = inner.stamps.take() {
             let mut of = inner.ring.iter();
-            stamps.retain(|_| of.next().is_some_and(|e| e.completion.qpn != qpn));
+            stamps.retain(|_| of.next().is_some_and(&keeps));
             inner.stamps = Some(stamps);
         }
         inner.ring.retain(|e| {
-            let keep = e.completion.qpn != qpn;
+            let keep = keeps(e);
             if !keep {
                 let used = &e.slots.recv_used;
                 used.fetch_sub(e.recv_slots as i32, Ordering::AcqRel);

@@ -67,6 +67,7 @@ impl DeviceAttr {
         const SRQ_RESIZE: u32 = 1 << 13;
         const MEM_WINDOW: u32 = 1 << 17;
         const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+        const XRC: u32 = 1 << 20;
         DeviceAttr {
             fw_ver: env!("CARGO_PKG_VERSION").to_string(),
             guid: device_guid(),
@@ -83,6 +84,7 @@ impl DeviceAttr {
                 | RC_RNR_NAK_GEN
                 | SRQ_RESIZE
                 | MEM_WINDOW
+                | XRC
                 | MEM_WINDOW_TYPE_2B,
             max_sge: MAX_SGE,
             max_sge_rd: MAX_SGE,

@@ -25,6 +25,7 @@ mod mw;
 mod qp;
 mod srq;
 mod sys;
+mod xrcd;
 
 pub use context::{AsyncEvent, Context, Pd};
 pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp};
@@ -41,6 +42,7 @@ pub use mr::{Advice, Mr, Rereg, ReregError};
 pub use mw::{Mw, MwType};
 pub use qp::{AhAttr, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+pub use xrcd::Xrcd;
 
 pub use rnic_link::{FaultSpec, LinkCounters};
 pub use rnic_transport::{

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rnic_transport::RecvWqe;
 
 use crate::context::{AsyncEvent, ContextShared, Pd};
-use crate::cq::Slots;
+use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_SGE, MAX_SRQ_WR};
 use crate::error::{Error, Result};
+use crate::xrcd::Xrcd;
 
 /// Sizes of a shared receive queue (`struct ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,14 +42,24 @@ impl SrqAttrMask {
 }
 
 /// What to create (`struct ibv_srq_init_attr`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SrqInit {
     /// Work requests asked for; it gets at least as many.
     pub max_wr: u32,
     /// Scatter entries of one work request.
     pub max_sge: u32,
+    /// The XRC domain whose targets take receives from it, and where its completions go; `None`: it is one for queue pairs
+    /// of other services.
+    pub xrc: Option<(Xrcd, Cq)>,
     /// Comes back in asynchronous events.
     pub cookie: u64,
+}
+
+/// What an XRC shared receive queue has and others have not.
+#[derive(Debug)]
+pub(crate) struct XrcPart {
+    pub(crate) xrcd: Xrcd,
+    pub(crate) cq: Arc<CqShared>,
 }
 
 /// What a shared receive queue's handle, its entry in the engine and its queue pairs share.
@@ -57,6 +68,7 @@ pub(crate) struct SrqShared {
     pub(crate) number: u32,
     pub(crate) pd: Pd,
     pub(crate) max_sge: u32,
+    pub(crate) xrc: Option<XrcPart>,
     /// Its `recv_used` counts receives posted and not yet polled.
     pub(crate) slots: Arc<Slots>,
     cookie: u64,
@@ -122,6 +134,15 @@ impl Srq {
                 ),
             ));
         }
+        if let Some((xrcd, cq)) = &init.xrc
+            && (cq.shared.context_id(), xrcd.context().id())
+                != (pd.context().id(), pd.context().id())
+        {
+            return Err(Error::invalid(
+                VERB,
+                "the XRC domain or the completion queue belongs to another context than the protection domain",
+            ));
+        }
         let nic = &pd.context().shared.nic;
         nic.check_alive(VERB)?;
         let mut engine = nic.lock();
@@ -132,6 +153,10 @@ impl Srq {
             number,
             pd: pd.clone(),
             max_sge: init.max_sge.max(1),
+            xrc: init.xrc.as_ref().map(|(xrcd, cq)| XrcPart {
+                xrcd: xrcd.clone(),
+                cq: cq.shared.clone(),
+            }),
             slots: Arc::new(Slots::default()),
             cookie: init.cookie,
             users: AtomicU32::new(0),
@@ -144,6 +169,10 @@ impl Srq {
         });
         drop(engine);
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
+        if let Some(xrc) = &shared.xrc {
+            xrc.xrcd.add_user();
+            xrc.cq.users.fetch_add(1, Ordering::AcqRel);
+        }
         Ok(Srq {
             inner: Arc::new(SrqHandle { shared }),
         })
@@ -151,6 +180,11 @@ impl Srq {
 
     pub(crate) fn shared(&self) -> &Arc<SrqShared> {
         &self.inner.shared
+    }
+
+    /// An XRC one: its receives are for targets of its domain.
+    pub fn is_xrc(&self) -> bool {
+        self.shared().xrc.is_some()
     }
 
     /// Its number, 24 bits; no other shared receive queue of the process has it.
@@ -304,6 +338,11 @@ impl Drop for SrqHandle {
         context.revoke_events(
             |event| matches!(event, AsyncEvent::SrqLimit { cookie: c } if *c == cookie),
         );
+        if let Some(xrc) = &shared.xrc {
+            xrc.cq.purge_srq(&shared.slots);
+            xrc.cq.users.fetch_sub(1, Ordering::AcqRel);
+            xrc.xrcd.drop_user();
+        }
         shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -63,6 +63,41 @@ impl EventFd {
     }
 }
 
+/// Which file a descriptor refers to. Holds on to the file, so that no other one gets its number.
+#[derive(Debug)]
+pub(crate) struct FileIdentity {
+    _held: OwnedFd,
+    device: libc::dev_t,
+    inode: libc::ino_t,
+}
+
+impl FileIdentity {
+    pub(crate) fn of(fd: RawFd) -> io::Result<FileIdentity> {
+        // SAFETY: takes no pointer.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        if copy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and is owned by nobody else.
+        let held = unsafe { OwnedFd::from_raw_fd(copy) };
+        // SAFETY: an all-zero stat is a valid value of that plain C struct.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: `stat` is a valid place for the answer.
+        if unsafe { libc::fstat(copy, &mut stat) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(FileIdentity {
+            _held: held,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    pub(crate) fn same(&self, other: &FileIdentity) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
 /// Waits until one of up to 8 descriptors is readable; says which are. `None`: for ever.
 pub(crate) fn poll(fds: &[RawFd], timeout: Option<Duration>) -> io::Result<[bool; 8]> {
     let mut set = [libc::pollfd {

@@ -92,6 +92,13 @@ constants! {
     IBV_QP_DEST_QPN = 1 << 20;
     IBV_QP_RATE_LIMIT = 1 << 25;
 
+    IBV_XRCD_INIT_ATTR_FD = 1;
+    IBV_XRCD_INIT_ATTR_OFLAGS = 1 << 1;
+    IBV_QP_OPEN_ATTR_NUM = 1;
+    IBV_QP_OPEN_ATTR_XRCD = 1 << 1;
+    IBV_QP_OPEN_ATTR_CONTEXT = 1 << 2;
+    IBV_QP_OPEN_ATTR_TYPE = 1 << 3;
+
     IBV_SRQT_BASIC = 0;
     IBV_SRQT_XRC = 1;
     IBV_SRQ_INIT_ATTR_TYPE = 1;

@@ -122,6 +122,14 @@ pub struct ibv_xrcd {
 assert_layout!(ibv_xrcd, 8, context @ 0);
 
 #[repr(C)]
+pub struct ibv_xrcd_init_attr {
+    pub comp_mask: u32,
+    pub fd: c_int,
+    pub oflags: c_int,
+}
+assert_layout!(ibv_xrcd_init_attr, 12, comp_mask @ 0, fd @ 4, oflags @ 8);
+
+#[repr(C)]
 pub struct ibv_ece {
     pub vendor_id: u32,
     pub options: u32,

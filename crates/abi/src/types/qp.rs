@@ -128,6 +128,16 @@ assert_layout!(ibv_qp_init_attr_ex, 136, cap @ 32, qp_type @ 52, sq_sig_all @ 56
     create_flags @ 80, max_tso_header @ 84, rwq_ind_tbl @ 88, rx_hash_conf @ 96, source_qpn @ 120,
     send_ops_flags @ 128);
 
+#[repr(C)]
+pub struct ibv_qp_open_attr {
+    pub comp_mask: u32,
+    pub qp_num: u32,
+    pub xrcd: *mut ibv_xrcd,
+    pub qp_context: *mut c_void,
+    pub qp_type: c_uint,
+}
+assert_layout!(ibv_qp_open_attr, 32, comp_mask @ 0, qp_num @ 4, xrcd @ 8, qp_context @ 16, qp_type @ 24);
+
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct ibv_qp_attr {

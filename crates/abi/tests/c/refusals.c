@@ -131,8 +131,6 @@ int main(void)
 	/* Object kinds that do not exist. */
 	struct ibv_ah_attr ah = { .port_num = 1 };
 	CHECK(!ibv_create_ah(pd, &ah) && errno == EOPNOTSUPP);
-	struct ibv_xrcd_init_attr xrcd = { 0 };
-	CHECK(!ibv_open_xrcd(context, &xrcd) && errno == EOPNOTSUPP);
 
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(context));

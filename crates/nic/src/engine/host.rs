@@ -8,10 +8,9 @@ use rnic_transport::{
     RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
 };
 
-use crate::context::AsyncEvent;
 use crate::cq::Entry;
 use crate::memory::MemoryTable;
-use crate::qp::{QpShared, Signals};
+use crate::qp::{QpShared, ReceiveSource, Signals};
 
 use super::srq_table::SrqTable;
 
@@ -21,6 +20,8 @@ pub(super) struct DeviceHost<'a> {
     pub(super) shared: &'a Arc<QpShared>,
     pub(super) receives: &'a mut VecDeque<RecvWqe>,
     pub(super) srqs: &'a mut SrqTable,
+    /// XRC: the queue that the last request named.
+    pub(super) selected_srq: &'a mut u32,
     pub(super) signals: &'a mut Signals,
 }
 
@@ -76,20 +77,37 @@ impl Host for DeviceHost<'_> {
     }
 
     fn take_receive(&mut self) -> Option<RecvWqe> {
-        match &self.shared.srq {
-            None => self.receives.pop_front(),
-            Some(srq) => self.srqs.get_mut(srq.number)?.take(),
+        match &self.shared.source {
+            ReceiveSource::Own => self.receives.pop_front(),
+            ReceiveSource::Srq(srq) => self.srqs.get_mut(srq.number)?.take(),
+            ReceiveSource::Xrc(_) => self.srqs.get_mut(*self.selected_srq)?.take(),
         }
     }
 
+    fn select_srq(&mut self, srqn: u32) -> Option<Pd> {
+        let ReceiveSource::Xrc(domain) = &self.shared.source else {
+            return None;
+        };
+        let srq = &self.srqs.get_mut(srqn)?.shared;
+        let xrc = srq.xrc.as_ref()?;
+        if !Arc::ptr_eq(xrc.xrcd.domain(), domain) {
+            return None;
+        }
+        *self.selected_srq = srqn;
+        Some(srq.pd.shared.id)
+    }
+
     fn receive_pd(&self, own: Pd) -> Pd {
-        self.shared.srq.as_ref().map_or(own, |srq| srq.pd.shared.id)
+        match &self.shared.source {
+            ReceiveSource::Srq(srq) => srq.pd.shared.id,
+            ReceiveSource::Own | ReceiveSource::Xrc(_) => own,
+        }
     }
 
     fn receives_posted(&self) -> Option<u32> {
-        match self.shared.srq {
-            None => Some(self.receives.len() as u32),
-            Some(_) => None,
+        match self.shared.source {
+            ReceiveSource::Own => Some(self.receives.len() as u32),
+            ReceiveSource::Srq(_) | ReceiveSource::Xrc(_) => None,
         }
     }
 
@@ -99,7 +117,10 @@ impl Host for DeviceHost<'_> {
         } else {
             1
         };
-        self.shared.send_cq.push(Entry {
+        let Some(cq) = &self.shared.send_cq else {
+            return;
+        };
+        cq.push(Entry {
             completion,
             slots: self.shared.slots.clone(),
             send_slots,
@@ -112,22 +133,32 @@ impl Host for DeviceHost<'_> {
             completion.opcode,
             CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
         ));
-        self.shared.recv_cq.push(Entry {
+        let (cq, slots) = match &self.shared.source {
+            ReceiveSource::Own => (self.shared.recv_cq.as_ref(), &self.shared.slots),
+            ReceiveSource::Srq(srq) => (self.shared.recv_cq.as_ref(), &srq.slots),
+            // A queue that was destroyed meanwhile has no completions any more.
+            ReceiveSource::Xrc(_) => match self.srqs.get_mut(*self.selected_srq) {
+                Some(entry) => (
+                    entry.shared.xrc.as_ref().map(|xrc| &xrc.cq),
+                    &entry.shared.slots,
+                ),
+                None => return,
+            },
+        };
+        let Some(cq) = cq else { return };
+        cq.push(Entry {
             // The transport learns its number with RTR; receives of INIT may be flushed before.
             completion: Completion {
                 qpn: self.shared.qpn,
                 ..completion
             },
-            slots: self.shared.receive_slots().clone(),
+            slots: slots.clone(),
             send_slots: 0,
             recv_slots: 1,
         });
     }
 
     fn event(&mut self, event: QpEvent) {
-        self.shared.context().post_event(AsyncEvent::Qp {
-            cookie: self.shared.cookie,
-            event,
-        });
+        self.shared.post_event(event);
     }
 }

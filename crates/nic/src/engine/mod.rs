@@ -26,15 +26,16 @@ pub(crate) use acks::HeldAck;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
 pub use watch::{PortCounters, port_counters, watch_counters};
 
-use crate::context::{AsyncEvent, AsyncEvents};
+use crate::context::AsyncEvents;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
 use crate::sys::{self, ForkWitness};
+use crate::xrcd::Domains;
 use background::Background;
 use host::DeviceHost;
-use srq_table::SrqTable;
+pub(crate) use srq_table::SrqTable;
 use table::QpTable;
 use timers::Timers;
 
@@ -68,6 +69,7 @@ pub(crate) struct Engine {
     pub(crate) memory: MemoryTable,
     qps: QpTable,
     pub(crate) srqs: SrqTable,
+    pub(crate) domains: Domains,
     timers: Timers,
     cq_tasks: Arc<CqTasks>,
     ready: VecDeque<u32>,
@@ -94,6 +96,7 @@ impl Engine {
             memory: MemoryTable::default(),
             qps,
             srqs: SrqTable::default(),
+            domains: Domains::default(),
             timers: Timers::default(),
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
@@ -140,7 +143,7 @@ impl Engine {
         self.memory.invalidate_all_of(qpn);
         if let Some(entry) = self.qps.remove(qpn) {
             self.retired += entry.transport.counters();
-            entry.abandon_receive();
+            entry.abandon_receive(&mut self.srqs);
             if let Some(peer) = entry.peer {
                 self.link.release_path(peer.path);
             }
@@ -153,12 +156,21 @@ impl Engine {
             let Some(shared) = self.qps.get_mut(qpn).map(|entry| entry.shared.clone()) else {
                 continue;
             };
-            if shared.context().id() == context {
+            if shared.context().id() == context && !shared.has_listener_outside(context) {
                 self.remove_qp(qpn);
                 shared.set_removed();
-                shared.send_cq.purge(qpn);
-                shared.recv_cq.purge(qpn);
+                for cq in shared.cqs() {
+                    cq.purge(qpn);
+                }
             }
+        }
+    }
+
+    /// The receive in use of a queue pair ends without a completion, as it is reset.
+    pub(crate) fn abandon_receive(&mut self, qpn: u32) {
+        let Engine { qps, srqs, .. } = self;
+        if let Some(entry) = qps.get_mut(qpn) {
+            entry.abandon_receive(srqs);
         }
     }
 
@@ -256,10 +268,7 @@ impl Engine {
         }
         let shared = entry.shared.clone();
         self.flush_qp(qpn);
-        shared.context().post_event(AsyncEvent::Qp {
-            cookie: shared.cookie,
-            event: QpEvent::Fatal,
-        });
+        shared.post_event(QpEvent::Fatal);
     }
 
     /// The second half: what is ready to be sent leaves.
@@ -399,6 +408,7 @@ fn lend<'a>(
         transport,
         shared,
         receives,
+        selected_srq,
         signals,
         ..
     } = entry;
@@ -407,6 +417,7 @@ fn lend<'a>(
         shared,
         receives,
         srqs,
+        selected_srq,
         signals,
     };
     (transport, host)

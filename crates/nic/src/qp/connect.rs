@@ -179,8 +179,8 @@ fn apply(
         QpState::Reset => {
             engine.send_last(qpn);
             engine.memory.invalidate_all_of(qpn);
+            engine.abandon_receive(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
-            entry.abandon_receive();
             entry.transport.reset();
             entry.completion_lost = false;
             entry.receives.clear();
@@ -194,8 +194,9 @@ fn apply(
             if let Some(peer) = old {
                 engine.link.release_path(peer.path);
             }
-            shared.send_cq.purge(qpn);
-            shared.recv_cq.purge(qpn);
+            for cq in shared.cqs() {
+                cq.purge(qpn);
+            }
             shared.slots.send_used.store(0, Ordering::Release);
             shared.slots.recv_used.store(0, Ordering::Release);
         }

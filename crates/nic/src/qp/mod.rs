@@ -2,6 +2,7 @@
 
 mod attr;
 mod connect;
+mod handle;
 mod transitions;
 
 use std::collections::VecDeque;
@@ -9,18 +10,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use parking_lot::Mutex;
 use parking_lot::MutexGuard;
 use rnic_link::PathId;
 use rnic_transport::{QueuePair, Rc, RecvWqe, SendData, SendWqe, Time};
 
 pub use attr::{AhAttr, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+pub(crate) use handle::QpTarget;
+use handle::{Listener, QpHandle};
 
-use crate::context::{AsyncEvent, ContextShared, Pd};
+use crate::context::{ContextShared, Pd};
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
+use crate::engine::SrqTable;
 use crate::engine::{Engine, HeldAck};
 use crate::error::{Error, Result};
 use crate::srq::{Srq, SrqShared};
+use crate::xrcd::Domain;
 
 /// Room of the smallest send queue. Like hardware, which counts in building blocks, more than a program that asks for one
 /// gets: such programs rely on it when a completion is late.
@@ -33,7 +39,7 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// Where send completions go.
     pub send_cq: Cq,
-    /// Where receive completions go.
+    /// Where receive completions go. XRC_SEND has none.
     pub recv_cq: Cq,
     /// Where receives come from; `None`: a receive queue of its own.
     pub srq: Option<Srq>,
@@ -45,16 +51,27 @@ pub struct QpInit {
     pub cookie: u64,
 }
 
+/// Where a queue pair's receives come from.
+#[derive(Debug)]
+pub(crate) enum ReceiveSource {
+    /// Its own receive queue.
+    Own,
+    /// A shared one.
+    Srq(Arc<SrqShared>),
+    /// The shared receive queues of an XRC domain, as requests name them.
+    Xrc(Arc<Domain>),
+}
+
 /// What a queue pair's handle and its entry in the engine share.
 #[derive(Debug)]
 pub(crate) struct QpShared {
     pub(crate) qpn: u32,
     pub(crate) pd: Pd,
-    pub(crate) send_cq: Arc<CqShared>,
-    pub(crate) recv_cq: Arc<CqShared>,
-    pub(crate) srq: Option<Arc<SrqShared>>,
+    pub(crate) send_cq: Option<Arc<CqShared>>,
+    pub(crate) recv_cq: Option<Arc<CqShared>>,
+    pub(crate) source: ReceiveSource,
     pub(crate) cap: QpCap,
-    pub(crate) cookie: u64,
+    listeners: Mutex<Vec<Listener>>,
     pub(crate) slots: Arc<Slots>,
     qp_type: QpType,
     sq_sig_all: bool,
@@ -68,9 +85,9 @@ impl QpShared {
         &self.pd.context().shared
     }
 
-    /// Where the receives are counted that this queue pair completes.
-    pub(crate) fn receive_slots(&self) -> &Arc<Slots> {
-        self.srq.as_ref().map_or(&self.slots, |srq| &srq.slots)
+    /// Where its completions go, except those of XRC shared receive queues.
+    pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<CqShared>> {
+        self.send_cq.iter().chain(&self.recv_cq)
     }
 
     pub(crate) fn state(&self) -> QpState {
@@ -123,6 +140,8 @@ pub(crate) struct QpEntry {
     pub(crate) shared: Arc<QpShared>,
     pub(crate) transport: QueuePair,
     pub(crate) receives: VecDeque<RecvWqe>,
+    /// XRC: the shared receive queue that the last request named.
+    pub(crate) selected_srq: u32,
     pub(crate) signals: Signals,
     pub(crate) attr: QpAttr,
     pub(crate) peer: Option<Peer>,
@@ -136,11 +155,41 @@ pub(crate) struct QpEntry {
 }
 
 impl QpEntry {
+    /// In RESET.
+    fn new(shared: Arc<QpShared>) -> QpEntry {
+        QpEntry {
+            attr: QpAttr {
+                cap: shared.cap,
+                ..QpAttr::default()
+            },
+            shared,
+            transport: QueuePair::Rc(Rc::new()),
+            receives: VecDeque::new(),
+            selected_srq: 0,
+            signals: Signals::default(),
+            peer: None,
+            ready: false,
+            held_ack: HeldAck::default(),
+            completion_lost: false,
+            armed: None,
+        }
+    }
+
     /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its place is free.
-    pub(crate) fn abandon_receive(&self) {
-        if self.transport.holds_receive() {
-            let used = &self.shared.receive_slots().recv_used;
-            used.fetch_sub(1, Ordering::AcqRel);
+    pub(crate) fn abandon_receive(&self, srqs: &mut SrqTable) {
+        if !self.transport.holds_receive() {
+            return;
+        }
+        let slots = match &self.shared.source {
+            ReceiveSource::Own => Some(&self.shared.slots),
+            ReceiveSource::Srq(srq) => Some(&srq.slots),
+            ReceiveSource::Xrc(_) => {
+                let entry = srqs.get_mut(self.selected_srq);
+                entry.map(|entry| &entry.shared.slots)
+            }
+        };
+        if let Some(slots) = slots {
+            slots.recv_used.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -151,22 +200,15 @@ pub struct Qp {
     inner: Arc<QpHandle>,
 }
 
-#[derive(Debug)]
-struct QpHandle {
-    shared: Arc<QpShared>,
-    /// Outlives the queue pair.
-    _srq: Option<Srq>,
-}
-
 impl Qp {
     pub(crate) fn new(pd: &Pd, init: &QpInit) -> Result<Qp> {
         const VERB: &str = "ibv_create_qp";
-        if init.qp_type != QpType::Rc {
+        if !matches!(init.qp_type, QpType::Rc | QpType::XrcSend) {
             return Err(Error::new(
                 VERB,
                 libc::EOPNOTSUPP,
                 format!(
-                    "{:?} queue pairs are not supported yet, only RC",
+                    "{:?} queue pairs are not supported yet, or not made like this",
                     init.qp_type
                 ),
             ));
@@ -205,10 +247,11 @@ impl Qp {
             ));
         }
         // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment.
-        let own = |size| if init.srq.is_some() { 0 } else { size };
+        let xrc = init.qp_type == QpType::XrcSend;
+        let own = |size| if xrc || init.srq.is_some() { 0 } else { size };
         let cap = QpCap {
             max_send_wr: asked.max_send_wr.max(MIN_SEND_WR).next_power_of_two(),
-            // With a shared receive queue there is no other, and nothing is said of its own sizes.
+            // With a shared receive queue there is no other; who only sends has none.
             max_recv_wr: own(asked.max_recv_wr.max(1).next_power_of_two()),
             max_send_sge: asked.max_send_sge.max(1),
             max_recv_sge: own(asked.max_recv_sge.max(1)),
@@ -221,45 +264,24 @@ impl Qp {
         let shared = Arc::new(QpShared {
             qpn,
             pd: pd.clone(),
-            send_cq: init.send_cq.shared.clone(),
-            recv_cq: init.recv_cq.shared.clone(),
-            srq: init.srq.as_ref().map(|srq| srq.shared().clone()),
+            send_cq: Some(init.send_cq.shared.clone()),
+            recv_cq: (!xrc).then(|| init.recv_cq.shared.clone()),
+            source: match &init.srq {
+                Some(srq) if !xrc => ReceiveSource::Srq(srq.shared().clone()),
+                _ => ReceiveSource::Own,
+            },
             cap,
-            cookie: init.cookie,
+            listeners: Mutex::default(),
             slots: Arc::new(Slots::default()),
             qp_type: init.qp_type,
             sq_sig_all: init.sq_sig_all,
             state: AtomicU8::new(QpState::Reset as u8),
             removed: AtomicBool::new(false),
         });
-        engine.insert_qp(QpEntry {
-            shared: shared.clone(),
-            transport: QueuePair::Rc(Rc::new()),
-            receives: VecDeque::new(),
-            signals: Signals::default(),
-            attr: QpAttr {
-                cap,
-                ..QpAttr::default()
-            },
-            peer: None,
-            held_ack: HeldAck::default(),
-            ready: false,
-            completion_lost: false,
-            armed: None,
-        });
+        engine.insert_qp(QpEntry::new(shared.clone()));
         drop(engine);
-        pd.shared.users.fetch_add(1, Ordering::AcqRel);
-        shared.send_cq.users.fetch_add(1, Ordering::AcqRel);
-        shared.recv_cq.users.fetch_add(1, Ordering::AcqRel);
-        if let Some(srq) = &shared.srq {
-            srq.users.fetch_add(1, Ordering::AcqRel);
-        }
-        Ok(Qp {
-            inner: Arc::new(QpHandle {
-                shared,
-                _srq: init.srq.clone(),
-            }),
-        })
+        let srq = init.srq.clone().filter(|_| !xrc);
+        Ok(Qp::attach(shared, srq, None, init.cookie))
     }
 
     fn shared(&self) -> &Arc<QpShared> {
@@ -443,6 +465,9 @@ impl Qp {
 /// May this work request enter the send queue, behind what is posted and `ahead` more?
 fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) -> Result<()> {
     const VERB: &str = "ibv_post_send";
+    if shared.qp_type == QpType::XrcRecv {
+        return Err(Error::invalid(VERB, "an XRC_RECV queue pair sends nothing"));
+    }
     if !matches!(
         state,
         QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
@@ -520,11 +545,20 @@ fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, E
 /// May this work request enter the receive queue?
 fn admit_recv(shared: &QpShared, state: QpState, wqe: RecvWqe) -> Result<RecvWqe> {
     const VERB: &str = "ibv_post_recv";
-    if shared.srq.is_some() {
-        return Err(Error::invalid(
-            VERB,
-            "the queue pair takes its receives from a shared receive queue: use ibv_post_srq_recv",
-        ));
+    match shared.source {
+        ReceiveSource::Own if shared.qp_type == QpType::XrcSend => {
+            return Err(Error::invalid(
+                VERB,
+                "an XRC_SEND queue pair receives nothing",
+            ));
+        }
+        ReceiveSource::Own => {}
+        ReceiveSource::Srq(_) | ReceiveSource::Xrc(_) => {
+            return Err(Error::invalid(
+                VERB,
+                "the queue pair takes its receives from a shared receive queue: use ibv_post_srq_recv",
+            ));
+        }
     }
     if state == QpState::Reset {
         return Err(Error::invalid(
@@ -551,28 +585,4 @@ fn admit_recv(shared: &QpShared, state: QpState, wqe: RecvWqe) -> Result<RecvWqe
         ));
     }
     Ok(wqe)
-}
-
-impl Drop for QpHandle {
-    fn drop(&mut self) {
-        let shared = &self.shared;
-        let context = shared.context();
-        // In a forked child the engine is a dead copy.
-        let removed = shared.removed.load(Ordering::Acquire);
-        if !removed && context.nic.check_alive("ibv_destroy_qp").is_ok() {
-            context.nic.lock().remove_qp(shared.qpn);
-            shared.send_cq.purge(shared.qpn);
-            shared.recv_cq.purge(shared.qpn);
-        }
-        let cookie = shared.cookie;
-        context.revoke_events(
-            |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
-        );
-        shared.send_cq.users.fetch_sub(1, Ordering::AcqRel);
-        shared.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
-        if let Some(srq) = &shared.srq {
-            srq.users.fetch_sub(1, Ordering::AcqRel);
-        }
-        shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
-    }
 }

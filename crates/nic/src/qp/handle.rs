@@ -1,0 +1,181 @@
+//! Handles of queue pairs: several may be open of an XRC target, and the queue pair ends with the last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+use rnic_transport::QpEvent;
+
+use super::{Qp, QpCap, QpEntry, QpShared, QpState, QpType, ReceiveSource};
+use crate::context::{AsyncEvent, ContextShared};
+use crate::cq::Slots;
+use crate::error::Result;
+use crate::srq::Srq;
+use crate::xrcd::Xrcd;
+
+/// Whom the asynchronous events of a queue pair are for: one for each handle.
+#[derive(Debug)]
+pub(super) struct Listener {
+    context: Arc<ContextShared>,
+    cookie: u64,
+}
+
+impl QpShared {
+    /// Tells every handle's owner.
+    pub(crate) fn post_event(&self, event: QpEvent) {
+        for listener in self.listeners.lock().iter() {
+            let cookie = listener.cookie;
+            listener
+                .context
+                .post_event(AsyncEvent::Qp { cookie, event });
+        }
+    }
+
+    /// A handle was opened in another context.
+    pub(crate) fn has_listener_outside(&self, context: u64) -> bool {
+        let listeners = self.listeners.lock();
+        listeners.iter().any(|other| other.context.id() != context)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct QpHandle {
+    pub(super) shared: Arc<QpShared>,
+    target: Arc<QpTarget>,
+    context: Arc<ContextShared>,
+    cookie: u64,
+    /// By which it was made or opened.
+    xrcd: Option<Xrcd>,
+}
+
+/// The queue pair itself, which all its handles hold: its end is that of the last.
+#[derive(Debug)]
+pub(crate) struct QpTarget {
+    shared: Arc<QpShared>,
+    /// Outlives the queue pair.
+    _srq: Option<Srq>,
+}
+
+impl QpTarget {
+    pub(crate) fn qpn(&self) -> u32 {
+        self.shared.qpn
+    }
+}
+
+impl Qp {
+    /// The target of an XRC connection (`IBV_QPT_XRC_RECV`).
+    pub(crate) fn new_target(xrcd: &Xrcd, cookie: u64) -> Result<Qp> {
+        let nic = &xrcd.context().shared.nic;
+        nic.check_alive("ibv_create_qp")?;
+        // Its requests work in the protection domains of the shared receive queues that they name; this one is empty.
+        let pd = xrcd.context().alloc_pd();
+        let mut engine = nic.lock();
+        let shared = Arc::new(QpShared {
+            qpn: engine.allocate_qpn()?,
+            pd,
+            send_cq: None,
+            recv_cq: None,
+            source: ReceiveSource::Xrc(xrcd.domain().clone()),
+            cap: QpCap::default(),
+            listeners: Mutex::default(),
+            slots: Arc::new(Slots::default()),
+            qp_type: QpType::XrcRecv,
+            sq_sig_all: false,
+            state: AtomicU8::new(QpState::Reset as u8),
+            removed: AtomicBool::new(false),
+        });
+        engine.insert_qp(QpEntry::new(shared.clone()));
+        drop(engine);
+        let qp = Qp::attach(shared, None, Some(xrcd), cookie);
+        xrcd.domain().add_target(&qp.inner.target);
+        Ok(qp)
+    }
+
+    /// The first handle of a new queue pair, which counts with what it is made of.
+    pub(super) fn attach(
+        shared: Arc<QpShared>,
+        srq: Option<Srq>,
+        xrcd: Option<&Xrcd>,
+        cookie: u64,
+    ) -> Qp {
+        shared.pd.shared.users.fetch_add(1, Ordering::AcqRel);
+        for cq in shared.cqs() {
+            cq.users.fetch_add(1, Ordering::AcqRel);
+        }
+        if let ReceiveSource::Srq(srq) = &shared.source {
+            srq.users.fetch_add(1, Ordering::AcqRel);
+        }
+        let context = shared.context().clone();
+        let target = Arc::new(QpTarget { shared, _srq: srq });
+        Qp::handle(target, context, xrcd, cookie)
+    }
+
+    /// One more handle of an XRC target.
+    pub(crate) fn open(target: Arc<QpTarget>, xrcd: &Xrcd, cookie: u64) -> Qp {
+        let context = xrcd.context().shared.clone();
+        Qp::handle(target, context, Some(xrcd), cookie)
+    }
+
+    fn handle(
+        target: Arc<QpTarget>,
+        context: Arc<ContextShared>,
+        xrcd: Option<&Xrcd>,
+        cookie: u64,
+    ) -> Qp {
+        if let Some(xrcd) = xrcd {
+            xrcd.add_user();
+        }
+        target.shared.listeners.lock().push(Listener {
+            context: context.clone(),
+            cookie,
+        });
+        Qp {
+            inner: Arc::new(QpHandle {
+                shared: target.shared.clone(),
+                target,
+                context,
+                cookie,
+                xrcd: xrcd.cloned(),
+            }),
+        }
+    }
+}
+
+impl Drop for QpHandle {
+    fn drop(&mut self) {
+        let (cookie, context) = (self.cookie, &self.context);
+        // No event can be posted any more, and then none waits.
+        self.shared
+            .listeners
+            .lock()
+            .retain(|listener| (listener.cookie, listener.context.id()) != (cookie, context.id()));
+        context.revoke_events(
+            |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
+        );
+        if let Some(xrcd) = &self.xrcd {
+            xrcd.drop_user();
+        }
+    }
+}
+
+impl Drop for QpTarget {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        let context = shared.context();
+        // In a forked child the engine is a dead copy.
+        let removed = shared.removed.load(Ordering::Acquire);
+        if !removed && context.nic.check_alive("ibv_destroy_qp").is_ok() {
+            context.nic.lock().remove_qp(shared.qpn);
+            for cq in shared.cqs() {
+                cq.purge(shared.qpn);
+            }
+        }
+        for cq in shared.cqs() {
+            cq.users.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let ReceiveSource::Srq(srq) = &shared.source {
+            srq.users.fetch_sub(1, Ordering::AcqRel);
+        }
+        shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
