@@ -172,6 +172,59 @@ fn test(program: &str, path: Path, user: User) {
     }
 }
 
+/// XRC: an initiator and a target on each side for each connection, and XRC shared receive queues.
+#[test]
+fn xrc() {
+    let programs = [
+        "ib_send_lat",
+        "ib_send_bw",
+        "ib_write_lat",
+        "ib_write_bw",
+        "ib_read_lat",
+        "ib_read_bw",
+        "ib_atomic_lat",
+        "ib_atomic_bw",
+    ];
+    let trial = Trial::start("xrc");
+    if !skip::have_programs("xrc", &programs) {
+        return;
+    }
+    // perftest opens its domains for files of a fixed name in /tmp, which are in the way of any other user.
+    for address in ["127.0.0.1", "::1"] {
+        let Some(place) = trial.loopback(User::Current) else {
+            continue;
+        };
+        let pair = Pair::at(&place).gid_x(address, address);
+        let run = |program: &str, pair: &Pair, more: &[&str]| {
+            let size = match program {
+                _ if program.contains("atomic") => 8,
+                _ if program.ends_with("_lat") => 2,
+                _ => 65536,
+            };
+            let args = [&["-F", "-c", "XRC", "-n", "100"], more].concat();
+            expect_report(program, &pair.run(program, &args), &[size]);
+        };
+        for program in programs {
+            run(program, &pair, &[]);
+        }
+        if address == "::1" {
+            break;
+        }
+        run("ib_send_lat", &pair, &["-e"]);
+        for program in ["ib_send_bw", "ib_write_bw"] {
+            run(program, &pair, &["-q", "8"]);
+            run(program, &pair, &["-b"]);
+        }
+        let lossy = pair.clone().faults("drop=2%,reorder=2%,dup=1%,seed=3");
+        for program in ["ib_send_bw", "ib_read_bw"] {
+            run(program, &lossy, &[]);
+        }
+    }
+    for side in ["server", "client"] {
+        let _ = std::fs::remove_file(format!("/tmp/xrc_domain_{side}"));
+    }
+}
+
 macro_rules! programs {
     ($($name:ident),*) => {
         $(mod $name {

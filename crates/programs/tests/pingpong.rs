@@ -203,3 +203,26 @@ fn shared_receive_queue() {
         }
     }
 }
+
+/// Both sides send by XRC, to the other's XRC shared receive queue.
+#[test]
+fn xrc() {
+    let name = "xrc";
+    let trial = Trial::start(name);
+    if !skip::have_programs(name, &["ibv_xsrq_pingpong"]) {
+        return;
+    }
+    for (user, address) in [(User::Current, "127.0.0.1"), (User::Nobody, "::1")] {
+        let Some((_place, pair)) = loopback(&trial, user, address) else {
+            continue;
+        };
+        for args in [&[][..], &["-e"], &["-n", "100", "-s", "100000"]] {
+            let outcome = pair.run("ibv_xsrq_pingpong", args);
+            outcome.expect_success();
+            for side in [&outcome.server, &outcome.client] {
+                let succeeded = side.stdout.lines().any(|line| line == "success");
+                assert!(succeeded, "{}", outcome.describe());
+            }
+        }
+    }
+}

@@ -69,12 +69,14 @@ static void connect_qp(struct ibv_qp *qp, uint32_t peer)
 	int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
 		responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN,
 		requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-	/* Each end takes what concerns it, and nothing else. */
-	CHECK(ibv_modify_qp(qp, &attr, rtr | (responds ? 0 : responder)) == EINVAL);
-	CHECK(!ibv_modify_qp(qp, &attr, rtr | (responds ? responder : 0)));
+	/* Each end needs what concerns it; what concerns the other is ignored, so that both can be treated like RC. */
+	CHECK(ibv_modify_qp(qp, &attr, rtr) == (responds ? EINVAL : 0));
+	if (responds)
+		CHECK(!ibv_modify_qp(qp, &attr, rtr | responder));
 	attr.qp_state = IBV_QPS_RTS;
-	CHECK(ibv_modify_qp(qp, &attr, rts | (responds ? requester : 0)) == EINVAL);
-	CHECK(!ibv_modify_qp(qp, &attr, rts | (responds ? 0 : requester)));
+	if (!responds)
+		CHECK(ibv_modify_qp(qp, &attr, rts) == EINVAL);
+	CHECK(!ibv_modify_qp(qp, &attr, rts | requester));
 	CHECK(qp->state == IBV_QPS_RTS);
 }
 

@@ -87,6 +87,7 @@ impl Engine {
     fn open() -> std::result::Result<Engine, LinkError> {
         let config = config_from_environment()?;
         let link = RoceLink::open(&config)?;
+        let srqs = SrqTable::new(link.qpn_ranges().first().map_or(0, |range| range.first));
         let mut qps = QpTable::default();
         for range in link.qpn_ranges() {
             qps.add_range(*range);
@@ -95,7 +96,7 @@ impl Engine {
             link,
             memory: MemoryTable::default(),
             qps,
-            srqs: SrqTable::default(),
+            srqs,
             domains: Domains::default(),
             timers: Timers::default(),
             cq_tasks: Arc::default(),

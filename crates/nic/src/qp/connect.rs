@@ -33,6 +33,7 @@ impl Qp {
         let shared = &self.inner.shared;
         let nic = &shared.context().nic;
         nic.check_alive(VERB)?;
+        let mask = transitions::meant(shared.qp_type, mask);
         check_values(attr, mask)?;
         // Read before the engine is locked: that takes system calls.
         let table = if mask.contains(M::AV) {

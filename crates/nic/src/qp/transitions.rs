@@ -127,6 +127,16 @@ const TABLE: &[Row] = &[
     row(EVERY,            Broken, Broken, NONE, NONE),
 ];
 
+/// The attributes that a call means. Those of the other half of an XRC connection are ignored, as Linux ignores them:
+/// programs treat both halves as they treat RC.
+pub(crate) fn meant(qp_type: QpType, given: M) -> M {
+    given.without(match qp_type {
+        XrcSend => all(&[M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]),
+        XrcRecv => all(&[M::MAX_QP_RD_ATOMIC, M::RETRY_CNT, M::RNR_RETRY]),
+        _ => NONE,
+    })
+}
+
 /// Checks a transition; the error says what is missing or does not belong.
 pub(crate) fn check(qp_type: QpType, from: QpState, to: QpState, given: M) -> Result<()> {
     const VERB: &str = "ibv_modify_qp";

@@ -72,6 +72,19 @@ fn foreign_attributes_are_refused() {
     }
 }
 
+/// Programs that treat an XRC connection like RC work.
+#[test]
+fn an_xrc_half_ignores_what_concerns_the_other() {
+    let rtr = M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    let rtr = rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
+    let rts = M::STATE | M::SQ_PSN | M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC;
+    for qp_type in [Rc, XrcSend, XrcRecv] {
+        assert_eq!(errno(qp_type, Init, Rtr, meant(qp_type, rtr)), None);
+        assert_eq!(errno(qp_type, Rtr, Rts, meant(qp_type, rts)), None);
+    }
+    assert_eq!(meant(Uc, rts), rts);
+}
+
 /// A transition has one rule for each type.
 #[test]
 fn no_row_hides_another() {
