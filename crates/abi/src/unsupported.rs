@@ -1,4 +1,4 @@
-//! Verbs of object kinds that the device does not have yet: address handles, multicast, XRC domains, and what rdma-core
+//! Verbs of object kinds that the device does not have yet: address handles, multicast, and what rdma-core
 //! added after release 44.
 //!
 //! Each refuses with EOPNOTSUPP in the way its kind of verb reports failure. None is reached with an object, because
