@@ -69,7 +69,7 @@ programs!(
 programs!(srq, xrc);
 
 // Order of destruction, asynchronous events, threads, forks.
-programs!(order, async_events, forks, threads);
+programs!(order, async_events, forks, threads, thousand);
 
 // Memory.
 programs!(

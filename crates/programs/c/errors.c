@@ -16,6 +16,7 @@
  */
 #include "rc.h"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -162,6 +163,13 @@ static void try_next(struct side *side)
     say("%s works", side->name);
 }
 
+/* What a failed completion tells beside its status: whose it is, and the device's own detail. */
+static void check_failed(struct side *side, const struct ibv_wc *wc, struct ibv_qp *qp)
+{
+    if (wc->qp_num != qp->qp_num || (wc->status != IBV_WC_SUCCESS) != (wc->vendor_err != 0))
+        die("%s: status %d of queue pair %u, vendor_err %u", side->name, wc->status, wc->qp_num, wc->vendor_err);
+}
+
 static void check_memory(struct side *side)
 {
     long at = differs(side->memory, WHOLE, side->name[0]);
@@ -180,8 +188,12 @@ static void requester(struct side *side)
     struct ibv_pd *pd = is(cause, "local-other-pd") ? side->other_pd : side->pd;
     struct ibv_mr *mr = reg(pd, side->memory + GUARD, LENGTH, local_access);
     struct endpoint peer;
-    struct ibv_qp *qp = join(side, ALL_QP_ACCESS, NULL, &peer, is(cause, "no-receive") ? 1 : 7);
+    int rnr_retry = is(cause, "no-receive") ? 1 : is(cause, "no-receive-no-retry") ? 0 : 7;
+    max_rd_atomic = is(cause, "no-rd-atomic") ? 0 : 4;
+    struct ibv_qp *qp = join(side, ALL_QP_ACCESS, NULL, &peer, rnr_retry);
+    max_rd_atomic = 4;
     meet(side->peer);
+    struct ibv_mr *huge = NULL;
 
     int atomic = is(side->operation, "cas") || is(side->operation, "fadd");
     uint32_t length = atomic ? 8 : SMALL;
@@ -223,6 +235,17 @@ static void requester(struct side *side)
         sge.addr -= 1;
     else if (is(cause, "local-dereg"))
         dereg(mr), mr = NULL;
+    else if (is(cause, "short"))
+        sge.length = 4;
+    else if (is(cause, "longer-than-any")) {
+        /* One byte more than 2 GiB, all of them readable: the kernel's page of zeros. */
+        size_t length = (1u << 31) + 1ul;
+        void *zeros = mmap(NULL, length, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (zeros == MAP_FAILED)
+            die("mmap");
+        huge = reg(side->pd, zeros, length, 0);
+        sge = (struct ibv_sge){.addr = (uintptr_t)zeros, .length = length, .lkey = huge->lkey};
+    }
 
     struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED}, *bad;
     if (is(side->operation, "write") || is(side->operation, "write-imm")) {
@@ -258,6 +281,7 @@ static void requester(struct side *side)
             struct ibv_wc wc = next_completion(side->cq);
             if (wc.wr_id != (uint64_t)i)
                 die("A: completion of request %d instead of %d", (int)wc.wr_id, i);
+            check_failed(side, &wc, qp);
             say("A wc %d", wc.status);
         }
     say("A state %d", state_of(qp));
@@ -268,6 +292,8 @@ static void requester(struct side *side)
         die("ibv_destroy_qp");
     if (mr)
         dereg(mr);
+    if (huge)
+        dereg(huge);
 }
 
 /* ---- B, the responder */
@@ -287,7 +313,9 @@ static void responder(struct side *side)
     struct ibv_pd *pd = is(cause, "other-pd") ? side->other_pd : side->pd;
     struct ibv_mr *mr = reg(pd, region, LENGTH, access);
     struct endpoint peer;
+    max_dest_rd_atomic = is(cause, "peer-no-rd-atomic") ? 0 : 4;
     struct ibv_qp *qp = join(side, qp_access, mr, &peer, 7);
+    max_dest_rd_atomic = 4;
     if (is(cause, "dereg")) {
         dereg(mr);
         mr = NULL;
@@ -297,7 +325,7 @@ static void responder(struct side *side)
         mr = reg(pd, region, LENGTH, access);
     }
     struct ibv_mr *read_only = NULL, *foreign = NULL;
-    int receives = is(cause, "no-receive") ? 0 : RECEIVES;
+    int receives = is(cause, "no-receive") || is(cause, "no-receive-no-retry") ? 0 : RECEIVES;
     for (int i = 0; i < receives; i++) {
         uint8_t *address = side->inbox + i * SMALL;
         uint32_t lkey = side->inbox_mr->lkey, length = SMALL;
@@ -317,6 +345,11 @@ static void responder(struct side *side)
         }
         post_receive(qp, i, address, length, lkey);
     }
+    if (is(cause, "peer-reset") || is(cause, "peer-error")) {
+        struct ibv_qp_attr attr = {.qp_state = is(cause, "peer-reset") ? IBV_QPS_RESET : IBV_QPS_ERR};
+        if ((errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE)))
+            die("ibv_modify_qp");
+    }
     meet(side->peer);
 
     meet(side->peer); /* A has its completions */
@@ -331,6 +364,7 @@ static void responder(struct side *side)
             break;
         if (wc.wr_id != (uint64_t)i)
             die("B: completion of receive %d instead of %d", (int)wc.wr_id, i);
+        check_failed(side, &wc, qp);
         say("B recv %d", wc.status);
     }
     /* An event that is due comes before the NAK; where none is due, none may be there. */

@@ -127,6 +127,9 @@ static struct ibv_qp __attribute__((unused)) *make_qp(struct ibv_pd *pd, struct 
 #define ALL_QP_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define ALL_MR_ACCESS (ALL_QP_ACCESS | IBV_ACCESS_LOCAL_WRITE)
 
+/* READs and atomics at once, of the connections made from now on. */
+static uint8_t __attribute__((unused)) max_rd_atomic = 4, max_dest_rd_atomic = 4;
+
 /* From INIT to RTS, or an errno. 4.096 us * 2^14 = 67 ms, eight tries, then status 12. */
 static int __attribute__((unused)) try_connect_qp(struct ibv_qp *qp, int gid_index, uint32_t own_psn,
                                                   const struct endpoint *peer, int rnr_retry)
@@ -136,7 +139,7 @@ static int __attribute__((unused)) try_connect_qp(struct ibv_qp *qp, int gid_ind
         .path_mtu = IBV_MTU_1024,
         .dest_qp_num = peer->qpn,
         .rq_psn = peer->psn,
-        .max_dest_rd_atomic = 4,
+        .max_dest_rd_atomic = max_dest_rd_atomic,
         .min_rnr_timer = 12, /* 0.64 ms */
         .ah_attr = {.is_global = 1,
                     .port_num = 1,
@@ -153,7 +156,7 @@ static int __attribute__((unused)) try_connect_qp(struct ibv_qp *qp, int gid_ind
     attr.retry_cnt = 7;
     attr.rnr_retry = rnr_retry;
     attr.sq_psn = own_psn;
-    attr.max_rd_atomic = 4;
+    attr.max_rd_atomic = max_rd_atomic;
     return ibv_modify_qp(qp, &attr,
                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                              IBV_QP_MAX_QP_RD_ATOMIC);

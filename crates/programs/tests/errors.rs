@@ -7,13 +7,16 @@ use std::path::Path;
 // ibv_wc_status
 const SUCCESS: u32 = 0;
 const LOC_LEN_ERR: u32 = 1;
+const LOC_QP_OP_ERR: u32 = 2;
 const LOC_PROT_ERR: u32 = 4;
 const WR_FLUSH_ERR: u32 = 5;
 const REM_INV_REQ_ERR: u32 = 9;
 const REM_ACCESS_ERR: u32 = 10;
 const REM_OP_ERR: u32 = 11;
+const RETRY_EXC_ERR: u32 = 12;
 const RNR_RETRY_EXC_ERR: u32 = 13;
 // ibv_qp_state
+const RESET: u32 = 0;
 const RTS: u32 = 3;
 const ERR: u32 = 6;
 // ibv_event_type
@@ -295,7 +298,11 @@ fn no_receive_posted() {
     };
     run(
         "no_receive_posted",
-        &[(&["send"], &["no-receive"], &expected)],
+        &[(
+            &["send", "write-imm"],
+            &["no-receive", "no-receive-no-retry"],
+            &expected,
+        )],
     );
 }
 
@@ -312,5 +319,60 @@ fn empty_transfer_needs_no_key() {
     run(
         "empty_transfer_needs_no_key",
         &[(&["write", "read"], &["empty-bad-rkey"], &expected)],
+    );
+}
+
+/// A request that A's own queue pair cannot do: B never hears of it.
+#[test]
+fn request_that_cannot_be() {
+    let too_long = Expected {
+        requests: [LOC_LEN_ERR, WR_FLUSH_ERR],
+        ..LOCAL
+    };
+    let not_possible = Expected {
+        requests: [LOC_QP_OP_ERR, WR_FLUSH_ERR],
+        ..LOCAL
+    };
+    run(
+        "request_that_cannot_be",
+        &[
+            // Shorter than the eight bytes of an atomic, longer than 2 GiB.
+            (&["cas", "fadd"], &["short"], &too_long),
+            (&["send", "write"], &["longer-than-any"], &too_long),
+            (&["read", "cas", "fadd"], &["no-rd-atomic"], &not_possible),
+        ],
+    );
+}
+
+/// A asks for READs or atomics of a peer that agreed to none.
+#[test]
+fn more_reads_than_agreed() {
+    run(
+        "more_reads_than_agreed",
+        &[(&["read", "cas", "fadd"], &["peer-no-rd-atomic"], &INVALID)],
+    );
+}
+
+/// The peer's queue pair does not listen any more.
+#[test]
+fn no_answer() {
+    let reset = Expected {
+        requests: [RETRY_EXC_ERR, WR_FLUSH_ERR],
+        a_state: ERR,
+        b_state: RESET,
+        receives: &[],
+        events: &[],
+    };
+    let broken = Expected {
+        b_state: ERR,
+        receives: &[WR_FLUSH_ERR, WR_FLUSH_ERR],
+        ..reset
+    };
+    run(
+        "no_answer",
+        &[
+            (&["send", "read"], &["peer-reset"], &reset),
+            (&["write"], &["peer-error"], &broken),
+        ],
     );
 }

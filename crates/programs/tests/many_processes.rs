@@ -237,3 +237,27 @@ fn numbers_of_the_killed_are_reclaimed() {
     stream.advances();
     stream.finish();
 }
+
+/// Sixty-four processes at once, each with the device open, connected in pairs.
+#[test]
+fn a_crowd() {
+    let trial = Trial::start("a_crowd");
+    let Some(program) = compile::c_program(&trial, "crowd") else {
+        return;
+    };
+    for user in [User::Current, User::Nobody] {
+        let Some(place) = trial.loopback(user) else {
+            continue;
+        };
+        let gid = place.gid("127.0.0.1").index.to_string();
+        let finished = place.finish(&program, [gid.as_str(), "64"]);
+        finished.expect_success();
+        assert!(
+            finished
+                .stdout
+                .contains("64 processes, every byte verified"),
+            "{}",
+            finished.describe()
+        );
+    }
+}
