@@ -10,11 +10,12 @@ use std::fs::File;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::NicShared;
 use super::port::PortWatch;
+use super::wakeup::{Bell, Wakeup};
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd};
 
@@ -35,73 +36,35 @@ const LINGER_NS: u64 = 30_000;
 /// Ticks of undisturbed watching after which all lateness is forgotten.
 const FORGET: u32 = 50;
 
-/// State shared between the background thread and the application's threads.
+/// The background thread as the application's threads see it.
 pub(super) struct Background {
-    wake: EventFd,
-    /// A token is in `wake` and the thread has not taken it.
-    awake: AtomicBool,
+    pub(super) wakeup: Wakeup<EventFd>,
     stop: AtomicBool,
-    watching: AtomicBool,
     /// Threads of the application that rest on the receive socket between two polls.
     resting: AtomicU32,
-    /// Asked to be armed again.
-    arm: AtomicBool,
-    /// The engine has work that nobody may come back for.
-    work: AtomicBool,
-    /// When the thread wakes by itself; u64::MAX: never; 0: it is awake.
-    sleeps_until: AtomicU64,
     crowd: Crowd,
     thread: parking_lot::Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Bell for EventFd {
+    fn ring(&self) {
+        self.add(1);
+    }
+
+    fn silence(&self) {
+        self.try_take();
+    }
 }
 
 impl Background {
     pub(super) fn new() -> std::io::Result<Background> {
         Ok(Background {
-            wake: EventFd::new()?,
-            awake: AtomicBool::new(false),
+            wakeup: Wakeup::new(EventFd::new()?),
             stop: AtomicBool::new(false),
-            watching: AtomicBool::new(false),
             resting: AtomicU32::new(0),
-            arm: AtomicBool::new(false),
-            work: AtomicBool::new(false),
-            sleeps_until: AtomicU64::new(0),
             crowd: Crowd::new(),
             thread: parking_lot::Mutex::new(None),
         })
-    }
-
-    fn kick(&self) {
-        if !self.awake.swap(true, Ordering::AcqRel) {
-            self.wake.add(1);
-        }
-    }
-
-    /// The application leaves the engine with this work and this deadline.
-    pub(super) fn hear(&self, work_left: bool, deadline: Option<u64>) {
-        let watching = self.watching.load(Ordering::Relaxed);
-        // A watching thread looks every millisecond anyhow; the application polls, or it would not be watching.
-        if work_left && !watching {
-            self.work.store(true, Ordering::Release);
-            self.kick();
-        } else if let Some(at) = deadline
-            && at < self.sleeps_until.load(Ordering::Acquire)
-            && !watching
-        {
-            self.kick();
-        }
-    }
-
-    /// The thread leaves the engine to the application, and looks after it once a millisecond.
-    pub(super) fn is_watching(&self) -> bool {
-        self.watching.load(Ordering::Relaxed)
-    }
-
-    /// The application will wait for an event: packets must wake the thread from now on.
-    pub(super) fn watch_now(&self) {
-        if self.watching.load(Ordering::Acquire) {
-            self.arm.store(true, Ordering::Release);
-            self.kick();
-        }
     }
 }
 
@@ -135,7 +98,7 @@ pub(super) fn start(shared: &Arc<NicShared>) -> Result<()> {
 /// Stops the thread and waits for it.
 pub(super) fn stop(shared: &NicShared) {
     shared.background.stop.store(true, Ordering::Release);
-    shared.background.kick();
+    shared.background.wakeup.ring();
     let thread = shared.background.thread.lock().take();
     if let Some(thread) = thread {
         // The thread does not panic; if it did, there is nobody left to tell.
@@ -155,8 +118,8 @@ fn run(shared: &NicShared, mut port: PortWatch) {
     let mut last_polls = shared.polls.load(Ordering::Relaxed);
     let mut maintain_at = 0;
     while !state.stop.load(Ordering::Acquire) {
-        let watching = state.watching.load(Ordering::Relaxed);
-        let mut fds = wait_set(state.wake.fd(), rx, &doors, watching);
+        let watching = state.wakeup.is_watching();
+        let mut fds = wait_set(state.wakeup.bell().fd(), rx, &doors, watching);
         fds.push(port.fd());
         let (work, deadline) = {
             let mut engine = shared.engine.lock();
@@ -165,26 +128,19 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                 maintain_at = now.saturating_add(engine.link.maintain(now));
             }
             let wake_at = engine.next_deadline().unwrap_or(u64::MAX).min(maintain_at);
-            // Published under the lock: whoever sets an earlier deadline later sees it and kicks.
-            state.sleeps_until.store(wake_at, Ordering::Release);
+            state.wakeup.will_sleep(wake_at);
             (!engine.ready.is_empty(), wake_at)
         };
         let ready = sleep(&fds, work && !watching, deadline, watching);
-        state.sleeps_until.store(0, Ordering::Release);
-        if ready[0] {
-            state.awake.store(false, Ordering::Release);
-            state.wake.try_take();
-        }
+        let asked = state.wakeup.woke(ready[0]);
         if ready.get(fds.len() - 1) == Some(&true) {
             port.look(&shared.contexts);
         }
-        state.work.store(false, Ordering::Release);
         let polls = shared.polls.load(Ordering::Relaxed);
         let application_polls = polls != last_polls;
         last_polls = polls;
 
         if watching {
-            let asked = state.arm.swap(false, Ordering::AcqRel);
             if application_polls && !asked && !neglected(shared, rx) {
                 // The application drives; only what it never looks at is left to do here.
                 if let Some(mut engine) = shared.engine.try_lock() {
@@ -202,7 +158,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                 continue;
             }
             calm_ticks = 0;
-            state.watching.store(false, Ordering::Release);
+            state.wakeup.watch(false);
             let late = shared.engine.lock().round(true) > 0;
             score = 0;
             if late && !asked {
@@ -228,7 +184,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                 score = (score - USEFUL).max(-*LATE.end());
             }
             if score > NEEDLESS {
-                state.watching.store(true, Ordering::Release);
+                state.wakeup.watch(true);
                 score = 0;
             }
         }

@@ -12,6 +12,7 @@ mod srq_table;
 mod table;
 mod timers;
 mod watch;
+mod wakeup;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -651,7 +652,7 @@ impl Nic {
 
     /// ACKs may wait while the application polls and the background thread leaves the engine to it.
     pub(crate) fn acks(&self) -> Acks {
-        if self.shared().background.is_watching() {
+        if self.shared().background.wakeup.is_watching() {
             Acks::MayWait
         } else {
             Acks::Leave
@@ -664,12 +665,12 @@ impl Nic {
         let work_left = !engine.ready.is_empty();
         let deadline = engine.next_deadline();
         drop(engine);
-        self.shared().background.hear(work_left, deadline);
+        self.shared().background.wakeup.hear(work_left, deadline);
     }
 
     /// The application is about to wait for an event instead of polling.
     pub(crate) fn expect_sleep(&self) {
-        self.shared().background.watch_now();
+        self.shared().background.wakeup.stop_watching();
     }
 
     /// Called after each poll: if cores are short, an application that finds nothing lets others run.
