@@ -38,9 +38,10 @@ pub struct BindWindow {
 }
 
 /// What a send work request asks for, with the arguments of that operation alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOp {
     /// SEND.
+    #[default]
     Send,
     /// SEND with immediate (the four bytes as they go on the wire).
     SendImm([u8; 4]),
@@ -119,6 +120,13 @@ pub enum SendData {
     Inline(SmallVec<[u8; 64]>),
 }
 
+impl Default for SendData {
+    /// No bytes.
+    fn default() -> SendData {
+        SendData::Gather(SgList::new())
+    }
+}
+
 impl SendData {
     /// Bytes in total. 64 bits wide: hostile lists may add up to more than 4 GiB.
     pub fn len(&self) -> u64 {
@@ -135,7 +143,7 @@ impl SendData {
 }
 
 /// A send work queue entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendWqe {
     /// The caller's cookie.
     pub wr_id: u64,

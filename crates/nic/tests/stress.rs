@@ -1,0 +1,280 @@
+//! Any verb from any thread: threads post, poll, register, deregister, create and destroy at once, and nothing is lost.
+//!
+//! `./test sanitize` runs this under AddressSanitizer and ThreadSanitizer, which see what goes wrong without showing.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rnic_nic::{
+    Access, AhAttr, Completion, Context, Cq, Gid, Mr, PathMtu, Pd, Qp, QpAttr, QpAttrMask as M,
+    QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, Status,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn create(pd: &Pd, cq: &Cq) -> Qp {
+    pd.create_qp(&QpInit {
+        qp_type: QpType::Rc,
+        send_cq: cq.clone(),
+        recv_cq: cq.clone(),
+        srq: None,
+        cap: QpCap {
+            max_send_wr: 32,
+            max_recv_wr: 32,
+            max_send_sge: 2,
+            max_recv_sge: 2,
+            max_inline_data: 64,
+        },
+        sq_sig_all: true,
+        cookie: 0,
+    })
+    .expect("a queue pair")
+}
+
+/// INIT, RTR and RTS towards `peer` over the loopback address.
+fn connect(context: &Context, qp: &Qp, peer: u32) {
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let gid = context
+        .gid_table()
+        .into_iter()
+        .find(|entry| entry.addr == here)
+        .expect("127.0.0.1 has a GID");
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let attr = QpAttr {
+        qp_access_flags: access,
+        port_num: 1,
+        path_mtu: Some(PathMtu::M1024),
+        dest_qp_num: peer,
+        max_dest_rd_atomic: 4,
+        max_rd_atomic: 4,
+        min_rnr_timer: 1,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ah: AhAttr {
+            dgid: Gid::from(here),
+            sgid_index: gid.index as u8,
+            is_global: true,
+            port_num: 1,
+            ..AhAttr::default()
+        },
+        ..QpAttr::default()
+    };
+    let to = |state, mask| {
+        let attr = QpAttr {
+            qp_state: state,
+            ..attr
+        };
+        qp.modify(&attr, M::STATE | mask).expect("modify");
+    };
+    to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS);
+    let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER);
+    let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
+    to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC);
+}
+
+/// Memory that lives as long as the test, with its region.
+struct Region {
+    bytes: Box<[u8]>,
+    mr: Mr,
+}
+
+impl Region {
+    fn new(pd: &Pd, len: usize) -> Region {
+        let mut bytes = vec![0; len].into_boxed_slice();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let at = bytes.as_mut_ptr();
+        // SAFETY: the box outlives the region (fields drop in order, and `revoke` comes first), and nobody looks at its
+        // bytes meanwhile.
+        let mr = unsafe { pd.reg_mr(at, len, at as u64, access) }.expect("a region");
+        Region { bytes, mr }
+    }
+
+    /// Deregisters, then gives the bytes, which the NIC cannot touch any more.
+    fn revoke(self) -> Box<[u8]> {
+        self.mr.deregister();
+        self.bytes
+    }
+
+    fn sge(&self, at: usize, length: u32) -> Sge {
+        Sge {
+            addr: self.mr.addr() + at as u64,
+            length,
+            lkey: self.mr.lkey(),
+        }
+    }
+}
+
+fn wqe(wr_id: u64, op: SendOp, sge: Sge) -> SendWqe {
+    SendWqe {
+        wr_id,
+        op,
+        data: SendData::Gather(SgList::from_slice(&[sge])),
+        signaled: true,
+        ..SendWqe::default()
+    }
+}
+
+fn post(qp: &Qp, wqe: SendWqe) -> bool {
+    qp.post_send(&mut std::iter::once(Ok(wqe))).is_ok()
+}
+
+/// Polls until `n` completions came.
+fn poll(cq: &Cq, n: usize) -> Vec<Completion> {
+    let start = Instant::now();
+    let mut got = Vec::new();
+    while got.len() < n {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{} of {n} completions",
+            got.len()
+        );
+        cq.poll(16, &mut |c| got.push(c)).expect("poll");
+    }
+    got
+}
+
+/// One thread's life: pairs of queue pairs are made, exchange messages, and are destroyed, some with work in flight.
+fn pairs(context: &Context, rounds: u64) {
+    let pd = context.alloc_pd();
+    let cq = context.create_cq(256, None, 0).expect("cq");
+    for round in 0..rounds {
+        let (a, b) = (create(&pd, &cq), create(&pd, &cq));
+        connect(context, &a, b.qpn());
+        connect(context, &b, a.qpn());
+        let (from, to) = (Region::new(&pd, 8192), Region::new(&pd, 8192));
+        for i in 0..8 {
+            let receive = RecvWqe {
+                wr_id: 100 + i,
+                sges: SgList::from_slice(&[to.sge(1024 * i as usize, 1024)]),
+            };
+            b.post_recv(&mut std::iter::once(Ok(receive)))
+                .expect("post a receive");
+        }
+        for i in 0..8 {
+            assert!(post(
+                &a,
+                wqe(i, SendOp::Send, from.sge(1024 * i as usize, 1000))
+            ));
+        }
+        if round % 4 == 3 {
+            // In flight, with the memory gone first.
+            from.revoke();
+            drop(a);
+            to.revoke();
+            continue;
+        }
+        let done = poll(&cq, 16);
+        assert!(done.iter().all(|c| c.status == Status::Success), "{done:?}");
+    }
+}
+
+#[test]
+fn queue_pairs_come_and_go_while_others_talk() {
+    let context = Context::open().expect("the device opens");
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| pairs(&context, 12));
+        }
+    });
+}
+
+/// A peer writes and reads without end while the region comes and goes: afterwards nothing touches the memory.
+#[test]
+fn deregistration_ends_all_access() {
+    let context = Context::open().expect("the device opens");
+    let pd = context.alloc_pd();
+    let stop = AtomicBool::new(false);
+    let refused = AtomicU32::new(0);
+    let target = parking_lot::Mutex::new((0u64, 0u32));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let cq = context.create_cq(256, None, 0).expect("cq");
+            let mut source = Region::new(&pd, 4096);
+            source.bytes.fill(0xff);
+            while !stop.load(Ordering::Relaxed) {
+                let (a, b) = (create(&pd, &cq), create(&pd, &cq));
+                connect(&context, &a, b.qpn());
+                connect(&context, &b, a.qpn());
+                loop {
+                    let (remote_addr, rkey) = *target.lock();
+                    let op = SendOp::Write { remote_addr, rkey };
+                    assert!(post(&a, wqe(1, op, source.sge(0, 4096))));
+                    let done = poll(&cq, 1)[0];
+                    if done.status != Status::Success {
+                        assert_eq!(done.status, Status::RemoteAccessError);
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            }
+        });
+        let start = Instant::now();
+        while refused.load(Ordering::Relaxed) < 20 {
+            assert!(start.elapsed() < PATIENCE, "no access is ever refused");
+            let region = Region::new(&pd, 4096);
+            *target.lock() = (region.mr.addr(), region.mr.rkey());
+            std::thread::yield_now();
+            let mut bytes = region.revoke();
+            bytes.fill(0);
+            std::thread::yield_now();
+            assert!(
+                bytes.iter().all(|b| *b == 0),
+                "written after deregistration"
+            );
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Several threads poll one queue that is resized meanwhile, and each completion is taken once.
+#[test]
+fn threads_share_a_queue_that_is_resized() {
+    const EACH: u64 = 64;
+    let context = Context::open().expect("the device opens");
+    let pd = context.alloc_pd();
+    let cq = context.create_cq(64, None, 0).expect("cq");
+    let (a, b) = (create(&pd, &cq), create(&pd, &cq));
+    connect(&context, &a, b.qpn());
+    connect(&context, &b, a.qpn());
+    let (from, to) = (Region::new(&pd, 4096), Region::new(&pd, 4096));
+    let taken = parking_lot::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (a, cq, from, to, taken) = (&a, &cq, &from, &to, &taken);
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    let op = SendOp::Write {
+                        remote_addr: to.mr.addr(),
+                        rkey: to.mr.rkey(),
+                    };
+                    let id = thread * EACH + i;
+                    // The queue may be full of what others posted.
+                    while !post(a, wqe(id, op, from.sge(0, 64))) {
+                        cq.poll(4, &mut |c| taken.lock().push(c.wr_id))
+                            .expect("poll");
+                    }
+                    if i % 16 == 0 {
+                        cq.resize(64 + (i as u32 % 3) * 64).expect("resize");
+                    }
+                    cq.poll(4, &mut |c| taken.lock().push(c.wr_id))
+                        .expect("poll");
+                }
+            });
+        }
+    });
+    let start = Instant::now();
+    while (taken.lock().len() as u64) < 3 * EACH {
+        assert!(start.elapsed() < PATIENCE, "completions are missing");
+        cq.poll(16, &mut |c| taken.lock().push(c.wr_id))
+            .expect("poll");
+    }
+    let mut taken = taken.into_inner();
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(0..3 * EACH));
+}
