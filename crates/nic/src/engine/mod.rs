@@ -11,8 +11,8 @@ mod port;
 mod srq_table;
 mod table;
 mod timers;
-mod watch;
 mod wakeup;
+mod watch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
