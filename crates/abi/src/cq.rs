@@ -5,10 +5,11 @@ use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate};
+use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate, PdHold};
 
 use crate::cq_ex::Polling;
 use crate::device::{ContextObject, is_parents, nic};
+use crate::memory::allocator::{Home, Housed, take_housed};
 use crate::object::{
     Object, acknowledge, all_acknowledged, from_c, into_c, take_c, wait_for_acks, zeroed,
 };
@@ -76,11 +77,20 @@ pub struct CqObject {
     /// Asynchronous events that the program took, under the context's `async_lock`.
     pub async_events_delivered: AtomicU32,
     pub polling: Polling,
+    pub home: Home,
+    /// Keeps its parent domain in use.
+    pub parent: Option<PdHold>,
 }
 
 // SAFETY: `repr(C)`, first field, and `ibv_cq_ex` begins with `ibv_cq`.
 unsafe impl Object for CqObject {
     type C = ibv_cq;
+}
+
+impl Housed for CqObject {
+    fn home(&self) -> Home {
+        self.home
+    }
 }
 
 impl CqObject {
@@ -144,6 +154,8 @@ pub unsafe fn create(
         nic: ManuallyDrop::new(nic),
         async_events_delivered: AtomicU32::new(0),
         polling: Polling::default(),
+        home: Home::OURS,
+        parent: None,
     });
     if let Some(channel) = channel_object {
         channel.refcnt().fetch_add(1, Ordering::AcqRel);
@@ -229,7 +241,7 @@ unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         }
         // SAFETY: checked for NULL, and the program gives it up; its handle is dropped once.
         unsafe {
-            let mut object = take_c::<CqObject>(cq);
+            let mut object = take_housed::<CqObject>(cq);
             ManuallyDrop::drop(&mut object.nic);
         }
         Ok(())

@@ -10,6 +10,8 @@ use parking_lot::lock_api::RawMutex as _;
 use rnic_nic::{CqOptions, Stamp};
 
 use crate::cq::{CqObject, create, work_completion};
+use crate::memory::PdObject;
+use crate::memory::allocator::{Resource, Room};
 use crate::object::{from_c, into_c};
 use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::types::*;
@@ -73,12 +75,24 @@ pub unsafe extern "C" fn create_cq_ex(
             _ => attr.flags,
         };
         if attr.wc_flags & !SUPPORTED != 0
-            || attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
+            || attr.comp_mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0
             || flags & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
                 != 0
         {
             return Err(EOPNOTSUPP);
         }
+        let parent = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD {
+            0 => None,
+            // SAFETY: a protection domain of ours, or NULL; the mask says that the field is there.
+            _ => Some(unsafe { from_c::<PdObject>(attr.parent_domain) }?),
+        };
+        if parent.is_some_and(|pd| !pd.is_parent) {
+            return Err(EINVAL);
+        }
+        let room = match parent {
+            None => None,
+            Some(pd) => Some(Room::<CqObject>::new(pd, Resource::CompletionQueue)?),
+        };
         // SAFETY: ours or NULL, by the contract of the verb.
         let mut object = unsafe {
             create(
@@ -114,7 +128,15 @@ pub unsafe extern "C" fn create_cq_ex(
         c.read_cvlan = Some(read_u16_zero);
         c.read_flow_tag = Some(read_u32_zero);
         c.read_tm_info = Some(read_no_tm_info);
-        Ok(into_c(object).cast())
+        object.parent = parent.map(|pd| pd.nic.hold());
+        Ok(match room {
+            None => into_c(object).cast(),
+            Some(room) => {
+                object.home = room.home();
+                object.nic.set_cookie(room.address());
+                room.fill(*object).cast()
+            }
+        })
     })
 }
 

@@ -1,15 +1,15 @@
 //! The device list, opening and closing.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int};
 use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use rnic_nic::{Context, DEVICE_NAME, device_guid};
 
-use crate::memory::{dm, mr, mw};
+use crate::memory::{dm, mr, mw, pd};
 use crate::object::{Object, from_c, into_c, take_c, zeroed};
-use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, Errno, Result};
+use crate::seam::{self, EINVAL, ENOMEM, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
 use crate::{cq, cq_ex, fork, post, qp, query, srq, xrc};
@@ -113,6 +113,8 @@ pub struct ContextObject {
     pub nic: Context,
     /// Held while an asynchronous event is taken and counted for its object, see [`crate::event`].
     pub async_lock: Mutex<()>,
+    /// Its `cmd_fd` is a descriptor of its own, which is closed with it.
+    imported: bool,
 }
 
 // SAFETY: `context` is the last field of `verbs_context`, at this offset.
@@ -121,26 +123,43 @@ unsafe impl Object for ContextObject {
     const OFFSET: usize = std::mem::offset_of!(verbs_context, context);
 }
 
+/// The `cmd_fd` of all contexts that are open.
+static OPEN: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+
+/// Some open context's `cmd_fd` is the one looked for.
+pub fn opened_on(is: impl Fn(c_int) -> bool) -> bool {
+    OPEN.lock().iter().any(|fd| is(*fd))
+}
+
+/// Opens the device; `cmd_fd` belongs to the context from now on.
+pub fn open_as(cmd_fd: Option<c_int>) -> Result<*mut ibv_context> {
+    fork::register();
+    let nic = Context::open().map_err(|error| {
+        explain(&error);
+        Errno(error.errno())
+    })?;
+    // SAFETY: integers, pointers, optional functions and a pthread mutex.
+    let c: UnsafeCell<verbs_context> = unsafe { zeroed() };
+    let mut object = Box::new(ContextObject {
+        c,
+        nic,
+        async_lock: Mutex::new(()),
+        imported: cmd_fd.is_some(),
+    });
+    let ContextObject { c, nic, .. } = &mut *object;
+    let c = c.get_mut();
+    fill(c, the_device(), nic);
+    if let Some(cmd_fd) = cmd_fd {
+        c.context.cmd_fd = cmd_fd;
+    }
+    OPEN.lock().push(c.context.cmd_fd);
+    Ok(into_c(object))
+}
+
 unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
-    seam::pointer(|| {
-        if device.is_null() {
-            return Err(EINVAL);
-        }
-        fork::register();
-        let nic = Context::open().map_err(|error| {
-            explain(&error);
-            Errno(error.errno())
-        })?;
-        // SAFETY: integers, pointers, optional functions and a pthread mutex.
-        let c: UnsafeCell<verbs_context> = unsafe { zeroed() };
-        let object = Box::new(ContextObject {
-            c,
-            nic,
-            async_lock: Mutex::new(()),
-        });
-        // SAFETY: not shared yet.
-        fill(unsafe { &mut *object.c.get() }, device, &object.nic);
-        Ok(into_c(object))
+    seam::pointer(|| match device.is_null() {
+        true => Err(EINVAL),
+        false => open_as(None),
     })
 }
 
@@ -148,6 +167,9 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     c.query_port = Some(query::query_port);
     c.modify_cq = Some(cq::modify_cq);
     c.advise_mr = Some(mr::advise_mr);
+    c.alloc_parent_domain = Some(pd::alloc_parent_domain);
+    c.alloc_td = Some(pd::alloc_td);
+    c.dealloc_td = Some(pd::dealloc_td);
     c.alloc_null_mr = Some(mr::alloc_null_mr);
     c.reg_dm_mr = Some(dm::reg_dm_mr);
     c.alloc_dm = Some(dm::alloc_dm);
@@ -206,12 +228,23 @@ unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         if !nic.is_alive() {
             return Ok(());
         }
+        // SAFETY: as above; a field that nobody changes.
+        let cmd_fd = unsafe { (*context).cmd_fd };
+        let mut open = OPEN.lock();
+        if let Some(index) = open.iter().position(|fd| *fd == cmd_fd) {
+            open.swap_remove(index);
+        }
+        drop(open);
         if nic.has_objects() {
             nic.revoke();
             return Ok(());
         }
         // SAFETY: from `open_device`, and the program gives it up.
-        drop(unsafe { take_c::<ContextObject>(context) });
+        let object = unsafe { take_c::<ContextObject>(context) };
+        if object.imported {
+            // SAFETY: a descriptor that `ibv_import_device` was given to keep.
+            unsafe { libc::close(cmd_fd) };
+        }
         Ok(())
     })
 }
@@ -235,25 +268,6 @@ pub unsafe fn nic<'a>(context: *mut ibv_context) -> Result<&'a Context> {
     Ok(&unsafe { from_c::<ContextObject>(context) }?.nic)
 }
 
-extern "C" fn import_device(_cmd_fd: c_int) -> *mut ibv_context {
-    seam::pointer(|| Err(EOPNOTSUPP))
-}
-
-extern "C" fn import_pd(_context: *mut ibv_context, _handle: u32) -> *mut ibv_pd {
-    seam::pointer(|| Err(EOPNOTSUPP))
-}
-
-extern "C" fn import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
-    seam::pointer(|| Err(EOPNOTSUPP))
-}
-
-extern "C" fn import_dm(_context: *mut ibv_context, _handle: u32) -> *mut c_void {
-    seam::pointer(|| Err(EOPNOTSUPP))
-}
-
-/// `ibv_unimport_*`: nothing can have been imported.
-extern "C" fn unimport(_object: *mut c_void) {}
-
 export! {
     ibv_get_device_list @@ "IBVERBS_1.1" => get_device_list;
     ibv_free_device_list @@ "IBVERBS_1.1" @ "IBVERBS_1.0" => free_device_list;
@@ -262,11 +276,4 @@ export! {
     ibv_get_device_index @@ "IBVERBS_1.9" => get_device_index;
     ibv_open_device @@ "IBVERBS_1.1" => open_device;
     ibv_close_device @@ "IBVERBS_1.1" => close_device;
-    ibv_import_device @@ "IBVERBS_1.10" => import_device;
-    ibv_import_pd @@ "IBVERBS_1.10" => import_pd;
-    ibv_import_mr @@ "IBVERBS_1.10" => import_mr;
-    ibv_import_dm @@ "IBVERBS_1.13" => import_dm;
-    ibv_unimport_pd @@ "IBVERBS_1.10" => unimport;
-    ibv_unimport_mr @@ "IBVERBS_1.10" => unimport;
-    ibv_unimport_dm @@ "IBVERBS_1.13" => unimport;
 }

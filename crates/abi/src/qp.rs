@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_uint};
 use std::cell::UnsafeCell;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +13,8 @@ use rnic_nic::{
 use crate::cq::CqObject;
 use crate::device::{ContextObject, is_parents};
 use crate::memory::PdObject;
-use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
+use crate::memory::allocator::{Home, Housed, Resource, Room, take_housed};
+use crate::object::{Object, all_acknowledged, from_c, wait_for_acks};
 use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::srq::SrqObject;
 use crate::symbols::export;
@@ -31,11 +32,18 @@ pub struct QpObject {
     pub async_events_delivered: AtomicU32,
     /// Of `ibv_wr_start`; `None`: created without `send_ops_flags`.
     pub builder: Option<Builder>,
+    home: Home,
 }
 
 // SAFETY: `repr(C)`, first field, and `ibv_qp_ex` begins with `ibv_qp`.
 unsafe impl Object for QpObject {
     type C = ibv_qp;
+}
+
+impl Housed for QpObject {
+    fn home(&self) -> Home {
+        self.home
+    }
 }
 
 fn cap_from_c(cap: &ibv_qp_cap) -> QpCap {
@@ -95,7 +103,7 @@ unsafe fn create(
         )
     };
     // The events of the queue pair carry its address, so that must be known first.
-    let mut room: Box<MaybeUninit<QpObject>> = Box::new(MaybeUninit::uninit());
+    let room = Room::<QpObject>::new(owner, Resource::QueuePair)?;
     let nic = owner.nic.create_qp(&QpInit {
         qp_type,
         send_cq: Cq::clone(&send_cq.nic),
@@ -103,7 +111,7 @@ unsafe fn create(
         srq,
         cap: cap_from_c(&attr.cap),
         sq_sig_all: attr.sq_sig_all != 0,
-        cookie: room.as_mut_ptr() as u64,
+        cookie: room.address(),
     })?;
     let c = ibv_qp {
         // SAFETY: a live protection domain, whose fields nobody changes.
@@ -126,25 +134,22 @@ unsafe fn create(
 }
 
 /// Gives a new queue pair to the program; its events carry the address of `room`.
-pub fn give(
-    mut room: Box<MaybeUninit<QpObject>>,
-    nic: Qp,
-    base: ibv_qp,
-    builder: Option<Builder>,
-) -> *mut ibv_qp {
+pub fn give(room: Room<QpObject>, nic: Qp, base: ibv_qp, builder: Option<Builder>) -> *mut ibv_qp {
     // SAFETY: integers, pointers, optional functions, pthread objects.
     let mut c: ibv_qp_ex = unsafe { std::mem::zeroed() };
     c.qp_base = base;
     wr::fill(&mut c);
     let cap = nic.cap();
-    room.write(QpObject {
+    let home = room.home();
+    room.fill(QpObject {
         c: UnsafeCell::new(c),
         nic: ManuallyDrop::new(nic),
         cap,
         async_events_delivered: AtomicU32::new(0),
         builder,
-    });
-    Box::into_raw(room).cast()
+        home,
+    })
+    .cast()
 }
 
 unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
@@ -403,7 +408,7 @@ unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
             wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
                 all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))
             });
-            drop(take_c::<QpObject>(qp));
+            drop(take_housed::<QpObject>(qp));
         }
         Ok(())
     })

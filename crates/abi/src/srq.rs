@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 use std::cell::UnsafeCell;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_nic::{Cq, Error, Srq, SrqAttr, SrqAttrMask, SrqInit, Xrcd};
@@ -10,7 +10,8 @@ use rnic_nic::{Cq, Error, Srq, SrqAttr, SrqAttrMask, SrqInit, Xrcd};
 use crate::cq::CqObject;
 use crate::device::{ContextObject, is_parents};
 use crate::memory::PdObject;
-use crate::object::{Object, all_acknowledged, from_c, take_c, wait_for_acks};
+use crate::memory::allocator::{Home, Housed, Resource, Room, take_housed};
+use crate::object::{Object, all_acknowledged, from_c, wait_for_acks};
 use crate::post::{POST_SRQ_RECV, receives};
 use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::symbols::export;
@@ -25,11 +26,18 @@ pub struct SrqObject {
     max_sge: u32,
     /// Asynchronous events that the program took, under the context's `async_lock`.
     pub async_events_delivered: AtomicU32,
+    home: Home,
 }
 
 // SAFETY: `repr(C)`, first field.
 unsafe impl Object for SrqObject {
     type C = ibv_srq;
+}
+
+impl Housed for SrqObject {
+    fn home(&self) -> Home {
+        self.home
+    }
 }
 
 /// Creates a queue and writes the sizes it was given back into `attr`.
@@ -45,31 +53,34 @@ unsafe fn create(
     // SAFETY: by contract.
     let owner = unsafe { from_c::<PdObject>(pd) }?;
     // The events of the queue carry its address, so that must be known first.
-    let mut room: Box<MaybeUninit<SrqObject>> = Box::new(MaybeUninit::uninit());
+    let room = Room::<SrqObject>::new(owner, Resource::SharedReceiveQueue)?;
     let nic = owner.nic.create_srq(&SrqInit {
         max_wr: attr.max_wr,
         max_sge: attr.max_sge,
         xrc,
-        cookie: room.as_mut_ptr() as u64,
+        cookie: room.address(),
     })?;
     let given = nic.query();
     (attr.max_wr, attr.max_sge) = (given.max_wr, given.max_sge);
-    room.write(SrqObject {
-        c: UnsafeCell::new(ibv_srq {
-            // SAFETY: a live protection domain, whose fields nobody changes.
-            context: unsafe { (*pd).context },
-            srq_context,
-            pd,
-            handle: nic.number(),
-            mutex: libc::PTHREAD_MUTEX_INITIALIZER,
-            cond: libc::PTHREAD_COND_INITIALIZER,
-            events_completed: 0,
-        }),
-        nic: ManuallyDrop::new(nic),
-        max_sge: given.max_sge,
-        async_events_delivered: AtomicU32::new(0),
-    });
-    Ok(Box::into_raw(room).cast())
+    let home = room.home();
+    Ok(room
+        .fill(SrqObject {
+            c: UnsafeCell::new(ibv_srq {
+                // SAFETY: a live protection domain, whose fields nobody changes.
+                context: unsafe { (*pd).context },
+                srq_context,
+                pd,
+                handle: nic.number(),
+                mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+                cond: libc::PTHREAD_COND_INITIALIZER,
+                events_completed: 0,
+            }),
+            nic: ManuallyDrop::new(nic),
+            max_sge: given.max_sge,
+            async_events_delivered: AtomicU32::new(0),
+            home,
+        })
+        .cast())
 }
 
 unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
@@ -178,7 +189,7 @@ unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
             wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
                 all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
             });
-            drop(take_c::<SrqObject>(srq));
+            drop(take_housed::<SrqObject>(srq));
         }
         Ok(())
     })

@@ -2,12 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use rnic_nic::{QpState, Xrcd};
 
 use crate::device::{is_parents, nic};
+use crate::memory::allocator::Room;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::{self, QpObject};
 use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Result};
@@ -100,8 +100,8 @@ pub unsafe fn create_target(
 ) -> Result<*mut ibv_qp> {
     // SAFETY: by contract.
     let owner = unsafe { from_c::<XrcdObject>(xrcd) }?;
-    let mut room: Box<MaybeUninit<QpObject>> = Box::new(MaybeUninit::uninit());
-    let nic = owner.nic.create_qp(room.as_mut_ptr() as u64)?;
+    let room = Room::<QpObject>::ours();
+    let nic = owner.nic.create_qp(room.address())?;
     // SAFETY: a live domain, whose field nobody changes.
     let context = unsafe { (*xrcd).context };
     attr.cap = ibv_qp_cap::default();
@@ -128,8 +128,8 @@ pub unsafe extern "C" fn open_qp(
         }
         // SAFETY: a domain of ours, or NULL.
         let owner = unsafe { from_c::<XrcdObject>(attr.xrcd) }?;
-        let mut room: Box<MaybeUninit<QpObject>> = Box::new(MaybeUninit::uninit());
-        let nic = owner.nic.open_qp(attr.qp_num, room.as_mut_ptr() as u64)?;
+        let room = Room::<QpObject>::ours();
+        let nic = owner.nic.open_qp(attr.qp_num, room.address())?;
         let qp_context = match attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT {
             0 => null_mut(),
             _ => attr.qp_context,

@@ -80,8 +80,19 @@ programs!(
     device_memory,
     on_demand,
     null_region,
-    huge
+    huge,
+    window_post,
+    domains,
+    import
 );
+
+/// What hardware had pinned is here an error, where all memory is reached in the guarded way.
+#[test]
+fn unmapped() {
+    if common::headers_available() {
+        run_with("unmapped", &["-libverbs"], &[("RNIC_GUARDED_MEMORY", "1")]);
+    }
+}
 
 // Completion queues.
 programs!(

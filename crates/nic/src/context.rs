@@ -1,9 +1,9 @@
-//! An opened device and protection domains.
+//! An opened device.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rnic_transport::QpEvent;
@@ -13,8 +13,6 @@ use crate::device::{DeviceAttr, PortAttr};
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
-use crate::qp::{Qp, QpInit};
-use crate::srq::{Srq, SrqInit};
 use crate::sys::EventFd;
 use crate::xrcd::Xrcd;
 
@@ -96,7 +94,6 @@ pub struct Context {
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-static NEXT_PD: AtomicU32 = AtomicU32::new(1);
 
 impl Context {
     /// Opens the device, starting the process's engine if it is the first.
@@ -173,17 +170,6 @@ impl Context {
         gid_table().into_iter().find(|entry| entry.index == index)
     }
 
-    /// Makes a protection domain.
-    pub fn alloc_pd(&self) -> Pd {
-        Pd {
-            shared: Arc::new(PdShared {
-                id: rnic_transport::Pd(NEXT_PD.fetch_add(1, Ordering::Relaxed)),
-                context: self.clone(),
-                users: AtomicU32::new(0),
-            }),
-        }
-    }
-
     /// Opens an XRC domain: for a file, whose other openers in this process share it, or for `None` alone. `create` and
     /// `exclusive` are O_CREAT and O_EXCL of `ibv_open_xrcd(3)`.
     ///
@@ -249,46 +235,5 @@ impl Context {
     /// The oldest event, after a token was taken from [`Context::async_fd`].
     pub fn next_async_event(&self) -> Option<AsyncEvent> {
         self.shared.events.queue.lock().pop_front()
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct PdShared {
-    pub(crate) id: rnic_transport::Pd,
-    pub(crate) context: Context,
-    pub(crate) users: AtomicU32,
-}
-
-/// A protection domain (`ibv_alloc_pd(3)`).
-#[derive(Clone, Debug)]
-pub struct Pd {
-    pub(crate) shared: Arc<PdShared>,
-}
-
-impl Pd {
-    /// The context it was made in.
-    pub fn context(&self) -> &Context {
-        &self.shared.context
-    }
-
-    /// Regions, shared receive queues or queue pairs still belong to it.
-    pub fn in_use(&self) -> bool {
-        self.shared.users.load(Ordering::Acquire) != 0
-    }
-
-    /// Makes a shared receive queue.
-    ///
-    /// # Errors
-    /// EINVAL for sizes of 0 or beyond the device's, ENOMEM when the device's are all in use.
-    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq> {
-        Srq::new(self, init)
-    }
-
-    /// Makes a queue pair in RESET.
-    ///
-    /// # Errors
-    /// EINVAL or ENOMEM for sizes beyond the device's, EOPNOTSUPP for types other than RC.
-    pub fn create_qp(&self, init: &QpInit) -> Result<Qp> {
-        Qp::new(self, init)
     }
 }

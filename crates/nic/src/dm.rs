@@ -1,6 +1,10 @@
 //! Device memory: bytes that the device owns and a program copies into and out of (`ibv_alloc_dm(3)`).
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -9,7 +13,12 @@ use crate::memory::{DEVICE_MEMORY, DeviceMemory};
 #[derive(Debug)]
 pub(crate) struct DmShared {
     pub(crate) memory: DeviceMemory,
+    number: u32,
 }
+
+/// The process's pieces by number, for `ibv_import_dm(3)`.
+static ALL: Mutex<BTreeMap<u32, Weak<DmShared>>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// A piece of device memory, zeroed at first.
 #[derive(Clone, Debug)]
@@ -39,8 +48,32 @@ impl Context {
                 format!("{len} bytes of device memory are not left"),
             )
         })?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(DmShared { memory, number });
+        let mut all = ALL.lock();
+        all.retain(|_, dm| dm.strong_count() > 0);
+        all.insert(number, Arc::downgrade(&shared));
         Ok(Dm {
-            shared: Arc::new(DmShared { memory }),
+            shared,
+            context: self.clone(),
+        })
+    }
+
+    /// Another handle of the piece with that [`Dm::number`], whatever context of this process allocated it.
+    ///
+    /// # Errors
+    /// ENOENT: there is none.
+    pub fn import_dm(&self, number: u32) -> Result<Dm> {
+        let found = ALL.lock().get(&number).and_then(Weak::upgrade);
+        let shared = found.ok_or_else(|| {
+            Error::new(
+                "ibv_import_dm",
+                libc::ENOENT,
+                format!("this process has no device memory {number}"),
+            )
+        })?;
+        Ok(Dm {
+            shared,
             context: self.clone(),
         })
     }
@@ -62,6 +95,11 @@ impl Dm {
         &self.context
     }
 
+    /// What names it within the process.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
     /// Other handles or regions stand on it.
     pub fn in_use(&self) -> bool {
         Arc::strong_count(&self.shared) > 1
@@ -70,8 +108,10 @@ impl Dm {
     /// Copies `data` to `offset`.
     ///
     /// # Errors
-    /// EFAULT: the range leaves it; nothing was copied.
+    /// Nothing was copied. EFAULT: the range leaves it. EINVAL: offset or length is no multiple of 4, which ConnectX can
+    /// only copy.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        check_alignment("ibv_memcpy_to_dm", offset, data.len())?;
         match self.shared.memory.write(offset, data) {
             true => Ok(()),
             false => Err(self.outside("ibv_memcpy_to_dm", offset, data.len())),
@@ -81,8 +121,9 @@ impl Dm {
     /// Copies from `offset`.
     ///
     /// # Errors
-    /// EFAULT: the range leaves it; nothing was copied.
+    /// As [`Dm::write`].
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        check_alignment("ibv_memcpy_from_dm", offset, out.len())?;
         match self.shared.memory.read(offset, out) {
             true => Ok(()),
             false => Err(self.outside("ibv_memcpy_from_dm", offset, out.len())),
@@ -96,4 +137,14 @@ impl Dm {
             format!("{offset}..+{len} leaves the {} bytes", self.len()),
         )
     }
+}
+
+fn check_alignment(verb: &'static str, offset: u64, len: usize) -> Result<()> {
+    if offset.is_multiple_of(4) && len.is_multiple_of(4) {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        verb,
+        format!("offset {offset} and length {len} are to be multiples of 4"),
+    ))
 }

@@ -2,10 +2,10 @@
 
 use std::os::fd::RawFd;
 
-use crate::context::Pd;
 use crate::error::{Error, Result};
 use crate::memory::Access;
 use crate::mr::{Mr, PAGE, REG_DMABUF};
+use crate::pd::Pd;
 use crate::sys::Mapping;
 
 impl Pd {

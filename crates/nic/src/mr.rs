@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::context::Pd;
 use crate::dm::{Dm, DmShared};
 use crate::error::{Error, Result};
 use crate::memory::{Access, RegionSpec, WindowsBound};
+use crate::pd::Pd;
 use crate::sys::{self, Mapping};
 
 const REG: &str = "ibv_reg_mr";
@@ -189,6 +189,13 @@ impl Pd {
         })
     }
 
+    /// Key and length of the region of this domain with that index, the upper 24 bits of its keys.
+    pub fn find_mr(&self, index: u32) -> Option<(u32, u64)> {
+        let nic = &self.context().shared.nic;
+        nic.check_alive("ibv_import_mr").ok()?;
+        nic.lock().memory.find_region(self.shared.id, index)
+    }
+
     /// Brings the pages of on-demand regions into memory, entry by entry: lkey, address, length.
     ///
     /// With `flush` the pages are there on return, or it fails; without, it is a hint, and what cannot be fetched is met
@@ -229,16 +236,6 @@ impl Pd {
             }
         }
         Ok(())
-    }
-
-    pub(crate) fn check_same_context(&self, verb: &'static str, other: u64) -> Result<()> {
-        if self.context().id() == other {
-            return Ok(());
-        }
-        Err(Error::invalid(
-            verb,
-            "the objects belong to different contexts",
-        ))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::context::Pd;
 use crate::error::{Error, Result};
+use crate::pd::Pd;
 
 /// Kind of window (`enum ibv_mw_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

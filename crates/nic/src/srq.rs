@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_transport::RecvWqe;
 
-use crate::context::{AsyncEvent, ContextShared, Pd};
+use crate::context::{AsyncEvent, ContextShared};
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_SGE, MAX_SRQ_WR};
 use crate::error::{Error, Result};
+use crate::pd::Pd;
 use crate::xrcd::Xrcd;
 
 /// Sizes of a shared receive queue (`struct ibv_srq_attr`).

@@ -8,15 +8,32 @@ use parking_lot::Mutex;
 use rnic_nic::{Access, Advice, Error, Mr, Rereg, ReregError};
 
 use super::PdObject;
+use crate::device::is_parents;
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno};
+use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
 
 #[repr(C)]
 pub struct MrObject {
     c: UnsafeCell<ibv_mr>,
-    nic: Mutex<Mr>,
+    nic: Handle,
+}
+
+enum Handle {
+    Own(Mutex<Mr>),
+    /// Of `ibv_import_mr`: another object stands for the region.
+    Imported,
+}
+
+impl MrObject {
+    /// EINVAL for an import, which is not the region itself.
+    fn own(&self) -> Result<&Mutex<Mr>> {
+        match &self.nic {
+            Handle::Own(nic) => Ok(nic),
+            Handle::Imported => Err(EINVAL),
+        }
+    }
 }
 
 // SAFETY: `repr(C)`, first field.
@@ -41,8 +58,48 @@ pub unsafe fn hand_out(pd: *mut ibv_pd, addr: *mut c_void, length: usize, nic: M
     };
     into_c(Box::new(MrObject {
         c: UnsafeCell::new(c),
-        nic: Mutex::new(nic),
+        nic: Handle::Own(Mutex::new(nic)),
     }))
+}
+
+/// Gives one more handle of a region to the program.
+///
+/// # Safety
+/// `pd` is a live protection domain of ours.
+pub unsafe fn hand_out_import(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    key: u32,
+) -> *mut ibv_mr {
+    let c = ibv_mr {
+        // SAFETY: live by contract; nobody changes its fields.
+        context: unsafe { (*pd).context },
+        pd,
+        addr,
+        length,
+        handle: key >> 8,
+        lkey: key,
+        rkey: key,
+    };
+    into_c(Box::new(MrObject {
+        c: UnsafeCell::new(c),
+        nic: Handle::Imported,
+    }))
+}
+
+/// Takes such a handle back.
+///
+/// # Safety
+/// From [`hand_out_import`], or NULL; the program gives it up.
+pub unsafe fn take_import(mr: *mut ibv_mr) -> Result<()> {
+    // SAFETY: by contract.
+    unsafe {
+        if matches!(from_c::<MrObject>(mr)?.nic, Handle::Imported) {
+            drop(take_c::<MrObject>(mr));
+        }
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn reg_mr_iova2(
@@ -153,7 +210,7 @@ unsafe extern "C" fn rereg_mr(
             access: has(IBV_REREG_MR_CHANGE_ACCESS).then_some(Access(access as c_uint)),
         };
         // SAFETY: what `ibv_rereg_mr` asks of the program.
-        unsafe { object.nic.lock().rereg(change) }.map_err(|error| {
+        unsafe { object.own()?.lock().rereg(change) }.map_err(|error| {
             lost = matches!(error, ReregError::Lost(_));
             let (ReregError::Lost(error) | ReregError::Unchanged(error)) = error;
             Errno::from(error)
@@ -182,7 +239,11 @@ unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     seam::status(|| {
         // SAFETY: a region of ours, or NULL.
         let object = unsafe { from_c::<MrObject>(mr) }?;
-        object.nic.lock().try_deregister()?;
+        // SAFETY: a live object, whose fields nobody changes.
+        if unsafe { is_parents((*mr).context) }? {
+            return Ok(());
+        }
+        object.own()?.lock().try_deregister()?;
         // SAFETY: checked for NULL, and the program gives it up.
         drop(unsafe { take_c::<MrObject>(mr) });
         Ok(())
@@ -224,10 +285,11 @@ pub unsafe extern "C" fn advise_mr(
 ///
 /// # Safety
 /// A region of ours, not NULL.
-pub unsafe fn lkey_of(mr: *mut ibv_mr) -> Result<u32, Error> {
+pub unsafe fn lkey_of(mr: *mut ibv_mr) -> rnic_nic::Result<u32> {
     // SAFETY: by contract.
     match unsafe { from_c::<MrObject>(mr) } {
-        Ok(object) => Ok(object.nic.lock().lkey()),
+        // SAFETY: a plain field that is never changed.
+        Ok(object) => Ok(unsafe { (*object.c.get()).lkey }),
         Err(_) => Err(Error::invalid("ibv_bind_mw", "no memory region")),
     }
 }

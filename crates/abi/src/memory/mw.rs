@@ -7,6 +7,7 @@ use rnic_nic::{BindWindow, Error, Mw, MwType, SendData, SendOp, SendWqe, SgList}
 
 use super::PdObject;
 use super::mr::lkey_of;
+use crate::device::is_parents;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::QpObject;
 use crate::seam::{self, EINVAL, Errno};
@@ -52,10 +53,12 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw 
 /// The `dealloc_mw` operation: a bound window is closed.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     seam::status(|| {
-        // SAFETY: a window of ours, or NULL; the program gives it up.
+        // SAFETY: a window of ours, or NULL; the program gives it up. Its fields nobody changes but the key.
         unsafe {
             from_c::<MwObject>(mw)?;
-            drop(take_c::<MwObject>(mw));
+            if !is_parents((*mw).context)? {
+                drop(take_c::<MwObject>(mw));
+            }
         }
         Ok(())
     })
@@ -77,7 +80,11 @@ unsafe fn bind_request(
     info: &ibv_mw_bind_info,
 ) -> Result<SendOp, Error> {
     let rights = info.mw_access_flags;
-    let mut known = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    // LOCAL_WRITE says nothing of a window, and is taken as ConnectX takes it.
+    let mut known = IBV_ACCESS_LOCAL_WRITE
+        | IBV_ACCESS_REMOTE_WRITE
+        | IBV_ACCESS_REMOTE_READ
+        | IBV_ACCESS_REMOTE_ATOMIC;
     if window.mw_type() == MwType::Type2 {
         known |= IBV_ACCESS_ZERO_BASED;
     }
@@ -162,10 +169,12 @@ pub unsafe extern "C" fn bind_mw(
         let rkey = next_key(unsafe { (*mw).rkey });
         // SAFETY: the region is ours, or NULL.
         let op = unsafe { bind_request(VERB, &window.nic, rkey, &bind.bind_info) }?;
-        // SAFETY: a region of ours, or NULL; fields that nobody changes.
+        // SAFETY: regions and domains are ours, or NULL; fields that nobody changes.
         let other_pd = unsafe {
-            let region = bind.bind_info.mr.as_ref();
-            region.is_some_and(|region| region.pd != (*qp).pd)
+            match bind.bind_info.mr.as_ref() {
+                Some(region) => domain_of(region.pd)? != domain_of((*qp).pd)?,
+                None => false,
+            }
         };
         if other_pd {
             return Err(Errno(libc::EPERM));
@@ -187,4 +196,13 @@ pub unsafe extern "C" fn bind_mw(
         unsafe { (*mw).rkey = rkey };
         Ok(())
     })
+}
+
+/// The number of a domain, the same for its parent domains.
+///
+/// # Safety
+/// Ours, or NULL.
+unsafe fn domain_of(pd: *mut ibv_pd) -> seam::Result<u32> {
+    // SAFETY: by contract.
+    Ok(unsafe { from_c::<PdObject>(pd) }?.nic.number())
 }

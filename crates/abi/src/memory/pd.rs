@@ -1,13 +1,14 @@
-//! Protection domains.
+//! Protection domains, thread domains, parent domains.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use std::cell::UnsafeCell;
 
-use rnic_nic::Pd;
+use rnic_nic::{Pd, Td};
 
-use crate::device::nic;
+use super::allocator::Allocator;
+use crate::device::{is_parents, nic};
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{self, EBUSY};
+use crate::seam::{self, EBUSY, EINVAL, Result};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -15,6 +16,10 @@ use crate::types::*;
 pub struct PdObject {
     c: UnsafeCell<ibv_pd>,
     pub nic: Pd,
+    /// Of a parent domain.
+    pub allocator: Option<Allocator>,
+    /// Made by `ibv_alloc_parent_domain`.
+    pub is_parent: bool,
 }
 
 // SAFETY: `repr(C)`, first field.
@@ -22,25 +27,142 @@ unsafe impl Object for PdObject {
     type C = ibv_pd;
 }
 
+impl PdObject {
+    /// What the program knows it by.
+    pub fn c(&self) -> *mut ibv_pd {
+        self.c.get()
+    }
+}
+
+/// Gives a protection domain to the program.
+pub fn hand_out_pd(context: *mut ibv_context, nic: Pd) -> *mut ibv_pd {
+    let handle = nic.number();
+    into_c(Box::new(PdObject {
+        c: UnsafeCell::new(ibv_pd { context, handle }),
+        nic,
+        allocator: None,
+        is_parent: false,
+    }))
+}
+
 unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     seam::pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?.alloc_pd();
-        let c = UnsafeCell::new(ibv_pd { context, handle: 0 });
-        Ok(into_c(Box::new(PdObject { c, nic })))
+        Ok(hand_out_pd(context, nic))
     })
 }
 
+/// `ibv_dealloc_pd(3)`, of parent domains too.
 unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     seam::status(|| {
         // SAFETY: a protection domain of ours, or NULL.
-        if unsafe { from_c::<PdObject>(pd) }?.nic.in_use() {
+        let object = unsafe { from_c::<PdObject>(pd) }?;
+        // SAFETY: a live object, whose fields nobody changes.
+        if unsafe { is_parents((*pd).context) }? {
+            return Ok(());
+        }
+        if object.nic.in_use() {
             return Err(EBUSY);
         }
         // SAFETY: checked for NULL, and the program gives it up.
         drop(unsafe { take_c::<PdObject>(pd) });
         Ok(())
     })
+}
+
+#[repr(C)]
+pub struct TdObject {
+    c: UnsafeCell<ibv_td>,
+    nic: Td,
+}
+
+// SAFETY: `repr(C)`, first field.
+unsafe impl Object for TdObject {
+    type C = ibv_td;
+}
+
+/// The `alloc_td` operation.
+pub unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    seam::pointer(|| {
+        // SAFETY: a context of ours, or NULL; the caller's structure, or NULL.
+        let (owner, attr) = unsafe { (nic(context)?, attr.as_ref().ok_or(EINVAL)?) };
+        if attr.comp_mask != 0 {
+            return Err(EINVAL);
+        }
+        Ok(into_c(Box::new(TdObject {
+            c: UnsafeCell::new(ibv_td { context }),
+            nic: owner.alloc_td(),
+        })))
+    })
+}
+
+/// The `dealloc_td` operation.
+pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    seam::status(|| {
+        // SAFETY: a thread domain of ours, or NULL.
+        if unsafe { from_c::<TdObject>(td) }?.nic.in_use() {
+            return Err(EBUSY);
+        }
+        // SAFETY: checked for NULL, and the program gives it up.
+        drop(unsafe { take_c::<TdObject>(td) });
+        Ok(())
+    })
+}
+
+/// The `alloc_parent_domain` operation.
+pub unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    seam::pointer(|| {
+        // SAFETY: ours, or NULL; the caller's structure, or NULL.
+        let (attr, owner) = unsafe {
+            nic(context)?;
+            let attr = attr.as_ref().ok_or(EINVAL)?;
+            (attr, from_c::<PdObject>(attr.pd)?)
+        };
+        let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        if attr.comp_mask & !known != 0 {
+            return Err(EINVAL);
+        }
+        let td = match attr.td.is_null() {
+            true => None,
+            // SAFETY: not NULL, so ours.
+            false => Some(&unsafe { from_c::<TdObject>(attr.td) }?.nic),
+        };
+        let allocator = allocator(attr)?;
+        let nic = owner.nic.alloc_parent(td)?;
+        let handle = nic.number();
+        Ok(into_c(Box::new(PdObject {
+            c: UnsafeCell::new(ibv_pd { context, handle }),
+            nic,
+            allocator,
+            is_parent: true,
+        })))
+    })
+}
+
+/// The functions that an attribute names: both, or EINVAL.
+fn allocator(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocator>> {
+    if attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS == 0 {
+        return Ok(None);
+    }
+    let (Some(alloc), Some(free)) = (attr.alloc, attr.free) else {
+        return Err(EINVAL);
+    };
+    let pd_context: *mut c_void = match attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT {
+        0 => std::ptr::null_mut(),
+        _ => attr.pd_context,
+    };
+    Ok(Some(Allocator {
+        alloc,
+        free,
+        pd_context,
+    }))
 }
 
 export! {

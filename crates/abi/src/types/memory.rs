@@ -54,6 +54,35 @@ pub struct ibv_mw_bind {
 assert_layout!(ibv_mw_bind, 48, wr_id @ 0, send_flags @ 8, bind_info @ 16);
 
 #[repr(C)]
+pub struct ibv_td {
+    pub context: *mut ibv_context,
+}
+assert_layout!(ibv_td, 8, context @ 0);
+
+#[repr(C)]
+pub struct ibv_td_init_attr {
+    pub comp_mask: u32,
+}
+assert_layout!(ibv_td_init_attr, 4, comp_mask @ 0);
+
+/// Of a parent domain: domain, `pd_context`, size, alignment, resource type.
+pub type AllocFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
+/// Of a parent domain: domain, `pd_context`, memory, resource type.
+pub type FreeFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
+
+#[repr(C)]
+pub struct ibv_parent_domain_init_attr {
+    pub pd: *mut ibv_pd,
+    pub td: *mut ibv_td,
+    pub comp_mask: u32,
+    pub alloc: Option<AllocFn>,
+    pub free: Option<FreeFn>,
+    pub pd_context: *mut c_void,
+}
+assert_layout!(ibv_parent_domain_init_attr, 48, pd @ 0, td @ 8, comp_mask @ 16, alloc @ 24, free @ 32,
+    pd_context @ 40);
+
+#[repr(C)]
 pub struct ibv_dm {
     pub context: *mut ibv_context,
     pub memcpy_to_dm: Option<unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int>,

@@ -78,7 +78,7 @@ int main(void)
 	CHECK(ibv_bind_mw(pair.far.qp, mw, &request) == EINVAL);
 	request.bind_info = (struct ibv_mw_bind_info){ other_mr, (uintptr_t)memory, 8, WRITE };
 	CHECK(ibv_bind_mw(pair.far.qp, mw, &request) == EPERM);
-	request.bind_info = (struct ibv_mw_bind_info){ mr, (uintptr_t)memory, 8, IBV_ACCESS_LOCAL_WRITE };
+	request.bind_info = (struct ibv_mw_bind_info){ mr, (uintptr_t)memory, 8, IBV_ACCESS_MW_BIND };
 	CHECK(ibv_bind_mw(pair.far.qp, mw, &request) == EINVAL);
 	request.bind_info.mw_access_flags = WRITE | IBV_ACCESS_ZERO_BASED;
 	CHECK(ibv_bind_mw(pair.far.qp, mw, &request) == EINVAL);

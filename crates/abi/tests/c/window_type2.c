@@ -129,7 +129,7 @@ int main(void)
 		bind_wr(NULL, key, mr, memory, 64, WRITE),
 		bind_wr(mw, key ^ 0x100, mr, memory, 64, WRITE),
 		bind_wr(mw, key, NULL, memory, 64, WRITE),
-		bind_wr(mw, key, mr, memory, 64, IBV_ACCESS_LOCAL_WRITE),
+		bind_wr(mw, key, mr, memory, 64, IBV_ACCESS_MW_BIND),
 	};
 	for (int i = 0; i < 5; i++)
 		CHECK(ibv_post_send(pair.far.qp, &refused[i], &bad) == EINVAL && bad == &refused[i]);

@@ -108,8 +108,17 @@ impl MemoryTable {
     /// Windows are bound to it, which go on granting access to its memory: nothing happened.
     pub(crate) fn remove(&mut self, key: u32) -> Result<(), WindowsBound> {
         self.windows_bound(key)?;
-        self.take(key::index(key));
+        if self.get(key).is_some() {
+            self.take(key::index(key));
+        }
         Ok(())
+    }
+
+    /// The key and length of a region of `pd`, by its index.
+    pub(crate) fn find_region(&self, pd: Pd, index: u32) -> Option<(u32, u64)> {
+        let found = self.entries().find(|(own, _)| *own == index)?.1;
+        let region = matches!(found.role, Role::Region { .. }) && found.pd == pd;
+        region.then_some((found.key, found.len))
     }
 
     /// Revokes a region's key, and what is granted through windows of it.

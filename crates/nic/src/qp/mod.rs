@@ -19,12 +19,13 @@ pub use attr::{AhAttr, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub(crate) use handle::QpTarget;
 use handle::{Listener, QpHandle};
 
-use crate::context::{ContextShared, Pd};
+use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
 use crate::engine::SrqTable;
 use crate::engine::{Engine, HeldAck};
 use crate::error::{Error, Result};
+use crate::pd::Pd;
 use crate::srq::{Srq, SrqShared};
 use crate::xrcd::Domain;
 

@@ -1,0 +1,169 @@
+//! Protection domains, and what groups them: thread domains and parent domains.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::qp::{Qp, QpInit};
+use crate::srq::{Srq, SrqInit};
+
+#[derive(Debug)]
+pub(crate) struct PdShared {
+    pub(crate) id: rnic_transport::Pd,
+    pub(crate) context: Context,
+    pub(crate) users: AtomicU32,
+    /// What it stands on, in use as long as it exists: the domain of a parent domain or import, a thread domain.
+    #[allow(dead_code, reason = "held")]
+    base: Option<PdHold>,
+    #[allow(dead_code, reason = "held")]
+    thread_domain: Option<Td>,
+}
+
+/// A protection domain (`ibv_alloc_pd(3)`), or a parent domain that stands for one.
+#[derive(Clone, Debug)]
+pub struct Pd {
+    pub(crate) shared: Arc<PdShared>,
+}
+
+/// Keeps a protection domain in use.
+#[derive(Debug)]
+pub struct PdHold(Pd);
+
+impl Drop for PdHold {
+    fn drop(&mut self) {
+        self.0.shared.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A thread domain (`ibv_alloc_td(3)`): a promise that its objects are used by one thread at a time. The device's lock is
+/// one for all, so there is nothing to gain from it here.
+#[derive(Clone, Debug)]
+pub struct Td {
+    shared: Arc<Context>,
+}
+
+impl Td {
+    /// A parent domain stands on it.
+    pub fn in_use(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+}
+
+static NEXT_PD: AtomicU32 = AtomicU32::new(1);
+
+/// The process's protection domains by number, for `ibv_import_pd(3)`.
+static ALL: Mutex<BTreeMap<u32, Weak<PdShared>>> = Mutex::new(BTreeMap::new());
+
+impl Context {
+    /// Makes a protection domain.
+    pub fn alloc_pd(&self) -> Pd {
+        let id = NEXT_PD.fetch_add(1, Ordering::Relaxed);
+        let pd = Pd::new(id, self, None, None);
+        let mut all = ALL.lock();
+        all.retain(|_, pd| pd.strong_count() > 0);
+        all.insert(id, Arc::downgrade(&pd.shared));
+        pd
+    }
+
+    /// Makes a thread domain.
+    pub fn alloc_td(&self) -> Td {
+        Td {
+            shared: Arc::new(self.clone()),
+        }
+    }
+
+    /// The protection domain with that [`Pd::number`], whatever context of this process made it. It stays in use until
+    /// the result is dropped.
+    ///
+    /// # Errors
+    /// ENOENT: there is none.
+    pub fn import_pd(&self, number: u32) -> Result<Pd> {
+        let found = ALL.lock().get(&number).and_then(Weak::upgrade);
+        let shared = found.ok_or_else(|| {
+            Error::new(
+                "ibv_import_pd",
+                libc::ENOENT,
+                format!("this process has no protection domain {number}"),
+            )
+        })?;
+        let original = Pd { shared };
+        Ok(Pd::new(number, self, Some(original.hold()), None))
+    }
+}
+
+impl Pd {
+    fn new(id: u32, context: &Context, base: Option<PdHold>, td: Option<Td>) -> Pd {
+        Pd {
+            shared: Arc::new(PdShared {
+                id: rnic_transport::Pd(id),
+                context: context.clone(),
+                users: AtomicU32::new(0),
+                base,
+                thread_domain: td,
+            }),
+        }
+    }
+
+    /// A parent domain: stands for this domain, and counts its own objects.
+    ///
+    /// # Errors
+    /// EINVAL: the thread domain belongs to another context.
+    pub fn alloc_parent(&self, td: Option<&Td>) -> Result<Pd> {
+        if let Some(td) = td {
+            self.check_same_context("ibv_alloc_parent_domain", td.shared.id())?;
+        }
+        let id = self.shared.id.0;
+        Ok(Pd::new(id, self.context(), Some(self.hold()), td.cloned()))
+    }
+
+    /// The context it was made in.
+    pub fn context(&self) -> &Context {
+        &self.shared.context
+    }
+
+    /// What names it within the process.
+    pub fn number(&self) -> u32 {
+        self.shared.id.0
+    }
+
+    /// Regions, windows, shared receive queues, queue pairs or parent domains still belong to it.
+    pub fn in_use(&self) -> bool {
+        self.shared.users.load(Ordering::Acquire) != 0
+    }
+
+    /// Keeps it in use.
+    pub fn hold(&self) -> PdHold {
+        self.shared.users.fetch_add(1, Ordering::AcqRel);
+        PdHold(self.clone())
+    }
+
+    /// Makes a shared receive queue.
+    ///
+    /// # Errors
+    /// EINVAL for sizes of 0 or beyond the device's, ENOMEM when the device's are all in use.
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq> {
+        Srq::new(self, init)
+    }
+
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// EINVAL or ENOMEM for sizes beyond the device's, EOPNOTSUPP for types other than RC.
+    pub fn create_qp(&self, init: &QpInit) -> Result<Qp> {
+        Qp::new(self, init)
+    }
+
+    pub(crate) fn check_same_context(&self, verb: &'static str, other: u64) -> Result<()> {
+        if self.context().id() == other {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            verb,
+            "the objects belong to different contexts",
+        ))
+    }
+}
