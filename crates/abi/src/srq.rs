@@ -189,7 +189,7 @@ unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
             wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
                 all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
             });
-            drop(take_housed::<SrqObject>(srq));
+            let _: SrqObject = take_housed(srq);
         }
         Ok(())
     })

@@ -100,3 +100,17 @@ fn devices_and_domains() {
         17,
     );
 }
+
+#[test]
+fn memory() {
+    suite(
+        "memory",
+        &[
+            "test_mr",
+            "test_odp",
+            "test_parent_domain",
+            "test_shared_pd",
+        ],
+        35,
+    );
+}
