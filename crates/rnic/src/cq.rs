@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::nic;
 use crate::raw::fd;
-use crate::work::Work;
+use crate::work::{Work, WorkQueue};
 
 /// Completions taken from the device at once.
 const BATCH: usize = 16;
@@ -278,6 +278,31 @@ impl CompletionQueue {
     }
 }
 
+impl CompletionQueue {
+    /// The queue pair has failed for good: its receives are taken out of the shared queue, and their buffers go.
+    pub(crate) fn reclaim(&self, qpn: u32, queue: &Mutex<WorkQueue>) {
+        let mut state = self.inner.state.lock();
+        let taken = &mut state.taken;
+        while let Ok(Some((entry, _))) = self.inner.raw.take_one() {
+            taken.push_back(entry);
+        }
+        taken.retain(|entry| {
+            let ours = entry.qpn == qpn && is_receive(entry.opcode);
+            if ours {
+                queue.lock().complete(entry.wr_id, &mut Vec::new());
+            }
+            !ours
+        });
+    }
+}
+
+fn is_receive(opcode: CompletionOpcode) -> bool {
+    matches!(
+        opcode,
+        CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
+    )
+}
+
 impl State {
     fn next(&mut self, cq: &nic::Cq) -> Result<Option<Completion>> {
         if self.taken.is_empty() {
@@ -295,11 +320,10 @@ impl State {
             .iter()
             .find(|(qpn, _)| *qpn == entry.qpn)
             .and_then(|(_, work)| {
-                let receive = matches!(
-                    entry.opcode,
-                    CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
-                );
-                let queue = if receive { &work.recv } else { &work.send };
+                let queue = match is_receive(entry.opcode) {
+                    true => &*work.recv,
+                    false => &work.send,
+                };
                 queue.lock().complete(entry.wr_id, &mut released)
             });
         Completion {

@@ -68,7 +68,10 @@ mod qp;
     reason = "the one place: registered memory, file descriptors, raw handles"
 )]
 mod raw;
+mod srq;
 mod work;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The device beneath: raw verbs, as the C library uses them.
 pub use rnic_nic as nic;
@@ -87,6 +90,13 @@ pub use pd::{ProtectionDomain, WritableRegionBuilder};
 pub use post::{PostError, RecvError, SendRequest};
 pub use qp::{PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport};
 pub use raw::memory::{Buffer, ReadableRegion, WritableRegion};
+pub use srq::SharedReceiveQueue;
+
+/// Names an object in asynchronous events.
+fn next_cookie() -> u64 {
+    static COOKIES: AtomicU64 = AtomicU64::new(1);
+    COOKIES.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Counts of everything this process sent and received through the NIC, and of packets that no queue pair took;
 /// `None` before the device was first opened.

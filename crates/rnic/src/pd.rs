@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::nic::{self, Access};
 use crate::qp::{QueuePairBuilder, Transport};
 use crate::raw::memory::{Buffer, ReadableRegion, WritableRegion};
+use crate::srq::SharedReceiveQueue;
 
 /// A protection domain (`ibv_alloc_pd`): queue pairs can use the memory of their own domain only.
 #[derive(Clone)]
@@ -67,6 +68,11 @@ impl ProtectionDomain {
             len,
             access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
         }
+    }
+
+    /// Creates a shared receive queue for at least `max_wr` receives (`ibv_create_srq`).
+    pub fn create_srq(&self, max_wr: u32) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(self, max_wr)
     }
 
     /// Builds a queue pair whose sends complete into `send_cq` and receives into `recv_cq` (`ibv_create_qp`).

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::Buffer;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{SendData, SendOp, SendWqe, Sge};
+use crate::nic::{SendData, SendOp, SendWqe, SgList, Sge};
 use crate::raw::memory::resolve_range;
 
 /// A request for the send queue (`struct ibv_send_wr`): an operation, its data, and flags.
@@ -242,6 +242,18 @@ impl SendRequest {
             Data::Inline(_) => Ok(()),
         }
     }
+}
+
+/// The scatter list of a receive; the caller has checked the length.
+pub(crate) fn receive_sges(buffer: &Option<Buffer>) -> SgList {
+    buffer
+        .iter()
+        .map(|b| Sge {
+            addr: b.addr(),
+            length: b.len() as u32,
+            lkey: b.lkey(),
+        })
+        .collect()
 }
 
 /// Scatter/gather entries have 32-bit lengths.

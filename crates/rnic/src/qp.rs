@@ -3,9 +3,6 @@
 use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use smallvec::SmallVec;
 
 use crate::Buffer;
 use crate::context::path_mtu_of;
@@ -16,7 +13,8 @@ use crate::nic::{
     self, Access, AhAttr, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType,
 };
 use crate::pd::ProtectionDomain;
-use crate::post::{PostError, RecvError, SendRequest, check_len};
+use crate::post::{PostError, RecvError, SendRequest, check_len, receive_sges};
+use crate::srq::SharedReceiveQueue;
 use crate::work::{Entry, Work};
 
 /// A transport service, as a type argument of queue pairs.
@@ -44,6 +42,7 @@ pub struct QueuePairBuilder<T: Transport> {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
     max_send_wr: u32,
     max_recv_wr: u32,
     max_inline_data: u32,
@@ -78,6 +77,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             pd,
             send_cq,
             recv_cq,
+            srq: None,
             max_send_wr: 64,
             max_recv_wr: 64,
             max_inline_data: 64,
@@ -108,6 +108,12 @@ impl<T: Transport> QueuePairBuilder<T> {
     /// Depth of the receive queue; 64 if not set.
     pub fn max_recv_wr(mut self, depth: u32) -> Self {
         self.max_recv_wr = depth;
+        self
+    }
+
+    /// Receives come from a shared queue instead of one of its own, to which nothing can be posted then.
+    pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.srq = Some(srq.clone());
         self
     }
 
@@ -185,10 +191,9 @@ impl<T: Transport> QueuePairBuilder<T> {
             Some(gid) => gid,
             None => self.pd.context().routable_gid(1)?,
         };
-        static COOKIES: AtomicU64 = AtomicU64::new(1);
-        let cookie = COOKIES.fetch_add(1, Ordering::Relaxed);
+        let cookie = crate::next_cookie();
         let qp = self.pd.nic().create_qp(&QpInit {
-            srq: None,
+            srq: self.srq.as_ref().map(|srq| srq.nic().clone()),
             qp_type: T::TYPE,
             send_cq: self.send_cq.nic().clone(),
             recv_cq: self.recv_cq.nic().clone(),
@@ -202,7 +207,13 @@ impl<T: Transport> QueuePairBuilder<T> {
             sq_sig_all: false,
             cookie,
         })?;
-        let work = Arc::new(Work::default());
+        let work = Arc::new(Work {
+            recv: self
+                .srq
+                .as_ref()
+                .map_or_else(Arc::default, |srq| srq.work().clone()),
+            ..Work::default()
+        });
         let qpn = qp.qpn();
         self.send_cq.attach(qpn, &work);
         self.recv_cq.attach(qpn, &work);
@@ -215,6 +226,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 recv_cq: self.recv_cq,
             },
             work,
+            srq: self.srq,
             pd: self.pd,
         };
         inner.qp.modify(
@@ -259,6 +271,7 @@ struct Inner {
     cookie: u64,
     registration: Registration,
     work: Arc<Work>,
+    srq: Option<SharedReceiveQueue>,
     pd: ProtectionDomain,
 }
 
@@ -272,6 +285,21 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.send_cq.detach(self.qpn);
         self.recv_cq.detach(self.qpn);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The shared receive queue outlives it, and must not keep what this queue pair took and nobody polled.
+        if let Some(srq) = &self.srq {
+            let failed = QpAttr {
+                qp_state: QpState::Err,
+                ..QpAttr::default()
+            };
+            let _ = self.qp.modify(&failed, QpAttrMask::STATE);
+            let recv_cq = &self.registration.recv_cq;
+            recv_cq.reclaim(self.qp.qpn(), srq.work());
+        }
     }
 }
 
@@ -292,14 +320,7 @@ impl Inner {
         if let Err(error) = check_len(buffer.as_ref().map_or(0, |b| b.len())) {
             return Err(RecvError { error, buffer });
         }
-        let sges: SmallVec<_> = buffer
-            .iter()
-            .map(|b| nic::Sge {
-                addr: b.addr(),
-                length: b.len() as u32,
-                lkey: b.lkey(),
-            })
-            .collect();
+        let sges = receive_sges(&buffer);
         // The lock keeps the order of numbers that of the queue, and completions out until the buffer is in.
         let mut queue = self.work.recv.lock();
         let wr_id = queue.next();

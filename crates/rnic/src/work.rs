@@ -1,6 +1,7 @@
 //! What is in flight: the buffers of posted work requests, held until their completion is taken.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -64,7 +65,8 @@ impl WorkQueue {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) send: Mutex<WorkQueue>,
-    pub(crate) recv: Mutex<WorkQueue>,
+    /// Shared by the queue pairs of a shared receive queue.
+    pub(crate) recv: Arc<Mutex<WorkQueue>>,
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rnic::{
-    Access, Buffer, Completion, CompletionOpcode, CompletionQueue, Context, Error, PathMtu,
-    ProtectionDomain, QpState, QueuePair, Rc, SendRequest, Status,
+    Access, AsyncEvent, Buffer, Completion, CompletionOpcode, CompletionQueue, Context, Error,
+    PathMtu, ProtectionDomain, QpState, QueuePair, Rc, SendRequest, Status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -597,4 +597,91 @@ fn threads_share_a_queue_pair_and_its_completion_queue() {
         .collect();
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..4 * EACH));
+}
+
+/// Several queue pairs take their receives from one queue; each completion says whose message it is.
+#[test]
+fn a_shared_receive_queue_serves_whoever_has_a_message() {
+    let context = Context::open().expect("the device opens");
+    let gid = context.loopback_gid().expect("an address");
+    let pd = context.alloc_pd().expect("pd");
+    let cq = context.create_cq(64).build().expect("cq");
+    let srq = pd.create_srq(7).expect("srq");
+    assert_eq!(srq.capacity(), 7);
+    let connect = || {
+        let client_cq = context.create_cq(64).build().expect("cq");
+        let builder = pd.create_qp::<Rc>(&cq, &cq).srq(&srq).gid(&gid);
+        let server = builder.build().expect("qp");
+        let client = pd.create_qp::<Rc>(&client_cq, &client_cq).gid(&gid);
+        let client = client.build().expect("qp");
+        let (to_server, to_client) = (server.endpoint(), client.endpoint());
+        let client = client.handshake(to_server).expect("handshake");
+        let server = server.handshake(to_client).expect("handshake");
+        let refused = server.post_recv(pd.buffer(8).expect("memory"), 1);
+        let refused = refused.expect_err("it has no receive queue of its own");
+        assert_eq!(refused.error.errno(), Some(libc::EINVAL));
+        assert!(refused.buffer.is_some(), "the buffer comes back");
+        (server, client, client_cq)
+    };
+    let peers = [connect(), connect(), connect()];
+    for id in 0..7 {
+        srq.post_recv(pd.buffer(16).expect("memory"), id)
+            .expect("room");
+    }
+    let full = srq.post_recv(pd.buffer(16).expect("memory"), 7);
+    let full = full.expect_err("full");
+    assert!(full.error.is_queue_full() && full.buffer.is_some());
+
+    for (n, (server, client, client_cq)) in peers.iter().enumerate().rev() {
+        let text = format!("from {n}");
+        let message = pd.buffer_from(text.as_bytes()).expect("memory");
+        client.post(SendRequest::send(message)).expect("posted");
+        let received = cq.wait(PATIENCE).expect("a receive").ok().expect("success");
+        assert_eq!(received.qpn(), server.qpn());
+        assert_eq!(received.data(), text.as_bytes());
+        assert_eq!(received.id(), 2 - n as u64, "the oldest receive first");
+        client_cq
+            .wait(PATIENCE)
+            .expect("the send")
+            .ok()
+            .expect("ok");
+    }
+
+    // Four are left, fewer than the limit asks for: the event comes, once.
+    srq.arm_limit(5).expect("armed");
+    let limit = AsyncEvent::SrqLimit {
+        cookie: srq.event_cookie(),
+    };
+    let event = context.wait_async_event(Some(PATIENCE)).expect("an event");
+    assert_eq!((event, srq.limit()), (limit, 0));
+    srq.resize(20).expect("more room");
+    assert_eq!(srq.capacity(), 31);
+
+    // What a queue pair took and nobody polled goes with it: the place is free, and the others go on.
+    let [(server, client, client_cq), rest, _] = peers;
+    for _ in 0..3 {
+        client
+            .post(SendRequest::send_inline(b"unread"))
+            .expect("posted");
+        client_cq
+            .wait(PATIENCE)
+            .expect("the send")
+            .ok()
+            .expect("ok");
+    }
+    drop(server);
+    for id in 0..30 {
+        srq.post_recv_empty(100 + id).expect("only one is in use");
+    }
+    let (server, client, client_cq) = rest;
+    client
+        .post(SendRequest::send_inline(b"last"))
+        .expect("posted");
+    let received = cq.wait(PATIENCE).expect("a receive").ok().expect("success");
+    assert_eq!((received.qpn(), received.id()), (server.qpn(), 6));
+    client_cq
+        .wait(PATIENCE)
+        .expect("the send")
+        .ok()
+        .expect("ok");
 }
