@@ -261,6 +261,35 @@ static void test_signaling(struct ibv_pd *pd, struct side *b)
 	free(text);
 }
 
+/* Sends that ended well without a completion, before one that failed, keep no place in the queue. */
+static void test_room_after_failure(struct ibv_pd *pd)
+{
+	struct side a = make_side(pd, NULL), b = make_side(pd, NULL);
+	to_rts(a.qp, b.qp->qp_num);
+	to_rts(b.qp, a.qp->qp_num);
+	struct ibv_qp_init_attr init;
+	unsigned depth = query(a.qp, &init).cap.max_send_wr;
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+	for (int i = 0; i < 5; i++)
+		CHECK(!post_recv(&b, i, 0, 64) && !ibv_post_send(a.qp, &wr, &bad));
+	for (int i = 0; i < 5; i++)
+		expect_success(b.cq, i, IBV_WC_RECV);
+	struct ibv_sge sge = { (uintptr_t)a.buffer, 8, ~a.mr->lkey };
+	struct ibv_send_wr wrong = { .wr_id = 7, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
+	CHECK(!ibv_post_send(a.qp, &wrong, &bad));
+	struct ibv_wc wc = wait_wc(a.cq); /* unsignaled, but it failed */
+	CHECK(wc.wr_id == 7 && wc.status == IBV_WC_LOC_PROT_ERR && state_of(a.qp) == IBV_QPS_ERR);
+	for (unsigned i = 0; i < depth; i++)
+		CHECK(!ibv_post_send(a.qp, &wr, &bad));
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == ENOMEM);
+	for (unsigned i = 0; i < depth; i++)
+		expect_flush(a.cq, 0);
+	CHECK(!ibv_post_send(a.qp, &wr, &bad));
+	expect_flush(a.cq, 0);
+	destroy_side(&a);
+	destroy_side(&b);
+}
+
 int main(void)
 {
 	struct ibv_context *context = open_device();
@@ -273,6 +302,7 @@ int main(void)
 	test_sqd(&a, &b);
 	test_error_and_reset(&a, &b);
 	test_signaling(pd, &b);
+	test_room_after_failure(pd);
 	destroy_side(&a);
 	destroy_side(&b);
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));

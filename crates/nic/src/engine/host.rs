@@ -115,7 +115,7 @@ impl Host for DeviceHost<'_> {
         let send_slots = if completion.status == Status::Success {
             self.signals.completed()
         } else {
-            1
+            self.signals.failed()
         };
         let Some(cq) = &self.shared.send_cq else {
             return;

@@ -191,6 +191,7 @@ impl Engine {
             let (transport, mut host) = lend(entry, memory, srqs);
             transport.fail(&mut host);
             entry.shared.set_state(QpState::Err);
+            entry.free_retired();
         }
     }
 
@@ -436,6 +437,7 @@ fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
 fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mut Timers) {
     if entry.transport.is_error() && entry.shared.state() != QpState::Err {
         entry.shared.set_state(QpState::Err);
+        entry.free_retired();
     }
     schedule(entry, ready);
     timers.note(entry);

@@ -118,6 +118,8 @@ pub(crate) struct Peer {
 pub(crate) struct Signals {
     runs: VecDeque<u32>,
     open: u32,
+    /// Work requests that failed or were flushed: each had a completion of its own.
+    failed: u32,
 }
 
 impl Signals {
@@ -132,6 +134,21 @@ impl Signals {
     /// Work requests retired by the next signaled completion.
     pub(crate) fn completed(&mut self) -> u32 {
         self.runs.pop_front().unwrap_or(0)
+    }
+
+    /// Work requests retired by the completion of a failed one: itself. For those before it see [`QpEntry::free_retired`].
+    pub(crate) fn failed(&mut self) -> u32 {
+        self.failed += 1;
+        1
+    }
+
+    /// The queue was flushed: work requests that no completion will retire, since they had ended well, unsignaled, before
+    /// one failed.
+    fn abandoned(&mut self) -> u32 {
+        let posted = self.runs.iter().sum::<u32>() + self.open;
+        let left = posted.saturating_sub(self.failed);
+        *self = Signals::default();
+        left
     }
 }
 
@@ -192,6 +209,15 @@ impl QpEntry {
         if let Some(slots) = slots {
             slots.recv_used.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+impl QpEntry {
+    /// After a failure that flushed the send queue: frees the slots that no completion will free.
+    pub(crate) fn free_retired(&mut self) {
+        let left = self.signals.abandoned();
+        let used = &self.shared.slots.send_used;
+        used.fetch_sub(left as i32, Ordering::AcqRel);
     }
 }
 
