@@ -83,7 +83,11 @@ struct Inner {
     /// Of each entry in `ring`, if the queue keeps them.
     stamps: Option<VecDeque<Stamp>>,
     capacity: u32,
+    /// Completions that ever entered.
+    pushed: u64,
     armed: Armed,
+    /// The event that fired last and waits in the channel: `pushed` at that time.
+    fired: Option<u64>,
     moderation: Moderation,
     ignore_overrun: bool,
     /// In error: a completion found no room. Nothing enters any more.
@@ -133,6 +137,7 @@ impl CqShared {
             }
         }
         inner.ring.push_back(entry);
+        inner.pushed += 1;
         if let Some(stamps) = &mut inner.stamps {
             stamps.push_back(Stamp {
                 raw: sys::now_ns(),
@@ -169,8 +174,9 @@ impl CqShared {
         match verdict {
             Verdict::Fire => {
                 inner.armed = Armed::No;
-                drop(inner);
                 if let Some(channel) = &self.channel {
+                    inner.fired = Some(inner.pushed);
+                    drop(inner);
                     channel.push(self);
                 }
             }
@@ -189,6 +195,11 @@ impl CqShared {
         if inner.armed != Armed::No {
             self.judge(verdict, inner);
         }
+    }
+
+    /// The event in the channel was fetched.
+    fn event_taken(&self) {
+        self.inner.lock().fired = None;
     }
 
     /// Removes the completions of a destroyed or reset queue pair; the places of its shared receive queue are free then.
@@ -236,11 +247,16 @@ impl CqShared {
         n
     }
 
-    fn pop_one(&self) -> Option<(Completion, Stamp)> {
+    /// The oldest completion. `before_event`: unless it is the one whose event waits in the channel, or a later one.
+    fn pop_one(&self, before_event: bool) -> Option<(Completion, Stamp)> {
         if self.len.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut inner = self.inner.lock();
+        let popped = inner.pushed - inner.ring.len() as u64;
+        if before_event && inner.fired.is_some_and(|fired| popped + 1 >= fired) {
+            return None;
+        }
         let (entry, stamp) = inner.take_oldest()?;
         entry.release();
         self.len.store(inner.ring.len(), Ordering::Release);
@@ -274,7 +290,9 @@ impl Cq {
                     ring: VecDeque::with_capacity((capacity as usize + 1).min(4096)),
                     stamps: options.timestamps.then(VecDeque::new),
                     capacity,
+                    pushed: 0,
                     armed: Armed::No,
+                    fired: None,
                     moderation: Moderation::default(),
                     ignore_overrun: options.ignore_overrun,
                     overrun: false,
@@ -332,24 +350,27 @@ impl Cq {
     pub fn poll_one(&self) -> Result<Option<(Completion, Stamp)>> {
         let nic = &self.shared.context.nic;
         nic.count_poll();
-        if let Some(found) = self.shared.pop_one() {
+        if let Some(found) = self.shared.pop_one(false) {
             return Ok(Some(found));
         }
         nic.drive("ibv_start_poll", || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
-        let found = self.shared.pop_one();
+        let found = self.shared.pop_one(false);
         nic.spin_or_rest(found.is_some());
         Ok(found)
     }
 
-    /// Takes the oldest completion if one waits, without driving the engine (`ibv_next_poll`).
+    /// Takes the next completion of a batch that [`Cq::poll_one`] began, without driving the engine (`ibv_next_poll`).
+    ///
+    /// A completion that came meanwhile and whose event nobody has fetched yet is left for the next batch: programs
+    /// that wait for an event and then poll once expect to find something (ibv_rc_pingpong fails otherwise).
     ///
     /// # Errors
     /// As [`Cq::poll`].
     pub fn take_one(&self) -> Result<Option<(Completion, Stamp)>> {
         self.shared.context.nic.check_alive("ibv_next_poll")?;
-        Ok(self.shared.pop_one())
+        Ok(self.shared.pop_one(true))
     }
 
     /// Asks for an event on the channel at the next completion, or the next solicited or failed one.

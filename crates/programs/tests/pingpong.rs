@@ -48,6 +48,8 @@ fn events() {
         run(&pair, 4096, 500, &["-e"]);
         run(&pair, 1, 500, &["-e"]);
         run(&pair, 1 << 20, 20, &["-e"]);
+        // Extended completion queue with time stamps, extended queue pair.
+        run(&pair, 4096, 200, &["-e", "-t", "-N"]);
     }
 }
 

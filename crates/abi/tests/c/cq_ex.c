@@ -112,6 +112,29 @@ static void all_fields(struct side *peer)
 	to_init(peer->qp);
 }
 
+/* ibv_next_poll leaves the completion whose event waits in the channel: who waits for an event finds something. */
+static void batches_and_events(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq_init_attr_ex attr = { .cqe = 10, .channel = channel };
+	ex = ibv_create_cq_ex(context, &attr);
+	CHECK(channel && ex);
+	struct ibv_cq *cq = ibv_cq_ex_to_cq(ex), *fired;
+	struct ibv_qp *before = flushed(1, 2);
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	struct ibv_qp *after = flushed(3, 2);
+	start_poll();
+	CHECK(ex->wr_id == 1 && !ibv_next_poll(ex) && ex->wr_id == 2 && ibv_next_poll(ex) == ENOENT);
+	ibv_end_poll(ex);
+	void *cq_context;
+	CHECK(!ibv_get_cq_event(channel, &fired, &cq_context) && fired == cq);
+	ibv_ack_cq_events(cq, 1);
+	start_poll();
+	CHECK(ex->wr_id == 3 && !ibv_next_poll(ex) && ex->wr_id == 4 && ibv_next_poll(ex) == ENOENT);
+	ibv_end_poll(ex);
+	CHECK(!ibv_destroy_qp(before) && !ibv_destroy_qp(after) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
+}
+
 int main(void)
 {
 	context = open_device();
@@ -161,6 +184,7 @@ int main(void)
 		CHECK(!ibv_destroy_qp(first) && !ibv_destroy_qp(last) && !ibv_destroy_cq(ibv_cq_ex_to_cq(ex)));
 	}
 
+	batches_and_events();
 	destroy_side(&peer);
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	puts("cq_ex: ok");

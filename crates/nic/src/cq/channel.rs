@@ -80,6 +80,8 @@ impl CompChannel {
             // A queue destroyed between its event and now leaves a token without an entry.
             if let Some(cq) = queue.pop_front().and_then(|weak| weak.upgrade()) {
                 cq.events_delivered.fetch_add(1, Ordering::AcqRel);
+                drop(queue);
+                cq.event_taken();
                 return Ok(cq.cookie.load(Ordering::Relaxed));
             }
         }
