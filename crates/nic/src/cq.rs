@@ -412,6 +412,10 @@ impl Cq {
             ));
         }
         inner.capacity = capacity;
+        // What is likely to be used at once need not be allocated while packets arrive.
+        let likely = (capacity as usize + 1).min(4096);
+        let more = likely.saturating_sub(inner.ring.len());
+        inner.ring.reserve(more);
         Ok(capacity)
     }
 
