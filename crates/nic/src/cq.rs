@@ -437,6 +437,9 @@ impl Cq {
         let verdict = inner.moderation.set(count, period, sys::now_ns());
         if inner.armed != Armed::No {
             self.shared.judge(verdict, inner);
+            // The event may be due earlier than the background thread knows.
+            let nic = &self.shared.context.nic;
+            nic.after_drive(nic.lock());
         }
         Ok(())
     }

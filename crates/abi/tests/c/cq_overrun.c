@@ -140,6 +140,18 @@ int main(void)
 	while (ibv_poll_cq(large, MANY, wc))
 		;
 
+	/* A flush that overruns while the program only waits for events. */
+	small = ibv_create_cq(context, SMALL, NULL, NULL, 0);
+	CHECK(small);
+	receiver = make_qp(large, small);
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+	CHECK(!ibv_modify_qp(receiver, &error, IBV_QP_STATE));
+	post_receives(receiver, MANY);
+	expect_cq_error(small);
+	expect_qp_fatal(receiver);
+	CHECK(ibv_poll_cq(small, MANY, wc) == SMALL && wc[0].status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(!ibv_destroy_qp(receiver) && !ibv_destroy_cq(small));
+
 	/* Without overrun check: the newest completions are kept, nobody fails. */
 	struct ibv_cq_init_attr_ex lossy = { .cqe = SMALL, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
 		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };

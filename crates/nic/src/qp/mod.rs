@@ -480,6 +480,8 @@ impl Qp {
         }
         if accepted > 0 && state == QpState::Err {
             engine.flush_qp(shared.qpn);
+            // A flush may overrun a completion queue, which is then the engine's to deal with.
+            nic.after_drive(engine);
         }
         refused.map_or(Ok(()), Err)
     }
