@@ -163,19 +163,42 @@ fn open_private_dir(parent: Option<&Fd>, name: &OsStr) -> io::Result<Fd> {
     Ok(dir)
 }
 
+/// The process of this user that has a QPN's range now; `None` if none has.
+pub fn owner(qpn: u32) -> Option<u32> {
+    let runtime = runtime_dir();
+    let registry = Registry::attach(&runtime, &Registry::place(&runtime)).ok()?;
+    let range = range_of(qpn);
+    let entry = registry.entry(range)?;
+    registry.is_live(range).ok()?.then_some(entry.pid)
+}
+
 impl Registry {
     /// Opens the registry below `runtime`, making what is missing.
     pub fn open(runtime: &Path) -> Result<Registry, LinkError> {
-        let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
-        let path = runtime.join(format!("net-{namespace}"));
+        let path = Registry::place(runtime);
         Registry::open_in(runtime, &path).map_err(|source| LinkError::Runtime { path, source })
     }
 
+    fn place(runtime: &Path) -> PathBuf {
+        let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
+        runtime.join(format!("net-{namespace}"))
+    }
+
     fn open_in(runtime: &Path, path: &Path) -> io::Result<Registry> {
+        let mut registry = Registry::attach(runtime, path)?;
+        registry.cookie = {
+            let _locked = registry.lock(LOCK_PATIENCE)?;
+            registry.read_or_write_header()?
+        };
+        Ok(registry)
+    }
+
+    /// Opens the files without a look at the header.
+    fn attach(runtime: &Path, path: &Path) -> io::Result<Registry> {
         let base = open_private_dir(None, runtime.as_os_str())?;
         let dir = open_private_dir(Some(&base), path.file_name().unwrap_or_default())?;
         let flags = libc::O_RDWR | libc::O_CREAT;
-        let mut registry = Registry {
+        Ok(Registry {
             path: path.into(),
             file: sys::open_at(Some(&dir), c"registry", flags, 0o600)?,
             lock: Arc::new(sys::open_at(Some(&dir), c"lock", flags, 0o600)?),
@@ -183,12 +206,7 @@ impl Registry {
             cookie: 0,
             own: Vec::new(),
             own_bits: Box::new([0; RANGES as usize / 64]),
-        };
-        registry.cookie = {
-            let _locked = registry.lock(LOCK_PATIENCE)?;
-            registry.read_or_write_header()?
-        };
-        Ok(registry)
+        })
     }
 
     /// Header: magic, cookie, next range to try. A file with another header (torn, or of another program) gets a new one;

@@ -1,5 +1,88 @@
 //! What a queue pair counts.
 
+use crate::SendOp;
+use rnic_wire::Operation;
+
+/// Whole messages and their payload bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Traffic {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+impl Traffic {
+    /// One more message.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.messages += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl core::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Traffic) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Traffic by kind of operation, with or without immediate data or invalidation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ByOperation {
+    pub send: Traffic,
+    pub write: Traffic,
+    pub read: Traffic,
+    pub atomic: Traffic,
+}
+
+impl core::ops::AddAssign for ByOperation {
+    fn add_assign(&mut self, other: ByOperation) {
+        self.send += other.send;
+        self.write += other.write;
+        self.read += other.read;
+        self.atomic += other.atomic;
+    }
+}
+
+impl ByOperation {
+    /// A send work request that is done.
+    #[inline]
+    pub(crate) fn requested(&mut self, op: &SendOp, bytes: u64) {
+        match op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => self.send.add(bytes),
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => self.write.add(bytes),
+            SendOp::Read { .. } => self.read.add(bytes),
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => self.atomic.add(bytes),
+            // Nothing leaves this side.
+            SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => {}
+        }
+    }
+
+    /// A packet of a SEND or WRITE that was taken.
+    #[inline]
+    pub(crate) fn served(&mut self, operation: Operation, bytes: usize, last: bool) {
+        use Operation::*;
+        let traffic = match operation {
+            WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
+                &mut self.write
+            }
+            _ => &mut self.send,
+        };
+        traffic.bytes += bytes as u64;
+        traffic.messages += u64::from(last);
+    }
+
+    /// All kinds together.
+    pub fn total(&self) -> Traffic {
+        let kinds = [self.send, self.write, self.read, self.atomic];
+        Traffic {
+            messages: kinds.iter().map(|kind| kind.messages).sum(),
+            bytes: kinds.iter().map(|kind| kind.bytes).sum(),
+        }
+    }
+}
+
 /// Counts of one queue pair; they only grow. Bytes are payload bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -20,6 +103,10 @@ pub struct Counters {
     pub rnr_naks_received: u64,
     pub access_naks_sent: u64,
     pub invalid_naks_sent: u64,
+    pub operational_naks_sent: u64,
+    pub access_naks_received: u64,
+    pub invalid_naks_received: u64,
+    pub operational_naks_received: u64,
     /// NAKs of every kind, RNR included.
     pub naks_received: u64,
     /// Requests executed before, responses consumed before.
@@ -28,6 +115,10 @@ pub struct Counters {
     pub out_of_sequence: u64,
     /// Packets that meant nothing here: wrong state, PSN never sent, no match.
     pub dropped: u64,
+    /// Send work requests that succeeded, by operation. A READ's bytes came in, all others' went out.
+    pub requested: ByOperation,
+    /// Requests of the peer that were executed; of a message that is still coming, its bytes so far.
+    pub served: ByOperation,
 }
 
 impl core::ops::AddAssign for Counters {
@@ -40,7 +131,7 @@ impl core::ops::AddAssign for Counters {
             };
         }
         add! {
-            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent naks_received duplicates_received out_of_sequence dropped
+            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent operational_naks_sent access_naks_received invalid_naks_received operational_naks_received naks_received duplicates_received out_of_sequence dropped requested served
         }
     }
 }

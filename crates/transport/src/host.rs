@@ -1,6 +1,6 @@
 //! What a queue pair asks of the device around it.
 
-use crate::{BindWindow, Completion, RecvWqe, Sge};
+use crate::{BindWindow, Completion, Evidence, RecvWqe, Sge};
 
 /// A protection domain's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -158,6 +158,9 @@ pub trait Host {
     fn complete_recv(&mut self, completion: Completion);
     /// Something for the asynchronous event queue.
     fn event(&mut self, event: QpEvent);
+
+    /// Why something is about to fail, for people; may be ignored.
+    fn evidence(&mut self, _evidence: &Evidence) {}
 }
 
 /// Where outgoing packets are built: a staging buffer that the link sends.

@@ -12,6 +12,7 @@ extern crate alloc;
 
 pub mod completion;
 mod counters;
+mod evidence;
 pub mod host;
 mod output;
 mod queue_pair;
@@ -21,7 +22,8 @@ pub mod time;
 pub mod work;
 
 pub use completion::{Completion, CompletionOpcode, Immediate, Status};
-pub use counters::Counters;
+pub use counters::{ByOperation, Counters, Traffic};
+pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
 pub use host::{
     AtomicOp, BindFault, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault,
 };

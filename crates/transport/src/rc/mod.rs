@@ -269,6 +269,9 @@ impl Rc {
     /// A send WQE failed.
     #[cold]
     fn send_failed<H: Host>(&mut self, failure: Failure, host: &mut H) {
+        if let Some(evidence) = self.requester.failure_evidence(&self.shared) {
+            host.evidence(&evidence);
+        }
         self.requester.fail_front(failure, &self.shared, host);
         self.fail(host);
     }

@@ -23,6 +23,7 @@ mod plan;
 mod probe;
 mod read;
 mod retransmit;
+mod stall;
 mod transmit;
 mod window;
 
@@ -38,6 +39,7 @@ use alloc::collections::VecDeque;
 use probe::Probe;
 use retransmit::Retries;
 use rnic_wire::Psn;
+use stall::Stall;
 use window::{PACKET_OVERHEAD, Window};
 
 /// The longest message (IBTA 9.7.7.1).
@@ -228,6 +230,8 @@ pub(crate) struct Requester {
     window: Window,
     probe: Probe,
     retries: Retries,
+    /// Where progress last stopped long enough to cost a retry.
+    stall: Option<Stall>,
     pub(super) timers: TimerTable,
 }
 
@@ -339,6 +343,9 @@ impl Requester {
             self.fault = None;
         }
         sh.counters.messages_sent += 1;
+        sh.counters
+            .requested
+            .requested(&front.wqe.op, u64::from(front.len));
         if front.wqe.signaled {
             host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }

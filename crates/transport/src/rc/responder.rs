@@ -18,8 +18,8 @@ use super::{Role, Shared};
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
 use crate::{
-    Completion, CompletionOpcode, Host, Immediate, LocalFault, Pd, QpEvent, RecvWqe, RemoteFault,
-    Status,
+    Completion, CompletionOpcode, Evidence, Host, Immediate, LocalFault, Pd, QpEvent, RecvWqe,
+    Refused, RemoteFault, RequestRefused, Status,
 };
 use rnic_wire::{NakCode, Operation, Packet, Psn, Reth};
 
@@ -89,23 +89,31 @@ pub(crate) enum Refusal {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fatal {
     code: NakCode,
+    why: Refused,
     /// How the receive WQE in use ends; flushed if `None`.
     receive: Option<(Status, u32)>,
     pub(crate) event: Option<QpEvent>,
 }
 
 impl Refusal {
-    /// Malformed, out of sequence or not allowed by the queue pair.
-    const INVALID: Refusal = Refusal::Fatal(Fatal {
-        code: NakCode::InvalidRequest,
-        receive: None,
-        event: Some(QpEvent::RequestError),
-    });
+    /// Malformed or out of sequence.
+    const INVALID: Refusal = Refusal::invalid(Refused::Malformed);
+
+    /// Not a request that this queue pair executes.
+    const fn invalid(why: Refused) -> Refusal {
+        Refusal::Fatal(Fatal {
+            code: NakCode::InvalidRequest,
+            why,
+            receive: None,
+            event: Some(QpEvent::RequestError),
+        })
+    }
 
     /// Key, range or right.
     fn access(_: RemoteFault) -> Refusal {
         Refusal::Fatal(Fatal {
             code: NakCode::RemoteAccessError,
+            why: Refused::Access,
             receive: None,
             event: Some(QpEvent::AccessError),
         })
@@ -114,6 +122,7 @@ impl Refusal {
     /// Longer than the receive.
     const TOO_LONG: Refusal = Refusal::Fatal(Fatal {
         code: NakCode::InvalidRequest,
+        why: Refused::TooLong,
         receive: Some((Status::LocalLengthError, vendor_err::RECEIVE_TOO_SHORT)),
         event: None,
     });
@@ -122,6 +131,7 @@ impl Refusal {
     fn local(fault: LocalFault) -> Refusal {
         Refusal::Fatal(Fatal {
             code: NakCode::RemoteOperationalError,
+            why: Refused::ReceiveMemory,
             receive: Some((Status::LocalProtectionError, vendor_err::local_fault(fault))),
             event: None,
         })
@@ -132,6 +142,7 @@ impl Refusal {
     fn invalidate(_: RemoteFault) -> Refusal {
         Refusal::Fatal(Fatal {
             code: NakCode::RemoteAccessError,
+            why: Refused::Invalidate,
             receive: Some((Status::RemoteInvalidRequest, vendor_err::INVALIDATE)),
             event: None,
         })
@@ -217,6 +228,7 @@ impl Responder {
                     psn: packet.bth.psn,
                     code: fatal.code,
                 });
+                host.evidence(&self.refused(operation, packet, fatal.why));
                 self.end_receive(fatal.receive, sh, host);
                 Err(fatal)
             }
@@ -249,6 +261,9 @@ impl Responder {
         };
         self.last_taken = packet.bth.psn;
         self.expected = packet.bth.psn.next();
+        sh.counters
+            .served
+            .served(operation, packet.payload.len(), last);
         if last {
             self.message_done(sh);
         }
@@ -272,6 +287,21 @@ impl Responder {
     fn message_done(&mut self, sh: &mut Shared) {
         self.msn = self.msn.wrapping_add(1);
         sh.counters.messages_received += 1;
+    }
+
+    #[cold]
+    fn refused(&self, operation: Operation, packet: &Packet<'_>, why: Refused) -> Evidence {
+        let (room, filled) = match &self.receive {
+            Some(receiving) => (receiving.room, receiving.filled),
+            None => (0, 0),
+        };
+        Evidence::RequestRefused(RequestRefused {
+            operation,
+            psn: packet.bth.psn,
+            why,
+            room,
+            length: filled + packet.payload.len() as u64,
+        })
     }
 
     /// A request that was executed before: its answer was lost, or the network sent it twice.

@@ -2,9 +2,9 @@
 
 use super::{Rc, RcAttr};
 use crate::{
-    AtomicOp, BindFault, BindWindow, Completion, Host, Immediate, LocalFault, PacketSink, Pd,
-    QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList, Sge, Status,
-    Time,
+    AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate, LocalFault, PacketSink,
+    Pd, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList, Sge,
+    Status, Time,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -36,6 +36,7 @@ pub(crate) struct Bench {
     /// Binds and local invalidates, by rkey; those of `refused_key` fail.
     pub(crate) local: Vec<u32>,
     pub(crate) refused_key: u32,
+    pub(crate) evidence: Vec<Evidence>,
 }
 
 impl Bench {
@@ -150,6 +151,10 @@ impl Host for Bench {
 
     fn receives_posted(&self) -> Option<u32> {
         (!self.srq).then_some(self.receives.len() as u32)
+    }
+
+    fn evidence(&mut self, evidence: &Evidence) {
+        self.evidence.push(*evidence);
     }
 
     fn complete_send(&mut self, completion: Completion) {
@@ -271,6 +276,7 @@ impl Fixture {
             atomics_executed: 0,
             local: Vec::new(),
             refused_key: 0,
+            evidence: Vec::new(),
         };
         let mut rc = Rc::new();
         rc.receive_ready(attr);

@@ -36,7 +36,7 @@ impl Requester {
         host: &mut H,
     ) -> Result<(), Failure> {
         if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
-            sh.counters.naks_received += 1;
+            count_nak(aeth.syndrome, sh);
         }
         let pos = match self.region(psn) {
             Region::Awaited(pos) => pos,
@@ -59,6 +59,9 @@ impl Requester {
                 if !self.acknowledge_before(pos, now, sh, host) {
                     self.implied_nak(self.una.pos, sh)?;
                 } else if !self.waits_for_receiver() {
+                    if let Some(evidence) = self.note_rnr(now, sh) {
+                        host.evidence(&evidence);
+                    }
                     self.rnr_wait(timer, now, sh)?;
                 }
             }
@@ -69,6 +72,7 @@ impl Requester {
                 } else if self.awaits_answer() {
                     // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK it is the echo of
                     // what followed the packet that found no receive, and no reason to send before the wait is over.
+                    self.note_retry(Some(now), 0, sh);
                     self.retries.take(vendor_err::SEQUENCE_NAK)?;
                     self.window.shrink();
                     self.resend_from_oldest(sh);
@@ -120,6 +124,7 @@ impl Requester {
                 }
             }
             _ => {
+                self.note_retry(None, 0, sh);
                 self.retries.take(vendor_err::LOST_RESPONSE)?;
                 self.window.shrink();
                 self.gap = Some(Gap {
@@ -130,6 +135,19 @@ impl Requester {
             }
         }
         Ok(())
+    }
+}
+
+#[cold]
+fn count_nak(syndrome: Syndrome, sh: &mut Shared) {
+    let counters = &mut sh.counters;
+    counters.naks_received += 1;
+    match syndrome {
+        Syndrome::Nak(NakCode::RemoteAccessError) => counters.access_naks_received += 1,
+        Syndrome::Nak(NakCode::InvalidRequest) => counters.invalid_naks_received += 1,
+        Syndrome::Nak(NakCode::RemoteOperationalError) => counters.operational_naks_received += 1,
+        // The others are counted where they are taken.
+        _ => {}
     }
 }
 

@@ -79,11 +79,12 @@ impl Requester {
     }
 
     /// The peer stays silent: everything from the oldest unacknowledged packet is sent again.
-    fn ack_timeout(&mut self, sh: &mut Shared) -> Result<(), Failure> {
+    fn ack_timeout(&mut self, now: Time, sh: &mut Shared) -> Result<(), Failure> {
         if !self.awaits_answer() {
             return Ok(());
         }
         sh.counters.timeouts += 1;
+        self.note_retry(Some(now), ack_timeout_ns(sh.attr.timeout).unwrap_or(0), sh);
         self.retries.take(vendor_err::TIMEOUT)?;
         self.window.collapse();
         self.gap = None;
@@ -116,7 +117,7 @@ impl Requester {
     pub(crate) fn handle_timeout(&mut self, now: Time, sh: &mut Shared) -> Result<(), Failure> {
         while let Some(timer) = self.timers.take_due(now) {
             match timer {
-                Timer::AckTimeout => self.ack_timeout(sh)?,
+                Timer::AckTimeout => self.ack_timeout(now, sh)?,
                 // What was held back may leave now: `waits_for_receiver` has become false.
                 Timer::RnrWait => {}
                 Timer::Probe => self.probe_now(sh),

@@ -4,7 +4,7 @@ use super::{Fatal, Nak, Refusal, Responder};
 use crate::output::Output;
 use crate::rc::Shared;
 use crate::rc::resources::Body;
-use crate::{Host, PacketSink, Pd, RemoteFault};
+use crate::{Evidence, Host, PacketSink, Pd, RemoteFault, RequestRefused};
 use rnic_wire::{
     Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Syndrome,
     credit_code, emit, header_len, pad_len,
@@ -69,6 +69,13 @@ impl Responder {
                         psn,
                         code: fatal.code,
                     });
+                    host.evidence(&Evidence::RequestRefused(RequestRefused {
+                        operation: Operation::ReadRequest,
+                        psn,
+                        why: fatal.why,
+                        room: 0,
+                        length: 0,
+                    }));
                     return Err(fatal);
                 }
             }
@@ -131,6 +138,9 @@ impl Responder {
                 Syndrome::Nak(NakCode::PsnSequenceError) => sh.counters.sequence_naks_sent += 1,
                 Syndrome::Nak(NakCode::RemoteAccessError) => sh.counters.access_naks_sent += 1,
                 Syndrome::Nak(NakCode::InvalidRequest) => sh.counters.invalid_naks_sent += 1,
+                Syndrome::Nak(NakCode::RemoteOperationalError) => {
+                    sh.counters.operational_naks_sent += 1;
+                }
                 _ => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{Inbound, Refusal, Responder};
 use crate::rc::Shared;
-use crate::{AtomicOp, Host};
+use crate::{AtomicOp, Host, Refused};
 use rnic_wire::{Operation, Packet};
 
 impl Responder {
@@ -17,12 +17,17 @@ impl Responder {
         let Some(header) = packet.ext.atomic else {
             return Err(Refusal::INVALID);
         };
-        if !matches!(self.inbound, Inbound::Idle)
-            || !sh.attr.remote_atomic
-            || header.va % 8 != 0
-            || !self.resources.make_room()
-        {
+        if !matches!(self.inbound, Inbound::Idle) {
             return Err(Refusal::INVALID);
+        }
+        if !sh.attr.remote_atomic {
+            return Err(Refusal::invalid(Refused::NotAllowed));
+        }
+        if header.va % 8 != 0 {
+            return Err(Refusal::invalid(Refused::Unaligned));
+        }
+        if !self.resources.make_room() {
+            return Err(Refusal::invalid(Refused::TooManyReads));
         }
         let op = if operation == Operation::CompareSwap {
             AtomicOp::CompareSwap {
@@ -38,6 +43,7 @@ impl Responder {
             .atomic(self.pd, header.rkey, header.va, op)
             .map_err(Refusal::access)?;
         self.message_done(sh);
+        sh.counters.served.atomic.add(8);
         self.resources
             .executed_atomic(packet.bth.psn, self.msn, original);
         self.expected = packet.bth.psn.next();

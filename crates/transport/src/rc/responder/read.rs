@@ -3,7 +3,7 @@
 use super::{Inbound, Refusal, Responder, reth_of};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
-use crate::{Host, RemoteAccess};
+use crate::{Host, Refused, RemoteAccess};
 use rnic_wire::Packet;
 
 impl Responder {
@@ -16,12 +16,14 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let reth = reth_of(packet)?;
         let len = u64::from(reth.dma_len);
-        if !matches!(self.inbound, Inbound::Idle)
-            || !sh.attr.remote_read
-            || len > MAX_MESSAGE
-            || !self.resources.make_room()
-        {
+        if !matches!(self.inbound, Inbound::Idle) || len > MAX_MESSAGE {
             return Err(Refusal::INVALID);
+        }
+        if !sh.attr.remote_read {
+            return Err(Refusal::invalid(Refused::NotAllowed));
+        }
+        if !self.resources.make_room() {
+            return Err(Refusal::invalid(Refused::TooManyReads));
         }
         if len > 0 {
             host.check_remote(self.pd, reth.rkey, reth.va, len, RemoteAccess::Read)
@@ -29,6 +31,7 @@ impl Responder {
         }
         let packets = reth.dma_len.div_ceil(sh.mtu).max(1);
         self.message_done(sh);
+        sh.counters.served.read.add(len);
         self.resources
             .executed_read(packet.bth.psn, packets, self.msn, reth, self.pd);
         self.expected = packet.bth.psn.add(packets);

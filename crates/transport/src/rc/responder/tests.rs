@@ -1,7 +1,9 @@
 //! The responder against a peer that the test plays.
 
 use crate::rc::testing::*;
-use crate::{CompletionOpcode, Immediate, QpEvent, RcAttr, Status};
+use crate::{
+    CompletionOpcode, Evidence, Immediate, QpEvent, RcAttr, Refused, RequestRefused, Status,
+};
 use Operation::*;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -146,6 +148,14 @@ mod sends {
                 true,
             );
             assert_eq!(f.recvs(), [(1, Status::LocalLengthError), (2, FLUSHED)]);
+            let refused = RequestRefused {
+                operation: if multi { SendLast } else { SendOnly },
+                psn: Psn::new(rq(n)),
+                why: Refused::TooLong,
+                room: if multi { u64::from(M) + 4 } else { 4 },
+                length: if multi { u64::from(M) + 5 } else { 5 },
+            };
+            assert_eq!(f.bench.evidence, [Evidence::RequestRefused(refused)]);
             f.assert_refused(n, NakCode::InvalidRequest, "too long");
         }
     }

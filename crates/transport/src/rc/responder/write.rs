@@ -3,7 +3,7 @@
 use super::{Inbound, Refusal, Responder, reth_of};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
-use crate::{CompletionOpcode, Host, Immediate, Pd, RemoteAccess};
+use crate::{CompletionOpcode, Host, Immediate, Pd, Refused, RemoteAccess};
 use rnic_wire::{ImmDt, Operation, Packet};
 
 impl Responder {
@@ -21,7 +21,10 @@ impl Responder {
         let (va, rkey, left, total) = match (operation, self.inbound) {
             (WriteFirst | WriteOnly | WriteOnlyImm, Inbound::Idle) => {
                 let reth = reth_of(packet)?;
-                if !sh.attr.remote_write || u64::from(reth.dma_len) > MAX_MESSAGE {
+                if !sh.attr.remote_write {
+                    return Err(Refusal::invalid(Refused::NotAllowed));
+                }
+                if u64::from(reth.dma_len) > MAX_MESSAGE {
                     return Err(Refusal::INVALID);
                 }
                 // Of a message of one packet the copy below checks as much.

@@ -1,0 +1,80 @@
+//! What a queue pair knows of a failure beyond its status: for people, who ask why.
+//!
+//! Evidence is given to [`Host::evidence`](crate::Host::evidence) on the way into a failure only; gathering it costs the
+//! data path nothing.
+
+use crate::SendOp;
+use rnic_wire::{Operation, Psn};
+
+/// One thing that went wrong, as the side that noticed knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The oldest send work request fails; its completion comes next.
+    SendFailed(SendFailed),
+    /// As responder: a request of the peer was refused for good.
+    RequestRefused(RequestRefused),
+    /// The peer has had no receive posted for a while, and this side waits for ever (`rnr_retry` 7). Said once per wait.
+    ReceiverNeverReady {
+        /// RNR NAKs since the last progress.
+        naks: u32,
+        /// Nanoseconds since the first of them.
+        waited_ns: u64,
+    },
+}
+
+/// What became of a send work request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendFailed {
+    /// The operation, with remote address and key.
+    pub op: SendOp,
+    /// Bytes of the message.
+    pub len: u64,
+    /// Oldest PSN without an answer.
+    pub psn: Psn,
+    /// Some packet of the request has left.
+    pub sent: bool,
+    /// How often the retries let that PSN go out: 1 is once. 0 if no retry was used.
+    pub tries: u32,
+    /// Packets that came from the peer since the first retry.
+    pub heard: u64,
+    /// Packets that ever came from the peer.
+    pub heard_ever: u64,
+    /// Nanoseconds since that PSN was first sent, as far as the first retry shows it.
+    pub waited_ns: u64,
+}
+
+/// Why a responder refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Key, range or right of memory: the host has said which.
+    Access,
+    /// The posted receive names memory that cannot be written: the host has said why.
+    ReceiveMemory,
+    /// The message is longer than the receive.
+    TooLong,
+    /// The queue pair's access flags lack the operation.
+    NotAllowed,
+    /// More READs and atomics than `max_dest_rd_atomic`.
+    TooManyReads,
+    /// The address of an atomic is no multiple of 8.
+    Unaligned,
+    /// The key of a SEND with invalidate cannot be invalidated.
+    Invalidate,
+    /// Opcode out of sequence, or lengths that do not fit the opcode and path MTU.
+    Malformed,
+}
+
+/// A request that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRefused {
+    /// Its opcode, without the service.
+    pub operation: Operation,
+    /// Its PSN.
+    pub psn: Psn,
+    /// Why.
+    pub why: Refused,
+    /// Bytes that the receive takes which is being filled; 0 without one.
+    pub room: u64,
+    /// Bytes of the message that have come for it; there may be more.
+    pub length: u64,
+}
