@@ -27,6 +27,9 @@ impl From<rnic_nic::Error> for Errno {
         if log_enabled() && error.errno() != libc::EAGAIN {
             eprintln!("rnic: {error}");
         }
+        if error.errno() != libc::EAGAIN {
+            rnic_nic::refused_verb(&error);
+        }
         Errno(error.errno())
     }
 }

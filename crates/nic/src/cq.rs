@@ -116,6 +116,10 @@ pub(crate) struct CqShared {
 }
 
 impl CqShared {
+    pub(crate) fn capacity(&self) -> u32 {
+        self.inner.lock().capacity
+    }
+
     pub(crate) fn context_id(&self) -> u64 {
         self.context.id()
     }
@@ -309,7 +313,7 @@ impl Cq {
 
     /// Entries it holds.
     pub fn capacity(&self) -> u32 {
-        self.shared.inner.lock().capacity
+        self.shared.capacity()
     }
 
     /// What [`CompChannel::get_event`] gives for this queue.

@@ -9,7 +9,8 @@
 //!
 //! Environment: `RNIC_FAULTS` (fault injection, see [`rnic_link::FaultSpec`]), `RNIC_PCAP` (file to append packets to),
 //! `RNIC_NO_GSO` (send packets one by one), `RNIC_GUARDED_MEMORY` (reach all user memory through the kernel: what was
-//! unmapped without deregistration is then an error instead of the end of the process, at 1 to 2 us per packet).
+//! unmapped without deregistration is then an error instead of the end of the process, at 1 to 2 us per packet),
+//! `RNIC_REPORT`, `RNIC_STATS` and `RNIC_LINT` (what `rnic run` wants to know, see module `report`).
 
 mod context;
 mod cq;
@@ -24,6 +25,7 @@ mod mr;
 mod mw;
 mod pd;
 mod qp;
+mod report;
 mod srq;
 mod sys;
 mod xrcd;
@@ -46,6 +48,7 @@ pub use qp::{AhAttr, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use xrcd::Xrcd;
 
+pub use report::refused_verb;
 pub use rnic_link::{FaultSpec, LinkCounters};
 pub use rnic_transport::{
     BindWindow, Completion, CompletionOpcode, Counters, Immediate, QpEvent, RecvWqe, SendData,

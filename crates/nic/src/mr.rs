@@ -8,6 +8,7 @@ use crate::dm::{Dm, DmShared};
 use crate::error::{Error, Result};
 use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::pd::Pd;
+use crate::report::{self, lint};
 use crate::sys::{self, Mapping};
 
 const REG: &str = "ibv_reg_mr";
@@ -178,6 +179,9 @@ impl Pd {
 
     fn hand_out(&self, key: Option<u32>, source: Source, access: Access, kind: Kind) -> Result<Mr> {
         let key = key.ok_or_else(|| Error::new(REG, libc::ENOMEM, "all keys are in use"))?;
+        if lint::is_on() && is_locked(access, &kind) {
+            lint::registered(source.addr, source.len);
+        }
         self.shared.users.fetch_add(1, Ordering::AcqRel);
         Ok(Mr {
             pd: self.clone(),
@@ -432,8 +436,11 @@ impl Mr {
         let nic = &self.pd.context().shared.nic;
         // In a forked child the table is a dead copy.
         if self.registered && nic.check_alive(VERB).is_ok() {
-            let removed = nic.lock().memory.remove(self.key);
+            let mut engine = nic.lock();
+            let facts = engine.memory.facts(self.key);
+            let removed = engine.memory.remove(self.key);
             removed.map_err(|bound| busy(VERB, bound))?;
+            report::deregistered(self.key, facts);
         }
         self.released();
         Ok(())
@@ -444,9 +451,17 @@ impl Mr {
 
     fn released(&mut self) {
         if std::mem::take(&mut self.registered) {
+            if lint::is_on() && is_locked(self.access, &self.kind) {
+                lint::unregistered(self.source.addr, self.source.len);
+            }
             self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Hardware would lock the pages.
+fn is_locked(access: Access, kind: &Kind) -> bool {
+    matches!(kind, Kind::Memory) && !access.contains(Access::ON_DEMAND)
 }
 
 fn busy(verb: &'static str, WindowsBound(windows): WindowsBound) -> Error {
@@ -461,7 +476,9 @@ impl Drop for Mr {
     fn drop(&mut self) {
         let nic = &self.pd.context().shared.nic;
         if self.registered && nic.check_alive("ibv_dereg_mr").is_ok() {
-            nic.lock().memory.remove_with_windows(self.key);
+            let mut engine = nic.lock();
+            report::deregistered(self.key, engine.memory.facts(self.key));
+            engine.memory.remove_with_windows(self.key);
         }
         self.released();
     }

@@ -154,6 +154,36 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
         .wrapping_add(ts.tv_nsec as u64)
 }
 
+/// Bytes of the pages that a range touches: what hardware would lock for it.
+pub(crate) fn pages(start: usize, len: usize) -> u64 {
+    // SAFETY: sysconf takes no pointer.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as usize;
+    let first = start / page;
+    let end = start.saturating_add(len).div_ceil(page);
+    (end.saturating_sub(first) as u64) * page as u64
+}
+
+/// Bytes that the process may lock; `None`: no limit holds for it.
+pub(crate) fn memlock_limit() -> Option<u64> {
+    const CAP_IPC_LOCK: u32 = 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    if effective & (1 << CAP_IPC_LOCK) != 0 {
+        return None;
+    }
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid place for the answer.
+    let r = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+    (r == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 /// How often the scheduler took the core from this thread although it wanted to run.
 pub(crate) fn involuntary_switches() -> i64 {
     // SAFETY: an all-zero rusage is a valid value of that plain C struct.

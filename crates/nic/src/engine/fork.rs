@@ -30,7 +30,8 @@ pub(super) fn current() -> Option<Arc<NicHandle>> {
 
 /// Locks held across fork(2).
 struct Held {
-    // Order matters: the engine is released before the registry of engines.
+    // Order matters: the engine is released before the registry of engines, and the report, which it uses, before it.
+    report: MutexGuard<'static, crate::report::State>,
     engine: Option<(ManuallyDrop<MutexGuard<'static, Engine>>, Arc<NicHandle>)>,
     current: MutexGuard<'static, Weak<NicHandle>>,
 }
@@ -51,7 +52,13 @@ pub fn before_fork() {
             let guard: MutexGuard<'static, Engine> = unsafe { std::mem::transmute(guard) };
             (ManuallyDrop::new(guard), handle)
         });
-    HELD.with_borrow_mut(|held| *held = Some(Held { engine, current }));
+    HELD.with_borrow_mut(|held| {
+        *held = Some(Held {
+            report: crate::report::hold(),
+            engine,
+            current,
+        })
+    });
 }
 
 /// `pthread_atfork` parent handler.
@@ -68,7 +75,12 @@ fn release(with_engine: impl FnOnce(&mut Engine)) {
     let Some(held) = HELD.with_borrow_mut(Option::take) else {
         return;
     };
-    let Held { engine, current } = held;
+    let Held {
+        report,
+        engine,
+        current,
+    } = held;
+    drop(report);
     let mut last = None;
     if let Some((mut guard, handle)) = engine {
         with_engine(&mut guard);

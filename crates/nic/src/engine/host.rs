@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Host, LocalFault, Pd, QpEvent,
-    RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
+    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault, Pd,
+    QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
 };
 
 use crate::cq::Entry;
 use crate::memory::MemoryTable;
 use crate::qp::{QpShared, ReceiveSource, Signals};
+use crate::report::{self, lint};
 
 use super::srq_table::SrqTable;
 
@@ -25,18 +26,83 @@ pub(super) struct DeviceHost<'a> {
     pub(super) signals: &'a mut Signals,
 }
 
+impl DeviceHost<'_> {
+    /// Notes what was wrong with a scatter/gather entry.
+    #[cold]
+    fn local(
+        &self,
+        pd: Pd,
+        (key, addr, length): (u32, u64, u64),
+        write: bool,
+        fault: LocalFault,
+    ) -> LocalFault {
+        let access = report::Access {
+            key,
+            addr,
+            length,
+            pd: pd.0,
+        };
+        report::local_fault(
+            self.shared.qpn,
+            access,
+            write,
+            fault,
+            self.memory.facts(key),
+        );
+        fault
+    }
+
+    /// Notes what was wrong with a remote access.
+    #[cold]
+    fn remote(
+        &self,
+        pd: Pd,
+        (key, addr, length): (u32, u64, u64),
+        right: Option<RemoteAccess>,
+        fault: RemoteFault,
+    ) -> RemoteFault {
+        let access = report::Access {
+            key,
+            addr,
+            length,
+            pd: pd.0,
+        };
+        report::remote_fault(
+            self.shared.qpn,
+            access,
+            right,
+            fault,
+            self.memory.facts(key),
+        );
+        fault
+    }
+
+    /// Tells a failure to whoever reads the report.
+    #[cold]
+    fn failed(&self, completion: &Completion, receive: bool) {
+        report::failed(self.shared, completion, receive);
+    }
+}
+
 impl Host for DeviceHost<'_> {
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault> {
+        let length = u64::from(sge.length);
         self.memory
-            .check_local(pd, sge.lkey, sge.addr, u64::from(sge.length), write)
+            .check_local(pd, sge.lkey, sge.addr, length, write)
+            .map_err(|fault| self.local(pd, (sge.lkey, sge.addr, length), write, fault))
     }
 
     fn read_local(&self, pd: Pd, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), LocalFault> {
-        self.memory.read_local(pd, lkey, addr, out)
+        let length = out.len() as u64;
+        self.memory
+            .read_local(pd, lkey, addr, out)
+            .map_err(|fault| self.local(pd, (lkey, addr, length), false, fault))
     }
 
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault> {
-        self.memory.write_local(pd, lkey, addr, data)
+        self.memory
+            .write_local(pd, lkey, addr, data)
+            .map_err(|fault| self.local(pd, (lkey, addr, data.len() as u64), true, fault))
     }
 
     fn check_remote(
@@ -49,23 +115,33 @@ impl Host for DeviceHost<'_> {
     ) -> Result<(), RemoteFault> {
         self.memory
             .check_remote(pd, self.shared.qpn, rkey, va, len, access)
+            .map_err(|fault| self.remote(pd, (rkey, va, len), Some(access), fault))
     }
 
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault> {
-        self.memory.read_remote(pd, self.shared.qpn, rkey, va, out)
+        let length = out.len() as u64;
+        self.memory
+            .read_remote(pd, self.shared.qpn, rkey, va, out)
+            .map_err(|fault| self.remote(pd, (rkey, va, length), Some(RemoteAccess::Read), fault))
     }
 
     fn write_remote(&mut self, pd: Pd, rkey: u32, va: u64, data: &[u8]) -> Result<(), RemoteFault> {
+        let length = data.len() as u64;
         self.memory
             .write_remote(pd, self.shared.qpn, rkey, va, data)
+            .map_err(|fault| self.remote(pd, (rkey, va, length), Some(RemoteAccess::Write), fault))
     }
 
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
-        self.memory.atomic(pd, self.shared.qpn, rkey, va, op)
+        self.memory
+            .atomic(pd, self.shared.qpn, rkey, va, op)
+            .map_err(|fault| self.remote(pd, (rkey, va, 8), Some(RemoteAccess::Atomic), fault))
     }
 
     fn invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), RemoteFault> {
-        self.memory.invalidate_by_peer(pd, qpn, rkey)
+        self.memory
+            .invalidate_by_peer(pd, qpn, rkey)
+            .map_err(|fault| self.remote(pd, (rkey, 0, 0), None, fault))
     }
 
     fn bind_window(&mut self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault> {
@@ -115,8 +191,13 @@ impl Host for DeviceHost<'_> {
         let send_slots = if completion.status == Status::Success {
             self.signals.completed()
         } else {
+            self.failed(&completion, false);
             self.signals.failed()
         };
+        if lint::is_on() {
+            let (shared, pd) = (self.shared, self.shared.pd.shared.id);
+            lint::completed(self.memory, pd, shared.qpn, &completion, send_slots);
+        }
         let Some(cq) = &self.shared.send_cq else {
             return;
         };
@@ -133,6 +214,9 @@ impl Host for DeviceHost<'_> {
             completion.opcode,
             CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
         ));
+        if completion.status != Status::Success {
+            self.failed(&completion, true);
+        }
         let (cq, slots) = match &self.shared.source {
             ReceiveSource::Own => (self.shared.recv_cq.as_ref(), &self.shared.slots),
             ReceiveSource::Srq(srq) => (self.shared.recv_cq.as_ref(), &srq.slots),
@@ -160,5 +244,9 @@ impl Host for DeviceHost<'_> {
 
     fn event(&mut self, event: QpEvent) {
         self.shared.post_event(event);
+    }
+
+    fn evidence(&mut self, evidence: &Evidence) {
+        report::evidence(self.shared.qpn, evidence);
     }
 }

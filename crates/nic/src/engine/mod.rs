@@ -32,6 +32,7 @@ use crate::cq::CqTasks;
 use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
+use crate::report;
 use crate::sys::{self, ForkWitness};
 use crate::xrcd::Domains;
 use background::Background;
@@ -135,6 +136,15 @@ impl Engine {
             .ok_or_else(|| Error::new("ibv_create_qp", libc::ENOMEM, "no free queue pair number"))
     }
 
+    /// All queue pairs.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &QpEntry> {
+        self.qps.iter()
+    }
+
+    pub(crate) fn counters(&self) -> (LinkCounters, DropCounters) {
+        (self.link.counters(), self.drops)
+    }
+
     pub(crate) fn insert_qp(&mut self, entry: QpEntry) {
         self.qps.insert(entry);
     }
@@ -144,6 +154,7 @@ impl Engine {
         self.send_last(qpn);
         self.memory.invalidate_all_of(qpn);
         if let Some(entry) = self.qps.remove(qpn) {
+            report::destroyed(&entry);
             self.retired += entry.transport.counters();
             entry.abandon_receive(&mut self.srqs);
             if let Some(peer) = entry.peer {
@@ -580,6 +591,7 @@ impl Nic {
                 contexts: port::Contexts::default(),
             });
             background::start(&shared)?;
+            report::opened(&shared);
             Ok(Arc::new(NicHandle { shared }))
         })
         .map(|handle| Nic { handle })
@@ -682,6 +694,16 @@ impl Nic {
 }
 
 impl NicShared {
+    /// For the report: notes what was counted so far. Gives the number of queue pairs; `None` when all is over.
+    pub(crate) fn note_counters(&self) -> Option<usize> {
+        if !self.is_alive() {
+            return None;
+        }
+        let engine = self.engine.lock();
+        report::note_all(&engine, false);
+        (!engine.closed).then(|| engine.qps.len())
+    }
+
     fn is_alive(&self) -> bool {
         self.witness.same_process() && !self.dead.load(Ordering::Relaxed)
     }
@@ -691,6 +713,7 @@ impl Drop for NicHandle {
     fn drop(&mut self) {
         if self.shared.is_alive() {
             background::stop(&self.shared);
+            report::note_all(&self.shared.engine.lock(), true);
             return;
         }
         // In a forked child: closing the copy must not tell anyone that the parent's part of the port is gone.
@@ -716,14 +739,15 @@ pub fn shutdown() {
         for qpn in engine.qps.qpns() {
             engine.remove_qp(qpn);
         }
+        report::note_all(&engine, true);
     }
 }
 
 /// The link's counters and the device's drops, if the device is open.
 pub fn stats() -> Option<(LinkCounters, DropCounters)> {
     let handle = fork::current()?;
-    handle.shared.is_alive().then(|| {
-        let engine = handle.shared.engine.lock();
-        (engine.link.counters(), engine.drops)
-    })
+    handle
+        .shared
+        .is_alive()
+        .then(|| handle.shared.engine.lock().counters())
 }

@@ -8,6 +8,7 @@ use rnic_transport::Pd;
 use super::Access;
 use super::copies::Backing;
 use super::key::{self, IndexHasher};
+use crate::report::RegionFacts;
 
 /// What a key stands for. Regions and bound windows are alike where it matters for speed: a range and rights.
 #[derive(Debug)]
@@ -72,6 +73,17 @@ impl MemoryTable {
         self.entries
             .get_mut(&key::index(key))
             .filter(|entry| entry.key == key)
+    }
+
+    /// What a key stands for, for people.
+    pub(crate) fn facts(&self, key: u32) -> Option<RegionFacts> {
+        let entry = self.get(key)?;
+        Some(RegionFacts {
+            pd: entry.pd.0,
+            addr: entry.iova,
+            length: entry.len,
+            access: entry.access,
+        })
     }
 
     /// By index, whatever the tag is now.

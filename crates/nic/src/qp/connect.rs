@@ -14,6 +14,7 @@ use crate::engine::{Acks, Engine};
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
 use crate::memory::Access;
+use crate::report;
 
 const VERB: &str = "ibv_modify_qp";
 
@@ -60,6 +61,9 @@ impl Qp {
         };
         transitions::check(shared.qp_type, from, to, mask)?;
         let outcome = apply(&mut engine, shared.qpn, attr, mask, from, to, &table);
+        if outcome.is_ok() {
+            report::modified(&mut engine, shared.qpn);
+        }
         nic.after_drive(engine);
         outcome
     }

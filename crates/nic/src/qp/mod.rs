@@ -26,6 +26,7 @@ use crate::engine::SrqTable;
 use crate::engine::{Engine, HeldAck};
 use crate::error::{Error, Result};
 use crate::pd::Pd;
+use crate::report::lint;
 use crate::srq::{Srq, SrqShared};
 use crate::xrcd::Domain;
 
@@ -89,6 +90,11 @@ impl QpShared {
     /// Where its completions go, except those of XRC shared receive queues.
     pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<CqShared>> {
         self.send_cq.iter().chain(&self.recv_cq)
+    }
+
+    /// Its transport service, for people.
+    pub(crate) fn type_name(&self) -> String {
+        format!("{:?}", self.qp_type).to_uppercase()
     }
 
     pub(crate) fn state(&self) -> QpState {
@@ -306,6 +312,9 @@ impl Qp {
             removed: AtomicBool::new(false),
         });
         engine.insert_qp(QpEntry::new(shared.clone()));
+        if lint::is_on() {
+            lint::created(&shared, asked);
+        }
         drop(engine);
         let srq = init.srq.clone().filter(|_| !xrc);
         Ok(Qp::attach(shared, srq, None, init.cookie))
@@ -478,6 +487,9 @@ impl Qp {
                 }
             }
         }
+        if accepted > 0 && lint::is_on() {
+            lint::receive_posted(shared);
+        }
         if accepted > 0 && state == QpState::Err {
             engine.flush_qp(shared.qpn);
             // A flush may overrun a completion queue, which is then the engine's to deal with.
@@ -552,6 +564,9 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
 
 fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
     wqe.signaled |= shared.sq_sig_all;
+    if lint::is_on() {
+        lint::stage(&wqe);
+    }
     shared.slots.send_used.fetch_add(1, Ordering::AcqRel);
     entry.signals.posted(wqe.signaled);
     entry.transport.post_send(wqe);
@@ -560,6 +575,9 @@ fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
 /// Lets what was just posted leave, or in ERR flushes it.
 fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, Engine>) {
     let nic = &shared.context().nic;
+    if lint::is_on() {
+        lint::posted(&engine.memory, shared);
+    }
     // Whoever posts polls soon.
     nic.count_poll();
     if state == QpState::Err {

@@ -1,0 +1,198 @@
+//! Counters for `rnic run --stats`: of every queue pair when it ends, and now and then before, as programs are killed.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+use rnic_link::LinkCounters;
+use rnic_transport::{Counters, Traffic};
+
+use super::line::Line;
+use super::{State, is_on, lint, settings, state, write};
+use crate::engine::{DropCounters, Engine, NicShared};
+use crate::qp::{QpEntry, QpState};
+use crate::sys;
+
+/// Between two looks at a few queue pairs; with many it is longer.
+const PERIOD: Duration = Duration::from_millis(400);
+/// Queue pairs that may double the period.
+const FEW: usize = 64;
+
+/// What was written last, so that only news is written.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    qps: BTreeMap<u32, (Counters, QpState)>,
+    device: Option<(LinkCounters, DropCounters)>,
+}
+
+impl Snapshots {
+    pub(super) const fn new() -> Snapshots {
+        Snapshots {
+            qps: BTreeMap::new(),
+            device: None,
+        }
+    }
+}
+
+/// Counters are wanted.
+fn wanted() -> bool {
+    settings().is_some_and(|settings| settings.stats || settings.lint)
+}
+
+/// A queue pair is about to be destroyed.
+pub(crate) fn destroyed(entry: &QpEntry) {
+    if !is_on() {
+        return;
+    }
+    if let Some(mut state) = state() {
+        if wanted() {
+            let line = state.qp(entry, true);
+            write(line);
+        }
+        state.snapshots.qps.remove(&entry.shared.qpn);
+        state.forget(entry.shared.qpn);
+        lint::destroyed(&mut state, entry);
+    }
+}
+
+/// Notes what has changed since the last time. `last`: nothing will come any more.
+pub(crate) fn note_all(engine: &Engine, last: bool) {
+    if !wanted() {
+        return;
+    }
+    let Some(mut state) = state() else {
+        return;
+    };
+    for entry in engine.entries() {
+        let now = (entry.transport.counters(), entry.shared.state());
+        let known = state.snapshots.qps.get(&entry.shared.qpn);
+        if last || known != Some(&now) {
+            state.snapshots.qps.insert(entry.shared.qpn, now);
+            let line = state.qp(entry, last);
+            write(line);
+        }
+    }
+    let device = engine.counters();
+    if state.snapshots.device != Some(device) {
+        state.snapshots.device = Some(device);
+        let line = state.device(&device);
+        write(line);
+    }
+}
+
+/// Starts the thread that notes counters now and then, if they are wanted.
+pub(super) fn start_snapshots(nic: Weak<NicShared>) {
+    if !wanted() {
+        return;
+    }
+    // Failing to start it costs nothing but what a killed program would have shown.
+    let _ = sys::with_signals_blocked(|| {
+        std::thread::Builder::new()
+            .name("rnic-report".into())
+            .spawn(move || {
+                let mut rest = PERIOD;
+                loop {
+                    std::thread::sleep(rest);
+                    let Some(nic) = nic.upgrade() else {
+                        break;
+                    };
+                    let Some(qps) = nic.note_counters() else {
+                        break;
+                    };
+                    rest = PERIOD * (1 + qps / FEW) as u32;
+                }
+            })
+    });
+}
+
+impl State {
+    fn qp(&mut self, entry: &QpEntry, end: bool) -> Line {
+        let shared = &entry.shared;
+        let mut line = self.record("qp");
+        self.name_qp(&mut line, shared.qpn);
+        line.text("qp_type", &shared.type_name())
+            .text("state", state_name(shared.state()))
+            .flag("end", end);
+        if let Some(connection) = self.connections.get(&shared.qpn) {
+            let attr = &connection.attr;
+            line.number("max_rd_atomic", u64::from(attr.max_rd_atomic))
+                .number("max_dest_rd_atomic", u64::from(attr.max_dest_rd_atomic));
+        }
+        let counters = entry.transport.counters();
+        line.object("counters", |line| write_counters(line, &counters));
+        line
+    }
+
+    fn device(&mut self, (link, drops): &(LinkCounters, DropCounters)) -> Line {
+        let mut line = self.record("device");
+        line.object("link", |line| {
+            line.number("tx_packets", link.tx_packets)
+                .number("tx_bytes", link.tx_bytes)
+                .number("tx_errors", link.tx_errors)
+                .number("rx_packets", link.rx_packets)
+                .number("rx_bytes", link.rx_bytes);
+        });
+        line.object("drops", |line| {
+            line.number("bad_icrc", link.rx_bad_icrc)
+                .number("truncated", link.rx_truncated)
+                .number("unknown_process", link.rx_unknown_qpn)
+                .number("unknown_qpn", drops.unknown_qpn)
+                .number("malformed", drops.malformed)
+                .number("bad_pkey", drops.bad_pkey)
+                .number("wrong_address", drops.wrong_address)
+                .number("not_ready", drops.not_ready);
+        });
+        line
+    }
+}
+
+pub(super) fn state_name(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::Rtr => "RTR",
+        QpState::Rts => "RTS",
+        QpState::Sqd => "SQD",
+        QpState::Sqe => "SQE",
+        QpState::Err => "ERR",
+    }
+}
+
+fn write_counters(line: &mut Line, c: &Counters) {
+    let traffic = |line: &mut Line, name: &str, t: Traffic| {
+        line.object(name, |line| {
+            line.number("messages", t.messages).number("bytes", t.bytes);
+        });
+    };
+    for (name, by) in [("requested", c.requested), ("served", c.served)] {
+        line.object(name, |line| {
+            traffic(line, "send", by.send);
+            traffic(line, "write", by.write);
+            traffic(line, "read", by.read);
+            traffic(line, "atomic", by.atomic);
+        });
+    }
+    for (name, value) in [
+        ("packets_sent", c.packets_sent),
+        ("packets_received", c.packets_received),
+        ("bytes_sent", c.bytes_sent),
+        ("bytes_received", c.bytes_received),
+        ("retransmitted_packets", c.retransmitted_packets),
+        ("timeouts", c.timeouts),
+        ("sequence_naks_sent", c.sequence_naks_sent),
+        ("sequence_naks_received", c.sequence_naks_received),
+        ("rnr_naks_sent", c.rnr_naks_sent),
+        ("rnr_naks_received", c.rnr_naks_received),
+        ("access_naks_sent", c.access_naks_sent),
+        ("access_naks_received", c.access_naks_received),
+        ("invalid_naks_sent", c.invalid_naks_sent),
+        ("invalid_naks_received", c.invalid_naks_received),
+        ("operational_naks_sent", c.operational_naks_sent),
+        ("operational_naks_received", c.operational_naks_received),
+        ("duplicates_received", c.duplicates_received),
+        ("out_of_sequence", c.out_of_sequence),
+        ("dropped", c.dropped),
+    ] {
+        line.number(name, value);
+    }
+}

@@ -1,0 +1,386 @@
+//! Failures of work requests, refusals of the peer's requests and of verbs.
+
+use std::net::IpAddr;
+
+use rnic_transport::{
+    Completion, CompletionOpcode, Evidence, LocalFault, Refused, RemoteAccess, RemoteFault,
+    RequestRefused, SendFailed, SendOp, Status,
+};
+
+use rnic_wire::Operation;
+
+use super::line::Line;
+use super::{RegionFacts, State, lint, state, write};
+use crate::error::Error;
+use crate::memory::Access as Rights;
+use crate::qp::QpShared;
+use crate::sys;
+
+/// The range that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub(crate) key: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) pd: u32,
+}
+
+/// Memory that a local work request may not use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalNote {
+    access: Access,
+    write: bool,
+    fault: LocalFault,
+    region: Option<RegionFacts>,
+}
+
+/// Memory that the peer may not use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteNote {
+    access: Access,
+    /// `None`: to be invalidated.
+    right: Option<RemoteAccess>,
+    fault: RemoteFault,
+    region: Option<RegionFacts>,
+}
+
+/// A scatter/gather entry was refused; the completion will follow.
+#[cold]
+pub(crate) fn local_fault(
+    qpn: u32,
+    access: Access,
+    write: bool,
+    fault: LocalFault,
+    region: Option<RegionFacts>,
+) {
+    if let Some(mut state) = state() {
+        let note = LocalNote {
+            access,
+            write,
+            fault,
+            region,
+        };
+        state.local.insert(qpn, note);
+    }
+}
+
+/// A remote access was refused; the refusal of the request will follow.
+#[cold]
+pub(crate) fn remote_fault(
+    qpn: u32,
+    access: Access,
+    right: Option<RemoteAccess>,
+    fault: RemoteFault,
+    region: Option<RegionFacts>,
+) {
+    if let Some(mut state) = state() {
+        let note = RemoteNote {
+            access,
+            right,
+            fault,
+            region,
+        };
+        state.remote.insert(qpn, note);
+    }
+}
+
+/// What the transport tells.
+#[cold]
+pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
+    let Some(mut state) = state() else {
+        return;
+    };
+    match evidence {
+        Evidence::SendFailed(failed) => {
+            state.sends.insert(qpn, *failed);
+        }
+        Evidence::RequestRefused(refused) => state.request_refused(qpn, refused),
+        Evidence::ReceiverNeverReady { naks, waited_ns } => {
+            lint::never_ready(&mut state, qpn, u64::from(*naks), *waited_ns);
+        }
+    }
+}
+
+/// A work request completed with an error.
+#[cold]
+pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) {
+    let qpn = shared.qpn;
+    let Some(mut state) = state() else {
+        return;
+    };
+    let sent = match receive {
+        true => None,
+        false => state.sends.remove(&qpn),
+    };
+    if completion.status == Status::WorkRequestFlushed {
+        // Told only where it is the first that is heard of it: the program moved the queue pair to ERR itself.
+        if state.broken.insert(qpn) && state.spend() {
+            let mut line = state.record("flushed");
+            state.name_qp(&mut line, qpn);
+            line.number("wr_id", completion.wr_id);
+            write(line);
+        }
+        return;
+    }
+    let first = state.broken.insert(qpn);
+    if !state.spend() {
+        return;
+    }
+    let note = match completion.status {
+        Status::LocalProtectionError => state.local.remove(&qpn),
+        _ => None,
+    };
+    let mut line = state.record("failure");
+    state.name_qp(&mut line, qpn);
+    line.text("qp_type", &shared.type_name())
+        .text("queue", if receive { "receive" } else { "send" })
+        .flag("first", first)
+        .number("wr_id", completion.wr_id)
+        .text("operation", opcode_name(completion.opcode))
+        .number("status", completion.status as u64)
+        .number("vendor_err", u64::from(completion.vendor_err));
+    if let Some(note) = note {
+        let grave = state.grave(note.access.key);
+        line.object("memory", |line| write_local(line, &note, grave));
+    }
+    if let Some(sent) = sent {
+        line.object("request", |line| write_request(line, &sent));
+    }
+    if completion.status == Status::RetryExceeded {
+        line.text("peer_process", state.look_for_peer(qpn));
+    }
+    write(line);
+}
+
+impl State {
+    /// As responder, a queue pair refused for good.
+    fn request_refused(&mut self, qpn: u32, refused: &RequestRefused) {
+        let note = match refused.why {
+            Refused::Access | Refused::Invalidate => self.remote.remove(&qpn),
+            _ => None,
+        };
+        let first = self.broken.insert(qpn);
+        if !self.spend() {
+            return;
+        }
+        let mut line = self.record("refusal");
+        self.name_qp(&mut line, qpn);
+        line.flag("first", first)
+            .text("operation", operation_name(refused.operation))
+            .number("psn", u64::from(refused.psn.value()))
+            .text("why", refused_name(refused.why));
+        if refused.why == Refused::TooLong {
+            line.number("room", refused.room)
+                .number("length", refused.length);
+        }
+        if let (Refused::TooManyReads, Some(connection)) = (refused.why, self.connections.get(&qpn))
+        {
+            line.number("limit", u64::from(connection.attr.max_dest_rd_atomic));
+        }
+        if let Some(note) = note {
+            let grave = self.grave(note.access.key);
+            line.object("memory", |line| write_remote(line, &note, grave));
+        }
+        write(line);
+    }
+
+    /// The region that had this key, and how long ago it ended.
+    fn grave(&self, key: u32) -> Option<(RegionFacts, u64)> {
+        let (_, region, at) = self.graves.iter().rev().find(|(k, ..)| *k == key)?;
+        Some((*region, sys::now_ns().saturating_sub(*at)))
+    }
+
+    /// Whether the peer of a queue pair that got no answer is still there.
+    fn look_for_peer(&self, qpn: u32) -> &'static str {
+        let Some(connection) = self.connections.get(&qpn) else {
+            return "unknown";
+        };
+        let is_here = |addr: IpAddr| {
+            addr == connection.local || crate::gid_table().iter().any(|gid| gid.addr == addr)
+        };
+        if !is_here(connection.remote) {
+            return "elsewhere";
+        }
+        let dest = connection.attr.dest_qp_num;
+        match rnic_link::registry::owner(dest) {
+            None => "gone",
+            Some(pid) if pid == std::process::id() => match self.connections.get(&dest) {
+                None => "own, not connected",
+                Some(_) if self.broken.contains(&dest) => "own, in error",
+                Some(_) => "own",
+            },
+            Some(_) => "alive",
+        }
+    }
+}
+
+/// A verb refused its arguments; the reason is what C has no room for.
+#[cold]
+pub fn refused_verb(error: &Error) {
+    let Some(mut state) = state() else {
+        return;
+    };
+    // Some programs ask what is not there, or post until there is no room, again and again.
+    let count = state
+        .verbs
+        .entry((error.verb(), error.errno()))
+        .or_default();
+    *count += 1;
+    if *count > 4 {
+        return;
+    }
+    let mut line = state.record("verb");
+    line.text("verb", error.verb())
+        .number("errno", error.errno() as u64)
+        .text("reason", error.reason());
+    write(line);
+}
+
+fn write_access(line: &mut Line, access: &Access) {
+    line.number("key", u64::from(access.key))
+        .number("addr", access.addr)
+        .number("length", access.length);
+}
+
+fn write_region(line: &mut Line, access: &Access, region: Option<RegionFacts>) {
+    if let Some(region) = region {
+        line.object("region", |line| {
+            line.number("addr", region.addr)
+                .number("length", region.length)
+                .text("access", &rights(region.access))
+                .flag("same_pd", region.pd == access.pd);
+        });
+    }
+}
+
+fn write_grave(line: &mut Line, grave: Option<(RegionFacts, u64)>) {
+    if let Some((region, ns)) = grave {
+        line.object("deregistered", |line| {
+            line.number("addr", region.addr)
+                .number("length", region.length)
+                .number("ago_ns", ns);
+        });
+    }
+}
+
+fn write_local(line: &mut Line, note: &LocalNote, grave: Option<(RegionFacts, u64)>) {
+    write_access(line, &note.access);
+    line.flag("write", note.write).text(
+        "fault",
+        match note.fault {
+            LocalFault::UnknownKey => "unknown key",
+            LocalFault::OtherPd => "other pd",
+            LocalFault::OutOfRange => "out of range",
+            LocalFault::NoLocalWrite => "no right",
+            LocalFault::Unmapped => "unmapped",
+        },
+    );
+    write_region(line, &note.access, note.region);
+    write_grave(line, grave);
+}
+
+fn write_remote(line: &mut Line, note: &RemoteNote, grave: Option<(RegionFacts, u64)>) {
+    write_access(line, &note.access);
+    line.text(
+        "fault",
+        match note.fault {
+            RemoteFault::UnknownKey => "unknown key",
+            RemoteFault::OtherPd => "other pd",
+            RemoteFault::OutOfRange => "out of range",
+            RemoteFault::NoRight => "no right",
+            RemoteFault::Unmapped => "unmapped",
+        },
+    )
+    .text(
+        "right",
+        match note.right {
+            Some(RemoteAccess::Read) => "IBV_ACCESS_REMOTE_READ",
+            Some(RemoteAccess::Write) => "IBV_ACCESS_REMOTE_WRITE",
+            Some(RemoteAccess::Atomic) => "IBV_ACCESS_REMOTE_ATOMIC",
+            None => "invalidation",
+        },
+    );
+    write_region(line, &note.access, note.region);
+    write_grave(line, grave);
+}
+
+fn write_request(line: &mut Line, sent: &SendFailed) {
+    line.number("length", sent.len)
+        .number("psn", u64::from(sent.psn.value()))
+        .flag("sent", sent.sent)
+        .number("tries", u64::from(sent.tries))
+        .number("heard", sent.heard)
+        .number("heard_ever", sent.heard_ever)
+        .number("waited_ns", sent.waited_ns);
+    if let SendOp::Write { remote_addr, rkey }
+    | SendOp::WriteImm {
+        remote_addr, rkey, ..
+    }
+    | SendOp::Read { remote_addr, rkey }
+    | SendOp::CompareSwap {
+        remote_addr, rkey, ..
+    }
+    | SendOp::FetchAdd {
+        remote_addr, rkey, ..
+    } = sent.op
+    {
+        line.number("remote_addr", remote_addr)
+            .number("rkey", u64::from(rkey));
+    }
+}
+
+fn rights(access: Rights) -> String {
+    let names = [
+        (Rights::LOCAL_WRITE, "LOCAL_WRITE"),
+        (Rights::REMOTE_WRITE, "REMOTE_WRITE"),
+        (Rights::REMOTE_READ, "REMOTE_READ"),
+        (Rights::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+    ];
+    let has: Vec<&str> = names
+        .iter()
+        .filter(|(right, _)| access.contains(*right))
+        .map(|(_, name)| *name)
+        .collect();
+    has.join(" | ")
+}
+
+fn opcode_name(opcode: CompletionOpcode) -> &'static str {
+    match opcode {
+        CompletionOpcode::Send => "SEND",
+        CompletionOpcode::RdmaWrite => "RDMA WRITE",
+        CompletionOpcode::RdmaRead => "RDMA READ",
+        CompletionOpcode::CompareSwap => "compare-and-swap",
+        CompletionOpcode::FetchAdd => "fetch-and-add",
+        CompletionOpcode::BindMw => "bind of a memory window",
+        CompletionOpcode::LocalInvalidate => "local invalidate",
+        CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm => "receive",
+    }
+}
+
+fn operation_name(operation: Operation) -> &'static str {
+    use Operation::*;
+    match operation {
+        SendFirst | SendMiddle | SendLast | SendLastImm | SendOnly | SendOnlyImm
+        | SendLastInvalidate | SendOnlyInvalidate => "SEND",
+        WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
+            "RDMA WRITE"
+        }
+        ReadRequest => "RDMA READ",
+        CompareSwap => "compare-and-swap",
+        FetchAdd => "fetch-and-add",
+        _ => "a response",
+    }
+}
+
+fn refused_name(why: Refused) -> &'static str {
+    match why {
+        Refused::Access => "access",
+        Refused::ReceiveMemory => "receive memory",
+        Refused::TooLong => "too long",
+        Refused::NotAllowed => "not allowed",
+        Refused::TooManyReads => "too many reads",
+        Refused::Unaligned => "unaligned",
+        Refused::Invalidate => "invalidate",
+        Refused::Malformed => "malformed",
+    }
+}
