@@ -99,3 +99,142 @@ pub fn get_option(socket: &impl AsRawFd, level: i32, option: i32) -> io::Result<
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// Signals that whoever sends them to `rnic run` means for the program.
+const FORWARDED: [i32; 8] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGCONT,
+];
+
+fn watched_signals() -> libc::sigset_t {
+    // SAFETY: sigset_t is a plain bit set, which sigemptyset fills; the numbers are valid signals.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in FORWARDED.into_iter().chain([libc::SIGCHLD]) {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// A program of which this process is but the shell: it gets the signals, and dies with it.
+pub struct Ward {
+    child: std::process::Child,
+}
+
+/// Starts the program. From then on the signals are blocked here and waited for by [`Ward::wait`].
+pub fn start_ward(command: &mut std::process::Command) -> io::Result<Ward> {
+    use std::os::unix::process::CommandExt;
+    let set = watched_signals();
+    // SAFETY: as in `watched_signals`; the old mask is written to a local value.
+    let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to local values. A SIGCHLD that is ignored would never be delivered.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_BLOCK, &set, &mut old);
+    }
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only system calls are made, on values that were copied before.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
+            if libc::getppid() as u32 != parent {
+                // Killed before the line above took effect.
+                libc::raise(libc::SIGKILL);
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    let child = command.spawn();
+    if child.is_err() {
+        // SAFETY: `old` is the mask of before.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
+    }
+    Ok(Ward { child: child? })
+}
+
+impl Ward {
+    /// Waits for its end, passing on signals.
+    pub fn wait(mut self) -> io::Result<std::process::ExitStatus> {
+        let set = watched_signals();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            // SAFETY: siginfo_t is a plain structure, for which zeros are a valid value.
+            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            // SAFETY: both pointers are to local values.
+            let signal = unsafe { libc::sigwaitinfo(&set, &mut info) };
+            // The terminal and the kernel tell the whole group themselves.
+            let by_kernel = info.si_code > 0;
+            if signal <= 0 || signal == libc::SIGCHLD || by_kernel {
+                continue;
+            }
+            // Sent to the whole group, it has reached the program already: then this may be the end.
+            self.grace(&set);
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            // SAFETY: kill takes no pointer; the child is not reaped, so its number is its own.
+            unsafe { libc::kill(self.child.id() as i32, signal) };
+        }
+    }
+
+    /// Waits a moment for the child's end.
+    fn grace(&self, set: &libc::sigset_t) {
+        let moment = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 20_000_000,
+        };
+        // SAFETY: sigset_t is plain; only SIGCHLD is taken, so that no other signal is lost.
+        let mut child: libc::sigset_t = *set;
+        // SAFETY: pointers to local values.
+        unsafe {
+            libc::sigemptyset(&mut child);
+            libc::sigaddset(&mut child, libc::SIGCHLD);
+            libc::sigtimedwait(&child, std::ptr::null_mut(), &moment);
+        }
+    }
+}
+
+/// Ends this process as the program ended: with its exit status, or by the same signal.
+pub fn end_like(status: std::process::ExitStatus) -> ! {
+    use std::os::unix::process::ExitStatusExt;
+    if let Some(signal) = status.signal() {
+        let no_core = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: pointers to local values; the default disposition of a signal that ended a process ends this one.
+        unsafe {
+            // The program has dumped its own core, if any.
+            libc::setrlimit(libc::RLIMIT_CORE, &no_core);
+            libc::signal(signal, libc::SIG_DFL);
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, signal);
+            libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+        std::process::exit(128 + signal);
+    }
+    std::process::exit(status.code().unwrap_or(1))
+}
+
+/// The process exists.
+pub fn is_alive(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else {
+        return false;
+    };
+    // SAFETY: signal 0 is never delivered.
+    let sent = unsafe { libc::kill(pid, 0) } == 0;
+    sent || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}

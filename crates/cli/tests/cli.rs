@@ -6,7 +6,15 @@ use std::process::{Command, Output, Stdio};
 
 fn rnic() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rnic"));
-    command.env_remove("RNIC_FAULTS").env_remove("RNIC_PCAP");
+    for name in [
+        "RNIC_FAULTS",
+        "RNIC_PCAP",
+        "RNIC_REPORT",
+        "RNIC_STATS",
+        "RNIC_LINT",
+    ] {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -223,6 +231,68 @@ fn run_is_the_program() {
         .output()
         .unwrap();
     assert_eq!(stderr(&output), "");
+}
+
+/// Waits for the line that a shell prints when it is ready.
+fn started(command: &mut Command) -> std::process::Child {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("rnic starts");
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().expect("asked for");
+    // One line is all that is printed.
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    child
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let scratch = Scratch::new("signals");
+    let signal = |child: &std::process::Child, name: &str| {
+        let status = Command::new("kill")
+            .args([&format!("-{name}"), &child.id().to_string()])
+            .status();
+        assert!(status.expect("kill").success());
+    };
+    let script = "trap 'exit 7' TERM; trap 'exit 8' USR1; echo ready; while :; do sleep 0.01; done";
+    for (name, code) in [("TERM", 7), ("USR1", 8)] {
+        let mut command = run_here(&scratch);
+        let mut child = started(command.args(["--", "sh", "-c", script]));
+        signal(&child, name);
+        assert_eq!(child.wait().expect("its end").code(), Some(code), "{name}");
+    }
+    // Killed itself, it does not leave the program behind: the pipe ends with the last of the two.
+    let mut command = run_here(&scratch);
+    let script = "trap '' HUP; echo ready; exec sleep 1000";
+    let mut child = started(command.args(["--", "sh", "-c", script]));
+    signal(&child, "KILL");
+    let mut rest = String::new();
+    let mut stdout = child.stdout.take().expect("asked for");
+    stdout.read_to_string(&mut rest).expect("the end");
+    assert!(!child.wait().expect("its end").success());
+}
+
+#[test]
+fn run_leaves_no_file_behind_and_reports_in_json() {
+    let scratch = Scratch::new("leaves");
+    let output = run_here(&scratch)
+        .args(["--stats", "--json", "--", "sh", "-c", "echo x; exit 3"])
+        .output()
+        .expect("rnic starts");
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(
+        stdout(&output),
+        "x\n",
+        "the program's output stays what it is"
+    );
+    let document: serde_json::Value = serde_json::from_str(stderr(&output).trim()).expect("JSON");
+    assert_eq!(document["exit_status"], 3);
+    assert!(document["failure"].is_null(), "the device was never used");
+    assert_eq!(document["stats"]["total"]["queue_pairs"], 0);
+    let files = std::fs::read_dir(scratch.0.join("runtime")).expect("the runtime folder");
+    for file in files.flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        assert!(!name.starts_with("report-"), "{name}");
+    }
 }
 
 #[test]

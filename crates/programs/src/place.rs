@@ -144,7 +144,15 @@ impl Place {
         command
             .env_remove("LD_PRELOAD")
             .env_remove("LD_LIBRARY_PATH");
-        for name in ["RNIC_FAULTS", "RNIC_PCAP", "RNIC_GSO", "RNIC_RUNTIME_DIR"] {
+        for name in [
+            "RNIC_FAULTS",
+            "RNIC_PCAP",
+            "RNIC_GSO",
+            "RNIC_RUNTIME_DIR",
+            "RNIC_REPORT",
+            "RNIC_STATS",
+            "RNIC_LINT",
+        ] {
             command.env_remove(name);
         }
         if let Some(runtime) = &self.runtime {

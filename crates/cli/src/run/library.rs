@@ -51,7 +51,7 @@ pub fn find() -> Result<PathBuf> {
 }
 
 /// The user's folder for such things, private to him.
-fn runtime() -> Result<PathBuf> {
+pub fn runtime() -> Result<PathBuf> {
     let named = std::env::var_os("RNIC_RUNTIME_DIR")
         .filter(|d| !d.is_empty())
         .map(PathBuf::from);

@@ -3,6 +3,7 @@
 mod elf;
 mod library;
 mod program;
+mod report;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -12,6 +13,8 @@ use std::process::Command;
 use rnic::nic::FaultSpec;
 
 use crate::failure::{Failure, Result};
+use crate::sys;
+use report::{Collector, Wishes};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -20,9 +23,13 @@ Examples:
   rnic run -- ibv_rc_pingpong -g 0                      # server; the client adds the server's address
   rnic run --faults drop=1%,reorder=5%,seed=42 -- ib_write_bw
   rnic run --pcap trace.pcap -- ./my_program            # then: wireshark trace.pcap
+  rnic run --stats --lint -- ./my_program               # what moved; what would fail on hardware
 
 The program and its children find rnic0 instead of the machine's RDMA devices. `rnic devices` lists the GID indices
-that programs ask for (-g of ibv_rc_pingpong, -x of perftest).")]
+that programs ask for (-g of ibv_rc_pingpong, -x of perftest).
+
+When the program has failed, rnic says which work request failed first and why, on standard error. The program's exit
+status or signal is that of `rnic run`.")]
 pub struct Args {
     /// Bad wire for what the program sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42 (any of them)
     #[arg(long, value_name = "SPEC")]
@@ -33,12 +40,30 @@ pub struct Args {
     /// Write every packet sent and received to FILE; an old FILE is replaced. Each program needs a file of its own
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Say nothing but errors
+    /// End with counters: messages, bytes, packets, retransmissions, NAKs, drops, per queue pair and in total
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
+    pub stats: Option<Format>,
+    /// End with warnings of what works here and would fail on hardware
+    #[arg(long)]
+    pub lint: bool,
+    /// What is said at the end is one line of JSON, the last line of standard error
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors of rnic itself: not what was chosen, nor why the program failed
     #[arg(long, short)]
     pub quiet: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
     pub program: Vec<OsString>,
+}
+
+/// How counters are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// As --json
+    Json,
 }
 
 pub fn main(args: Args) -> Result<()> {
@@ -78,9 +103,36 @@ pub fn main(args: Args) -> Result<()> {
         }
         command.env("RNIC_PCAP", pcap);
     }
-    // Returns only if it fails.
-    let error = command.exec();
-    Err(program::not_started(&path, &error))
+    let wishes = Wishes {
+        quiet: args.quiet,
+        stats: args.stats.is_some(),
+        lint: args.lint,
+        json: args.json || args.stats == Some(Format::Json),
+    };
+    if wishes.none() {
+        for name in ["RNIC_REPORT", "RNIC_STATS", "RNIC_LINT"] {
+            command.env_remove(name);
+        }
+        // Returns only if it fails.
+        let error = command.exec();
+        return Err(program::not_started(&path, &error));
+    }
+    let collector = Collector::new(&library::runtime()?)?;
+    collector.prepare(&mut command, wishes);
+    let ward =
+        sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
+    let status = ward.wait()?;
+    let report = collector.read();
+    drop(collector);
+    let name = Path::new(program).file_name().unwrap_or(program);
+    report::close(
+        &report,
+        &name.to_string_lossy(),
+        status,
+        wishes,
+        args.faults.is_some(),
+    );
+    sys::end_like(status)
 }
 
 /// `first`, before what the variable has.

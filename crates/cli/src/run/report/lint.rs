@@ -1,0 +1,190 @@
+//! `rnic run --lint`: what works here and would fail on hardware, why, and what to do.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::record::Lint;
+use super::{Report, stats};
+
+/// Kind of the finding that only both ends together show.
+const READS: &str = "reads";
+
+/// Compares what the two ends of each connection of this run have agreed on.
+pub fn match_reads(report: &mut Report) {
+    let mut found = Vec::new();
+    let by_ends: HashMap<_, _> = report
+        .qps
+        .iter()
+        .filter_map(|qp| Some((qp.ends.key()?, qp)))
+        .collect();
+    for qp in &report.qps {
+        let opposite = qp.ends.key().map(|(own, peer)| (peer, own));
+        let peer = opposite.and_then(|key| by_ends.get(&key));
+        if let (Some(own), Some(theirs)) = (
+            qp.max_rd_atomic,
+            peer.and_then(|peer| peer.max_dest_rd_atomic),
+        ) && own > theirs
+        {
+            found.push(Lint {
+                process: qp.process,
+                ns: qp.ns,
+                kind: READS.to_owned(),
+                object: u64::from(qp.ends.qpn),
+                value: own,
+                limit: theirs,
+                count: 1,
+                more: String::new(),
+            });
+        }
+    }
+    report.lints.extend(found);
+}
+
+struct Words {
+    what: String,
+    why: &'static str,
+    fix: &'static str,
+}
+
+fn words(lint: &Lint) -> Words {
+    let Lint {
+        object,
+        value,
+        limit,
+        more,
+        ..
+    } = lint;
+    let (what, why, fix) = match lint.kind.as_str() {
+        "memlock" => (
+            format!(
+                "{} of registered memory, and only {} may be locked (RLIMIT_MEMLOCK)",
+                stats::bytes(*value),
+                stats::bytes(*limit)
+            ),
+            "hardware locks registered memory: ibv_reg_mr fails with ENOMEM",
+            "raise the limit (`ulimit -l unlimited`, /etc/security/limits.conf, LimitMEMLOCK= of a systemd unit, --ulimit \
+             memlock=-1 of a container), or register less",
+        ),
+        "unsignaled" => (
+            format!(
+                "QP {object:#x}: {value} sends in a row without a signaled one, as many as max_send_wr"
+            ),
+            "the queue's room comes back only when the completion of a later signaled request is polled: the queue is full for \
+             good, ibv_post_send fails with ENOMEM",
+            "set IBV_SEND_SIGNALED at least once in max_send_wr requests, and poll",
+        ),
+        "never ready" => (
+            format!(
+                "QP {object:#x}: rnr_retry is 7 and the peer has posted no receive for {:.1} s ({value} RNR NAKs)",
+                *limit as f64 / 1e9
+            ),
+            "7 means for ever: the program hangs without an error",
+            "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)",
+        ),
+        "late receive" => (
+            format!("QP {object:#x}: the first receive was posted after RTS, and rnr_retry is 0"),
+            "a message that comes before it is refused, and with rnr_retry 0 on the sender's side that is the end (status 13)",
+            "post receives before the queue pair moves to RTR, or set rnr_retry to 7",
+        ),
+        READS => (
+            format!(
+                "QP {object:#x}: max_rd_atomic is {value}, the peer's max_dest_rd_atomic {limit}"
+            ),
+            "with more READs or atomics under way than the peer takes, it refuses (status 9)",
+            "exchange the values, and use the smaller on both sides",
+        ),
+        "gid" => (
+            format!("QP {object:#x}: GIDs of different type: {more} (sgid_index {value})"),
+            "between two hosts such packets do not arrive, or the answers do not: status 12, or modifying to RTR fails",
+            "choose on both sides the GID of the same type (`rnic devices`, show_gids), usually RoCE v2 with an IPv4 address",
+        ),
+        "buffer" => (
+            match more.as_str() {
+                "" => format!(
+                    "QP {object:#x}: the buffer of work request {value} was changed before its completion"
+                ),
+                _ => format!(
+                    "QP {object:#x}: the buffer of work request {value} was deregistered before its completion"
+                ),
+            },
+            "hardware reads the buffer at any time until the completion, and again to retransmit: the peer gets a mix of both",
+            "wait for the completion before reusing the buffer, or send with IBV_SEND_INLINE",
+        ),
+        "inline" => (
+            format!("QP {object:#x}: max_inline_data {value}"),
+            "many NICs take 256 bytes at most, some fewer than 100: ibv_create_qp fails with EINVAL or ENOMEM there",
+            "ask for less, and use what ibv_create_qp returns in cap.max_inline_data",
+        ),
+        "cq" => (
+            format!("a completion queue of {limit} entries, fed by queues of {value} in all"),
+            "when it overruns, completions are lost, IBV_EVENT_CQ_ERR comes, and its queue pairs break",
+            "make it as long as all send and receive queues together that use it",
+        ),
+        other => (other.to_owned(), "", ""),
+    };
+    Words { what, why, fix }
+}
+
+pub fn to_json(report: &Report) -> Value {
+    let findings: Vec<Value> = report
+        .lints
+        .iter()
+        .map(|lint| {
+            let words = words(lint);
+            json!({
+                "kind": lint.kind,
+                "process": report.process(lint.process),
+                "object": lint.object,
+                "value": lint.value,
+                "limit": lint.limit,
+                "count": lint.count,
+                "what": words.what,
+                "why": words.why,
+                "fix": words.fix,
+            })
+        })
+        .collect();
+    Value::Array(findings)
+}
+
+pub fn print(report: &Report) {
+    if report.lints.is_empty() {
+        eprintln!("rnic: lint: nothing found that would fail on hardware");
+        return;
+    }
+    eprintln!("rnic: lint: this works here and would fail on hardware:");
+    // Hundreds of queue pairs made alike have the same defect once.
+    let mut shown: Vec<(u64, &str, usize)> = Vec::new();
+    for lint in &report.lints {
+        match shown
+            .iter_mut()
+            .find(|(process, kind, _)| *process == lint.process && *kind == lint.kind)
+        {
+            Some((.., more)) => {
+                *more += 1;
+                if *more > MOST {
+                    continue;
+                }
+            }
+            None => shown.push((lint.process, &lint.kind, 1)),
+        }
+        let Words { what, why, fix } = words(lint);
+        let often = match lint.count {
+            1 => String::new(),
+            n => format!(" ({n} times or more)"),
+        };
+        eprintln!("  {}: {what}{often}", report.process(lint.process));
+        eprintln!("    why: {why}");
+        eprintln!("    fix: {fix}");
+    }
+    for (_, kind, count) in shown.iter().filter(|(.., count)| *count > MOST) {
+        eprintln!(
+            "  ... and {} more objects with `{kind}` (all of them: --json)",
+            count - MOST
+        );
+    }
+}
+
+/// Objects with the same finding that are shown.
+const MOST: usize = 4;

@@ -1,0 +1,247 @@
+//! What is said when the program has ended: why it failed, what it moved, what would fail on hardware.
+
+mod lint;
+pub mod record;
+mod stats;
+mod story;
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use record::{Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb};
+
+use crate::sys;
+
+/// What was asked for beside the closing words.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes {
+    pub quiet: bool,
+    pub stats: bool,
+    pub lint: bool,
+    pub json: bool,
+}
+
+impl Wishes {
+    /// Nothing is wanted: the program may take the place of this process.
+    pub fn none(self) -> bool {
+        self.quiet && !self.stats && !self.lint
+    }
+}
+
+/// The file that the program's NIC appends to. Removed when dropped.
+#[derive(Debug)]
+pub struct Collector {
+    file: PathBuf,
+}
+
+const PREFIX: &str = "report-";
+
+impl Collector {
+    /// A file in the runtime folder, which is the user's alone.
+    pub fn new(runtime: &Path) -> std::io::Result<Collector> {
+        prune(runtime);
+        let file = runtime.join(format!("{PREFIX}{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&file)?;
+        Ok(Collector { file })
+    }
+
+    /// Tells the program where to.
+    pub fn prepare(&self, command: &mut Command, wishes: Wishes) {
+        command.env("RNIC_REPORT", &self.file);
+        for (name, wanted) in [("RNIC_STATS", wishes.stats), ("RNIC_LINT", wishes.lint)] {
+            if wanted {
+                command.env(name, "1");
+            } else {
+                command.env_remove(name);
+            }
+        }
+    }
+
+    /// Reads what has come.
+    pub fn read(&self) -> Report {
+        let mut report = Report::default();
+        if let Ok(file) = File::open(&self.file) {
+            for line in BufReader::new(file).lines().map_while(Result::ok) {
+                // A line that cannot be read was written by something else: leave it.
+                if let Ok(record) = serde_json::from_str(&line) {
+                    report.add(record);
+                }
+            }
+        }
+        report.finish();
+        report
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// Removes files of runs that were killed.
+fn prune(runtime: &Path) {
+    for entry in std::fs::read_dir(runtime).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if pid
+            .and_then(|pid| pid.parse().ok())
+            .is_some_and(|pid| !sys::is_alive(pid))
+        {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// One process that used the device.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub id: u64,
+    pub pid: u32,
+    pub program: String,
+    pub opened: bool,
+}
+
+/// Everything that was recorded in a run.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub processes: Vec<Process>,
+    pub failures: Vec<Failure>,
+    pub refusals: Vec<Refusal>,
+    pub flushed: Vec<Flushed>,
+    pub verbs: Vec<Verb>,
+    /// The last news of each queue pair, in the order of their first.
+    pub qps: Vec<Qp>,
+    live: HashMap<(u64, u32), usize>,
+    pub devices: HashMap<u64, Device>,
+    pub lints: Vec<Lint>,
+}
+
+impl Report {
+    fn add(&mut self, record: Record) {
+        match record {
+            Record::Process {
+                process,
+                pid,
+                program,
+            } => self.processes.push(Process {
+                id: process,
+                pid,
+                program,
+                opened: false,
+            }),
+            Record::Opened { process } => {
+                if let Some(known) = self.processes.iter_mut().find(|p| p.id == process) {
+                    known.opened = true;
+                }
+            }
+            Record::Failure(failure) => self.failures.push(failure),
+            Record::Refusal(refusal) => self.refusals.push(refusal),
+            Record::Flushed(flushed) => self.flushed.push(flushed),
+            Record::Verb(verb) => self.verbs.push(verb),
+            Record::Qp(qp) => self.add_qp(*qp),
+            Record::Device(device) => {
+                self.devices.insert(device.process, device);
+            }
+            Record::Lint(lint) => {
+                let same = |known: &&mut Lint| {
+                    (known.process, &known.kind, known.object)
+                        == (lint.process, &lint.kind, lint.object)
+                };
+                match self.lints.iter_mut().find(same) {
+                    Some(known) => *known = lint,
+                    None => self.lints.push(lint),
+                }
+            }
+            Record::Unknown => {}
+        }
+    }
+
+    fn add_qp(&mut self, qp: Qp) {
+        let key = (qp.process, qp.ends.qpn);
+        let end = qp.end;
+        match self.live.get(&key) {
+            Some(&at) => {
+                // A queue pair that was reset has forgotten its peer, the last one stays of interest.
+                let mut qp = qp;
+                if qp.ends.peer.is_none() {
+                    qp.ends = self.qps[at].ends.clone();
+                }
+                self.qps[at] = qp;
+            }
+            None => {
+                self.live.insert(key, self.qps.len());
+                self.qps.push(qp);
+            }
+        }
+        if end {
+            self.live.remove(&key);
+        }
+    }
+
+    fn finish(&mut self) {
+        // CLOCK_MONOTONIC is one clock for all processes of the host.
+        self.failures.sort_by_key(|failure| failure.ns);
+        self.refusals.sort_by_key(|refusal| refusal.ns);
+        self.verbs.sort_by_key(|verb| verb.ns);
+        lint::match_reads(self);
+    }
+
+    pub fn process(&self, id: u64) -> String {
+        match self.processes.iter().find(|process| process.id == id) {
+            Some(process) => format!("{} (pid {})", process.program, process.pid),
+            None => "a process".to_owned(),
+        }
+    }
+}
+
+/// How the program ended, for sentences.
+pub fn ending(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("was ended by signal {signal}"),
+        None => format!("ended with exit status {}", status.code().unwrap_or(0)),
+    }
+}
+
+/// Prints what is to be said, to standard error: the program's own output stays what it is.
+pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes, faults: bool) {
+    if wishes.json {
+        let document = serde_json::json!({
+            "program": program,
+            "exit_status": status.code(),
+            "signal": status.signal(),
+            "failure": story::tell(report, program, status, faults).map(|story| story.to_json()),
+            "failures": report.failures,
+            "refusals": report.refusals,
+            "refused_verbs": report.verbs,
+            "stats": wishes.stats.then(|| stats::to_json(report)),
+            "lint": wishes.lint.then(|| lint::to_json(report)),
+        });
+        eprintln!("{document}");
+        return;
+    }
+    if wishes.stats {
+        stats::print(report);
+    }
+    if wishes.lint {
+        lint::print(report);
+    }
+    if !wishes.quiet
+        && let Some(story) = story::tell(report, program, status, faults)
+    {
+        story.print();
+    }
+}
+
+#[cfg(test)]
+mod tests;

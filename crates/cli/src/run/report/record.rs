@@ -1,0 +1,203 @@
+//! The records that the NIC wrote (`rnic_nic`, module `report`), one JSON object per line.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "record", rename_all = "lowercase")]
+pub enum Record {
+    Process {
+        process: u64,
+        pid: u32,
+        program: String,
+    },
+    Opened {
+        process: u64,
+    },
+    Failure(Failure),
+    Refusal(Refusal),
+    Flushed(Flushed),
+    Verb(Verb),
+    Qp(Box<Qp>),
+    Device(Device),
+    Lint(Lint),
+    #[serde(other)]
+    Unknown,
+}
+
+/// A queue pair and with whom it talks.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Ends {
+    pub qpn: u32,
+    pub local: Option<String>,
+    pub peer: Option<String>,
+    pub peer_qpn: Option<u32>,
+}
+
+impl Ends {
+    /// Own and the peer's number.
+    pub fn key(&self) -> Option<(u32, u32)> {
+        Some((self.qpn, self.peer_qpn?))
+    }
+
+    /// The two are the ends of one connection.
+    pub fn is_opposite(&self, other: &Ends) -> bool {
+        self.peer_qpn == Some(other.qpn) && other.peer_qpn == Some(self.qpn)
+    }
+}
+
+/// Memory that was refused.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Memory {
+    pub key: u32,
+    pub addr: u64,
+    pub length: u64,
+    pub fault: String,
+    #[serde(default)]
+    pub write: bool,
+    /// Of remote accesses.
+    pub right: Option<String>,
+    pub region: Option<Region>,
+    pub deregistered: Option<Grave>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Region {
+    pub addr: u64,
+    pub length: u64,
+    pub access: String,
+    pub same_pd: bool,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Grave {
+    pub addr: u64,
+    pub length: u64,
+    pub ago_ns: u64,
+}
+
+/// The send work request that failed.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Request {
+    pub length: u64,
+    pub psn: u32,
+    pub sent: bool,
+    pub tries: u32,
+    pub heard: u64,
+    pub heard_ever: u64,
+    pub waited_ns: u64,
+    pub remote_addr: Option<u64>,
+    pub rkey: Option<u32>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Failure {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub qp_type: String,
+    pub queue: String,
+    /// The first of its queue pair.
+    pub first: bool,
+    pub wr_id: u64,
+    pub operation: String,
+    pub status: u32,
+    pub vendor_err: u32,
+    pub memory: Option<Memory>,
+    pub request: Option<Request>,
+    pub peer_process: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Refusal {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub first: bool,
+    pub operation: String,
+    pub psn: u32,
+    pub why: String,
+    pub room: Option<u64>,
+    pub length: Option<u64>,
+    pub limit: Option<u64>,
+    pub memory: Option<Memory>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Flushed {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub wr_id: u64,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Verb {
+    pub process: u64,
+    pub ns: u64,
+    pub verb: String,
+    pub errno: i32,
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub struct Traffic {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub struct ByOperation {
+    pub send: Traffic,
+    pub write: Traffic,
+    pub read: Traffic,
+    pub atomic: Traffic,
+}
+
+/// What one queue pair counted: traffic by operation, everything else by name.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Counters {
+    pub requested: ByOperation,
+    pub served: ByOperation,
+    #[serde(flatten)]
+    pub events: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Qp {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub qp_type: String,
+    pub state: String,
+    /// Destroyed: what comes under this number is another one.
+    pub end: bool,
+    pub max_rd_atomic: Option<u64>,
+    pub max_dest_rd_atomic: Option<u64>,
+    pub counters: Counters,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Device {
+    pub process: u64,
+    pub ns: u64,
+    pub link: BTreeMap<String, u64>,
+    pub drops: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Lint {
+    pub process: u64,
+    pub ns: u64,
+    pub kind: String,
+    pub object: u64,
+    pub value: u64,
+    pub limit: u64,
+    pub count: u64,
+    pub more: String,
+}

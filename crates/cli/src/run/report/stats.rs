@@ -1,0 +1,282 @@
+//! `rnic run --stats`: what moved, per queue pair, per process, in total.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::{Value, json};
+
+use super::Report;
+use super::record::{ByOperation, Counters, Qp, Traffic};
+
+/// Sums of a process, or of all.
+#[derive(Default)]
+struct Sum {
+    queue_pairs: usize,
+    /// Payload, each byte once.
+    moved: u64,
+    counters: Counters,
+    drops: BTreeMap<String, u64>,
+    link: BTreeMap<String, u64>,
+}
+
+fn add(to: &mut Traffic, from: Traffic) {
+    to.messages += from.messages;
+    to.bytes += from.bytes;
+}
+
+fn add_all(to: &mut ByOperation, from: &ByOperation) {
+    add(&mut to.send, from.send);
+    add(&mut to.write, from.write);
+    add(&mut to.read, from.read);
+    add(&mut to.atomic, from.atomic);
+}
+
+fn add_named(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
+    for (name, value) in from {
+        *to.entry(name.clone()).or_default() += value;
+    }
+}
+
+impl Sum {
+    fn of(report: &Report, qps: &[&Qp], processes: &[u64]) -> Sum {
+        let mut sum = Sum::default();
+        let ends = qps.iter().filter_map(|qp| qp.ends.key());
+        let ends: HashSet<_> = ends.collect();
+        for qp in qps {
+            sum.queue_pairs += 1;
+            sum.moved += total(&qp.counters.requested);
+            // Where both ends are in this run, the other one has counted it as its own request.
+            let opposite = qp.ends.key().map(|(own, peer)| (peer, own));
+            if !opposite.is_some_and(|key| ends.contains(&key)) {
+                sum.moved += total(&qp.counters.served);
+            }
+            add_all(&mut sum.counters.requested, &qp.counters.requested);
+            add_all(&mut sum.counters.served, &qp.counters.served);
+            add_named(&mut sum.counters.events, &qp.counters.events);
+        }
+        for device in processes.iter().filter_map(|id| report.devices.get(id)) {
+            add_named(&mut sum.drops, &device.drops);
+            add_named(&mut sum.link, &device.link);
+        }
+        sum
+    }
+
+    fn event(&self, name: &str) -> u64 {
+        self.counters.events.get(name).copied().unwrap_or(0)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "queue_pairs": self.queue_pairs,
+            "bytes_moved": self.moved,
+            "counters": self.counters,
+            "drops": self.drops,
+            "link": self.link,
+        })
+    }
+}
+
+fn total(by: &ByOperation) -> u64 {
+    by.send.bytes + by.write.bytes + by.read.bytes + by.atomic.bytes
+}
+
+/// Bytes as people write them.
+pub fn bytes(n: u64) -> String {
+    let n = n as f64;
+    match n {
+        0.0..1e3 => format!("{n} B"),
+        1e3..1e6 => format!("{:.1} kB", n / 1e3),
+        1e6..1e9 => format!("{:.1} MB", n / 1e6),
+        _ => format!("{:.2} GB", n / 1e9),
+    }
+}
+
+/// Processes that did something with the device.
+fn users(report: &Report) -> impl Iterator<Item = (u64, Vec<&Qp>)> {
+    report.processes.iter().filter(|p| p.opened).map(|process| {
+        let qps = report.qps.iter().filter(|qp| qp.process == process.id);
+        (process.id, qps.collect())
+    })
+}
+
+fn all(report: &Report) -> Sum {
+    let ids: Vec<u64> = report.processes.iter().map(|p| p.id).collect();
+    Sum::of(report, &report.qps.iter().collect::<Vec<_>>(), &ids)
+}
+
+pub fn to_json(report: &Report) -> Value {
+    let processes: Vec<Value> = users(report)
+        .map(|(id, qps)| {
+            let process = report.processes.iter().find(|p| p.id == id);
+            json!({
+                "program": process.map(|p| p.program.as_str()),
+                "pid": process.map(|p| p.pid),
+                "queue_pairs": qps,
+                "total": Sum::of(report, &qps, &[id]).to_json(),
+            })
+        })
+        .collect();
+    json!({ "processes": processes, "total": all(report).to_json() })
+}
+
+/// Queue pairs shown one by one; more are summed up.
+const SHOWN: usize = 16;
+
+pub fn print(report: &Report) {
+    let mut any = false;
+    for (id, qps) in users(report) {
+        any = true;
+        eprintln!("\nrnic: counters of {}", report.process(id));
+        table(&qps);
+        events(&Sum::of(report, &qps, &[id]));
+    }
+    if !any {
+        eprintln!("\nrnic: no process of this run opened the device; nothing moved over rnic0");
+        return;
+    }
+    let sum = all(report);
+    let plural = if sum.queue_pairs == 1 { "QP" } else { "QPs" };
+    eprintln!(
+        "rnic: moved {} over rnic0 in {} {plural}",
+        bytes(sum.moved),
+        sum.queue_pairs
+    );
+}
+
+const HEAD: [&str; 13] = [
+    "QP", "TYPE", "STATE", "PEER", "", "SEND", "WRITE", "READ", "ATOMIC", "BYTES", "PACKETS",
+    "RESENT", "NAKS",
+];
+
+/// Two rows per queue pair: what it asked of the peer, and what it did for the peer.
+fn table(qps: &[&Qp]) {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for qp in qps.iter().take(SHOWN) {
+        let peer = match (&qp.ends.peer, qp.ends.peer_qpn) {
+            (Some(peer), Some(qpn)) if qp.qp_type != "UD" => format!("{peer} QP {qpn:#x}"),
+            _ => "-".to_owned(),
+        };
+        let event = |name: &str| qp.counters.events.get(name).copied().unwrap_or(0);
+        let naks = |way: &str| -> u64 {
+            ["sequence", "rnr", "access", "invalid", "operational"]
+                .iter()
+                .map(|kind| event(&format!("{kind}_naks_{way}")))
+                .sum()
+        };
+        let row = |first: [String; 4], way: &str, by: &ByOperation, last: [u64; 3]| {
+            let [qp, kind, state, peer] = first;
+            [
+                qp,
+                kind,
+                state,
+                peer,
+                way.to_owned(),
+                by.send.messages.to_string(),
+                by.write.messages.to_string(),
+                by.read.messages.to_string(),
+                by.atomic.messages.to_string(),
+                bytes(total(by)),
+                last[0].to_string(),
+                last[1].to_string(),
+                last[2].to_string(),
+            ]
+        };
+        let names = [
+            format!("{:#x}", qp.ends.qpn),
+            qp.qp_type.clone(),
+            qp.state.clone(),
+            peer,
+        ];
+        let out = [
+            event("packets_sent"),
+            event("retransmitted_packets"),
+            naks("sent"),
+        ];
+        rows.push(row(names, "out", &qp.counters.requested, out));
+        let came = [
+            event("packets_received"),
+            event("duplicates_received"),
+            naks("received"),
+        ];
+        rows.push(row(Default::default(), "in", &qp.counters.served, came));
+    }
+    let widths: Vec<usize> = (0..HEAD.len())
+        .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
+        .collect();
+    for row in &rows {
+        let mut line = String::from(" ");
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Names to the left, numbers to the right.
+            line += &match column < 5 {
+                true => format!(" {cell:<width$} "),
+                false => format!(" {cell:>width$} "),
+            };
+        }
+        eprintln!("{}", line.trim_end());
+    }
+    if qps.len() > SHOWN {
+        eprintln!(
+            "  ... and {} more queue pairs (all of them: --json)",
+            qps.len() - SHOWN
+        );
+    }
+}
+
+/// What went wrong, if anything did.
+fn events(sum: &Sum) {
+    let line = |label: &str, parts: Vec<(String, u64)>| {
+        let parts: Vec<String> = parts
+            .into_iter()
+            .filter(|(_, n)| *n > 0)
+            .map(|(name, n)| format!("{n} {name}"))
+            .collect();
+        let text = if parts.is_empty() {
+            "none".to_owned()
+        } else {
+            parts.join(", ")
+        };
+        eprintln!("  {label:<15} {text}");
+    };
+    let naks = |way: &str| {
+        [
+            ("sequence", "PSN sequence error"),
+            ("rnr", "receiver not ready"),
+            ("access", "remote access error"),
+            ("invalid", "invalid request"),
+            ("operational", "operational error"),
+        ]
+        .iter()
+        .map(|(kind, name)| (name.to_string(), sum.event(&format!("{kind}_naks_{way}"))))
+        .collect::<Vec<_>>()
+    };
+    line(
+        "retransmission:",
+        vec![
+            (
+                "packets sent again".into(),
+                sum.event("retransmitted_packets"),
+            ),
+            ("timeouts".into(), sum.event("timeouts")),
+            (
+                "duplicates received".into(),
+                sum.event("duplicates_received"),
+            ),
+            ("out of sequence".into(), sum.event("out_of_sequence")),
+        ],
+    );
+    line("NAKs sent:", naks("sent"));
+    line("NAKs received:", naks("received"));
+    let mut drops: Vec<(String, u64)> = sum
+        .drops
+        .iter()
+        .map(|(cause, n)| (cause.replace('_', " "), *n))
+        .collect();
+    drops.push((
+        "meant nothing to their queue pair".into(),
+        sum.event("dropped"),
+    ));
+    drops.push((
+        "refused by the kernel on sending".into(),
+        sum.link.get("tx_errors").copied().unwrap_or(0),
+    ));
+    line("dropped:", drops);
+}

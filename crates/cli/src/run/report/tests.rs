@@ -1,0 +1,317 @@
+use std::os::unix::process::ExitStatusExt;
+
+use super::*;
+
+/// A report of lines as the NIC writes them; the two processes are there.
+fn report(lines: &[&str]) -> Report {
+    let mut report = Report::default();
+    for line in [
+        r#"{"record":"process","process":1,"pid":11,"program":"client"}"#,
+        r#"{"record":"opened","process":1,"ns":1}"#,
+        r#"{"record":"process","process":2,"pid":22,"program":"server"}"#,
+        r#"{"record":"opened","process":2,"ns":1}"#,
+        r#"{"record":"of the future","process":2,"ns":1,"what":[1]}"#,
+    ]
+    .iter()
+    .chain(lines)
+    {
+        report.add(serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")));
+    }
+    report.finish();
+    report
+}
+
+fn failure(status: u32, ns: u64, more: &str) -> String {
+    format!(
+        r#"{{"record":"failure","process":1,"ns":{ns},"qpn":16,"local":"10.0.0.1","peer":"10.0.0.2","peer_qpn":32,
+        "qp_type":"RC","queue":"send","first":true,"wr_id":7,"operation":"RDMA WRITE","status":{status},"vendor_err":1
+        {more}}}"#
+    )
+}
+
+fn refusal(why: &str, ns: u64, more: &str) -> String {
+    format!(
+        r#"{{"record":"refusal","process":2,"ns":{ns},"qpn":32,"local":"10.0.0.2","peer":"10.0.0.1","peer_qpn":16,
+        "first":true,"operation":"RDMA WRITE","psn":5,"why":"{why}"{more}}}"#
+    )
+}
+
+fn request(tries: u32, heard: u64, heard_ever: u64) -> String {
+    format!(
+        r#","request":{{"length":64,"psn":9,"sent":true,"tries":{tries},"heard":{heard},"heard_ever":{heard_ever},
+        "waited_ns":4300000000,"remote_addr":4096,"rkey":255}}"#
+    )
+}
+
+fn told(report: &Report) -> String {
+    story::tell(report, "client", ExitStatus::from_raw(0x100), false)
+        .map(|story| story.to_string())
+        .unwrap_or_default()
+}
+
+#[track_caller]
+fn expect(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn silence_has_several_causes() {
+    for (peer, heard, ever, cause) in [
+        ("gone", 0, 0, "the peer process has ended"),
+        ("alive", 0, 0, "its queue pair does not answer"),
+        ("alive", 0, 9, "its queue pair fell silent"),
+        ("own, not connected", 0, 9, "of this very process"),
+        ("elsewhere", 0, 0, "blocked by a firewall"),
+        ("elsewhere", 0, 9, "its queue pair is destroyed"),
+        ("elsewhere", 3, 9, "get through in part"),
+    ] {
+        let more = format!(r#"{},"peer_process":"{peer}""#, request(8, heard, ever));
+        let text = told(&report(&[&failure(12, 5, &more)]));
+        expect(
+            &text,
+            &[
+                "client (pid 11): QP 0x10 -> 10.0.0.2 QP 0x20: work request 7 (RDMA WRITE)",
+                "status 12 (transport retry counter exceeded)",
+                "PSN 9 was sent 8 times in 4.3 s",
+                cause,
+                "rnic explain 12",
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_failed_itself_is_the_cause() {
+    let text = told(&report(&[
+        &failure(12, 50, &request(8, 0, 9)),
+        &refusal("malformed", 40, "").replace("\"ns\":40", "\"ns\":60"),
+    ]));
+    assert!(!text.contains("failed itself"), "it refused later:\n{text}");
+    let mut lines = [failure(12, 50, &request(8, 0, 9)), failure(4, 40, "")];
+    lines[1] = lines[1]
+        .replace("\"process\":1", "\"process\":2")
+        .replace("\"qpn\":16", "\"qpn\":32")
+        .replace("\"peer_qpn\":32", "\"peer_qpn\":16");
+    let report = report(&[&lines[0], &lines[1]]);
+    // The first failure is the peer's; what is told of the other one points there.
+    expect(
+        &told(&report),
+        &["server (pid 22)", "status 4", "in all, 2"],
+    );
+}
+
+#[test]
+fn a_refusal_is_told_by_the_responder() {
+    let memory = r#","memory":{"key":255,"addr":4096,"length":64,"fault":"out of range","right":"IBV_ACCESS_REMOTE_WRITE",
+        "region":{"addr":4000,"length":100,"access":"LOCAL_WRITE","same_pd":true}}"#;
+    let failed = failure(10, 50, &request(0, 1, 1));
+    let both = report(&[&failed, &refusal("access", 40, memory)]);
+    expect(
+        &told(&both),
+        &[
+            "client (pid 11)",
+            "status 10",
+            "server (pid 22), refused it",
+            "ends 60 bytes past the region of rkey 0xff",
+            "rkey 0xff",
+        ],
+    );
+    expect(
+        &told(&report(&[&failed])),
+        &["only it knows why", "run the peer under `rnic run`"],
+    );
+    expect(
+        &told(&report(&[&refusal("access", 40, memory)])),
+        &[
+            "server (pid 22)",
+            "refused a request",
+            "completes with status 10",
+        ],
+    );
+    for (why, more, cause) in [
+        (
+            "too long",
+            r#","room":1024,"length":4096"#,
+            "room for 1024 bytes",
+        ),
+        ("not allowed", "", "qp_access_flags"),
+        ("too many reads", r#","limit":1"#, "max_dest_rd_atomic of 1"),
+        ("unaligned", "", "multiple of 8"),
+        ("malformed", "", "path_mtu"),
+    ] {
+        expect(
+            &told(&report(&[&failure(9, 50, ""), &refusal(why, 40, more)])),
+            &["status 9", cause],
+        );
+    }
+}
+
+#[test]
+fn local_memory_in_words() {
+    let text = |memory: &str| {
+        told(&report(&[&failure(
+            4,
+            5,
+            &format!(r#","memory":{memory}"#),
+        )]))
+    };
+    let base = r#""key":3,"addr":100,"length":50,"write":true"#;
+    for (memory, cause) in [
+        (
+            format!(
+                r#"{{{base},"fault":"no right","region":{{"addr":0,"length":500,"access":"","same_pd":true}}}}"#
+            ),
+            "lacks IBV_ACCESS_LOCAL_WRITE",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"out of range","region":{{"addr":500,"length":5,"access":"","same_pd":true}}}}"#
+            ),
+            "lies outside",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"out of range","region":{{"addr":120,"length":500,"access":"","same_pd":true}}}}"#
+            ),
+            "begins 20 bytes before",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"other pd","region":{{"addr":0,"length":500,"access":"","same_pd":false}}}}"#
+            ),
+            "another protection domain",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"unknown key","deregistered":{{"addr":0,"length":500,"ago_ns":2000000}}}}"#
+            ),
+            "was deregistered 2 ms before",
+        ),
+        (
+            format!(r#"{{{base},"fault":"unknown key"}}"#),
+            "no region of that process",
+        ),
+    ] {
+        expect(&text(&memory), &[cause, "rnic explain 4"]);
+    }
+}
+
+#[test]
+fn without_a_failed_request() {
+    let verb = r#"{"record":"verb","process":1,"ns":5,"verb":"ibv_modify_qp","errno":22,"reason":"is_global is 0"}"#;
+    let probe =
+        r#"{"record":"verb","process":1,"ns":9,"verb":"ibv_create_flow","errno":95,"reason":"no"}"#;
+    expect(
+        &told(&report(&[verb, probe])),
+        &[
+            "ended with exit status 1",
+            "ibv_modify_qp with errno 22 EINVAL",
+            "is_global is 0",
+        ],
+    );
+    let flushed = r#"{"record":"flushed","process":1,"ns":5,"qpn":16,"wr_id":3}"#;
+    expect(&told(&report(&[flushed])), &["the program itself moved"]);
+    expect(&told(&report(&[])), &["outside RDMA"]);
+
+    let tell = |status, lines: &[&str]| {
+        story::tell(
+            &report(lines),
+            "client",
+            ExitStatus::from_raw(status),
+            false,
+        )
+        .is_some()
+    };
+    assert!(!tell(0, &[verb, flushed]), "success");
+    assert!(!tell(libc::SIGINT, &[verb]), "the user has ended it");
+    assert!(tell(libc::SIGSEGV, &[verb]));
+    assert!(tell(0, &[&failure(12, 5, "")]), "a failure is told even so");
+    assert!(story::tell(&Report::default(), "x", ExitStatus::from_raw(0x100), false).is_none());
+}
+
+fn qp(process: u64, qpn: u32, peer_qpn: u32, end: bool, written: u64) -> String {
+    let none = r#"{"messages":0,"bytes":0}"#;
+    let by = |write: u64| {
+        format!(
+            r#"{{"send":{none},"write":{{"messages":1,"bytes":{write}}},"read":{none},"atomic":{none}}}"#
+        )
+    };
+    let (requested, served) = if process == 1 {
+        (written, 0)
+    } else {
+        (0, written)
+    };
+    format!(
+        r#"{{"record":"qp","process":{process},"ns":9,"qpn":{qpn},"local":"a","peer":"b","peer_qpn":{peer_qpn},"qp_type":"RC",
+        "state":"RTS","end":{end},"max_rd_atomic":{},"max_dest_rd_atomic":4,
+        "counters":{{"requested":{},"served":{},"packets_sent":3}}}}"#,
+        3 + process,
+        by(requested),
+        by(served)
+    )
+}
+
+#[test]
+fn the_last_news_of_each_queue_pair_count() {
+    let report = report(&[
+        &qp(1, 16, 32, false, 100),
+        &qp(1, 16, 32, true, 1000),
+        &qp(2, 32, 16, true, 1000),
+        &qp(1, 16, 99, false, 500),
+    ]);
+    assert_eq!(
+        report.qps.len(),
+        3,
+        "a number used again is another queue pair"
+    );
+    let json = stats::to_json(&report);
+    assert_eq!(json["total"]["queue_pairs"], 3);
+    assert_eq!(json["total"]["bytes_moved"], 1500, "each byte once");
+    assert_eq!(json["total"]["counters"]["packets_sent"], 9);
+    assert_eq!(
+        json["processes"][0]["queue_pairs"][0]["counters"]["requested"]["write"]["bytes"],
+        1000
+    );
+}
+
+#[test]
+fn reads_of_both_ends_are_compared() {
+    let report = report(&[&qp(1, 16, 32, true, 1), &qp(2, 32, 16, true, 1)]);
+    // 4 against 4, and 5 against 4.
+    let objects: Vec<_> = report
+        .lints
+        .iter()
+        .map(|l| (l.object, l.value, l.limit))
+        .collect();
+    assert_eq!(objects, [(32, 5, 4)]);
+}
+
+#[test]
+fn bytes_in_words() {
+    for (n, text) in [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_200, "1.2 kB"),
+        (1_200_000_000, "1.20 GB"),
+    ] {
+        assert_eq!(stats::bytes(n), text);
+    }
+}
+
+#[test]
+fn files_of_killed_runs_are_removed() {
+    let runtime = std::env::temp_dir().join(format!("rnic-reports-{}", std::process::id()));
+    std::fs::create_dir(&runtime).unwrap();
+    // No process has this number.
+    let old = runtime.join("report-4194399");
+    std::fs::write(&old, "").unwrap();
+    let collector = Collector::new(&runtime).unwrap();
+    assert!(!old.exists());
+    assert!(collector.file.exists());
+    let file = collector.file.clone();
+    drop(collector);
+    assert!(!file.exists());
+    std::fs::remove_dir(&runtime).unwrap();
+}
