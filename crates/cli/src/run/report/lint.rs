@@ -154,35 +154,34 @@ pub fn print(report: &Report) {
         return;
     }
     eprintln!("rnic: lint: this works here and would fail on hardware:");
-    // Hundreds of queue pairs made alike have the same defect once.
-    let mut shown: Vec<(u64, &str, usize)> = Vec::new();
+    let mut kinds: Vec<&str> = Vec::new();
     for lint in &report.lints {
-        match shown
-            .iter_mut()
-            .find(|(process, kind, _)| *process == lint.process && *kind == lint.kind)
-        {
-            Some((.., more)) => {
-                *more += 1;
-                if *more > MOST {
-                    continue;
-                }
-            }
-            None => shown.push((lint.process, &lint.kind, 1)),
+        if !kinds.contains(&lint.kind.as_str()) {
+            kinds.push(&lint.kind);
         }
-        let Words { what, why, fix } = words(lint);
-        let often = match lint.count {
-            1 => String::new(),
-            n => format!(" ({n} times or more)"),
-        };
-        eprintln!("  {}: {what}{often}", report.process(lint.process));
+    }
+    for kind in kinds {
+        let alike: Vec<&Lint> = report.lints.iter().filter(|l| l.kind == kind).collect();
+        for lint in alike.iter().take(MOST) {
+            let often = match lint.count {
+                1 => String::new(),
+                n => format!(" ({n} times or more)"),
+            };
+            eprintln!(
+                "  {}: {}{often}",
+                report.process(lint.process),
+                words(lint).what
+            );
+        }
+        if alike.len() > MOST {
+            eprintln!(
+                "  ... and {} more alike (all of them: --json)",
+                alike.len() - MOST
+            );
+        }
+        let Words { why, fix, .. } = words(alike[0]);
         eprintln!("    why: {why}");
         eprintln!("    fix: {fix}");
-    }
-    for (_, kind, count) in shown.iter().filter(|(.., count)| *count > MOST) {
-        eprintln!(
-            "  ... and {} more objects with `{kind}` (all of them: --json)",
-            count - MOST
-        );
     }
 }
 
