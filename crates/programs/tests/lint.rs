@@ -32,7 +32,7 @@ fn each_habit_is_named_once() {
         ("inline", "max_inline_data 512", "cap.max_inline_data"),
         (
             "cq",
-            "completion queue of 15 entries, fed by queues of 64",
+            "completion queue of 15 entries, fed by queues of 32",
             "as long as all",
         ),
         (
