@@ -96,6 +96,13 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
         }
         Evidence::RequestRefused(refused) => state.request_refused(qpn, refused),
         Evidence::ReceiverNeverReady { naks, waited_ns } => {
+            if state.spend() {
+                let mut line = state.record("waiting");
+                state.name_qp(&mut line, qpn);
+                line.number("naks", u64::from(*naks))
+                    .number("waited_ns", *waited_ns);
+                write(line);
+            }
             lint::never_ready(&mut state, qpn, u64::from(*naks), *waited_ns);
         }
     }

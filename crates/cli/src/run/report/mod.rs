@@ -13,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use record::{Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb};
+use record::{Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb, Waiting};
 
 use crate::sys;
 
@@ -120,6 +120,7 @@ pub struct Report {
     pub refusals: Vec<Refusal>,
     pub flushed: Vec<Flushed>,
     pub verbs: Vec<Verb>,
+    pub waiting: Vec<Waiting>,
     /// The last news of each queue pair, in the order of their first.
     pub qps: Vec<Qp>,
     live: HashMap<(u64, u32), usize>,
@@ -149,6 +150,7 @@ impl Report {
             Record::Refusal(refusal) => self.refusals.push(refusal),
             Record::Flushed(flushed) => self.flushed.push(flushed),
             Record::Verb(verb) => self.verbs.push(verb),
+            Record::Waiting(waiting) => self.waiting.push(waiting),
             Record::Qp(qp) => self.add_qp(*qp),
             Record::Device(device) => {
                 self.devices.insert(device.process, device);
@@ -224,6 +226,7 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
             "failures": report.failures,
             "refusals": report.refusals,
             "refused_verbs": report.verbs,
+            "waiting_for_receives": report.waiting,
             "stats": wishes.stats.then(|| stats::to_json(report)),
             "lint": wishes.lint.then(|| lint::to_json(report)),
         });

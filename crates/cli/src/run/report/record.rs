@@ -18,6 +18,7 @@ pub enum Record {
     Failure(Failure),
     Refusal(Refusal),
     Flushed(Flushed),
+    Waiting(Waiting),
     Verb(Verb),
     Qp(Box<Qp>),
     Device(Device),
@@ -133,6 +134,17 @@ pub struct Flushed {
     #[serde(flatten)]
     pub ends: Ends,
     pub wr_id: u64,
+}
+
+/// The peer had no receive for long, and rnr_retry is 7.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Waiting {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub naks: u64,
+    pub waited_ns: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

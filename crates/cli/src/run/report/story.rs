@@ -117,6 +117,28 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         status.signal(),
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
     );
+    if !status.success()
+        && let Some(waiting) = report.waiting.first()
+    {
+        return Some(Story {
+            what: format!(
+                "{program} {}; {}: {} had waited for a receive of the peer",
+                ending(status),
+                report.process(waiting.process),
+                qp(&waiting.ends)
+            ),
+            seen: vec![format!(
+                "{} RNR NAKs in {}: the peer had no receive posted, and rnr_retry 7 means to wait for ever",
+                waiting.naks,
+                seconds(waiting.waited_ns)
+            )],
+            cause: Some("the peer posts no receives, or stopped to repost them".to_owned()),
+            next: vec![
+                "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)".to_owned(),
+                "rnic explain 13".to_owned(),
+            ],
+        });
+    }
     if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
         return None;
     }

@@ -215,6 +215,13 @@ fn without_a_failed_request() {
     expect(&told(&report(&[flushed])), &["the program itself moved"]);
     expect(&told(&report(&[])), &["outside RDMA"]);
 
+    let waiting =
+        r#"{"record":"waiting","process":1,"ns":5,"qpn":16,"naks":9,"waited_ns":1000000000}"#;
+    expect(
+        &told(&report(&[waiting])),
+        &["9 RNR NAKs in 1.0 s", "rnr_retry 7"],
+    );
+
     let tell = |status, lines: &[&str]| {
         story::tell(
             &report(lines),
@@ -227,6 +234,8 @@ fn without_a_failed_request() {
     assert!(!tell(0, &[verb, flushed]), "success");
     assert!(!tell(libc::SIGINT, &[verb]), "the user has ended it");
     assert!(tell(libc::SIGSEGV, &[verb]));
+    assert!(tell(libc::SIGINT, &[waiting]), "it hung");
+    assert!(!tell(0, &[waiting]), "it did not hang for ever");
     assert!(tell(0, &[&failure(12, 5, "")]), "a failure is told even so");
     assert!(story::tell(&Report::default(), "x", ExitStatus::from_raw(0x100), false).is_none());
 }
