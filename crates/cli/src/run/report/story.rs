@@ -358,13 +358,7 @@ fn refused(report: &Report, failure: &Failure, story: &mut Story) {
 
 /// Cause and remedy of a refusal, as the responder knows them.
 fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
-    let own_receive = || {
-        report.failures.iter().find(|failure| {
-            failure.process == refusal.process
-                && failure.ends.qpn == refusal.ends.qpn
-                && failure.queue == "receive"
-        })
-    };
+    let own_receive = || receive_of(report, refusal);
     let (cause, next) = match refusal.why.as_str() {
         "access" | "invalidate" => match &refusal.memory {
             Some(memory) => (
@@ -425,6 +419,15 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
     (cause, Some(next.to_owned()))
 }
 
+/// The receive that failed on the responder's side.
+fn receive_of<'a>(report: &'a Report, refusal: &Refusal) -> Option<&'a Failure> {
+    report.failures.iter().find(|failure| {
+        failure.process == refusal.process
+            && failure.ends.qpn == refusal.ends.qpn
+            && failure.queue == "receive"
+    })
+}
+
 /// Only the responder's side ran here.
 fn of_refusal(report: &Report, refusal: &Refusal) -> Story {
     let (cause, next) = why_refused(report, refusal);
@@ -444,6 +447,12 @@ fn of_refusal(report: &Report, refusal: &Refusal) -> Story {
         "receive memory" => 11,
         _ => 9,
     };
+    if let Some(receive) = receive_of(report, refusal) {
+        story.seen.push(format!(
+            "its receive work request {} completed with status {}",
+            receive.wr_id, receive.status
+        ));
+    }
     story.seen.push(format!(
         "both queue pairs are in ERR; the peer's work request completes with status {status}"
     ));
