@@ -7,13 +7,13 @@
 mod support;
 
 use rnic_transport::{
-    BindWindow, Pd, Rc, RcAttr, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
+    BindWindow, Pd, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
 };
 use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Ieth, ImmDt, Opcode, Operation, Packet, PathMtu, Psn,
-    Reth, Service, Syndrome, emit, header_len, pad_len,
+    Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
 };
-use support::memory::{Memory, QpHost, Queues, Region, Rights};
+use support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use support::network;
 use support::pair::Batch;
 
@@ -32,7 +32,13 @@ const GONE: usize = 5;
 /// May be revoked by the peer.
 const WINDOW: usize = 6;
 
+/// The SRQs of the XRC domain.
+const SRQS: [u32; 2] = [0x51, 0xff_ff52];
+
 struct Victim {
+    /// The queue that the peer's last request named.
+    srqn: u32,
+    executed_xrc: u64,
     rng: fastrand::Rng,
     rc: Rc,
     attr: RcAttr,
@@ -111,6 +117,8 @@ impl Victim {
             next_wr: 0,
             signaled: 0,
             completed: 0,
+            srqn: 0,
+            executed_xrc: 0,
             inbound: None,
             inbound_next: None,
             seen: Vec::new(),
@@ -140,8 +148,14 @@ impl Victim {
         self.attr.remote_write = rng.u8(..) < 253;
         self.attr.remote_read = rng.u8(..) < 253;
         self.attr.remote_atomic = rng.u8(..) < 253;
-        self.queues.shared = rng.u8(..) < 64;
+        self.attr.role = match rng.u8(..) {
+            0..32 => Role::XrcInitiator,
+            32..64 => Role::XrcTarget,
+            _ => Role::Rc,
+        };
+        self.queues.shared = self.attr.role == Role::XrcTarget || rng.u8(..) < 64;
         self.queues.forget();
+        self.queues.srqs = SRQS.map(|number| (number, Srq::new(Pd(1)))).into();
         self.inbound = None;
         self.rc.reset();
         self.rc.receive_ready(self.attr);
@@ -220,10 +234,15 @@ impl Victim {
         let successes = |list: &[rnic_transport::Completion]| {
             list.iter().filter(|c| c.status == Status::Success).count() as u64
         };
-        self.executed += successes(&self.queues.recv_completions);
+        let executed = successes(&self.queues.recv_completions);
+        self.executed += executed;
+        if self.attr.role == Role::XrcTarget {
+            self.executed_xrc += executed;
+        }
         self.completed += successes(&self.queues.send_completions);
         self.queues.send_completions.clear();
         self.queues.recv_completions.clear();
+        self.queues.recv_from.clear();
         self.queues.events.clear();
         self.queues.effects.clear();
         for region in &mut self.memory.regions {
@@ -232,13 +251,18 @@ impl Victim {
     }
 
     fn post_receive(&mut self) {
-        if self.queues.receives.len() > 8 {
+        let srq = match self.attr.role {
+            Role::XrcInitiator => return,
+            Role::XrcTarget => Some(SRQS[self.rng.usize(..2)]),
+            Role::Rc => None,
+        };
+        if self.queues.posted(srq) > 8 {
             return;
         }
         let wr_id = self.wr();
         let pieces = self.rng.usize(..12);
         let sges = (0..pieces).map(|_| self.sge(DST)).collect();
-        self.with(|_, _, host| host.queues.receives.push_back(RecvWqe { wr_id, sges }));
+        self.queues.post_receive(srq, RecvWqe { wr_id, sges });
     }
 
     fn wr(&mut self) -> u64 {
@@ -269,7 +293,7 @@ impl Victim {
     }
 
     fn post_send(&mut self) {
-        if self.rc.sends_outstanding() > 8 {
+        if self.rc.sends_outstanding() > 8 || self.attr.role == Role::XrcTarget {
             return;
         }
         let wr_id = self.wr();
@@ -326,7 +350,7 @@ impl Victim {
             SendData::Gather(list)
         };
         let wqe = SendWqe {
-            srqn: 0,
+            srqn: self.rng.u32(..) & 0xff_ffff,
             wr_id,
             op,
             data,
@@ -438,8 +462,24 @@ impl Victim {
     }
 
     fn build(&mut self, operation: Operation, psn: Psn, ext: &Ext, len: usize) -> Vec<u8> {
+        let service = match (self.attr.role, self.rng.u8(..)) {
+            (_, 0) => [Service::Rc, Service::Xrc][self.rng.usize(..2)],
+            (Role::Rc, _) => Service::Rc,
+            _ => Service::Xrc,
+        };
+        // All packets of a message mostly name the same queue, and one that there is.
+        if self.inbound.is_none() || self.rng.u8(..) == 0 {
+            self.srqn = SRQS[self.rng.usize(..2)];
+        }
+        if self.rng.u16(..) < 64 {
+            self.srqn = self.rng.u32(..) & 0xff_ffff;
+        }
+        let mut ext = *ext;
+        if service == Service::Xrc && operation.is_request() {
+            ext.xrceth = Some(Xrceth { srqn: self.srqn });
+        }
         let bth = Bth {
-            opcode: Opcode::new(Service::Rc, operation),
+            opcode: Opcode::new(service, operation),
             solicited: self.rng.bool(),
             pad: pad_len(len),
             pkey: self.attr.pkey,
@@ -451,7 +491,7 @@ impl Victim {
         let header = header_len(bth.opcode);
         let mut bytes = vec![0; header + len + usize::from(pad_len(len))];
         self.rng.fill(&mut bytes[header..]);
-        emit(&bth, ext, &mut bytes);
+        emit(&bth, &ext, &mut bytes);
         bytes
     }
 
@@ -679,6 +719,7 @@ fn must_have_happened(victim: &Victim) {
     let enough = [
         ("deaths", victim.deaths, packets / 5_000),
         ("receives filled", victim.executed, packets / 500),
+        ("XRC receives", victim.executed_xrc, packets / 10_000),
         ("sends completed", victim.completed, packets / 500),
         ("duplicates", counters.duplicates_received, packets / 500),
         ("gaps", counters.out_of_sequence, packets / 500),

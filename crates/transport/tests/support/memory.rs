@@ -256,6 +256,15 @@ impl Queues {
         }
     }
 
+    /// Receives that wait in a queue.
+    #[allow(dead_code, reason = "of some of the tests")]
+    pub fn posted(&self, srq: Option<u32>) -> usize {
+        match srq {
+            None => self.receives.len(),
+            Some(number) => self.srqs.get(&number).map_or(0, |srq| srq.receives.len()),
+        }
+    }
+
     /// Sends noted that no completion, own or later, has covered.
     pub fn sends_open(&self) -> usize {
         self.sends.len()
