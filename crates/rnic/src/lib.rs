@@ -11,7 +11,7 @@
 //!   reachable through a slice, nor freed.
 //! * There are three kinds of memory: [`Buffer`] is local only, a plain `[u8]` while it is not posted;
 //!   [`ReadableRegion`] may be read by peers, so it is read-only here; [`WritableRegion`] may be written by peers at any
-//!   time, so its bytes are copied in and out.
+//!   time, so its bytes are copied in and out. A [`MemoryWindow`] opens part of the last kind for a while.
 //! * Errors name the verb and keep its errno; a failed completion says what usually causes it.
 //!
 //! # Two queue pairs in one process
@@ -69,6 +69,7 @@ mod qp;
 )]
 mod raw;
 mod srq;
+mod window;
 mod work;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +92,7 @@ pub use post::{PostError, RecvError, SendRequest};
 pub use qp::{PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport};
 pub use raw::memory::{Buffer, ReadableRegion, WritableRegion};
 pub use srq::SharedReceiveQueue;
+pub use window::{MemoryWindow, WindowRights};
 
 /// Names an object in asynchronous events.
 fn next_cookie() -> u64 {

@@ -64,6 +64,11 @@ impl SendRequest {
         }
     }
 
+    /// What the device does by itself: it has no data.
+    pub(crate) fn local(op: SendOp) -> SendRequest {
+        SendRequest::new(op, Data::Inline(SmallVec::new()))
+    }
+
     /// SEND: the message goes into a receive that the peer has posted.
     pub fn send(buffer: Buffer) -> SendRequest {
         SendRequest::new(SendOp::Send, Self::whole(buffer))

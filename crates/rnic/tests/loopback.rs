@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rnic::{
     Access, AsyncEvent, Buffer, Completion, CompletionOpcode, CompletionQueue, Context, Error,
-    PathMtu, ProtectionDomain, QpState, QueuePair, Rc, SendRequest, Status,
+    PathMtu, ProtectionDomain, QpState, QueuePair, Rc, SendRequest, Status, WindowRights,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -684,4 +684,79 @@ fn a_shared_receive_queue_serves_whoever_has_a_message() {
         .expect("the send")
         .ok()
         .expect("ok");
+}
+
+#[test]
+fn a_window_opens_its_range_until_it_is_invalidated() {
+    let (left, right) = pair();
+    let region = right
+        .pd
+        .writable(4096)
+        .only_through_windows()
+        .build()
+        .expect("memory");
+    let mut window = right.pd.window().expect("a window");
+    let write = WindowRights {
+        write: true,
+        ..WindowRights::default()
+    };
+    assert!(window.bind(&region, 4000..4097, write).is_err());
+    assert!(window.bind(&region, 5..5, write).is_err());
+
+    // Bound, told by the SEND behind it, written, and closed by the peer's last message.
+    let (bind, lent) = window.bind(&region, 100..164, write).expect("in range");
+    left.qp.post_recv(left.buffer(&[0; 64]), 1).expect("posted");
+    right
+        .qp
+        .post_recv(right.buffer(&[0; 64]), 2)
+        .expect("posted");
+    right.qp.post(bind.id(3)).expect("posted");
+    let told = SendRequest::send_inline(&lent.to_bytes()).id(4);
+    right.qp.post(told).expect("posted");
+    let heard = left.done();
+    let lent = rnic::RemoteMemory::from_bytes(heard.data()).expect("a range");
+    left.qp
+        .post(SendRequest::write(left.buffer(&[7; 64]), lent).unsignaled())
+        .expect("posted");
+    left.qp
+        .post(SendRequest::send_inline(b"done").invalidate(lent.rkey))
+        .expect("posted");
+    left.done();
+    let kinds: Vec<_> = (0..3).map(|_| right.done()).collect();
+    let of = |id| {
+        kinds
+            .iter()
+            .find(|c| c.id() == id)
+            .expect("completed")
+            .opcode()
+    };
+    assert_eq!(of(3), CompletionOpcode::BindMw);
+    assert_eq!(of(2), CompletionOpcode::Recv);
+    let mut seen = [0; 66];
+    region.copy_out(99, &mut seen).expect("in range");
+    assert_eq!((seen[0], seen[1], seen[64], seen[65]), (0, 7, 7, 0));
+
+    // Closed again by the program itself, under a new key; then nothing is reached.
+    let (bind, again) = window.bind(&region, .., write).expect("in range");
+    assert_ne!(again.rkey, lent.rkey);
+    right.qp.post(bind).expect("posted");
+    right.qp.post(window.invalidate()).expect("posted");
+    right.done();
+    assert_eq!(right.done().opcode(), CompletionOpcode::LocalInvalidate);
+    left.qp
+        .post(SendRequest::write(left.buffer(&[9; 8]), again))
+        .expect("posted");
+    assert_eq!(left.next().status(), Status::RemoteAccessError);
+}
+
+#[test]
+fn a_bind_that_cannot_be_fails_with_its_own_status() {
+    let (_left, right) = pair();
+    let region = right.pd.writable(64).build().expect("memory");
+    let mut window = right.pd.window().expect("a window");
+    let (bind, _) = window
+        .bind(&region, .., WindowRights::default())
+        .expect("in range");
+    right.qp.post(bind).expect("posted");
+    assert_eq!(right.next().status(), Status::MemoryWindowBindError);
 }

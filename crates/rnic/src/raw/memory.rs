@@ -262,6 +262,11 @@ impl WritableRegion {
         }
     }
 
+    /// Key for local work requests and binds.
+    pub(crate) fn lkey(&self) -> u32 {
+        self.inner.mr.lkey()
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
         self.inner.storage.len()
