@@ -293,6 +293,10 @@ pub fn work_completion(completion: &Completion) -> ibv_wc {
         Immediate::Data(bytes) => (u32::from_ne_bytes(bytes), IBV_WC_WITH_IMM),
         Immediate::Invalidated(key) => (key, IBV_WC_WITH_INV),
     };
+    let wc_flags = match completion.grh {
+        true => wc_flags | IBV_WC_GRH,
+        false => wc_flags,
+    };
     ibv_wc {
         wr_id: completion.wr_id,
         status: completion.status as u32,

@@ -19,6 +19,7 @@
     reason = "the types and symbols carry their C names"
 )]
 
+mod ah;
 mod cm_stub;
 mod compat_1_0;
 mod counters;

@@ -2,8 +2,9 @@
 
 use core::ffi::c_int;
 
-use rnic_nic::{Error, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
+use rnic_nic::{Error, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
 
+use crate::ah::AhObject;
 use crate::memory::mw;
 use crate::object::from_c;
 use crate::qp::QpObject;
@@ -140,6 +141,31 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
     })
 }
 
+/// SEND, as a datagram to queue pair `qpn` behind `ah`.
+///
+/// # Safety
+/// `ah` is ours, or NULL.
+pub unsafe fn datagram(
+    verb: &'static str,
+    op: SendOp,
+    ah: *mut ibv_ah,
+    qpn: u32,
+    qkey: u32,
+) -> NicResult<SendOp> {
+    let imm = match op {
+        SendOp::Send => None,
+        SendOp::SendImm(imm) => Some(imm),
+        SendOp::Datagram { imm, .. } => imm,
+        // The device refuses it.
+        other => return Ok(other),
+    };
+    // SAFETY: by contract.
+    let ah = unsafe { from_c::<AhObject>(ah) }
+        .map_err(|_| Error::invalid(verb, "the address handle of a datagram is NULL"))?;
+    let to = ah.nic.address(qpn, qkey);
+    Ok(SendOp::Datagram { to, imm })
+}
+
 /// One work request as a WQE.
 ///
 /// # Safety
@@ -147,10 +173,16 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
 unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
     // SAFETY: by contract.
     let (list, op) = unsafe {
-        (
-            elements(POST_SEND, wr.sg_list, wr.num_sge, qp.cap.max_send_sge)?,
-            operation(wr)?,
-        )
+        let list = elements(POST_SEND, wr.sg_list, wr.num_sge, qp.cap.max_send_sge)?;
+        let op = operation(wr)?;
+        if qp.nic.qp_type() == QpType::Ud {
+            let ud = wr.wr.ud;
+            let ah = ud.ah.cast();
+            let op = datagram(POST_SEND, op, ah, ud.remote_qpn, ud.remote_qkey)?;
+            (list, op)
+        } else {
+            (list, op)
+        }
     };
     Ok(SendWqe {
         wr_id: wr.wr_id,

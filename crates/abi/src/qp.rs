@@ -15,7 +15,7 @@ use crate::device::{ContextObject, is_parents};
 use crate::memory::PdObject;
 use crate::memory::allocator::{Home, Housed, Resource, Room, take_housed};
 use crate::object::{Object, all_acknowledged, from_c, wait_for_acks};
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
@@ -231,7 +231,7 @@ unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     }
 }
 
-fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
+pub fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
     AhAttr {
         dgid: Gid(ah.grh.dgid.raw),
         flow_label: ah.grh.flow_label,
@@ -247,7 +247,7 @@ fn ah_from_c(ah: &ibv_ah_attr) -> AhAttr {
     }
 }
 
-fn ah_to_c(ah: &AhAttr) -> ibv_ah_attr {
+pub fn ah_to_c(ah: &AhAttr) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid { raw: ah.dgid.0 },
@@ -399,6 +399,11 @@ unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         // SAFETY: a live queue pair, whose field nobody changes.
         if unsafe { is_parents((*qp).context) }? {
             return Ok(());
+        }
+        // As Linux has it: groups are left first.
+        // SAFETY: as above.
+        if unsafe { from_c::<QpObject>(qp) }?.nic.is_attached() {
+            return Err(EBUSY);
         }
         // SAFETY: the program gives the queue pair up and no longer posts to it, so its handle is not in use and is
         // dropped once. That revokes the events nobody took; those taken are counted once the lock has been free.

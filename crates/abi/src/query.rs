@@ -60,6 +60,10 @@ fn device_attr(context: &Context) -> ibv_device_attr {
     attr.max_qp_rd_atom = int(nic.max_qp_rd_atom);
     attr.max_res_rd_atom = int(nic.max_res_rd_atom);
     attr.max_qp_init_rd_atom = int(nic.max_qp_init_rd_atom);
+    attr.max_ah = int(nic.max_ah);
+    attr.max_mcast_grp = int(nic.max_mcast_grp);
+    attr.max_mcast_qp_attach = int(nic.max_qp);
+    attr.max_total_mcast_qp_attach = int(nic.max_qp);
     attr.atomic_cap = IBV_ATOMIC_HCA;
     attr.max_pkeys = nic.max_pkeys;
     attr.local_ca_ack_delay = nic.local_ca_ack_delay;

@@ -1,5 +1,4 @@
-//! Verbs of object kinds that the device does not have yet: address handles, multicast, and what rdma-core
-//! added after release 44.
+//! Verbs of object kinds that the device does not have yet: what rdma-core added after release 44.
 //!
 //! Each refuses with EOPNOTSUPP in the way its kind of verb reports failure. None is reached with an object, because
 //! none can be created.
@@ -32,12 +31,6 @@ extern "C" fn no_link_layer() -> c_int {
 }
 
 export! {
-    ibv_create_ah @@ "IBVERBS_1.1" => no_object;
-    ibv_create_ah_from_wc @@ "IBVERBS_1.1" => no_object;
-    ibv_init_ah_from_wc @@ "IBVERBS_1.1" => no_number;
-    ibv_destroy_ah @@ "IBVERBS_1.1" => no_status;
-    ibv_attach_mcast @@ "IBVERBS_1.1" => no_status;
-    ibv_detach_mcast @@ "IBVERBS_1.1" => no_status;
     ibv_resolve_eth_l2_from_gid @@ "IBVERBS_1.1" => no_link_layer;
 
     ibv_alloc_dmah @@ "IBVERBS_1.15" => no_object;

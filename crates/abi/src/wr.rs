@@ -18,7 +18,7 @@ use std::cell::UnsafeCell;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use rnic_nic::{Error, SendData, SendOp, SendWqe, SgList};
+use rnic_nic::{Address, Error, QpType, SendData, SendOp, SendWqe, SgList};
 
 use crate::object::from_c;
 use crate::qp::QpObject;
@@ -160,6 +160,12 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: u32, op: SendOp) {
                     ),
                 ));
             }
+            let op = match op {
+                // Where to, `ibv_wr_set_ud_addr` says; without it the device refuses the work request.
+                SendOp::Send if object.nic.qp_type() == QpType::Ud => nowhere(None),
+                SendOp::SendImm(imm) if object.nic.qp_type() == QpType::Ud => nowhere(Some(imm)),
+                op => op,
+            };
             let c = object.c.get();
             let flags = (*c).wr_flags;
             wqes.push(SendWqe {
@@ -174,6 +180,16 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: u32, op: SendOp) {
             Ok(())
         });
     }
+}
+
+/// A datagram whose address is still to come.
+fn nowhere(imm: Option<[u8; 4]>) -> SendOp {
+    let to = Address {
+        path: u32::MAX,
+        qpn: 0,
+        qkey: 0,
+    };
+    SendOp::Datagram { to, imm }
 }
 
 /// Changes the work request begun last.

@@ -68,6 +68,26 @@ programs!(
 );
 programs!(srq, xrc);
 
+// Datagrams and what is unreliable.
+programs!(ud, multicast);
+
+/// On a network that loses, some messages are lost, most are not, and each that arrives is whole.
+#[test]
+fn uc() {
+    if !common::headers_available() {
+        return;
+    }
+    let arrived = |faults: &str| -> u32 {
+        let text = run_with("uc", &["-libverbs"], &[("RNIC_FAULTS", faults)]);
+        let line = text.lines().find(|l| l.contains("messages arrived"));
+        let count = line.and_then(|l| l.split_whitespace().next());
+        count.and_then(|n| n.parse().ok()).expect("a count")
+    };
+    assert_eq!(arrived("drop=0%"), 400);
+    let some = arrived("drop=5%,dup=5%,corrupt=2%,reorder=2%,seed=1");
+    assert!((200..380).contains(&some), "{some}");
+}
+
 // Order of destruction, asynchronous events, threads, forks.
 programs!(order, async_events, forks, threads, thousand);
 

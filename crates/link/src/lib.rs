@@ -40,6 +40,7 @@ pub use faults::FaultSpec;
 pub use path::{PathId, PathSpec};
 pub use registry::QpnRange;
 pub use roce::{Received, RoceLink};
+pub use steering::MULTICAST_QPN;
 
 /// How to open the link.
 #[derive(Clone, Debug, Default)]

@@ -17,7 +17,7 @@ use crate::udp::tx::{TxSocket, TxSockets};
 pub struct PathSpec {
     /// Source address (that of the GID in use).
     pub local: IpAddr,
-    /// Interface of `local` when it is IPv6 link-local, else 0.
+    /// Interface of `local` when it is IPv6 link-local or `remote` an IPv6 multicast group, else 0.
     pub scope_id: u32,
     /// Destination address.
     pub remote: IpAddr,

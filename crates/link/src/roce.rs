@@ -14,7 +14,7 @@ use crate::path::{PathId, PathSpec, Paths};
 use crate::pcap::Pcap;
 use crate::registry::{QpnRange, range_of};
 use crate::share::Share;
-use crate::steering::FIRST_PROBE_QPN;
+use crate::steering::{FIRST_PROBE_QPN, MULTICAST_QPN};
 use crate::udp::UdpLink;
 use crate::{Gso, LinkConfig, LinkCounters, LinkError, sys, udp};
 
@@ -27,7 +27,7 @@ pub struct Received<'a> {
     pub dst: IpAddr,
     /// From the first byte of the BTH to the last pad byte, without ICRC.
     pub bytes: &'a [u8],
-    /// Destination QPN from the BTH.
+    /// Destination QPN from the BTH; [`MULTICAST_QPN`]: `dst` is a multicast group.
     pub dest_qpn: u32,
 }
 
@@ -139,6 +139,28 @@ impl RoceLink {
             Gso::Off => false,
             Gso::LocalOnly => udp::tx::is_local(spec),
         })
+    }
+
+    /// Joins a multicast group on an interface: from now on packets to it arrive here, a copy for each process that is a
+    /// member, with [`MULTICAST_QPN`] as their QPN.
+    ///
+    /// # Errors
+    /// No such interface, or more groups than the system allows a socket (`net.ipv4.igmp_max_memberships`).
+    pub fn join(&mut self, group: IpAddr, ifindex: u32) -> std::io::Result<()> {
+        self.set_membership(group, ifindex, true)
+    }
+
+    /// Leaves it; all memberships end with the process.
+    pub fn leave(&mut self, group: IpAddr, ifindex: u32) {
+        // The interface may be gone, and the membership with it.
+        let _ = self.set_membership(group, ifindex, false);
+    }
+
+    fn set_membership(&self, group: IpAddr, ifindex: u32, member: bool) -> std::io::Result<()> {
+        match &self.live {
+            Some(live) => sys::set_membership(live.share.receiver(), group, ifindex, member),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// Gives a path back.
@@ -433,7 +455,10 @@ impl Inbox {
         while !rest.is_empty() {
             let (packet, behind) = rest.split_at(train.segment.min(rest.len()));
             match dest_qpn(packet) {
-                Some(qpn) if !share.owns(qpn) => {
+                // Each member has a copy of its own; a unicast packet cannot claim to be one.
+                Some(qpn)
+                    if !(share.owns(qpn) || qpn == MULTICAST_QPN && train.dst.is_multicast()) =>
+                {
                     let n = foreign_run(rest, train.segment, qpn);
                     let (run, behind) = rest.split_at((n * train.segment).min(rest.len()));
                     foreign(train, run, n, qpn, origin, share, counters);

@@ -15,6 +15,9 @@ use crate::sys::BpfInsn;
 /// QPNs from here on are probes (and, the last one, multicast).
 pub const FIRST_PROBE_QPN: u32 = 0xff_ff00;
 
+/// Means all members of a multicast group; the group is the packet's destination address (IBTA 9.2.4, annex A17).
+pub const MULTICAST_QPN: u32 = 0xff_ffff;
+
 /// Most places that a probe can name.
 pub const MAX_PLACES: usize = 255;
 

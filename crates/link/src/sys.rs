@@ -166,6 +166,63 @@ pub fn set_option(fd: &Fd, level: i32, name: i32, value: i32) -> io::Result<()> 
     Ok(())
 }
 
+/// Joins (or leaves) a multicast group on an interface.
+pub fn set_membership(fd: &Fd, group: IpAddr, ifindex: u32, member: bool) -> io::Result<()> {
+    #[repr(C)]
+    struct Mreqn {
+        group: [u8; 4],
+        address: [u8; 4],
+        ifindex: u32,
+    }
+    #[repr(C)]
+    struct Mreq6 {
+        group: [u8; 16],
+        ifindex: u32,
+    }
+    let set = |level: i32, name: i32, value: *const u8, len: usize| {
+        // SAFETY: `value` points to one of the local structures below, whose length is given.
+        check(unsafe { libc::syscall(libc::SYS_setsockopt, fd.0, level, name, value, len) })
+            .map(drop)
+    };
+    match group {
+        IpAddr::V4(v4) => {
+            let request = Mreqn {
+                group: v4.octets(),
+                address: [0; 4],
+                ifindex,
+            };
+            let name = if member {
+                libc::IP_ADD_MEMBERSHIP
+            } else {
+                libc::IP_DROP_MEMBERSHIP
+            };
+            set(
+                libc::IPPROTO_IP,
+                name,
+                (&raw const request).cast(),
+                size_of::<Mreqn>(),
+            )
+        }
+        IpAddr::V6(v6) => {
+            let request = Mreq6 {
+                group: v6.octets(),
+                ifindex,
+            };
+            let name = if member {
+                libc::IPV6_ADD_MEMBERSHIP
+            } else {
+                libc::IPV6_DROP_MEMBERSHIP
+            };
+            set(
+                libc::IPPROTO_IPV6,
+                name,
+                (&raw const request).cast(),
+                size_of::<Mreq6>(),
+            )
+        }
+    }
+}
+
 /// getsockopt(2) of an `int`.
 pub fn get_option(fd: &Fd, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0i32;

@@ -13,6 +13,9 @@ pub const VENDOR_PART_ID: u32 = 0x4e43;
 
 pub(crate) const MAX_QP: u32 = 1 << 16;
 pub(crate) const MAX_QP_WR: u32 = 1 << 15;
+pub(crate) const MAX_AH: u32 = 1 << 20;
+/// What Linux allows a socket by default (net.ipv4.igmp_max_memberships).
+const MAX_MCAST_GRP: u32 = 20;
 pub(crate) const MAX_SGE: u32 = 32;
 pub(crate) const MAX_SRQ: u32 = (1 << 16) - 1;
 pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
@@ -53,6 +56,8 @@ pub struct DeviceAttr {
     pub max_res_rd_atom: u32,
     pub max_qp_init_rd_atom: u32,
     pub max_inline_data: u32,
+    pub max_ah: u32,
+    pub max_mcast_grp: u32,
     pub max_pkeys: u16,
     pub phys_port_cnt: u8,
     pub local_ca_ack_delay: u8,
@@ -101,6 +106,8 @@ impl DeviceAttr {
             max_res_rd_atom: u32::from(MAX_RD_ATOM) * MAX_QP,
             max_qp_init_rd_atom: u32::from(MAX_RD_ATOM),
             max_inline_data: MAX_INLINE,
+            max_ah: MAX_AH,
+            max_mcast_grp: MAX_MCAST_GRP,
             max_pkeys: 1,
             phys_port_cnt: 1,
             local_ca_ack_delay: LOCAL_CA_ACK_DELAY,

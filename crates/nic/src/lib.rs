@@ -12,6 +12,8 @@
 //! unmapped without deregistration is then an error instead of the end of the process, at 1 to 2 us per packet),
 //! `RNIC_REPORT`, `RNIC_STATS` and `RNIC_LINT` (what `rnic run` wants to know, see module `report`).
 
+mod address;
+mod ah;
 mod context;
 mod cq;
 mod device;
@@ -22,6 +24,7 @@ mod error;
 mod gid_table;
 mod memory;
 mod mr;
+mod multicast;
 mod mw;
 mod pd;
 mod qp;
@@ -30,6 +33,8 @@ mod srq;
 mod sys;
 mod xrcd;
 
+pub use address::AhAttr;
+pub use ah::{Ah, ah_attr_from_header};
 pub use context::{AsyncEvent, Context};
 pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
@@ -44,14 +49,14 @@ pub use memory::Access;
 pub use mr::{Advice, Mr, Rereg, ReregError};
 pub use mw::{Mw, MwType};
 pub use pd::{Pd, PdHold, Td};
-pub use qp::{AhAttr, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use xrcd::Xrcd;
 
 pub use report::refused_verb;
 pub use rnic_link::{FaultSpec, LinkCounters};
 pub use rnic_transport::{
-    BindWindow, Completion, CompletionOpcode, Counters, Immediate, QpEvent, RecvWqe, SendData,
-    SendOp, SendWqe, SgList, Sge, Status, completion::vendor_err,
+    Address, BindWindow, Completion, CompletionOpcode, Counters, Immediate, QpEvent, RecvWqe,
+    SendData, SendOp, SendWqe, SgList, Sge, Status, completion::vendor_err,
 };
 pub use rnic_wire::{Gid, PathMtu};

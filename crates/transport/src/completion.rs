@@ -1,5 +1,7 @@
 //! What a queue pair says of a finished work request.
 
+use crate::{BindFault, LocalFault};
+
 /// Completion status; the discriminants are those of `enum ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -61,7 +63,8 @@ pub struct Completion {
     pub status: Status,
     /// What it was.
     pub opcode: CompletionOpcode,
-    /// Bytes received (receives), read (READ) or 8 (atomics); undefined on errors, 0 then.
+    /// Bytes received (receives; over UD with the 40 bytes in front), read (READ) or 8 (atomics); undefined on errors, 0
+    /// then.
     pub byte_len: u32,
     /// Detail of a failure, rnic's own codes; 0 on success.
     pub vendor_err: u32,
@@ -71,8 +74,33 @@ pub struct Completion {
     pub src_qpn: u32,
     /// Immediate data or invalidated key of a receive.
     pub immediate: Immediate,
+    /// The first 40 bytes of the receive are the network header (UD).
+    pub grh: bool,
     /// The completion may wake a waiter for solicited events: sender asked for it, or status is an error.
     pub solicited: bool,
+}
+
+/// How a work request fails.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    pub(crate) vendor_err: u32,
+}
+
+impl Failure {
+    pub(crate) fn local(fault: LocalFault) -> Failure {
+        Failure {
+            status: Status::LocalProtectionError,
+            vendor_err: vendor_err::local_fault(fault),
+        }
+    }
+
+    pub(crate) fn bind(fault: BindFault) -> Failure {
+        Failure {
+            status: Status::MemoryWindowBindError,
+            vendor_err: vendor_err::bind_fault(fault),
+        }
+    }
 }
 
 /// Values of [`Completion::vendor_err`]: rnic's own, finer than the status.
@@ -95,6 +123,10 @@ pub mod vendor_err {
     pub const RECEIVE_TOO_SHORT: u32 = 0x24;
     /// The rkey named by SEND with invalidate cannot be invalidated.
     pub const INVALIDATE: u32 = 0x25;
+    /// The service has no such operation.
+    pub const WRONG_SERVICE: u32 = 0x26;
+    /// Datagram longer than the port's MTU.
+    pub const DATAGRAM_TOO_LONG: u32 = 0x27;
     /// Base of refused binds and local invalidates; see [`bind_fault`].
     pub const BIND: u32 = 0x30;
     /// Base of NAK codes of the peer: 0x41 invalid request, 0x42 remote access error, 0x43 remote operational error.

@@ -50,7 +50,10 @@ impl ByOperation {
     #[inline]
     pub(crate) fn requested(&mut self, op: &SendOp, bytes: u64) {
         match op {
-            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => self.send.add(bytes),
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::Datagram { .. } => self.send.add(bytes),
             SendOp::Write { .. } | SendOp::WriteImm { .. } => self.write.add(bytes),
             SendOp::Read { .. } => self.read.add(bytes),
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => self.atomic.add(bytes),
@@ -113,6 +116,10 @@ pub struct Counters {
     pub duplicates_received: u64,
     /// Requests and READ responses ahead of the expected PSN.
     pub out_of_sequence: u64,
+    /// UC: messages of which some came, but not all, or that were refused. UD: datagrams that found no receive.
+    pub messages_dropped: u64,
+    /// UD: datagrams with another Q_Key.
+    pub qkey_violations: u64,
     /// Packets that meant nothing here: wrong state, PSN never sent, no match.
     pub dropped: u64,
     /// Send work requests that succeeded, by operation. A READ's bytes came in, all others' went out.
@@ -131,7 +138,7 @@ impl core::ops::AddAssign for Counters {
             };
         }
         add! {
-            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent operational_naks_sent access_naks_received invalid_naks_received operational_naks_received naks_received duplicates_received out_of_sequence dropped requested served
+            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent operational_naks_sent access_naks_received invalid_naks_received operational_naks_received naks_received duplicates_received out_of_sequence messages_dropped qkey_violations dropped requested served
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a queue pair asks of the device around it.
 
-use crate::{BindWindow, Completion, Evidence, RecvWqe, Sge};
+use crate::{Address, BindWindow, Completion, Evidence, RecvWqe, Sge};
 
 /// A protection domain's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -168,6 +168,8 @@ pub trait PacketSink {
     /// Room for one packet of exactly `len` bytes, from the first byte of the BTH to the last pad byte, without
     /// ICRC. The bytes are uninitialised in meaning: write them all. `None`: the batch is full, come back later.
     fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
+    /// [`PacketSink::packet`] for a datagram, which goes where its work request says.
+    fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]>;
     /// Takes back the packet given out last (its memory vanished while it was being filled).
     fn retract(&mut self);
 }

@@ -19,6 +19,9 @@ mod queue_pair;
 pub mod rc;
 mod scatter;
 pub mod time;
+pub mod uc;
+pub mod ud;
+mod unacknowledged;
 pub mod work;
 
 pub use completion::{Completion, CompletionOpcode, Immediate, Status};
@@ -30,4 +33,6 @@ pub use host::{
 pub use queue_pair::QueuePair;
 pub use rc::{Rc, RcAttr, Role};
 pub use time::Time;
-pub use work::{BindWindow, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
+pub use uc::{Uc, UcAttr};
+pub use ud::{Ud, UdAttr};
+pub use work::{Address, BindWindow, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};

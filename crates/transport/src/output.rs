@@ -1,6 +1,6 @@
 //! Where packets of one `poll_transmit` go.
 
-use crate::PacketSink;
+use crate::{Address, PacketSink};
 
 /// A sink with a budget.
 pub(crate) struct Output<'a, S> {
@@ -26,10 +26,25 @@ impl<'a, S: PacketSink> Output<'a, S> {
     /// Room for a packet, unless the sink is full or the budget spent.
     #[inline]
     pub(crate) fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.take(len, |sink| sink.packet(len))
+    }
+
+    /// Room for a datagram, likewise.
+    #[inline]
+    pub(crate) fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {
+        self.take(len, |sink| sink.packet_to(to, len))
+    }
+
+    #[inline]
+    fn take<'s>(
+        &'s mut self,
+        len: usize,
+        room: impl FnOnce(&'s mut S) -> Option<&'s mut [u8]>,
+    ) -> Option<&'s mut [u8]> {
         if self.left == 0 || self.full {
             return None;
         }
-        match self.sink.packet(len) {
+        match room(self.sink) {
             Some(buf) => {
                 self.over = len.saturating_sub(self.left);
                 self.left = self.left.saturating_sub(len);

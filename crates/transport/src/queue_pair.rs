@@ -1,16 +1,24 @@
 //! A queue pair of any transport service.
 
-use crate::{Counters, Host, PacketSink, Rc, SendWqe, Time};
-use rnic_wire::{Packet, Psn};
+use crate::{Counters, Host, PacketSink, Rc, SendWqe, Time, Uc, Ud};
+use rnic_wire::{Packet, Psn, UdPrefix};
 
 /// A queue pair of any service, for whoever drives them alike.
 ///
 /// The drive contract is that of [`Rc`]; what a service has no use for (timers where nothing is awaited) it answers with
 /// nothing. What differs, the attributes on the way to RTR and RTS, is set on the service itself.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "RC is both the largest and the usual one"
+)]
 pub enum QueuePair {
     /// Reliable connected.
     Rc(Rc),
+    /// Unreliable connected.
+    Uc(Uc),
+    /// Unreliable datagram.
+    Ud(Ud),
 }
 
 /// The same call on whatever service it is: known at compile time, so that the hot paths inline.
@@ -18,6 +26,8 @@ macro_rules! each {
     ($self:expr, $qp:ident => $call:expr) => {
         match $self {
             QueuePair::Rc($qp) => $call,
+            QueuePair::Uc($qp) => $call,
+            QueuePair::Ud($qp) => $call,
         }
     };
 }
@@ -55,6 +65,16 @@ impl QueuePair {
         each!(self, qp => qp.is_error())
     }
 
+    /// In SQE: a send failed, the send queue was flushed, receiving goes on.
+    #[inline]
+    pub fn is_send_error(&self) -> bool {
+        match self {
+            QueuePair::Rc(_) => false,
+            QueuePair::Uc(uc) => uc.is_send_error(),
+            QueuePair::Ud(ud) => ud.is_send_error(),
+        }
+    }
+
     /// Queues a WQE. The caller has checked state, queue depth, SGE count and that the service has the operation.
     #[inline]
     pub fn post_send(&mut self, wqe: SendWqe) {
@@ -72,10 +92,20 @@ impl QueuePair {
     }
 
     /// Takes one packet addressed to this queue pair, whose ICRC and P_Key, and on a connection whose addresses, the
-    /// caller has checked.
+    /// caller has checked. `prefix` is asked for what a datagram's receive begins with.
     #[inline]
-    pub fn handle_packet<H: Host>(&mut self, now: Time, packet: &Packet<'_>, host: &mut H) {
-        each!(self, qp => qp.handle_packet(now, packet, host));
+    pub fn handle_packet<H: Host>(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        prefix: impl FnOnce() -> UdPrefix,
+        host: &mut H,
+    ) {
+        match self {
+            QueuePair::Rc(rc) => rc.handle_packet(now, packet, host),
+            QueuePair::Uc(uc) => uc.handle_packet(now, packet, host),
+            QueuePair::Ud(ud) => ud.handle_packet(now, packet, &prefix(), host),
+        }
     }
 
     /// Emits packets until there is nothing to send now, about `budget` bytes were emitted, or the sink is full.
@@ -101,6 +131,8 @@ impl QueuePair {
     ) {
         match self {
             QueuePair::Rc(rc) => rc.poll_requests(now, host, sink, budget),
+            QueuePair::Uc(uc) => uc.poll_transmit(now, host, sink, budget),
+            QueuePair::Ud(ud) => ud.poll_transmit(now, host, sink, budget),
         }
     }
 
@@ -109,6 +141,7 @@ impl QueuePair {
     pub fn owes_only_ack(&self) -> bool {
         match self {
             QueuePair::Rc(rc) => rc.owes_only_ack(),
+            QueuePair::Uc(_) | QueuePair::Ud(_) => false,
         }
     }
 
@@ -117,6 +150,8 @@ impl QueuePair {
     pub fn may_request(&self) -> bool {
         match self {
             QueuePair::Rc(rc) => rc.may_request(),
+            QueuePair::Uc(uc) => uc.wants_transmit(),
+            QueuePair::Ud(ud) => ud.wants_transmit(),
         }
     }
 

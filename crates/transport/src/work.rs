@@ -1,5 +1,6 @@
 //! Work requests as they lie in the queues.
 
+use crate::CompletionOpcode;
 use smallvec::SmallVec;
 
 /// One entry of a scatter/gather list (`struct ibv_sge`).
@@ -15,6 +16,17 @@ pub struct Sge {
 
 /// A scatter/gather list; up to two entries live inside the WQE itself.
 pub type SgList = SmallVec<[Sge; 2]>;
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    /// The way there, a number of the caller's, for [`PacketSink::packet_to`](crate::PacketSink::packet_to).
+    pub path: u32,
+    /// QP number; 0xffffff: the members of a multicast group.
+    pub qpn: u32,
+    /// Queue key; with the highest bit set that of the sending queue pair counts instead (IBTA 10.2.5).
+    pub qkey: u32,
+}
 
 /// A bind of a memory window (IBTA 10.6.7.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +75,13 @@ pub enum SendOp {
         /// The four bytes as they go on the wire.
         imm: [u8; 4],
     },
+    /// SEND to an address of its own, over UD.
+    Datagram {
+        /// Where to.
+        to: Address,
+        /// Immediate data, as on the wire.
+        imm: Option<[u8; 4]>,
+    },
     /// RDMA READ.
     Read {
         /// Where at the peer.
@@ -97,6 +116,22 @@ pub enum SendOp {
 }
 
 impl SendOp {
+    /// The opcode of its completion.
+    pub(crate) fn completion_opcode(&self) -> CompletionOpcode {
+        match self {
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::Datagram { .. } => CompletionOpcode::Send,
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => CompletionOpcode::RdmaWrite,
+            SendOp::Read { .. } => CompletionOpcode::RdmaRead,
+            SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
+            SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            SendOp::BindWindow(_) => CompletionOpcode::BindMw,
+            SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
+        }
+    }
+
     /// RDMA READ and atomics: they use the responder's resources (`max_rd_atomic`) and write locally.
     pub fn is_read_or_atomic(&self) -> bool {
         matches!(

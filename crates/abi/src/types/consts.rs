@@ -150,6 +150,7 @@ constants! {
     IBV_SEND_SOLICITED = 1 << 2;
     IBV_SEND_INLINE = 1 << 3;
 
+    IBV_WC_GRH = 1;
     IBV_WC_WITH_IMM = 1 << 1;
     IBV_WC_WITH_INV = 1 << 3;
 

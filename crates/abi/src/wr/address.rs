@@ -4,12 +4,24 @@
 
 use rnic_nic::{Error, QpType};
 
-use super::{VERB, amend, refuse};
+use super::{VERB, amend};
+use crate::post::datagram;
 use crate::types::*;
 
-pub unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, _ah: *mut ibv_ah, _qpn: u32, _qkey: u32) {
+pub unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
     // SAFETY: see above.
-    unsafe { refuse(qp, "a datagram address on a connected queue pair") };
+    unsafe {
+        amend(qp, |object, wqe| {
+            if object.nic.qp_type() != QpType::Ud {
+                return Err(Error::invalid(
+                    VERB,
+                    "a datagram address on a connected queue pair",
+                ));
+            }
+            wqe.op = datagram(VERB, wqe.op, ah, qpn, qkey)?;
+            Ok(())
+        });
+    }
 }
 
 pub unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {

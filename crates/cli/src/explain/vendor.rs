@@ -113,6 +113,18 @@ pub const TOPICS: &[Topic] = &[
         LOCAL,
     ),
     rnic(
+        code::WRONG_SERVICE,
+        "rnic WRONG_SERVICE",
+        "The queue pair's transport service has no such operation.",
+        OPERATION,
+    ),
+    rnic(
+        code::DATAGRAM_TOO_LONG,
+        "rnic DATAGRAM_TOO_LONG",
+        "A UD message longer than the MTU of the port.",
+        LENGTH,
+    ),
+    rnic(
         code::BIND + 1,
         "rnic BIND unknown window",
         "No window has that rkey, or it is bound to nothing.",

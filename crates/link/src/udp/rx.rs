@@ -10,6 +10,9 @@ use crate::sys::{self, Addr, Fd};
 /// Receive buffer asked for; the kernel grants twice that for its own book-keeping, or what `rmem_max` allows.
 const WANTED_BUFFER: i32 = 4 << 20;
 
+/// linux/in6.h, since Linux 4.20.
+const IPV6_MULTICAST_ALL: i32 = 29;
+
 /// Opens the receiving socket of port 4791.
 pub(crate) fn open() -> Result<Fd, LinkError> {
     let (fd, any): (Fd, SocketAddr) = match sys::socket(libc::AF_INET6, libc::SOCK_DGRAM) {
@@ -49,6 +52,11 @@ fn prepare_and_bind(fd: &Fd, addr: SocketAddr) -> Result<(), LinkError> {
     } else {
         sys::set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
             .map_err(LinkError::io("ask for destination addresses"))?;
+    }
+    // Only what this process is a member of, not what any socket of the host joined.
+    let _ = sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
+    if addr.is_ipv6() {
+        let _ = sys::set_option(fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
     }
     // Without it (before Linux 5.0) packets come one by one.
     let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);

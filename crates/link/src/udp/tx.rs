@@ -81,6 +81,8 @@ impl TxSocket {
             }
             if ttl != 0 {
                 set(ip, libc::IP_TTL, ttl, "set the time to live")?;
+                let what = "set the time to live of multicast";
+                set(ip, libc::IP_MULTICAST_TTL, ttl, what)?;
             }
         } else {
             let (ip, path_mtu) = (libc::IPPROTO_IPV6, "forbid fragmentation");
@@ -96,8 +98,11 @@ impl TxSocket {
             }
             if ttl != 0 {
                 set(ip, libc::IPV6_UNICAST_HOPS, ttl, "set the hop limit")?;
+                let what = "set the hop limit of multicast";
+                set(ip, libc::IPV6_MULTICAST_HOPS, ttl, what)?;
             }
         }
+        choose_interface(&fd, spec)?;
         let _ = sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER);
         // Nothing is ever read from it; whatever somebody sends to its port may take no memory.
         let _ = sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
@@ -187,8 +192,21 @@ impl TxSockets {
     }
 }
 
+/// Multicast leaves by the interface of the source address. IPv4 finds that by the address that the socket is bound to.
+fn choose_interface(fd: &Fd, spec: &PathSpec) -> Result<(), LinkError> {
+    if spec.remote.is_ipv4() || !spec.remote.is_multicast() {
+        return Ok(());
+    }
+    let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF);
+    sys::set_option(fd, level, name, spec.scope_id as i32)
+        .map_err(LinkError::io("choose the interface of multicast"))
+}
+
 /// Is the remote address one of this host's?
 pub(crate) fn is_local(spec: &PathSpec) -> bool {
+    if spec.remote.is_multicast() {
+        return false;
+    }
     let remote = spec.remote_socket_addr();
     let family = if remote.is_ipv4() {
         libc::AF_INET
@@ -213,6 +231,7 @@ pub(crate) fn path_mtu(spec: &PathSpec) -> Option<u32> {
     };
     let fd = sys::socket(family, libc::SOCK_DGRAM).ok()?;
     sys::bind(&fd, &Addr::inet(&spec.local_socket_addr(0))).ok()?;
+    choose_interface(&fd, spec).ok()?;
     // Connected for the question only, nothing is sent from it.
     sys::connect(&fd, &Addr::inet(&remote)).ok()?;
     sys::get_option(&fd, level, option).ok()?.try_into().ok()

@@ -4,6 +4,7 @@
 //! the caller's thread; a background thread runs it when the application does not call (see [`background`]).
 
 mod acks;
+mod addresses;
 mod background;
 mod fork;
 mod host;
@@ -15,13 +16,17 @@ mod wakeup;
 mod watch;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use rnic_link::{LinkConfig, LinkCounters, LinkError, PathId, Received, RoceLink};
-use rnic_transport::{Counters, PacketSink, QpEvent, QueuePair, Time};
-use rnic_wire::Packet;
+use rnic_link::{LinkConfig, LinkCounters, LinkError, MULTICAST_QPN, PathId, Received, RoceLink};
+use rnic_transport::{Address, Counters, PacketSink, QpEvent, QueuePair, Time};
+use rnic_wire::ip::{Ipv4Header, UDP_LEN};
+use rnic_wire::{Gid, Grh, ICRC_LEN, Packet, UdPrefix};
+
+pub(crate) use addresses::{AhNumber, AhTable};
 
 pub(crate) use acks::HeldAck;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
@@ -30,7 +35,9 @@ pub use watch::{PortCounters, port_counters, watch_counters};
 use crate::context::AsyncEvents;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
+use crate::gid_table::GidEntry;
 use crate::memory::MemoryTable;
+use crate::multicast::Groups;
 use crate::qp::{QpEntry, QpState};
 use crate::report;
 use crate::sys::{self, ForkWitness};
@@ -69,6 +76,10 @@ pub struct DropCounters {
 pub(crate) struct Engine {
     pub(crate) link: RoceLink,
     pub(crate) memory: MemoryTable,
+    pub(crate) ahs: AhTable,
+    groups: Groups,
+    /// Numbers of the UD queue pairs.
+    datagram_qps: Vec<u32>,
     qps: QpTable,
     pub(crate) srqs: SrqTable,
     pub(crate) domains: Domains,
@@ -97,6 +108,9 @@ impl Engine {
         Ok(Engine {
             link,
             memory: MemoryTable::default(),
+            ahs: AhTable::default(),
+            groups: Groups::default(),
+            datagram_qps: Vec::new(),
             qps,
             srqs,
             domains: Domains::default(),
@@ -146,6 +160,9 @@ impl Engine {
     }
 
     pub(crate) fn insert_qp(&mut self, entry: QpEntry) {
+        if matches!(entry.transport, QueuePair::Ud(_)) {
+            self.datagram_qps.push(entry.shared.qpn);
+        }
         self.qps.insert(entry);
     }
 
@@ -159,6 +176,11 @@ impl Engine {
             entry.abandon_receive(&mut self.srqs);
             if let Some(peer) = entry.peer {
                 self.link.release_path(peer.path);
+            }
+            if matches!(entry.transport, QueuePair::Ud(_)) {
+                self.groups.forget(qpn, &mut self.link);
+                self.datagram_qps.retain(|q| *q != qpn);
+                self.sweep_ahs();
             }
         }
     }
@@ -185,6 +207,46 @@ impl Engine {
         if let Some(entry) = qps.get_mut(qpn) {
             entry.abandon_receive(srqs);
         }
+    }
+
+    /// A queue pair, and the address handles that its work requests may name.
+    pub(crate) fn qp_and_ahs(&mut self, qpn: u32) -> (Option<&mut QpEntry>, &AhTable) {
+        (self.qps.get_mut(qpn), &self.ahs)
+    }
+
+    /// Gives an address handle up, now or when the last work request that may name it has left.
+    pub(crate) fn remove_ah(&mut self, number: AhNumber) {
+        self.ahs.retire(number);
+        self.sweep_ahs();
+    }
+
+    fn sweep_ahs(&mut self) {
+        let Engine {
+            ahs,
+            link,
+            qps,
+            datagram_qps,
+            ..
+        } = self;
+        let queued = |qpn: &u32| {
+            qps.get_mut(*qpn)
+                .is_some_and(|entry| entry.transport.sends_outstanding() > 0)
+        };
+        if ahs.has_retired() && !datagram_qps.iter().any(queued) {
+            ahs.sweep(link);
+        }
+    }
+
+    pub(crate) fn attach_mcast(&mut self, mgid: Gid, qpn: u32, table: &[GidEntry]) -> Result<()> {
+        self.groups.attach(mgid, qpn, table, &mut self.link)
+    }
+
+    pub(crate) fn detach_mcast(&mut self, mgid: Gid, qpn: u32) -> Result<()> {
+        self.groups.detach(mgid, qpn, &mut self.link)
+    }
+
+    pub(crate) fn is_attached(&self, qpn: u32) -> bool {
+        self.groups.has(qpn)
     }
 
     /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for the peer's.
@@ -302,19 +364,30 @@ impl Engine {
             ready,
             drops,
             timers,
+            groups,
             ..
         } = self;
         link.receive(now, RECEIVE_BUDGET, door, &mut |received| {
-            deliver(
-                Time(now),
-                &received,
-                qps,
-                memory,
-                srqs,
-                ready,
-                timers,
-                drops,
-            );
+            let mut deliver = |qpn| {
+                deliver(
+                    Time(now),
+                    &received,
+                    qpn,
+                    qps,
+                    memory,
+                    srqs,
+                    ready,
+                    timers,
+                    drops,
+                );
+            };
+            if received.dest_qpn != MULTICAST_QPN {
+                deliver(received.dest_qpn);
+                return;
+            }
+            for qpn in groups.members(received.dst) {
+                deliver(*qpn);
+            }
         })
     }
 
@@ -358,6 +431,9 @@ impl Engine {
             }
         }
         self.flush(now);
+        if self.ahs.has_retired() {
+            self.sweep_ahs();
+        }
     }
 
     /// Lets one queue pair build packets; true: an ACK is all that it still has to send, and may wait.
@@ -366,15 +442,13 @@ impl Engine {
             return false;
         };
         entry.ready = false;
-        let Some(peer) = entry.peer else {
-            return false;
-        };
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
             && entry.held_ack.may_wait(now);
         let mut sink = PathSink {
             link: &mut self.link,
-            path: peer.path,
+            ahs: &mut self.ahs,
+            path: entry.peer.map(|peer| peer.path),
             staged: &mut self.staged,
         };
         let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
@@ -446,22 +520,31 @@ fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
 
 /// After the protocol was called: note what changed.
 fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mut Timers) {
-    if entry.transport.is_error() && entry.shared.state() != QpState::Err {
-        entry.shared.set_state(QpState::Err);
+    if entry.transport.is_error() {
+        if entry.shared.state() != QpState::Err {
+            entry.shared.set_state(QpState::Err);
+            entry.free_retired();
+        }
+    } else if entry.transport.is_send_error() && entry.transport.sends_outstanding() == 0 {
+        if entry.shared.state() != QpState::Sqe {
+            entry.shared.set_state(QpState::Sqe);
+        }
         entry.free_retired();
     }
     schedule(entry, ready);
     timers.note(entry);
 }
 
+/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`.
 #[allow(
     clippy::too_many_arguments,
     reason = "the parts of the engine, lent one by one"
 )]
-/// Checks what the transport leaves to the device, and hands the packet to its queue pair.
+#[inline]
 fn deliver(
     now: Time,
     received: &Received<'_>,
+    qpn: u32,
     qps: &mut QpTable,
     memory: &mut MemoryTable,
     srqs: &mut SrqTable,
@@ -469,17 +552,22 @@ fn deliver(
     timers: &mut Timers,
     drops: &mut DropCounters,
 ) {
-    let Some(entry) = qps.get_mut(received.dest_qpn) else {
+    let Some(entry) = qps.get_mut(qpn) else {
         drops.unknown_qpn += 1;
         return;
     };
-    let Some(peer) = entry.peer else {
-        drops.not_ready += 1;
-        return;
-    };
-    if peer.remote != received.src || peer.local != received.dst {
-        drops.wrong_address += 1;
-        return;
+    match entry.peer {
+        Some(peer) if peer.remote != received.src || peer.local != received.dst => {
+            drops.wrong_address += 1;
+            return;
+        }
+        Some(_) => {}
+        // Datagrams come from anywhere.
+        None if matches!(entry.transport, QueuePair::Ud(_)) => {}
+        None => {
+            drops.not_ready += 1;
+            return;
+        }
     }
     let Ok(packet) = Packet::parse(received.bytes) else {
         drops.malformed += 1;
@@ -491,23 +579,64 @@ fn deliver(
         return;
     }
     let (transport, mut host) = lend(entry, memory, srqs);
-    transport.handle_packet(now, &packet, &mut host);
+    transport.handle_packet(now, &packet, || network_header(received), &mut host);
     if entry.transport.owes_only_ack() {
         entry.held_ack.arrived(now.0);
     }
     settle(entry, ready, timers);
 }
 
-/// A path of the link as the transport's place for packets.
+/// The IP header of a packet, as far as a UDP socket shows it.
+fn network_header(received: &Received<'_>) -> UdPrefix {
+    /// What Linux sends with.
+    const HOPS: u8 = 64;
+    const UDP: u8 = 17;
+    let udp_len = (UDP_LEN + received.bytes.len() + ICRC_LEN) as u16;
+    match (received.src, received.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => UdPrefix::V4(Ipv4Header {
+            tos: 0,
+            total_len: Ipv4Header::LEN as u16 + udp_len,
+            id: 0,
+            dont_fragment: true,
+            ttl: HOPS,
+            protocol: UDP,
+            src,
+            dst,
+        }),
+        (src, dst) => UdPrefix::V6(Grh {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_len: udp_len,
+            next_header: UDP,
+            hop_limit: HOPS,
+            sgid: Gid::from(src).0,
+            dgid: Gid::from(dst).0,
+        }),
+    }
+}
+
+/// What the link has of paths, as the transport's place for packets.
 struct PathSink<'a> {
     link: &'a mut RoceLink,
-    path: PathId,
+    ahs: &'a mut AhTable,
+    /// Of a connection.
+    path: Option<PathId>,
     staged: &'a mut usize,
 }
 
+/// Leads nowhere: the link loses and counts what goes there.
+const NOWHERE: PathId = PathId(u32::MAX);
+
 impl PacketSink for PathSink<'_> {
     fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
-        let room = self.link.packet(self.path, len)?;
+        let room = self.link.packet(self.path.unwrap_or(NOWHERE), len)?;
+        *self.staged += len;
+        Some(room)
+    }
+
+    fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {
+        let path = self.ahs.path(AhNumber(to.path), to.qpn, self.link);
+        let room = self.link.packet(path.unwrap_or(NOWHERE), len)?;
         *self.staged += len;
         Some(room)
     }

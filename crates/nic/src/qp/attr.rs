@@ -1,7 +1,8 @@
 //! Queue pair attributes (`ibv_modify_qp(3)`, `ibv_query_qp(3)`).
 
-use rnic_wire::{Gid, PathMtu};
+use rnic_wire::PathMtu;
 
+use crate::address::AhAttr;
 use crate::memory::Access;
 
 /// Transport service type; the values of `enum ibv_qp_type`.
@@ -54,23 +55,6 @@ pub struct QpCap {
     pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub max_inline_data: u32,
-}
-
-/// Address vector (`struct ibv_ah_attr`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of ibv_modify_qp(3)")]
-pub struct AhAttr {
-    pub dgid: Gid,
-    pub flow_label: u32,
-    pub sgid_index: u8,
-    pub hop_limit: u8,
-    pub traffic_class: u8,
-    pub dlid: u16,
-    pub sl: u8,
-    pub src_path_bits: u8,
-    pub static_rate: u8,
-    pub is_global: bool,
-    pub port_num: u8,
 }
 
 /// Attributes of a queue pair (`struct ibv_qp_attr`).

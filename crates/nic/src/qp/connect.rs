@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use rnic_link::PathSpec;
-use rnic_transport::{QueuePair, RcAttr, Role};
+use rnic_transport::{QueuePair, RcAttr, Role, UcAttr, UdAttr};
 use rnic_wire::{PathMtu, Psn};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
 use super::{Peer, Qp, QpEntry, Signals, transitions};
+use crate::address::path_spec;
 use crate::device::MAX_RD_ATOM;
 use crate::engine::{Acks, Engine};
 use crate::error::{Error, Result};
-use crate::gid_table::{GidEntry, gid_table};
+use crate::gid_table::{GidEntry, active_mtu, gid_table};
 use crate::memory::Access;
 use crate::report;
 
@@ -37,7 +37,8 @@ impl Qp {
         let mask = transitions::meant(shared.qp_type, mask);
         check_values(attr, mask)?;
         // Read before the engine is locked: that takes system calls.
-        let table = if mask.contains(M::AV) {
+        let datagram_rtr = shared.qp_type == QpType::Ud && attr.qp_state == QpState::Rtr;
+        let table = if mask.contains(M::AV) || datagram_rtr && mask.contains(M::STATE) {
             gid_table()
         } else {
             Vec::new()
@@ -208,24 +209,19 @@ fn apply(
         QpState::Err => engine.flush_qp(qpn),
         QpState::Rtr => {
             entry.peer = peer;
-            let rc_attr = rc_attr(entry, window);
-            match &mut entry.transport {
-                QueuePair::Rc(rc) => rc.receive_ready(rc_attr),
+            if shared.qp_type == QpType::Ud {
+                // No message is longer than what the port carries.
+                entry.attr.path_mtu = Some(active_mtu(table));
             }
+            receive_ready(entry, window);
             shared.set_state(QpState::Rtr);
         }
-        QpState::Rts if from == QpState::Rtr => {
-            let rc_attr = rc_attr(entry, window);
-            match &mut entry.transport {
-                QueuePair::Rc(rc) => rc.send_ready(rc_attr),
-            }
+        QpState::Rts if matches!(from, QpState::Rtr | QpState::Sqe) => {
+            send_ready(entry, window);
             shared.set_state(QpState::Rts);
         }
         QpState::Rts => {
-            let rc_attr = rc_attr(entry, window);
-            match &mut entry.transport {
-                QueuePair::Rc(rc) => rc.update(rc_attr),
-            }
+            update(entry, window);
             if from == QpState::Sqd {
                 entry.transport.resume();
             }
@@ -240,10 +236,7 @@ fn apply(
             engine.drain_qp(qpn);
         }
         QpState::Sqd => {
-            let rc_attr = rc_attr(entry, window);
-            match &mut entry.transport {
-                QueuePair::Rc(rc) => rc.retune(rc_attr),
-            }
+            retune(entry, window);
             if peer.is_some()
                 && let Some(old) = std::mem::replace(&mut entry.peer, peer)
             {
@@ -287,46 +280,14 @@ fn store(kept: &mut QpAttr, attr: &QpAttr, mask: M) {
 
 /// Turns the address vector into a path, or says why there is none.
 fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Peer> {
-    if !attr.ah.is_global {
+    let spec = path_spec(VERB, &attr.ah, attr.dest_qp_num, table)?;
+    let remote = spec.remote;
+    if remote.is_multicast() {
         return Err(Error::invalid(
             VERB,
-            "is_global is 0: RoCE addresses peers by GID, set ah_attr.is_global and grh (many tools: option -g INDEX)",
+            format!("a connection with the group {remote}: only datagrams go to multicast groups"),
         ));
     }
-    let index = attr.ah.sgid_index;
-    let source = table
-        .iter()
-        .find(|e| e.index == u32::from(index))
-        .ok_or_else(|| {
-            Error::invalid(
-                VERB,
-                format!(
-                    "sgid_index {index}: the GID table has {} entries",
-                    table.len()
-                ),
-            )
-        })?;
-    let remote = IpAddr::from(attr.ah.dgid);
-    if remote.is_unspecified() {
-        return Err(Error::invalid(VERB, "the destination GID is zero"));
-    }
-    if remote.is_ipv4() != source.addr.is_ipv4() {
-        return Err(Error::invalid(
-            VERB,
-            format!(
-                "GID index {index} is {}, but the peer's GID is {remote}: choose on both sides a GID of the same kind",
-                source.addr
-            ),
-        ));
-    }
-    let spec = PathSpec {
-        local: source.addr,
-        scope_id: source.scope_id,
-        remote,
-        dest_qpn: attr.dest_qp_num,
-        traffic_class: attr.ah.traffic_class,
-        hop_limit: attr.ah.hop_limit,
-    };
     let mtu = attr.path_mtu.unwrap_or(PathMtu::M1024);
     let headroom = match remote {
         IpAddr::V4(_) => HEADROOM_V4,
@@ -340,7 +301,7 @@ fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Pee
             format!(
                 "path MTU {} does not fit the way from {} to {remote}, which carries IP packets of {ip_mtu} bytes",
                 mtu.bytes(),
-                source.addr
+                spec.local
             ),
         ));
     }
@@ -350,9 +311,72 @@ fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Pee
         .map_err(|e| Error::new(VERB, libc::EHOSTUNREACH, e.to_string()))?;
     Ok(Peer {
         path,
-        local: source.addr,
+        local: spec.local,
         remote,
     })
+}
+
+fn receive_ready(entry: &mut QpEntry, window: u32) {
+    let (rc_attr, uc_attr, ud_attr) = (rc_attr(entry, window), uc_attr(entry), ud_attr(entry));
+    match &mut entry.transport {
+        QueuePair::Rc(rc) => rc.receive_ready(rc_attr),
+        QueuePair::Uc(uc) => uc.receive_ready(uc_attr),
+        QueuePair::Ud(ud) => ud.receive_ready(ud_attr),
+    }
+}
+
+fn send_ready(entry: &mut QpEntry, window: u32) {
+    let (rc_attr, uc_attr, ud_attr) = (rc_attr(entry, window), uc_attr(entry), ud_attr(entry));
+    match &mut entry.transport {
+        QueuePair::Rc(rc) => rc.send_ready(rc_attr),
+        QueuePair::Uc(uc) => uc.send_ready(uc_attr),
+        QueuePair::Ud(ud) => ud.send_ready(ud_attr),
+    }
+}
+
+/// Attributes that may change in RTR and RTS.
+fn update(entry: &mut QpEntry, window: u32) {
+    let (rc_attr, uc_attr, ud_attr) = (rc_attr(entry, window), uc_attr(entry), ud_attr(entry));
+    match &mut entry.transport {
+        QueuePair::Rc(rc) => rc.update(rc_attr),
+        QueuePair::Uc(uc) => uc.update(uc_attr),
+        QueuePair::Ud(ud) => ud.update(ud_attr),
+    }
+}
+
+/// Attributes that may change in SQD.
+fn retune(entry: &mut QpEntry, window: u32) {
+    let rc_attr = rc_attr(entry, window);
+    match &mut entry.transport {
+        QueuePair::Rc(rc) => rc.retune(rc_attr),
+        QueuePair::Uc(_) | QueuePair::Ud(_) => update(entry, window),
+    }
+}
+
+fn uc_attr(entry: &QpEntry) -> UcAttr {
+    let attr = &entry.attr;
+    UcAttr {
+        qpn: entry.shared.qpn,
+        pd: entry.shared.pd.shared.id,
+        dest_qpn: attr.dest_qp_num,
+        mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
+        pkey: 0xffff,
+        sq_psn: Psn::new(attr.sq_psn),
+        rq_psn: Psn::new(attr.rq_psn),
+        remote_write: attr.qp_access_flags.contains(Access::REMOTE_WRITE),
+    }
+}
+
+fn ud_attr(entry: &QpEntry) -> UdAttr {
+    let attr = &entry.attr;
+    UdAttr {
+        qpn: entry.shared.qpn,
+        pd: entry.shared.pd.shared.id,
+        qkey: attr.qkey,
+        mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
+        pkey: 0xffff,
+        sq_psn: Psn::new(attr.sq_psn),
+    }
 }
 
 fn rc_attr(entry: &QpEntry, window_bytes: u32) -> RcAttr {

@@ -13,18 +13,19 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use parking_lot::Mutex;
 use parking_lot::MutexGuard;
 use rnic_link::PathId;
-use rnic_transport::{QueuePair, Rc, RecvWqe, SendData, SendWqe, Time};
+use rnic_transport::{QueuePair, Rc, RecvWqe, SendData, SendOp, SendWqe, Time, Uc, Ud};
+use rnic_wire::Gid;
 
-pub use attr::{AhAttr, QpAttr, QpAttrMask, QpCap, QpState, QpType};
+pub use attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub(crate) use handle::QpTarget;
 use handle::{Listener, QpHandle};
 
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_MSG, MAX_QP_WR, MAX_SGE};
-use crate::engine::SrqTable;
-use crate::engine::{Engine, HeldAck};
+use crate::engine::{AhNumber, AhTable, Engine, HeldAck, SrqTable};
 use crate::error::{Error, Result};
+use crate::gid_table::gid_table;
 use crate::pd::Pd;
 use crate::report::lint;
 use crate::srq::{Srq, SrqShared};
@@ -186,8 +187,12 @@ impl QpEntry {
                 cap: shared.cap,
                 ..QpAttr::default()
             },
+            transport: match shared.qp_type {
+                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => QueuePair::Rc(Rc::new()),
+                QpType::Uc => QueuePair::Uc(Uc::new()),
+                QpType::Ud => QueuePair::Ud(Ud::new()),
+            },
             shared,
-            transport: QueuePair::Rc(Rc::new()),
             receives: VecDeque::new(),
             selected_srq: 0,
             signals: Signals::default(),
@@ -236,14 +241,11 @@ pub struct Qp {
 impl Qp {
     pub(crate) fn new(pd: &Pd, init: &QpInit) -> Result<Qp> {
         const VERB: &str = "ibv_create_qp";
-        if !matches!(init.qp_type, QpType::Rc | QpType::XrcSend) {
+        if init.qp_type == QpType::XrcRecv {
             return Err(Error::new(
                 VERB,
                 libc::EOPNOTSUPP,
-                format!(
-                    "{:?} queue pairs are not supported yet, or not made like this",
-                    init.qp_type
-                ),
+                "an XRC target is made in an XRC domain, not in a protection domain",
             ));
         }
         let asked = init.cap;
@@ -407,10 +409,11 @@ impl Qp {
         let mut accepted = 0;
         let mut refused = None;
         let state = shared.state();
-        if let Some(entry) = engine.qp_mut(shared.qpn) {
+        if let (Some(entry), ahs) = engine.qp_and_ahs(shared.qpn) {
             for wqe in wqes {
                 let checked = wqe.and_then(|wqe| {
                     check_send(shared, state, 0, &wqe)?;
+                    check_address(shared, ahs, &wqe)?;
                     Ok(wqe)
                 });
                 match checked {
@@ -443,6 +446,7 @@ impl Qp {
         let state = shared.state();
         for (ahead, wqe) in wqes.iter().enumerate() {
             check_send(shared, state, ahead, wqe)?;
+            check_address(shared, &engine.ahs, wqe)?;
         }
         if wqes.is_empty() {
             return Ok(());
@@ -498,9 +502,66 @@ impl Qp {
         refused.map_or(Ok(()), Err)
     }
 
+    /// Attaches it to a multicast group: it gets a copy of every datagram to the group (`ibv_attach_mcast(3)`). Nothing
+    /// happens if it is attached already.
+    ///
+    /// # Errors
+    /// EINVAL if it is no UD queue pair or `mgid` no multicast GID, and what joining the IP group gives.
+    pub fn attach_mcast(&self, mgid: Gid) -> Result<()> {
+        const VERB: &str = "ibv_attach_mcast";
+        let shared = self.shared();
+        if shared.qp_type != QpType::Ud {
+            return Err(Error::invalid(
+                VERB,
+                format!(
+                    "a {:?} queue pair has no multicast, only UD",
+                    shared.qp_type
+                ),
+            ));
+        }
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB)?;
+        let table = gid_table();
+        nic.lock().attach_mcast(mgid, shared.qpn, &table)
+    }
+
+    /// Detaches it (`ibv_detach_mcast(3)`).
+    ///
+    /// # Errors
+    /// EINVAL if it is not attached.
+    pub fn detach_mcast(&self, mgid: Gid) -> Result<()> {
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive("ibv_detach_mcast")?;
+        nic.lock().detach_mcast(mgid, shared.qpn)
+    }
+
+    /// It is attached to a multicast group: `ibv_destroy_qp(3)` refuses.
+    pub fn is_attached(&self) -> bool {
+        let shared = self.shared();
+        shared.qp_type == QpType::Ud && shared.context().nic.lock().is_attached(shared.qpn)
+    }
+
     /// Destroys it: on return no copy in flight can touch memory on its behalf, and its completions are gone from the
     /// completion queues. Dropping the last handle does the same.
     pub fn destroy(self) {}
+}
+
+/// Has the service this operation?
+fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
+    use SendOp::*;
+    let has = match qp_type {
+        QpType::Ud => matches!(op, Datagram { .. }),
+        QpType::Uc => matches!(op, Send | SendImm(_) | Write { .. } | WriteImm { .. }),
+        _ => !matches!(op, Datagram { .. }),
+    };
+    if has {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "ibv_post_send",
+        format!("a {qp_type:?} queue pair has no such operation: {op:?}"),
+    ))
 }
 
 /// May this work request enter the send queue, behind what is posted and `ahead` more?
@@ -529,6 +590,7 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
             ),
         ));
     }
+    check_operation(shared.qp_type, &wqe.op)?;
     match &wqe.data {
         SendData::Gather(list) if list.len() > shared.cap.max_send_sge as usize => {
             return Err(Error::new(
@@ -560,6 +622,21 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
     // Longer messages are the transport's to fail, with a completion.
     debug_assert!(MAX_MSG.is_power_of_two());
     Ok(())
+}
+
+/// Does the address handle of a datagram exist, in the right protection domain?
+#[inline]
+fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> {
+    let SendOp::Datagram { to, .. } = wqe.op else {
+        return Ok(());
+    };
+    if ahs.pd(AhNumber(to.path)) == Some(shared.pd.shared.id) {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "ibv_post_send",
+        "the address handle is none, or of another protection domain than the queue pair",
+    ))
 }
 
 fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {

@@ -5,7 +5,7 @@ use crate::{Host, QpEvent};
 
 /// How far the send queue is on its way to rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Drain {
+pub(crate) enum Drain {
     /// It works.
     #[default]
     No,

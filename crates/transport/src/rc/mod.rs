@@ -9,12 +9,11 @@ mod responder;
 mod testing;
 mod timer;
 
-use crate::completion::vendor_err;
+use crate::completion::Failure;
 use crate::output::Output;
-use crate::{
-    BindFault, Counters, Host, LocalFault, PacketSink, Pd, QpEvent, SendWqe, Status, Time,
-};
-use drain::Drain;
+use crate::{Counters, Host, PacketSink, Pd, QpEvent, SendWqe, Time};
+pub(crate) use drain::Drain;
+pub(crate) use requester::MAX_MESSAGE;
 use requester::Requester;
 use responder::{Fatal, Responder};
 use rnic_wire::{Bth, Opcode, Operation, Packet, PathMtu, Psn, Service};
@@ -139,29 +138,6 @@ impl Shared {
             dest_qp: self.attr.dest_qpn,
             psn,
             ..Bth::default()
-        }
-    }
-}
-
-/// How the oldest send WQE fails.
-#[derive(Clone, Copy, Debug)]
-struct Failure {
-    status: Status,
-    vendor_err: u32,
-}
-
-impl Failure {
-    fn local(fault: LocalFault) -> Failure {
-        Failure {
-            status: Status::LocalProtectionError,
-            vendor_err: vendor_err::local_fault(fault),
-        }
-    }
-
-    fn bind(fault: BindFault) -> Failure {
-        Failure {
-            status: Status::MemoryWindowBindError,
-            vendor_err: vendor_err::bind_fault(fault),
         }
     }
 }

@@ -34,7 +34,7 @@ use super::timer::TimerTable;
 use super::{Failure, Shared};
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
-use crate::{Completion, CompletionOpcode, Host, Immediate, SendOp, SendWqe, Status, Time};
+use crate::{Completion, Host, Immediate, SendOp, SendWqe, Status, Time};
 use alloc::collections::VecDeque;
 use probe::Probe;
 use retransmit::Retries;
@@ -150,27 +150,22 @@ impl Entry {
     }
 
     fn completion(&self, qpn: u32, status: Status, vendor_err: u32) -> Completion {
-        let (opcode, byte_len) = match self.wqe.op {
-            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => {
-                (CompletionOpcode::Send, 0)
-            }
-            SendOp::Write { .. } | SendOp::WriteImm { .. } => (CompletionOpcode::RdmaWrite, 0),
-            SendOp::Read { .. } => (CompletionOpcode::RdmaRead, self.len),
-            SendOp::CompareSwap { .. } => (CompletionOpcode::CompareSwap, 8),
-            SendOp::FetchAdd { .. } => (CompletionOpcode::FetchAdd, 8),
-            SendOp::BindWindow(_) => (CompletionOpcode::BindMw, 0),
-            SendOp::LocalInvalidate(_) => (CompletionOpcode::LocalInvalidate, 0),
+        let byte_len = match self.kind {
+            Kind::Acked | Kind::Local => 0,
+            Kind::Read => self.len,
+            Kind::Atomic => 8,
         };
         let success = status == Status::Success;
         Completion {
             wr_id: self.wqe.wr_id,
             status,
-            opcode,
+            opcode: self.wqe.op.completion_opcode(),
             byte_len: if success { byte_len } else { 0 },
             vendor_err,
             qpn,
             src_qpn: 0,
             immediate: Immediate::None,
+            grh: false,
             solicited: !success,
         }
     }

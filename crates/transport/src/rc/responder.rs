@@ -423,6 +423,7 @@ impl Responder {
                 qpn: sh.attr.qpn,
                 src_qpn: sh.attr.dest_qpn,
                 immediate,
+                grh: false,
                 solicited,
             });
         }
@@ -460,6 +461,7 @@ fn failed_receive(wr_id: u64, status: Status, vendor_err: u32, sh: &Shared) -> C
         qpn: sh.attr.qpn,
         src_qpn: sh.attr.dest_qpn,
         immediate: Immediate::None,
+        grh: false,
         solicited: true,
     }
 }

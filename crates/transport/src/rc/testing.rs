@@ -2,9 +2,9 @@
 
 use super::{Rc, RcAttr};
 use crate::{
-    AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate, LocalFault, PacketSink,
-    Pd, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList, Sge,
-    Status, Time,
+    Address, AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate, LocalFault,
+    PacketSink, Pd, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList,
+    Sge, Status, Time,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -184,6 +184,10 @@ impl PacketSink for Sink {
         // What was not written shows.
         self.packets.push(vec![0xee; len]);
         self.packets.last_mut().map(Vec::as_mut_slice)
+    }
+
+    fn packet_to(&mut self, _: &Address, len: usize) -> Option<&mut [u8]> {
+        self.packet(len)
     }
 
     fn retract(&mut self) {

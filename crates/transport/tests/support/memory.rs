@@ -290,6 +290,11 @@ impl Queues {
         self.recv_failed = false;
     }
 
+    /// The send queue left SQE.
+    pub fn send_recovered(&mut self) {
+        self.send_failed = false;
+    }
+
     fn violation(&mut self, text: String) {
         // A broken queue pair may repeat itself for ever.
         if self.violations.len() < 32 {

@@ -1,6 +1,6 @@
 //! A wire with a seed: packets as bytes under a real ICRC, lost, duplicated, delayed, overtaken and corrupted at random.
 
-use rnic_wire::{Bth, Flow, ICRC_LEN, IcrcContext, Operation, Packet, PathMtu, pad_len};
+use rnic_wire::{Bth, Flow, ICRC_LEN, IcrcContext, Operation, Packet, PathMtu, Service, pad_len};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
@@ -195,7 +195,12 @@ pub fn lint(bytes: &[u8], mtu: PathMtu, pkey: u16, dest_qp: u32) -> Result<(), S
     if bth.solicited && !may_be_solicited {
         return Err(format!("solicited event on {operation:?}"));
     }
-    let must_ask = (operation.is_send() || operation.is_write())
+    let acknowledged = !matches!(bth.opcode.service(), Service::Uc | Service::Ud);
+    if !acknowledged && bth.ack_req {
+        return Err("asks for an acknowledgement that the service does not have".into());
+    }
+    let must_ask = acknowledged
+        && (operation.is_send() || operation.is_write())
         && (operation.is_last() || operation.is_only());
     if must_ask && !bth.ack_req {
         return Err(format!("{operation:?} without AckReq"));

@@ -597,6 +597,7 @@ fn direction(
             let srq = flow.xrc.then_some(srqn);
             pair.post_receive_at(receive_at, responder, qp, srq, RecvWqe { wr_id: id, sges });
             result.receives.push(Completion {
+                grh: false,
                 wr_id: id,
                 status: Status::Success,
                 opcode: if kind == Kind::WriteImm {
@@ -629,6 +630,7 @@ fn direction(
             wr_id,
             signaled: spec.signaled,
             completion: Completion {
+                grh: false,
                 wr_id,
                 status: Status::Success,
                 opcode: kind.opcode(),

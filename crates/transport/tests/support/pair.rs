@@ -8,7 +8,7 @@
 use super::accent::Accent;
 use super::memory::{Memory, QpHost, Queues};
 use super::network::{self, Impairments, Network};
-use rnic_transport::{Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
+use rnic_transport::{Address, Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
 use rnic_wire::Packet;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,6 +36,10 @@ impl PacketSink for Batch {
         // Not zero: a byte that the queue pair forgets to write shall show.
         self.packets.push(vec![0xee; len]);
         self.packets.last_mut().map(Vec::as_mut_slice)
+    }
+
+    fn packet_to(&mut self, _: &Address, len: usize) -> Option<&mut [u8]> {
+        self.packet(len)
     }
 
     fn retract(&mut self) {

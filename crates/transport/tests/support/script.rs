@@ -11,10 +11,12 @@ use super::network;
 use super::pair::Batch;
 use args::Args;
 use rnic_transport::{
-    BindWindow, Completion, CompletionOpcode, Immediate, Pd, QpEvent, Rc, RcAttr, RecvWqe, Role,
-    SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
+    Address, BindWindow, Completion, CompletionOpcode, Immediate, Pd, QpEvent, QueuePair, Rc,
+    RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status, Time, Uc, UcAttr, Ud,
+    UdAttr,
 };
-use rnic_wire::{Packet, PathMtu, Psn};
+use rnic_wire::ip::Ipv4Header;
+use rnic_wire::{Grh, Packet, PathMtu, Psn, Service, UdPrefix};
 use std::collections::{HashMap, VecDeque};
 
 type Outcome<T = ()> = Result<T, String>;
@@ -53,9 +55,42 @@ struct Emitted {
     cause: usize,
 }
 
+/// What only datagrams have.
+struct Datagrams {
+    /// Of the queue pair.
+    qkey: u32,
+    /// The network header of the peer's packets.
+    prefix: UdPrefix,
+}
+
+fn prefix(v6: bool) -> UdPrefix {
+    if v6 {
+        UdPrefix::V6(Grh {
+            next_header: 17,
+            hop_limit: 64,
+            sgid: [0x22; 16],
+            dgid: [0x11; 16],
+            ..Grh::default()
+        })
+    } else {
+        UdPrefix::V4(Ipv4Header {
+            tos: 0,
+            total_len: 0,
+            id: 0,
+            dont_fragment: true,
+            ttl: 64,
+            protocol: 17,
+            src: [10, 0, 0, 2].into(),
+            dst: [10, 0, 0, 1].into(),
+        })
+    }
+}
+
 struct World {
-    rc: Rc,
+    qp: QueuePair,
+    service: Service,
     attr: RcAttr,
+    datagrams: Datagrams,
     started: bool,
     now: u64,
     memory: Memory,
@@ -79,7 +114,12 @@ pub fn pattern(addr: u64) -> u8 {
 impl World {
     fn new() -> World {
         let mut world = World {
-            rc: Rc::new(),
+            qp: QueuePair::Rc(Rc::new()),
+            service: Service::Rc,
+            datagrams: Datagrams {
+                qkey: 0x1111,
+                prefix: prefix(false),
+            },
             attr: RcAttr {
                 role: Role::Rc,
                 qpn: 0x11,
@@ -139,17 +179,79 @@ impl World {
     fn start(&mut self) {
         if !self.started {
             self.started = true;
-            self.rc.receive_ready(self.attr);
-            self.rc.send_ready(self.attr);
+            self.receive_ready();
+            self.send_ready();
         }
     }
 
-    fn with<R>(&mut self, f: impl FnOnce(&mut Rc, Time, &mut QpHost<'_>) -> R) -> R {
+    fn uc_attr(&self) -> UcAttr {
+        let RcAttr {
+            qpn,
+            pd,
+            dest_qpn,
+            mtu,
+            pkey,
+            sq_psn,
+            rq_psn,
+            remote_write,
+            ..
+        } = self.attr;
+        UcAttr {
+            qpn,
+            pd,
+            dest_qpn,
+            mtu,
+            pkey,
+            sq_psn,
+            rq_psn,
+            remote_write,
+        }
+    }
+
+    fn ud_attr(&self) -> UdAttr {
+        let RcAttr {
+            qpn,
+            pd,
+            mtu,
+            pkey,
+            sq_psn,
+            ..
+        } = self.attr;
+        UdAttr {
+            qpn,
+            pd,
+            qkey: self.datagrams.qkey,
+            mtu,
+            pkey,
+            sq_psn,
+        }
+    }
+
+    fn receive_ready(&mut self) {
+        let (uc, ud) = (self.uc_attr(), self.ud_attr());
+        match &mut self.qp {
+            QueuePair::Rc(rc) => rc.receive_ready(self.attr),
+            QueuePair::Uc(qp) => qp.receive_ready(uc),
+            QueuePair::Ud(qp) => qp.receive_ready(ud),
+        }
+    }
+
+    fn send_ready(&mut self) {
+        self.queues.send_recovered();
+        let (uc, ud) = (self.uc_attr(), self.ud_attr());
+        match &mut self.qp {
+            QueuePair::Rc(rc) => rc.send_ready(self.attr),
+            QueuePair::Uc(qp) => qp.send_ready(uc),
+            QueuePair::Ud(qp) => qp.send_ready(ud),
+        }
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, Time, &mut QpHost<'_>) -> R) -> R {
         let mut host = QpHost {
             memory: &mut self.memory,
             queues: &mut self.queues,
         };
-        f(&mut self.rc, Time(self.now), &mut host)
+        f(&mut self.qp, Time(self.now), &mut host)
     }
 
     fn command(&mut self, line: &str) -> Outcome {
@@ -204,12 +306,12 @@ impl World {
                 self.poll()?;
             }
             "resume" => {
-                self.rc.resume();
+                self.qp.resume();
                 self.poll()?;
             }
             "draining" => {
                 let expected = args.word()? == "yes";
-                if self.rc.is_draining() != expected {
+                if self.qp.is_draining() != expected {
                     return Err(format!("draining is {}", !expected));
                 }
             }
@@ -230,7 +332,13 @@ impl World {
                 self.memory.regions[index].invalidatable = true;
             }
             "state" => {
-                let seen = if self.rc.is_error() { "error" } else { "ready" };
+                let seen = if self.qp.is_error() {
+                    "error"
+                } else if self.qp.is_send_error() {
+                    "send_error"
+                } else {
+                    "ready"
+                };
                 let expected = args.word()?;
                 if seen != expected {
                     return Err(format!("the state is {seen}"));
@@ -239,7 +347,7 @@ impl World {
             "counter" => self.counter(&mut args)?,
             "timer" => self.timer(&mut args)?,
             "psn" => {
-                let (send, receive) = (self.rc.sq_psn().value(), self.rc.rq_psn().value());
+                let (send, receive) = (self.qp.sq_psn().value(), self.qp.rq_psn().value());
                 if let Some(expected) = args.number("sq")?
                     && expected != u64::from(send)
                 {
@@ -308,12 +416,35 @@ impl World {
             }
             Some(other) => return Err(format!("no role {other}")),
         }
+        if let Some(qkey) = args.number("qkey")? {
+            self.datagrams.qkey = qkey as u32;
+        }
+        if args.flag("ipv6") {
+            self.datagrams.prefix = prefix(true);
+        }
+        match args.text("service") {
+            None => {}
+            Some("uc") => {
+                self.service = Service::Uc;
+                self.qp = QueuePair::Uc(Uc::new());
+            }
+            Some("ud") => {
+                self.service = Service::Ud;
+                self.qp = QueuePair::Ud(Ud::new());
+            }
+            Some(other) => return Err(format!("no service {other}")),
+        }
         if args.flag("srq") {
             self.queues.shared = true;
         }
         self.attr = attr;
         if self.started {
-            self.rc.retune(attr);
+            let (uc, ud) = (self.uc_attr(), self.ud_attr());
+            match &mut self.qp {
+                QueuePair::Rc(rc) => rc.retune(attr),
+                QueuePair::Uc(qp) => qp.update(uc),
+                QueuePair::Ud(qp) => qp.update(ud),
+            }
         }
         Ok(())
     }
@@ -338,10 +469,10 @@ impl World {
 
     fn enter(&mut self, args: &mut Args<'_>) -> Outcome {
         match args.word()? {
-            "rtr" => self.rc.receive_ready(self.attr),
-            "rts" => self.rc.send_ready(self.attr),
+            "rtr" => self.receive_ready(),
+            "rts" => self.send_ready(),
             "reset" => {
-                self.rc.reset();
+                self.qp.reset();
                 self.queues.forget();
             }
             other => return Err(format!("no state {other}")),
@@ -408,6 +539,14 @@ impl World {
         let rkey = args.number("rkey")?.unwrap_or(0x77) as u32;
         let imm = (args.number("imm")?.unwrap_or(0) as u32).to_be_bytes();
         let op = match kind {
+            "send" | "send_imm" if self.service == Service::Ud => SendOp::Datagram {
+                to: Address {
+                    path: 1,
+                    qpn: args.number("to")?.map_or(self.attr.dest_qpn, |n| n as u32),
+                    qkey: args.number("qkey")?.unwrap_or(0x1111) as u32,
+                },
+                imm: (kind == "send_imm").then_some(imm),
+            },
             "send" => SendOp::Send,
             "send_imm" => SendOp::SendImm(imm),
             "send_inv" => SendOp::SendInvalidate(args.need("inv")? as u32),
@@ -448,7 +587,10 @@ impl World {
             other => return Err(format!("no operation {other}")),
         };
         let opcode = match op {
-            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => CompletionOpcode::Send,
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::Datagram { .. } => CompletionOpcode::Send,
             SendOp::Write { .. } | SendOp::WriteImm { .. } => CompletionOpcode::RdmaWrite,
             SendOp::Read { .. } => CompletionOpcode::RdmaRead,
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
@@ -515,7 +657,8 @@ impl World {
         let bytes = packets::build(self, args)?;
         args.finish()?;
         let packet = Packet::parse(&bytes).map_err(|e| format!("the script's packet is {e}"))?;
-        self.with(|rc, now, host| rc.handle_packet(now, &packet, host));
+        let prefix = self.datagrams.prefix;
+        self.with(|qp, now, host| qp.handle_packet(now, &packet, || prefix, host));
         self.poll()
     }
 
@@ -523,8 +666,8 @@ impl World {
         let Some(emitted) = self.packets.pop_front() else {
             return Err(format!(
                 "no packet was emitted (wants_transmit {}, next timeout {:?}, now {:?})",
-                self.rc.wants_transmit(),
-                self.rc.next_timeout(),
+                self.qp.wants_transmit(),
+                self.qp.next_timeout(),
                 Time(self.now)
             ));
         };
@@ -542,13 +685,18 @@ impl World {
             return Ok(());
         }
         for _ in 0..10_000 {
-            if !self.rc.wants_transmit() {
+            if !self.qp.wants_transmit() {
                 return Ok(());
             }
             let mut batch = Batch::new(64);
             self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, usize::MAX));
             for bytes in batch.packets {
-                network::lint(&bytes, self.attr.mtu, self.attr.pkey, self.attr.dest_qpn)?;
+                let dest = match self.service {
+                    // Each datagram has its own.
+                    Service::Ud => Packet::parse(&bytes).map_or(0, |packet| packet.bth.dest_qp),
+                    _ => self.attr.dest_qpn,
+                };
+                network::lint(&bytes, self.attr.mtu, self.attr.pkey, dest)?;
                 self.packets.push_back(Emitted {
                     bytes,
                     cause: self.line,
@@ -561,7 +709,7 @@ impl World {
     fn advance(&mut self, args: &mut Args<'_>) -> Outcome {
         let until = self.now + args::duration(args.word()?)?;
         let mut fired = 0;
-        while let Some(Time(at)) = self.rc.next_timeout() {
+        while let Some(Time(at)) = self.qp.next_timeout() {
             if at > until {
                 break;
             }
@@ -578,7 +726,7 @@ impl World {
     }
 
     fn timer(&mut self, args: &mut Args<'_>) -> Outcome {
-        let seen = self.rc.next_timeout();
+        let seen = self.qp.next_timeout();
         let word = args.word()?;
         let expected = match word {
             "none" => None,
@@ -668,7 +816,9 @@ impl World {
         expect("immediate", seen.immediate == immediate)?;
         expect("solicited", seen.solicited == solicited)?;
         expect("len", u64::from(seen.byte_len) == args.need("len")?)?;
-        expect("src_qpn", seen.src_qpn == self.attr.dest_qpn)?;
+        let src = args.number("src")?.map(|n| n as u32);
+        expect("src_qpn", seen.src_qpn == src.unwrap_or(self.attr.dest_qpn))?;
+        expect("grh", seen.grh == (self.service == Service::Ud))?;
         let opcode = if write {
             CompletionOpcode::RecvRdmaWithImm
         } else {
@@ -709,7 +859,11 @@ impl World {
             .ok_or("no region")?;
         let start = (sge.addr - region.base) as usize;
         let seen = &region.bytes[start..start + sge.length as usize];
-        let expected: Vec<u8> = if let Some(value) = args.number("u64")? {
+        let expected: Vec<u8> = if args.flag("grh") {
+            let mut bytes = vec![0; UdPrefix::LEN];
+            self.datagrams.prefix.emit(&mut bytes);
+            bytes
+        } else if let Some(value) = args.number("u64")? {
             value.to_ne_bytes().to_vec()
         } else if args.flag("untouched") {
             (sge.addr..sge.addr + u64::from(sge.length))
@@ -730,7 +884,7 @@ impl World {
     }
 
     fn counter(&mut self, args: &mut Args<'_>) -> Outcome {
-        let seen = self.rc.counters();
+        let seen = self.qp.counters();
         macro_rules! compare {
             ($($field:ident),*) => {$(
                 if let Some(expected) = args.number(stringify!($field))?
@@ -756,6 +910,8 @@ impl World {
             naks_received,
             duplicates_received,
             out_of_sequence,
+            messages_dropped,
+            qkey_violations,
             dropped
         );
         Ok(())

@@ -38,10 +38,11 @@ impl Plan {
         };
         let reth = |va, rkey, dma_len| first.then_some(Reth { va, rkey, dma_len });
         let operation = match entry.wqe.op {
-            // Those that send nothing never get here.
-            SendOp::Send | SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => {
-                select(SendFirst, SendMiddle, SendLast, SendOnly)
-            }
+            // Those that send nothing never get here, nor does a datagram, which `admit` fails.
+            SendOp::Send
+            | SendOp::Datagram { .. }
+            | SendOp::BindWindow(_)
+            | SendOp::LocalInvalidate(_) => select(SendFirst, SendMiddle, SendLast, SendOnly),
             SendOp::SendImm(data) => {
                 ext.imm = last.then_some(ImmDt(data));
                 select(SendFirst, SendMiddle, SendLastImm, SendOnlyImm)

@@ -8,7 +8,7 @@ use crate::completion::vendor_err;
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
-use crate::{Host, PacketSink, SendData, Status, Time};
+use crate::{Host, PacketSink, SendData, SendOp, Status, Time};
 use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
 /// Packets after which an acknowledge is asked for within a message.
@@ -240,6 +240,12 @@ fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
         return Err(Failure {
             status: Status::LocalLengthError,
             vendor_err: vendor_err::MESSAGE_TOO_LONG,
+        });
+    }
+    if matches!(entry.wqe.op, SendOp::Datagram { .. }) {
+        return Err(Failure {
+            status: Status::LocalQpOperationError,
+            vendor_err: vendor_err::WRONG_SERVICE,
         });
     }
     if entry.kind == Kind::Atomic && entry.len < 8 {

@@ -3,8 +3,8 @@
 use super::{Args, Outcome, World, pattern};
 use rnic_transport::Role;
 use rnic_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Ieth, ImmDt, NakCode, Opcode, Operation, Packet, Psn,
-    Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Ieth, ImmDt, NakCode, Opcode, Operation, Packet,
+    Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
 };
 
 const NAMES: [(&str, Operation); 23] = [
@@ -153,7 +153,7 @@ fn parse(world: &World, args: &mut Args<'_>, incoming: bool) -> Outcome<Parsed> 
     let default = incoming.then_some(psn as u8);
     let payload = payload(world, args, len, default)?;
     let service = match args.text("service") {
-        None if world.attr.role == Role::Rc => Service::Rc,
+        None if world.attr.role == Role::Rc => world.service,
         None => Service::Xrc,
         Some("rc") => Service::Rc,
         Some("uc") => Service::Uc,
@@ -164,6 +164,18 @@ fn parse(world: &World, args: &mut Args<'_>, incoming: bool) -> Outcome<Parsed> 
         let srqn = args.need("srqn")? as u32;
         ext.xrceth = Some(Xrceth { srqn });
     }
+    if service == Service::Ud {
+        ext.deth = Some(Deth {
+            qkey: args
+                .number("qkey")?
+                .map_or(world.datagrams.qkey, |n| n as u32),
+            src_qp: match args.number("src")? {
+                Some(n) => n as u32,
+                None if incoming => world.attr.dest_qpn,
+                None => world.attr.qpn,
+            },
+        });
+    }
     let bth = Bth {
         opcode: Opcode::new(service, operation),
         solicited: args.flag("se"),
@@ -173,10 +185,10 @@ fn parse(world: &World, args: &mut Args<'_>, incoming: bool) -> Outcome<Parsed> 
         pkey: world.attr.pkey,
         fecn: false,
         becn: false,
-        dest_qp: if incoming {
-            world.attr.qpn
-        } else {
-            world.attr.dest_qpn
+        dest_qp: match args.number("to")? {
+            Some(n) => n as u32,
+            None if incoming => world.attr.qpn,
+            None => world.attr.dest_qpn,
         },
         ack_req: args.flag("ackreq"),
         psn: Psn::new(psn as u32),
@@ -271,6 +283,9 @@ pub fn describe(bytes: &[u8]) -> String {
     }
     if let Some(Xrceth { srqn }) = packet.ext.xrceth {
         let _ = write!(more, " srqn={srqn:#x}");
+    }
+    if let Some(deth) = packet.ext.deth {
+        let _ = write!(more, " qkey={:#x} src={:#x}", deth.qkey, deth.src_qp);
     }
     if let Some(reth) = packet.ext.reth {
         let _ = write!(

@@ -1,0 +1,160 @@
+//! Address handles, and multicast groups.
+
+use core::ffi::c_int;
+use std::cell::UnsafeCell;
+
+use rnic_nic::{Ah, AhAttr, Gid, Qp};
+
+use crate::device::nic;
+use crate::memory::PdObject;
+use crate::object::{Object, from_c, into_c, take_c};
+use crate::qp::{QpObject, ah_from_c, ah_to_c};
+use crate::seam::{self, EINVAL, Errno, Result};
+use crate::symbols::export;
+use crate::types::*;
+
+/// An address handle.
+#[repr(C)]
+pub struct AhObject {
+    c: UnsafeCell<ibv_ah>,
+    pub nic: Ah,
+}
+
+// SAFETY: `repr(C)`, first field.
+unsafe impl Object for AhObject {
+    type C = ibv_ah;
+}
+
+/// # Safety
+/// A protection domain of ours, or NULL.
+unsafe fn create(pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah> {
+    // SAFETY: by contract.
+    let owner = unsafe { from_c::<PdObject>(pd) }?;
+    let nic = owner.nic.create_ah(attr)?;
+    let c = ibv_ah {
+        // SAFETY: a live protection domain, whose fields nobody changes.
+        context: unsafe { (*pd).context },
+        pd,
+        handle: 0,
+    };
+    Ok(into_c(Box::new(AhObject {
+        c: UnsafeCell::new(c),
+        nic,
+    })))
+}
+
+unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    seam::pointer(|| {
+        // SAFETY: NULL or the caller's structure.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        // SAFETY: ours or NULL, by the contract of the verb.
+        unsafe { create(pd, &ah_from_c(attr)) }
+    })
+}
+
+unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    seam::status(|| {
+        // SAFETY: a handle of ours, or NULL.
+        unsafe { from_c::<AhObject>(ah) }?;
+        // SAFETY: checked for NULL, and the program gives it up.
+        drop(unsafe { take_c::<AhObject>(ah) });
+        Ok(())
+    })
+}
+
+/// The sender's address. Without a GRH it has none, as over InfiniBand, and no handle can be made of it.
+///
+/// # Safety
+/// `wc` is NULL or the caller's; `grh` is too, if `wc` says that there is one.
+unsafe fn from_wc(port_num: u8, wc: *const ibv_wc, grh: *const ibv_grh) -> Result<AhAttr> {
+    // SAFETY: by contract.
+    let wc = unsafe { wc.as_ref() }.ok_or(EINVAL)?;
+    let local = AhAttr {
+        dlid: wc.slid,
+        sl: wc.sl,
+        src_path_bits: wc.dlid_path_bits,
+        port_num,
+        ..AhAttr::default()
+    };
+    if wc.wc_flags & IBV_WC_GRH == 0 {
+        return Ok(local);
+    }
+    // SAFETY: by contract; a GRH is 40 bytes, without alignment.
+    let header = unsafe { grh.cast::<[u8; 40]>().as_ref() }.ok_or(EINVAL)?;
+    let attr = rnic_nic::ah_attr_from_header(header, port_num)?;
+    Ok(AhAttr {
+        dlid: local.dlid,
+        sl: local.sl,
+        src_path_bits: local.src_path_bits,
+        ..attr
+    })
+}
+
+unsafe extern "C" fn init_ah_from_wc(
+    context: *mut ibv_context,
+    port_num: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    ah_attr: *mut ibv_ah_attr,
+) -> c_int {
+    seam::number(|| {
+        // SAFETY: a context of ours or NULL, and the caller's structures.
+        unsafe {
+            nic(context)?;
+            let attr = from_wc(port_num, wc, grh)?;
+            if ah_attr.is_null() {
+                return Err(EINVAL);
+            }
+            *ah_attr = ah_to_c(&attr);
+        }
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    port_num: u8,
+) -> *mut ibv_ah {
+    // SAFETY: ours or NULL, and the caller's structures, by the contract of the verb.
+    seam::pointer(|| unsafe { create(pd, &from_wc(port_num, wc, grh)?) })
+}
+
+/// The LID of a group means nothing over Ethernet (`ibv_attach_mcast(3)`).
+///
+/// # Safety
+/// `qp` and `gid` are ours and the caller's, or NULL.
+unsafe fn mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    verb: impl FnOnce(&Qp, Gid) -> rnic_nic::Result<()>,
+) -> c_int {
+    seam::status(|| {
+        // SAFETY: by contract; all bytes are a GID.
+        let (object, gid) = unsafe {
+            let gid = gid.as_ref().ok_or(EINVAL)?;
+            (from_c::<QpObject>(qp)?, Gid(gid.raw))
+        };
+        verb(&object.nic, gid).map_err(Errno::from)
+    })
+}
+
+unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    // SAFETY: the contract of the verb.
+    unsafe { mcast(qp, gid, Qp::attach_mcast) }
+}
+
+unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    // SAFETY: the contract of the verb.
+    unsafe { mcast(qp, gid, Qp::detach_mcast) }
+}
+
+export! {
+    ibv_create_ah @@ "IBVERBS_1.1" => create_ah;
+    ibv_create_ah_from_wc @@ "IBVERBS_1.1" => create_ah_from_wc;
+    ibv_init_ah_from_wc @@ "IBVERBS_1.1" => init_ah_from_wc;
+    ibv_destroy_ah @@ "IBVERBS_1.1" => destroy_ah;
+    ibv_attach_mcast @@ "IBVERBS_1.1" => attach_mcast;
+    ibv_detach_mcast @@ "IBVERBS_1.1" => detach_mcast;
+}

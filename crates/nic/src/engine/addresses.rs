@@ -1,0 +1,127 @@
+//! Address handles inside the engine: which paths lead to their peer.
+
+use crate::device::MAX_AH;
+use rnic_link::registry::range_of;
+use rnic_link::{PathId, PathSpec, RoceLink};
+use rnic_transport::Pd;
+
+/// Paths that one address handle keeps open. The link has one per process of the peer's host, so that its packets find
+/// the right one at once; who sends to more processes than this sends to the others by way of the first.
+const PATHS: usize = 32;
+
+/// The number of an address handle: place, and how often the place was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AhNumber(pub(crate) u32);
+
+const PLACE_BITS: u32 = 20;
+
+#[derive(Debug)]
+struct Entry {
+    spec: PathSpec,
+    pd: Pd,
+    /// By the range of the destination QPN.
+    paths: Vec<(u32, PathId)>,
+}
+
+/// All address handles of the process.
+#[derive(Debug, Default)]
+pub(crate) struct AhTable {
+    slots: Vec<(u32, Option<Entry>)>,
+    free: Vec<u32>,
+    /// Destroyed, but work requests that are still queued may name them.
+    retired: Vec<AhNumber>,
+}
+
+impl AhTable {
+    /// `None`: the device's are all in use.
+    pub(crate) fn insert(&mut self, spec: PathSpec, pd: Pd) -> Option<AhNumber> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.slots.len() >= MAX_AH as usize => return None,
+            None => {
+                self.slots.push((0, None));
+                self.slots.len() as u32 - 1
+            }
+        };
+        let (generation, slot) = &mut self.slots[place as usize];
+        *slot = Some(Entry {
+            spec,
+            pd,
+            paths: Vec::new(),
+        });
+        Some(AhNumber(*generation << PLACE_BITS | place))
+    }
+
+    fn slot(&mut self, number: AhNumber) -> Option<&mut Option<Entry>> {
+        let place = (number.0 & ((1 << PLACE_BITS) - 1)) as usize;
+        let (generation, slot) = self.slots.get_mut(place)?;
+        (*generation == number.0 >> PLACE_BITS).then_some(slot)
+    }
+
+    /// The protection domain of a live one.
+    pub(crate) fn pd(&self, number: AhNumber) -> Option<Pd> {
+        let place = (number.0 & ((1 << PLACE_BITS) - 1)) as usize;
+        let (generation, slot) = self.slots.get(place)?;
+        let live = *generation == number.0 >> PLACE_BITS && !self.retired.contains(&number);
+        slot.as_ref().filter(|_| live).map(|entry| entry.pd)
+    }
+
+    /// The path to a queue pair behind this address; `None`: there is none now.
+    #[inline]
+    pub(crate) fn path(
+        &mut self,
+        number: AhNumber,
+        qpn: u32,
+        link: &mut RoceLink,
+    ) -> Option<PathId> {
+        let entry = self.slot(number)?.as_mut()?;
+        let range = range_of(qpn);
+        match entry.paths.iter().find(|(r, _)| *r == range) {
+            Some((_, path)) => Some(*path),
+            None => entry.open(range, qpn, link),
+        }
+    }
+
+    /// Gives one up, as soon as [`AhTable::sweep`] is called.
+    pub(crate) fn retire(&mut self, number: AhNumber) {
+        self.retired.push(number);
+    }
+
+    /// Something waits for [`AhTable::sweep`].
+    pub(crate) fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    /// Frees what was given up; no queued work request names it any more.
+    pub(crate) fn sweep(&mut self, link: &mut RoceLink) {
+        for number in std::mem::take(&mut self.retired) {
+            let place = number.0 & ((1 << PLACE_BITS) - 1);
+            let Some((generation, slot)) = self.slots.get_mut(place as usize) else {
+                continue;
+            };
+            if let Some(entry) = slot.take() {
+                for (_, path) in entry.paths {
+                    link.release_path(path);
+                }
+                *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
+                self.free.push(place);
+            }
+        }
+    }
+}
+
+impl Entry {
+    #[cold]
+    fn open(&mut self, range: u32, qpn: u32, link: &mut RoceLink) -> Option<PathId> {
+        if self.paths.len() >= PATHS {
+            return self.paths.first().map(|(_, path)| *path);
+        }
+        let spec = PathSpec {
+            dest_qpn: qpn,
+            ..self.spec
+        };
+        let path = link.path(&spec).ok()?;
+        self.paths.push((range, path));
+        Some(path)
+    }
+}

@@ -1,0 +1,241 @@
+//! The unreliable connected transport service: SEND and RDMA WRITE without acknowledgements (IBTA 9.8.2, 9.9.3).
+//!
+//! A work request is done when its last packet was handed over. What the responder cannot take, because a packet was
+//! lost, no receive is posted, or a key or right is wrong, it drops message by message without a word, and goes on with
+//! the next one.
+
+mod requester;
+mod responder;
+
+use crate::output::Output;
+use crate::rc::Drain;
+use crate::unacknowledged::{SendQueue, State};
+use crate::{Counters, Host, PacketSink, Pd, SendWqe, Time};
+use responder::Responder;
+use rnic_wire::{Packet, PathMtu, Psn, Service};
+
+/// Attributes of a connected UC queue pair, as `ibv_modify_qp` sets them.
+#[derive(Clone, Copy, Debug)]
+pub struct UcAttr {
+    /// Own QP number.
+    pub qpn: u32,
+    /// Protection domain.
+    pub pd: Pd,
+    /// The peer's QP number.
+    pub dest_qpn: u32,
+    /// Path MTU.
+    pub mtu: PathMtu,
+    /// P_Key put into the BTH.
+    pub pkey: u16,
+    /// First PSN sent.
+    pub sq_psn: Psn,
+    /// First PSN expected.
+    pub rq_psn: Psn,
+    /// QP access flags: remote WRITE allowed.
+    pub remote_write: bool,
+}
+
+impl UcAttr {
+    const NONE: UcAttr = UcAttr {
+        qpn: 0,
+        pd: Pd(0),
+        dest_qpn: 0,
+        mtu: PathMtu::M256,
+        pkey: 0xffff,
+        sq_psn: Psn::new(0),
+        rq_psn: Psn::new(0),
+        remote_write: false,
+    };
+}
+
+/// One UC queue pair.
+///
+/// # Drive contract
+/// That of [`Rc`](crate::Rc), without timers: nothing is awaited. A send that fails flushes the send queue alone
+/// ([`Uc::is_send_error`]) until [`Uc::send_ready`] is called again; a receive that fails moves all to ERR.
+#[derive(Debug)]
+pub struct Uc {
+    state: State,
+    attr: UcAttr,
+    counters: Counters,
+    sends: SendQueue,
+    /// Packets of the front WQE that were handed over.
+    sent: u32,
+    responder: Responder,
+}
+
+impl Default for Uc {
+    fn default() -> Uc {
+        Uc::new()
+    }
+}
+
+impl Uc {
+    /// A queue pair in RESET.
+    pub fn new() -> Uc {
+        Uc {
+            state: State::Reset,
+            attr: UcAttr::NONE,
+            counters: Counters::default(),
+            sends: SendQueue::default(),
+            sent: 0,
+            responder: Responder::default(),
+        }
+    }
+
+    /// Enters RTR: packets are taken from now on.
+    pub fn receive_ready(&mut self, attr: UcAttr) {
+        self.attr = attr;
+        self.responder = Responder::new(attr.rq_psn);
+        self.state = State::Rtr;
+    }
+
+    /// Enters RTS. `sq_psn` counts only when nothing was sent yet: after a send error the numbers go on.
+    pub fn send_ready(&mut self, attr: UcAttr) {
+        let resumed = self.state == State::SendError;
+        self.attr = attr;
+        if !resumed {
+            self.sends.psn = attr.sq_psn;
+        }
+        self.state = State::Rts;
+    }
+
+    /// Changes what may change in RTR and RTS: the access flags.
+    pub fn update(&mut self, attr: UcAttr) {
+        self.attr.remote_write = attr.remote_write;
+    }
+
+    /// Enters SQD: a message whose first packet left is finished, no other starts. `notify`: the end of that is an event.
+    pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
+        if self.state == State::Rts {
+            self.sends.drain(notify, self.sent > 0, host);
+        }
+    }
+
+    /// In SQD, and a message is under way.
+    pub fn is_draining(&self) -> bool {
+        self.sends.is_draining()
+    }
+
+    /// Leaves SQD for RTS.
+    pub fn resume(&mut self) {
+        self.sends.drain = Drain::No;
+    }
+
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters stay.
+    pub fn reset(&mut self) {
+        *self = Uc {
+            counters: self.counters,
+            ..Uc::new()
+        };
+    }
+
+    /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were posted in ERR.
+    pub fn fail<H: Host>(&mut self, host: &mut H) {
+        let entered = self.state != State::Error;
+        self.state = State::Error;
+        self.sent = 0;
+        self.sends.flush(self.attr.qpn, host);
+        self.responder.flush(&self.attr, entered, host);
+    }
+
+    /// In ERR.
+    pub fn is_error(&self) -> bool {
+        self.state == State::Error
+    }
+
+    /// In SQE: a send failed; receiving goes on.
+    pub fn is_send_error(&self) -> bool {
+        self.state == State::SendError
+    }
+
+    /// Queues a WQE. The caller has checked state, queue depth and SGE count.
+    #[inline]
+    pub fn post_send(&mut self, wqe: SendWqe) {
+        self.sends.queue.push_back(wqe);
+    }
+
+    /// WQEs posted and not yet handed over.
+    pub fn sends_outstanding(&self) -> u32 {
+        self.sends.outstanding()
+    }
+
+    /// A receive is taken and not completed: a message is arriving, or one was dropped.
+    pub fn holds_receive(&self) -> bool {
+        self.responder.holds_receive()
+    }
+
+    /// Takes one packet addressed to this queue pair.
+    pub fn handle_packet<H: Host>(&mut self, _now: Time, packet: &Packet<'_>, host: &mut H) {
+        self.counters.packets_received += 1;
+        let opcode = packet.bth.opcode;
+        let operation = match (opcode.service(), opcode.operation()) {
+            (Service::Uc, Some(operation)) if self.state.receives(host) => operation,
+            _ => {
+                self.counters.dropped += 1;
+                return;
+            }
+        };
+        self.counters.bytes_received += packet.payload.len() as u64;
+        let taken =
+            self.responder
+                .handle_packet(operation, packet, &self.attr, &mut self.counters, host);
+        if taken.is_err() {
+            self.fail(host);
+        }
+    }
+
+    /// Emits packets until there is nothing to send, `budget` bytes were emitted (the packet that crosses that line is
+    /// the last), or the sink is full.
+    pub fn poll_transmit<H: Host, S: PacketSink>(
+        &mut self,
+        _now: Time,
+        host: &mut H,
+        sink: &mut S,
+        budget: usize,
+    ) {
+        match self.state {
+            State::Rts => self.transmit(host, &mut Output::new(sink, budget)),
+            State::SendError => self.sends.flush(self.attr.qpn, host),
+            _ => {}
+        }
+    }
+
+    /// `poll_transmit` would emit something now, or complete a WQE.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        match self.state {
+            State::Rts => self.may_send(),
+            State::SendError => !self.sends.queue.is_empty(),
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn may_send(&self) -> bool {
+        !self.sends.queue.is_empty() && (self.sent > 0 || self.sends.may_begin())
+    }
+
+    /// None: nothing is awaited.
+    pub fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    /// Does nothing.
+    pub fn handle_timeout<H: Host>(&mut self, _now: Time, _host: &mut H) {}
+
+    /// PSN of the next packet sent.
+    pub fn sq_psn(&self) -> Psn {
+        self.sends.psn
+    }
+
+    /// PSN of the next packet expected.
+    pub fn rq_psn(&self) -> Psn {
+        self.responder.expected_psn()
+    }
+
+    /// Counts since creation.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+}

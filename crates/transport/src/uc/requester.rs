@@ -1,0 +1,160 @@
+//! What leaves: messages cut into packets, each work request done with its last one.
+
+use super::Uc;
+use crate::completion::{Failure, vendor_err};
+use crate::output::Output;
+use crate::rc::MAX_MESSAGE;
+use crate::unacknowledged::State;
+use crate::{Host, PacketSink, Pd, SendData, SendOp, SendWqe, Status};
+use rnic_wire::{Bth, Ext, ImmDt, Opcode, Operation, Reth, Service, emit, header_len, pad_len};
+
+impl Uc {
+    pub(super) fn transmit<H: Host, S: PacketSink>(
+        &mut self,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) {
+        loop {
+            match self.transmit_one(host, out) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(failure) => {
+                    self.state = State::SendError;
+                    self.sent = 0;
+                    self.sends.fail_front(failure, self.attr.qpn, host);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Emits the next packet; false if there is none, or no room for it. An error concerns the front WQE.
+    #[inline]
+    fn transmit_one<H: Host, S: PacketSink>(
+        &mut self,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> Result<bool, Failure> {
+        let Some(wqe) = self.sends.queue.front().filter(|_| self.may_send()) else {
+            return Ok(false);
+        };
+        let mtu = self.attr.mtu.bytes();
+        let len = wqe.data.len();
+        if self.sent == 0 {
+            admit(wqe, len, mtu, self.attr.pd, host)?;
+        }
+        let offset = u64::from(self.sent) * mtu as u64;
+        let first = self.sent == 0;
+        let left = len.saturating_sub(offset);
+        let last = left <= mtu as u64;
+        let size = left.min(mtu as u64) as usize;
+        let mut ext = Ext::default();
+        let operation = plan(&wqe.op, first, last, len as u32, &mut ext);
+        let opcode = Opcode::new(Service::Uc, operation);
+        let header = header_len(opcode);
+        let pad = pad_len(size);
+        let takes_receive = !matches!(wqe.op, SendOp::Write { .. });
+        let bth = Bth {
+            opcode,
+            solicited: last && wqe.solicited && takes_receive,
+            // "Migrated", the state of a queue pair without an alternate path (IBTA 17.2.8).
+            mig_req: true,
+            pad,
+            pkey: self.attr.pkey,
+            dest_qp: self.attr.dest_qpn,
+            psn: self.sends.psn,
+            ..Bth::default()
+        };
+        let Some(buf) = out.packet(header + size + usize::from(pad)) else {
+            return Ok(false);
+        };
+        emit(&bth, &ext, buf);
+        let (payload, padding) = buf[header..].split_at_mut(size);
+        let filled = self.sends.fill(self.attr.pd, offset, payload, host);
+        padding.fill(0);
+        if let Err(fault) = filled {
+            out.retract();
+            return Err(Failure::local(fault));
+        }
+        self.sends.psn = self.sends.psn.next();
+        self.counters.packets_sent += 1;
+        self.counters.bytes_sent += size as u64;
+        self.sent += 1;
+        if last {
+            self.sent = 0;
+            self.sends
+                .complete_front(self.attr.qpn, &mut self.counters, host);
+            self.sends.note_drained(host);
+        }
+        Ok(true)
+    }
+}
+
+/// Local checks before the first packet of a WQE leaves, so that a bad one sends nothing.
+#[inline]
+fn admit<H: Host>(wqe: &SendWqe, len: u64, mtu: usize, pd: Pd, host: &H) -> Result<(), Failure> {
+    match wqe.op {
+        SendOp::Send | SendOp::SendImm(_) | SendOp::Write { .. } | SendOp::WriteImm { .. } => {}
+        _ => {
+            return Err(Failure {
+                status: Status::LocalQpOperationError,
+                vendor_err: vendor_err::WRONG_SERVICE,
+            });
+        }
+    }
+    if len > MAX_MESSAGE {
+        return Err(Failure {
+            status: Status::LocalLengthError,
+            vendor_err: vendor_err::MESSAGE_TOO_LONG,
+        });
+    }
+    // A message of one packet is copied whole before it leaves, which checks as much.
+    if let SendData::Gather(list) = &wqe.data
+        && len > mtu as u64
+    {
+        for sge in list.iter().filter(|sge| sge.length > 0) {
+            host.check_local(pd, sge, false).map_err(Failure::local)?;
+        }
+    }
+    Ok(())
+}
+
+/// Operation and extension headers of one packet of a message of `len` bytes.
+#[inline]
+fn plan(op: &SendOp, first: bool, last: bool, len: u32, ext: &mut Ext) -> Operation {
+    use Operation::*;
+    let select = |f, m, l, o| match (first, last) {
+        (true, false) => f,
+        (false, false) => m,
+        (false, true) => l,
+        (true, true) => o,
+    };
+    let reth = |va, rkey| {
+        first.then_some(Reth {
+            va,
+            rkey,
+            dma_len: len,
+        })
+    };
+    match *op {
+        SendOp::SendImm(data) => {
+            ext.imm = last.then_some(ImmDt(data));
+            select(SendFirst, SendMiddle, SendLastImm, SendOnlyImm)
+        }
+        SendOp::Write { remote_addr, rkey } => {
+            ext.reth = reth(remote_addr, rkey);
+            select(WriteFirst, WriteMiddle, WriteLast, WriteOnly)
+        }
+        SendOp::WriteImm {
+            remote_addr,
+            rkey,
+            imm,
+        } => {
+            ext.reth = reth(remote_addr, rkey);
+            ext.imm = last.then_some(ImmDt(imm));
+            select(WriteFirst, WriteMiddle, WriteLastImm, WriteOnlyImm)
+        }
+        // `admit` lets nothing else pass.
+        _ => select(SendFirst, SendMiddle, SendLast, SendOnly),
+    }
+}

@@ -1,0 +1,319 @@
+//! What arrives: messages whole or not at all, in order.
+//!
+//! A packet ahead of the expected PSN shows a loss: the message that was arriving is dropped, and the next FIRST or ONLY
+//! packet starts another (IBTA 9.8.2.2.1). InfiniBand neither repeats nor reorders packets, IP networks may: a packet
+//! from shortly before the expected PSN is a straggler and is ignored, or it would be taken twice or out of order.
+
+use super::UcAttr;
+use crate::completion::vendor_err;
+use crate::rc::MAX_MESSAGE;
+use crate::unacknowledged::{Receiving, failed_receive, flush_receives};
+use crate::{
+    Completion, CompletionOpcode, Counters, Host, Immediate, LocalFault, RemoteAccess, Status,
+};
+use rnic_wire::{ImmDt, Operation, Packet, Psn};
+
+/// How far back a PSN may lie to be a straggler. Beyond, the peer has started anew.
+const STRAGGLERS: i32 = 1024;
+
+/// The message that is arriving.
+#[derive(Clone, Copy, Debug, Default)]
+enum Inbound {
+    /// None: the next packet starts one.
+    #[default]
+    Idle,
+    /// The rest of one that was given up: nothing counts but the start of the next.
+    Dropped,
+    /// A SEND, into the receive.
+    Send,
+    /// A WRITE.
+    Write {
+        /// Where the next packet goes.
+        va: u64,
+        rkey: u32,
+        /// Bytes that are still to come.
+        left: u32,
+        /// Bytes of the message.
+        total: u32,
+    },
+}
+
+/// Why a packet was not taken.
+enum Refusal {
+    /// The message is dropped; nothing else happens.
+    Drop,
+    /// The memory of the receive is not accessible: the queue pair breaks.
+    Local(LocalFault),
+}
+
+/// The queue pair breaks.
+pub(super) struct Broken;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Responder {
+    expected: Psn,
+    inbound: Inbound,
+    /// The receive WQE in use; that of a dropped message waits here for the next one.
+    receive: Option<Receiving>,
+}
+
+impl Responder {
+    pub(super) fn new(expected: Psn) -> Responder {
+        Responder {
+            expected,
+            ..Responder::default()
+        }
+    }
+
+    pub(super) fn expected_psn(&self) -> Psn {
+        self.expected
+    }
+
+    pub(super) fn holds_receive(&self) -> bool {
+        self.receive.is_some()
+    }
+
+    pub(super) fn handle_packet<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        attr: &UcAttr,
+        counters: &mut Counters,
+        host: &mut H,
+    ) -> Result<(), Broken> {
+        let psn = packet.bth.psn;
+        let distance = psn.distance_from(self.expected);
+        if (-STRAGGLERS..0).contains(&distance) {
+            counters.duplicates_received += 1;
+            return Ok(());
+        }
+        if distance != 0 {
+            counters.out_of_sequence += 1;
+            self.give_up(counters);
+        }
+        self.expected = psn.next();
+        let starts = operation.is_first() || operation.is_only();
+        if starts {
+            // A message that never ended.
+            self.give_up(counters);
+            self.inbound = Inbound::Idle;
+        } else if !matches!(self.inbound, Inbound::Send | Inbound::Write { .. }) {
+            if matches!(self.inbound, Inbound::Idle) {
+                // Its start was lost.
+                counters.messages_dropped += 1;
+                self.inbound = Inbound::Dropped;
+            }
+            if operation.is_last() {
+                self.inbound = Inbound::Idle;
+            }
+            counters.dropped += 1;
+            return Ok(());
+        }
+        let taken = if operation.is_write() {
+            self.write(operation, packet, attr, host)
+        } else {
+            self.send(operation, packet, attr, host)
+        };
+        match taken {
+            Ok(last) => {
+                let len = packet.payload.len();
+                counters.served.served(operation, len, last);
+                if !last {
+                    return Ok(());
+                }
+                counters.messages_received += 1;
+                self.inbound = Inbound::Idle;
+                Ok(())
+            }
+            Err(Refusal::Drop) => {
+                counters.messages_dropped += 1;
+                self.inbound = if operation.is_last() || operation.is_only() {
+                    Inbound::Idle
+                } else {
+                    Inbound::Dropped
+                };
+                Ok(())
+            }
+            Err(Refusal::Local(fault)) => {
+                if let Some(receiving) = self.receive.take() {
+                    host.complete_recv(failed_receive(
+                        receiving.wqe.wr_id,
+                        attr.qpn,
+                        attr.dest_qpn,
+                        Status::LocalProtectionError,
+                        vendor_err::local_fault(fault),
+                    ));
+                }
+                Err(Broken)
+            }
+        }
+    }
+
+    /// Drops the message that was arriving, if any.
+    fn give_up(&mut self, counters: &mut Counters) {
+        if matches!(self.inbound, Inbound::Send | Inbound::Write { .. }) {
+            counters.messages_dropped += 1;
+            self.inbound = Inbound::Dropped;
+        }
+    }
+
+    /// Flushes the receive WQE in use and the receive queue (an SRQ keeps its receives).
+    pub(super) fn flush<H: Host>(&mut self, attr: &UcAttr, entered: bool, host: &mut H) {
+        self.inbound = Inbound::Idle;
+        if let Some(receiving) = self.receive.take() {
+            host.complete_recv(failed_receive(
+                receiving.wqe.wr_id,
+                attr.qpn,
+                attr.dest_qpn,
+                Status::WorkRequestFlushed,
+                vendor_err::FLUSHED,
+            ));
+        }
+        flush_receives(attr.qpn, attr.dest_qpn, entered, host);
+    }
+
+    /// Takes the receive WQE that waits, or the next one.
+    fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
+        match &mut self.receive {
+            Some(receiving) => receiving.rewind(),
+            None => self.receive = Some(Receiving::new(host.take_receive().ok_or(Refusal::Drop)?)),
+        }
+        Ok(())
+    }
+
+    /// Takes a packet of a SEND; true if it ends the message.
+    fn send<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        attr: &UcAttr,
+        host: &mut H,
+    ) -> Result<bool, Refusal> {
+        check_payload(operation, packet.payload.len(), attr)?;
+        match self.inbound {
+            Inbound::Idle => self.start_receive(host)?,
+            Inbound::Send => {}
+            _ => return Err(Refusal::Drop),
+        }
+        let Some(receiving) = &mut self.receive else {
+            return Err(Refusal::Drop);
+        };
+        let len = packet.payload.len() as u64;
+        if len > receiving.left() || receiving.filled + len > MAX_MESSAGE {
+            return Err(Refusal::Drop);
+        }
+        receiving
+            .store(attr.pd, packet.payload, host)
+            .map_err(Refusal::Local)?;
+        if operation.is_first() || operation.is_middle() {
+            self.inbound = Inbound::Send;
+            return Ok(false);
+        }
+        let (byte_len, opcode) = (receiving.filled as u32, CompletionOpcode::Recv);
+        self.complete_receive(opcode, byte_len, packet, attr, host);
+        Ok(true)
+    }
+
+    /// Takes a packet of a WRITE; true if it ends the message.
+    fn write<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        attr: &UcAttr,
+        host: &mut H,
+    ) -> Result<bool, Refusal> {
+        check_payload(operation, packet.payload.len(), attr)?;
+        let len = packet.payload.len() as u32;
+        let (va, rkey, left, total) = match self.inbound {
+            Inbound::Idle => {
+                let reth = packet.ext.reth.ok_or(Refusal::Drop)?;
+                let whole = u64::from(reth.dma_len);
+                if !attr.remote_write || whole > MAX_MESSAGE {
+                    return Err(Refusal::Drop);
+                }
+                // Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).
+                if whole > 0 {
+                    host.check_remote(attr.pd, reth.rkey, reth.va, whole, RemoteAccess::Write)
+                        .map_err(|_| Refusal::Drop)?;
+                }
+                (reth.va, reth.rkey, reth.dma_len, reth.dma_len)
+            }
+            Inbound::Write {
+                va,
+                rkey,
+                left,
+                total,
+            } => (va, rkey, left, total),
+            _ => return Err(Refusal::Drop),
+        };
+        let ends = operation.is_last() || operation.is_only();
+        // Something must be left for the packets that follow, and nothing behind the last one.
+        if ends && len != left || !ends && len >= left {
+            return Err(Refusal::Drop);
+        }
+        // The receive of the immediate data is taken before anything of the last packet is stored.
+        if operation.has_immediate() {
+            self.start_receive(host)?;
+        }
+        if len > 0 {
+            host.write_remote(attr.pd, rkey, va, packet.payload)
+                .map_err(|_| Refusal::Drop)?;
+        }
+        if !ends {
+            self.inbound = Inbound::Write {
+                va: va.wrapping_add(u64::from(len)),
+                rkey,
+                left: left - len,
+                total,
+            };
+            return Ok(false);
+        }
+        if operation.has_immediate() {
+            let opcode = CompletionOpcode::RecvRdmaWithImm;
+            self.complete_receive(opcode, total, packet, attr, host);
+        }
+        Ok(true)
+    }
+
+    fn complete_receive<H: Host>(
+        &mut self,
+        opcode: CompletionOpcode,
+        byte_len: u32,
+        packet: &Packet<'_>,
+        attr: &UcAttr,
+        host: &mut H,
+    ) {
+        if let Some(receiving) = self.receive.take() {
+            host.complete_recv(Completion {
+                wr_id: receiving.wqe.wr_id,
+                status: Status::Success,
+                opcode,
+                byte_len,
+                vendor_err: 0,
+                qpn: attr.qpn,
+                src_qpn: attr.dest_qpn,
+                immediate: match packet.ext.imm {
+                    Some(ImmDt(data)) => Immediate::Data(data),
+                    None => Immediate::None,
+                },
+                grh: false,
+                solicited: packet.bth.solicited,
+            });
+        }
+    }
+}
+
+/// Payload lengths that each part of a message may have (IBTA 9.8.2.2.3).
+#[inline]
+fn check_payload(operation: Operation, len: usize, attr: &UcAttr) -> Result<(), Refusal> {
+    let mtu = attr.mtu.bytes();
+    let fits = if operation.is_first() || operation.is_middle() {
+        len == mtu
+    } else if operation.is_last() {
+        (1..=mtu).contains(&len)
+    } else {
+        len <= mtu
+    };
+    if fits { Ok(()) } else { Err(Refusal::Drop) }
+}

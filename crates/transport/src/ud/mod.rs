@@ -1,0 +1,381 @@
+//! The unreliable datagram transport service: messages of one packet, each to an address of its own (IBTA 9.8.3).
+//!
+//! In front of every message the receive gets 40 bytes: the network header it came with ([`UdPrefix`]).
+
+use crate::completion::{Failure, vendor_err};
+use crate::output::Output;
+use crate::rc::Drain;
+use crate::unacknowledged::{Receiving, SendQueue, State, failed_receive, flush_receives};
+use crate::{
+    Completion, CompletionOpcode, Counters, Host, Immediate, PacketSink, Pd, RecvWqe, SendOp,
+    SendWqe, Status, Time,
+};
+use rnic_wire::{
+    Bth, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Psn, Service, UdPrefix, emit,
+    header_len, pad_len,
+};
+
+/// With this bit a work request's queue key is that of the queue pair, which only the privileged may set (IBTA 10.2.5).
+const OWN_QKEY: u32 = 1 << 31;
+
+/// Attributes of a UD queue pair, as `ibv_modify_qp` sets them.
+#[derive(Clone, Copy, Debug)]
+pub struct UdAttr {
+    /// Own QP number.
+    pub qpn: u32,
+    /// Protection domain.
+    pub pd: Pd,
+    /// Queue key.
+    pub qkey: u32,
+    /// MTU of the port: no message is longer.
+    pub mtu: PathMtu,
+    /// P_Key put into the BTH.
+    pub pkey: u16,
+    /// First PSN sent. It tells the receiver nothing.
+    pub sq_psn: Psn,
+}
+
+impl UdAttr {
+    const NONE: UdAttr = UdAttr {
+        qpn: 0,
+        pd: Pd(0),
+        qkey: 0,
+        mtu: PathMtu::M256,
+        pkey: 0xffff,
+        sq_psn: Psn::new(0),
+    };
+}
+
+/// One UD queue pair.
+///
+/// # Drive contract
+/// That of [`Rc`](crate::Rc), without timers. Packets leave by [`PacketSink::packet_to`]. A send that fails flushes the
+/// send queue alone ([`Ud::is_send_error`]) until [`Ud::send_ready`] is called again; a receive that is too small for its
+/// message, or whose memory is not accessible, completes with an error and moves all to ERR, as on hardware.
+#[derive(Debug)]
+pub struct Ud {
+    state: State,
+    attr: UdAttr,
+    counters: Counters,
+    sends: SendQueue,
+}
+
+impl Default for Ud {
+    fn default() -> Ud {
+        Ud::new()
+    }
+}
+
+impl Ud {
+    /// A queue pair in RESET.
+    pub fn new() -> Ud {
+        Ud {
+            state: State::Reset,
+            attr: UdAttr::NONE,
+            counters: Counters::default(),
+            sends: SendQueue::default(),
+        }
+    }
+
+    /// Enters RTR: packets are taken from now on.
+    pub fn receive_ready(&mut self, attr: UdAttr) {
+        self.attr = attr;
+        self.state = State::Rtr;
+    }
+
+    /// Enters RTS. `sq_psn` counts only when nothing was sent yet: after a send error the numbers go on.
+    pub fn send_ready(&mut self, attr: UdAttr) {
+        let resumed = self.state == State::SendError;
+        self.attr = attr;
+        if !resumed {
+            self.sends.psn = attr.sq_psn;
+        }
+        self.state = State::Rts;
+    }
+
+    /// Changes what may change in RTR and RTS: the queue key.
+    pub fn update(&mut self, attr: UdAttr) {
+        self.attr.qkey = attr.qkey;
+    }
+
+    /// Enters SQD: no other message leaves, and as each is one packet, none is under way. `notify`: the end of that is an event.
+    pub fn drain<H: Host>(&mut self, notify: bool, host: &mut H) {
+        if self.state == State::Rts {
+            self.sends.drain(notify, false, host);
+        }
+    }
+
+    /// In SQD, and a message is under way.
+    pub fn is_draining(&self) -> bool {
+        self.sends.is_draining()
+    }
+
+    /// Leaves SQD for RTS.
+    pub fn resume(&mut self) {
+        self.sends.drain = Drain::No;
+    }
+
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters stay.
+    pub fn reset(&mut self) {
+        *self = Ud {
+            counters: self.counters,
+            ..Ud::new()
+        };
+    }
+
+    /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were posted in ERR.
+    pub fn fail<H: Host>(&mut self, host: &mut H) {
+        let entered = self.state != State::Error;
+        self.state = State::Error;
+        self.sends.flush(self.attr.qpn, host);
+        flush_receives(self.attr.qpn, 0, entered, host);
+    }
+
+    /// In ERR.
+    pub fn is_error(&self) -> bool {
+        self.state == State::Error
+    }
+
+    /// In SQE: a send failed; receiving goes on.
+    pub fn is_send_error(&self) -> bool {
+        self.state == State::SendError
+    }
+
+    /// Queues a WQE. The caller has checked state, queue depth and SGE count.
+    #[inline]
+    pub fn post_send(&mut self, wqe: SendWqe) {
+        self.sends.queue.push_back(wqe);
+    }
+
+    /// WQEs posted and not yet handed over.
+    pub fn sends_outstanding(&self) -> u32 {
+        self.sends.outstanding()
+    }
+
+    /// Never: a message is one packet.
+    pub fn holds_receive(&self) -> bool {
+        false
+    }
+
+    /// Takes one packet addressed to this queue pair, or to a multicast group that it is attached to; `prefix` is the
+    /// network header it came with.
+    pub fn handle_packet<H: Host>(
+        &mut self,
+        _now: Time,
+        packet: &Packet<'_>,
+        prefix: &UdPrefix,
+        host: &mut H,
+    ) {
+        self.counters.packets_received += 1;
+        let service = packet.bth.opcode.service();
+        let Some(deth) = packet.ext.deth.filter(|_| service == Service::Ud) else {
+            self.counters.dropped += 1;
+            return;
+        };
+        if matches!(self.state, State::Reset | State::Error) {
+            self.counters.dropped += 1;
+            return;
+        }
+        if deth.qkey != self.attr.qkey {
+            self.counters.qkey_violations += 1;
+            return;
+        }
+        self.counters.bytes_received += packet.payload.len() as u64;
+        let Some(wqe) = host.take_receive() else {
+            self.counters.messages_dropped += 1;
+            return;
+        };
+        let wr_id = wqe.wr_id;
+        let failure = match self.receive(wqe, deth, packet, prefix, host) {
+            Ok(()) => return,
+            Err(failure) => failure,
+        };
+        host.complete_recv(failed_receive(
+            wr_id,
+            self.attr.qpn,
+            deth.src_qp,
+            failure.status,
+            failure.vendor_err,
+        ));
+        self.fail(host);
+    }
+
+    fn receive<H: Host>(
+        &mut self,
+        wqe: RecvWqe,
+        deth: Deth,
+        packet: &Packet<'_>,
+        prefix: &UdPrefix,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let byte_len = UdPrefix::LEN + packet.payload.len();
+        let mut receiving = Receiving::new(wqe);
+        if byte_len as u64 > receiving.left() {
+            return Err(Failure {
+                status: Status::LocalLengthError,
+                vendor_err: vendor_err::RECEIVE_TOO_SHORT,
+            });
+        }
+        let mut header = [0; UdPrefix::LEN];
+        prefix.emit(&mut header);
+        for part in [&header[..], packet.payload] {
+            receiving
+                .store(self.attr.pd, part, host)
+                .map_err(Failure::local)?;
+        }
+        self.counters.messages_received += 1;
+        self.counters.served.send.add(packet.payload.len() as u64);
+        host.complete_recv(Completion {
+            wr_id: receiving.wqe.wr_id,
+            status: Status::Success,
+            opcode: CompletionOpcode::Recv,
+            byte_len: byte_len as u32,
+            vendor_err: 0,
+            qpn: self.attr.qpn,
+            src_qpn: deth.src_qp,
+            immediate: match packet.ext.imm {
+                Some(ImmDt(data)) => Immediate::Data(data),
+                None => Immediate::None,
+            },
+            grh: true,
+            solicited: packet.bth.solicited,
+        });
+        Ok(())
+    }
+
+    /// Emits datagrams until there is none, `budget` bytes were emitted (the packet that crosses that line is the last),
+    /// or the sink is full.
+    pub fn poll_transmit<H: Host, S: PacketSink>(
+        &mut self,
+        _now: Time,
+        host: &mut H,
+        sink: &mut S,
+        budget: usize,
+    ) {
+        match self.state {
+            State::Rts => {
+                let mut out = Output::new(sink, budget);
+                loop {
+                    match self.transmit_one(host, &mut out) {
+                        Ok(true) => {}
+                        Ok(false) => return,
+                        Err(failure) => {
+                            self.state = State::SendError;
+                            self.sends.fail_front(failure, self.attr.qpn, host);
+                            return;
+                        }
+                    }
+                }
+            }
+            State::SendError => self.sends.flush(self.attr.qpn, host),
+            _ => {}
+        }
+    }
+
+    /// Emits the next datagram; false if there is none, or no room for it. An error concerns the front WQE.
+    #[inline]
+    fn transmit_one<H: Host, S: PacketSink>(
+        &mut self,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> Result<bool, Failure> {
+        let may_begin = self.sends.may_begin();
+        let Some(wqe) = self.sends.queue.front().filter(|_| may_begin) else {
+            return Ok(false);
+        };
+        let SendOp::Datagram { to, imm } = wqe.op else {
+            return Err(Failure {
+                status: Status::LocalQpOperationError,
+                vendor_err: vendor_err::WRONG_SERVICE,
+            });
+        };
+        let len = wqe.data.len();
+        if len > self.attr.mtu.bytes() as u64 {
+            return Err(Failure {
+                status: Status::LocalLengthError,
+                vendor_err: vendor_err::DATAGRAM_TOO_LONG,
+            });
+        }
+        let len = len as usize;
+        let operation = match imm {
+            Some(_) => Operation::SendOnlyImm,
+            None => Operation::SendOnly,
+        };
+        let opcode = Opcode::new(Service::Ud, operation);
+        let header = header_len(opcode);
+        let pad = pad_len(len);
+        let bth = Bth {
+            opcode,
+            solicited: wqe.solicited,
+            mig_req: true,
+            pad,
+            pkey: self.attr.pkey,
+            dest_qp: to.qpn,
+            psn: self.sends.psn,
+            ..Bth::default()
+        };
+        let ext = Ext {
+            deth: Some(Deth {
+                qkey: if to.qkey & OWN_QKEY != 0 {
+                    self.attr.qkey
+                } else {
+                    to.qkey
+                },
+                src_qp: self.attr.qpn,
+            }),
+            imm: imm.map(ImmDt),
+            ..Ext::default()
+        };
+        let Some(buf) = out.packet_to(&to, header + len + usize::from(pad)) else {
+            return Ok(false);
+        };
+        emit(&bth, &ext, buf);
+        let (payload, padding) = buf[header..].split_at_mut(len);
+        let filled = self.sends.fill(self.attr.pd, 0, payload, host);
+        padding.fill(0);
+        if let Err(fault) = filled {
+            out.retract();
+            return Err(Failure::local(fault));
+        }
+        self.sends.psn = self.sends.psn.next();
+        self.counters.packets_sent += 1;
+        self.counters.bytes_sent += len as u64;
+        self.sends
+            .complete_front(self.attr.qpn, &mut self.counters, host);
+        Ok(true)
+    }
+
+    /// `poll_transmit` would emit something now, or complete a WQE.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        !self.sends.queue.is_empty()
+            && match self.state {
+                State::Rts => self.sends.may_begin(),
+                State::SendError => true,
+                _ => false,
+            }
+    }
+
+    /// None: nothing is awaited.
+    pub fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    /// Does nothing.
+    pub fn handle_timeout<H: Host>(&mut self, _now: Time, _host: &mut H) {}
+
+    /// PSN of the next packet sent.
+    pub fn sq_psn(&self) -> Psn {
+        self.sends.psn
+    }
+
+    /// 0: datagrams come in no order.
+    pub fn rq_psn(&self) -> Psn {
+        Psn::new(0)
+    }
+
+    /// Counts since creation.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+}

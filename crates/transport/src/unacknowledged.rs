@@ -1,0 +1,250 @@
+//! What the services without acknowledgements have in common: the send queue, whose work requests are done when their
+//! last packet has been handed over, and the states.
+
+use crate::completion::{Failure, vendor_err};
+use crate::rc::Drain;
+use crate::scatter::{SgCursor, total_len};
+use crate::{
+    Completion, CompletionOpcode, Counters, Host, Immediate, LocalFault, Pd, QpEvent, RecvWqe,
+    SendData, SendWqe, Status,
+};
+use alloc::collections::VecDeque;
+use rnic_wire::Psn;
+
+/// Where in its life a queue pair is. INIT is RESET here: nothing is sent or taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    #[default]
+    Reset,
+    /// Receives; nothing has come yet.
+    Rtr,
+    /// Receives.
+    RtrCommunicating,
+    /// Receives and sends.
+    Rts,
+    /// Receives; a send failed and all that follow are flushed, until [`State::Rts`] again (IBTA 10.3.1.6).
+    SendError,
+    Error,
+}
+
+impl State {
+    /// Takes note of a packet that came: may it be received?
+    #[inline]
+    pub(crate) fn receives<H: Host>(&mut self, host: &mut H) -> bool {
+        match self {
+            State::RtrCommunicating | State::Rts | State::SendError => true,
+            State::Rtr => {
+                *self = State::RtrCommunicating;
+                host.event(QpEvent::CommunicationEstablished);
+                true
+            }
+            State::Reset | State::Error => false,
+        }
+    }
+}
+
+/// The send queue.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    pub(crate) queue: VecDeque<SendWqe>,
+    /// PSN of the next packet.
+    pub(crate) psn: Psn,
+    /// Where in the front's list the next packet starts.
+    cursor: SgCursor,
+    /// In SQD: nothing new begins.
+    pub(crate) drain: Drain,
+}
+
+impl SendQueue {
+    /// The front's last packet was handed over.
+    #[inline]
+    pub(crate) fn complete_front<H: Host>(
+        &mut self,
+        qpn: u32,
+        counters: &mut Counters,
+        host: &mut H,
+    ) {
+        self.cursor = SgCursor::default();
+        if let Some(wqe) = self.queue.pop_front() {
+            counters.messages_sent += 1;
+            counters.requested.requested(&wqe.op, wqe.data.len());
+            if wqe.signaled {
+                host.complete_send(completion(&wqe, qpn, Status::Success, 0));
+            }
+        }
+    }
+
+    /// Enters SQD; `under_way`: packets of the front have left.
+    pub(crate) fn drain<H: Host>(&mut self, notify: bool, under_way: bool, host: &mut H) {
+        self.drain = Drain::Draining { notify };
+        if !under_way {
+            self.note_drained(host);
+        }
+    }
+
+    /// Nothing is under way.
+    #[inline]
+    pub(crate) fn note_drained<H: Host>(&mut self, host: &mut H) {
+        if let Drain::Draining { notify } = self.drain {
+            self.drain = Drain::Drained;
+            if notify {
+                host.event(QpEvent::SendQueueDrained);
+            }
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        matches!(self.drain, Drain::Draining { .. })
+    }
+
+    /// A new message may begin.
+    #[inline]
+    pub(crate) fn may_begin(&self) -> bool {
+        self.drain == Drain::No
+    }
+
+    /// The front failed: it completes so, and all others are flushed.
+    #[cold]
+    pub(crate) fn fail_front<H: Host>(&mut self, failure: Failure, qpn: u32, host: &mut H) {
+        if let Some(wqe) = self.queue.pop_front() {
+            let Failure { status, vendor_err } = failure;
+            host.complete_send(completion(&wqe, qpn, status, vendor_err));
+        }
+        self.flush(qpn, host);
+    }
+
+    /// Completes all WQEs as flushed.
+    pub(crate) fn flush<H: Host>(&mut self, qpn: u32, host: &mut H) {
+        self.cursor = SgCursor::default();
+        self.drain = Drain::No;
+        while let Some(wqe) = self.queue.pop_front() {
+            let (status, detail) = (Status::WorkRequestFlushed, vendor_err::FLUSHED);
+            host.complete_send(completion(&wqe, qpn, status, detail));
+        }
+    }
+
+    pub(crate) fn outstanding(&self) -> u32 {
+        u32::try_from(self.queue.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Copies the part of the front's message that starts at `offset`.
+    #[inline]
+    pub(crate) fn fill<H: Host>(
+        &mut self,
+        pd: Pd,
+        offset: u64,
+        payload: &mut [u8],
+        host: &H,
+    ) -> Result<(), LocalFault> {
+        match self.queue.front().map(|wqe| &wqe.data) {
+            _ if payload.is_empty() => Ok(()),
+            Some(SendData::Gather(list)) => {
+                self.cursor.seek(list, offset);
+                self.cursor.gather(host, pd, list, payload)
+            }
+            Some(SendData::Inline(bytes)) => {
+                let from = offset as usize;
+                payload.copy_from_slice(&bytes[from..from + payload.len()]);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn completion(wqe: &SendWqe, qpn: u32, status: Status, vendor_err: u32) -> Completion {
+    Completion {
+        wr_id: wqe.wr_id,
+        status,
+        opcode: wqe.op.completion_opcode(),
+        byte_len: 0,
+        vendor_err,
+        qpn,
+        src_qpn: 0,
+        immediate: Immediate::None,
+        grh: false,
+        solicited: status != Status::Success,
+    }
+}
+
+/// A receive WQE in use: filled by one message after the other until one arrives whole.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) wqe: RecvWqe,
+    cursor: SgCursor,
+    room: u64,
+    pub(crate) filled: u64,
+}
+
+impl Receiving {
+    pub(crate) fn new(wqe: RecvWqe) -> Receiving {
+        Receiving {
+            room: total_len(&wqe.sges),
+            wqe,
+            cursor: SgCursor::default(),
+            filled: 0,
+        }
+    }
+
+    /// A new message starts.
+    pub(crate) fn rewind(&mut self) {
+        self.cursor = SgCursor::default();
+        self.filled = 0;
+    }
+
+    /// Bytes that still fit.
+    #[inline]
+    pub(crate) fn left(&self) -> u64 {
+        self.room - self.filled
+    }
+
+    /// Stores what comes next; the caller has looked at [`Receiving::left`].
+    #[inline]
+    pub(crate) fn store<H: Host>(
+        &mut self,
+        pd: Pd,
+        data: &[u8],
+        host: &mut H,
+    ) -> Result<(), LocalFault> {
+        self.cursor.scatter(host, pd, &self.wqe.sges, data)?;
+        self.filled += data.len() as u64;
+        Ok(())
+    }
+}
+
+/// The completion of a receive that failed.
+#[cold]
+pub(crate) fn failed_receive(
+    wr_id: u64,
+    qpn: u32,
+    src_qpn: u32,
+    status: Status,
+    vendor_err: u32,
+) -> Completion {
+    Completion {
+        wr_id,
+        status,
+        opcode: CompletionOpcode::Recv,
+        byte_len: 0,
+        vendor_err,
+        qpn,
+        src_qpn,
+        immediate: Immediate::None,
+        grh: false,
+        solicited: true,
+    }
+}
+
+/// Completes all receives as flushed; an SRQ keeps its own, and its queue pair says that it is done with it.
+pub(crate) fn flush_receives<H: Host>(qpn: u32, src_qpn: u32, entered: bool, host: &mut H) {
+    if host.receives_posted().is_none() {
+        if entered {
+            host.event(QpEvent::LastWqeReached);
+        }
+        return;
+    }
+    while let Some(wqe) = host.take_receive() {
+        let (status, detail) = (Status::WorkRequestFlushed, vendor_err::FLUSHED);
+        host.complete_recv(failed_receive(wqe.wr_id, qpn, src_qpn, status, detail));
+    }
+}
