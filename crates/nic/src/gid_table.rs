@@ -4,9 +4,9 @@
 //! one takes the first empty row. The rows are this process's own, from its first look at the table on.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rnic_wire::{Gid, PathMtu};
 
 use crate::sys;
@@ -37,7 +37,7 @@ type Key = (IpAddr, u32);
 
 /// Who has which row.
 #[derive(Debug, Default)]
-struct Rows(Vec<Option<Key>>);
+pub(crate) struct Rows(Vec<Option<Key>>);
 
 impl Rows {
     /// Gives each of `present` its row: the one it had, or the first that is empty.
@@ -62,8 +62,27 @@ impl Rows {
 
 static ROWS: Mutex<Rows> = Mutex::new(Rows(Vec::new()));
 
-/// Far longer than the lock is ever held: whoever waits so long is a forked child whose parent's thread had it.
-const LOCK_PATIENCE: Duration = Duration::from_millis(200);
+pub(crate) type RowsGuard = MutexGuard<'static, Rows>;
+
+/// Held across fork(2), so that the child finds it free.
+pub(crate) fn lock_rows() -> RowsGuard {
+    ROWS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rows, unless they stay locked far longer than anybody holds them: then this is a child made by a bare system call,
+/// and a thread of its parent had them.
+fn lock_rows_soon() -> Option<RowsGuard> {
+    const STEP: Duration = Duration::from_millis(1);
+    for _ in 0..200 {
+        match ROWS.try_lock() {
+            Ok(rows) => return Some(rows),
+            Err(TryLockError::Poisoned(rows)) => return Some(rows.into_inner()),
+            // Waits on nothing, for so long; interrupted, less.
+            Err(TryLockError::WouldBlock) => drop(sys::poll(&[], Some(STEP))),
+        }
+    }
+    None
+}
 
 /// Reads the host's addresses. At first: interfaces in the order of their index, loopback last; on each IPv4 first, then
 /// global IPv6, then link-local. So index 0 is the address other hosts know. Sorted by index; empty rows are left out.
@@ -89,7 +108,7 @@ pub fn gid_table() -> Vec<GidEntry> {
         fresh
     });
     let keys: Vec<Key> = found.iter().map(key).collect();
-    let rows = match ROWS.try_lock_for(LOCK_PATIENCE) {
+    let rows = match lock_rows_soon() {
         Some(mut rows) => rows.assign(&keys),
         None => Rows::default().assign(&keys),
     };

@@ -2,20 +2,25 @@
 //!
 //! In a forked child every object made before the fork is dead: its engine thread does not exist there and its sockets
 //! belong to the parent. A child may open the device anew and then has an engine of its own.
+//!
+//! The locks that a child needs are the standard library's, which are a word of memory each. Those of parking_lot share a
+//! table of waiting threads with locks of its own; a thread of the parent that was about to wait at the moment of the fork
+//! leaves its row locked in the child for ever. So the engine's lock, for which threads do wait, is never touched there.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use super::{Engine, NicHandle};
 use crate::error::Result;
+use crate::gid_table::{RowsGuard, lock_rows};
 
 static CURRENT: Mutex<Weak<NicHandle>> = Mutex::new(Weak::new());
 
 pub(super) fn get_or_open(open: impl FnOnce() -> Result<Arc<NicHandle>>) -> Result<Arc<NicHandle>> {
-    let mut current = CURRENT.lock();
+    let mut current = lock_current();
     if let Some(handle) = current.upgrade().filter(|h| h.shared.is_alive()) {
         return Ok(handle);
     }
@@ -25,15 +30,23 @@ pub(super) fn get_or_open(open: impl FnOnce() -> Result<Arc<NicHandle>>) -> Resu
 }
 
 pub(super) fn current() -> Option<Arc<NicHandle>> {
-    CURRENT.lock().upgrade()
+    lock_current().upgrade()
+}
+
+type Current = std::sync::MutexGuard<'static, Weak<NicHandle>>;
+
+fn lock_current() -> Current {
+    // What it guards is one pointer, whole whatever happened.
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks held across fork(2).
 struct Held {
-    // Order matters: the engine is released before the registry of engines, and the report, which it uses, before it.
-    report: MutexGuard<'static, crate::report::State>,
+    // Taken in the order current, engine, rows, report: nobody who waits for the engine has what comes after it.
+    report: crate::report::Guard,
     engine: Option<(ManuallyDrop<MutexGuard<'static, Engine>>, Arc<NicHandle>)>,
-    current: MutexGuard<'static, Weak<NicHandle>>,
+    current: Current,
+    rows: RowsGuard,
 }
 
 thread_local! {
@@ -42,7 +55,7 @@ thread_local! {
 
 /// `pthread_atfork` prepare handler: takes the locks, so that the child's copy is in order.
 pub fn before_fork() {
-    let current = CURRENT.lock();
+    let current = lock_current();
     let engine = current
         .upgrade()
         .filter(|handle| handle.shared.is_alive())
@@ -52,26 +65,31 @@ pub fn before_fork() {
             let guard: MutexGuard<'static, Engine> = unsafe { std::mem::transmute(guard) };
             (ManuallyDrop::new(guard), handle)
         });
+    let rows = lock_rows();
     HELD.with_borrow_mut(|held| {
         *held = Some(Held {
             report: crate::report::hold(),
             engine,
             current,
-        })
+            rows,
+        });
     });
 }
 
 /// `pthread_atfork` parent handler.
 pub fn after_fork_parent() {
-    release(|_| {});
+    release(|engine| drop(ManuallyDrop::into_inner(engine)));
 }
 
 /// `pthread_atfork` child handler: the copied engine is dead, its descriptors are closed.
 pub fn after_fork_child() {
-    release(|engine| engine.link.abandon());
+    release(|mut engine| {
+        engine.link.abandon();
+        // Left locked.
+    });
 }
 
-fn release(with_engine: impl FnOnce(&mut Engine)) {
+fn release(with_engine: impl FnOnce(ManuallyDrop<MutexGuard<'static, Engine>>)) {
     let Some(held) = HELD.with_borrow_mut(Option::take) else {
         return;
     };
@@ -79,12 +97,12 @@ fn release(with_engine: impl FnOnce(&mut Engine)) {
         report,
         engine,
         current,
+        rows,
     } = held;
-    drop(report);
+    drop((report, rows));
     let mut last = None;
-    if let Some((mut guard, handle)) = engine {
-        with_engine(&mut guard);
-        drop(ManuallyDrop::into_inner(guard));
+    if let Some((guard, handle)) = engine {
+        with_engine(guard);
         last = Some(handle);
     }
     drop(current);

@@ -16,9 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub(crate) use counters::{destroyed, note_all};
 pub use failure::refused_verb;
@@ -164,10 +162,12 @@ impl State {
 
 static STATE: Mutex<State> = Mutex::new(State::new());
 
+pub(crate) type Guard = MutexGuard<'static, State>;
+
 /// The state of this process; `None` if nobody reads it.
-fn state() -> Option<MutexGuard<'static, State>> {
+fn state() -> Option<Guard> {
     settings()?;
-    let mut state = STATE.lock();
+    let mut state = hold();
     if state
         .process
         .is_some_and(|(pid, _)| pid != std::process::id())
@@ -179,8 +179,8 @@ fn state() -> Option<MutexGuard<'static, State>> {
 }
 
 /// Held across fork(2), so that the child finds the state in order and no descriptor of it open.
-pub(crate) fn hold() -> MutexGuard<'static, State> {
-    STATE.lock()
+pub(crate) fn hold() -> Guard {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Appends one record. That it cannot is no reason to disturb the program.
