@@ -94,8 +94,14 @@ impl QpShared {
     }
 
     /// Its transport service, for people.
-    pub(crate) fn type_name(&self) -> String {
-        format!("{:?}", self.qp_type).to_uppercase()
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self.qp_type {
+            QpType::Rc => "RC",
+            QpType::Uc => "UC",
+            QpType::Ud => "UD",
+            QpType::XrcSend => "XRC_SEND",
+            QpType::XrcRecv => "XRC_RECV",
+        }
     }
 
     pub(crate) fn state(&self) -> QpState {

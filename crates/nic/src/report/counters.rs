@@ -110,7 +110,7 @@ impl State {
         let shared = &entry.shared;
         let mut line = self.record("qp");
         self.name_qp(&mut line, shared.qpn);
-        line.text("qp_type", &shared.type_name())
+        line.text("qp_type", shared.type_name())
             .text("state", state_name(shared.state()))
             .flag("end", end);
         if let Some(connection) = self.connections.get(&shared.qpn) {

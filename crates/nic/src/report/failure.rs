@@ -139,7 +139,7 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
     };
     let mut line = state.record("failure");
     state.name_qp(&mut line, qpn);
-    line.text("qp_type", &shared.type_name())
+    line.text("qp_type", shared.type_name())
         .text("queue", if receive { "receive" } else { "send" })
         .flag("first", first)
         .number("wr_id", completion.wr_id)
