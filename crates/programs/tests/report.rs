@@ -272,6 +272,38 @@ fn counters_add_up() {
     }
 }
 
+/// Without acknowledgements, and without a peer.
+#[test]
+fn datagrams_are_counted() {
+    let trial = Trial::start("datagrams_are_counted");
+    if !skip::have_programs("datagrams_are_counted", &["ib_send_bw"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let gid = place.gid("127.0.0.1").index.to_string();
+    for service in ["UC", "UD"] {
+        // As many as there are receives: none is lost.
+        let script = format!(
+            "cd {}; {}",
+            trial.folder().display(),
+            both_sides(&format!("ib_send_bw -c {service} -n 100 -s 1000"), &gid)
+        );
+        let finished = run(&place, &["--stats=json"], &["sh", "-c", &script]).wait(TIME);
+        finished.expect_success();
+        let document = document(&finished);
+        let total = &document["stats"]["total"];
+        for side in ["requested", "served"] {
+            let traffic = &total["counters"][side]["send"];
+            assert_eq!(traffic["messages"], 100, "{service} {side} {document}");
+            assert_eq!(traffic["bytes"], 100_000, "{service} {side} {document}");
+        }
+        let queue_pair = &document["stats"]["processes"][0]["queue_pairs"][0];
+        assert_eq!(queue_pair["qp_type"], service, "{document}");
+    }
+}
+
 /// What a program has done is known although it had no chance to say so.
 #[test]
 fn a_killed_program_has_counted() {

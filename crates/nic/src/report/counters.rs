@@ -191,6 +191,8 @@ fn write_counters(line: &mut Line, c: &Counters) {
         ("operational_naks_received", c.operational_naks_received),
         ("duplicates_received", c.duplicates_received),
         ("out_of_sequence", c.out_of_sequence),
+        ("messages_dropped", c.messages_dropped),
+        ("qkey_violations", c.qkey_violations),
         ("dropped", c.dropped),
     ] {
         line.number(name, value);

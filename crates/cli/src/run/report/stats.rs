@@ -275,6 +275,11 @@ fn events(sum: &Sum) {
         sum.event("dropped"),
     ));
     drops.push((
+        "messages cut short or without a receive (UC, UD)".into(),
+        sum.event("messages_dropped"),
+    ));
+    drops.push(("wrong Q_Key".into(), sum.event("qkey_violations")));
+    drops.push((
         "refused by the kernel on sending".into(),
         sum.link.get("tx_errors").copied().unwrap_or(0),
     ));
