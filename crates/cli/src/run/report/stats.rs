@@ -41,18 +41,30 @@ impl Sum {
         let mut sum = Sum::default();
         let ends = qps.iter().filter_map(|qp| qp.ends.key());
         let ends: HashSet<_> = ends.collect();
+        let (mut sent, mut received, mut users) = (0, 0, HashSet::new());
         for qp in qps {
             sum.queue_pairs += 1;
+            add_all(&mut sum.counters.requested, &qp.counters.requested);
+            add_all(&mut sum.counters.served, &qp.counters.served);
+            add_named(&mut sum.counters.events, &qp.counters.events);
+            if qp.qp_type == "UD" {
+                sent += total(&qp.counters.requested);
+                received += total(&qp.counters.served);
+                users.insert(qp.process);
+                continue;
+            }
             sum.moved += total(&qp.counters.requested);
             // Where both ends are in this run, the other one has counted it as its own request.
             let opposite = qp.ends.key().map(|(own, peer)| (peer, own));
             if !opposite.is_some_and(|key| ends.contains(&key)) {
                 sum.moved += total(&qp.counters.served);
             }
-            add_all(&mut sum.counters.requested, &qp.counters.requested);
-            add_all(&mut sum.counters.served, &qp.counters.served);
-            add_named(&mut sum.counters.events, &qp.counters.events);
         }
+        // Datagrams have no connection to match: several processes of a run are taken to talk to one another.
+        sum.moved += match users.len() {
+            0 | 1 => sent + received,
+            _ => sent.max(received),
+        };
         for device in processes.iter().filter_map(|id| report.devices.get(id)) {
             add_named(&mut sum.drops, &device.drops);
             add_named(&mut sum.link, &device.link);
