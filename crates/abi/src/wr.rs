@@ -38,7 +38,7 @@ fn operations_of(qp_type: c_uint) -> u32 {
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     match qp_type {
         IBV_QPT_RC | IBV_QPT_XRC_SEND => SEND | WRITE | WINDOWS | RELIABLE,
-        IBV_QPT_UC => SEND | WRITE,
+        IBV_QPT_UC => SEND | WRITE | WINDOWS,
         IBV_QPT_UD => SEND,
         _ => 0,
     }

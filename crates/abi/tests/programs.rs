@@ -102,6 +102,7 @@ programs!(
     null_region,
     huge,
     window_post,
+    window_uc,
     domains,
     import
 );

@@ -558,7 +558,9 @@ fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
     use SendOp::*;
     let has = match qp_type {
         QpType::Ud => matches!(op, Datagram { .. }),
-        QpType::Uc => matches!(op, Send | SendImm(_) | Write { .. } | WriteImm { .. }),
+        QpType::Uc => {
+            op.is_local() || matches!(op, Send | SendImm(_) | Write { .. } | WriteImm { .. })
+        }
         _ => !matches!(op, Datagram { .. }),
     };
     if has {

@@ -38,6 +38,17 @@ impl Uc {
         let Some(wqe) = self.sends.queue.front().filter(|_| self.may_send()) else {
             return Ok(false);
         };
+        if wqe.op.is_local() {
+            let (pd, qpn) = (self.attr.pd, self.attr.qpn);
+            match wqe.op {
+                SendOp::BindWindow(bind) => host.bind_window(pd, qpn, &bind),
+                SendOp::LocalInvalidate(rkey) => host.local_invalidate(pd, qpn, rkey),
+                _ => Ok(()),
+            }
+            .map_err(Failure::bind)?;
+            self.sends.complete_front(qpn, &mut self.counters, host);
+            return Ok(true);
+        }
         let mtu = self.attr.mtu.bytes();
         let len = wqe.data.len();
         if self.sent == 0 {
