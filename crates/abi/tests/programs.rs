@@ -89,7 +89,7 @@ fn uc() {
 }
 
 // Order of destruction, asynchronous events, threads, forks.
-programs!(order, async_events, forks, threads, thousand);
+programs!(order, async_events, forks, threads, thousand, sqe);
 
 // Memory.
 programs!(
