@@ -10,7 +10,7 @@ use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
 use crate::LinkError;
 use crate::registry::range_of;
 use crate::sys::Addr;
-use crate::udp::tx::{TxSocket, TxSockets};
+use crate::udp::tx::{self, TxSocket, TxSockets};
 
 /// The two ends of a path and what goes into its IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,12 +76,14 @@ pub struct Route {
     /// TTL or hop limit; 0: the system's default.
     pub hop_limit: u8,
     pub(crate) socket: Arc<TxSocket>,
+    /// Its packets come to processes of this host, or of this host too.
+    pub(crate) local: bool,
     to: Option<Addr>,
     gso: AtomicBool,
 }
 
 impl Route {
-    pub(crate) fn new(spec: &PathSpec, socket: Arc<TxSocket>, gso: bool) -> Route {
+    pub(crate) fn new(spec: &PathSpec, socket: Arc<TxSocket>, gso: bool, local: bool) -> Route {
         let flow = Flow {
             src: spec.local.to_canonical(),
             dst: spec.remote.to_canonical(),
@@ -95,6 +97,7 @@ impl Route {
             hop_limit: spec.hop_limit,
             to: (!socket.connected()).then(|| Addr::inet(&spec.remote_socket_addr())),
             socket,
+            local,
             gso: AtomicBool::new(gso),
         }
     }
@@ -158,11 +161,11 @@ impl Paths {
         entry.as_ref().map(|e| &e.route)
     }
 
-    /// `gso(spec)`: may the kernel cut runs for it?
+    /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host.
     pub(crate) fn open(
         &mut self,
         spec: &PathSpec,
-        gso: impl FnOnce() -> bool,
+        gso: impl FnOnce(bool) -> bool,
     ) -> Result<PathId, LinkError> {
         let key = spec.key();
         if let Some(&place) = self.by_key.get(&key) {
@@ -179,8 +182,9 @@ impl Paths {
             });
         }
         let socket = self.sockets.choose(&key)?;
+        let (local, multicast) = (tx::is_local(&key), key.remote.is_multicast());
         let entry = Entry {
-            route: Arc::new(Route::new(&key, socket, gso())),
+            route: Arc::new(Route::new(&key, socket, gso(local), local || multicast)),
             key,
             users: 1,
         };

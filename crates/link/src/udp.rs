@@ -10,6 +10,7 @@
 //! every packet, and sent one by one; the route stays without GSO from then on. More than 64 packets in a run need
 //! Linux 6.9; if that turns out wrong, the limit falls back to 64.
 
+pub(crate) mod backlog;
 pub mod rx;
 pub mod tx;
 

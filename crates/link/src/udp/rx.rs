@@ -75,6 +75,11 @@ fn prepare_and_bind(fd: &Fd, addr: SocketAddr) -> Result<(), LinkError> {
     })
 }
 
+/// It receives IPv6, and IPv4 mapped.
+pub(crate) fn is_dual_stack(fd: &Fd) -> bool {
+    sys::local_addr(fd).is_ok_and(|addr| addr.is_ipv6())
+}
+
 /// Effective SO_RCVBUF in bytes, book-keeping included.
 pub(crate) fn receive_buffer(fd: &Fd) -> usize {
     sys::get_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)

@@ -7,6 +7,7 @@ mod acks;
 mod addresses;
 mod background;
 mod fork;
+mod gate;
 mod host;
 mod port;
 mod srq_table;
@@ -43,6 +44,7 @@ use crate::report;
 use crate::sys::{self, ForkWitness};
 use crate::xrcd::Domains;
 use background::Background;
+use gate::Gate;
 use host::DeviceHost;
 pub(crate) use srq_table::SrqTable;
 use table::QpTable;
@@ -78,6 +80,7 @@ pub(crate) struct Engine {
     pub(crate) memory: MemoryTable,
     pub(crate) ahs: AhTable,
     groups: Groups,
+    gate: Gate,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
     qps: QpTable,
@@ -110,6 +113,7 @@ impl Engine {
             memory: MemoryTable::default(),
             ahs: AhTable::default(),
             groups: Groups::default(),
+            gate: Gate::default(),
             datagram_qps: Vec::new(),
             qps,
             srqs,
@@ -349,7 +353,11 @@ impl Engine {
 
     /// The second half: what is ready to be sent leaves.
     pub(crate) fn send_out(&mut self, acks: Acks) {
-        let waits = || self.link.has_pending() || self.link.next_timeout().is_some();
+        let waits = || {
+            self.link.has_pending()
+                || self.link.next_timeout().is_some()
+                || self.gate.deadline().is_some()
+        };
         if !self.closed && (!self.ready.is_empty() || waits()) {
             self.transmit(acks);
         }
@@ -416,6 +424,9 @@ impl Engine {
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {
+        if self.gate.is_closed() {
+            self.ready.extend(self.gate.try_open(&mut self.link, now));
+        }
         let mut turns = TURNS;
         // Those with a held ACK stay in the list, behind all others.
         let mut held = 0;
@@ -441,6 +452,11 @@ impl Engine {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return false;
         };
+        let unreliable = !matches!(entry.transport, QueuePair::Rc(_));
+        if unreliable && self.gate.is_closed() {
+            self.gate.hold(qpn);
+            return false;
+        }
         entry.ready = false;
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
@@ -450,6 +466,7 @@ impl Engine {
             ahs: &mut self.ahs,
             path: entry.peer.map(|peer| peer.path),
             staged: &mut self.staged,
+            gate: unreliable.then_some(&mut self.gate),
         };
         let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
         if hold {
@@ -459,7 +476,12 @@ impl Engine {
             entry.held_ack.left();
         }
         settle(entry, &mut self.ready, &mut self.timers);
-        hold && !entry.transport.may_request()
+        let held = hold && !entry.transport.may_request();
+        if unreliable && self.gate.is_due(&self.link) {
+            self.flush(now);
+            self.gate.look(&mut self.link, now);
+        }
+        held
     }
 
     fn flush(&mut self, now: u64) {
@@ -470,7 +492,8 @@ impl Engine {
     /// When the engine must run again although nothing arrives.
     fn next_deadline(&self) -> Option<u64> {
         let timer = self.timers.next().map(|t| t.0);
-        [timer, self.link.next_timeout(), self.cq_tasks.next()]
+        let gate = self.gate.deadline();
+        [timer, self.link.next_timeout(), self.cq_tasks.next(), gate]
             .into_iter()
             .flatten()
             .min()
@@ -622,23 +645,35 @@ struct PathSink<'a> {
     /// Of a connection.
     path: Option<PathId>,
     staged: &'a mut usize,
+    /// Of a service without acknowledgements.
+    gate: Option<&'a mut Gate>,
 }
 
 /// Leads nowhere: the link loses and counts what goes there.
 const NOWHERE: PathId = PathId(u32::MAX);
 
-impl PacketSink for PathSink<'_> {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
-        let room = self.link.packet(self.path.unwrap_or(NOWHERE), len)?;
+impl PathSink<'_> {
+    #[inline]
+    fn packet_by(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
+        if let Some(gate) = &mut self.gate
+            && self.link.is_local(path)
+        {
+            gate.count(len);
+        }
+        let room = self.link.packet(path, len)?;
         *self.staged += len;
         Some(room)
+    }
+}
+
+impl PacketSink for PathSink<'_> {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.packet_by(self.path.unwrap_or(NOWHERE), len)
     }
 
     fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {
         let path = self.ahs.path(AhNumber(to.path), to.qpn, self.link);
-        let room = self.link.packet(path.unwrap_or(NOWHERE), len)?;
-        *self.staged += len;
-        Some(room)
+        self.packet_by(path.unwrap_or(NOWHERE), len)
     }
 
     fn retract(&mut self) {

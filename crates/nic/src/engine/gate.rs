@@ -1,0 +1,96 @@
+//! Back pressure for services without acknowledgements, on this host.
+//!
+//! A network card sends no faster than its wire, and what it sends reaches the peer's memory at that pace. Between
+//! processes of one host nothing paces UC and UD but the receive buffer of the peer's socket, and what does not fit in
+//! there is lost. So a sender looks now and then how full the host's receive buffers are, and while one is half full it
+//! waits: its work requests complete later, as if the wire were busy.
+
+use rnic_link::RoceLink;
+
+/// How long to wait before looking again.
+const PAUSE_NS: u64 = 100_000;
+/// A process that is stopped takes nothing, and is waited for no longer than this,
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// nor again for so long.
+const INDULGENCE_NS: u64 = 10_000_000_000;
+/// What the kernel's book-keeping of a small datagram takes of a receive buffer.
+const OVERHEAD: usize = 768;
+
+/// Whether UC and UD may send to this host.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// Bytes for this host since the last look.
+    sent: usize,
+    /// Closed since, and at least until.
+    closed: Option<(u64, u64)>,
+    /// Nobody looks before.
+    blind_until: u64,
+    /// Queue pairs that wait.
+    held: Vec<u32>,
+    /// Half of a receive buffer, once asked for.
+    half: usize,
+}
+
+impl Gate {
+    /// A packet for this host was built.
+    #[inline]
+    pub(super) fn count(&mut self, len: usize) {
+        self.sent += len + OVERHEAD;
+    }
+
+    /// So much was sent that it is time to look; what was built is to be flushed before.
+    #[inline]
+    pub(super) fn is_due(&mut self, link: &RoceLink) -> bool {
+        if self.half == 0 {
+            self.half = link.receive_buffer().max(1);
+        }
+        self.sent > self.half / 4
+    }
+
+    /// Closes if there is no room for more.
+    pub(super) fn look(&mut self, link: &mut RoceLink, now: u64) {
+        self.sent = 0;
+        if now >= self.blind_until && self.is_crowded(link) {
+            self.closed = Some((now, now.saturating_add(PAUSE_NS)));
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// A queue pair waits until the gate opens.
+    pub(super) fn hold(&mut self, qpn: u32) {
+        self.held.push(qpn);
+    }
+
+    /// When it is to be looked at again.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let (_, until) = self.closed?;
+        (!self.held.is_empty()).then_some(until)
+    }
+
+    /// Opens if it is time and there is room, or nobody makes any; gives those who waited.
+    pub(super) fn try_open(&mut self, link: &mut RoceLink, now: u64) -> Vec<u32> {
+        if let Some((since, until)) = self.closed {
+            if now < until {
+                return Vec::new();
+            }
+            if self.is_crowded(link) {
+                if now < since.saturating_add(PATIENCE_NS) {
+                    self.closed = Some((since, now.saturating_add(PAUSE_NS)));
+                    return Vec::new();
+                }
+                self.blind_until = now.saturating_add(INDULGENCE_NS);
+            }
+            self.closed = None;
+        }
+        std::mem::take(&mut self.held)
+    }
+
+    /// Some receive buffer of the host is half full.
+    fn is_crowded(&self, link: &mut RoceLink) -> bool {
+        link.host_backlog() > self.half
+    }
+}
