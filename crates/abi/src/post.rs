@@ -117,6 +117,7 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
             rkey: atomic.rkey,
             add: atomic.compare_add,
         },
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(wr.imm_data),
         IBV_WR_BIND_MW => {
             // SAFETY: by contract; window and region are ours or NULL.

@@ -123,7 +123,9 @@ pub unsafe extern "C" fn query_device_ex(
         ex.odp_caps = odp_caps();
         ex.xrc_odp_caps = ex.odp_caps.rc_odp_caps;
         ex.max_dm_size = nic.device_attr().max_dm_size;
-        ex.device_cap_flags_ex = u64::from(ex.orig_attr.device_cap_flags);
+        /// `IBV_DEVICE_ATOMIC_WRITE` of later releases.
+        const ATOMIC_WRITE: u64 = 1 << 40;
+        ex.device_cap_flags_ex = u64::from(ex.orig_attr.device_cap_flags) | ATOMIC_WRITE;
         ex.cq_mod_caps = ibv_cq_moderation_caps {
             max_cq_count: u16::MAX,
             max_cq_period: MAX_CQ_PERIOD,

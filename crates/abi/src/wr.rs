@@ -35,7 +35,8 @@ fn operations_of(qp_type: c_uint) -> u32 {
     const RELIABLE: u32 = IBV_QP_EX_WITH_SEND_WITH_INV
         | IBV_QP_EX_WITH_RDMA_READ
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        | IBV_QP_EX_WITH_ATOMIC_WRITE;
     match qp_type {
         IBV_QPT_RC | IBV_QPT_XRC_SEND => SEND | WRITE | WINDOWS | RELIABLE,
         IBV_QPT_UC => SEND | WRITE | WINDOWS,

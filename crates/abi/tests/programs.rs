@@ -127,6 +127,7 @@ programs!(
 
 // What there is to ask, and what a software NIC answers to it.
 programs!(queries, no_offloads, counters);
+programs!(atomic_write);
 
 #[test]
 fn strings() {

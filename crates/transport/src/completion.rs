@@ -38,6 +38,7 @@ pub enum CompletionOpcode {
     FetchAdd = 4,
     BindMw = 5,
     LocalInvalidate = 6,
+    AtomicWrite = 9,
     Recv = 128,
     RecvRdmaWithImm = 129,
 }
@@ -113,7 +114,7 @@ pub mod vendor_err {
     pub const LOCAL: u32 = 0x10;
     /// Message longer than 2^31 bytes.
     pub const MESSAGE_TOO_LONG: u32 = 0x20;
-    /// Atomic whose list has no room for 8 bytes.
+    /// Atomic whose list has no room for 8 bytes, atomic write of another length.
     pub const ATOMIC_TOO_SHORT: u32 = 0x21;
     /// READ or atomic on a queue pair with `max_rd_atomic` 0.
     pub const NO_RD_ATOMIC: u32 = 0x22;

@@ -56,7 +56,9 @@ impl ByOperation {
             | SendOp::Datagram { .. } => self.send.add(bytes),
             SendOp::Write { .. } | SendOp::WriteImm { .. } => self.write.add(bytes),
             SendOp::Read { .. } => self.read.add(bytes),
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => self.atomic.add(bytes),
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite { .. } => {
+                self.atomic.add(bytes);
+            }
             // Nothing leaves this side.
             SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => {}
         }

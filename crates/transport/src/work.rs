@@ -100,6 +100,13 @@ pub enum SendOp {
         /// New value.
         swap: u64,
     },
+    /// Atomic write of 8 bytes.
+    AtomicWrite {
+        /// Where at the peer; a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key.
+        rkey: u32,
+    },
     /// Atomic fetch-and-add of 8 bytes.
     FetchAdd {
         /// Where at the peer; a multiple of 8.
@@ -127,6 +134,7 @@ impl SendOp {
             SendOp::Read { .. } => CompletionOpcode::RdmaRead,
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            SendOp::AtomicWrite { .. } => CompletionOpcode::AtomicWrite,
             SendOp::BindWindow(_) => CompletionOpcode::BindMw,
             SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
         }

@@ -37,6 +37,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         3 => Just(Kind::Read),
         1 => Just(Kind::CompareSwap),
         1 => Just(Kind::FetchAdd),
+        1 => Just(Kind::AtomicWrite),
     ]
 }
 

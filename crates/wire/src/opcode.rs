@@ -1,4 +1,4 @@
-//! BTH opcodes (IBTA 9.2.1, table 38; XRC: annex A14; CNP: annex A17).
+//! BTH opcodes (IBTA 9.2.1, table 38; XRC: annex A14; CNP: annex A17; ATOMIC WRITE: annex A19).
 
 /// The opcode byte of a BTH. Any value is representable; [`Opcode::operation`] says whether it means something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -53,6 +53,8 @@ pub enum Operation {
     Resync = 21,
     SendLastInvalidate = 22,
     SendOnlyInvalidate = 23,
+    /// Of 8 bytes; answered like a READ of nothing. 24 to 28 are reserved, or FLUSH (28), which is not known here.
+    AtomicWrite = 29,
 }
 
 impl Service {
@@ -110,7 +112,7 @@ impl Opcode {
         let defined = match self.service() {
             Service::Rc | Service::Xrc => !matches!(operation, Operation::Resync),
             Service::Uc => operation.is_send_or_write() && !operation.has_ieth(),
-            Service::Rd => !operation.has_ieth(),
+            Service::Rd => !operation.has_ieth() && !matches!(operation, Operation::AtomicWrite),
             Service::Ud => matches!(operation, Operation::SendOnly | Operation::SendOnlyImm),
             Service::Cnp | Service::Other(_) => false,
         };
@@ -120,7 +122,7 @@ impl Opcode {
 
 impl Operation {
     /// All operations, in the order of their codes.
-    pub const ALL: [Operation; 24] = [
+    pub const ALL: [Operation; 25] = [
         Operation::SendFirst,
         Operation::SendMiddle,
         Operation::SendLast,
@@ -145,13 +147,19 @@ impl Operation {
         Operation::Resync,
         Operation::SendLastInvalidate,
         Operation::SendOnlyInvalidate,
+        Operation::AtomicWrite,
     ];
+
+    /// Codes below this are all in use: [`Operation::ALL`] begins with them.
+    const DENSE: u8 = 24;
 
     /// From the five-bit code; `None` where it is reserved.
     #[inline]
     pub const fn from_code(code: u8) -> Option<Operation> {
-        if (code as usize) < Self::ALL.len() {
+        if code < Self::DENSE {
             Some(Self::ALL[code as usize])
+        } else if code == Operation::AtomicWrite as u8 {
+            Some(Operation::AtomicWrite)
         } else {
             None
         }
@@ -264,10 +272,10 @@ impl Operation {
         !(self.is_first() || self.is_middle() || self.is_last())
     }
 
-    /// May carry payload: SENDs, WRITEs and READ responses.
+    /// May carry payload: SENDs, WRITEs, ATOMIC WRITE and READ responses.
     #[inline]
     pub const fn has_payload(self) -> bool {
-        self.is_send_or_write() || self.is_read_response()
+        self.is_send_or_write() || self.is_read_response() || matches!(self, Operation::AtomicWrite)
     }
 
     /// Carries immediate data.
@@ -284,7 +292,10 @@ impl Operation {
     #[inline]
     pub const fn has_reth(self) -> bool {
         use Operation::*;
-        matches!(self, WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest)
+        matches!(
+            self,
+            WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest | AtomicWrite
+        )
     }
 
     /// Carries an ACK extended header.

@@ -132,6 +132,7 @@ constants! {
     IBV_QP_EX_WITH_LOCAL_INV = 1 << 7;
     IBV_QP_EX_WITH_BIND_MW = 1 << 8;
     IBV_QP_EX_WITH_SEND_WITH_INV = 1 << 9;
+    IBV_QP_EX_WITH_ATOMIC_WRITE = 1 << 12;
 
     IBV_WR_RDMA_WRITE = 0;
     IBV_WR_RDMA_WRITE_WITH_IMM = 1;
@@ -144,6 +145,7 @@ constants! {
     IBV_WR_BIND_MW = 8;
     IBV_WR_SEND_WITH_INV = 9;
     IBV_WR_TSO = 10;
+    IBV_WR_ATOMIC_WRITE = 15;
 
     IBV_SEND_FENCE = 1;
     IBV_SEND_SIGNALED = 1 << 1;

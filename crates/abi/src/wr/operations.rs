@@ -6,7 +6,8 @@ use core::ffi::c_void;
 
 use rnic_nic::SendOp;
 
-use super::{begin, refuse};
+use super::{amend, begin, refuse};
+use crate::post::copy_inline;
 use crate::types::*;
 
 pub unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
@@ -121,14 +122,25 @@ pub unsafe extern "C" fn atomic_fetch_add(
     };
 }
 
+/// Its eight bytes come at once: there is no setter for them.
 pub unsafe extern "C" fn atomic_write(
     qp: *mut ibv_qp_ex,
-    _rkey: u32,
-    _addr: u64,
-    _value: *const c_void,
+    rkey: u32,
+    remote_addr: u64,
+    value: *const c_void,
 ) {
-    // SAFETY: see above.
-    unsafe { refuse(qp, "atomic write") };
+    // SAFETY: see above; the program asks to copy its value.
+    unsafe {
+        begin(
+            qp,
+            IBV_QP_EX_WITH_ATOMIC_WRITE,
+            SendOp::AtomicWrite { remote_addr, rkey },
+        );
+        amend(qp, |_, wqe| {
+            wqe.data = copy_inline(std::iter::once((value.cast(), 8)), 8)?;
+            Ok(())
+        });
+    }
 }
 
 pub unsafe extern "C" fn flush(

@@ -611,6 +611,8 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
                 ),
             ));
         }
+        // The value of an atomic write has its place in the WQE, as with the operands of other atomics.
+        SendData::Inline(_) if matches!(wqe.op, SendOp::AtomicWrite { .. }) => {}
         SendData::Inline(bytes) if bytes.len() > shared.cap.max_inline_data as usize => {
             return Err(Error::new(
                 VERB,

@@ -329,7 +329,8 @@ fn write_request(line: &mut Line, sent: &SendFailed) {
     }
     | SendOp::FetchAdd {
         remote_addr, rkey, ..
-    } = sent.op
+    }
+    | SendOp::AtomicWrite { remote_addr, rkey } = sent.op
     {
         line.number("remote_addr", remote_addr)
             .number("rkey", u64::from(rkey));
@@ -358,6 +359,7 @@ fn opcode_name(opcode: CompletionOpcode) -> &'static str {
         CompletionOpcode::RdmaRead => "RDMA READ",
         CompletionOpcode::CompareSwap => "compare-and-swap",
         CompletionOpcode::FetchAdd => "fetch-and-add",
+        CompletionOpcode::AtomicWrite => "atomic write",
         CompletionOpcode::BindMw => "bind of a memory window",
         CompletionOpcode::LocalInvalidate => "local invalidate",
         CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm => "receive",
@@ -373,6 +375,7 @@ fn operation_name(operation: Operation) -> &'static str {
             "RDMA WRITE"
         }
         ReadRequest => "RDMA READ",
+        AtomicWrite => "atomic write",
         CompareSwap => "compare-and-swap",
         FetchAdd => "fetch-and-add",
         _ => "a response",

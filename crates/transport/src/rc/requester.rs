@@ -57,6 +57,8 @@ enum Kind {
     Read,
     /// Atomic: its response.
     Atomic,
+    /// Atomic write: the response of a READ of nothing.
+    AtomicWrite,
     /// Bind or invalidate: nothing leaves; it is done at its turn.
     Local,
 }
@@ -94,6 +96,7 @@ impl Entry {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
+            SendOp::AtomicWrite { .. } => Kind::AtomicWrite,
             SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => Kind::Local,
             _ => Kind::Acked,
         };
@@ -115,7 +118,7 @@ impl Entry {
 
     fn count_packets(&mut self, mtu: u32) {
         self.packets = match self.kind {
-            Kind::Atomic => 1,
+            Kind::Atomic | Kind::AtomicWrite => 1,
             Kind::Local => 0,
             _ => self.len.div_ceil(mtu).max(1),
         };
@@ -136,6 +139,10 @@ impl Entry {
                 mark.bytes += PACKET_OVERHEAD;
                 mark.read += u64::from(k) * PACKET_OVERHEAD + payload;
             }
+            Kind::AtomicWrite => {
+                mark.bytes += PACKET_OVERHEAD + payload;
+                mark.read += PACKET_OVERHEAD;
+            }
             Kind::Local => {}
         }
         mark
@@ -151,7 +158,7 @@ impl Entry {
 
     fn completion(&self, qpn: u32, status: Status, vendor_err: u32) -> Completion {
         let byte_len = match self.kind {
-            Kind::Acked | Kind::Local => 0,
+            Kind::Acked | Kind::AtomicWrite | Kind::Local => 0,
             Kind::Read => self.len,
             Kind::Atomic => 8,
         };

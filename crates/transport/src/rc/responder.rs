@@ -257,6 +257,7 @@ impl Responder {
             | SendOnlyImm | SendOnlyInvalidate => self.send(operation, packet, sh, host)?,
             ReadRequest => return self.read(packet, sh, host),
             CompareSwap | FetchAdd => return self.atomic(operation, packet, sh, host),
+            AtomicWrite => return self.atomic_write(packet, sh, host),
             _ => return Err(Refusal::INVALID),
         };
         self.last_taken = packet.bth.psn;
@@ -315,6 +316,10 @@ impl Responder {
                 .reth
                 .is_some_and(|reth| self.resources.replay_read(psn, reth, sh.mtu)),
             Operation::CompareSwap | Operation::FetchAdd => self.resources.replay_atomic(psn),
+            Operation::AtomicWrite => packet.ext.reth.is_some_and(|reth| {
+                self.resources
+                    .replay_read(psn, atomic::answer_of(reth), sh.mtu)
+            }),
             _ => {
                 self.ack = Some(self.last_taken);
                 true
@@ -440,6 +445,7 @@ fn check_payload(operation: Operation, len: usize, mtu: usize) -> Result<(), Ref
             (1..=mtu).contains(&len)
         }
         SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm => len <= mtu,
+        AtomicWrite => len == 8,
         // Have none; what comes along is ignored.
         _ => true,
     };

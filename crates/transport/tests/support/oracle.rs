@@ -17,7 +17,7 @@ use rnic_transport::{
 use rnic_wire::{PathMtu, Psn};
 use std::ops::Range;
 
-/// The eight operations.
+/// The nine operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Send,
@@ -28,14 +28,20 @@ pub enum Kind {
     Read,
     CompareSwap,
     FetchAdd,
+    AtomicWrite,
 }
 
 impl Kind {
     fn takes_receive(self) -> bool {
         !matches!(
             self,
-            Kind::Write | Kind::Read | Kind::CompareSwap | Kind::FetchAdd
+            Kind::Write | Kind::Read | Kind::CompareSwap | Kind::FetchAdd | Kind::AtomicWrite
         )
+    }
+
+    /// Of eight bytes, aligned.
+    fn is_of_a_word(self) -> bool {
+        self.is_atomic() || self == Kind::AtomicWrite
     }
 
     fn is_atomic(self) -> bool {
@@ -49,6 +55,7 @@ impl Kind {
             Kind::Read => CompletionOpcode::RdmaRead,
             Kind::CompareSwap => CompletionOpcode::CompareSwap,
             Kind::FetchAdd => CompletionOpcode::FetchAdd,
+            Kind::AtomicWrite => CompletionOpcode::AtomicWrite,
         }
     }
 }
@@ -386,7 +393,7 @@ fn direction(
     let lens: Vec<u64> = ops
         .iter()
         .map(|op| {
-            let len = if op.kind.is_atomic() {
+            let len = if op.kind.is_of_a_word() {
                 8
             } else {
                 op.size.bytes(flow.mtu).min(budget)
@@ -450,7 +457,7 @@ fn direction(
         let remote_addr = {
             let region = &memories[responder][remote];
             let addr = region.base + b.rng.u64(0..=region.bytes.len() as u64 - len - 8);
-            if kind.is_atomic() {
+            if kind.is_of_a_word() {
                 addr.next_multiple_of(8)
             } else {
                 addr
@@ -507,7 +514,7 @@ fn direction(
                 effects.push(Effect::Invalidate { rkey: region.rkey });
                 SendOp::SendInvalidate(region.rkey)
             }
-            Kind::Write | Kind::WriteImm => {
+            Kind::Write | Kind::WriteImm | Kind::AtomicWrite => {
                 memories[responder][remote].bytes[span].copy_from_slice(&bytes);
                 if len > 0 {
                     effects.push(Effect::Write {
@@ -518,6 +525,8 @@ fn direction(
                 }
                 if kind == Kind::Write {
                     SendOp::Write { remote_addr, rkey }
+                } else if kind == Kind::AtomicWrite {
+                    SendOp::AtomicWrite { remote_addr, rkey }
                 } else {
                     immediate = Immediate::Data(imm);
                     SendOp::WriteImm {

@@ -568,6 +568,7 @@ impl World {
                 rkey,
                 add: args.need("add")?,
             },
+            "atomic_write" => SendOp::AtomicWrite { remote_addr, rkey },
             "bind" => {
                 let name = args.text("region").ok_or("region missing")?;
                 let index = *self.names.get(name).ok_or("no such region")?;
@@ -595,6 +596,7 @@ impl World {
             SendOp::Read { .. } => CompletionOpcode::RdmaRead,
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            SendOp::AtomicWrite { .. } => CompletionOpcode::AtomicWrite,
             SendOp::BindWindow(_) => CompletionOpcode::BindMw,
             SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
         };

@@ -10,7 +10,7 @@ fn defined(service: Service) -> Vec<u8> {
 
 #[test]
 fn each_service_has_its_operations() {
-    let all_but_resync: Vec<u8> = (0..=20).chain([22, 23]).collect();
+    let all_but_resync: Vec<u8> = (0..=20).chain([22, 23, 29]).collect();
     assert_eq!(defined(Service::Rc), all_but_resync);
     assert_eq!(defined(Service::Xrc), all_but_resync);
     assert_eq!(defined(Service::Uc), (0..=11).collect::<Vec<_>>());
@@ -31,8 +31,14 @@ fn code_points_are_values() {
         }
     }
     for (i, operation) in Operation::ALL.into_iter().enumerate() {
-        assert_eq!(operation as usize, i);
+        assert_eq!(Operation::from_code(operation as u8), Some(operation));
+        let code = if i < 24 { i } else { 29 };
+        assert_eq!(operation as usize, code);
     }
+    let reserved: Vec<u8> = (0..=255)
+        .filter(|code| Operation::from_code(*code).is_none())
+        .collect();
+    assert_eq!(reserved.len(), 256 - Operation::ALL.len());
     assert_eq!(Opcode::CNP.service(), Service::Cnp);
     assert_eq!(Opcode::CNP.operation(), None);
     assert_eq!(Opcode::new(Service::Rc, Operation::SendOnly).0, 0x04);

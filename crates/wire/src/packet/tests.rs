@@ -2,7 +2,7 @@ use super::*;
 use crate::{Psn, Syndrome};
 use std::vec;
 
-fn headers_of(service: Service) -> [usize; 24] {
+fn headers_of(service: Service) -> [usize; 25] {
     Operation::ALL.map(|operation| header_len(Opcode::new(service, operation)))
 }
 
@@ -19,6 +19,7 @@ fn header_lengths() {
             16, 24, 40, 40, // ACK, atomics
             12, // RESYNC: not here
             16, 16, // SEND with invalidate
+            28, // ATOMIC WRITE
         ]
     );
     // A shared receive queue number in each request, in no response.
@@ -26,7 +27,7 @@ fn header_lengths() {
         headers_of(Service::Xrc),
         [
             16, 16, 16, 20, 16, 20, 32, 16, 16, 20, 32, 36, 32, 16, 12, 16, 16, 16, 24, 44, 44, 12,
-            20, 20
+            20, 20, 32
         ]
     );
     assert_eq!(

@@ -91,6 +91,10 @@ impl Plan {
                 });
                 CompareSwap
             }
+            SendOp::AtomicWrite { remote_addr, rkey } => {
+                ext.reth = reth(remote_addr, rkey, entry.len);
+                AtomicWrite
+            }
             SendOp::FetchAdd {
                 remote_addr,
                 rkey,
@@ -118,7 +122,10 @@ impl Plan {
         Plan {
             operation,
             offset,
-            payload: 0,
+            payload: match entry.kind {
+                Kind::AtomicWrite => entry.len as usize,
+                _ => 0,
+            },
             psns: piece,
             last: true,
             end: k + piece >= entry.packets,

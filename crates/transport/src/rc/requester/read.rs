@@ -29,6 +29,9 @@ impl Requester {
         let Some(front) = self.queue.front() else {
             return Ok(());
         };
+        if front.kind == Kind::AtomicWrite {
+            return self.handle_atomic_write_response(operation, payload, now, sh, host);
+        }
         if front.kind != Kind::Read {
             return Err(UNEXPECTED);
         }
@@ -61,6 +64,30 @@ impl Requester {
         } else if let Some(front) = self.queue.front() {
             self.una = front.mark_at(k + 1, sh.mtu);
         }
+        self.progress(before, now, sh);
+        self.check_fault()
+    }
+
+    /// Takes the awaited answer to an atomic write, that of a READ of nothing.
+    fn handle_atomic_write_response<H: Host>(
+        &mut self,
+        operation: Operation,
+        payload: &[u8],
+        now: Time,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        if operation != Operation::ReadResponseOnly {
+            return Err(UNEXPECTED);
+        }
+        if !payload.is_empty() {
+            return Err(Failure {
+                status: Status::BadResponse,
+                vendor_err: vendor_err::RESPONSE_LENGTH,
+            });
+        }
+        let before = self.una;
+        self.retire(sh, host);
         self.progress(before, now, sh);
         self.check_fault()
     }

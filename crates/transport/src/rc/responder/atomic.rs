@@ -1,9 +1,9 @@
 //! Atomics: executed once, answered as often as asked.
 
-use super::{Inbound, Refusal, Responder};
+use super::{Inbound, Refusal, Responder, reth_of};
 use crate::rc::Shared;
 use crate::{AtomicOp, Host, Refused};
-use rnic_wire::{Operation, Packet};
+use rnic_wire::{Operation, Packet, Reth};
 
 impl Responder {
     /// Takes an atomic request: executes it and queues its answer.
@@ -49,4 +49,40 @@ impl Responder {
         self.expected = packet.bth.psn.next();
         Ok(())
     }
+
+    /// Takes an atomic write (IBTA annex A19): executes it and queues its answer.
+    pub(super) fn atomic_write<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        let reth = reth_of(packet)?;
+        if !matches!(self.inbound, Inbound::Idle) || reth.dma_len != 8 {
+            return Err(Refusal::INVALID);
+        }
+        if !sh.attr.remote_write {
+            return Err(Refusal::invalid(Refused::NotAllowed));
+        }
+        if reth.va % 8 != 0 {
+            return Err(Refusal::invalid(Refused::Unaligned));
+        }
+        if !self.resources.make_room() {
+            return Err(Refusal::invalid(Refused::TooManyReads));
+        }
+        // Eight aligned bytes are one store.
+        host.write_remote(self.pd, reth.rkey, reth.va, packet.payload)
+            .map_err(Refusal::access)?;
+        self.message_done(sh);
+        sh.counters.served.atomic.add(8);
+        self.resources
+            .executed_read(packet.bth.psn, 1, self.msn, answer_of(reth), self.pd);
+        self.expected = packet.bth.psn.next();
+        Ok(())
+    }
+}
+
+/// The READ whose response answers an atomic write: of no bytes.
+pub(super) fn answer_of(reth: Reth) -> Reth {
+    Reth { dma_len: 0, ..reth }
 }

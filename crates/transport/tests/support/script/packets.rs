@@ -7,7 +7,7 @@ use rnic_wire::{
     Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
 };
 
-const NAMES: [(&str, Operation); 23] = [
+const NAMES: [(&str, Operation); 24] = [
     ("SEND_FIRST", Operation::SendFirst),
     ("SEND_MIDDLE", Operation::SendMiddle),
     ("SEND_LAST", Operation::SendLast),
@@ -31,6 +31,7 @@ const NAMES: [(&str, Operation); 23] = [
     ("ATOMIC_ACK", Operation::AtomicAcknowledge),
     ("CMP_SWAP", Operation::CompareSwap),
     ("FETCH_ADD", Operation::FetchAdd),
+    ("ATOMIC_WRITE", Operation::AtomicWrite),
 ];
 
 /// Acknowledges with a syndrome of their own have names of their own.
