@@ -1,6 +1,7 @@
 //! Completions: what became of a work request, and its buffer back.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::Buffer;
 use crate::nic;
@@ -69,6 +70,35 @@ impl Completion {
             }
             _ => &[],
         }
+    }
+
+    /// The message of a receive: of a datagram what follows the header in front of it, else all of
+    /// [`Completion::data`].
+    pub fn message(&self) -> &[u8] {
+        match self.header() {
+            Some(_) => &self.data()[crate::HEADER_LEN..],
+            None => self.data(),
+        }
+    }
+
+    /// The network header (GRH) in front of a received datagram: an IPv6 header, or 20 bytes that mean nothing and an
+    /// IPv4 header.
+    pub fn header(&self) -> Option<&[u8; crate::HEADER_LEN]> {
+        let datagram = self.entry.grh && self.entry.status == Status::Success;
+        self.data().first_chunk().filter(|_| datagram)
+    }
+
+    /// Who sent a received datagram: address and QP number.
+    pub fn source(&self) -> Option<(IpAddr, u32)> {
+        let header = self.header()?;
+        let octets = |at: usize| header[at..at + 4].try_into().unwrap_or([0; 4]);
+        let mut v6 = [0; 16];
+        v6.copy_from_slice(&header[8..24]);
+        let address = match header[0] >> 4 {
+            6 => IpAddr::from(v6),
+            _ => IpAddr::from(octets(32)),
+        };
+        Some((address, self.entry.src_qpn))
     }
 
     /// What an atomic found in the remote memory before it changed it.

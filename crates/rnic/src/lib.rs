@@ -1,12 +1,13 @@
-//! Safe RDMA verbs on a NIC made of software: reliable connections over RoCEv2, on any Linux machine, without
+//! Safe RDMA verbs on a NIC made of software: connections and datagrams over RoCEv2, on any Linux machine, without
 //! privileges, kernel modules or RDMA hardware.
 //!
 //! # The shape of it
 //! * Handles ([`Context`], [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`], ...) are reference counted: cheap
 //!   to clone, `Send + Sync`, without lifetimes. An object keeps alive what it needs, so no drop order is wrong.
-//! * The transport is in the type: `pd.create_qp::<Rc>(..)`. A queue pair is built
+//! * The transport is in the type: `pd.create_qp::<Rc>(..)`, [`Uc`] or [`Ud`]. A connected queue pair is built
 //!   ([`QueuePairBuilder`]), prepared ([`PreparedQueuePair`]: receives can be posted, nothing can be sent), and
-//!   connected by a handshake with the peer's [`Endpoint`] ([`QueuePair`]).
+//!   connected by a handshake with the peer's [`Endpoint`] ([`QueuePair`]). One for datagrams is ready when it is built
+//!   ([`DatagramQueuePair`]).
 //! * Posting *moves* the buffer into the queue, the [`Completion`] gives it back. Memory that the NIC may touch is never
 //!   reachable through a slice, nor freed.
 //! * There are three kinds of memory: [`Buffer`] is local only, a plain `[u8]` while it is not posted;
@@ -57,6 +58,7 @@
 mod completion;
 mod context;
 mod cq;
+mod datagram;
 mod endpoint;
 mod error;
 pub mod exchange;
@@ -82,6 +84,7 @@ pub use completion::{
 };
 pub use context::{Context, Device, devices};
 pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
+pub use datagram::{AddressHandle, DatagramQueuePair, Destination, HEADER_LEN, MULTICAST_QPN};
 pub use endpoint::{Endpoint, RemoteMemory};
 pub use error::{Error, Result};
 pub use nic::{
@@ -89,7 +92,7 @@ pub use nic::{
 };
 pub use pd::{ProtectionDomain, WritableRegionBuilder};
 pub use post::{PostError, RecvError, SendRequest};
-pub use qp::{PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport};
+pub use qp::{Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport, Uc, Ud};
 pub use raw::memory::{Buffer, ReadableRegion, WritableRegion};
 pub use srq::SharedReceiveQueue;
 pub use window::{MemoryWindow, WindowRights};

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::Buffer;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{SendData, SendOp, SendWqe, SgList, Sge};
+use crate::nic::{Address, SendData, SendOp, SendWqe, SgList, Sge};
 use crate::raw::memory::resolve_range;
 
 /// A request for the send queue (`struct ibv_send_wr`): an operation, its data, and flags.
@@ -210,6 +210,24 @@ impl SendRequest {
     pub fn fenced(mut self) -> SendRequest {
         self.fence = true;
         self
+    }
+
+    /// The same as a datagram.
+    pub(crate) fn addressed(mut self, to: Address) -> std::result::Result<SendRequest, PostError> {
+        let imm = match self.op {
+            SendOp::Send => None,
+            SendOp::SendImm(imm) => Some(imm),
+            other => {
+                return Err(PostError {
+                    error: Error::InvalidArgument(format!(
+                        "a datagram is a SEND, with immediate data or without, and not {other:?}"
+                    )),
+                    request: Box::new(self),
+                });
+            }
+        };
+        self.op = SendOp::Datagram { to, imm };
+        Ok(self)
     }
 
     /// Takes the buffer back out of a request that was not posted.

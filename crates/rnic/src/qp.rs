@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::Buffer;
 use crate::context::path_mtu_of;
 use crate::cq::CompletionQueue;
+use crate::datagram::DatagramQueuePair;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::nic::{
@@ -31,9 +32,32 @@ impl Transport for Rc {
     const TYPE: QpType = QpType::Rc;
 }
 
+/// Unreliable connected: SEND and RDMA WRITE to one peer, in order, each message whole or not at all.
+#[derive(Clone, Copy, Debug)]
+pub enum Uc {}
+
+impl Transport for Uc {
+    const TYPE: QpType = QpType::Uc;
+}
+
+/// Unreliable datagram: messages of one packet to anybody, and to multicast groups; see [`DatagramQueuePair`].
+#[derive(Clone, Copy, Debug)]
+pub enum Ud {}
+
+impl Transport for Ud {
+    const TYPE: QpType = QpType::Ud;
+}
+
+/// A transport service whose queue pairs have one peer.
+pub trait Connected: Transport {}
+impl Connected for Rc {}
+impl Connected for Uc {}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Rc {}
+    impl Sealed for super::Uc {}
+    impl Sealed for super::Ud {}
 }
 
 /// Arguments of a queue pair; see [`ProtectionDomain::create_qp`]. All have defaults that suit small programs.
@@ -65,6 +89,7 @@ struct Settings {
     traffic_class: u8,
     hop_limit: u8,
     psn: u32,
+    qkey: u32,
 }
 
 impl<T: Transport> QueuePairBuilder<T> {
@@ -94,6 +119,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 traffic_class: 0,
                 hop_limit: 64,
                 psn: random_psn(),
+                qkey: 0x1111_1111,
             },
             transport: PhantomData,
         }
@@ -186,11 +212,7 @@ impl<T: Transport> QueuePairBuilder<T> {
     }
 
     /// Creates the queue pair and moves it to INIT.
-    pub fn build(self) -> Result<PreparedQueuePair<T>> {
-        let gid = match self.gid {
-            Some(gid) => gid,
-            None => self.pd.context().routable_gid(1)?,
-        };
+    fn create(self) -> Result<Inner> {
         let cookie = crate::next_cookie();
         let qp = self.pd.nic().create_qp(&QpInit {
             srq: self.srq.as_ref().map(|srq| srq.nic().clone()),
@@ -229,33 +251,81 @@ impl<T: Transport> QueuePairBuilder<T> {
             srq: self.srq,
             pd: self.pd,
         };
+        let own = match T::TYPE {
+            QpType::Ud => QpAttrMask::QKEY,
+            _ => QpAttrMask::ACCESS_FLAGS,
+        };
         inner.qp.modify(
             &QpAttr {
                 qp_state: QpState::Init,
                 port_num: 1,
                 qp_access_flags: self.settings.access,
+                qkey: self.settings.qkey,
                 ..QpAttr::default()
             },
             mask(&[
                 QpAttrMask::STATE,
                 QpAttrMask::PKEY_INDEX,
                 QpAttrMask::PORT,
-                QpAttrMask::ACCESS_FLAGS,
+                own,
             ]),
         )?;
+        Ok(inner)
+    }
+}
+
+impl<T: Connected> QueuePairBuilder<T> {
+    /// Creates the queue pair and moves it to INIT.
+    pub fn build(self) -> Result<PreparedQueuePair<T>> {
+        let gid = match &self.gid {
+            Some(gid) => gid.clone(),
+            None => self.pd.context().routable_gid(1)?,
+        };
         let largest = path_mtu_of(&gid);
+        let path_mtu = self.path_mtu.map_or(largest, |mtu| mtu.min(largest));
+        let settings = self.settings;
         Ok(PreparedQueuePair {
-            inner: Arc::new(inner),
-            path_mtu: self.path_mtu.map_or(largest, |mtu| mtu.min(largest)),
+            inner: Arc::new(self.create()?),
+            path_mtu,
             gid,
-            settings: self.settings,
+            settings,
             transport: PhantomData,
         })
     }
 }
 
+impl QueuePairBuilder<Ud> {
+    /// Queue key that senders must know; 0x11111111 if not set. The highest bit is reserved.
+    pub fn qkey(mut self, qkey: u32) -> Self {
+        self.settings.qkey = qkey & !(1 << 31);
+        self
+    }
+
+    /// Creates the queue pair, ready to send and to receive. Address and path MTU are those of each datagram, and what
+    /// is for connections alone means nothing.
+    pub fn build(self) -> Result<DatagramQueuePair> {
+        let Settings { psn, qkey, .. } = self.settings;
+        let inner = self.create()?;
+        let to = |qp_state| QpAttr {
+            qp_state,
+            sq_psn: psn,
+            ..QpAttr::default()
+        };
+        inner.qp.modify(&to(QpState::Rtr), QpAttrMask::STATE)?;
+        let rts = mask(&[QpAttrMask::STATE, QpAttrMask::SQ_PSN]);
+        inner.qp.modify(&to(QpState::Rts), rts)?;
+        Ok(DatagramQueuePair::new(inner, qkey))
+    }
+}
+
 fn mask(bits: &[QpAttrMask]) -> QpAttrMask {
     QpAttrMask(bits.iter().fold(0, |all, bit| all | bit.0))
+}
+
+/// `always`, and `reliable` of a service that has acknowledgements.
+fn only(is_reliable: bool, always: &[QpAttrMask], reliable: &[QpAttrMask]) -> QpAttrMask {
+    let more = if is_reliable { reliable } else { &[] };
+    mask(always) | mask(more)
 }
 
 /// The standard library seeds its hashers from the system's randomness.
@@ -266,8 +336,8 @@ fn random_psn() -> u32 {
 
 /// Fields drop in this order: first the device's queue pair, so that nothing is in flight any more; then the
 /// completion queues forget it; then the posted buffers go.
-struct Inner {
-    qp: nic::Qp,
+pub(crate) struct Inner {
+    pub(crate) qp: nic::Qp,
     cookie: u64,
     registration: Registration,
     work: Arc<Work>,
@@ -316,7 +386,11 @@ impl Inner {
         }
     }
 
-    fn post_recv(&self, buffer: Option<Buffer>, id: u64) -> std::result::Result<(), RecvError> {
+    pub(crate) fn post_recv(
+        &self,
+        buffer: Option<Buffer>,
+        id: u64,
+    ) -> std::result::Result<(), RecvError> {
         if let Err(error) = check_len(buffer.as_ref().map_or(0, |b| b.len())) {
             return Err(RecvError { error, buffer });
         }
@@ -341,7 +415,7 @@ impl Inner {
         }
     }
 
-    fn post_send(&self, request: SendRequest) -> std::result::Result<(), PostError> {
+    pub(crate) fn post_send(&self, request: SendRequest) -> std::result::Result<(), PostError> {
         if let Err(error) = request.check() {
             return Err(PostError {
                 error,
@@ -450,15 +524,17 @@ impl<T: Transport> PreparedQueuePair<T> {
                 },
                 ..QpAttr::default()
             },
-            mask(&[
-                QpAttrMask::STATE,
-                QpAttrMask::AV,
-                QpAttrMask::PATH_MTU,
-                QpAttrMask::DEST_QPN,
-                QpAttrMask::RQ_PSN,
-                QpAttrMask::MAX_DEST_RD_ATOMIC,
-                QpAttrMask::MIN_RNR_TIMER,
-            ]),
+            only(
+                T::TYPE == QpType::Rc,
+                &[
+                    QpAttrMask::STATE,
+                    QpAttrMask::AV,
+                    QpAttrMask::PATH_MTU,
+                    QpAttrMask::DEST_QPN,
+                    QpAttrMask::RQ_PSN,
+                ],
+                &[QpAttrMask::MAX_DEST_RD_ATOMIC, QpAttrMask::MIN_RNR_TIMER],
+            ),
         )?;
         self.inner.qp.modify(
             &QpAttr {
@@ -470,14 +546,16 @@ impl<T: Transport> PreparedQueuePair<T> {
                 max_rd_atomic: s.max_rd_atomic,
                 ..QpAttr::default()
             },
-            mask(&[
-                QpAttrMask::STATE,
-                QpAttrMask::SQ_PSN,
-                QpAttrMask::TIMEOUT,
-                QpAttrMask::RETRY_CNT,
-                QpAttrMask::RNR_RETRY,
-                QpAttrMask::MAX_QP_RD_ATOMIC,
-            ]),
+            only(
+                T::TYPE == QpType::Rc,
+                &[QpAttrMask::STATE, QpAttrMask::SQ_PSN],
+                &[
+                    QpAttrMask::TIMEOUT,
+                    QpAttrMask::RETRY_CNT,
+                    QpAttrMask::RNR_RETRY,
+                    QpAttrMask::MAX_QP_RD_ATOMIC,
+                ],
+            ),
         )?;
         Ok(QueuePair {
             inner: self.inner,
@@ -516,7 +594,7 @@ impl<T: Transport> std::fmt::Debug for QueuePair<T> {
     }
 }
 
-impl QueuePair<Rc> {
+impl<T: Connected> QueuePair<T> {
     /// Posts a request to the send queue (`ibv_post_send`). The buffer moves in and comes back with the completion; if
     /// posting fails, with the error. A full queue is not fatal: see [`Error::is_queue_full`].
     pub fn post(&self, request: SendRequest) -> std::result::Result<(), PostError> {
