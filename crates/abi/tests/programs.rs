@@ -66,7 +66,7 @@ macro_rules! programs {
 programs!(
     smoke, refusals, events, extended, forked, files, batch, states
 );
-programs!(srq, xrc);
+programs!(srq, srq_services, xrc);
 
 // Datagrams and what is unreliable.
 programs!(ud, multicast);

@@ -171,19 +171,24 @@ fn completion(wqe: &SendWqe, qpn: u32, status: Status, vendor_err: u32) -> Compl
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) wqe: RecvWqe,
+    /// Of its keys.
+    pd: Pd,
     cursor: SgCursor,
     room: u64,
     pub(crate) filled: u64,
 }
 
 impl Receiving {
-    pub(crate) fn new(wqe: RecvWqe) -> Receiving {
-        Receiving {
+    /// The oldest receive; `own` is the queue pair's protection domain.
+    pub(crate) fn take<H: Host>(own: Pd, host: &mut H) -> Option<Receiving> {
+        let wqe = host.take_receive()?;
+        Some(Receiving {
             room: total_len(&wqe.sges),
             wqe,
+            pd: host.receive_pd(own),
             cursor: SgCursor::default(),
             filled: 0,
-        }
+        })
     }
 
     /// A new message starts.
@@ -200,13 +205,8 @@ impl Receiving {
 
     /// Stores what comes next; the caller has looked at [`Receiving::left`].
     #[inline]
-    pub(crate) fn store<H: Host>(
-        &mut self,
-        pd: Pd,
-        data: &[u8],
-        host: &mut H,
-    ) -> Result<(), LocalFault> {
-        self.cursor.scatter(host, pd, &self.wqe.sges, data)?;
+    pub(crate) fn store<H: Host>(&mut self, data: &[u8], host: &mut H) -> Result<(), LocalFault> {
+        self.cursor.scatter(host, self.pd, &self.wqe.sges, data)?;
         self.filled += data.len() as u64;
         Ok(())
     }

@@ -174,10 +174,12 @@ impl Responder {
     }
 
     /// Takes the receive WQE that waits, or the next one.
-    fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
+    fn start_receive<H: Host>(&mut self, attr: &UcAttr, host: &mut H) -> Result<(), Refusal> {
         match &mut self.receive {
             Some(receiving) => receiving.rewind(),
-            None => self.receive = Some(Receiving::new(host.take_receive().ok_or(Refusal::Drop)?)),
+            None => {
+                self.receive = Some(Receiving::take(attr.pd, host).ok_or(Refusal::Drop)?);
+            }
         }
         Ok(())
     }
@@ -192,7 +194,7 @@ impl Responder {
     ) -> Result<bool, Refusal> {
         check_payload(operation, packet.payload.len(), attr)?;
         match self.inbound {
-            Inbound::Idle => self.start_receive(host)?,
+            Inbound::Idle => self.start_receive(attr, host)?,
             Inbound::Send => {}
             _ => return Err(Refusal::Drop),
         }
@@ -204,7 +206,7 @@ impl Responder {
             return Err(Refusal::Drop);
         }
         receiving
-            .store(attr.pd, packet.payload, host)
+            .store(packet.payload, host)
             .map_err(Refusal::Local)?;
         if operation.is_first() || operation.is_middle() {
             self.inbound = Inbound::Send;
@@ -254,7 +256,7 @@ impl Responder {
         }
         // The receive of the immediate data is taken before anything of the last packet is stored.
         if operation.has_immediate() {
-            self.start_receive(host)?;
+            self.start_receive(attr, host)?;
         }
         if len > 0 {
             host.write_remote(attr.pd, rkey, va, packet.payload)

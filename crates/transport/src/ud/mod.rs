@@ -7,8 +7,8 @@ use crate::output::Output;
 use crate::rc::Drain;
 use crate::unacknowledged::{Receiving, SendQueue, State, failed_receive, flush_receives};
 use crate::{
-    Completion, CompletionOpcode, Counters, Host, Immediate, PacketSink, Pd, RecvWqe, SendOp,
-    SendWqe, Status, Time,
+    Completion, CompletionOpcode, Counters, Host, Immediate, PacketSink, Pd, SendOp, SendWqe,
+    Status, Time,
 };
 use rnic_wire::{
     Bth, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Psn, Service, UdPrefix, emit,
@@ -181,12 +181,12 @@ impl Ud {
             return;
         }
         self.counters.bytes_received += packet.payload.len() as u64;
-        let Some(wqe) = host.take_receive() else {
+        let Some(receiving) = Receiving::take(self.attr.pd, host) else {
             self.counters.messages_dropped += 1;
             return;
         };
-        let wr_id = wqe.wr_id;
-        let failure = match self.receive(wqe, deth, packet, prefix, host) {
+        let wr_id = receiving.wqe.wr_id;
+        let failure = match self.receive(receiving, deth, packet, prefix, host) {
             Ok(()) => return,
             Err(failure) => failure,
         };
@@ -202,14 +202,13 @@ impl Ud {
 
     fn receive<H: Host>(
         &mut self,
-        wqe: RecvWqe,
+        mut receiving: Receiving,
         deth: Deth,
         packet: &Packet<'_>,
         prefix: &UdPrefix,
         host: &mut H,
     ) -> Result<(), Failure> {
         let byte_len = UdPrefix::LEN + packet.payload.len();
-        let mut receiving = Receiving::new(wqe);
         if byte_len as u64 > receiving.left() {
             return Err(Failure {
                 status: Status::LocalLengthError,
@@ -219,9 +218,7 @@ impl Ud {
         let mut header = [0; UdPrefix::LEN];
         prefix.emit(&mut header);
         for part in [&header[..], packet.payload] {
-            receiving
-                .store(self.attr.pd, part, host)
-                .map_err(Failure::local)?;
+            receiving.store(part, host).map_err(Failure::local)?;
         }
         self.counters.messages_received += 1;
         self.counters.served.send.add(packet.payload.len() as u64);
