@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::NicShared;
+use super::drive::Acks;
+use super::nic::NicShared;
 use super::port::PortWatch;
 use super::wakeup::{Bell, Wakeup};
 use crate::error::{Error, Result};
@@ -148,7 +149,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                     if engine.next_deadline().is_some_and(|at| at <= now) || ready[1] {
                         engine.round(true);
                     } else {
-                        engine.send_out(super::Acks::Leave);
+                        engine.send_out(Acks::Leave);
                     }
                 }
                 calm_ticks += 1;

@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use parking_lot::MutexGuard;
 
-use super::{Engine, NicHandle};
+use super::Engine;
+use super::nic::NicHandle;
 use crate::error::Result;
 use crate::gid_table::{RowsGuard, lock_rows};
 

@@ -1,0 +1,280 @@
+//! One round of the engine: packets come in, timers fire, packets leave.
+
+use std::collections::VecDeque;
+
+use rnic_link::{MULTICAST_QPN, Received};
+use rnic_transport::{QpEvent, QueuePair, Time};
+use rnic_wire::Packet;
+
+use super::sink::{PathSink, network_header};
+use super::srq_table::SrqTable;
+use super::table::QpTable;
+use super::timers::Timers;
+use super::{DropCounters, Engine, lend, settle};
+use crate::memory::MemoryTable;
+use crate::sys;
+
+/// Bytes of packets one queue pair may build before the next has its turn.
+const QUANTUM: usize = 64 * 1024;
+/// Turns given out per call, so that a call ends although a peer reads without end.
+const TURNS: usize = 16;
+/// Packets taken from the link per call.
+const RECEIVE_BUDGET: usize = 256;
+
+/// What becomes of an ACK that is all a queue pair has to say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acks {
+    /// It leaves.
+    Leave,
+    /// It may be held ([`super::acks`]): whoever drives is back at once.
+    MayWait,
+}
+
+impl Engine {
+    /// One round: receive, fire timers, transmit. Gives the number of packets received.
+    pub(super) fn round(&mut self, door: bool) -> usize {
+        let received = self.take_in(door);
+        self.send_out(Acks::Leave);
+        self.tell();
+        received
+    }
+
+    /// The first half of a round: receive and fire timers.
+    pub(super) fn take_in(&mut self, door: bool) -> usize {
+        if self.closed {
+            return 0;
+        }
+        let now = sys::now_ns();
+        let received = self.receive(now, door);
+        self.fire_timers(Time(now));
+        if self.cq_tasks.next().is_some_and(|at| at <= now) {
+            self.attend_to_cqs(now);
+        }
+        received
+    }
+
+    /// Does what completion queues have asked for.
+    #[cold]
+    fn attend_to_cqs(&mut self, now: u64) {
+        let due = self.cq_tasks.take(now);
+        for cq in due.reminders {
+            cq.remind(now);
+        }
+        for qpn in due.failed {
+            self.fail_for_lost_completion(qpn);
+        }
+    }
+
+    /// A queue pair that cannot report a completion is of no use any more: "local work queue catastrophic error" (IBTA
+    /// vol. 1, 11.6.3.2). It is told once; what the flush adds is lost too.
+    fn fail_for_lost_completion(&mut self, qpn: u32) {
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        if std::mem::replace(&mut entry.completion_lost, true) {
+            return;
+        }
+        let shared = entry.shared.clone();
+        self.flush_qp(qpn);
+        shared.post_event(QpEvent::Fatal);
+    }
+
+    /// The second half: what is ready to be sent leaves.
+    pub(crate) fn send_out(&mut self, acks: Acks) {
+        let waits = || {
+            self.link.has_pending()
+                || self.link.next_timeout().is_some()
+                || self.gate.deadline().is_some()
+        };
+        if !self.closed && (!self.ready.is_empty() || waits()) {
+            self.transmit(acks);
+        }
+    }
+
+    fn receive(&mut self, now: u64, door: bool) -> usize {
+        let Engine {
+            link,
+            memory,
+            qps,
+            srqs,
+            ready,
+            drops,
+            timers,
+            groups,
+            ..
+        } = self;
+        link.receive(now, RECEIVE_BUDGET, door, &mut |received| {
+            let mut deliver = |qpn| {
+                deliver(
+                    Time(now),
+                    &received,
+                    qpn,
+                    qps,
+                    memory,
+                    srqs,
+                    ready,
+                    timers,
+                    drops,
+                );
+            };
+            if received.dest_qpn != MULTICAST_QPN {
+                deliver(received.dest_qpn);
+                return;
+            }
+            for qpn in groups.members(received.dst) {
+                deliver(*qpn);
+            }
+        })
+    }
+
+    fn fire_timers(&mut self, now: Time) {
+        while let Some((at, qpn)) = self.timers.pop_due(now) {
+            let Some(entry) = self.qps.get_mut(qpn) else {
+                continue;
+            };
+            if entry.armed != Some(at) {
+                continue;
+            }
+            entry.armed = None;
+            if entry.transport.next_timeout().is_some_and(|due| due <= now) {
+                let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
+                transport.handle_timeout(now, &mut host);
+                settle(entry, &mut self.ready, &mut self.timers);
+            } else {
+                self.timers.note(entry);
+            }
+        }
+    }
+
+    /// Lets the queue pairs that want to transmit do so, in turn.
+    pub(crate) fn transmit(&mut self, acks: Acks) {
+        self.transmit_at(sys::now_ns(), acks);
+    }
+
+    fn transmit_at(&mut self, now: u64, acks: Acks) {
+        if self.gate.is_closed() {
+            self.ready.extend(self.gate.try_open(&mut self.link, now));
+        }
+        let mut turns = TURNS;
+        // Those with a held ACK stay in the list, behind all others.
+        let mut held = 0;
+        while turns > 0 && self.ready.len() > held {
+            let Some(qpn) = self.ready.pop_front() else {
+                break;
+            };
+            turns -= 1;
+            held += usize::from(self.give_turn(qpn, now, acks));
+            // A full staging buffer must leave before anybody can go on.
+            if self.staged >= QUANTUM {
+                self.flush(now);
+            }
+        }
+        self.flush(now);
+        if self.ahs.has_retired() {
+            self.sweep_ahs();
+        }
+    }
+
+    /// Lets one queue pair build packets; true: an ACK is all that it still has to send, and may wait.
+    fn give_turn(&mut self, qpn: u32, now: u64, acks: Acks) -> bool {
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return false;
+        };
+        let unreliable = !matches!(entry.transport, QueuePair::Rc(_));
+        if unreliable && self.gate.is_closed() {
+            self.gate.hold(qpn);
+            return false;
+        }
+        entry.ready = false;
+        let hold = acks == Acks::MayWait
+            && entry.transport.owes_only_ack()
+            && entry.held_ack.may_wait(now);
+        let mut sink = PathSink {
+            link: &mut self.link,
+            ahs: &mut self.ahs,
+            path: entry.peer.map(|peer| peer.path),
+            staged: &mut self.staged,
+            gate: unreliable.then_some(&mut self.gate),
+        };
+        let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
+        if hold {
+            transport.poll_requests(Time(now), &mut host, &mut sink, QUANTUM);
+        } else {
+            transport.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
+            entry.held_ack.left();
+        }
+        settle(entry, &mut self.ready, &mut self.timers);
+        let held = hold && !entry.transport.may_request();
+        if unreliable && self.gate.is_due(&self.link) {
+            self.flush(now);
+            self.gate.look(&mut self.link, now);
+        }
+        held
+    }
+
+    pub(super) fn flush(&mut self, now: u64) {
+        self.link.flush(now);
+        self.staged = 0;
+    }
+
+    /// When the engine must run again although nothing arrives.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        let timer = self.timers.next().map(|t| t.0);
+        let gate = self.gate.deadline();
+        [timer, self.link.next_timeout(), self.cq_tasks.next(), gate]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the parts of the engine, lent one by one"
+)]
+#[inline]
+fn deliver(
+    now: Time,
+    received: &Received<'_>,
+    qpn: u32,
+    qps: &mut QpTable,
+    memory: &mut MemoryTable,
+    srqs: &mut SrqTable,
+    ready: &mut VecDeque<u32>,
+    timers: &mut Timers,
+    drops: &mut DropCounters,
+) {
+    let Some(entry) = qps.get_mut(qpn) else {
+        drops.unknown_qpn += 1;
+        return;
+    };
+    match entry.peer {
+        Some(peer) if peer.remote != received.src || peer.local != received.dst => {
+            drops.wrong_address += 1;
+            return;
+        }
+        Some(_) => {}
+        // Datagrams come from anywhere.
+        None if matches!(entry.transport, QueuePair::Ud(_)) => {}
+        None => {
+            drops.not_ready += 1;
+            return;
+        }
+    }
+    let Ok(packet) = Packet::parse(received.bytes) else {
+        drops.malformed += 1;
+        return;
+    };
+    // Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
+    if packet.bth.pkey & 0x7fff != 0x7fff {
+        drops.bad_pkey += 1;
+        return;
+    }
+    let (transport, mut host) = lend(entry, memory, srqs);
+    transport.handle_packet(now, &packet, || network_header(received), &mut host);
+    if entry.transport.owes_only_ack() {
+        entry.held_ack.arrived(now.0);
+    }
+    settle(entry, ready, timers);
+}

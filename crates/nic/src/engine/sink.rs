@@ -1,0 +1,83 @@
+//! Between the transport and the link: where packets are built, and what the link knows of a packet that came.
+
+use std::net::IpAddr;
+
+use rnic_link::{PathId, Received, RoceLink};
+use rnic_transport::{Address, PacketSink};
+use rnic_wire::ip::{Ipv4Header, UDP_LEN};
+use rnic_wire::{Gid, Grh, ICRC_LEN, UdPrefix};
+
+use super::addresses::{AhNumber, AhTable};
+use super::gate::Gate;
+
+/// What the link has of paths, as the transport's place for packets.
+pub(super) struct PathSink<'a> {
+    pub(super) link: &'a mut RoceLink,
+    pub(super) ahs: &'a mut AhTable,
+    /// Of a connection.
+    pub(super) path: Option<PathId>,
+    pub(super) staged: &'a mut usize,
+    /// Of a service without acknowledgements.
+    pub(super) gate: Option<&'a mut Gate>,
+}
+
+/// Leads nowhere: the link loses and counts what goes there.
+const NOWHERE: PathId = PathId(u32::MAX);
+
+impl PathSink<'_> {
+    #[inline]
+    fn packet_by(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
+        if let Some(gate) = &mut self.gate
+            && self.link.is_local(path)
+        {
+            gate.count(len);
+        }
+        let room = self.link.packet(path, len)?;
+        *self.staged += len;
+        Some(room)
+    }
+}
+
+impl PacketSink for PathSink<'_> {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.packet_by(self.path.unwrap_or(NOWHERE), len)
+    }
+
+    fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {
+        let path = self.ahs.path(AhNumber(to.path), to.qpn, self.link);
+        self.packet_by(path.unwrap_or(NOWHERE), len)
+    }
+
+    fn retract(&mut self) {
+        self.link.retract();
+    }
+}
+
+/// The IP header of a packet, as far as a UDP socket shows it.
+pub(super) fn network_header(received: &Received<'_>) -> UdPrefix {
+    /// What Linux sends with.
+    const HOPS: u8 = 64;
+    const UDP: u8 = 17;
+    let udp_len = (UDP_LEN + received.bytes.len() + ICRC_LEN) as u16;
+    match (received.src, received.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => UdPrefix::V4(Ipv4Header {
+            tos: 0,
+            total_len: Ipv4Header::LEN as u16 + udp_len,
+            id: 0,
+            dont_fragment: true,
+            ttl: HOPS,
+            protocol: UDP,
+            src,
+            dst,
+        }),
+        (src, dst) => UdPrefix::V6(Grh {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_len: udp_len,
+            next_header: UDP,
+            hop_limit: HOPS,
+            sgid: Gid::from(src).0,
+            dgid: Gid::from(dst).0,
+        }),
+    }
+}

@@ -1,0 +1,292 @@
+//! Posting: which work requests may enter the queues, and what happens when they do.
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe};
+
+use super::{Qp, QpEntry, QpShared, QpState, QpType, ReceiveSource};
+use crate::device::MAX_MSG;
+use crate::engine::{AhNumber, AhTable, Engine};
+use crate::error::{Error, Result};
+use crate::report::lint;
+
+impl Qp {
+    /// Posts send work requests until the first error.
+    ///
+    /// # Errors
+    /// How many were accepted, and why the next was not: EINVAL (state), ENOMEM (send queue full, too many SGEs,
+    /// too much inline data).
+    pub fn post_send(
+        &self,
+        wqes: &mut dyn Iterator<Item = Result<SendWqe>>,
+    ) -> std::result::Result<(), (usize, Error)> {
+        const VERB: &str = "ibv_post_send";
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB).map_err(|e| (0, e))?;
+        let mut engine = nic.lock();
+        let mut accepted = 0;
+        let mut refused = None;
+        let state = shared.state();
+        if let (Some(entry), ahs) = engine.qp_and_ahs(shared.qpn) {
+            for wqe in wqes {
+                let checked = wqe.and_then(|wqe| {
+                    check_send(shared, state, 0, &wqe)?;
+                    check_address(shared, ahs, &wqe)?;
+                    Ok(wqe)
+                });
+                match checked {
+                    Ok(wqe) => {
+                        enqueue_send(shared, entry, wqe);
+                        accepted += 1;
+                    }
+                    Err(error) => {
+                        refused = Some((accepted, error));
+                        break;
+                    }
+                }
+            }
+        }
+        if accepted > 0 {
+            start_sending(shared, state, engine);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Posts all of a batch, which is empty then, or nothing (`ibv_wr_complete`).
+    ///
+    /// # Errors
+    /// As [`Qp::post_send`], for the first work request that cannot be posted.
+    pub fn post_send_batch(&self, wqes: &mut Vec<SendWqe>) -> Result<()> {
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive("ibv_wr_complete")?;
+        let mut engine = nic.lock();
+        let state = shared.state();
+        for (ahead, wqe) in wqes.iter().enumerate() {
+            check_send(shared, state, ahead, wqe)?;
+            check_address(shared, &engine.ahs, wqe)?;
+        }
+        if wqes.is_empty() {
+            return Ok(());
+        }
+        if let Some(entry) = engine.qp_mut(shared.qpn) {
+            for wqe in wqes.drain(..) {
+                enqueue_send(shared, entry, wqe);
+            }
+        }
+        start_sending(shared, state, engine);
+        Ok(())
+    }
+
+    /// Posts receive work requests until the first error.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send`]; EINVAL on a queue pair with a shared receive queue.
+    pub fn post_recv(
+        &self,
+        wqes: &mut dyn Iterator<Item = Result<RecvWqe>>,
+    ) -> std::result::Result<(), (usize, Error)> {
+        const VERB: &str = "ibv_post_recv";
+        let shared = self.shared();
+        let nic = &shared.context().nic;
+        nic.check_alive(VERB).map_err(|e| (0, e))?;
+        let mut engine = nic.lock();
+        let state = shared.state();
+        let mut accepted = 0;
+        let mut refused = None;
+        if let Some(entry) = engine.qp_mut(shared.qpn) {
+            for wqe in wqes {
+                match wqe.and_then(|wqe| admit_recv(shared, state, wqe)) {
+                    Ok(wqe) => {
+                        shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
+                        entry.receives.push_back(wqe);
+                        accepted += 1;
+                    }
+                    Err(error) => {
+                        refused = Some((accepted, error));
+                        break;
+                    }
+                }
+            }
+        }
+        if accepted > 0 && lint::is_on() {
+            lint::receive_posted(shared);
+        }
+        if accepted > 0 && state == QpState::Err {
+            engine.flush_qp(shared.qpn);
+            // A flush may overrun a completion queue, which is then the engine's to deal with.
+            nic.after_drive(engine);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+/// Has the service this operation?
+fn check_operation(qp_type: QpType, op: &SendOp) -> Result<()> {
+    use SendOp::*;
+    let has = match qp_type {
+        QpType::Ud => matches!(op, Datagram { .. }),
+        QpType::Uc => {
+            op.is_local() || matches!(op, Send | SendImm(_) | Write { .. } | WriteImm { .. })
+        }
+        _ => !matches!(op, Datagram { .. }),
+    };
+    if has {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "ibv_post_send",
+        format!("a {qp_type:?} queue pair has no such operation: {op:?}"),
+    ))
+}
+
+/// May this work request enter the send queue, behind what is posted and `ahead` more?
+fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) -> Result<()> {
+    const VERB: &str = "ibv_post_send";
+    if shared.qp_type == QpType::XrcRecv {
+        return Err(Error::invalid(VERB, "an XRC_RECV queue pair sends nothing"));
+    }
+    if !matches!(
+        state,
+        QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
+    ) {
+        return Err(Error::invalid(
+            VERB,
+            format!("the queue pair is in {state:?}, sending needs RTS"),
+        ));
+    }
+    let used = shared.slots.send_used.load(Ordering::Acquire);
+    if used.max(0) as usize + ahead >= shared.cap.max_send_wr as usize {
+        return Err(Error::new(
+            VERB,
+            libc::ENOMEM,
+            format!(
+                "send queue full: {used} work requests posted whose completions were not polled; an unsignaled one is \
+                 freed only by polling a later signaled one"
+            ),
+        ));
+    }
+    check_operation(shared.qp_type, &wqe.op)?;
+    match &wqe.data {
+        SendData::Gather(list) if list.len() > shared.cap.max_send_sge as usize => {
+            return Err(Error::new(
+                VERB,
+                libc::ENOMEM,
+                format!(
+                    "{} SGEs, the queue pair has {}",
+                    list.len(),
+                    shared.cap.max_send_sge
+                ),
+            ));
+        }
+        // The value of an atomic write has its place in the WQE, as with the operands of other atomics.
+        SendData::Inline(_) if matches!(wqe.op, SendOp::AtomicWrite { .. }) => {}
+        SendData::Inline(bytes) if bytes.len() > shared.cap.max_inline_data as usize => {
+            return Err(Error::new(
+                VERB,
+                libc::ENOMEM,
+                format!(
+                    "{} bytes of inline data, the queue pair has {}",
+                    bytes.len(),
+                    shared.cap.max_inline_data
+                ),
+            ));
+        }
+        SendData::Inline(_) if wqe.op.is_read_or_atomic() => {
+            return Err(Error::invalid(VERB, "READ and atomics cannot be inline"));
+        }
+        _ => {}
+    }
+    // Longer messages are the transport's to fail, with a completion.
+    debug_assert!(MAX_MSG.is_power_of_two());
+    Ok(())
+}
+
+/// Does the address handle of a datagram exist, in the right protection domain?
+#[inline]
+fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> {
+    let SendOp::Datagram { to, .. } = wqe.op else {
+        return Ok(());
+    };
+    if ahs.pd(AhNumber(to.path)) == Some(shared.pd.shared.id) {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "ibv_post_send",
+        "the address handle is none, or of another protection domain than the queue pair",
+    ))
+}
+
+fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
+    wqe.signaled |= shared.sq_sig_all;
+    if lint::is_on() {
+        lint::stage(&wqe);
+    }
+    shared.slots.send_used.fetch_add(1, Ordering::AcqRel);
+    entry.signals.posted(wqe.signaled);
+    entry.transport.post_send(wqe);
+}
+
+/// Lets what was just posted leave, or in ERR flushes it.
+fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, Engine>) {
+    let nic = &shared.context().nic;
+    if lint::is_on() {
+        lint::posted(&engine.memory, shared);
+    }
+    // Whoever posts polls soon.
+    nic.count_poll();
+    if state == QpState::Err {
+        engine.flush_qp(shared.qpn);
+    } else {
+        engine.schedule(shared.qpn);
+        engine.transmit(nic.acks());
+    }
+    nic.after_drive(engine);
+}
+
+/// May this work request enter the receive queue?
+fn admit_recv(shared: &QpShared, state: QpState, wqe: RecvWqe) -> Result<RecvWqe> {
+    const VERB: &str = "ibv_post_recv";
+    match shared.source {
+        ReceiveSource::Own if shared.qp_type == QpType::XrcSend => {
+            return Err(Error::invalid(
+                VERB,
+                "an XRC_SEND queue pair receives nothing",
+            ));
+        }
+        ReceiveSource::Own => {}
+        ReceiveSource::Srq(_) | ReceiveSource::Xrc(_) => {
+            return Err(Error::invalid(
+                VERB,
+                "the queue pair takes its receives from a shared receive queue: use ibv_post_srq_recv",
+            ));
+        }
+    }
+    if state == QpState::Reset {
+        return Err(Error::invalid(
+            VERB,
+            "the queue pair is in RESET, receiving needs INIT",
+        ));
+    }
+    if wqe.sges.len() > shared.cap.max_recv_sge as usize {
+        return Err(Error::invalid(
+            VERB,
+            format!(
+                "{} SGEs, the queue pair has {}",
+                wqe.sges.len(),
+                shared.cap.max_recv_sge
+            ),
+        ));
+    }
+    let used = shared.slots.recv_used.load(Ordering::Acquire);
+    if used >= shared.cap.max_recv_wr as i32 {
+        return Err(Error::new(
+            VERB,
+            libc::ENOMEM,
+            format!("receive queue full: {used} work requests posted"),
+        ));
+    }
+    Ok(wqe)
+}
