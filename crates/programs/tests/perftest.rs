@@ -22,7 +22,23 @@ const fn case(what: &'static str, size: u64, args: &'static [&'static str]) -> C
 
 /// What a program offers (perftest 4.5): only send, read and atomics have `-e`; only the bandwidth programs have `-q` and
 /// `-b`; the atomics have a size of their own and `-A` instead of `-a`.
+///
+/// Everything on one network of each kind; elsewhere, where only the addresses differ, what uses most at once.
 fn cases(program: &str, thorough: bool) -> Vec<Case> {
+    let mut cases = all_cases(program, thorough);
+    if !thorough {
+        let brief = [
+            "default",
+            "events",
+            "one byte more than an MTU",
+            "bidirectional, 8 QPs",
+        ];
+        cases.retain(|case| brief.contains(&case.what));
+    }
+    cases
+}
+
+fn all_cases(program: &str, thorough: bool) -> Vec<Case> {
     let atomic = program.contains("atomic");
     let latency = program.ends_with("_lat");
     let size = match (atomic, latency) {
