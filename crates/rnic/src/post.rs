@@ -158,7 +158,7 @@ impl SendRequest {
     /// WRITE with immediate, which takes a receive at the peer.
     ///
     /// # Panics
-    /// For READ and atomics, which have no immediate.
+    /// For READ, atomics, and requests for memory windows, which have no immediate.
     pub fn imm(mut self, imm: [u8; 4]) -> SendRequest {
         self.op = match self.op {
             SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => SendOp::SendImm(imm),
@@ -170,6 +170,7 @@ impl SendRequest {
                 rkey,
                 imm,
             },
+            SendOp::Datagram { to, .. } => SendOp::Datagram { to, imm: Some(imm) },
             other => panic!("{other:?} carries no immediate data"),
         };
         self
@@ -217,6 +218,8 @@ impl SendRequest {
         let imm = match self.op {
             SendOp::Send => None,
             SendOp::SendImm(imm) => Some(imm),
+            // It was posted before, and came back.
+            SendOp::Datagram { imm, .. } => imm,
             other => {
                 return Err(PostError {
                     error: Error::InvalidArgument(format!(

@@ -133,6 +133,29 @@ fn only_sends_of_the_mtu_are_datagrams() {
 }
 
 #[test]
+fn what_a_full_queue_gives_back_can_be_posted_again() {
+    let (left, deaf, right) = (Side::new(), Side::new(), Side::new());
+    let to = left.to(&deaf);
+    let full = loop {
+        let data = left.pd.buffer_from(b"again").expect("memory");
+        let request = SendRequest::send(data).imm(*b"take");
+        if let Err(error) = left.qp.post(request, &to) {
+            break error;
+        }
+    };
+    assert!(full.error.is_queue_full(), "{full}");
+    left.cq.wait(PATIENCE).expect("sent").ok().expect("success");
+    // It may be changed before, and go elsewhere.
+    right.expect(1);
+    let again = full.request.imm(*b"two!");
+    left.qp.post(again, &left.to(&right)).expect("posted");
+    let received = right.cq.wait(PATIENCE).expect("received");
+    let received = received.ok().expect("success");
+    assert_eq!(received.message(), b"again");
+    assert_eq!(received.imm(), Some(*b"two!"));
+}
+
+#[test]
 fn a_group_reaches_its_members() {
     let (left, right, outside) = (Side::new(), Side::new(), Side::new());
     if left.gid.addr.is_ipv6() {
