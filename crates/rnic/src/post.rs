@@ -262,9 +262,16 @@ impl SendRequest {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Refuses what no queue has room for, ever: from a full queue the device's errno does not tell it apart.
+    pub(crate) fn check(&self, max_inline_data: u32) -> Result<()> {
         match &self.data {
             Data::Buffer { len, .. } => check_len(*len),
+            Data::Inline(bytes) if bytes.len() > max_inline_data as usize => {
+                Err(Error::InvalidArgument(format!(
+                    "{} bytes of inline data, the queue pair takes {max_inline_data} (max_inline_data): post a buffer",
+                    bytes.len()
+                )))
+            }
             Data::Inline(_) => Ok(()),
         }
     }

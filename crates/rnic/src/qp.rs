@@ -416,7 +416,7 @@ impl Inner {
     }
 
     pub(crate) fn post_send(&self, request: SendRequest) -> std::result::Result<(), PostError> {
-        if let Err(error) = request.check() {
+        if let Err(error) = request.check(self.qp.cap().max_inline_data) {
             return Err(PostError {
                 error,
                 request: Box::new(request),

@@ -284,6 +284,19 @@ fn a_full_queue_gives_the_request_back() {
     assert_eq!(&error.buffer.unwrap()[..], b"keep");
 }
 
+/// Whoever polls and posts again because the queue is full would do so for ever.
+#[test]
+fn more_inline_data_than_there_is_room_for_is_no_full_queue() {
+    let (left, _right) = pair_with(|b| b.max_inline_data(16), |b| b);
+    let error = left.qp.post(SendRequest::send_inline(&[1; 1000]));
+    let error = error.expect_err("too much");
+    assert!(!error.error.is_queue_full(), "{error}");
+    assert!(
+        error.to_string().contains("1000 bytes of inline data"),
+        "{error}"
+    );
+}
+
 #[test]
 fn refused_rights_fail_the_request_and_not_the_next_queue_pair() {
     let (left, right) = pair_with(|b| b, |b| b.access(Access(0)));
