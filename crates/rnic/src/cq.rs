@@ -199,8 +199,7 @@ impl CompletionQueue {
         Ok(max)
     }
 
-    /// Everything that has completed by now, oldest first. An overrun of the queue ends the iteration and shows up in
-    /// the next [`CompletionQueue::poll_one`].
+    /// Everything that has completed by now, oldest first. In a forked child nothing: see [`CompletionQueue::poll_one`].
     pub fn drain(&self) -> impl Iterator<Item = Completion> + '_ {
         std::iter::from_fn(|| self.poll_one().ok().flatten())
     }

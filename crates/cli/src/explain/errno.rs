@@ -22,6 +22,7 @@ pub const TOPICS: &[Topic] = &[
     Topic {
         meaning: "Not permitted.",
         causes: &[
+            "ibv_bind_mw: window, region and queue pair are not of one protection domain; ibv_advise_mr: the region is of another one",
             "ibv_modify_qp on hardware: a Q_Key with its highest bit set, or raw packets, need CAP_NET_RAW",
             "ibv_open_device on hardware: no permission for /dev/infiniband/uverbs*",
         ],
@@ -31,7 +32,8 @@ pub const TOPICS: &[Topic] = &[
         meaning: "There is no such thing.",
         causes: &[
             "ibv_get_device_list on hardware: no RDMA driver or no /sys/class/infiniband",
-            "an object handle that is not known",
+            "ibv_import_pd, ibv_import_mr, ibv_import_dm: this process has nothing of that number",
+            "ibv_start_poll, ibv_next_poll: no completion waits. No error",
         ],
         check: &["rnic run -- ibv_devices      on rnic there is always rnic0"],
         ..errno(libc::ENOENT, "ENOENT", "No such file or directory")
@@ -44,19 +46,18 @@ pub const TOPICS: &[Topic] = &[
     Topic {
         meaning: "Input/output error.",
         causes: &[
-            "ibv_poll_cq: the completion queue overran and completions are lost",
-            "the device has failed",
+            "the device has failed (hardware)",
+            "a defect of rnic itself: its panic message is on standard error; please report it",
         ],
-        check: &[
-            "rnic run --lint -- PROGRAM      compares completion queues with the depths that feed them",
-            WORDS,
-        ],
+        // Not ibv_poll_cq of a queue that overran: that finds no more completions, and events tell.
+        check: &[WORDS, "dmesg      what the driver says (hardware)"],
         ..errno(libc::EIO, "EIO", "Input/output error")
     },
     Topic {
         meaning: "Nothing there now.",
         causes: &[
             "ibv_get_cq_event, ibv_get_async_event on a non-blocking descriptor: no event waits; poll(2) it first",
+            "ibv_open_xrcd: nobody has opened the domain of this file yet, and O_CREAT is missing",
             "ibv_reg_mr on hardware: too much locked memory (some kernels)",
         ],
         ..errno(libc::EAGAIN, "EAGAIN", "Resource temporarily unavailable")
@@ -67,7 +68,7 @@ pub const TOPICS: &[Topic] = &[
             "ibv_post_send: the send queue is full. Poll completions; unsignaled requests are freed only by a later signaled one, so signal \
              at least one per queue depth",
             "ibv_post_recv: the receive queue is full (max_recv_wr)",
-            "ibv_post_send: more inline data than max_inline_data (some devices)",
+            "ibv_post_send: more SGEs than max_send_sge, more inline data than max_inline_data (rnic and ConnectX; EINVAL elsewhere)",
             "ibv_reg_mr on hardware: above RLIMIT_MEMLOCK (`ulimit -l`), which rnic does not need",
             "ibv_create_qp, ibv_create_cq: larger than the device allows, or (hardware) above RLIMIT_MEMLOCK",
         ],
@@ -99,7 +100,9 @@ pub const TOPICS: &[Topic] = &[
         meaning: "The object is still in use.",
         causes: &[
             "ibv_dealloc_pd: queue pairs, regions, windows or address handles of it are left",
-            "ibv_destroy_cq: queue pairs still use it; ibv_destroy_srq likewise",
+            "ibv_destroy_cq: queue pairs still use it; ibv_destroy_srq likewise; ibv_destroy_comp_channel: completion queues",
+            "ibv_destroy_qp: it is still attached to a multicast group (ibv_detach_mcast)",
+            "ibv_free_dm: regions of it are left; ibv_close_xrcd: queue pairs or shared receive queues",
             "ibv_dereg_mr: memory windows are bound to it",
         ],
         check: &[
@@ -124,8 +127,9 @@ pub const TOPICS: &[Topic] = &[
              bit in the mask",
             "ibv_modify_qp: this transition does not exist, or the mask has a bit that it does not allow",
             "ibv_create_qp: sizes above the device's (max_qp_wr, max_sge, max_inline_data)",
-            "ibv_post_send: the queue pair is not in RTS, too many SGEs, unknown opcode, too much inline data",
-            "ibv_post_recv: the queue pair is in RESET",
+            "ibv_post_send: the queue pair is not in RTS yet, it has no such operation (READ on UC, a datagram without address handle), \
+             READ or atomic with IBV_SEND_INLINE",
+            "ibv_post_recv: the queue pair is in RESET, has a shared receive queue, or more SGEs than max_recv_sge",
             "ibv_reg_mr: remote write or atomic without IBV_ACCESS_LOCAL_WRITE",
         ],
         check: &[

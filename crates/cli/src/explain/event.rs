@@ -29,7 +29,8 @@ pub const TOPICS: &[Topic] = &[
             "the program polls too rarely, or stops polling while the peer goes on",
         ],
         check: &["rnic run --lint -- PROGRAM      compares the sizes"],
-        follows: "Completions are lost for good. On hardware the queue pairs that use it break (IBV_EVENT_QP_FATAL).",
+        follows: "Completions are lost for good, and the queue pairs that should have had them are in ERR (IBV_EVENT_QP_FATAL). \
+                  What the queue holds can still be polled; then it stays empty.",
         ..event(0, "IBV_EVENT_CQ_ERR", "CQ error")
     },
     Topic {

@@ -100,7 +100,7 @@ pub const TOPICS: &[Topic] = &[
     request(
         15,
         "IBV_WR_ATOMIC_WRITE",
-        "Stores 8 bytes at once (RC, recent NICs).",
-        "EOPNOTSUPP or EINVAL where the device lacks it.",
+        "ATOMIC WRITE: stores 8 bytes at once, at a multiple of 8 (RC, recent NICs).",
+        "Needs the right to write, as IBV_WR_RDMA_WRITE. EOPNOTSUPP or EINVAL where the device lacks it.",
     ),
 ];

@@ -49,8 +49,8 @@ pub const TOPICS: &[Topic] = &[
         side: "local: the requester's own queue pair",
         causes: &[
             "READ or atomic on a queue pair with max_rd_atomic 0",
-            "an operation that the transport type does not have (READ on UD, atomics on UC)",
-            "READ or atomic with IBV_SEND_INLINE",
+            "an operation that the transport type does not have (READ on UD, atomics on UC), or READ with IBV_SEND_INLINE, where the \
+             device lets that be posted: ibv_post_send of rnic refuses it with EINVAL",
             "memory or hardware trouble inside a NIC",
         ],
         check: &[AGAIN],

@@ -125,18 +125,6 @@ pub const TOPICS: &[Topic] = &[
         LENGTH,
     ),
     rnic(
-        code::WRONG_SERVICE,
-        "rnic WRONG_SERVICE",
-        "An operation that this type of queue pair does not have.",
-        OPERATION,
-    ),
-    rnic(
-        code::DATAGRAM_TOO_LONG,
-        "rnic DATAGRAM_TOO_LONG",
-        "A UD message longer than the path MTU.",
-        LENGTH,
-    ),
-    rnic(
         code::BIND + 1,
         "rnic BIND unknown window",
         "No window has that rkey, or it is bound to nothing.",

@@ -118,6 +118,15 @@ fn the_tables_are_complete() {
 }
 
 #[test]
+fn nothing_is_explained_twice() {
+    for topic in all() {
+        let same =
+            all().filter(|t| (t.kind, t.number, t.name) == (topic.kind, topic.number, topic.name));
+        assert_eq!(same.count(), 1, "{}", topic.name);
+    }
+}
+
+#[test]
 fn distances() {
     assert_eq!(distance("", "abc"), 3);
     assert_eq!(distance("kitten", "sitting"), 3);
