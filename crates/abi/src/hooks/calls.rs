@@ -38,20 +38,24 @@ impl Target {
         }
     }
 
-    /// For opening: a counter leads to its live file.
+    /// For opening: a counter leads to its live file. `None` and EACCES for writing where that is not allowed.
     ///
     /// # Safety
     /// `path` is NULL or a C string.
-    unsafe fn to_open(path: *const c_char) -> Target {
+    unsafe fn to_open(path: *const c_char, writes: bool) -> Option<Target> {
         // SAFETY: by contract.
         let mut target = unsafe { Target::of(path) };
         if target.redirected.is_some() {
             // SAFETY: redirected, so a C string.
             let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+            if writes && tree::is_read_only(text) {
+                set_errno(libc::EACCES);
+                return None;
+            }
             let live = seam::attempt(|| counters::at(&tree::canonical(text)).and_then(live::path));
             target.redirected = live.or(target.redirected);
         }
-        target
+        Some(target)
     }
 
     fn as_ptr(&self) -> *const c_char {
@@ -118,7 +122,11 @@ fn mode_for(flags: c_int, mode: c_uint) -> c_uint {
 unsafe fn open_file(dir: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: by contract.
     unsafe {
-        let target = Target::to_open(path);
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY
+            || flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
+        let Some(target) = Target::to_open(path, writes) else {
+            return -1;
+        };
         libc::syscall(
             libc::SYS_openat,
             dir,
@@ -147,6 +155,18 @@ unsafe fn read_link(dir: c_int, path: *const c_char, buffer: *mut c_char, size: 
         let target = Target::of(path);
         libc::syscall(libc::SYS_readlinkat, dir, target.as_ptr(), buffer, size) as isize
     }
+}
+
+/// What fopen(3) and its kin open.
+///
+/// # Safety
+/// `path` is NULL or a C string; `mode` is a C string.
+unsafe fn target_of_stream(path: *const c_char, mode: *const c_char) -> Option<Target> {
+    // SAFETY: by contract.
+    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    let reads = mode.first() == Some(&b'r') && !mode.contains(&b'+');
+    // SAFETY: by contract.
+    unsafe { Target::to_open(path, !reads) }
 }
 
 /// Defines an exported function of libc. Its safety contract is that of the man page.
@@ -240,12 +260,18 @@ hook! {
     };
 
     fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = {
-        let path = Target::to_open(path);
-        call_next!(c"fopen" as fn(*const c_char, *const c_char) -> *mut libc::FILE, (path.as_ptr(), mode), null_mut())
+        match target_of_stream(path, mode) {
+            Some(path) => call_next!(c"fopen" as fn(*const c_char, *const c_char) -> *mut libc::FILE,
+                (path.as_ptr(), mode), null_mut()),
+            None => null_mut(),
+        }
     };
     fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE = {
-        let path = Target::to_open(path);
-        call_next!(c"fopen64" as fn(*const c_char, *const c_char) -> *mut libc::FILE, (path.as_ptr(), mode), null_mut())
+        match target_of_stream(path, mode) {
+            Some(path) => call_next!(c"fopen64" as fn(*const c_char, *const c_char) -> *mut libc::FILE,
+                (path.as_ptr(), mode), null_mut()),
+            None => null_mut(),
+        }
     };
     opendir(path: *const c_char) -> *mut libc::DIR = {
         let path = Target::of(path);

@@ -67,7 +67,8 @@ fn create(counter: usize) -> Option<Live> {
     // valid atomics.
     unsafe {
         let name = c"rnic-counter".as_ptr();
-        let fd = libc::syscall(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC) as i32;
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let fd = libc::syscall(libc::SYS_memfd_create, name, flags) as i32;
         if fd < 0 {
             return None;
         }
@@ -78,6 +79,13 @@ fn create(counter: usize) -> Option<Live> {
             libc::MAP_FAILED
         };
         if mapped == libc::MAP_FAILED {
+            libc::syscall(libc::SYS_close, fd);
+            return None;
+        }
+        // A file that somebody cuts short would end this process by SIGBUS at the next count.
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        if libc::syscall(libc::SYS_fcntl, fd, libc::F_ADD_SEALS, seals) != 0 {
+            libc::munmap(mapped, size);
             libc::syscall(libc::SYS_close, fd);
             return None;
         }

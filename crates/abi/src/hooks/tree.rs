@@ -57,6 +57,11 @@ pub fn redirect(path: &[u8]) -> Option<CString> {
     CString::new(real).ok()
 }
 
+/// The path is in the tree, which nobody may write to: as in sysfs not even root, and processes share it.
+pub fn is_read_only(path: &[u8]) -> bool {
+    matches!(place(path), Some(Place::Tree(_)))
+}
+
 fn place(path: &[u8]) -> Option<Place> {
     enter(path)?;
     let path = canonical(path);

@@ -83,6 +83,20 @@ int main(void)
 	snprintf(path, sizeof(path), "%s/ports/1/hw_counters/no_such_counter", folder);
 	CHECK(open(path, O_RDONLY) == -1 && errno == ENOENT);
 
+	/* Read-only, for root as well, like everything in sysfs: by name, and by the descriptor of an open counter. */
+	snprintf(path, sizeof(path), "%s/ports/1/counters/port_rcv_packets", folder);
+	CHECK(open(path, O_RDWR) == -1 && errno == EACCES);
+	CHECK(open(path, O_RDONLY | O_TRUNC) == -1 && errno == EACCES);
+	CHECK(!fopen(path, "w") && errno == EACCES && !fopen(path, "r+") && errno == EACCES);
+	snprintf(path, sizeof(path), "%s/ports/1/state", folder);
+	CHECK(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) == -1 && errno == EACCES);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", packets);
+	int again = open(path, O_RDWR);
+	if (again >= 0) {
+		CHECK(ftruncate(again, 0) == -1 && errno == EPERM);
+		CHECK(!close(again));
+	}
+
 	/* A forked child counts for itself, and leaves its parent's numbers alone. */
 	uint64_t before = read_again(packets);
 	pid_t child = fork();
