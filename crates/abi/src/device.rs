@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int};
 use std::cell::UnsafeCell;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError};
 
 use parking_lot::Mutex;
 use rnic_nic::{Context, DEVICE_NAME, device_guid};
@@ -124,11 +124,19 @@ unsafe impl Object for ContextObject {
 }
 
 /// The `cmd_fd` of all contexts that are open.
-static OPEN: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+static OPEN: std::sync::Mutex<Vec<c_int>> = std::sync::Mutex::new(Vec::new());
+
+/// The list of open contexts, locked.
+pub type OpenGuard = std::sync::MutexGuard<'static, Vec<c_int>>;
+
+/// Held across fork(2), so that the child finds it free.
+pub fn lock_open() -> OpenGuard {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Some open context's `cmd_fd` is the one looked for.
 pub fn opened_on(is: impl Fn(c_int) -> bool) -> bool {
-    OPEN.lock().iter().any(|fd| is(*fd))
+    lock_open().iter().any(|fd| is(*fd))
 }
 
 /// Opens the device; `cmd_fd` belongs to the context from now on.
@@ -152,7 +160,7 @@ pub fn open_as(cmd_fd: Option<c_int>) -> Result<*mut ibv_context> {
     if let Some(cmd_fd) = cmd_fd {
         c.context.cmd_fd = cmd_fd;
     }
-    OPEN.lock().push(c.context.cmd_fd);
+    lock_open().push(c.context.cmd_fd);
     Ok(into_c(object))
 }
 
@@ -230,7 +238,7 @@ unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
         }
         // SAFETY: as above; a field that nobody changes.
         let cmd_fd = unsafe { (*context).cmd_fd };
-        let mut open = OPEN.lock();
+        let mut open = lock_open();
         if let Some(index) = open.iter().position(|fd| *fd == cmd_fd) {
             open.swap_remove(index);
         }

@@ -5,14 +5,22 @@
 //! it was not needed. What a fork does to the engine itself, the handlers registered here tell the nic crate.
 
 use core::ffi::{c_int, c_uint, c_void};
+use std::cell::RefCell;
 use std::sync::Once;
 
+use crate::device::{self, OpenGuard};
 use crate::seam;
 use crate::symbols::export;
 use crate::types::IBV_FORK_UNNEEDED;
 
+thread_local! {
+    /// Our own lock, while the process forks.
+    static HELD: RefCell<Option<OpenGuard>> = const { RefCell::new(None) };
+}
+
 extern "C" fn prepare() {
     seam::quiet(|| {
+        HELD.with_borrow_mut(|held| *held = Some(device::lock_open()));
         rnic_nic::before_fork();
         Ok(())
     });
@@ -21,6 +29,7 @@ extern "C" fn prepare() {
 extern "C" fn parent() {
     seam::quiet(|| {
         rnic_nic::after_fork_parent();
+        HELD.take();
         Ok(())
     });
 }
@@ -28,6 +37,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     seam::quiet(|| {
         rnic_nic::after_fork_child();
+        HELD.take();
         Ok(())
     });
 }

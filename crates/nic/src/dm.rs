@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -17,7 +15,17 @@ pub(crate) struct DmShared {
 }
 
 /// The process's pieces by number, for `ibv_import_dm(3)`.
-static ALL: Mutex<BTreeMap<u32, Weak<DmShared>>> = Mutex::new(BTreeMap::new());
+static ALL: Mutex<Pieces> = Mutex::new(BTreeMap::new());
+
+type Pieces = BTreeMap<u32, Weak<DmShared>>;
+
+pub(crate) type AllGuard = MutexGuard<'static, Pieces>;
+
+/// Held across fork(2), so that the child finds it free.
+pub(crate) fn lock_all() -> AllGuard {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// A piece of device memory, zeroed at first.
@@ -50,7 +58,7 @@ impl Context {
         })?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(DmShared { memory, number });
-        let mut all = ALL.lock();
+        let mut all = lock_all();
         all.retain(|_, dm| dm.strong_count() > 0);
         all.insert(number, Arc::downgrade(&shared));
         Ok(Dm {
@@ -64,7 +72,7 @@ impl Context {
     /// # Errors
     /// ENOENT: there is none.
     pub fn import_dm(&self, number: u32) -> Result<Dm> {
-        let found = ALL.lock().get(&number).and_then(Weak::upgrade);
+        let found = lock_all().get(&number).and_then(Weak::upgrade);
         let shared = found.ok_or_else(|| {
             Error::new(
                 "ibv_import_dm",

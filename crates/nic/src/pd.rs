@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -56,14 +54,23 @@ impl Td {
 static NEXT_PD: AtomicU32 = AtomicU32::new(1);
 
 /// The process's protection domains by number, for `ibv_import_pd(3)`.
-static ALL: Mutex<BTreeMap<u32, Weak<PdShared>>> = Mutex::new(BTreeMap::new());
+static ALL: Mutex<Domains> = Mutex::new(BTreeMap::new());
+
+type Domains = BTreeMap<u32, Weak<PdShared>>;
+
+pub(crate) type AllGuard = MutexGuard<'static, Domains>;
+
+/// Held across fork(2), so that the child finds it free.
+pub(crate) fn lock_all() -> AllGuard {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Context {
     /// Makes a protection domain.
     pub fn alloc_pd(&self) -> Pd {
         let id = NEXT_PD.fetch_add(1, Ordering::Relaxed);
         let pd = Pd::new(id, self, None, None);
-        let mut all = ALL.lock();
+        let mut all = lock_all();
         all.retain(|_, pd| pd.strong_count() > 0);
         all.insert(id, Arc::downgrade(&pd.shared));
         pd
@@ -82,7 +89,7 @@ impl Context {
     /// # Errors
     /// ENOENT: there is none.
     pub fn import_pd(&self, number: u32) -> Result<Pd> {
-        let found = ALL.lock().get(&number).and_then(Weak::upgrade);
+        let found = lock_all().get(&number).and_then(Weak::upgrade);
         let shared = found.ok_or_else(|| {
             Error::new(
                 "ibv_import_pd",

@@ -3,12 +3,12 @@
 use core::ffi::{c_int, c_void};
 use std::cell::UnsafeCell;
 
-use rnic_nic::{Pd, Td};
+use rnic_nic::{Context, Pd, Td};
 
 use super::allocator::Allocator;
 use crate::device::{is_parents, nic};
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{self, EBUSY, EINVAL, Result};
+use crate::seam::{self, EBUSY, EINVAL, Errno, Result};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -48,9 +48,18 @@ pub fn hand_out_pd(context: *mut ibv_context, nic: Pd) -> *mut ibv_pd {
 unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     seam::pointer(|| {
         // SAFETY: a context of ours, or NULL.
-        let nic = unsafe { nic(context) }?.alloc_pd();
-        Ok(hand_out_pd(context, nic))
+        let owner = unsafe { nic(context) }?;
+        not_a_parents(owner)?;
+        Ok(hand_out_pd(context, owner.alloc_pd()))
     })
+}
+
+/// ENODEV in a forked child: what it made of the parent's context would be as dead as that.
+fn not_a_parents(owner: &Context) -> Result<()> {
+    match owner.is_alive() {
+        true => Ok(()),
+        false => Err(Errno(libc::ENODEV)),
+    }
 }
 
 /// `ibv_dealloc_pd(3)`, of parent domains too.
@@ -93,6 +102,7 @@ pub unsafe extern "C" fn alloc_td(
         if attr.comp_mask != 0 {
             return Err(EINVAL);
         }
+        not_a_parents(owner)?;
         Ok(into_c(Box::new(TdObject {
             c: UnsafeCell::new(ibv_td { context }),
             nic: owner.alloc_td(),

@@ -65,6 +65,8 @@ static void dead_objects(void)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	CHECK(ibv_modify_qp(left.qp, &attr, IBV_QP_STATE));
 	CHECK(!ibv_reg_mr(pd, &wc, sizeof(wc), 0));
+	CHECK(!ibv_alloc_pd(context) && errno == ENODEV);
+	CHECK(!ibv_alloc_td(context, &(struct ibv_td_init_attr){ 0 }) && errno == ENODEV);
 	ibv_destroy_qp(left.qp);
 	ibv_destroy_cq(left.cq);
 	ibv_dereg_mr(left.mr);
@@ -107,6 +109,16 @@ static void grandchild(void)
 	int status;
 	CHECK(waitpid(child, &status, 0) == child && !status);
 	exit(0);
+}
+
+/* No lock that another thread of the parent had is left taken in the child. */
+static void child_makes_the_same(void)
+{
+	struct ibv_context *own = open_device();
+	struct ibv_pd *domain = ibv_alloc_pd(own);
+	struct ibv_dm *memory = ibv_alloc_dm(own, &(struct ibv_alloc_dm_attr){ .length = 64 });
+	CHECK(domain && memory && !ibv_free_dm(memory) && !ibv_dealloc_pd(domain) && !ibv_close_device(own));
+	_exit(0);
 }
 
 static void child_is_killed(void)
@@ -184,6 +196,19 @@ static void *traffic(void *sides)
 	return (void *)rounds;
 }
 
+/* Domains, device memory and contexts that come and go. */
+static void *churn(void *nothing)
+{
+	while (!atomic_load(&stop))
+		for (int i = 0; i < 200; i++) {
+			CHECK(!ibv_dealloc_pd(ibv_alloc_pd(context)));
+			CHECK(!ibv_free_dm(ibv_alloc_dm(context, &(struct ibv_alloc_dm_attr){ .length = 64 })));
+			if (i % 20 == 0)
+				CHECK(!ibv_close_device(open_device()));
+		}
+	return nothing;
+}
+
 int main(void)
 {
 	CHECK(!ibv_fork_init());
@@ -197,6 +222,13 @@ int main(void)
 	struct side pair[2];
 	connect_sides(pd, &pair[0], &pair[1]);
 	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, churn, NULL));
+	for (int i = 0; i < 40; i++)
+		child_of_fork(child_makes_the_same, 0);
+	atomic_store(&stop, 1);
+	CHECK(!pthread_join(thread, NULL));
+	atomic_store(&stop, 0);
+
 	CHECK(!pthread_create(&thread, NULL, traffic, pair));
 	child_of_fork(child_exits, 0);
 	exchange(&left, &right);

@@ -17,6 +17,7 @@ use super::Engine;
 use super::nic::NicHandle;
 use crate::error::Result;
 use crate::gid_table::{RowsGuard, lock_rows};
+use crate::{dm, pd};
 
 static CURRENT: Mutex<Weak<NicHandle>> = Mutex::new(Weak::new());
 
@@ -43,11 +44,14 @@ fn lock_current() -> Current {
 
 /// Locks held across fork(2).
 struct Held {
-    // Taken in the order current, engine, rows, report: nobody who waits for the engine has what comes after it.
+    // Taken in the order current, engine, rows, report, and the two lists, which nobody has who waits for another lock.
+    // Nobody who waits for the engine has what comes after it.
     report: crate::report::Guard,
     engine: Option<(ManuallyDrop<MutexGuard<'static, Engine>>, Arc<NicHandle>)>,
     current: Current,
     rows: RowsGuard,
+    domains: pd::AllGuard,
+    pieces: dm::AllGuard,
 }
 
 thread_local! {
@@ -73,6 +77,8 @@ pub fn before_fork() {
             engine,
             current,
             rows,
+            domains: pd::lock_all(),
+            pieces: dm::lock_all(),
         });
     });
 }
@@ -99,8 +105,10 @@ fn release(with_engine: impl FnOnce(ManuallyDrop<MutexGuard<'static, Engine>>)) 
         engine,
         current,
         rows,
+        domains,
+        pieces,
     } = held;
-    drop((report, rows));
+    drop((report, rows, domains, pieces));
     let mut last = None;
     if let Some((guard, handle)) = engine {
         with_engine(guard);
