@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The user for whom files are opened.
 pub fn effective_uid() -> u32 {
@@ -100,6 +101,49 @@ pub fn get_option(socket: &impl AsRawFd, level: i32, option: i32) -> io::Result<
     }
 }
 
+/// SIGPIPE was ignored when this process began; the standard library has changed that before `main`.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = look_at_sigpipe;
+
+extern "C" fn look_at_sigpipe() {
+    PIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: sigaction is a plain structure, for which zeros are a valid value.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is set; the pointer is to a local value.
+    let known = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+    known && now.sa_sigaction == libc::SIG_IGN
+}
+
+/// The program inherits what this process did: which signals are blocked, and which ignored. Programs of services and
+/// scripts count on that.
+pub fn keep_signals(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: sigset_t is plain.
+    let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is set; the pointer is to a local value.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask) };
+    let pipe = PIPE_IGNORED.load(Ordering::Relaxed);
+    let child = is_ignored(libc::SIGCHLD);
+    // SAFETY: before exec only system calls are made, on values that were copied before.
+    unsafe {
+        command.pre_exec(move || {
+            for (signal, ignored) in [(libc::SIGPIPE, pipe), (libc::SIGCHLD, child)] {
+                if ignored {
+                    libc::signal(signal, libc::SIG_IGN);
+                }
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+}
+
 /// Signals that whoever sends them to `rnic run` means for the program.
 const FORWARDED: [i32; 8] = [
     libc::SIGTERM,
@@ -129,7 +173,7 @@ pub struct Ward {
     child: std::process::Child,
 }
 
-/// Starts the program. From then on the signals are blocked here and waited for by [`Ward::wait`].
+/// Starts the program, of which [`keep_signals`] knows. From then on the signals are blocked here and waited for by [`Ward::wait`].
 pub fn start_ward(command: &mut std::process::Command) -> io::Result<Ward> {
     use std::os::unix::process::CommandExt;
     let set = watched_signals();
@@ -149,7 +193,6 @@ pub fn start_ward(command: &mut std::process::Command) -> io::Result<Ward> {
                 // Killed before the line above took effect.
                 libc::raise(libc::SIGKILL);
             }
-            libc::sigprocmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
             Ok(())
         });
     }
@@ -166,6 +209,7 @@ impl Ward {
     pub fn wait(mut self) -> io::Result<std::process::ExitStatus> {
         let set = watched_signals();
         loop {
+            reap_others(self.child.id());
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
@@ -202,6 +246,28 @@ impl Ward {
             libc::sigaddset(&mut child, libc::SIGCHLD);
             libc::sigtimedwait(&child, std::ptr::null_mut(), &moment);
         }
+    }
+}
+
+/// Takes the exit statuses of whoever else has become a child of this process: of everybody who lost his parent, if this is
+/// the first process of a container.
+fn reap_others(child: u32) {
+    loop {
+        // SAFETY: siginfo_t is a plain structure, for which zeros are a valid value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: the pointer is to a local value; of the structure, what waitid(2) writes is read.
+        let ended = unsafe {
+            match libc::waitid(libc::P_ALL, 0, &mut info, look) {
+                0 => info.si_pid(),
+                _ => 0,
+            }
+        };
+        if ended == 0 || ended as u32 == child {
+            return;
+        }
+        // SAFETY: no status is asked for.
+        unsafe { libc::waitpid(ended, std::ptr::null_mut(), libc::WNOHANG) };
     }
 }
 

@@ -271,6 +271,74 @@ fn signals_reach_the_program() {
     assert!(!child.wait().expect("its end").success());
 }
 
+/// A signal that whoever starts `rnic run` ignores, the program ignores as well.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let scratch = Scratch::new("ignored");
+    let ignored = |program: &[&str]| {
+        let output = over(
+            run_here(&scratch),
+            "env",
+            &["--ignore-signal=CHLD,HUP,PIPE"],
+            program,
+        );
+        stdout(&output)
+    };
+    let without = ignored(&["grep", "SigIgn", "/proc/self/status"]);
+    if without.is_empty() {
+        eprintln!("skipped: env(1) cannot ignore signals");
+        return;
+    }
+    for quiet in [&[][..], &["--quiet"]] {
+        let run = [env!("CARGO_BIN_EXE_rnic"), "run"];
+        let grep = ["--", "grep", "SigIgn", "/proc/self/status"];
+        assert_eq!(
+            ignored(&[&run, quiet, &grep].concat()),
+            without,
+            "{quiet:?}"
+        );
+    }
+}
+
+/// Runs `launcher` with these arguments in the environment of `rnic`.
+fn over(rnic: Command, launcher: &str, first: &[&str], rest: &[&str]) -> Output {
+    let mut command = Command::new(launcher);
+    for (name, value) in rnic.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(first).args(rest).output().expect("it starts")
+}
+
+/// As the first process of a container it does what init does: who is left without a parent is not left a zombie.
+#[test]
+fn orphans_are_reaped() {
+    let scratch = Scratch::new("orphans");
+    let unshare = [
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ];
+    let possible = Command::new("unshare").args(unshare).arg("true").output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no process namespaces here");
+        return;
+    }
+    let orphan = scratch.0.join("orphan");
+    let script = format!(
+        "(sh -c 'echo $$ > {0}.new && mv {0}.new {0}' &); until [ -e {0} ]; do sleep 0.01; done
+         n=0; while [ -e /proc/$(cat {0}) ]; do n=$((n+1)); [ $n -lt 500 ] || exit 9; sleep 0.01; done; exit 3",
+        orphan.display()
+    );
+    let run = [env!("CARGO_BIN_EXE_rnic"), "run", "--", "sh", "-c", &script];
+    let output = over(run_here(&scratch), "unshare", &unshare, &run);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+}
+
 #[test]
 fn run_leaves_no_file_behind_and_reports_in_json() {
     let scratch = Scratch::new("leaves");

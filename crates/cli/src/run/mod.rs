@@ -109,6 +109,7 @@ pub fn main(args: Args) -> Result<()> {
         lint: args.lint,
         json: args.json || args.stats == Some(Format::Json),
     };
+    sys::keep_signals(&mut command);
     if wishes.none() {
         for name in ["RNIC_REPORT", "RNIC_STATS", "RNIC_LINT"] {
             command.env_remove(name);
