@@ -100,8 +100,12 @@ unsafe extern "C" fn init_ah_from_wc(
     seam::number(|| {
         // SAFETY: a context of ours or NULL, and the caller's structures.
         unsafe {
-            nic(context)?;
+            let nic = nic(context)?;
             let attr = from_wc(port_num, wc, grh)?;
+            // The GID was looked for in that port's table.
+            if attr.is_global {
+                nic.port_attr(port_num)?;
+            }
             if ah_attr.is_null() {
                 return Err(EINVAL);
             }

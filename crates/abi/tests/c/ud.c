@@ -34,6 +34,8 @@ static void there_and_back(struct datagrams *a, struct datagrams *b, struct ibv_
 	/* The sender's address is all in the completion and the GRH. */
 	struct ibv_grh *grh = (struct ibv_grh *)(b->buffer + 4096);
 	struct ibv_ah_attr attr;
+	CHECK(ibv_init_ah_from_wc(context, 2, &wc, grh, &attr) == -1 && errno == EINVAL);
+	CHECK(!ibv_create_ah_from_wc(a->qp->pd, &wc, grh, 2) && errno == EINVAL);
 	CHECK(!ibv_init_ah_from_wc(context, 1, &wc, grh, &attr));
 	union ibv_gid loopback;
 	CHECK(attr.is_global && attr.port_num == 1 && attr.grh.sgid_index == loopback_gid(context, &loopback));
