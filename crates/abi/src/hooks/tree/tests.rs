@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Place, SPARE_TREES, ensure, place, redirect};
+use super::{Place, SPARE_TREES, ensure, is_read_only, place, redirect};
 
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("rnic-tree-{name}-{}", std::process::id()));
@@ -78,6 +78,10 @@ fn the_character_device_can_be_read_and_written() {
         redirect(b"/dev/infiniband/uverbs0").as_deref(),
         Some(c"/dev/null")
     );
+    assert!(!is_read_only(b"/dev/infiniband/uverbs0"));
+    assert!(is_read_only(b"/sys/class/infiniband/rnic0/node_desc"));
+    assert!(!is_read_only(b"/sys/class/infiniband/mlx5_0/node_desc"));
+    assert!(!is_read_only(b"/sys/class/infiniband/../../kernel"));
 }
 
 #[test]
