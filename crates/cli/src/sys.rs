@@ -294,13 +294,3 @@ pub fn end_like(status: std::process::ExitStatus) -> ! {
     }
     std::process::exit(status.code().unwrap_or(1))
 }
-
-/// The process exists.
-pub fn is_alive(pid: u32) -> bool {
-    let Ok(pid) = i32::try_from(pid) else {
-        return false;
-    };
-    // SAFETY: signal 0 is never delivered.
-    let sent = unsafe { libc::kill(pid, 0) } == 0;
-    sent || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
-}

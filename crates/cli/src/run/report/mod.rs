@@ -7,15 +7,15 @@ mod story;
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use record::{Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb, Waiting};
-
-use crate::sys;
 
 /// What was asked for beside the closing words.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +37,8 @@ impl Wishes {
 #[derive(Debug)]
 pub struct Collector {
     file: PathBuf,
+    /// Locked as long as this run lives. A process number would not tell: containers may share the folder.
+    _lock: File,
 }
 
 const PREFIX: &str = "report-";
@@ -45,14 +47,24 @@ impl Collector {
     /// A file in the runtime folder, which is the user's alone.
     pub fn new(runtime: &Path) -> std::io::Result<Collector> {
         prune(runtime);
-        let file = runtime.join(format!("{PREFIX}{}", std::process::id()));
-        let _ = std::fs::remove_file(&file);
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&file)?;
-        Ok(Collector { file })
+        loop {
+            let name = std::hash::RandomState::new().build_hasher().finish();
+            let draft = runtime.join(format!(".{PREFIX}{name:016x}"));
+            let created = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&draft);
+            let lock = match created {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                created => created?,
+            };
+            // Others see it only once it is locked.
+            lock.lock()?;
+            let file = runtime.join(format!("{PREFIX}{name:016x}"));
+            std::fs::rename(&draft, &file)?;
+            return Ok(Collector { file, _lock: lock });
+        }
     }
 
     /// Tells the program where to.
@@ -92,12 +104,8 @@ impl Drop for Collector {
 /// Removes files of runs that were killed.
 fn prune(runtime: &Path) {
     for entry in std::fs::read_dir(runtime).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        if pid
-            .and_then(|pid| pid.parse().ok())
-            .is_some_and(|pid| !sys::is_alive(pid))
-        {
+        let ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
+        if ours && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = std::fs::remove_file(entry.path());
         }
     }

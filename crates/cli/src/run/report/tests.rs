@@ -313,8 +313,8 @@ fn bytes_in_words() {
 fn files_of_killed_runs_are_removed() {
     let runtime = std::env::temp_dir().join(format!("rnic-reports-{}", std::process::id()));
     std::fs::create_dir(&runtime).unwrap();
-    // No process has this number.
-    let old = runtime.join("report-4194399");
+    // Nobody has locked it.
+    let old = runtime.join("report-0123456789abcdef");
     std::fs::write(&old, "").unwrap();
     let collector = Collector::new(&runtime).unwrap();
     assert!(!old.exists());
@@ -322,5 +322,18 @@ fn files_of_killed_runs_are_removed() {
     let file = collector.file.clone();
     drop(collector);
     assert!(!file.exists());
+    std::fs::remove_dir(&runtime).unwrap();
+}
+
+/// Containers that share the folder know each other's processes by no number, and have the same ones.
+#[test]
+fn the_file_of_another_run_is_left_alone() {
+    let runtime = std::env::temp_dir().join(format!("rnic-runs-{}", std::process::id()));
+    std::fs::create_dir(&runtime).unwrap();
+    let files = || std::fs::read_dir(&runtime).unwrap().count();
+    let collectors = [(); 3].map(|()| Collector::new(&runtime).unwrap());
+    assert_eq!(files(), 3, "{collectors:?}");
+    drop(collectors);
+    assert_eq!(files(), 0);
     std::fs::remove_dir(&runtime).unwrap();
 }
