@@ -230,7 +230,7 @@ fn explain(error: &rnic_nic::Error) {
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     seam::status(|| {
         // SAFETY: a context of ours, or NULL.
-        let nic = &unsafe { from_c::<ContextObject>(context) }?.nic;
+        let ContextObject { nic, imported, .. } = unsafe { from_c::<ContextObject>(context) }?;
         // Objects that are left end as the kernel ends those of a closed device file; their memory, and the context's, to
         // which they point, is kept. So it is in a forked child, whose copy of the parent's device is not closed.
         if !nic.is_alive() {
@@ -243,15 +243,15 @@ unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
             open.swap_remove(index);
         }
         drop(open);
-        if nic.has_objects() {
-            nic.revoke();
-            return Ok(());
-        }
-        // SAFETY: from `open_device`, and the program gives it up.
-        let object = unsafe { take_c::<ContextObject>(context) };
-        if object.imported {
+        if *imported {
             // SAFETY: a descriptor that `ibv_import_device` was given to keep.
             unsafe { libc::close(cmd_fd) };
+        }
+        if nic.has_objects() {
+            nic.revoke();
+        } else {
+            // SAFETY: from `open_device`, and the program gives it up.
+            drop(unsafe { take_c::<ContextObject>(context) });
         }
         Ok(())
     })

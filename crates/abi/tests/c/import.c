@@ -52,6 +52,10 @@ int main(void)
 	ibv_unimport_mr(mr);
 	ibv_unimport_pd(pd);
 	CHECK(!ibv_close_device(context) && fcntl(fd, F_GETFD) < 0);
+	/* Closed with an object left, too: the descriptor is not the object's. */
+	fd = dup(pair.context->cmd_fd);
+	context = ibv_import_device(fd);
+	CHECK(context && ibv_alloc_pd(context) && !ibv_close_device(context) && fcntl(fd, F_GETFD) < 0);
 	destroy_pair(&pair);
 	puts("import: ok");
 	return 0;
