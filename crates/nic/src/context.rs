@@ -76,8 +76,11 @@ impl ContextShared {
         self.events.post(event);
     }
 
-    /// Drops events that wait for a destroyed object.
+    /// Drops events that wait for a destroyed object. In a forked child they are the parent's, and so is the descriptor.
     pub(crate) fn revoke_events(&self, matches: impl Fn(&AsyncEvent) -> bool) {
+        if self.nic.check_alive("").is_err() {
+            return;
+        }
         let mut queue = self.events.queue.lock();
         let before = queue.len();
         queue.retain(|event| !matches(event));

@@ -458,8 +458,12 @@ impl Cq {
         self.shared.events_delivered.load(Ordering::Acquire)
     }
 
-    /// Revokes its channel and asynchronous events that nobody has taken; call before destroying.
+    /// Revokes its channel and asynchronous events that nobody has taken; call before destroying. Does nothing in a forked
+    /// child, whose descriptors are the parent's.
     pub fn detach(&self) {
+        if self.shared.context.nic.check_alive("").is_err() {
+            return;
+        }
         self.shared.inner.lock().armed = Armed::No;
         let cookie = self.cookie();
         self.shared

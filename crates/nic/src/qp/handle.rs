@@ -144,14 +144,16 @@ impl Qp {
 impl Drop for QpHandle {
     fn drop(&mut self) {
         let (cookie, context) = (self.cookie, &self.context);
-        // No event can be posted any more, and then none waits.
-        self.shared
-            .listeners
-            .lock()
-            .retain(|listener| (listener.cookie, listener.context.id()) != (cookie, context.id()));
-        context.revoke_events(
-            |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
-        );
+        // In a forked child nothing is posted, and a thread of the parent may have had the lock.
+        if context.nic.check_alive("ibv_destroy_qp").is_ok() {
+            // No event can be posted any more, and then none waits.
+            self.shared.listeners.lock().retain(|listener| {
+                (listener.cookie, listener.context.id()) != (cookie, context.id())
+            });
+            context.revoke_events(
+                |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
+            );
+        }
         if let Some(xrcd) = &self.xrcd {
             xrcd.drop_user();
         }

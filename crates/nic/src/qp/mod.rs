@@ -433,10 +433,14 @@ impl Qp {
         nic.lock().detach_mcast(mgid, shared.qpn)
     }
 
-    /// It is attached to a multicast group: `ibv_destroy_qp(3)` refuses.
+    /// It is attached to a multicast group: `ibv_destroy_qp(3)` refuses. Never in a forked child.
     pub fn is_attached(&self) -> bool {
         let shared = self.shared();
-        shared.qp_type == QpType::Ud && shared.context().nic.lock().is_attached(shared.qpn)
+        let nic = &shared.context().nic;
+        shared.qp_type == QpType::Ud
+            && nic
+                .lock_if_alive()
+                .is_some_and(|engine| engine.is_attached(shared.qpn))
     }
 
     /// Destroys it: on return no copy in flight can touch memory on its behalf, and its completions are gone from the

@@ -1,0 +1,78 @@
+//! A forked child has the parent's handles, and may drop them: it takes nothing from the parent by that.
+
+use rnic_nic::{
+    AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrMask, SrqInit,
+    after_fork_child, after_fork_parent, before_fork,
+};
+
+/// Runs `child` in a forked child, with the handlers that the C library would call; false if it hung or failed.
+fn in_child(child: impl FnOnce()) -> bool {
+    /// Seconds after which a child that hangs is killed.
+    const PATIENCE: u32 = 20;
+    before_fork();
+    // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not is what is tested.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork");
+    if pid == 0 {
+        after_fork_child();
+        // SAFETY: takes no pointer.
+        unsafe { libc::alarm(PATIENCE) };
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).is_ok();
+        // SAFETY: ends the child without the parent's destructors.
+        unsafe { libc::_exit(i32::from(!done)) };
+    }
+    after_fork_parent();
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the answer.
+    let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
+    assert_eq!(waited, pid);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+fn set_nonblocking(fd: i32) {
+    // SAFETY: takes no pointer.
+    let set = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
+    assert_eq!(set, 0);
+}
+
+#[test]
+fn a_child_that_drops_handles_takes_no_event_from_the_parent() {
+    let context = Context::open().expect("a device");
+    let pd = context.alloc_pd();
+    let srq = pd
+        .create_srq(&SrqInit {
+            max_wr: 15,
+            max_sge: 1,
+            xrc: None,
+            cookie: 7,
+        })
+        .expect("a shared receive queue");
+    // None is posted, so this is due at once.
+    let attr = SrqAttr {
+        srq_limit: 1,
+        ..SrqAttr::default()
+    };
+    srq.modify(&attr, SrqAttrMask::LIMIT).expect("armed");
+    let mut srq = Some(srq);
+    assert!(in_child(|| drop(srq.take())));
+    set_nonblocking(context.async_fd());
+    let event = context.wait_async_event().expect("the event is there");
+    assert_eq!(event, AsyncEvent::SrqLimit { cookie: 7 });
+}
+
+#[test]
+fn a_child_learns_nothing_of_the_parents_groups() {
+    let context = Context::open().expect("a device");
+    let cq = context.create_cq(16, None, 0).expect("a completion queue");
+    let init = QpInit {
+        qp_type: QpType::Ud,
+        send_cq: cq.clone(),
+        recv_cq: cq,
+        srq: None,
+        cap: QpCap::default(),
+        sq_sig_all: true,
+        cookie: 0,
+    };
+    let qp: Qp = context.alloc_pd().create_qp(&init).expect("a queue pair");
+    assert!(in_child(|| assert!(!qp.is_attached())));
+}
