@@ -1,4 +1,7 @@
-//! A forked child has the parent's handles, and may drop them: it takes nothing from the parent by that.
+//! A forked child has the parent's handles, and may drop them: it takes nothing from the parent by that. What it makes
+//! itself works, whatever the parent's threads were about when it was forked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rnic_nic::{
     AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrMask, SrqInit,
@@ -75,4 +78,34 @@ fn a_child_learns_nothing_of_the_parents_groups() {
     };
     let qp: Qp = context.alloc_pd().create_qp(&init).expect("a queue pair");
     assert!(in_child(|| assert!(!qp.is_attached())));
+}
+
+#[test]
+fn a_child_gets_objects_while_the_parents_threads_make_theirs() {
+    /// So many are gone through for each new one that the lock of their table is hardly ever free.
+    const MANY: usize = 2000;
+    let context = Context::open().expect("a device");
+    let _pds: Vec<_> = (0..MANY).map(|_| context.alloc_pd()).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                context.alloc_pd();
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(context.alloc_dm(8));
+            }
+        });
+        let works = (0..20).all(|_| {
+            in_child(|| {
+                // Not in a device of its own: ThreadSanitizer lets no forked child start threads.
+                context.alloc_pd();
+                assert!(context.import_dm(0).is_err());
+            })
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert!(works);
+    });
 }
