@@ -129,6 +129,14 @@ pub trait Host {
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault>;
     /// Copies for an RDMA WRITE; checks as [`Host::check_remote`] does.
     fn write_remote(&mut self, pd: Pd, rkey: u32, va: u64, data: &[u8]) -> Result<(), RemoteFault>;
+    /// Stores the aligned 8 bytes at `va` at once, for an ATOMIC WRITE; checks as for an RDMA WRITE.
+    fn atomic_write(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        va: u64,
+        value: [u8; 8],
+    ) -> Result<(), RemoteFault>;
     /// Executes an atomic on the aligned 8 bytes at `va` and gives the value before; checks as above.
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
     /// SEND with invalidate revokes `rkey` (a type-2 window bound to QP `qpn`, or a region that allows it).

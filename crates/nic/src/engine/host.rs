@@ -132,6 +132,18 @@ impl Host for DeviceHost<'_> {
             .map_err(|fault| self.remote(pd, (rkey, va, length), Some(RemoteAccess::Write), fault))
     }
 
+    fn atomic_write(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        va: u64,
+        value: [u8; 8],
+    ) -> Result<(), RemoteFault> {
+        self.memory
+            .atomic_write(pd, self.shared.qpn, rkey, va, value)
+            .map_err(|fault| self.remote(pd, (rkey, va, 8), Some(RemoteAccess::Write), fault))
+    }
+
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
         self.memory
             .atomic(pd, self.shared.qpn, rkey, va, op)

@@ -55,14 +55,35 @@ impl Place {
         Ok(())
     }
 
+    /// Stores 8 bytes at once.
+    pub(super) fn store(self, value: [u8; 8]) -> Result<(), Fault> {
+        if let Some(cell) = self.cell()? {
+            cell.store(u64::from_ne_bytes(value), Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Executes an atomic on 8 bytes and gives the value before.
     pub(super) fn atomic(self, op: AtomicOp) -> Result<u64, Fault> {
+        let Some(cell) = self.cell()? else {
+            return Ok(0);
+        };
+        Ok(match op {
+            AtomicOp::FetchAdd { add } => cell.fetch_add(add, Ordering::AcqRel),
+            AtomicOp::CompareSwap { compare, swap } => cell
+                .compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire)
+                .unwrap_or_else(|seen| seen),
+        })
+    }
+
+    /// The 8 bytes for the CPU's atomics; `None` where there is nothing.
+    fn cell(&self) -> Result<Option<&AtomicU64>, Fault> {
         if !self.at.is_multiple_of(8) {
             // An aligned iova over an unaligned buffer: the CPU could not do it atomically.
             return Err(Fault::OutOfRange);
         }
         match self.backing {
-            Backing::Null => return Ok(0),
+            Backing::Null => return Ok(None),
             // No system call executes a 64-bit atomic for us. The page is fetched for writing first; a program that
             // unmaps it from another thread at the very same moment loses that race.
             Backing::Paged => sys::populate(self.at, 8, true).map_err(|_| Fault::Unmapped)?,
@@ -70,13 +91,7 @@ impl Place {
         }
         // SAFETY: the table granted 8 bytes here, aligned; see the module's contract. Atomics tolerate concurrent
         // accesses of the CPU.
-        let cell = unsafe { AtomicU64::from_ptr(self.at as *mut u64) };
-        Ok(match op {
-            AtomicOp::FetchAdd { add } => cell.fetch_add(add, Ordering::AcqRel),
-            AtomicOp::CompareSwap { compare, swap } => cell
-                .compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire)
-                .unwrap_or_else(|seen| seen),
-        })
+        Ok(Some(unsafe { AtomicU64::from_ptr(self.at as *mut u64) }))
     }
 }
 

@@ -157,6 +157,38 @@ fn atomics_return_the_value_before() {
 }
 
 #[test]
+fn an_atomic_write_is_one_store_or_none() {
+    let mut words = [5u64; 2];
+    let mut table = MemoryTable::default();
+    let base = words.as_mut_ptr() as usize;
+    let aligned = RegionSpec {
+        base,
+        len: 16,
+        ..spec(&mut [], 0x1000, ALL)
+    };
+    // As through a zero-based region: an aligned address over memory that is not.
+    let crooked = RegionSpec {
+        base: base + 4,
+        len: 8,
+        ..spec(&mut [], 0, ALL)
+    };
+    let reader = RegionSpec {
+        access: Access::LOCAL_WRITE | Access::REMOTE_ATOMIC,
+        ..aligned
+    };
+    // SAFETY: `words` outlives the table's use.
+    let [aligned, crooked, reader] =
+        [aligned, crooked, reader].map(|spec| unsafe { table.insert(spec) }.unwrap());
+    let value = 9u64.to_ne_bytes();
+    let store = |key, va| table.atomic_write(PD, QPN, key, va, value);
+    assert_eq!(store(crooked, 0), Err(RemoteFault::OutOfRange));
+    assert_eq!(store(reader, 0x1000), Err(RemoteFault::NoRight));
+    assert_eq!(store(aligned, 0x1010), Err(RemoteFault::OutOfRange));
+    assert_eq!(store(aligned, 0x1008), Ok(()));
+    assert_eq!(words, [5, 9]);
+}
+
+#[test]
 fn keys_are_not_found_by_counting() {
     let mut buffer = [0u8; 8];
     let mut table = MemoryTable::default();

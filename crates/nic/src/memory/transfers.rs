@@ -53,6 +53,18 @@ impl MemoryTable {
         Ok(place.write(data)?)
     }
 
+    pub(crate) fn atomic_write(
+        &self,
+        pd: Pd,
+        qpn: u32,
+        key: u32,
+        va: u64,
+        value: [u8; 8],
+    ) -> Result<(), RemoteFault> {
+        let place = self.grant_remote(pd, qpn, key, va, 8, RemoteAccess::Write)?;
+        Ok(place.store(value)?)
+    }
+
     pub(crate) fn atomic(
         &self,
         pd: Pd,

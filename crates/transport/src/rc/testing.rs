@@ -113,6 +113,16 @@ impl Host for Bench {
         Ok(())
     }
 
+    fn atomic_write(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        va: u64,
+        value: [u8; 8],
+    ) -> Result<(), RemoteFault> {
+        self.write_remote(pd, rkey, va, &value)
+    }
+
     fn atomic(&mut self, _: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
         let range = self.remote(rkey, va, 8)?;
         let cell: &mut [u8; 8] = (&mut self.memory[range]).try_into().unwrap();

@@ -391,6 +391,20 @@ impl Host for QpHost<'_> {
         Ok(())
     }
 
+    fn atomic_write(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        va: u64,
+        value: [u8; 8],
+    ) -> Result<(), RemoteFault> {
+        if !va.is_multiple_of(8) {
+            self.queues
+                .violation(format!("atomic write at {va:#x}, not a multiple of 8"));
+        }
+        self.write_remote(pd, rkey, va, &value)
+    }
+
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
         let (index, offset) = self.memory.remote(pd, rkey, va, 8, RemoteAccess::Atomic)?;
         if !va.is_multiple_of(8) {

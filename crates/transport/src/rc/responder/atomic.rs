@@ -61,6 +61,7 @@ impl Responder {
         if !matches!(self.inbound, Inbound::Idle) || reth.dma_len != 8 {
             return Err(Refusal::INVALID);
         }
+        let value = packet.payload.try_into().map_err(|_| Refusal::INVALID)?;
         if !sh.attr.remote_write {
             return Err(Refusal::invalid(Refused::NotAllowed));
         }
@@ -70,8 +71,7 @@ impl Responder {
         if !self.resources.make_room() {
             return Err(Refusal::invalid(Refused::TooManyReads));
         }
-        // Eight aligned bytes are one store.
-        host.write_remote(self.pd, reth.rkey, reth.va, packet.payload)
+        host.atomic_write(self.pd, reth.rkey, reth.va, value)
             .map_err(Refusal::access)?;
         self.message_done(sh);
         sh.counters.served.atomic.add(8);
