@@ -411,8 +411,11 @@ impl Mr {
         let spec = match specify(&pd, source, access) {
             Ok(spec) => spec,
             Err(error) => {
-                nic.lock().memory.disable(self.key);
-                return Err(ReregError::Lost(error));
+                // A bind that was posted before may have been done meanwhile.
+                return match nic.lock().memory.disable(self.key) {
+                    Ok(()) => Err(ReregError::Lost(error)),
+                    Err(bound) => unchanged(busy(VERB, bound)),
+                };
             }
         };
         // SAFETY: the caller's promise.

@@ -84,11 +84,16 @@ impl MemoryTable {
     }
 
     /// The region grants nothing any more; its key stays taken.
-    pub(crate) fn disable(&mut self, key: u32) {
+    ///
+    /// # Errors
+    /// Windows are bound to it, which go on granting access to its memory: nothing happened.
+    pub(crate) fn disable(&mut self, key: u32) -> Result<(), WindowsBound> {
+        self.windows_bound(key)?;
         if let Some(entry) = self.get_mut(key) {
             entry.len = 0;
             entry.access = Access(0);
         }
+        Ok(())
     }
 
     /// `Err` if windows are bound to the region.

@@ -219,7 +219,7 @@ fn a_region_that_becomes_another_keeps_its_key() {
         Err(RemoteFault::NoRight)
     );
     assert_eq!(table.write_local(PD, key, 0x8000, &[1; 8]), Ok(()));
-    table.disable(key);
+    assert_eq!(table.disable(key), Ok(()));
     assert!(table.write_local(PD, key, 0x8000, &[1; 8]).is_err());
     assert_eq!(table.remove(key), Ok(()));
     assert_eq!((first, second[..8].as_ref()), ([0; 64], [1; 8].as_ref()));

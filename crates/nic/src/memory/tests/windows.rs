@@ -255,3 +255,19 @@ fn a_window_does_not_outlive_its_region_nor_a_region_change_under_it() {
     assert!(table.by_qpn.is_empty());
     assert_eq!(buffer, [0; 64]);
 }
+
+#[test]
+fn a_region_with_windows_is_neither_changed_nor_disabled() {
+    let mut buffer = [0u8; 64];
+    let again = spec(&mut buffer, 0x1000, ALL);
+    let (mut table, lkey) = table(&mut buffer, RIGHTS);
+    let key = table.insert_window(PD, true).unwrap();
+    assert_eq!(table.bind(PD, QPN, &whole(key, lkey)), Ok(()));
+    // What is disabled is the program's to unmap: nothing may open it any more.
+    assert_eq!(table.disable(lkey), Err(WindowsBound(1)));
+    // SAFETY: the buffer outlives the table's use.
+    assert_eq!(unsafe { table.change(lkey, again) }, Err(WindowsBound(1)));
+    assert!(table.check_local(PD, lkey, 0x1000, 64, true).is_ok());
+    assert_eq!(table.invalidate(PD, QPN, key), Ok(()));
+    assert_eq!(table.disable(lkey), Ok(()));
+}
