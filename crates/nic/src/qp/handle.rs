@@ -147,12 +147,21 @@ impl Drop for QpHandle {
         // In a forked child nothing is posted, and a thread of the parent may have had the lock.
         if context.nic.check_alive("ibv_destroy_qp").is_ok() {
             // No event can be posted any more, and then none waits.
-            self.shared.listeners.lock().retain(|listener| {
-                (listener.cookie, listener.context.id()) != (cookie, context.id())
+            let mut listeners = self.shared.listeners.lock();
+            let mut same = (0..listeners.len()).filter(|&i| {
+                let listener = &listeners[i];
+                (listener.cookie, listener.context.id()) == (cookie, context.id())
             });
-            context.revoke_events(
-                |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
-            );
+            let (own, twin) = (same.next(), same.next());
+            if let Some(own) = own {
+                listeners.swap_remove(own);
+            }
+            drop(listeners);
+            if twin.is_none() {
+                context.revoke_events(
+                    |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
+                );
+            }
         }
         if let Some(xrcd) = &self.xrcd {
             xrcd.drop_user();
