@@ -19,6 +19,8 @@ const PLACE_BITS: u32 = 20;
 struct Entry {
     spec: PathSpec,
     pd: Pd,
+    /// Destroyed; stays as long as queued work requests may name it.
+    retired: bool,
     /// By the range of the destination QPN.
     paths: Vec<(u32, PathId)>,
 }
@@ -47,6 +49,7 @@ impl AhTable {
         *slot = Some(Entry {
             spec,
             pd,
+            retired: false,
             paths: Vec::new(),
         });
         Some(AhNumber(*generation << PLACE_BITS | place))
@@ -62,8 +65,8 @@ impl AhTable {
     pub(crate) fn pd(&self, number: AhNumber) -> Option<Pd> {
         let place = (number.0 & ((1 << PLACE_BITS) - 1)) as usize;
         let (generation, slot) = self.slots.get(place)?;
-        let live = *generation == number.0 >> PLACE_BITS && !self.retired.contains(&number);
-        slot.as_ref().filter(|_| live).map(|entry| entry.pd)
+        let entry = slot.as_ref().filter(|entry| !entry.retired)?;
+        (*generation == number.0 >> PLACE_BITS).then_some(entry.pd)
     }
 
     /// The path to a queue pair behind this address; `None`: there is none now.
@@ -84,7 +87,10 @@ impl AhTable {
 
     /// Gives one up, as soon as [`AhTable::sweep`] is called.
     pub(crate) fn retire(&mut self, number: AhNumber) {
-        self.retired.push(number);
+        if let Some(Some(entry)) = self.slot(number) {
+            entry.retired = true;
+            self.retired.push(number);
+        }
     }
 
     /// Something waits for [`AhTable::sweep`].
@@ -123,5 +129,39 @@ impl Entry {
         let path = link.path(&spec).ok()?;
         self.paths.push((range, path));
         Some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! An address handle is good until it is given up, and its place is another's only when nothing queued names it.
+
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_refused_though_it_is_still_there() {
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let spec = PathSpec {
+            local: here,
+            scope_id: 0,
+            remote: here,
+            dest_qpn: 0,
+            traffic_class: 0,
+            hop_limit: 0,
+        };
+        let mut ahs = AhTable::default();
+        let (pd, other) = (Pd(1), Pd(2));
+        let first = ahs.insert(spec, pd).expect("room");
+        assert_eq!(ahs.pd(first), Some(pd));
+        ahs.retire(first);
+        assert_eq!(ahs.pd(first), None);
+        assert!(ahs.has_retired());
+        let second = ahs.insert(spec, other).expect("room");
+        assert_ne!(first, second);
+        assert_eq!((ahs.pd(first), ahs.pd(second)), (None, Some(other)));
+        assert_eq!(ahs.pd(AhNumber(second.0 + 1)), None);
+        assert_eq!(ahs.pd(AhNumber(second.0 | 1 << PLACE_BITS)), None);
     }
 }
