@@ -8,7 +8,7 @@ use rnic_link::LinkCounters;
 use rnic_transport::{Counters, Traffic};
 
 use super::line::Line;
-use super::{State, is_on, lint, settings, state, write};
+use super::{State, append, is_on, lint, settings, state, write};
 use crate::engine::{DropCounters, Engine, NicShared};
 use crate::qp::{QpEntry, QpState};
 use crate::sys;
@@ -63,20 +63,23 @@ pub(crate) fn note_all(engine: &Engine, last: bool) {
     let Some(mut state) = state() else {
         return;
     };
+    // In one go: the engine is locked, and a file opened for each of many queue pairs would keep it so for long.
+    let mut lines = String::new();
     for entry in engine.entries() {
         let now = (entry.transport.counters(), entry.shared.state());
         let known = state.snapshots.qps.get(&entry.shared.qpn);
         if last || known != Some(&now) {
             state.snapshots.qps.insert(entry.shared.qpn, now);
-            let line = state.qp(entry, last);
-            write(line);
+            lines += &state.qp(entry, last).finish();
         }
     }
     let device = engine.counters();
     if state.snapshots.device != Some(device) {
         state.snapshots.device = Some(device);
-        let line = state.device(&device);
-        write(line);
+        lines += &state.device(&device).finish();
+    }
+    if !lines.is_empty() {
+        append(&lines);
     }
 }
 

@@ -185,6 +185,11 @@ pub(crate) fn hold() -> Guard {
 
 /// Appends one record. That it cannot is no reason to disturb the program.
 fn write(line: Line) {
+    append(&line.finish());
+}
+
+/// The same of several records, each with its end.
+fn append(lines: &str) {
     let Some(settings) = settings() else {
         return;
     };
@@ -192,7 +197,7 @@ fn write(line: Line) {
         .append(true)
         .open(&settings.file);
     if let Ok(mut file) = file {
-        let _ = file.write_all(line.finish().as_bytes());
+        let _ = file.write_all(lines.as_bytes());
     }
 }
 
