@@ -424,6 +424,12 @@ impl Mr {
         }
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
         self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+        if lint::is_on() && is_locked(self.access, &self.kind) {
+            lint::unregistered(self.source.addr, self.source.len);
+        }
+        if lint::is_on() && is_locked(access, &self.kind) {
+            lint::registered(source.addr, source.len);
+        }
         self.pd = pd;
         self.source = source;
         self.access = access.mandatory();
