@@ -214,7 +214,11 @@ impl Host for DeviceHost<'_> {
             return;
         };
         cq.push(Entry {
-            completion,
+            // As below: what is posted in ERR may be flushed without RTR before.
+            completion: Completion {
+                qpn: self.shared.qpn,
+                ..completion
+            },
             slots: self.shared.slots.clone(),
             send_slots,
             recv_slots: 0,
