@@ -49,3 +49,39 @@ fn a_queue_pair_that_never_was_connected_flushes_under_its_own_number() {
         assert_eq!(left, 0, "{qp_type:?}: completions outlive the queue pair");
     }
 }
+
+#[test]
+fn what_was_lost_before_reset_does_not_break_the_next_life() {
+    let context = Context::open().expect("a device");
+    let pd = context.alloc_pd();
+    for _ in 0..20 {
+        let cq = context.create_cq(1, None, 0).expect("a completion queue");
+        let qp = pd
+            .create_qp(&QpInit {
+                qp_type: QpType::Rc,
+                send_cq: cq.clone(),
+                recv_cq: cq.clone(),
+                srq: None,
+                cap: QpCap::default(),
+                sq_sig_all: true,
+                cookie: 0,
+            })
+            .expect("a queue pair");
+        let to = |qp_state, mask| {
+            let attr = QpAttr {
+                qp_state,
+                port_num: 1,
+                ..QpAttr::default()
+            };
+            qp.modify(&attr, M::STATE | mask).expect("modify");
+        };
+        to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS);
+        to(QpState::Err, M(0));
+        // One more than the completion queue holds.
+        let mut two = (0..2).map(|_| Ok(SendWqe::default()));
+        qp.post_send(&mut two).expect("posted");
+        to(QpState::Reset, M(0));
+        cq.poll(16, &mut |_| {}).expect("polled");
+        assert_eq!(qp.state(), QpState::Reset);
+    }
+}

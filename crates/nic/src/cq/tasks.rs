@@ -52,6 +52,11 @@ impl CqTasks {
         self.next.store(0, Ordering::Release);
     }
 
+    /// This queue pair is reset: what was lost before is nothing to its next life.
+    pub(crate) fn forgive(&self, qpn: u32) {
+        self.list.lock().failed.retain(|failed| *failed != qpn);
+    }
+
     /// Has `cq` reminded at this instant.
     pub(super) fn remind(&self, at: u64, cq: &Arc<CqShared>) {
         let mut list = self.list.lock();

@@ -203,6 +203,7 @@ fn apply(
             for cq in shared.cqs() {
                 cq.purge(qpn);
             }
+            shared.context().nic.cq_tasks().forgive(qpn);
             shared.slots.send_used.store(0, Ordering::Release);
             shared.slots.recv_used.store(0, Ordering::Release);
         }
