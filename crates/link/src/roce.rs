@@ -241,7 +241,8 @@ impl RoceLink {
         live.batch.clear();
     }
 
-    /// Receives until nothing is there or about `budget` packets were handed to `deliver`; never blocks.
+    /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many batches held nothing
+    /// for it; never blocks.
     /// Returns packets delivered. `door`: also look at the hand-over door (the background thread does; other calls
     /// look there too while it is in use, and rarely else).
     pub fn receive(
@@ -255,7 +256,10 @@ impl RoceLink {
         let counters = &mut self.counters;
         let inbox = &mut live.inbox;
         let mut delivered = 0;
-        while delivered < budget {
+        // What is for others, or for nobody, must not keep the caller either.
+        let mut looks = 0;
+        while delivered < budget && looks < budget {
+            looks += 1;
             counters.rx_syscalls += 1;
             match live.link.receive(&mut inbox.buffer) {
                 Ok(Arrival::Train(train)) => {
@@ -274,7 +278,8 @@ impl RoceLink {
         let lost = live.share.finish_hand_over();
         counters.hand_over_lost(lost);
         if door || inbox.door_is_due(now_ns) {
-            while delivered < budget {
+            while delivered < budget && looks < 2 * budget {
+                looks += 1;
                 counters.rx_syscalls += 1;
                 let Some(len) = live.share.door().receive(&mut inbox.buffer) else {
                     break;

@@ -271,3 +271,25 @@ fn packets_with_faults_leave_one_by_one() {
     assert!(seen.iter().all(|&(id, df, ..)| id == 0 && df));
     assert_eq!(link.counters().tx_packets, seen.len() as u64);
 }
+
+#[test]
+fn packets_for_nobody_count_as_work() {
+    if !isolated("packets_for_nobody_count_as_work") {
+        return;
+    }
+    let mut link = RoceLink::open(&LinkConfig::default()).expect("a link");
+    // What the link asked itself when it was opened.
+    while link.receive(1, 4, false, &mut |_| ()) > 0 || link.counters().rx_syscalls < 8 {}
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    // So long that more is likely behind each, and for a queue pair of nobody's.
+    let mut garbage = vec![0; 9000];
+    garbage[5..8].copy_from_slice(&[0xff, 0xfe, 0]);
+    for _ in 0..12 {
+        let sent = stranger.send_to(&garbage, "127.0.0.1:4791");
+        assert_eq!(sent.expect("sent"), garbage.len());
+    }
+    // Whoever calls has other things to do, however much of it comes.
+    link.receive(1, 4, false, &mut |_| panic!("it is for nobody"));
+    let counters = link.counters();
+    assert_eq!(counters.rx_unknown_qpn, 4, "{counters:?}");
+}
