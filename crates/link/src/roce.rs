@@ -1,6 +1,7 @@
 //! The link as the device sees it.
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::os::fd::RawFd;
 
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
@@ -252,20 +253,36 @@ impl RoceLink {
         door: bool,
         deliver: &mut dyn FnMut(Received<'_>),
     ) -> usize {
+        self.receive_while(now_ns, budget, door, &mut |received| {
+            deliver(received);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`receive`](RoceLink::receive), but `deliver` may break: the packet it was offered then stays, and all behind
+    /// it; the next call offers it again first. Meanwhile the descriptors may be readable, or not.
+    pub fn receive_while(
+        &mut self,
+        now_ns: u64,
+        budget: usize,
+        door: bool,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
         let Some(live) = &mut self.live else { return 0 };
         let counters = &mut self.counters;
         let inbox = &mut live.inbox;
-        let mut delivered = 0;
+        let mut delivered = inbox.go_on(now_ns, &mut live.share, counters, deliver);
         // What is for others, or for nobody, must not keep the caller either.
         let mut looks = 0;
-        while delivered < budget && looks < budget {
+        while delivered < budget && looks < budget && inbox.rest.is_none() {
             looks += 1;
             counters.rx_syscalls += 1;
             match live.link.receive(&mut inbox.buffer) {
                 Ok(Arrival::Train(train)) => {
                     let astray = counters.rx_handed_over;
                     let origin = Origin::Port { now_ns };
-                    delivered += inbox.train(0, &train, origin, &mut live.share, counters, deliver);
+                    delivered +=
+                        inbox.train(0, &train, false, origin, &mut live.share, counters, deliver);
                     let all_ours = counters.rx_handed_over == astray;
                     if train.len < MORE_LIKELY && train.len <= 2 * train.segment && all_ours {
                         break;
@@ -278,14 +295,14 @@ impl RoceLink {
         let lost = live.share.finish_hand_over();
         counters.hand_over_lost(lost);
         if door || inbox.door_is_due(now_ns) {
-            while delivered < budget && looks < 2 * budget {
+            while delivered < budget && looks < 2 * budget && inbox.rest.is_none() {
                 looks += 1;
                 counters.rx_syscalls += 1;
                 let Some(len) = live.share.door().receive(&mut inbox.buffer) else {
                     break;
                 };
                 inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
-                delivered += inbox.message(len, &mut live.share, counters, deliver);
+                delivered += inbox.message(0, len, &mut live.share, counters, deliver);
             }
         }
         live.share.after_receive();
@@ -375,7 +392,21 @@ struct Inbox {
     senders: Vec<Option<Sender>>,
     door_until: u64,
     calls: u32,
+    /// What nobody took yet of the buffer.
+    rest: Option<Rest>,
 }
+
+/// Packets in the buffer that wait; the ICRC of the first is right.
+struct Rest {
+    start: usize,
+    /// Of what is left.
+    train: Train,
+    /// Where the door's message ends that the train is part of; `None`: it came through the port.
+    message_end: Option<usize>,
+}
+
+/// Takes a packet, or leaves it for later.
+type Deliver<'a> = dyn FnMut(Received<'_>) -> ControlFlow<()> + 'a;
 
 struct Sender {
     flow: Flow,
@@ -392,6 +423,7 @@ impl Default for Inbox {
             senders: (0..SENDERS).map(|_| None).collect(),
             door_until: 0,
             calls: 0,
+            rest: None,
         }
     }
 }
@@ -433,39 +465,88 @@ impl Inbox {
         now_ns < self.door_until || self.calls.is_multiple_of(DOOR_EVERY)
     }
 
-    /// Sorts a message of the door, which lies at the front of the buffer. Returns packets delivered.
+    /// Offers what was left once more. Returns packets delivered.
+    #[inline]
+    fn go_on(
+        &mut self,
+        now_ns: u64,
+        share: &mut Share,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        match self.rest.take() {
+            None => 0,
+            Some(rest) => self.go_on_with(&rest, now_ns, share, counters, deliver),
+        }
+    }
+
+    #[cold]
+    fn go_on_with(
+        &mut self,
+        rest: &Rest,
+        now_ns: u64,
+        share: &mut Share,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        let Rest { start, train, .. } = rest;
+        let origin = match rest.message_end {
+            None => Origin::Port { now_ns },
+            Some(end) => Origin::Door { end },
+        };
+        let mut delivered = self.train(*start, train, true, origin, share, counters, deliver);
+        if let Some(end) = rest.message_end
+            && self.rest.is_none()
+        {
+            delivered += self.message(start + train.len, end, share, counters, deliver);
+        }
+        delivered
+    }
+
+    /// Sorts a message of the door, or its end, which lies in the buffer from `at` to `len`. Returns packets delivered.
     fn message(
         &mut self,
+        mut at: usize,
         len: usize,
         share: &mut Share,
         counters: &mut LinkCounters,
-        deliver: &mut dyn FnMut(Received<'_>),
+        deliver: &mut Deliver<'_>,
     ) -> usize {
-        let (mut at, mut delivered) = (0, 0);
-        while at < len {
+        let mut delivered = 0;
+        while at < len && self.rest.is_none() {
             let Some(train) = door::decode_header(&self.buffer[at..len]) else {
                 counters.rx_truncated += 1;
                 break;
             };
             at += HEADER_LEN;
-            delivered += self.train(at, &train, Origin::Door, share, counters, deliver);
+            let origin = Origin::Door { end: len };
+            delivered += self.train(at, &train, false, origin, share, counters, deliver);
             at += train.len;
         }
         delivered
     }
 
-    /// Sorts the packets of a train, which lies in the buffer from `start` on. Returns packets delivered.
+    /// Sorts the packets of a train, which lies in the buffer from `start` on; `checked`: the ICRC of the first is right.
+    /// Returns packets delivered.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of the link, lent one by one"
+    )]
     fn train(
         &mut self,
         start: usize,
         train: &Train,
+        mut checked: bool,
         origin: Origin,
         share: &mut Share,
         counters: &mut LinkCounters,
-        deliver: &mut dyn FnMut(Received<'_>),
+        deliver: &mut Deliver<'_>,
     ) -> usize {
         let Inbox {
-            buffer, senders, ..
+            buffer,
+            senders,
+            rest: left,
+            ..
         } = self;
         let mut rest = &buffer[start..start + train.len];
         let flow = Flow {
@@ -489,13 +570,24 @@ impl Inbox {
                     rest = behind;
                     continue;
                 }
-                Some(qpn) if sender.ids.check(&sender.icrc, packet).is_ok() => {
-                    deliver(Received {
+                Some(qpn) if checked || sender.ids.check(&sender.icrc, packet).is_ok() => {
+                    let taken = deliver(Received {
                         src: flow.src,
                         dst: flow.dst,
                         bytes: &packet[..packet.len() - ICRC_LEN],
                         dest_qpn: qpn,
                     });
+                    if taken.is_break() {
+                        *left = Some(Rest {
+                            start: start + train.len - rest.len(),
+                            train: Train {
+                                len: rest.len(),
+                                ..*train
+                            },
+                            message_end: origin.message_end(),
+                        });
+                        break;
+                    }
                     delivered += 1;
                 }
                 Some(_) => counters.rx_bad_icrc += 1,
@@ -503,7 +595,8 @@ impl Inbox {
             }
             counters.rx_packets += 1;
             counters.rx_bytes += packet.len() as u64;
-            counters.rx_adopted += u64::from(matches!(origin, Origin::Door));
+            counters.rx_adopted += u64::from(origin.message_end().is_some());
+            checked = false;
             rest = behind;
         }
         delivered
@@ -515,8 +608,17 @@ impl Inbox {
 enum Origin {
     /// Port 4791: what is not ours is handed over.
     Port { now_ns: u64 },
-    /// The door: what is not ours is lost.
-    Door,
+    /// The door, in a message that ends there: what is not ours is lost.
+    Door { end: usize },
+}
+
+impl Origin {
+    fn message_end(self) -> Option<usize> {
+        match self {
+            Origin::Port { .. } => None,
+            Origin::Door { end } => Some(end),
+        }
+    }
 }
 
 /// How many packets at the front are for the same range as the first, whose QPN is given.
@@ -550,7 +652,7 @@ fn foreign(
     };
     let handed_over = match origin {
         Origin::Port { now_ns } => share.hand_over(qpn, &train, run, now_ns),
-        Origin::Door => None,
+        Origin::Door { .. } => None,
     };
     match handed_over {
         Some(lost) => {

@@ -3,10 +3,12 @@
 mod common;
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use common::{
-    Agent, PATIENCE, assert_complete, isolated_if_possible, receive, receive_beside, send, spec,
+    Agent, PATIENCE, assert_complete, isolated_if_possible, read_packet, receive, receive_beside,
+    send, spec,
 };
 use rnic_link::{LinkConfig, LinkError, RoceLink};
 
@@ -62,6 +64,48 @@ fn two_links_in_one_process() {
         }
         let c = a.counters();
         assert_eq!(c.tx_packets, 300 * addresses().len() as u64);
+    }
+}
+
+/// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they came, singly or many at
+/// once, and through the door of a process that they were not steered to.
+#[test]
+fn what_is_not_taken_stays() {
+    if !isolated_if_possible("what_is_not_taken_stays") {
+        return;
+    }
+    for no_gso in [false, true] {
+        let config = LinkConfig {
+            no_gso,
+            ..LinkConfig::default()
+        };
+        let (mut a, mut b) = (open(&config), open(&config));
+        let ip = addresses()[0];
+        let to = b.qpn_ranges()[0].first + 7;
+        send(&mut a, &spec(ip, ip, to), 0, 300, 1040, 1);
+        let (start, mut offers, mut taken) = (Instant::now(), 0, Vec::new());
+        while taken.len() < 300 {
+            assert!(start.elapsed() < PATIENCE, "{} arrived", taken.len());
+            // What came here by mistake is handed over.
+            assert_eq!(a.receive(1, 1, true, &mut |_| {}), 0);
+            let before = taken.len();
+            let mut refused = false;
+            let n = b.receive_while(1, 64, true, &mut |packet| {
+                assert!(!refused, "offered although the one before was not taken");
+                offers += 1;
+                let number = read_packet(packet.bytes, packet.dest_qpn);
+                assert_eq!(number, Some(taken.len() as u32));
+                refused = offers % 3 == 0;
+                if refused {
+                    return ControlFlow::Break(());
+                }
+                taken.extend(number);
+                ControlFlow::Continue(())
+            });
+            assert_eq!(n, taken.len() - before);
+        }
+        let counters = b.counters();
+        assert_eq!((counters.rx_packets, counters.rx_bad_icrc), (300, 0));
     }
 }
 
