@@ -91,6 +91,16 @@ impl QueuePair {
         each!(self, qp => qp.holds_receive())
     }
 
+    /// A packet of UC or UD would be lost if no receive were posted.
+    #[inline]
+    pub fn needs_receive(&self, packet: &Packet<'_>) -> bool {
+        match self {
+            QueuePair::Rc(_) => false,
+            QueuePair::Uc(uc) => uc.needs_receive(packet),
+            QueuePair::Ud(ud) => ud.needs_receive(packet),
+        }
+    }
+
     /// Takes one packet addressed to this queue pair, whose ICRC and P_Key, and on a connection whose addresses, the
     /// caller has checked. `prefix` is asked for what a datagram's receive begins with.
     #[inline]

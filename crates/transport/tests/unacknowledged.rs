@@ -128,10 +128,16 @@ impl Side {
         f(&mut self.qp, &mut host)
     }
 
-    fn take(&mut self, bytes: &[u8]) {
-        if let Ok(packet) = Packet::parse(bytes) {
-            self.with(|qp, host| qp.handle_packet(Time(0), &packet, prefix, host));
-        }
+    /// Only a packet that says so beforehand takes a receive; false: it did not although there was one.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        let Ok(packet) = Packet::parse(bytes) else {
+            return true;
+        };
+        let (needs, posted) = (self.qp.needs_receive(&packet), self.queues.receives.len());
+        self.with(|qp, host| qp.handle_packet(Time(0), &packet, prefix, host));
+        let took = self.queues.receives.len() < posted;
+        assert!(needs || !took || self.qp.is_error(), "{packet:?}");
+        took || !needs || posted == 0
     }
 }
 
@@ -233,7 +239,7 @@ fn run(
     for (_, bytes) in arrivals {
         if let Some(bytes) = network.open(&bytes) {
             let bytes = bytes.to_vec();
-            to.take(&bytes);
+            assert!(to.take(&bytes), "a receive left");
         }
     }
     (from, to)

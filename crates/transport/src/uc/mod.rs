@@ -165,6 +165,18 @@ impl Uc {
         self.responder.holds_receive()
     }
 
+    /// A packet would take a receive: it starts a SEND or ends a WRITE with immediate data, and none is in use.
+    pub fn needs_receive(&self, packet: &Packet<'_>) -> bool {
+        let opcode = packet.bth.opcode;
+        match (opcode.service(), opcode.operation()) {
+            (Service::Uc, Some(operation)) => {
+                !matches!(self.state, State::Reset | State::Error)
+                    && self.responder.needs_receive(operation, packet.bth.psn)
+            }
+            _ => false,
+        }
+    }
+
     /// Takes one packet addressed to this queue pair.
     pub fn handle_packet<H: Host>(&mut self, _now: Time, packet: &Packet<'_>, host: &mut H) {
         self.counters.packets_received += 1;

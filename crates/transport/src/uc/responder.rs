@@ -74,6 +74,21 @@ impl Responder {
         self.receive.is_some()
     }
 
+    /// The packet takes a receive, and none is in use.
+    pub(super) fn needs_receive(&self, operation: Operation, psn: Psn) -> bool {
+        let distance = psn.distance_from(self.expected);
+        if self.receive.is_some() || (-STRAGGLERS..0).contains(&distance) {
+            return false;
+        }
+        let starts = operation.is_first() || operation.is_only();
+        if operation.is_write() {
+            let goes_on = distance == 0 && matches!(self.inbound, Inbound::Write { .. });
+            operation.has_immediate() && (starts || goes_on)
+        } else {
+            starts
+        }
+    }
+
     pub(super) fn handle_packet<H: Host>(
         &mut self,
         operation: Operation,

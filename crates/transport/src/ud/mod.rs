@@ -157,6 +157,14 @@ impl Ud {
         false
     }
 
+    /// A packet would take a receive.
+    pub fn needs_receive(&self, packet: &Packet<'_>) -> bool {
+        let deth = packet.ext.deth;
+        packet.bth.opcode.service() == Service::Ud
+            && deth.is_some_and(|deth| deth.qkey == self.attr.qkey)
+            && !matches!(self.state, State::Reset | State::Error)
+    }
+
     /// Takes one packet addressed to this queue pair, or to a multicast group that it is attached to; `prefix` is the
     /// network header it came with.
     pub fn handle_packet<H: Host>(
