@@ -69,7 +69,7 @@ programs!(
 programs!(srq, srq_services, xrc);
 
 // Datagrams and what is unreliable.
-programs!(ud, multicast);
+programs!(ud, receives, multicast);
 
 /// On a network that loses, some messages are lost, most are not, and each that arrives is whole.
 #[test]

@@ -88,6 +88,8 @@ impl SrqShared {
 pub(crate) struct SrqEntry {
     pub(crate) shared: Arc<SrqShared>,
     pub(crate) receives: VecDeque<RecvWqe>,
+    /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
+    pub(crate) awaited: bool,
     max_wr: u32,
     limit: u32,
 }
@@ -165,6 +167,7 @@ impl Srq {
         engine.srqs.insert(SrqEntry {
             shared: shared.clone(),
             receives: VecDeque::new(),
+            awaited: false,
             max_wr,
             limit: 0,
         });

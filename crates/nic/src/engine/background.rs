@@ -120,9 +120,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
     let mut maintain_at = 0;
     while !state.stop.load(Ordering::Acquire) {
         let watching = state.wakeup.is_watching();
-        let mut fds = wait_set(state.wakeup.bell().fd(), rx, &doors, watching);
-        fds.push(port.fd());
-        let (work, deadline) = {
+        let (work, deadline, patient) = {
             let mut engine = shared.engine.lock();
             let now = sys::now_ns();
             if now >= maintain_at {
@@ -130,8 +128,19 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             }
             let wake_at = engine.next_deadline().unwrap_or(u64::MAX).min(maintain_at);
             state.wakeup.will_sleep(wake_at);
-            (!engine.ready.is_empty(), wake_at)
+            (
+                !engine.ready.is_empty(),
+                wake_at,
+                engine.patience.is_waiting(),
+            )
         };
+        let bell = state.wakeup.bell().fd();
+        let mut fds = match (patient, watching) {
+            // What waits for receives would wake the thread over and over.
+            (true, _) => vec![bell],
+            (false, watching) => wait_set(bell, rx, &doors, watching),
+        };
+        fds.push(port.fd());
         let ready = sleep(&fds, work && !watching, deadline, watching);
         let asked = state.wakeup.woke(ready[0]);
         if ready.get(fds.len() - 1) == Some(&true) {

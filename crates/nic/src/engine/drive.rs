@@ -1,11 +1,13 @@
 //! One round of the engine: packets come in, timers fire, packets leave.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use rnic_link::{MULTICAST_QPN, Received};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Packet;
 
+use super::patience::{Patience, Round};
 use super::sink::{PathSink, network_header};
 use super::srq_table::SrqTable;
 use super::table::QpTable;
@@ -101,10 +103,12 @@ impl Engine {
             drops,
             timers,
             groups,
+            patience,
             ..
         } = self;
-        link.receive(now, RECEIVE_BUDGET, door, &mut |received| {
-            let mut deliver = |qpn| {
+        let round = patience.begin(now);
+        link.receive_while(now, RECEIVE_BUDGET, door, &mut |received| {
+            let mut deliver = |qpn, may_wait| {
                 deliver(
                     Time(now),
                     &received,
@@ -115,15 +119,22 @@ impl Engine {
                     ready,
                     timers,
                     drops,
-                );
+                    patience,
+                    if may_wait { Some(&round) } else { None },
+                )
             };
             if received.dest_qpn != MULTICAST_QPN {
-                deliver(received.dest_qpn);
-                return;
+                return deliver(received.dest_qpn, true);
             }
-            for qpn in groups.members(received.dst) {
-                deliver(*qpn);
+            let members = groups.members(received.dst);
+            // Among several the first would get it twice.
+            if let [member] = *members {
+                return deliver(member, true);
             }
+            for member in members {
+                let _ = deliver(*member, false);
+            }
+            ControlFlow::Continue(())
         })
     }
 
@@ -220,15 +231,17 @@ impl Engine {
     /// When the engine must run again although nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<u64> {
         let timer = self.timers.next().map(|t| t.0);
-        let gate = self.gate.deadline();
-        [timer, self.link.next_timeout(), self.cq_tasks.next(), gate]
+        let link = self.link.next_timeout();
+        let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
+        [timer, link, self.cq_tasks.next(), gate, patience]
             .into_iter()
             .flatten()
             .min()
     }
 }
 
-/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`.
+/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`; with a `round` of
+/// [`super::patience`] it may be left for later.
 #[allow(
     clippy::too_many_arguments,
     reason = "the parts of the engine, lent one by one"
@@ -244,32 +257,40 @@ fn deliver(
     ready: &mut VecDeque<u32>,
     timers: &mut Timers,
     drops: &mut DropCounters,
-) {
+    patience: &mut Patience,
+    round: Option<&Round>,
+) -> ControlFlow<()> {
+    const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
         drops.unknown_qpn += 1;
-        return;
+        return DONE;
     };
     match entry.peer {
         Some(peer) if peer.remote != received.src || peer.local != received.dst => {
             drops.wrong_address += 1;
-            return;
+            return DONE;
         }
         Some(_) => {}
         // Datagrams come from anywhere.
         None if matches!(entry.transport, QueuePair::Ud(_)) => {}
         None => {
             drops.not_ready += 1;
-            return;
+            return DONE;
         }
     }
     let Ok(packet) = Packet::parse(received.bytes) else {
         drops.malformed += 1;
-        return;
+        return DONE;
     };
     // Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
     if packet.bth.pkey & 0x7fff != 0x7fff {
         drops.bad_pkey += 1;
-        return;
+        return DONE;
+    }
+    if let Some(round) = round
+        && patience.must_wait(round, entry, &packet, srqs)
+    {
+        return ControlFlow::Break(());
     }
     let (transport, mut host) = lend(entry, memory, srqs);
     transport.handle_packet(now, &packet, || network_header(received), &mut host);
@@ -277,4 +298,5 @@ fn deliver(
         entry.held_ack.arrived(now.0);
     }
     settle(entry, ready, timers);
+    DONE
 }

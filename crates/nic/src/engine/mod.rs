@@ -11,6 +11,7 @@ mod fork;
 mod gate;
 mod host;
 mod nic;
+mod patience;
 mod port;
 mod sink;
 mod srq_table;
@@ -44,6 +45,7 @@ use crate::report;
 use crate::xrcd::Domains;
 use gate::Gate;
 use host::DeviceHost;
+use patience::Patience;
 pub(crate) use srq_table::SrqTable;
 use table::QpTable;
 use timers::Timers;
@@ -73,6 +75,7 @@ pub(crate) struct Engine {
     pub(crate) ahs: AhTable,
     groups: Groups,
     gate: Gate,
+    patience: Patience,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
     qps: QpTable,
@@ -106,6 +109,7 @@ impl Engine {
             ahs: AhTable::default(),
             groups: Groups::default(),
             gate: Gate::default(),
+            patience: Patience::default(),
             datagram_qps: Vec::new(),
             qps,
             srqs,
@@ -159,6 +163,7 @@ impl Engine {
         if matches!(entry.transport, QueuePair::Ud(_)) {
             self.datagram_qps.push(entry.shared.qpn);
         }
+        self.patience.added(&entry);
         self.qps.insert(entry);
     }
 
@@ -167,6 +172,7 @@ impl Engine {
         self.send_last(qpn);
         self.memory.invalidate_all_of(qpn);
         if let Some(entry) = self.qps.remove(qpn) {
+            self.patience.removed(&entry);
             report::destroyed(&entry);
             self.retired += entry.transport.counters();
             entry.abandon_receive(&mut self.srqs);

@@ -182,6 +182,8 @@ pub(crate) struct QpEntry {
     pub(crate) ready: bool,
     /// A completion found no room in its queue.
     pub(crate) completion_lost: bool,
+    /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
+    pub(crate) awaited: bool,
     /// Deadline that the engine's timer heap holds for it.
     pub(crate) armed: Option<Time>,
 }
@@ -207,6 +209,7 @@ impl QpEntry {
             ready: false,
             held_ack: HeldAck::default(),
             completion_lost: false,
+            awaited: false,
             armed: None,
         }
     }
