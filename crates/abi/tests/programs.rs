@@ -71,21 +71,57 @@ programs!(srq, srq_services, xrc);
 // Datagrams and what is unreliable.
 programs!(ud, receives, multicast);
 
-/// On a network that loses, some messages are lost, most are not, and each that arrives is whole.
+/// On a network that loses, some messages are lost, most are not, and each that arrives is whole. Without faults all
+/// arrive, as no more are under way than there are receives for.
 #[test]
 fn uc() {
     if !common::headers_available() {
         return;
     }
-    let arrived = |faults: &str| -> u32 {
-        let text = run_with("uc", &["-libverbs"], &[("RNIC_FAULTS", faults)]);
-        let line = text.lines().find(|l| l.contains("messages arrived"));
-        let count = line.and_then(|l| l.split_whitespace().next());
-        count.and_then(|n| n.parse().ok()).expect("a count")
-    };
-    assert_eq!(arrived("drop=0%"), 400);
-    let some = arrived("drop=5%,dup=5%,corrupt=2%,reorder=2%,seed=1");
+    let (all, _) = arrived("uc", "drop=0%");
+    assert_eq!(all, 400, "{}", counted("uc"));
+    let (some, _) = arrived("uc", "drop=5%,dup=5%,corrupt=2%,reorder=2%,seed=1");
     assert!((200..380).contains(&some), "{some}");
+}
+
+/// As [`uc`]; nothing hides a datagram that comes twice.
+#[test]
+fn ud_faults() {
+    if !common::headers_available() {
+        return;
+    }
+    let (all, twice) = arrived("ud_faults", "drop=0%");
+    assert_eq!((all, twice), (400, 0), "{}", counted("ud_faults"));
+    let (some, twice) = arrived(
+        "ud_faults",
+        "drop=5%,dup=5%,corrupt=5%,reorder=5%,delay=20us,seed=1",
+    );
+    assert!((300..400).contains(&some), "{some}");
+    assert!((1..100).contains(&twice), "{twice}");
+}
+
+/// How many messages of a program arrived, and how many of them twice, if it says so.
+fn arrived(name: &str, faults: &str) -> (u32, u32) {
+    let report = common::scratch(name).join("report");
+    let _ = std::fs::remove_file(&report);
+    let report = report.to_str().expect("a path");
+    let environment = [("RNIC_FAULTS", faults), ("RNIC_REPORT", report)];
+    let text = run_with(name, &["-libverbs"], &environment);
+    let line = text.lines().find(|l| l.contains("messages arrived"));
+    let numbers: Vec<u32> = line.map_or(Vec::new(), |line| {
+        let words = line.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    });
+    match *numbers {
+        [arrived, _] => (arrived, 0),
+        [arrived, _, twice] => (arrived, twice),
+        _ => panic!("counts: {text}"),
+    }
+}
+
+/// What the last run of a program counted, to see where messages went.
+fn counted(name: &str) -> String {
+    std::fs::read_to_string(common::scratch(name).join("report")).unwrap_or_default()
 }
 
 // Order of destruction, asynchronous events, threads, forks.
