@@ -101,7 +101,8 @@ pub(super) fn stop(shared: &NicShared) {
     shared.background.stop.store(true, Ordering::Release);
     shared.background.wakeup.ring();
     let thread = shared.background.thread.lock().take();
-    if let Some(thread) = thread {
+    // The last handle may go on the thread itself; then there is nobody to wait for.
+    if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
         // The thread does not panic; if it did, there is nobody left to tell.
         let _ = thread.join();
     }

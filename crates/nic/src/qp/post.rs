@@ -47,6 +47,8 @@ impl Qp {
                     }
                 }
             }
+        } else {
+            refused = Some((0, gone(VERB)));
         }
         if accepted > 0 {
             start_sending(shared, state, engine);
@@ -71,10 +73,11 @@ impl Qp {
         if wqes.is_empty() {
             return Ok(());
         }
-        if let Some(entry) = engine.qp_mut(shared.qpn) {
-            for wqe in wqes.drain(..) {
-                enqueue_send(shared, entry, wqe);
-            }
+        let Some(entry) = engine.qp_mut(shared.qpn) else {
+            return Err(gone("ibv_wr_complete"));
+        };
+        for wqe in wqes.drain(..) {
+            enqueue_send(shared, entry, wqe);
         }
         start_sending(shared, state, engine);
         Ok(())
@@ -110,6 +113,8 @@ impl Qp {
                     }
                 }
             }
+        } else {
+            refused = Some((0, gone(VERB)));
         }
         if accepted > 0 && lint::is_on() {
             lint::receive_posted(shared);
@@ -121,6 +126,14 @@ impl Qp {
         }
         refused.map_or(Ok(()), Err)
     }
+}
+
+/// The handle outlives what it stood for.
+fn gone(verb: &'static str) -> Error {
+    Error::invalid(
+        verb,
+        "the queue pair ended with the context that it was made in",
+    )
 }
 
 /// Has the service this operation?
