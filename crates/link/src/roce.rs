@@ -295,7 +295,7 @@ impl RoceLink {
         let lost = live.share.finish_hand_over();
         counters.hand_over_lost(lost);
         if door || inbox.door_is_due(now_ns) {
-            while delivered < budget && looks < 2 * budget && inbox.rest.is_none() {
+            while delivered < budget && looks < budget.saturating_mul(2) && inbox.rest.is_none() {
                 looks += 1;
                 counters.rx_syscalls += 1;
                 let Some(len) = live.share.door().receive(&mut inbox.buffer) else {

@@ -67,6 +67,16 @@ fn two_links_in_one_process() {
     }
 }
 
+/// Whoever leaves takes in all there is, whatever it is: a budget without end is one, at the port and at the door.
+#[test]
+fn a_budget_may_be_without_end() {
+    if !isolated_if_possible("a_budget_may_be_without_end") {
+        return;
+    }
+    let mut link = open(&LinkConfig::default());
+    assert_eq!(link.receive(1, usize::MAX, true, &mut |_| {}), 0);
+}
+
 /// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they came, singly or many at
 /// once, and through the door of a process that they were not steered to.
 #[test]
