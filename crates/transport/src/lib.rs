@@ -17,6 +17,7 @@ pub mod host;
 mod output;
 mod queue_pair;
 pub mod rc;
+mod receiving;
 mod scatter;
 pub mod time;
 pub mod uc;

@@ -3,10 +3,9 @@
 
 use crate::completion::{Failure, vendor_err};
 use crate::rc::Drain;
-use crate::scatter::{SgCursor, total_len};
+use crate::scatter::SgCursor;
 use crate::{
-    Completion, CompletionOpcode, Counters, Host, Immediate, LocalFault, Pd, QpEvent, RecvWqe,
-    SendData, SendWqe, Status,
+    Completion, Counters, Host, Immediate, LocalFault, Pd, QpEvent, SendData, SendWqe, Status,
 };
 use alloc::collections::VecDeque;
 use rnic_wire::Psn;
@@ -164,87 +163,5 @@ fn completion(wqe: &SendWqe, qpn: u32, status: Status, vendor_err: u32) -> Compl
         immediate: Immediate::None,
         grh: false,
         solicited: status != Status::Success,
-    }
-}
-
-/// A receive WQE in use: filled by one message after the other until one arrives whole.
-#[derive(Debug)]
-pub(crate) struct Receiving {
-    pub(crate) wqe: RecvWqe,
-    /// Of its keys.
-    pd: Pd,
-    cursor: SgCursor,
-    room: u64,
-    pub(crate) filled: u64,
-}
-
-impl Receiving {
-    /// The oldest receive; `own` is the queue pair's protection domain.
-    pub(crate) fn take<H: Host>(own: Pd, host: &mut H) -> Option<Receiving> {
-        let wqe = host.take_receive()?;
-        Some(Receiving {
-            room: total_len(&wqe.sges),
-            wqe,
-            pd: host.receive_pd(own),
-            cursor: SgCursor::default(),
-            filled: 0,
-        })
-    }
-
-    /// A new message starts.
-    pub(crate) fn rewind(&mut self) {
-        self.cursor = SgCursor::default();
-        self.filled = 0;
-    }
-
-    /// Bytes that still fit.
-    #[inline]
-    pub(crate) fn left(&self) -> u64 {
-        self.room - self.filled
-    }
-
-    /// Stores what comes next; the caller has looked at [`Receiving::left`].
-    #[inline]
-    pub(crate) fn store<H: Host>(&mut self, data: &[u8], host: &mut H) -> Result<(), LocalFault> {
-        self.cursor.scatter(host, self.pd, &self.wqe.sges, data)?;
-        self.filled += data.len() as u64;
-        Ok(())
-    }
-}
-
-/// The completion of a receive that failed.
-#[cold]
-pub(crate) fn failed_receive(
-    wr_id: u64,
-    qpn: u32,
-    src_qpn: u32,
-    status: Status,
-    vendor_err: u32,
-) -> Completion {
-    Completion {
-        wr_id,
-        status,
-        opcode: CompletionOpcode::Recv,
-        byte_len: 0,
-        vendor_err,
-        qpn,
-        src_qpn,
-        immediate: Immediate::None,
-        grh: false,
-        solicited: true,
-    }
-}
-
-/// Completes all receives as flushed; an SRQ keeps its own, and its queue pair says that it is done with it.
-pub(crate) fn flush_receives<H: Host>(qpn: u32, src_qpn: u32, entered: bool, host: &mut H) {
-    if host.receives_posted().is_none() {
-        if entered {
-            host.event(QpEvent::LastWqeReached);
-        }
-        return;
-    }
-    while let Some(wqe) = host.take_receive() {
-        let (status, detail) = (Status::WorkRequestFlushed, vendor_err::FLUSHED);
-        host.complete_recv(failed_receive(wqe.wr_id, qpn, src_qpn, status, detail));
     }
 }

@@ -16,10 +16,10 @@ mod tests;
 use super::resources::Resources;
 use super::{Role, Shared};
 use crate::completion::vendor_err;
-use crate::scatter::SgCursor;
+use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::{
-    Completion, CompletionOpcode, Evidence, Host, Immediate, LocalFault, Pd, QpEvent, RecvWqe,
-    Refused, RemoteFault, RequestRefused, Status,
+    Completion, CompletionOpcode, Evidence, Host, Immediate, LocalFault, Pd, QpEvent, Refused,
+    RemoteFault, RequestRefused, Status,
 };
 use rnic_wire::{NakCode, Operation, Packet, Psn, Reth};
 
@@ -41,17 +41,6 @@ enum Inbound {
         /// Bytes of the message.
         total: u32,
     },
-}
-
-/// The receive WQE that is being filled.
-#[derive(Debug)]
-struct Receiving {
-    wqe: RecvWqe,
-    /// Of its keys.
-    pd: Pd,
-    cursor: SgCursor,
-    room: u64,
-    filled: u64,
 }
 
 /// Why future packets draw no NAK: the one about the expected PSN was sent.
@@ -363,7 +352,13 @@ impl Responder {
         if let Some(receiving) = self.receive.take() {
             let (status, vendor_err) =
                 how.unwrap_or((Status::WorkRequestFlushed, vendor_err::FLUSHED));
-            host.complete_recv(failed_receive(receiving.wqe.wr_id, status, vendor_err, sh));
+            host.complete_recv(failed_receive(
+                receiving.wqe.wr_id,
+                sh.attr.qpn,
+                sh.attr.dest_qpn,
+                status,
+                vendor_err,
+            ));
         }
     }
 
@@ -371,18 +366,7 @@ impl Responder {
     pub(crate) fn flush<H: Host>(&mut self, sh: &Shared, host: &mut H) {
         self.inbound = Inbound::Idle;
         self.end_receive(None, sh, host);
-        if host.receives_posted().is_none() {
-            return;
-        }
-        while let Some(wqe) = host.take_receive() {
-            let flushed = failed_receive(
-                wqe.wr_id,
-                Status::WorkRequestFlushed,
-                vendor_err::FLUSHED,
-                sh,
-            );
-            host.complete_recv(flushed);
-        }
+        flush_receives(sh.attr.qpn, sh.attr.dest_qpn, false, host);
     }
 
     /// Drops the answers that were not sent yet, except an ACK of what was executed and needs no other answer before.
@@ -396,15 +380,7 @@ impl Responder {
 
     /// Takes the next receive WQE.
     fn start_receive<H: Host>(&mut self, host: &mut H) -> Result<(), Refusal> {
-        let wqe = host.take_receive().ok_or(Refusal::NotReady)?;
-        let room = crate::scatter::total_len(&wqe.sges);
-        self.receive = Some(Receiving {
-            wqe,
-            pd: host.receive_pd(self.pd),
-            cursor: SgCursor::default(),
-            room,
-            filled: 0,
-        });
+        self.receive = Some(Receiving::take(self.pd, host).ok_or(Refusal::NotReady)?);
         Ok(())
     }
 
@@ -455,19 +431,4 @@ fn check_payload(operation: Operation, len: usize, mtu: usize) -> Result<(), Ref
 /// The RETH of a request whose opcode has one; [`Packet::parse`] makes sure of it, other callers may not.
 fn reth_of(packet: &Packet<'_>) -> Result<Reth, Refusal> {
     packet.ext.reth.ok_or(Refusal::INVALID)
-}
-
-fn failed_receive(wr_id: u64, status: Status, vendor_err: u32, sh: &Shared) -> Completion {
-    Completion {
-        wr_id,
-        status,
-        opcode: CompletionOpcode::Recv,
-        byte_len: 0,
-        vendor_err,
-        qpn: sh.attr.qpn,
-        src_qpn: sh.attr.dest_qpn,
-        immediate: Immediate::None,
-        grh: false,
-        solicited: true,
-    }
 }

@@ -7,7 +7,7 @@
 use super::UcAttr;
 use crate::completion::vendor_err;
 use crate::rc::MAX_MESSAGE;
-use crate::unacknowledged::{Receiving, failed_receive, flush_receives};
+use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::{
     Completion, CompletionOpcode, Counters, Host, Immediate, LocalFault, RemoteAccess, Status,
 };

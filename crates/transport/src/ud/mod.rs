@@ -5,7 +5,8 @@
 use crate::completion::{Failure, vendor_err};
 use crate::output::Output;
 use crate::rc::Drain;
-use crate::unacknowledged::{Receiving, SendQueue, State, failed_receive, flush_receives};
+use crate::receiving::{Receiving, failed_receive, flush_receives};
+use crate::unacknowledged::{SendQueue, State};
 use crate::{
     Completion, CompletionOpcode, Counters, Host, Immediate, PacketSink, Pd, SendOp, SendWqe,
     Status, Time,

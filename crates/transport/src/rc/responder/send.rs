@@ -37,10 +37,8 @@ impl Responder {
             return Err(Refusal::TOO_LONG);
         }
         receiving
-            .cursor
-            .scatter(host, receiving.pd, &receiving.wqe.sges, packet.payload)
+            .store(packet.payload, host)
             .map_err(Refusal::local)?;
-        receiving.filled = filled;
         if !last {
             self.inbound = Inbound::Send;
             return Ok(false);
