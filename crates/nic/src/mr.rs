@@ -314,7 +314,7 @@ fn specify(pd: &Pd, source: Source, access: Access) -> Result<RegionSpec> {
         len: len as u64,
         iova,
         access,
-        paged: paged || sys::guarded_memory(),
+        paged: paged || pd.context().shared.nic.guarded_memory(),
     })
 }
 

@@ -322,12 +322,9 @@ impl Drop for Mapping {
     }
 }
 
-/// All user memory is to be reached in the guarded way (`RNIC_GUARDED_MEMORY`).
+/// What `RNIC_GUARDED_MEMORY` says.
 pub(crate) fn guarded_memory() -> bool {
-    static GUARDED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *GUARDED.get_or_init(|| {
-        std::env::var_os("RNIC_GUARDED_MEMORY").is_some_and(|v| !v.is_empty() && v != "0")
-    })
+    std::env::var_os("RNIC_GUARDED_MEMORY").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
 /// Makes the pages of a range present and checks that they may be read (and written).

@@ -13,7 +13,7 @@ use crate::context::AsyncEvents;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
 use crate::report;
-use crate::sys::ForkWitness;
+use crate::sys::{self, ForkWitness};
 
 /// What all threads of the process share.
 pub(crate) struct NicShared {
@@ -25,6 +25,7 @@ pub(crate) struct NicShared {
     pub(super) polls: AtomicU64,
     pub(super) background: Background,
     pub(super) contexts: port::Contexts,
+    guarded_memory: bool,
 }
 
 /// The process's NIC: shared by all its contexts, closed with the last.
@@ -73,6 +74,7 @@ impl Nic {
                 dead: AtomicBool::new(false),
                 polls: AtomicU64::new(0),
                 contexts: port::Contexts::default(),
+                guarded_memory: sys::guarded_memory(),
             });
             background::start(&shared)?;
             report::opened(&shared);
@@ -117,6 +119,11 @@ impl Nic {
     /// Events of the port and the device go there, too, as long as it lives.
     pub(crate) fn tell_of_the_port(&self, events: &Arc<AsyncEvents>) {
         self.shared().contexts.add(events);
+    }
+
+    /// All user memory is to be reached in the guarded way (`RNIC_GUARDED_MEMORY`).
+    pub(crate) fn guarded_memory(&self) -> bool {
+        self.shared().guarded_memory
     }
 
     pub(crate) fn count_poll(&self) {
