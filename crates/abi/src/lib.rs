@@ -20,7 +20,7 @@
 )]
 
 mod ah;
-mod cm_stub;
+mod cm;
 mod compat_1_0;
 mod counters;
 mod cq;
@@ -36,6 +36,7 @@ mod private;
 mod qp;
 mod query;
 mod rate;
+mod rsocket;
 mod seam;
 mod srq;
 mod strings;
