@@ -14,6 +14,7 @@
 
 mod address;
 mod ah;
+pub mod cm;
 mod context;
 mod cq;
 mod device;
