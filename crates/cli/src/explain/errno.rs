@@ -34,12 +34,13 @@ pub const TOPICS: &[Topic] = &[
             "ibv_get_device_list on hardware: no RDMA driver or no /sys/class/infiniband",
             "ibv_import_pd, ibv_import_mr, ibv_import_dm: this process has nothing of that number",
             "ibv_start_poll, ibv_next_poll: no completion waits. No error",
+            "rdma_* calls: the id is destroyed",
         ],
         check: &["rnic run -- ibv_devices      on rnic there is always rnic0"],
         ..errno(libc::ENOENT, "ENOENT", "No such file or directory")
     },
     Topic {
-        meaning: "A signal came while the call waited (ibv_get_cq_event, ibv_get_async_event).",
+        meaning: "A signal came while the call waited (ibv_get_cq_event, ibv_get_async_event, rdma_get_cm_event).",
         causes: &["a handler without SA_RESTART: call again"],
         ..errno(libc::EINTR, "EINTR", "Interrupted system call")
     },
@@ -56,7 +57,7 @@ pub const TOPICS: &[Topic] = &[
     Topic {
         meaning: "Nothing there now.",
         causes: &[
-            "ibv_get_cq_event, ibv_get_async_event on a non-blocking descriptor: no event waits; poll(2) it first",
+            "ibv_get_cq_event, ibv_get_async_event, rdma_get_cm_event on a non-blocking descriptor: no event waits; poll(2) it first",
             "ibv_open_xrcd: nobody has opened the domain of this file yet, and O_CREAT is missing",
             "ibv_reg_mr on hardware: too much locked memory (some kernels)",
         ],
@@ -84,6 +85,7 @@ pub const TOPICS: &[Topic] = &[
         meaning: "Permission denied.",
         causes: &[
             "/dev/infiniband/* not accessible (hardware)",
+            "rdma_bind_addr: a port below 1024 (net.ipv4.ip_unprivileged_port_start) without CAP_NET_BIND_SERVICE",
             "ibv_reg_mr on hardware: write access to memory that is mapped read-only",
         ],
         ..errno(libc::EACCES, "EACCES", "Permission denied")
@@ -115,9 +117,14 @@ pub const TOPICS: &[Topic] = &[
         causes: &[
             "ibv_open_device: no network interface is up with an address (rnic), or the device is gone",
             "the object was made before fork(2): it belongs to the parent",
-            "rdma_create_event_channel, rdma_getaddrinfo, rdma_resolve_addr: no RDMA device, or none on that address's interface",
+            "rdma_create_event_channel, rdma_getaddrinfo, rdma_bind_addr, rdma_resolve_addr: no RDMA device, or none on that address's \
+             interface",
         ],
-        check: &["rnic devices", "ip addr", WORDS],
+        check: &[
+            "rnic devices      which addresses are on the device",
+            "ip addr; ip route get ADDRESS      on which interface the address is, or the way to it starts",
+            WORDS,
+        ],
         ..errno(libc::ENODEV, "ENODEV", "No such device")
     },
     Topic {
@@ -131,6 +138,12 @@ pub const TOPICS: &[Topic] = &[
              READ or atomic with IBV_SEND_INLINE",
             "ibv_post_recv: the queue pair is in RESET, has a shared receive queue, or more SGEs than max_recv_sge",
             "ibv_reg_mr: remote write or atomic without IBV_ACCESS_LOCAL_WRITE",
+            "rdma_resolve_route, rdma_connect, rdma_listen, rdma_accept, rdma_reject, rdma_disconnect: not in this state of the id. The order is \
+             resolve_addr, resolve_route, create_qp, connect; and bind_addr, listen, then accept of the id that the request brings",
+            "rdma_connect, rdma_accept, rdma_reject: more private data than fits (56 bytes in a connect, 180 with UD, 196 in an accept, 148 in \
+             a reject)",
+            "rdma_connect, rdma_accept: a null rdma_conn_param, or responder_resources or initiator_depth above the device's",
+            "rdma_create_qp: the id has no device yet (resolve or bind it first), or pd is another device's",
         ],
         check: &[
             WORDS,
@@ -141,7 +154,9 @@ pub const TOPICS: &[Topic] = &[
     },
     Topic {
         meaning: "Too many open files.",
-        causes: &["ibv_open_device, ibv_create_comp_channel: each needs a descriptor"],
+        causes: &[
+            "ibv_open_device, ibv_create_comp_channel, rdma_create_event_channel, rdma_create_id without a channel: each needs a descriptor",
+        ],
         check: &["ulimit -n", "ls -l /proc/PID/fd"],
         ..errno(libc::EMFILE, "EMFILE", "Too many open files")
     },
@@ -152,7 +167,11 @@ pub const TOPICS: &[Topic] = &[
     },
     Topic {
         meaning: "The function is not there.",
-        causes: &["the device or the library does not have this verb"],
+        causes: &[
+            "the device or the library does not have this verb",
+            "rsocket and the other r* calls with rnic: they are those of the stock librdmacm, and it is not installed",
+            "rdma_set_option: no such level or option",
+        ],
         check: &["README: what is not supported", WORDS],
         ..errno(libc::ENOSYS, "ENOSYS", "Function not implemented")
     },
@@ -176,9 +195,12 @@ pub const TOPICS: &[Topic] = &[
         meaning: "The address is in use.",
         causes: &[
             "ibv_open_device: UDP port 4791 belongs to another user's rnic or to Soft-RoCE of the kernel",
-            "rdma_bind_addr, rdma_listen: another program listens on that port",
+            "rdma_bind_addr, rdma_listen: another id has that port in the same port space, at that address or at any (0.0.0.0, ::). Ports of \
+             rdma_cm are its own: a TCP server on the same port is no obstacle",
+            "rdma_listen: the port is shared by RDMA_OPTION_ID_REUSEADDR, and another id listens there",
         ],
         check: &[
+            "rnic run -- PROGRAM      at the end, which process has the port",
             "ss -ulpn 'sport = 4791'",
             "rdma link      a Soft-RoCE of the kernel",
             "rnic devices",
@@ -187,7 +209,11 @@ pub const TOPICS: &[Topic] = &[
     },
     Topic {
         meaning: "The address is not of this host.",
-        causes: &["rdma_bind_addr: no interface has it"],
+        causes: &[
+            "rdma_bind_addr, rdma_resolve_addr with a source: no interface of this host has it",
+            "rdma_resolve_addr, rdma_bind_addr with port 0: no ephemeral port is free",
+            "rdma_leave_multicast: the id has not joined that group",
+        ],
         check: &["ip addr; rnic devices"],
         ..errno(
             libc::EADDRNOTAVAIL,
@@ -197,7 +223,7 @@ pub const TOPICS: &[Topic] = &[
     },
     Topic {
         meaning: "No network to the peer.",
-        causes: &["no route to the peer's address"],
+        causes: &["rdma_resolve_addr: no route to the peer's address"],
         check: &["ip route get ADDRESS"],
         ..errno(libc::ENETUNREACH, "ENETUNREACH", "Network is unreachable")
     },
@@ -210,26 +236,68 @@ pub const TOPICS: &[Topic] = &[
         meaning: "No answer in time.",
         causes: &[
             "ibv_modify_qp to RTR on hardware: the peer's address did not resolve (ARP); wrong GID",
-            "rdma_resolve_addr, rdma_connect: nobody answers",
+            "rdma_resolve_addr: nobody answers ARP or neighbour discovery for that address",
+            "rdma_connect, and status -110 of RDMA_CM_EVENT_UNREACHABLE: nobody answers on UDP port 4791 (16 tries, some 100 s)",
         ],
-        check: &["ping PEER", "rnic devices"],
+        check: &[
+            "ping PEER",
+            "tcpdump -ni any udp port 4791      do requests leave, do answers come?",
+            "rnic devices      on both hosts",
+        ],
         ..errno(libc::ETIMEDOUT, "ETIMEDOUT", "Connection timed out")
     },
     Topic {
-        meaning: "Nobody listens there.",
+        meaning: "Nobody listens there, or the server refused.",
         causes: &[
-            "rdma_connect: no rdma_listen on that port; or the out-of-band TCP connection of a tool: the server is not up yet",
+            "rdma_connect of a synchronous id: RDMA_CM_EVENT_REJECTED, whatever the reason. 8: no rdma_listen on that port; 28: the application \
+             called rdma_reject",
+            "the out-of-band TCP connection of a tool: the server is not up yet",
         ],
-        check: &["start the server first; check address and port"],
+        check: &[
+            "start the server first; check address, port and port space",
+            "id->event->status is the reason: rnic explain rej NUMBER",
+            "rnic run -- PROGRAM      at the end, which reason it was",
+        ],
         ..errno(libc::ECONNREFUSED, "ECONNREFUSED", "Connection refused")
     },
     Topic {
         meaning: "No route to the host.",
-        causes: &["ibv_modify_qp to RTR: no route from the chosen GID's address to the peer's"],
+        causes: &[
+            "ibv_modify_qp to RTR: no route from the chosen GID's address to the peer's",
+            "rdma_resolve_addr, rdma_connect: no route from the source address to the peer's",
+        ],
         check: &[
             "ip route get ADDRESS",
             "rnic devices      choose the GID of the interface that reaches the peer",
         ],
         ..errno(libc::EHOSTUNREACH, "EHOSTUNREACH", "No route to host")
+    },
+    Topic {
+        meaning: "Not an address of a family that fits.",
+        causes: &[
+            "rdma_bind_addr, rdma_resolve_addr: neither IPv4, IPv6 nor AF_IB; or source and destination of different families",
+        ],
+        check: &["ai_family, sa_family of what was passed"],
+        ..errno(
+            libc::EAFNOSUPPORT,
+            "EAFNOSUPPORT",
+            "Address family not supported by protocol",
+        )
+    },
+    Topic {
+        meaning: "There is no connection.",
+        causes: &["rdma_disconnect, rsend, rrecv: it was never made, or has ended"],
+        check: &["did RDMA_CM_EVENT_ESTABLISHED come, and not yet RDMA_CM_EVENT_DISCONNECTED?"],
+        ..errno(
+            libc::ENOTCONN,
+            "ENOTCONN",
+            "Transport endpoint is not connected",
+        )
+    },
+    Topic {
+        meaning: "The kernel's own \"not supported\" (ENOTSUPP), which the C library has no words for.",
+        causes: &["rdma_join_multicast on RoCE: an IPv6 group, or another P_Key"],
+        check: &["use an IPv4 group (224.0.0.0/4)"],
+        ..errno(524, "ENOTSUPP", "Unknown error 524")
     },
 ];

@@ -12,15 +12,19 @@ pub struct Found {
 }
 
 /// Prefixes that people leave out.
-const PREFIXES: [&str; 7] = [
+const PREFIXES: [&str; 9] = [
     "ibv_wc_",
     "ibv_event_",
     "ibv_qps_",
     "ibv_wr_",
     "rdma_cm_event_",
+    "ib_cm_rej_",
+    "ib_sidr_",
     "rnic ",
     "nak ",
 ];
+/// What programs put before the word "event" if it is one of librdmacm.
+const CM_WORDS: [&str; 3] = ["cm", "cma", "rdma_cm"];
 /// Strings shorter than this occur in sentences by chance.
 const TELLING: usize = 7;
 
@@ -59,6 +63,13 @@ pub fn find(words: &[String]) -> Found {
         .split(|c: char| c.is_whitespace() || c == '=')
         .filter(|token| !token.is_empty())
         .collect();
+    // "CM event 8" is one of librdmacm's, not the device's.
+    let tokens = match tokens.iter().position(|token| *token == "event") {
+        Some(at) if at > 0 && CM_WORDS.contains(&tokens[at - 1]) => {
+            [&tokens[..at - 1], &["cm_event"], &tokens[at + 1..]].concat()
+        }
+        _ => tokens,
+    };
     if let [kind, rest @ ..] = &tokens[..]
         && let Some(kind) = Kind::from_word(kind)
         && !rest.is_empty()
@@ -100,7 +111,14 @@ fn by_number(n: u32) -> Found {
         &[Kind::Status],
         &[Kind::Errno],
         &[Kind::Nak, Kind::Vendor],
-        &[Kind::Event, Kind::State, Kind::Request, Kind::Cm],
+        &[
+            Kind::Event,
+            Kind::State,
+            Kind::Request,
+            Kind::Cm,
+            Kind::Reject,
+            Kind::Sidr,
+        ],
     ];
     let mut found = Found::default();
     for kinds in order {
@@ -115,6 +133,36 @@ fn by_number(n: u32) -> Found {
     found
 }
 
+/// Words before the status of a librdmacm event.
+const CM_STATUS: [&str; 3] = ["error", "status", "err"];
+
+fn word(token: &str) -> &str {
+    token.trim_matches(|c: char| matches!(c, ',' | ':' | ';' | '.' | '(' | ')'))
+}
+
+/// The librdmacm event that a line tells of: by its name, or the first number after "CM event", as perftest prints it.
+fn cm_event(tokens: &[&str]) -> Option<&'static Topic> {
+    let events = || all().filter(|topic| topic.kind == Kind::Cm);
+    let named = tokens
+        .iter()
+        .find_map(|token| events().find(|event| event.name.eq_ignore_ascii_case(word(token))));
+    named.or_else(|| {
+        let at = tokens.iter().position(|token| *token == "cm_event")?;
+        let n = tokens[at..].iter().find_map(|token| number(token))?;
+        numbered(Kind::Cm, n).next()
+    })
+}
+
+/// What the status of an event is (`rdma_get_cm_event(3)`).
+fn status_kind(event: &str, negative: bool) -> Option<Kind> {
+    match event {
+        _ if negative => Some(Kind::Errno),
+        "RDMA_CM_EVENT_REJECTED" => Some(Kind::Reject),
+        "RDMA_CM_EVENT_UNREACHABLE" => Some(Kind::Sidr),
+        _ => None,
+    }
+}
+
 /// A line of a program's output: "Failed status 12: wr_id 0 syndrom 0x81", "mlx5: transport retry counter exceeded".
 fn within(text: &str, tokens: &[&str]) -> Found {
     let mut found = Found::default();
@@ -123,8 +171,20 @@ fn within(text: &str, tokens: &[&str]) -> Found {
             found.topics.push(topic);
         }
     };
+    let event = cm_event(tokens);
+    if let Some(event) = event {
+        add(event);
+    }
     for pair in tokens.windows(2) {
-        if let (Some(kind), Some(n)) = (Kind::from_word(pair[0]), number(pair[1])) {
+        let Some(n) = number(pair[1]) else { continue };
+        let kind = match event {
+            // "cma event RDMA_CM_EVENT_REJECTED, error 8": what the number is depends on the event.
+            Some(event) if CM_STATUS.contains(&word(pair[0])) => {
+                status_kind(event.name, word(pair[1]).starts_with('-'))
+            }
+            _ => Kind::from_word(word(pair[0])).filter(|kind| event.is_none() || *kind != Kind::Cm),
+        };
+        if let Some(kind) = kind {
             numbered(kind, n).for_each(&mut add);
         }
     }

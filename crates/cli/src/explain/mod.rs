@@ -5,6 +5,7 @@ mod errno;
 mod event;
 mod lookup;
 mod nak;
+mod reject;
 mod request;
 mod state;
 mod status;
@@ -21,9 +22,10 @@ use topic::{Kind, Topic};
 #[command(after_help = "\
 Examples:
   rnic explain 12                        a work completion status (and what 12 is elsewhere)
-  rnic explain errno 12                  also: wc, event, state, nak, vendor, wr, cm
+  rnic explain errno 12                  also: wc, event, state, nak, vendor, wr, cm, rej, sidr
   rnic explain IBV_WC_REM_ACCESS_ERR     or rem_access, or \"remote access error\"
   rnic explain nak 0x61
+  rnic explain RDMA_CM_EVENT_REJECTED, error 8
   rnic explain Failed status 12: wr_id 0 syndrom 0x81")]
 pub struct Args {
     /// A number, name or message; none: the list of all there is

@@ -21,10 +21,14 @@ pub enum Kind {
     Request,
     /// `enum rdma_cm_event_type`.
     Cm,
+    /// Reason of a CM reject message.
+    Reject,
+    /// Status of the answer to a CM service ID resolution (UD).
+    Sidr,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Status,
         Kind::Errno,
         Kind::Event,
@@ -33,6 +37,8 @@ impl Kind {
         Kind::Vendor,
         Kind::Request,
         Kind::Cm,
+        Kind::Reject,
+        Kind::Sidr,
     ];
 
     /// The word to put before a number, on the command line.
@@ -46,6 +52,8 @@ impl Kind {
             Kind::Vendor => "vendor",
             Kind::Request => "wr",
             Kind::Cm => "cm",
+            Kind::Reject => "rej",
+            Kind::Sidr => "sidr",
         }
     }
 
@@ -53,13 +61,15 @@ impl Kind {
     pub fn title(self) -> &'static str {
         match self {
             Kind::Status => "work completion status",
-            Kind::Errno => "errno of a verb",
+            Kind::Errno => "errno of a verb or rdma_* call",
             Kind::Event => "asynchronous event",
             Kind::State => "queue pair state",
             Kind::Nak => "NAK (AETH syndrome)",
             Kind::Vendor => "vendor_err",
             Kind::Request => "work request opcode",
             Kind::Cm => "connection manager event",
+            Kind::Reject => "reason of a CM reject (REJ)",
+            Kind::Sidr => "status of a CM service ID resolution (SIDR_REP)",
         }
     }
 
@@ -81,6 +91,8 @@ impl Kind {
             ],
             Kind::Request => &["wr", "opcode", "wr_opcode"],
             Kind::Cm => &["cm", "cm_event", "rdma_cm_event"],
+            Kind::Reject => &["rej", "reject", "rejected", "reason", "ib_cm_rej"],
+            Kind::Sidr => &["sidr", "sidr_rep", "ib_sidr"],
         }
     }
 
@@ -129,6 +141,7 @@ pub fn all() -> impl Iterator<Item = &'static Topic> {
         .chain(super::vendor::TOPICS)
         .chain(super::request::TOPICS)
         .chain(super::cm::TOPICS)
+        .chain(super::reject::TOPICS)
 }
 
 /// The topics of a number. An RNR NAK carries its timer in the number, an ACK its credits.

@@ -30,6 +30,12 @@ fn the_kind_goes_before_the_number() {
         ("nak 1", "NAK invalid request"),
         ("nak 0x2c", "RNR NAK"),
         ("cm 8", "RDMA_CM_EVENT_REJECTED"),
+        ("cm event 8", "RDMA_CM_EVENT_REJECTED"),
+        ("cm rejected", "RDMA_CM_EVENT_REJECTED"),
+        ("rej 8", "IB_CM_REJ_INVALID_SERVICE_ID"),
+        ("reject 28", "IB_CM_REJ_CONSUMER_DEFINED"),
+        ("rej stale_conn", "IB_CM_REJ_STALE_CONN"),
+        ("sidr 1", "IB_SIDR_UNSUPPORTED"),
         ("vendor 0x13", "rnic LOCAL out of range"),
         ("vendor_err=19", "rnic LOCAL out of range"),
     ] {
@@ -70,6 +76,46 @@ fn lines_of_programs_are_understood() {
     assert_eq!(names("ibv_reg_mr: Cannot allocate memory"), ["ENOMEM"]);
 }
 
+/// The status of a librdmacm event is an errno, a reason of a reject message or of a resolution, as the event has it.
+#[test]
+fn the_status_of_a_cm_event_is_read_as_the_event_has_it() {
+    for (line, topics) in [
+        (
+            "cma event RDMA_CM_EVENT_REJECTED, error 8",
+            &["RDMA_CM_EVENT_REJECTED", "IB_CM_REJ_INVALID_SERVICE_ID"][..],
+        ),
+        (
+            "cmatose: event: RDMA_CM_EVENT_REJECTED, error: 28",
+            &["RDMA_CM_EVENT_REJECTED", "IB_CM_REJ_CONSUMER_DEFINED"],
+        ),
+        (
+            "RDMA_CM_EVENT_REJECTED status 10",
+            &["RDMA_CM_EVENT_REJECTED", "IB_CM_REJ_STALE_CONN"],
+        ),
+        (
+            "RDMA_CM_EVENT_ADDR_ERROR, error: -19",
+            &["RDMA_CM_EVENT_ADDR_ERROR", "ENODEV"],
+        ),
+        (
+            "cmatose: event: RDMA_CM_EVENT_UNREACHABLE, error: -110",
+            &["RDMA_CM_EVENT_UNREACHABLE", "ETIMEDOUT"],
+        ),
+        (
+            "udaddy: event: RDMA_CM_EVENT_UNREACHABLE, error: 1",
+            &["RDMA_CM_EVENT_UNREACHABLE", "IB_SIDR_UNSUPPORTED"],
+        ),
+        ("Unexpected CM event bl blka 8", &["RDMA_CM_EVENT_REJECTED"]),
+        ("unexpected CM event 1", &["RDMA_CM_EVENT_ADDR_ERROR"]),
+        ("rdma_connect: Connection refused", &["ECONNREFUSED"]),
+        (
+            "rdma_bind_addr failed: Address already in use",
+            &["EADDRINUSE"],
+        ),
+    ] {
+        assert_eq!(names(line), topics, "{line}");
+    }
+}
+
 #[test]
 fn what_is_unknown_gets_suggestions() {
     let suggested =
@@ -97,11 +143,19 @@ fn the_tables_are_complete() {
     complete(Kind::State, 0..=6);
     complete(Kind::Nak, 0x60..=0x64);
     complete(Kind::Cm, 0..=15);
+    complete(Kind::Reject, 1..=33);
+    complete(Kind::Sidr, 1..=5);
     for topic in all() {
         assert!(!topic.meaning.is_empty(), "{}", topic.name);
         let failure =
             topic.kind == Kind::Status && !matches!(topic.number, 0 | 3 | 14 | 15 | 17 | 18 | 23);
-        if failure || topic.kind == Kind::Errno {
+        let answer = match topic.kind {
+            Kind::Errno | Kind::Sidr => true,
+            // Not those of reliable datagrams.
+            Kind::Reject => !matches!(topic.number, 2 | 11),
+            _ => false,
+        };
+        if failure || answer {
             assert!(
                 !topic.causes.is_empty() && !topic.check.is_empty(),
                 "{}",
