@@ -17,6 +17,7 @@
 extern crate std;
 
 mod aeth;
+pub mod cm;
 mod gid;
 mod grh;
 mod headers;
