@@ -60,7 +60,7 @@ const HEADER_LEN: usize = 4096;
 const ENTRY_LEN: usize = 8;
 const FILE_LEN: usize = HEADER_LEN + ENTRY_LEN * RANGES as usize;
 /// Byte locks lie beyond the contents.
-const LOCK_BASE: u64 = 1 << 32;
+pub(crate) const LOCK_BASE: u64 = 1 << 32;
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const NO_PLACE: u16 = 0xffff;
 
@@ -262,6 +262,11 @@ impl Registry {
 
     pub(crate) fn dir(&self) -> &Fd {
         &self.dir
+    }
+
+    /// The file once more: what this handle has locked shows there as locked.
+    pub(crate) fn reopen(&self) -> io::Result<Fd> {
+        sys::open_at(Some(&self.dir), c"registry", libc::O_RDWR, 0)
     }
 
     /// Ranges held by this registry handle, in the order of their claims.

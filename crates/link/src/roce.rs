@@ -13,6 +13,7 @@ use crate::faults::Faults;
 use crate::framing::{Numbering, dest_qpn, seal};
 use crate::path::{PathId, PathSpec, Paths};
 use crate::pcap::Pcap;
+use crate::ports::Ports;
 use crate::registry::{QpnRange, range_of};
 use crate::share::Share;
 use crate::steering::{FIRST_PROBE_QPN, MULTICAST_QPN};
@@ -127,6 +128,11 @@ impl RoceLink {
                 source: std::io::ErrorKind::NotConnected.into(),
             }),
         }
+    }
+
+    /// The host's port table; `None` after [`abandon`](RoceLink::abandon).
+    pub fn ports(&self) -> Option<Ports> {
+        self.live.as_ref().map(|live| live.share.ports().clone())
     }
 
     /// Sets up (or finds again) a path; counted, give it back with `release_path`.

@@ -10,6 +10,7 @@ use rnic_wire::ROCE_PORT;
 use crate::LinkError;
 use crate::datagram::Train;
 use crate::door::{self, Door};
+use crate::ports::Ports;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
 use crate::steering::{self, MAX_PLACES, Place, Probe};
 use crate::sys::{self, Addr, Fd};
@@ -28,6 +29,7 @@ pub(crate) struct Share {
     registry: Registry,
     receiver: Arc<Fd>,
     door: Door,
+    ports: Ports,
     ranges: Vec<QpnRange>,
     place: Place,
     /// The kernel takes steering programs.
@@ -59,10 +61,13 @@ impl Share {
             .map_err(in_folder)?
             .map_err(|live| LinkError::NoQpnRange { live })?;
         let door = Door::open(registry.dir(), &path, first).map_err(in_folder)?;
+        let ports = Ports::open(&registry, first).map_err(in_folder)?;
+        ports.purge(first).map_err(in_folder)?;
         let mut share = Share {
             registry,
             receiver,
             door,
+            ports,
             ranges: Vec::new(),
             place: Place::default(),
             steered: true,
@@ -96,6 +101,7 @@ impl Share {
             .claim(&locked, self.place.known())
             .map_err(in_folder)?
             .map_err(|live| LinkError::NoQpnRange { live })?;
+        self.ports.purge(range).map_err(in_folder)?;
         self.add(range);
         self.steer(&locked).map_err(in_folder)?;
         Ok(QpnRange::of(range))
@@ -107,6 +113,10 @@ impl Share {
 
     pub(crate) fn receiver(&self) -> &Arc<Fd> {
         &self.receiver
+    }
+
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.ports
     }
 
     pub(crate) fn door(&self) -> &Door {
@@ -264,6 +274,7 @@ impl Share {
         if now_ns >= self.touch_at {
             self.touch_at = now_ns.saturating_add(TOUCH_INTERVAL);
             self.registry.touch();
+            self.ports.touch();
         }
         self.after_receive();
         if self.unpublished {

@@ -78,6 +78,19 @@ pub fn truncate(fd: &Fd, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Where the next bytes lie that are not a hole, from `offset` on (lseek SEEK_DATA; it moves the file's position);
+/// `None`: there are none.
+pub fn next_data(fd: &Fd, offset: u64) -> io::Result<Option<u64>> {
+    // SAFETY: no pointers.
+    match check(unsafe { libc::syscall(libc::SYS_lseek, fd.0, offset, libc::SEEK_DATA) }) {
+        Ok(at) => Ok(Some(at as u64)),
+        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        // A file system that knows no holes.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(Some(offset)),
+        Err(e) => Err(e),
+    }
+}
+
 /// pread(2); short at the end of the file.
 pub fn read_at(fd: &Fd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`.
