@@ -1,0 +1,65 @@
+//! Where packets come from and go to.
+
+use rnic_wire::Gid;
+use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, ReqPath};
+
+/// Both ends of a path between two QPs 1, seen from here: of a packet that arrived, `local_gid` was the destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Address {
+    /// Our end.
+    pub local_gid: Gid,
+    /// The peer's end.
+    pub remote_gid: Gid,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// P_Key of the packet's BTH.
+    pub pkey: u16,
+}
+
+impl Address {
+    /// A path with the hop limit that Linux uses, in the default partition.
+    pub const fn new(local_gid: Gid, remote_gid: Gid) -> Address {
+        Address {
+            local_gid,
+            remote_gid,
+            flow_label: 0,
+            traffic_class: 0,
+            hop_limit: 64,
+            pkey: DEFAULT_PKEY,
+        }
+    }
+
+    /// The path of a REQ, for who sent it.
+    pub(crate) const fn of_requester(path: &ReqPath, pkey: u16) -> Address {
+        Address {
+            local_gid: path.local_gid,
+            remote_gid: path.remote_gid,
+            flow_label: path.flow_label,
+            traffic_class: path.traffic_class,
+            hop_limit: path.hop_limit,
+            pkey,
+        }
+    }
+
+    /// The path of a REQ, for who received it.
+    pub(crate) const fn of_responder(path: &ReqPath, pkey: u16) -> Address {
+        Address {
+            local_gid: path.remote_gid,
+            remote_gid: path.local_gid,
+            ..Address::of_requester(path, pkey)
+        }
+    }
+}
+
+/// A MAD to be sent from QP 1 to QP 1: UD SEND_ONLY, Q_Key [`QP1_QKEY`](rnic_wire::cm::QP1_QKEY), not solicited.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// The path.
+    pub address: Address,
+    /// The payload.
+    pub mad: [u8; MAD_LEN],
+}

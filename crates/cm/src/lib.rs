@@ -1,0 +1,71 @@
+//! The connection manager: how two processes that know only a service and an address learn each other's queue pairs.
+//!
+//! This crate knows no socket, no clock, no thread and no queue pair. An [`Endpoint`] is one process's share of QP 1. It
+//! is *fed* with MADs ([`Endpoint::handle`]), with time ([`Endpoint::handle_timeout`]) and with what the application
+//! wants ([`Endpoint::connect`], [`Endpoint::accept`] ...), and *drained* of MADs ([`Endpoint::poll_transmit`]), of
+//! events ([`Endpoint::poll_event`]) and of the next deadline ([`Endpoint::poll_timeout`]). After anything was fed in,
+//! all three may have something new. Time is the caller's: nanoseconds from an arbitrary zero.
+//!
+//! Messages, states and answers are those of IBTA vol. 1, chapter 12; timeouts, retry counts and whatever the
+//! specification leaves open are those of Linux. Where this differs, on purpose:
+//!
+//! * A DREQ is repeated until it is answered or the retries are used up, although the application has destroyed the
+//!   connection. Linux forgets it with the `rdma_cm_id`, and a lost DREQ leaves the peer connected.
+//! * What Linux only says once, a REJ, is said again when the peer shows that it did not hear it.
+//! * A DREQ that arrives before the RTU proves that the peer was ready: [`Event::Established`] comes before
+//!   [`Event::Disconnected`].
+//! * A REP for a connection that does not exist is answered with REJ ("invalid communication id"), so that the peer
+//!   need not time out.
+//!
+//! # A connection
+//! ```text
+//! active                                                              passive
+//! connect(Connect)          -- REQ -->                  Event::Request
+//! Event::Response           <-- REP --                  accept(Accept), QP in RTS
+//! ready(), QP in RTS        -- RTU -->                  Event::Established
+//!   ...
+//! disconnect()              -- DREQ -->                 Event::Disconnected
+//! Event::Disconnected       <-- DREP --                 disconnect() or destroy()
+//! Event::TimeWaitExit                                   Event::TimeWaitExit
+//! ```
+//! Each connection that was begun ends for the application with exactly one of [`Event::Rejected`],
+//! [`Event::Unreachable`] and [`Event::Disconnected`], unless it destroys the connection earlier, after which no event
+//! names it.
+//!
+//! # Hostile peers
+//! Nothing that arrives makes this crate panic, and it bounds the memory: a REQ costs some only if the host admits it
+//! ([`Admission`]), up to [`Config::max_requests`] unanswered ones; connections in time-wait and refusals that are kept
+//! in mind are bounded by [`Config::max_time_wait`], answers that were not drained yet by [`Config::max_replies`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod address;
+mod config;
+mod counters;
+mod endpoint;
+mod error;
+mod event;
+mod parameters;
+mod time;
+mod will;
+
+pub use address::{Address, Transmit};
+pub use config::Config;
+pub use counters::Counters;
+pub use endpoint::{Admission, Endpoint, Incoming, State};
+pub use error::CmError;
+pub use event::{Ended, Event, Rejection, Reply, Request, SidrReply, SidrRequest};
+pub use parameters::{Accept, Connect, SidrAnswer, SidrConnect};
+pub use time::Time;
+pub use will::Will;
+
+/// A connection of an [`Endpoint`]: its local communication id. Not used again before all others of the process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct ConnId(pub u32);
+
+/// A service ID resolution of an [`Endpoint`]. Its numbers come from the same source as those of [`ConnId`]: on the
+/// requester's side they are the request ids.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct SidrId(pub u32);
