@@ -34,7 +34,7 @@ impl Address {
     }
 
     /// The path of a REQ, for who sent it.
-    pub(crate) const fn of_requester(path: &ReqPath, pkey: u16) -> Address {
+    pub const fn of_requester(path: &ReqPath, pkey: u16) -> Address {
         Address {
             local_gid: path.local_gid,
             remote_gid: path.remote_gid,
@@ -46,7 +46,7 @@ impl Address {
     }
 
     /// The path of a REQ, for who received it.
-    pub(crate) const fn of_responder(path: &ReqPath, pkey: u16) -> Address {
+    pub const fn of_responder(path: &ReqPath, pkey: u16) -> Address {
         Address {
             local_gid: path.remote_gid,
             remote_gid: path.local_gid,
