@@ -13,7 +13,8 @@ mod types;
 
 use std::process::Command;
 
-use types::cm::*;
+use types::cm::{ALL as RDMA, *};
+use types::consts;
 use types::*;
 
 /// An expression of C and its value here.
@@ -166,6 +167,16 @@ fn structures() -> Vec<Fact> {
             alloc_mw, bind_mw, dealloc_mw, poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv,
         }
         ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors, mutex, abi_compat }
+        ibv_sa_path_rec {
+            dgid, sgid, dlid, slid, raw_traffic, flow_label, hop_limit, traffic_class, reversible, numb_path, pkey, sl,
+            mtu_selector, mtu, rate_selector, rate, packet_life_time_selector, packet_life_time, preference,
+        }
+        ibv_path_record {
+            service_id, dgid, sgid, dlid, slid, flowlabel_hoplimit, tclass, reversible_numpath, pkey, qosclass_sl, mtu,
+            rate, packetlifetime, preference, reserved,
+        }
+        ibv_path_data { flags, reserved, path }
+        rdma_cm_join_mc_attr_ex { comp_mask, join_flags, addr }
         rdma_event_channel { fd }
         rdma_ib_addr { sgid, dgid, pkey }
         rdma_addr { src_storage, dst_storage, addr }
@@ -323,13 +334,20 @@ fn signedness() -> Vec<Fact> {
         rdma_event_channel { fd }
         rdma_cm_id { ps, port_num, qp_type }
         rdma_cm_event { event, status }
-        rdma_addrinfo { ai_flags, ai_src_len, ai_route_len }
+        rdma_conn_param { private_data_len, retry_count, srq, qp_num }
+        rdma_ud_param { private_data_len, qp_num, qkey }
+        rdma_cm_join_mc_attr_ex { comp_mask, join_flags }
+        rdma_addrinfo { ai_flags, ai_family, ai_qp_type, ai_port_space, ai_src_len, ai_route_len }
+        ibv_sa_path_rec { dlid, raw_traffic, flow_label, reversible, numb_path, pkey, preference }
+        ibv_path_data { flags }
     }
     facts
 }
 
 fn constants() -> Vec<Fact> {
-    ALL.iter()
+    consts::ALL
+        .iter()
+        .chain(RDMA)
         .map(|(name, value)| ((*name).to_string(), i64::from(*value)))
         .collect()
 }

@@ -11,6 +11,7 @@ macro_rules! constants {
         pub const ALL: &[(&str, u32)] = &[$((stringify!($name), $name),)*];
     };
 }
+pub(crate) use constants;
 
 constants! {
     IBV_NODE_CA = 1;
