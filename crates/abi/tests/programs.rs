@@ -177,6 +177,36 @@ programs!(
 programs!(queries, no_offloads, counters);
 programs!(atomic_write);
 
+// Connections.
+#[test]
+fn addrinfo() {
+    if common::headers_available() {
+        run("addrinfo", &["-libverbs", "-lrdmacm"]);
+    }
+}
+
+/// Where no rdma-core is installed, or not where `RNIC_LIBRDMACM` says, there are no rsockets: said in one line.
+#[test]
+fn no_rsockets() {
+    if !common::headers_available() {
+        return;
+    }
+    let nowhere = ("RNIC_LIBRDMACM", "/nowhere/librdmacm.so.1");
+    let link = ["-libverbs", "-lrdmacm"];
+    let text = run_with("no_rsockets", &link, &[nowhere]);
+    let explained: Vec<_> = text.lines().filter(|l| l.starts_with("rnic: ")).collect();
+    assert_eq!(explained.len(), 1, "{text}");
+    assert!(explained[0].contains("librdmacm1"), "what to do: {text}");
+    assert!(explained[0].contains("/nowhere/"), "what was tried: {text}");
+    let quiet = run_with("no_rsockets", &link, &[nowhere, ("RNIC_QUIET", "1")]);
+    assert!(!quiet.contains("rnic: "), "{quiet}");
+    // Our own library, under whatever name, is not what is meant.
+    let own = common::library_dir("no_rsockets").join("librdmacm.so.1");
+    let own = ("RNIC_LIBRDMACM", own.to_str().expect("a path"));
+    let text = run_with("no_rsockets", &link, &[own]);
+    assert!(text.contains("has no rsockets"), "{text}");
+}
+
 #[test]
 fn strings() {
     if common::headers_available() {

@@ -19,11 +19,6 @@ pub extern "C" fn no_number() -> c_int {
     seam::number(|| Err(ENOSYS))
 }
 
-/// Functions that return a byte count or offset, or -1 and errno.
-pub extern "C" fn no_bytes() -> isize {
-    no_number() as isize
-}
-
 /// Functions that return a port number.
 pub extern "C" fn no_port() -> u16 {
     0
