@@ -60,8 +60,8 @@ constants! {
 pub const RDMA_CM_EVENT_ADDRINFO_RESOLVED: c_uint = 16;
 pub const RDMA_CM_EVENT_ADDRINFO_ERROR: c_uint = 17;
 pub const RDMA_CM_EVENT_USER: c_uint = 18;
-pub const RAI_DNS: c_int = 1 << 4;
-pub const RAI_SA: c_int = 1 << 5;
+pub const RAI_SA: c_int = 1 << 4;
+pub const RAI_DNS: c_int = 1 << 5;
 
 /// A path record as librdmacm keeps it: not the wire's form.
 #[repr(C)]
