@@ -4,7 +4,8 @@
 //! - [`Trial`] is one test's claim to the machine: a turn, a scratch folder that everybody may read, and a deadline.
 //! - [`Place`] is where programs run: a network namespace (or this machine's own), a user, a runtime folder.
 //! - [`Process`] is a running program with its output collected; it never outlives its handle.
-//! - [`Pair`] is a server and a client of one program.
+//! - [`Pair`] is a server and a client of one program that meet over TCP.
+//! - [`Meeting`] is a server and a client that meet through the connection manager.
 //! - [`perftest`], [`pingpong`] and [`devices`] read what programs print.
 //!
 //! Everything here panics when a test's expectation does not hold, with the commands and what they printed in the
@@ -13,6 +14,7 @@
 
 pub mod compile;
 pub mod devices;
+pub mod meeting;
 pub mod netns;
 pub mod pair;
 pub mod perftest;
@@ -24,6 +26,7 @@ pub mod stage;
 pub mod trial;
 
 pub use devices::Gid;
+pub use meeting::Meeting;
 pub use pair::{Outcome, Pair};
 pub use place::{Place, User};
 pub use process::{Finished, Process};

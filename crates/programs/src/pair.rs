@@ -106,10 +106,44 @@ impl Pair {
     /// # Panics
     /// When either is still running when the time is over; the message has what both printed.
     pub fn run(&self, program: &str, args: &[&str]) -> Outcome {
-        let (mut server, mut client) = self.start(program, args);
+        let (server, client) = self.start(program, args);
+        Outcome::of(server, client, self.time)
+    }
+
+    fn command(
+        &self,
+        server: bool,
+        program: &str,
+        args: &[&str],
+        port: u16,
+    ) -> std::process::Command {
+        let (place, options) = if server {
+            (&self.server, &self.server_options)
+        } else {
+            (&self.client, &self.client_options)
+        };
+        let mut line: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        if let Some((option, at_server, at_client)) = self.gid {
+            line.push(option.to_owned());
+            line.push(if server { at_server } else { at_client }.to_string());
+        }
+        line.extend(["-p".to_owned(), port.to_string()]);
+        if !server {
+            line.push(self.host.clone());
+        }
+        place.rnic_run(options, program, line)
+    }
+}
+
+impl Outcome {
+    /// Waits for the ends of a server and a client that were just started.
+    ///
+    /// # Panics
+    /// When either is still running after `time`; the message has what both printed.
+    pub fn of(mut server: Process, mut client: Process, time: Duration) -> Outcome {
         let began = Instant::now();
         // A side that ended may leave the other waiting for ever: give that one only a while.
-        let mut deadline = began + self.time;
+        let mut deadline = began + time;
         let mut hurried = false;
         loop {
             match (server.ended(), client.ended()) {
@@ -144,32 +178,6 @@ impl Pair {
         }
     }
 
-    fn command(
-        &self,
-        server: bool,
-        program: &str,
-        args: &[&str],
-        port: u16,
-    ) -> std::process::Command {
-        let (place, options) = if server {
-            (&self.server, &self.server_options)
-        } else {
-            (&self.client, &self.client_options)
-        };
-        let mut line: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        if let Some((option, at_server, at_client)) = self.gid {
-            line.push(option.to_owned());
-            line.push(if server { at_server } else { at_client }.to_string());
-        }
-        line.extend(["-p".to_owned(), port.to_string()]);
-        if !server {
-            line.push(self.host.clone());
-        }
-        place.rnic_run(options, program, line)
-    }
-}
-
-impl Outcome {
     /// # Panics
     /// When either side failed.
     pub fn expect_success(&self) -> &Outcome {

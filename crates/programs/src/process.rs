@@ -191,7 +191,7 @@ impl Process {
     /// When the time is over, or the program ended.
     pub fn wait_for_listener(&mut self, port: u16, time: Duration) {
         let deadline = Instant::now() + time;
-        while !listens(self.pid(), port) {
+        while !self.listens(port) {
             assert!(
                 !self.ended(),
                 "ended before it listened on TCP port {port}\n{}",
@@ -204,6 +204,18 @@ impl Process {
             );
             std::thread::sleep(GLANCE);
         }
+    }
+
+    /// Whether somebody listens on the TCP port in its network namespace.
+    pub fn listens(&self, port: u16) -> bool {
+        // LISTEN
+        has_socket(self.pid(), &["tcp", "tcp6"], port, "0A")
+    }
+
+    /// Whether somebody has bound the UDP port in its network namespace.
+    pub fn has_udp_port(&self, port: u16) -> bool {
+        // Not connected.
+        has_socket(self.pid(), &["udp", "udp6"], port, "07")
     }
 
     /// Waits for its end.
@@ -237,7 +249,8 @@ impl Process {
         self.kill_group(libc::SIGKILL);
     }
 
-    fn output_after_end(&mut self) -> String {
+    /// Everything that a program that has ended printed, for messages.
+    pub fn output_after_end(&mut self) -> String {
         self.join_readers();
         self.output()
     }
@@ -331,17 +344,17 @@ fn collect(
     })
 }
 
-/// Whether somebody listens on the TCP port in the network namespace of a process.
-fn listens(pid: u32, port: u16) -> bool {
-    // Fields of a line: number, local address:port, remote address:port, state; 0A is LISTEN.
+/// Whether there is a socket in such a state on the port, in the network namespace of a process.
+fn has_socket(pid: u32, tables: &[&str], port: u16, state: &str) -> bool {
+    // Fields of a line: number, local address:port, remote address:port, state.
     let wanted = format!(":{port:04X}");
-    ["tcp", "tcp6"].iter().any(|table| {
+    tables.iter().any(|table| {
         std::fs::read_to_string(format!("/proc/{pid}/net/{table}"))
             .unwrap_or_default()
             .lines()
             .any(|line| {
                 let fields: Vec<&str> = line.split_whitespace().collect();
-                fields.len() > 3 && fields[1].ends_with(&wanted) && fields[3] == "0A"
+                fields.len() > 3 && fields[1].ends_with(&wanted) && fields[3] == state
             })
     })
 }
