@@ -25,10 +25,9 @@ int main(void)
 	Dl_info info;
 	CHECK(dladdr(linked, &info));
 	printf("%s\n", info.dli_fname);
-	/* The connection manager is to come; its calls fail in order. */
-	CHECK(!rdma_create_event_channel() && errno == ENOSYS);
 	struct rdma_addrinfo *result = NULL;
-	CHECK(rdma_getaddrinfo("127.0.0.1", "1", NULL, &result) == -1 && errno == ENOSYS);
+	CHECK(!rdma_getaddrinfo("127.0.0.1", "1", NULL, &result) && result);
+	rdma_freeaddrinfo(result);
 	CHECK(!strcmp(rdma_event_str(RDMA_CM_EVENT_ESTABLISHED), "RDMA_CM_EVENT_ESTABLISHED"));
 	puts("names: ok");
 	return 0;
