@@ -144,12 +144,12 @@ unsafe fn mcast(
     })
 }
 
-unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the contract of the verb.
     unsafe { mcast(qp, gid, Qp::attach_mcast) }
 }
 
-unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the contract of the verb.
     unsafe { mcast(qp, gid, Qp::detach_mcast) }
 }

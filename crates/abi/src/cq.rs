@@ -36,7 +36,7 @@ impl ChannelObject {
     }
 }
 
-unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     seam::pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?.create_comp_channel()?;
@@ -52,7 +52,7 @@ unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_
     })
 }
 
-unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     seam::status(|| {
         // SAFETY: a channel of ours, or NULL.
         let object = unsafe { from_c::<ChannelObject>(channel) }?;
@@ -164,7 +164,7 @@ pub unsafe fn create(
     Ok(object)
 }
 
-unsafe extern "C" fn create_cq(
+pub unsafe extern "C" fn create_cq(
     context: *mut ibv_context,
     cqe: c_int,
     cq_context: *mut c_void,
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
     })
 }
 
-unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     seam::status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;

@@ -8,19 +8,20 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::cell::RefCell;
 use std::sync::Once;
 
+use crate::cm;
 use crate::device::{self, OpenGuard};
 use crate::seam;
 use crate::symbols::export;
 use crate::types::IBV_FORK_UNNEEDED;
 
 thread_local! {
-    /// Our own lock, while the process forks.
-    static HELD: RefCell<Option<OpenGuard>> = const { RefCell::new(None) };
+    /// Our own locks, while the process forks.
+    static HELD: RefCell<Option<(cm::Guard, OpenGuard)>> = const { RefCell::new(None) };
 }
 
 extern "C" fn prepare() {
     seam::quiet(|| {
-        HELD.with_borrow_mut(|held| *held = Some(device::lock_open()));
+        HELD.with_borrow_mut(|held| *held = Some((cm::hold(), device::lock_open())));
         rnic_nic::before_fork();
         Ok(())
     });

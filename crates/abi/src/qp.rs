@@ -309,7 +309,7 @@ fn attr_from_c(attr: &ibv_qp_attr, mask: c_uint) -> Result<QpAttr> {
     })
 }
 
-fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
+pub fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: attr.qp_state as c_uint,
         cur_qp_state: attr.cur_qp_state as c_uint,
@@ -340,19 +340,28 @@ fn attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     }
 }
 
+/// Modifies a queue pair and notes its state for the program.
+///
+/// # Safety
+/// A queue pair of ours, or NULL.
+pub unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+    // SAFETY: by contract.
+    let object = unsafe { from_c::<QpObject>(qp) }?;
+    let outcome = object.nic.modify(attr, mask);
+    // SAFETY: a plain field of a live queue pair. Also after a failure: the state may be an error's.
+    unsafe { (*qp).state = object.nic.state() as c_uint };
+    outcome.map_err(Errno::from)
+}
+
 unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     seam::status(|| {
         // SAFETY: a queue pair of ours, or NULL.
-        let object = unsafe { from_c::<QpObject>(qp) }?;
+        unsafe { from_c::<QpObject>(qp) }?;
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
         let mask = mask as c_uint;
-        let outcome = object
-            .nic
-            .modify(&attr_from_c(attr, mask)?, QpAttrMask(mask));
-        // SAFETY: a plain field of a live queue pair. Also after a failure: the state may be an error's.
-        unsafe { (*qp).state = object.nic.state() as c_uint };
-        outcome.map_err(Errno::from)
+        // SAFETY: as above.
+        unsafe { modify(qp, &attr_from_c(attr, mask)?, QpAttrMask(mask)) }
     })
 }
 
@@ -392,7 +401,7 @@ unsafe extern "C" fn query_qp(
     })
 }
 
-unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     seam::status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         let delivered = &unsafe { from_c::<QpObject>(qp) }?.async_events_delivered;
@@ -427,7 +436,7 @@ unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flag
 }
 
 /// `ibv_query_ece(3)`: connection options that two devices of one vendor agree on; there are none.
-unsafe extern "C" fn query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+pub unsafe extern "C" fn query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     seam::status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         unsafe { from_c::<QpObject>(qp) }?;
@@ -446,7 +455,7 @@ unsafe extern "C" fn query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     })
 }
 
-unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+pub unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     seam::status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         unsafe { from_c::<QpObject>(qp) }?;

@@ -169,7 +169,7 @@ unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_
     })
 }
 
-unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     seam::status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<SrqObject>(srq) }?;

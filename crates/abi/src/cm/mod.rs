@@ -1,13 +1,50 @@
-//! librdmacm over `rnic_nic::cm`. `rdma_event_str` is in [`crate::strings`].
+//! librdmacm over [`rnic_nic::cm`], which is to it what the kernel's `rdma_ucm` is to the stock library.
+//!
+//! * [`channel`], [`id`], [`event`]: the objects; what the program holds are addresses of ours, looked up in tables, so
+//!   that what is none (any more) is an error.
+//! * [`complete`]: synchronous ids.
+//! * [`resolve`], [`connect`], [`multicast`], [`options`], [`ece`]: the calls, by duty; [`route`]: the fields of an id
+//!   that programs read.
+//! * [`qp`], [`states`], [`devices`]: the verbs side of ids; [`verbs`]: our own verbs as they need them.
+//! * [`addrinfo`], [`resolution`], [`ep`]: addresses by name, and ids from them.
+//!
+//! `rdma_event_str` is in [`crate::strings`].
 
+mod address;
 mod addrinfo;
 mod channel;
+mod complete;
 mod connect;
 mod devices;
+mod ece;
 mod ep;
 mod event;
 mod id;
 mod multicast;
+mod options;
 mod qp;
+mod resolution;
 mod resolve;
+mod route;
+mod states;
 pub mod stub;
+mod verbs;
+
+use std::sync::MutexGuard;
+
+/// The locks of the connection manager, which are held across fork(2).
+pub struct Guard {
+    // In the order in which they are taken: nobody who has a later one waits for an earlier one.
+    _devices: MutexGuard<'static, devices::Shared>,
+    _channels: channel::Guard,
+    _ids: MutexGuard<'static, id::Ids>,
+}
+
+/// Takes them.
+pub fn hold() -> Guard {
+    Guard {
+        _devices: devices::lock(),
+        _channels: channel::lock(),
+        _ids: id::lock(),
+    }
+}

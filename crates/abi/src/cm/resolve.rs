@@ -1,12 +1,78 @@
 //! Addresses and routes.
 
-use super::stub::no_number;
+use core::ffi::c_int;
+use std::net::SocketAddr;
+
+use super::complete::complete;
+use super::id::{self, IdObject};
+use super::{address, route};
+use crate::seam::{self, EINVAL, Result};
 use crate::symbols::export;
+use crate::types::cm::rdma_cm_id;
+
+/// `rdma_bind_addr(3)`. The port that was given is in the id afterwards, and if the address is the device's, `verbs`.
+pub fn bind(id: &IdObject, addr: SocketAddr) -> Result<()> {
+    id.nic().bind(addr)?;
+    route::refresh(id)
+}
+
+/// `rdma_resolve_addr(3)`.
+pub fn find_peer(
+    id: &IdObject,
+    source: Option<SocketAddr>,
+    peer: SocketAddr,
+    timeout_ms: c_int,
+) -> Result<()> {
+    id.nic().resolve_addr(source, peer, timeout(timeout_ms)?)?;
+    // SAFETY: a plain field of a live id.
+    unsafe { (*id.c()).route.addr.dst_storage = address::to_c(peer) };
+    complete(id)
+}
+
+/// `rdma_resolve_route(3)`.
+pub fn find_route(id: &IdObject, timeout_ms: c_int) -> Result<()> {
+    id.nic().resolve_route(timeout(timeout_ms)?)?;
+    complete(id)
+}
+
+unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
+    seam::number(|| {
+        let id = id::from_c(id)?;
+        // SAFETY: NULL or the caller's address.
+        bind(&id, unsafe { address::from_c(addr) }?)?;
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn resolve_addr(
+    id: *mut rdma_cm_id,
+    source: *mut libc::sockaddr,
+    peer: *mut libc::sockaddr,
+    timeout_ms: c_int,
+) -> c_int {
+    seam::number(|| {
+        let id = id::from_c(id)?;
+        // SAFETY: NULL or the caller's addresses.
+        let (source, peer) = unsafe { (address::maybe_from_c(source)?, address::from_c(peer)?) };
+        find_peer(&id, source, peer, timeout_ms)?;
+        Ok(0)
+    })
+}
+
+extern "C" fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+    seam::number(|| {
+        find_route(&*id::from_c(id)?, timeout_ms)?;
+        Ok(0)
+    })
+}
+
+/// Milliseconds; less than none is no time at all to the kernel, and refused here.
+fn timeout(timeout_ms: c_int) -> Result<u32> {
+    u32::try_from(timeout_ms).map_err(|_| EINVAL)
+}
 
 export! {
-    rdma_bind_addr @@ "RDMACM_1.0" => no_number;
-    rdma_resolve_addr @@ "RDMACM_1.0" => no_number;
-    rdma_resolve_route @@ "RDMACM_1.0" => no_number;
-    rdma_query_addrinfo @@ "RDMACM_1.4" => no_number;
-    rdma_resolve_addrinfo @@ "RDMACM_1.4" => no_number;
+    rdma_bind_addr @@ "RDMACM_1.0" => bind_addr;
+    rdma_resolve_addr @@ "RDMACM_1.0" => resolve_addr;
+    rdma_resolve_route @@ "RDMACM_1.0" => resolve_route;
 }

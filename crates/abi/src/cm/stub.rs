@@ -3,25 +3,15 @@
 //! Programs that can also exchange addresses over a socket of their own (perftest without `-R`, `ibv_rc_pingpong`) need
 //! nothing of it but the symbols. `rdma_event_str` is in [`crate::strings`].
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 
 use crate::seam::{self, Errno};
 
 const ENOSYS: Errno = Errno(libc::ENOSYS);
 
-/// Functions that return a pointer.
-pub extern "C" fn no_object() -> *mut c_void {
-    seam::pointer(|| Err(ENOSYS))
-}
-
 /// Functions that return -1 and errno.
 pub extern "C" fn no_number() -> c_int {
     seam::number(|| Err(ENOSYS))
-}
-
-/// Functions that return a port number.
-pub extern "C" fn no_port() -> u16 {
-    0
 }
 
 /// Functions without a result: there is no object that they could be called for.

@@ -45,7 +45,7 @@ pub fn hand_out_pd(context: *mut ibv_context, nic: Pd) -> *mut ibv_pd {
     }))
 }
 
-unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     seam::pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let owner = unsafe { nic(context) }?;
@@ -63,7 +63,7 @@ fn not_a_parents(owner: &Context) -> Result<()> {
 }
 
 /// `ibv_dealloc_pd(3)`, of parent domains too.
-unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     seam::status(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;

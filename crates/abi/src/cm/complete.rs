@@ -1,0 +1,34 @@
+//! Synchronous ids: a call that started something waits for what comes of it.
+
+use super::event;
+use super::id::IdObject;
+use crate::seam::{Errno, Result};
+use crate::types::cm::{RDMA_CM_EVENT_REJECTED, rdma_cm_event};
+
+/// Waits for the outcome if the id is synchronous, leaves the event in `id->event`, and makes a failure of it an error:
+/// a rejection is ECONNREFUSED, everything else what the status says.
+pub fn complete(id: &IdObject) -> Result<()> {
+    if !id.is_sync() {
+        return Ok(());
+    }
+    id.drop_event();
+    let channel = id.channel()?;
+    let event = event::next(&channel)?;
+    // SAFETY: a plain field of a live id; an event of ours that nobody has acknowledged.
+    unsafe {
+        (*id.c()).event = event;
+        outcome(&*event)
+    }
+}
+
+/// The error that an event means to a synchronous call.
+pub fn outcome(event: &rdma_cm_event) -> Result<()> {
+    match (event.event, event.status) {
+        (_, 0) => Ok(()),
+        (RDMA_CM_EVENT_REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
+        (_, status) => Err(Errno(status.saturating_abs())),
+    }
+}
+
+#[cfg(test)]
+mod tests;
