@@ -95,6 +95,32 @@ fn every_symbol_and_version_of_librdmacm_is_there() {
     compare_with("librdmacm.so.1", "librdmacm1");
 }
 
+/// librspreload.so stands in for libc's socket functions with rsockets, which stand on us: a socket of our own that we
+/// made through libc would be one of those. (What it does to read, write, close, poll and fcntl of descriptors that it
+/// does not know is to hand them on.)
+#[test]
+fn sockets_are_not_libcs() {
+    let path = common::library();
+    let data = std::fs::read(path).expect("readable");
+    let file = ElfFile64::<Endianness>::parse(&*data).expect("an ELF file");
+    let table = file.elf_dynamic_symbol_table();
+    let imported = |wanted: &str| {
+        table.iter().any(|symbol| {
+            use object::read::elf::Sym;
+            let name = symbol.name(file.endian(), table.strings());
+            symbol.st_shndx(file.endian()) == object::elf::SHN_UNDEF
+                && name.is_ok_and(|name| name == wanted.as_bytes())
+        })
+    };
+    assert!(imported("malloc"), "imports can be told");
+    let sockets: Vec<_> = "socket bind listen accept accept4 connect shutdown recv recvfrom recvmsg recvmmsg send sendto \
+        sendmsg sendmmsg getsockopt setsockopt getsockname getpeername select sendfile dup2 readv epoll_wait"
+        .split_whitespace()
+        .filter(|name| imported(name))
+        .collect();
+    assert!(sockets.is_empty(), "{sockets:?}");
+}
+
 /// NCCL and other users of dlvsym ask for one exact version.
 #[test]
 fn versions_are_exact() {

@@ -5,7 +5,8 @@ use core::ffi::{c_int, c_void};
 use rnic_nic::cm::{IdOption, PathRecord};
 use rnic_nic::{Gid, PathMtu};
 
-use super::{address, id};
+use super::address;
+use super::id::{self, IdObject};
 use crate::seam::{self, EINVAL, Errno, Result};
 use crate::symbols::export;
 use crate::types::cm::*;
@@ -86,6 +87,16 @@ fn path_from_c(path: &ibv_path_record) -> Result<PathRecord> {
         rate: path.rate & 0x3f,
         packet_life_time: path.packetlifetime & 0x3f,
     })
+}
+
+/// Gives an id its path, an array of path records in the wire's form, as `RDMA_OPTION_IB_PATH` does.
+///
+/// # Safety
+/// NULL, or `len` bytes.
+pub unsafe fn set_path(id: &IdObject, val: *const c_void, len: usize) -> Result<()> {
+    // SAFETY: by contract.
+    let option = unsafe { option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, val, len) }?;
+    Ok(id.nic().set_option(option)?)
 }
 
 unsafe extern "C" fn set_option(

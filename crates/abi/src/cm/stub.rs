@@ -13,6 +13,3 @@ const ENOSYS: Errno = Errno(libc::ENOSYS);
 pub extern "C" fn no_number() -> c_int {
     seam::number(|| Err(ENOSYS))
 }
-
-/// Functions without a result: there is no object that they could be called for.
-pub extern "C" fn no_effect() {}
