@@ -10,12 +10,25 @@ use std::process::Command;
 /// # Panics
 /// When it does not compile.
 pub fn c_program(trial: &Trial, name: &str) -> Option<PathBuf> {
+    c_program_with(trial, name, &[])
+}
+
+/// The same, linked with more than libibverbs.
+///
+/// # Panics
+/// When it does not compile.
+pub fn c_program_with(trial: &Trial, name: &str, libraries: &[&str]) -> Option<PathBuf> {
     if !skip::have_programs(trial.name(), &["gcc"]) {
         return None;
     }
-    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
-        skip::skipped(trial.name(), "libibverbs-dev is not installed");
-        return None;
+    for (header, package) in [
+        ("infiniband/verbs.h", "libibverbs-dev"),
+        ("rdma/rdma_cma.h", "librdmacm-dev"),
+    ] {
+        if !Path::new("/usr/include").join(header).exists() {
+            skip::skipped(trial.name(), &format!("{package} is not installed"));
+            return None;
+        }
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
     let program = trial.folder().join(name);
@@ -31,6 +44,7 @@ pub fn c_program(trial: &Trial, name: &str) -> Option<PathBuf> {
         ])
         .arg(&program)
         .arg(folder.join(name).with_extension("c"))
+        .args(libraries)
         .args(["-libverbs", "-lpthread"])
         .output()
         .expect("gcc is installed");

@@ -14,6 +14,7 @@
 
 pub mod compile;
 pub mod devices;
+pub mod each;
 pub mod meeting;
 pub mod netns;
 pub mod pair;

@@ -1,10 +1,11 @@
 //! Servers and clients that meet through the connection manager.
 
 use crate::pair::Outcome;
-use crate::place::{Place, RunOptions};
+use crate::place::{Place, RunOptions, User};
 use crate::process::{GLANCE, Process};
+use crate::trial::Trial;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// `RDMA_PS_TCP`, the port space of connections.
@@ -51,7 +52,36 @@ pub enum Ready {
     AtOnce,
 }
 
+/// On what kind of address two programs meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Both on 127.0.0.1.
+    Loopback,
+    /// Both on ::1.
+    Loopback6,
+    /// In two namespaces joined by veth, over IPv4.
+    Veth,
+    /// The same over IPv6.
+    Veth6,
+}
+
 impl Meeting {
+    /// In network namespaces made for it; `None`, said in words, where the machine cannot make them.
+    pub fn on(trial: &Trial, path: Path, user: User) -> Option<Meeting> {
+        Some(match path {
+            Path::Loopback => Meeting::at(&trial.fresh(user)?, "127.0.0.1"),
+            Path::Loopback6 => Meeting::at(&trial.fresh(user)?, "::1"),
+            Path::Veth | Path::Veth6 => {
+                let (left, right) = trial.linked(user, 1500)?;
+                let (server, client) = match path {
+                    Path::Veth => ("10.77.0.1", "10.77.0.2"),
+                    _ => ("fd77::1", "fd77::2"),
+                };
+                Meeting::between((&left, server), (&right, client))
+            }
+        })
+    }
+
     /// Both in one place, at one address of it.
     pub fn at(place: &Place, address: &str) -> Meeting {
         Meeting::between((place, address), (place, address))
@@ -192,7 +222,7 @@ impl Meeting {
 /// Whether somebody listens on a port, in any network namespace whose processes have this runtime folder. Looked up in the
 /// port table (`crates/link/src/ports`), which nothing else can be asked: a connection would use up a server, and a bind
 /// would be in its way.
-fn listens(runtime: &Path, space: u16, port: u16) -> bool {
+fn listens(runtime: &std::path::Path, space: u16, port: u16) -> bool {
     const SLOT: usize = 32;
     const LISTENING: u8 = 8;
     let service = (u32::from(space) << 16 | u32::from(port)).to_ne_bytes();
@@ -206,7 +236,7 @@ fn listens(runtime: &Path, space: u16, port: u16) -> bool {
 }
 
 /// The port tables below a runtime folder, one for each network namespace.
-fn port_tables(folder: &Path) -> Vec<PathBuf> {
+fn port_tables(folder: &std::path::Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,0 +1,156 @@
+//! perftest with `-R` and qperf with `-cm 1`: both connect, and get their queue pairs, through the connection manager.
+
+use rnic_programs::each::each;
+use rnic_programs::meeting::{PS_TCP, PS_UDP, Path, Ready};
+use rnic_programs::perftest::expect_report;
+use rnic_programs::{Meeting, Trial, User, skip};
+
+const PERFTEST: &[&str] = &[
+    "ib_send_lat",
+    "ib_send_bw",
+    "ib_write_lat",
+    "ib_write_bw",
+    "ib_read_lat",
+    "ib_read_bw",
+    "ib_atomic_lat",
+    "ib_atomic_bw",
+];
+
+/// One way to run a program.
+struct Case {
+    name: String,
+    program: &'static str,
+    args: &'static [&'static str],
+    size: u64,
+    space: u16,
+}
+
+fn usual() -> Vec<Case> {
+    let case = |&program: &&'static str| Case {
+        name: program.to_owned(),
+        program,
+        args: &["-n", "100"],
+        size: match program {
+            _ if program.contains("atomic") => 8,
+            _ if program.ends_with("_lat") => 2,
+            _ => 65536,
+        },
+        space: PS_TCP,
+    };
+    PERFTEST.iter().map(case).collect()
+}
+
+fn modes() -> Vec<Case> {
+    let case = |program, args: &'static [&'static str], size, space| Case {
+        name: format!("{program} {}", args.join(" ")),
+        program,
+        args,
+        size,
+        space,
+    };
+    vec![
+        case("ib_send_lat", &["-n", "100", "-c", "UD"], 2, PS_UDP),
+        case(
+            "ib_send_bw",
+            &["-n", "100", "-c", "UD", "-s", "1024"],
+            1024,
+            PS_UDP,
+        ),
+        case("ib_write_bw", &["-n", "50", "-q", "4"], 65536, PS_TCP),
+        case("ib_send_bw", &["-n", "50", "-q", "4", "-b"], 65536, PS_TCP),
+        case(
+            "ib_send_bw",
+            &["-n", "50", "-e", "--use-srq"],
+            65536,
+            PS_TCP,
+        ),
+        case("ib_read_bw", &["-n", "50", "-b", "-T", "96"], 65536, PS_TCP),
+    ]
+}
+
+fn run(meeting: &Meeting, case: &Case) {
+    let meeting = meeting.clone().ready(Ready::Listens(case.space));
+    let mut server = vec![case.program, "-F", "-R", "-p", "{port}"];
+    server.extend(case.args);
+    if meeting.server_address.contains(':') {
+        server.push("--ipv6");
+    }
+    let mut client = server.clone();
+    client.push("{server}");
+    let outcome = meeting.run(&server, &client);
+    println!("{}: {:?}", case.name, outcome.took);
+    expect_report(case.program, &outcome, &[case.size]);
+}
+
+fn test(name: &str, path: Path, user: User, cases: &[Case]) {
+    let trial = Trial::start(name);
+    if !skip::have_programs(name, PERFTEST) {
+        return;
+    }
+    if let Some(meeting) = Meeting::on(&trial, path, user) {
+        each(cases, |case| &case.name, |case| run(&meeting, case));
+    }
+}
+
+#[test]
+fn loopback() {
+    let cases: Vec<_> = usual().into_iter().chain(modes()).collect();
+    test("loopback", Path::Loopback, User::Current, &cases);
+}
+
+#[test]
+fn loopback6_as_nobody() {
+    test(
+        "loopback6_as_nobody",
+        Path::Loopback6,
+        User::Nobody,
+        &usual(),
+    );
+}
+
+#[test]
+fn veth_as_nobody() {
+    test("veth_as_nobody", Path::Veth, User::Nobody, &usual());
+}
+
+#[test]
+fn veth6() {
+    test("veth6", Path::Veth6, User::Current, &usual());
+}
+
+/// qperf measures for a time, and all its tests with one server.
+#[test]
+fn qperf() {
+    const TESTS: &[&str] = &[
+        "rc_lat",
+        "rc_bw",
+        "rc_rdma_write_lat",
+        "rc_rdma_write_bw",
+        "rc_rdma_read_lat",
+        "rc_rdma_read_bw",
+        "rc_compare_swap_mr",
+        "rc_fetch_add_mr",
+        "ud_lat",
+        "ud_bw",
+    ];
+    let trial = Trial::start("qperf");
+    if !skip::have_programs(trial.name(), &["qperf"]) {
+        return;
+    }
+    let Some(place) = trial.fresh(User::Current) else {
+        return;
+    };
+    let meeting = Meeting::at(&place, "127.0.0.1").ready(Ready::ListensByTcp);
+    let mut client = vec!["qperf", "{server}", "-lp", "{port}", "-cm", "1", "-t", "1"];
+    client.extend(TESTS);
+    let outcome = meeting.visit(&["qperf", "-lp", "{port}"], &client);
+    assert!(outcome.client.ok(), "{}", outcome.describe());
+    for test in TESTS {
+        let reported = format!("{test}:");
+        assert!(
+            outcome.client.stdout.contains(&reported),
+            "{test}\n{}",
+            outcome.describe()
+        );
+    }
+}

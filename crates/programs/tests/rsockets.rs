@@ -1,0 +1,227 @@
+//! rsockets: the ones of the installed librdmacm, over our connection manager and verbs. With its own test programs, and
+//! with programs that only know TCP.
+
+use rnic_programs::each::each;
+use rnic_programs::meeting::{PS_TCP, Path, Ready};
+use rnic_programs::{Meeting, Trial, User, skip};
+use std::fs;
+use std::path::PathBuf;
+
+const PROGRAMS: &[&str] = &["rstream", "riostream", "rcopy", "udpong"];
+
+/// Options of both sides of a stream program.
+struct Stream {
+    program: &'static str,
+    /// Of both.
+    options: &'static str,
+    /// Of one side.
+    server: &'static str,
+}
+
+const fn stream(program: &'static str, options: &'static str) -> Stream {
+    Stream {
+        program,
+        options,
+        server: "",
+    }
+}
+
+/// Every way to wait, verified; sizes from one byte to more than a buffer.
+const STREAMS: &[Stream] = &[
+    stream("rstream", "-S 1000 -I 20 -C 5 -T v"),
+    stream("rstream", "-S 1 -I 50 -C 2 -T v"),
+    stream("rstream", "-S 65536 -I 5 -C 5 -T b -T v"),
+    stream("rstream", "-S 65536 -I 5 -C 5 -T n -T v"),
+    stream("rstream", "-S 65536 -I 5 -C 5 -T a -T v"),
+    stream("rstream", "-S 4096 -I 5 -C 20 -T a -T n -T v"),
+    stream("rstream", "-S 1000000 -I 2 -C 3 -T b -T v"),
+    stream("rstream", "-S 1000 -I 5 -C 5 -T r -T v"),
+    stream("rstream", "-f ip -B 100000 -i 0 -k 5 -S 3000 -I 5 -C 5"),
+    Stream {
+        program: "rstream",
+        options: "-S 1000 -I 5 -C 5",
+        server: "-T f",
+    },
+    stream("riostream", "-S 1000 -I 20 -C 5 -T v"),
+    stream("riostream", "-S 65536 -I 5 -C 5 -T b -T v"),
+    stream("riostream", "-S 65536 -I 5 -C 5 -T n -T v"),
+    stream("riostream", "-S 4096 -I 5 -C 5 -T a -T v"),
+];
+
+/// Where nothing but the address differs.
+const FEW_STREAMS: &[Stream] = &[
+    stream("rstream", "-S 3000 -I 20 -C 5 -T v"),
+    stream("riostream", "-S 3000 -I 20 -C 5 -T v"),
+];
+
+fn run_stream(meeting: &Meeting, stream: &Stream) {
+    let (program, port) = (stream.program, "{port}");
+    let split = |options: &'static str| options.split_whitespace();
+    let mut server = vec![program, "-b", "{server}", "-p", port];
+    server.extend(split(stream.options).chain(split(stream.server)));
+    let mut client = vec![program, "-s", "{server}", "-b", "{client}", "-p", port];
+    client.extend(split(stream.options));
+    let outcome = meeting.run(&server, &client);
+    println!("{program} {}: {:?}", stream.options, outcome.took);
+    outcome.expect_success();
+    // The header and a line of results.
+    assert!(
+        outcome
+            .client
+            .stdout
+            .lines()
+            .any(|line| line.starts_with("custom ")),
+        "no results\n{}",
+        outcome.describe()
+    );
+}
+
+fn test(name: &str, path: Path, user: User, streams: &[Stream]) {
+    let trial = Trial::start(name);
+    if !skip::have_programs(name, PROGRAMS) {
+        return;
+    }
+    let Some(meeting) = Meeting::on(&trial, path, user) else {
+        return;
+    };
+    each(
+        streams,
+        |stream| stream.options,
+        |stream| run_stream(&meeting, stream),
+    );
+    // Its server listens on IPv4's addresses only.
+    if !meeting.server_address.contains(':') {
+        copy_a_file(&trial, &meeting, user);
+    }
+    datagrams(&meeting);
+}
+
+/// `rcopy`: a file arrives as it left.
+fn copy_a_file(trial: &Trial, meeting: &Meeting, user: User) {
+    let folder = trial.new_folder("files", user, 0o755);
+    let (from, to) = (folder.join("from"), folder.join("to"));
+    let bytes: Vec<u8> = (0..3_000_001u32)
+        .map(|i| (i.wrapping_mul(i) >> 7) as u8)
+        .collect();
+    fs::write(&from, &bytes).expect("own folder");
+    let destination = format!("{{server}}:{}", to.display());
+    let outcome = meeting.visit(
+        &["rcopy", "-p", "{port}"],
+        &[
+            "rcopy",
+            from.to_str().expect("a path"),
+            &destination,
+            "-p",
+            "{port}",
+        ],
+    );
+    assert!(outcome.client.ok(), "{}", outcome.describe());
+    let arrived = fs::read(&to).unwrap_or_default();
+    assert!(
+        arrived == bytes,
+        "{} bytes\n{}",
+        arrived.len(),
+        outcome.describe()
+    );
+}
+
+/// `udpong`: datagrams, answered and not.
+fn datagrams(meeting: &Meeting) {
+    let meeting = meeting.clone().ready(Ready::HasUdpPort);
+    for options in [
+        "-T e -C 50 -S 1000",
+        "-C 50 -S 500",
+        "-T e -C 20 -S 64 -T b",
+        "-T e -C 20 -T a",
+    ] {
+        let server = ["udpong", "-b", "{server}", "-p", "{port}"];
+        let mut client = vec!["udpong", "-s", "{server}", "-p", "{port}"];
+        client.extend(options.split_whitespace());
+        let outcome = meeting.visit(&server, &client);
+        println!("udpong {options}: {:?}", outcome.took);
+        let told = outcome
+            .client
+            .stdout
+            .lines()
+            .any(|line| line.starts_with("custom "));
+        assert!(
+            outcome.client.ok() && told,
+            "udpong {options}\n{}",
+            outcome.describe()
+        );
+    }
+}
+
+macro_rules! paths {
+    ($($name:ident: $path:ident, $user:ident, $streams:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            test(stringify!($name), Path::$path, User::$user, $streams);
+        })*
+    };
+}
+
+paths! {
+    loopback: Loopback, Current, STREAMS;
+    loopback6_as_nobody: Loopback6, Nobody, FEW_STREAMS;
+    veth: Veth, Current, FEW_STREAMS;
+    veth6_as_nobody: Veth6, Nobody, FEW_STREAMS;
+}
+
+/// The library that turns a program's TCP sockets into rsockets.
+fn preload() -> Option<PathBuf> {
+    ["x86_64-linux-gnu", "aarch64-linux-gnu"]
+        .map(|triple| PathBuf::from(format!("/usr/lib/{triple}/rsocket/librspreload.so")))
+        .into_iter()
+        .chain([PathBuf::from("/usr/lib64/rsocket/librspreload.so")])
+        .find(|path| path.exists())
+}
+
+/// A shell command that runs a program with it, beside what `rnic run` preloads.
+fn over_rsockets(preload: &std::path::Path, program: &str) -> [String; 3] {
+    let script = format!(
+        "LD_PRELOAD=\"$LD_PRELOAD:{}\" exec {program}",
+        preload.display()
+    );
+    ["sh".to_owned(), "-c".to_owned(), script]
+}
+
+/// A program that knows only TCP: nc, under the stock librspreload.so. It listens in the port space of the connection
+/// manager and on no TCP port.
+#[test]
+fn tcp_programs_over_rsockets() {
+    let trial = Trial::start("tcp_programs_over_rsockets");
+    if !skip::have_programs(trial.name(), &["nc", "curl"]) {
+        return;
+    }
+    let Some(preload) = preload() else {
+        skip::skipped(
+            trial.name(),
+            "librspreload.so (librdmacm1) is not installed",
+        );
+        return;
+    };
+    for (user, address) in [(User::Current, "127.0.0.1"), (User::Nobody, "::1")] {
+        let Some(place) = trial.fresh(user) else {
+            continue;
+        };
+        let meeting = Meeting::at(&place, address).ready(Ready::Listens(PS_TCP));
+        let folder = trial.new_folder("files", user, 0o755);
+        let text: String = (0..20_000).map(|i| format!("line {i}\n")).collect();
+        fs::write(folder.join("text"), &text).expect("own folder");
+        let text_file = folder.join("text").display().to_string();
+
+        let server = over_rsockets(&preload, "nc -l {server} {port}");
+        let client = over_rsockets(&preload, &format!("nc -N {{server}} {{port}} <{text_file}"));
+        let server = server.each_ref().map(String::as_str);
+        let client = client.each_ref().map(String::as_str);
+        let mut listening = meeting.start_server(&server);
+        meeting.wait_until_ready(&mut listening);
+        assert!(!listening.listens(meeting.port), "it has a TCP port");
+        listening.close_stdin();
+        let talking = meeting.start_client(&client);
+        let outcome = rnic_programs::Outcome::of(listening, talking, meeting.time);
+        outcome.expect_success();
+        assert!(outcome.server.stdout == text, "{}", outcome.describe());
+    }
+}
