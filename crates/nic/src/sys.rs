@@ -3,7 +3,7 @@
 //! One of the modules of this crate with unsafe code. Everything here takes and gives plain values.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -490,6 +490,102 @@ impl RouteSocket {
                 return;
             }
         }
+    }
+}
+
+/// How the kernel would send to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// Source address; with its scope if it is link-local.
+    pub(crate) source: SocketAddr,
+    /// What the route carries, bytes of IP packet.
+    pub(crate) mtu: Option<u32>,
+}
+
+/// Asks the kernel for the way to an address, from `source` if it is given. Nothing is sent.
+pub(crate) fn way_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Way> {
+    let (family, level, option) = match peer {
+        SocketAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::AF_INET6, libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let checked = |r: libc::c_long| match r {
+        0.. => Ok(r),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // SAFETY: the descriptor is fresh and owned from its first line on; every address is as long as it is said to be; by
+    // raw system calls, as a preloaded library may have its own idea of sockets.
+    unsafe {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        let fd = checked(libc::syscall(libc::SYS_socket, family, kind, 0))? as RawFd;
+        let fd = OwnedFd::from_raw_fd(fd);
+        if let Some(source) = source {
+            let (address, len) = socket_address(source, 0);
+            let r = libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const address, len);
+            checked(r)?;
+        }
+        let (address, len) = socket_address(peer, rnic_wire::ROCE_PORT);
+        let r = libc::syscall(libc::SYS_connect, fd.as_raw_fd(), &raw const address, len);
+        checked(r)?;
+        let mut address: libc::sockaddr_storage = std::mem::zeroed();
+        let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        let to = (&raw mut address, &raw mut len);
+        checked(libc::syscall(
+            libc::SYS_getsockname,
+            fd.as_raw_fd(),
+            to.0,
+            to.1,
+        ))?;
+        let source = match i32::from(address.ss_family) {
+            libc::AF_INET => {
+                let sin = (&raw const address).cast::<libc::sockaddr_in>().read();
+                let ip = Ipv4Addr::from(u32::from_be(sin.sin_addr.s_addr));
+                SocketAddr::from((ip, 0))
+            }
+            _ => {
+                let sin6 = (&raw const address).cast::<libc::sockaddr_in6>().read();
+                let ip = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
+                SocketAddrV6::new(ip, 0, 0, sin6.sin6_scope_id).into()
+            }
+        };
+        let mut mtu: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        let r = libc::syscall(
+            libc::SYS_getsockopt,
+            fd.as_raw_fd(),
+            level,
+            option,
+            &raw mut mtu,
+            &raw mut len,
+        );
+        Ok(Way {
+            source,
+            mtu: (r == 0).then_some(mtu as u32),
+        })
+    }
+}
+
+fn socket_address(addr: SocketAddr, port: u16) -> (libc::sockaddr_storage, usize) {
+    // SAFETY: an all-zero sockaddr_storage is valid, and has room and alignment for each address written into it.
+    unsafe {
+        let mut storage: libc::sockaddr_storage = std::mem::zeroed();
+        let len = match addr {
+            SocketAddr::V4(v4) => {
+                let sin = &mut *(&raw mut storage).cast::<libc::sockaddr_in>();
+                sin.sin_family = libc::AF_INET as libc::sa_family_t;
+                sin.sin_port = port.to_be();
+                sin.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(v6) => {
+                let sin6 = &mut *(&raw mut storage).cast::<libc::sockaddr_in6>();
+                sin6.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                sin6.sin6_port = port.to_be();
+                sin6.sin6_addr.s6_addr = v6.ip().octets();
+                sin6.sin6_scope_id = v6.scope_id();
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        (storage, len)
     }
 }
 

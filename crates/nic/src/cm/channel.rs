@@ -1,13 +1,29 @@
 //! Event channels.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use super::event::Event;
-use crate::error::Result;
+use super::slab::Key;
+use crate::engine::Nic;
+use crate::error::{Error, Result};
+use crate::sys::EventFd;
 
-/// A queue of events and a descriptor to wait on (`rdma_create_event_channel(3)`).
+const GET: &str = "rdma_get_cm_event";
+
+/// A queue of events and a descriptor to wait on (`rdma_create_event_channel(3)`). With its last handle the ids are
+/// destroyed whose events go there, as a kernel does when the file is closed.
 #[derive(Clone, Debug)]
-pub struct EventChannel;
+pub struct EventChannel {
+    pub(super) shared: Arc<ChannelShared>,
+}
+
+#[derive(Debug)]
+pub(super) struct ChannelShared {
+    pub(super) nic: Nic,
+    fd: Arc<EventFd>,
+    pub(super) key: Key,
+}
 
 impl EventChannel {
     /// Makes one, starting the process's engine if it is not running.
@@ -15,12 +31,19 @@ impl EventChannel {
     /// # Errors
     /// EMFILE and its like; ENODEV, EADDRINUSE as [`crate::Context::open`].
     pub fn new() -> Result<EventChannel> {
-        unimplemented!()
+        const VERB: &str = "rdma_create_event_channel";
+        let nic = Nic::get()?;
+        let fd = EventFd::new().map_err(|_| Error::last_os(VERB, "eventfd"))?;
+        let fd = Arc::new(fd);
+        let key = nic.lock().cm.add_channel(fd.clone());
+        Ok(EventChannel {
+            shared: Arc::new(ChannelShared { nic, fd, key }),
+        })
     }
 
     /// The descriptor: readable exactly while an event waits. The application may poll it and set O_NONBLOCK.
     pub fn fd(&self) -> RawFd {
-        unimplemented!()
+        self.shared.fd.fd()
     }
 
     /// Takes the oldest event, waiting in read(2) unless O_NONBLOCK is set. An event that was taken counts as reported
@@ -29,6 +52,27 @@ impl EventChannel {
     /// # Errors
     /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child.
     pub fn get(&self) -> Result<Event> {
-        unimplemented!()
+        let nic = &self.shared.nic;
+        loop {
+            nic.check_alive(GET)?;
+            nic.expect_sleep();
+            let taken = self.shared.fd.take();
+            taken.map_err(|_| Error::last_os(GET, "event channel"))?;
+            nic.check_alive(GET)?;
+            let event = nic.lock().cm.next_event(nic, self.shared.key);
+            // Its event may have gone with its id between the token and now.
+            if let Some(event) = event {
+                return Ok(event);
+            }
+        }
+    }
+}
+
+impl Drop for ChannelShared {
+    fn drop(&mut self) {
+        if let Some(mut engine) = self.nic.lock_if_alive() {
+            engine.remove_cm_channel(self.key);
+            self.nic.after_drive(engine);
+        }
     }
 }

@@ -1,64 +1,166 @@
 //! Ids, as their owners hold them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::PortSpace;
 use super::channel::EventChannel;
-use super::params::{ConnParam, IdOption, PortSpace};
+use super::event::EventKind;
+use super::params::{ConnParam, IdOption};
+use super::resolve;
 use super::route::Route;
-use crate::error::Result;
+use super::slab::Key;
+use super::state::{Cm, Entry, Marks, State, Waiting};
+use crate::engine::Nic;
+use crate::error::{Error, Result};
+use crate::gid_table::gid_table;
 use crate::qp::{QpAttr, QpAttrMask, QpState, QpType};
+use crate::report;
+use crate::sys;
 
 /// An endpoint of the connection manager (`struct rdma_cm_id`). A handle: clones are the same id. It ends with
 /// [`Id::destroy`] or with its last handle; calls on one that was destroyed give EINVAL.
 #[derive(Clone, Debug)]
-pub struct Id;
+pub struct Id {
+    pub(super) shared: Arc<IdShared>,
+}
+
+#[derive(Debug)]
+pub(super) struct IdShared {
+    nic: Nic,
+    key: Key,
+    marks: Arc<Marks>,
+    port_space: PortSpace,
+    qp_type: QpType,
+}
 
 /// A membership in a multicast group; it ends with [`Id::leave_multicast`] or with its id.
 #[derive(Clone, Debug)]
-pub struct Multicast;
+pub struct Multicast {
+    key: Key,
+}
 
 impl Id {
     /// Makes one whose events go to `channel`. `uid` is the caller's own mark.
     ///
     /// # Errors
-    /// EINVAL: the port space has no such service (TCP: RC; UDP and IPOIB: UD; IB: any).
+    /// EINVAL: the port space has no such service (TCP: RC; UDP and IPOIB: UD; IB: any), or the channel is closed; ENODEV
+    /// in a forked child.
     pub fn new(
-        _channel: &EventChannel,
-        _port_space: PortSpace,
-        _qp_type: QpType,
-        _uid: u64,
+        channel: &EventChannel,
+        port_space: PortSpace,
+        qp_type: QpType,
+        uid: u64,
     ) -> Result<Id> {
-        unimplemented!()
+        const VERB: &str = "rdma_create_id";
+        let only = match port_space {
+            PortSpace::Tcp => Some(QpType::Rc),
+            PortSpace::Udp | PortSpace::Ipoib => Some(QpType::Ud),
+            PortSpace::Ib => None,
+        };
+        if let Some(only) = only.filter(|only| *only != qp_type) {
+            return Err(Error::invalid(
+                VERB,
+                format!("port space {port_space:?} has {only:?} queue pairs, not {qp_type:?}"),
+            ));
+        }
+        let nic = &channel.shared.nic;
+        nic.check_alive(VERB)?;
+        let entry = Entry::new(port_space, qp_type, channel.shared.key);
+        entry.marks.uid.store(uid, Ordering::Release);
+        entry.marks.adopted.store(true, Ordering::Release);
+        let mut engine = nic.lock();
+        let key = engine.cm.add_id(entry);
+        let id = key.and_then(|key| engine.cm.adopt(nic, key));
+        drop(engine);
+        id.ok_or_else(|| Error::invalid(VERB, "the event channel is closed"))
+    }
+
+    pub(super) fn new_handle(nic: &Nic, key: Key, entry: &Entry) -> Id {
+        Id {
+            shared: Arc::new(IdShared {
+                nic: nic.clone(),
+                key,
+                marks: entry.marks.clone(),
+                port_space: entry.port_space,
+                qp_type: entry.qp_type,
+            }),
+        }
+    }
+
+    /// Works on the id under the engine's lock; what it has to say leaves at once.
+    fn with<T>(
+        &self,
+        verb: &'static str,
+        work: impl FnOnce(&mut Cm, Key, u64) -> Result<T>,
+    ) -> Result<T> {
+        let nic = &self.shared.nic;
+        nic.check_alive(verb)?;
+        let mut engine = nic.lock();
+        let now = sys::now_ns();
+        let result = match engine.cm.ids.get(self.shared.key) {
+            Some(_) => work(&mut engine.cm, self.shared.key, now),
+            None => Err(Error::invalid(verb, "the id was destroyed")),
+        };
+        engine.send_cm(now);
+        nic.after_drive(engine);
+        result
+    }
+
+    /// The same with its entry.
+    fn with_entry<T>(
+        &self,
+        verb: &'static str,
+        work: impl FnOnce(&mut Entry) -> Result<T>,
+    ) -> Result<T> {
+        self.with(verb, |cm, key, _| work(cm.entry(verb, key)?))
     }
 
     /// The caller's mark. The new id of a connection request has 0, and no event until [`Id::set_uid`] or [`Id::accept`]
     /// gave it one (whoever maps marks to objects could not tell whose it is).
     pub fn uid(&self) -> u64 {
-        unimplemented!()
+        self.shared.marks.uid.load(Ordering::Acquire)
     }
 
     /// Changes it.
-    pub fn set_uid(&self, _uid: u64) {
-        unimplemented!()
+    pub fn set_uid(&self, uid: u64) {
+        self.shared.marks.uid.store(uid, Ordering::Release);
+        self.shared.marks.adopted.store(true, Ordering::Release);
     }
 
     /// Its port space.
     pub fn port_space(&self) -> PortSpace {
-        unimplemented!()
+        self.shared.port_space
     }
 
     /// Its service.
     pub fn qp_type(&self) -> QpType {
-        unimplemented!()
+        self.shared.qp_type
     }
 
     /// Binds it to an address and port (`rdma_bind_addr(3)`). Port 0: any that is free. The unspecified address: all.
     ///
     /// # Errors
-    /// EADDRINUSE; EACCES: a port below 1024 without CAP_NET_BIND_SERVICE; ENODEV or EADDRNOTAVAIL: no address of the
-    /// device; EINVAL: bound already.
-    pub fn bind(&self, _addr: SocketAddr) -> Result<()> {
-        unimplemented!()
+    /// EADDRINUSE; EACCES: a port below 1024 without CAP_NET_BIND_SERVICE; EADDRNOTAVAIL: no address of the device; EINVAL:
+    /// bound already, or a link-local address without scope.
+    pub fn bind(&self, addr: SocketAddr) -> Result<()> {
+        const VERB: &str = "rdma_bind_addr";
+        // Before the engine is locked, as it takes system calls.
+        let table = gid_table();
+        let source = resolve::bindable(VERB, addr, &table)?;
+        self.with(VERB, |cm, key, _| {
+            cm.refresh(table);
+            let entry = cm.entry(VERB, key)?;
+            entry.expect(VERB, &[State::Idle])?;
+            let claim = cm.claim(VERB, key, addr)?;
+            let entry = cm.entry(VERB, key)?;
+            entry.local = Some(claim.addr());
+            entry.claim = Some(claim);
+            entry.source = source;
+            entry.state = State::Bound;
+            Ok(())
+        })
     }
 
     /// Finds own address and device for a peer (`rdma_resolve_addr(3)`): AddrResolved, or AddrError with -errno.
@@ -67,19 +169,76 @@ impl Id {
     /// What [`Id::bind`] says of `source`; ENETUNREACH, EHOSTUNREACH: no route; EINVAL: resolved already.
     pub fn resolve_addr(
         &self,
-        _source: Option<SocketAddr>,
-        _peer: SocketAddr,
-        _timeout_ms: u32,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        timeout_ms: u32,
     ) -> Result<()> {
-        unimplemented!()
+        const VERB: &str = "rdma_resolve_addr";
+        let peer = resolve::meant(peer);
+        let bound = self.with_entry(VERB, |entry| {
+            entry.expect(VERB, &[State::Idle, State::Bound])?;
+            Ok(entry.local)
+        })?;
+        let table = gid_table();
+        if let (None, Some(source)) = (bound, source) {
+            resolve::bindable(VERB, source, &table)?;
+        }
+        let from = bound.or(source);
+        let way = resolve::find_way(VERB, from, peer, &table)?;
+        let _ = timeout_ms;
+        self.with(VERB, |cm, key, _| {
+            cm.refresh(table);
+            let entry = cm.entry(VERB, key)?;
+            entry.expect(VERB, &[State::Idle, State::Bound])?;
+            if entry.claim.is_none() {
+                // The source address is known: no need to take the port of all others.
+                let claimed = source.filter(|source| !source.ip().is_unspecified());
+                let mut claimed = claimed.unwrap_or(way.addr);
+                claimed.set_port(source.map_or(0, |source| source.port()));
+                let claim = cm.claim(VERB, key, claimed)?;
+                let entry = cm.entry(VERB, key)?;
+                entry.local = Some(claim.addr());
+                entry.claim = Some(claim);
+                entry.state = State::Bound;
+            }
+            let entry = cm.entry(VERB, key)?;
+            entry.peer = Some(peer);
+            if let (Some(own), Some(_)) = (entry.local, way.source) {
+                let mut addr = way.addr;
+                addr.set_port(own.port());
+                entry.local = Some(addr);
+                entry.source = way.source;
+                entry.mtu = Some(way.mtu);
+                entry.state = State::AddrResolved;
+                cm.post(Waiting::new(key, EventKind::AddrResolved));
+            } else {
+                cm.note(Some(key), |attempt| {
+                    report::cm::address_error(attempt, -libc::ENODEV);
+                });
+                cm.post(Waiting {
+                    status: -libc::ENODEV,
+                    ..Waiting::new(key, EventKind::AddrError)
+                });
+            }
+            Ok(())
+        })
     }
 
-    /// Finds the path (`rdma_resolve_route(3)`): RouteResolved, or RouteError with -errno.
+    /// Finds the path (`rdma_resolve_route(3)`): RouteResolved, or RouteError with -errno. On RoCE there is nobody to ask,
+    /// and nothing to wait for.
     ///
     /// # Errors
     /// EINVAL: the address is not resolved.
     pub fn resolve_route(&self, _timeout_ms: u32) -> Result<()> {
-        unimplemented!()
+        const VERB: &str = "rdma_resolve_route";
+        self.with(VERB, |cm, key, _| {
+            let entry = cm.entry(VERB, key)?;
+            entry.expect(VERB, &[State::AddrResolved])?;
+            entry.path = resolve::path_record(entry);
+            entry.state = State::RouteResolved;
+            cm.post(Waiting::new(key, EventKind::RouteResolved));
+            Ok(())
+        })
     }
 
     /// What is known of its addresses and path.
@@ -87,7 +246,7 @@ impl Id {
     /// # Errors
     /// EINVAL: destroyed; ENODEV in a forked child.
     pub fn route(&self) -> Result<Route> {
-        unimplemented!()
+        self.with_entry("rdma_query_route", |entry| Ok(Route::of(entry)))
     }
 
     /// Asks the peer for a connection, or over UD for its queue pair (`rdma_connect(3)`): ConnectResponse (UD:
@@ -95,8 +254,8 @@ impl Id {
     ///
     /// # Errors
     /// EINVAL: the route is not resolved, or too much private data.
-    pub fn connect(&self, _param: &ConnParam<'_>) -> Result<()> {
-        unimplemented!()
+    pub fn connect(&self, param: &ConnParam<'_>) -> Result<()> {
+        self.with("rdma_connect", |cm, key, now| cm.connect(key, param, now))
     }
 
     /// Waits for requests (`rdma_listen(3)`), up to `backlog` (0 or less, or too many: 1024) that nobody took. An unbound
@@ -104,8 +263,8 @@ impl Id {
     ///
     /// # Errors
     /// EADDRINUSE, EINVAL.
-    pub fn listen(&self, _backlog: i32) -> Result<()> {
-        unimplemented!()
+    pub fn listen(&self, backlog: i32) -> Result<()> {
+        self.with("rdma_listen", |cm, key, _| cm.listen(key, backlog))
     }
 
     /// Accepts a request (`rdma_accept(3)`). `uid` becomes the id's mark, as all events after it carry it. `None`:
@@ -113,8 +272,11 @@ impl Id {
     ///
     /// # Errors
     /// EINVAL: there is no request, or too much private data.
-    pub fn accept(&self, _param: Option<&ConnParam<'_>>, _uid: u64) -> Result<()> {
-        unimplemented!()
+    pub fn accept(&self, param: Option<&ConnParam<'_>>, uid: u64) -> Result<()> {
+        if param.is_some() {
+            self.set_uid(uid);
+        }
+        self.with("rdma_accept", |cm, key, now| cm.accept(key, param, now))
     }
 
     /// After ConnectResponse: the own queue pair is in RTS, the peer may know (RTU).
@@ -122,7 +284,7 @@ impl Id {
     /// # Errors
     /// EINVAL: there was no response.
     pub fn establish(&self) -> Result<()> {
-        unimplemented!()
+        self.accept(None, 0)
     }
 
     /// Refuses a request or a response (`rdma_reject(3)`).
@@ -131,8 +293,10 @@ impl Id {
     ///
     /// # Errors
     /// EINVAL: another reason, nothing to refuse, or too much private data.
-    pub fn reject(&self, _private_data: &[u8], _reason: u16) -> Result<()> {
-        unimplemented!()
+    pub fn reject(&self, private_data: &[u8], reason: u16) -> Result<()> {
+        self.with("rdma_reject", |cm, key, now| {
+            cm.reject(key, private_data, reason, now)
+        })
     }
 
     /// Ends the connection (`rdma_disconnect(3)`), or says that the end was seen: Disconnected follows on both sides, and
@@ -141,7 +305,7 @@ impl Id {
     /// # Errors
     /// EINVAL: there is no connection.
     pub fn disconnect(&self) -> Result<()> {
-        unimplemented!()
+        self.with("rdma_disconnect", |cm, key, now| cm.disconnect(key, now))
     }
 
     /// The queue pair has received although the connection is not established (`rdma_notify(3)` of
@@ -150,32 +314,37 @@ impl Id {
     /// # Errors
     /// EISCONN: it is established; EINVAL: no answer was given.
     pub fn notify_established(&self) -> Result<()> {
-        unimplemented!()
+        self.with("rdma_notify", |cm, key, now| cm.notify(key, now))
     }
 
     /// What the queue pair of this id has to be given for a transition to INIT, RTR or RTS.
     ///
     /// # Errors
     /// EINVAL: too early for it, or another state.
-    pub fn init_qp_attr(&self, _state: QpState) -> Result<(QpAttr, QpAttrMask)> {
-        unimplemented!()
+    pub fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)> {
+        self.with_entry("rdma_init_qp_attr", |entry| entry.qp_attr(state))
     }
 
     /// Sets an option.
     ///
     /// # Errors
-    /// EINVAL: out of range, or too late for it; EOPNOTSUPP.
-    pub fn set_option(&self, _option: IdOption) -> Result<()> {
-        unimplemented!()
+    /// EINVAL: out of range, or too late for it.
+    pub fn set_option(&self, option: IdOption) -> Result<()> {
+        self.with("rdma_set_option", |cm, key, _| cm.set_option(key, option))
     }
 
     /// Has its events go to another channel, also those that wait (`rdma_migrate_id(3)`). Gives the number of its events
     /// that were taken from the old one.
     ///
     /// # Errors
-    /// EINVAL: destroyed.
-    pub fn migrate(&self, _channel: &EventChannel) -> Result<u32> {
-        unimplemented!()
+    /// EINVAL: destroyed, or the channel is closed.
+    pub fn migrate(&self, channel: &EventChannel) -> Result<u32> {
+        const VERB: &str = "rdma_migrate_id";
+        let to = channel.shared.key;
+        self.with(VERB, |cm, key, _| {
+            let taken = cm.migrate(key, to);
+            taken.ok_or_else(|| Error::invalid(VERB, "the event channel is closed"))
+        })
     }
 
     /// Joins a group (`rdma_join_multicast_ex(3)`): MulticastJoin with its address, or MulticastError. `send_only`: to
@@ -185,25 +354,49 @@ impl Id {
     /// EINVAL: no group, not bound to an address of the device, or not a datagram service; EADDRINUSE: joined already.
     pub fn join_multicast(
         &self,
-        _group: SocketAddr,
-        _send_only: bool,
-        _uid: u64,
+        group: SocketAddr,
+        send_only: bool,
+        uid: u64,
     ) -> Result<Multicast> {
-        unimplemented!()
+        let _ = send_only;
+        self.with("rdma_join_multicast", |cm, key, _| {
+            cm.join(key, group, uid).map(|key| Multicast { key })
+        })
     }
 
     /// Leaves it. Gives the number of events of the membership that were taken.
     ///
     /// # Errors
     /// EADDRNOTAVAIL: left already, or another id's.
-    pub fn leave_multicast(&self, _membership: &Multicast) -> Result<u32> {
-        unimplemented!()
+    pub fn leave_multicast(&self, membership: &Multicast) -> Result<u32> {
+        self.with("rdma_leave_multicast", |cm, key, _| {
+            cm.leave(key, membership.key)
+        })
     }
 
     /// Ends the id: what it had with a peer is refused or disconnected, its port is free, its events that nobody took
     /// are gone, and requests that nobody took are refused. Gives the number of events that were taken, for callers who
     /// wait for their acknowledgement; 0 if it was destroyed before.
     pub fn destroy(&self) -> u32 {
-        unimplemented!()
+        self.shared.destroy()
+    }
+}
+
+impl IdShared {
+    fn destroy(&self) -> u32 {
+        let Some(mut engine) = self.nic.lock_if_alive() else {
+            return 0;
+        };
+        let now = sys::now_ns();
+        let reported = engine.cm.destroy(self.key, now);
+        engine.send_cm(now);
+        self.nic.after_drive(engine);
+        reported
+    }
+}
+
+impl Drop for IdShared {
+    fn drop(&mut self) {
+        self.destroy();
     }
 }

@@ -5,17 +5,32 @@
 //! comes of it is an [`Event`] on its [`EventChannel`]. Queue pairs are not its business: as in Linux' user space the
 //! caller makes them and takes them through their states with what [`Id::init_qp_attr`] says.
 
+mod attr;
+mod bind;
 mod channel;
+mod connect;
+mod drive;
 mod event;
 mod id;
+mod life;
+mod multicast;
 mod params;
+mod qp1;
+mod resolve;
 mod route;
+mod slab;
+mod state;
+mod tell;
 
 pub use channel::EventChannel;
 pub use event::{ConnEvent, Event, EventKind, EventParam, UdEvent};
 pub use id::{Id, Multicast};
-pub use params::{ConnParam, Ece, IdOption, PortSpace};
+pub use params::{ConnParam, Ece, IdOption};
+pub use rnic_wire::cm::PortSpace;
 pub use route::{PathRecord, Route};
+
+pub(crate) use qp1::QP1;
+pub(crate) use state::Cm;
 
 /// Q_Key of queue pairs in the port spaces UDP and IPOIB (`RDMA_UDP_QKEY`).
 pub const UDP_QKEY: u32 = 0x0123_4567;

@@ -2,20 +2,6 @@
 
 use super::route::PathRecord;
 
-/// Port space (`enum rdma_port_space`). Each has ports of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum PortSpace {
-    /// RDMA_PS_IPOIB: datagrams among IPoIB addresses.
-    Ipoib = 0x0002,
-    /// RDMA_PS_TCP: reliable connections.
-    Tcp = 0x0106,
-    /// RDMA_PS_UDP: datagrams.
-    Udp = 0x0111,
-    /// RDMA_PS_IB: any service, by service id.
-    Ib = 0x013f,
-}
-
 /// Enhanced connection establishment (`struct ibv_ece`): what providers agree on beyond the standard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ece {
@@ -46,7 +32,7 @@ pub struct ConnParam<'a> {
     pub qp_num: u32,
     /// Q_Key of a UD queue pair; 0: that of the port space.
     pub qkey: u32,
-    /// Zero: none.
+    /// To be zero: the device has no vendor options.
     pub ece: Ece,
 }
 

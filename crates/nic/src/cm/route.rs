@@ -4,6 +4,10 @@ use std::net::SocketAddr;
 
 use rnic_wire::{Gid, PathMtu};
 
+use super::resolve::PKEY;
+use super::state::Entry;
+use crate::gid_table::device_guid;
+
 /// What an id knows of its way (`rdma_ucm`'s query route, address, path and GID in one).
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
@@ -52,4 +56,24 @@ pub struct PathRecord {
     pub rate: u8,
     /// Packet life time, 4.096 us * 2^n.
     pub packet_life_time: u8,
+}
+
+impl Route {
+    pub(super) fn of(entry: &Entry) -> Route {
+        let source = entry.source;
+        Route {
+            local: entry.local,
+            peer: entry.peer,
+            on_device: source.is_some(),
+            port_num: u8::from(source.is_some()),
+            gid_index: source.map_or(0, |source| source.gid_index),
+            sgid: source.map_or(Gid::default(), |source| Gid::from(source.addr)),
+            dgid: entry
+                .peer
+                .map_or(Gid::default(), |peer| Gid::from(peer.ip())),
+            pkey: if source.is_some() { PKEY } else { 0 },
+            node_guid: source.map_or(0, |_| device_guid()),
+            path: entry.path,
+        }
+    }
 }

@@ -145,7 +145,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
         let ready = sleep(&fds, work && !watching, deadline, watching);
         let asked = state.wakeup.woke(ready[0]);
         if ready.get(fds.len() - 1) == Some(&true) {
-            port.look(&shared.contexts);
+            port.look(shared);
         }
         let polls = shared.polls.load(Ordering::Relaxed);
         let application_polls = polls != last_polls;

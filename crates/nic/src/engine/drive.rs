@@ -13,6 +13,7 @@ use super::srq_table::SrqTable;
 use super::table::QpTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, settle};
+use crate::cm::QP1;
 use crate::memory::MemoryTable;
 use crate::sys;
 
@@ -48,6 +49,9 @@ impl Engine {
         }
         let now = sys::now_ns();
         let received = self.receive(now, door);
+        if self.cm.is_due(now) {
+            self.attend_to_cm(now);
+        }
         self.fire_timers(Time(now));
         if self.cq_tasks.next().is_some_and(|at| at <= now) {
             self.attend_to_cqs(now);
@@ -104,6 +108,7 @@ impl Engine {
             timers,
             groups,
             patience,
+            cm,
             ..
         } = self;
         let round = patience.begin(now);
@@ -123,6 +128,10 @@ impl Engine {
                     if may_wait { Some(&round) } else { None },
                 )
             };
+            if received.dest_qpn == QP1 {
+                drops.malformed += u64::from(!cm.receive(&received));
+                return ControlFlow::Continue(());
+            }
             if received.dest_qpn != MULTICAST_QPN {
                 return deliver(received.dest_qpn, true);
             }
@@ -223,7 +232,7 @@ impl Engine {
         held
     }
 
-    pub(super) fn flush(&mut self, now: u64) {
+    pub(crate) fn flush(&mut self, now: u64) {
         self.link.flush(now);
         self.staged = 0;
     }
@@ -233,7 +242,8 @@ impl Engine {
         let timer = self.timers.next().map(|t| t.0);
         let link = self.link.next_timeout();
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
-        [timer, link, self.cq_tasks.next(), gate, patience]
+        let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
+        [timer, link, cq_tasks, gate, patience, cm]
             .into_iter()
             .flatten()
             .min()

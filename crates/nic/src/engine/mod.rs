@@ -35,6 +35,7 @@ pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};
 pub use watch::{PortCounters, port_counters, watch_counters};
 
+use crate::cm::Cm;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
 use crate::gid_table::GidEntry;
@@ -73,6 +74,7 @@ pub(crate) struct Engine {
     pub(crate) link: RoceLink,
     pub(crate) memory: MemoryTable,
     pub(crate) ahs: AhTable,
+    pub(crate) cm: Cm,
     groups: Groups,
     gate: Gate,
     patience: Patience,
@@ -103,10 +105,12 @@ impl Engine {
         for range in link.qpn_ranges() {
             qps.add_range(*range);
         }
+        let cm = Cm::new(&link);
         Ok(Engine {
             link,
             memory: MemoryTable::default(),
             ahs: AhTable::default(),
+            cm,
             groups: Groups::default(),
             gate: Gate::default(),
             patience: Patience::default(),

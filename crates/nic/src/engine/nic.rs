@@ -225,6 +225,7 @@ pub fn shutdown() {
             .try_lock_for(std::time::Duration::from_millis(50))
     {
         engine.round(false);
+        engine.close_cm();
         engine.closed = true;
         engine.memory.clear();
         for qpn in engine.qps.qpns() {

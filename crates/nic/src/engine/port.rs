@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rnic_wire::Gid;
 
+use super::nic::NicShared;
 use crate::context::{AsyncEvent, AsyncEvents};
-use crate::gid_table::gid_table;
+use crate::gid_table::{GidEntry, gid_table};
 use crate::sys::RouteSocket;
 
 /// The number of the one port.
@@ -47,7 +48,7 @@ impl PortWatch {
         let socket = RouteSocket::open().ok();
         PortWatch {
             socket,
-            told: rows(),
+            told: rows(&gid_table()),
         }
     }
 
@@ -57,20 +58,24 @@ impl PortWatch {
     }
 
     /// Reads the table and tells what is new.
-    pub(super) fn look(&mut self, contexts: &Contexts) {
+    pub(super) fn look(&mut self, nic: &NicShared) {
         if let Some(socket) = &self.socket {
             socket.drain();
         }
-        let rows = rows();
+        let table = gid_table();
+        let rows = rows(&table);
+        if rows == self.told {
+            return;
+        }
         for event in changes(&self.told, &rows) {
-            contexts.post(event);
+            nic.contexts.post(event);
         }
         self.told = rows;
+        nic.engine.lock().cm_addresses_changed(table);
     }
 }
 
-fn rows() -> Vec<(u32, Gid)> {
-    let table = gid_table();
+fn rows(table: &[GidEntry]) -> Vec<(u32, Gid)> {
     table.iter().map(|row| (row.index, row.gid)).collect()
 }
 

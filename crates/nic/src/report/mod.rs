@@ -7,6 +7,7 @@
 //! All of this lies on the way into a failure or in verbs that are slow anyway; the data path only tests
 //! [`lint::is_on`] where it says so.
 
+pub(crate) mod cm;
 mod counters;
 mod failure;
 mod line;

@@ -1,0 +1,177 @@
+//! The connection manager in the engine's rounds: datagrams in and out, and what is due.
+
+use rnic_cm::{Address, Config, Endpoint, Time};
+use rnic_link::registry::range_of;
+use rnic_link::{PathSpec, Received, RoceLink};
+use rnic_wire::Gid;
+
+use super::event::EventKind;
+use super::slab::{Key, Slab};
+use super::state::{Cm, Source, Waiting};
+use super::tell::admit;
+use crate::engine::Engine;
+use crate::gid_table::{GidEntry, device_guid, gid_table};
+use crate::sys;
+
+impl Cm {
+    pub(crate) fn new(link: &RoceLink) -> Cm {
+        let first = link.qpn_ranges().first().map_or(0, |range| range.first);
+        let endpoint = Endpoint::new(Config {
+            range: range_of(first) as u16,
+            seed: sys::random_u64(),
+            guid: device_guid(),
+            ..Config::default()
+        });
+        let mut cm = Cm {
+            ids: Slab::default(),
+            channels: Slab::default(),
+            memberships: Slab::default(),
+            listeners: Default::default(),
+            ports: link.ports(),
+            endpoint,
+            by_number: Default::default(),
+            qp1: Default::default(),
+            table: Vec::new(),
+            life: Default::default(),
+            deadline: None,
+        };
+        cm.set_table(gid_table());
+        cm
+    }
+
+    /// The host's addresses are these now.
+    fn set_table(&mut self, table: Vec<GidEntry>) {
+        let gids: Vec<Gid> = table.iter().map(|row| row.gid).collect();
+        self.endpoint.set_gids(&gids);
+        self.table = table;
+    }
+
+    /// The table was read: if it is news, the port's watcher has not told it yet.
+    pub(super) fn refresh(&mut self, table: Vec<GidEntry>) {
+        let gids = |table: &[GidEntry]| table.iter().map(|row| row.gid).collect::<Vec<_>>();
+        if gids(&table) != gids(&self.table) {
+            self.set_table(table);
+        }
+    }
+
+    pub(super) fn row_of_gid(&self, gid: Gid) -> Option<&GidEntry> {
+        self.table.iter().find(|row| row.gid == gid)
+    }
+
+    /// A packet to QP 1; false: dropped.
+    pub(crate) fn receive(&mut self, received: &Received<'_>) -> bool {
+        self.qp1.receive(received)
+    }
+
+    /// When [`Engine::attend_to_cm`] has something to do.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.deadline
+    }
+
+    /// The same, with what has arrived.
+    #[inline]
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        self.qp1.has_waiting() || self.deadline.is_some_and(|at| at <= now)
+    }
+
+    /// Sees to what has arrived and what is due.
+    fn attend(&mut self, now: u64) {
+        for arrived in self.qp1.take_waiting() {
+            let from = Address::new(Gid::from(arrived.dst), Gid::from(arrived.src));
+            let Cm {
+                endpoint,
+                ids,
+                listeners,
+                table,
+                ..
+            } = self;
+            endpoint.handle(Time(now), &from, &arrived.mad, &mut |incoming| {
+                admit(incoming, ids, listeners, table)
+            });
+            // One by one: what was admitted takes its place in the backlog.
+            self.take_events(now);
+        }
+        if self.endpoint.poll_timeout().is_some_and(|at| at.0 <= now) {
+            self.endpoint.handle_timeout(Time(now));
+        }
+        self.look_after_peers(now);
+    }
+
+    /// Sends what there is to say, and tells what there is to tell.
+    fn settle(&mut self, link: &mut RoceLink, now: u64) -> bool {
+        self.take_events(now);
+        let mut sent = false;
+        while let Some(transmit) = self.endpoint.poll_transmit() {
+            if let Some(spec) = self.spec(&transmit.address) {
+                self.qp1.send(link, &spec, &transmit.mad, now);
+                sent = true;
+            }
+        }
+        let due = self.endpoint.poll_timeout().map(|at| at.0);
+        self.deadline = due.into_iter().chain(self.life.deadline()).min();
+        sent
+    }
+
+    fn spec(&self, address: &Address) -> Option<PathSpec> {
+        let row = self.row_of_gid(address.local_gid)?;
+        Some(PathSpec {
+            local: row.addr,
+            scope_id: row.scope_id,
+            remote: address.remote_gid.ip(),
+            dest_qpn: super::QP1,
+            traffic_class: address.traffic_class,
+            hop_limit: address.hop_limit,
+        })
+    }
+}
+
+impl Engine {
+    /// What has arrived for the connection manager, and what is due there.
+    #[cold]
+    pub(crate) fn attend_to_cm(&mut self, now: u64) {
+        self.cm.attend(now);
+        self.send_cm(now);
+    }
+
+    /// What the connection manager has to say leaves. To be called after every call into it.
+    pub(crate) fn send_cm(&mut self, now: u64) {
+        if self.cm.settle(&mut self.link, now) {
+            self.flush(now);
+        }
+    }
+
+    /// The host's addresses have changed. Who was bound to one that is gone hears of it.
+    pub(crate) fn cm_addresses_changed(&mut self, table: Vec<GidEntry>) {
+        let now = sys::now_ns();
+        let Engine { cm, link, .. } = self;
+        cm.qp1.forget_paths(link);
+        let there = |source: &Source| {
+            let same = |row: &GidEntry| row.addr == source.addr && row.scope_id == source.scope_id;
+            table.iter().any(same)
+        };
+        for key in cm.ids.keys() {
+            let source = cm.ids.get(key).and_then(|entry| entry.source);
+            if source.is_some_and(|source| !there(&source)) {
+                cm.post(Waiting::new(key, EventKind::AddrChange));
+            }
+        }
+        cm.set_table(table);
+        self.send_cm(now);
+    }
+
+    /// The process is about to end: what its peers think of as connected is disconnected.
+    pub(crate) fn close_cm(&mut self) {
+        let now = sys::now_ns();
+        for key in self.cm.ids.keys() {
+            self.cm.destroy(key, now);
+        }
+        self.send_cm(now);
+    }
+
+    pub(crate) fn remove_cm_channel(&mut self, channel: Key) {
+        let now = sys::now_ns();
+        self.cm.remove_channel(channel, now);
+        self.send_cm(now);
+    }
+}

@@ -1,0 +1,138 @@
+//! QP 1: management datagrams between the link and the connection manager.
+
+use std::net::IpAddr;
+
+use rnic_link::{PathId, PathSpec, Received, RoceLink};
+use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, QP1_QKEY};
+use rnic_wire::{Bth, Deth, Ext, Opcode, Operation, Packet, Psn, Service, emit};
+
+/// The number of QP 1.
+pub(crate) const QP1: u32 = 1;
+/// Paths kept open for the peers that were written to last.
+const PATHS: usize = 64;
+/// Datagrams that may wait for the round's end; more are lost, and come again.
+const MOST_WAITING: usize = 1024;
+/// How datagrams travel.
+const UD_SEND_ONLY: Opcode = Opcode::new(Service::Ud, Operation::SendOnly);
+/// BTH and DETH.
+const HEADERS: usize = Bth::LEN + Deth::LEN;
+
+/// A datagram that arrived.
+#[derive(Clone, Debug)]
+pub(super) struct Arrived {
+    pub(super) src: IpAddr,
+    pub(super) dst: IpAddr,
+    pub(super) mad: [u8; MAD_LEN],
+}
+
+/// QP 1 of this process.
+#[derive(Debug, Default)]
+pub(super) struct Qp1 {
+    waiting: Vec<Arrived>,
+    paths: Vec<Kept>,
+    psn: u32,
+}
+
+#[derive(Debug)]
+struct Kept {
+    spec: PathSpec,
+    path: PathId,
+    used: u64,
+}
+
+impl Qp1 {
+    /// Takes a packet to QP 1; false: it is malformed, or there is no room.
+    pub(super) fn receive(&mut self, received: &Received<'_>) -> bool {
+        let Ok(packet) = Packet::parse(received.bytes) else {
+            return false;
+        };
+        let good = packet.bth.opcode == UD_SEND_ONLY
+            && packet.bth.pkey & 0x7fff == DEFAULT_PKEY & 0x7fff
+            && packet
+                .ext
+                .deth
+                .is_some_and(|deth| deth.qkey == QP1_QKEY && deth.src_qp == QP1);
+        match <[u8; MAD_LEN]>::try_from(packet.payload) {
+            Ok(mad) if good && self.waiting.len() < MOST_WAITING => {
+                self.waiting.push(Arrived {
+                    src: received.src,
+                    dst: received.dst,
+                    mad,
+                });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn take_waiting(&mut self) -> Vec<Arrived> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Sends a datagram to QP 1 of a peer. What cannot be sent is lost: the connection manager repeats what matters.
+    pub(super) fn send(
+        &mut self,
+        link: &mut RoceLink,
+        spec: &PathSpec,
+        mad: &[u8; MAD_LEN],
+        now: u64,
+    ) {
+        let Some(path) = self.path(link, spec, now) else {
+            return;
+        };
+        let bth = Bth {
+            opcode: UD_SEND_ONLY,
+            pkey: DEFAULT_PKEY,
+            dest_qp: QP1,
+            psn: Psn::new(self.psn),
+            ..Bth::default()
+        };
+        let ext = Ext {
+            deth: Some(Deth {
+                qkey: QP1_QKEY,
+                src_qp: QP1,
+            }),
+            ..Ext::default()
+        };
+        let len = HEADERS + MAD_LEN;
+        if link.packet(path, len).is_none() {
+            link.flush(now);
+        }
+        if let Some(room) = link.packet(path, len) {
+            emit(&bth, &ext, room);
+            room[HEADERS..].copy_from_slice(mad);
+            self.psn = (self.psn + 1) & 0xff_ffff;
+        }
+    }
+
+    fn path(&mut self, link: &mut RoceLink, spec: &PathSpec, now: u64) -> Option<PathId> {
+        if let Some(kept) = self.paths.iter_mut().find(|kept| kept.spec == *spec) {
+            kept.used = now;
+            return Some(kept.path);
+        }
+        if self.paths.len() >= PATHS {
+            // What was built for a path leaves before it is given back.
+            link.flush(now);
+            let oldest = (0..self.paths.len()).min_by_key(|i| self.paths[*i].used)?;
+            link.release_path(self.paths.swap_remove(oldest).path);
+        }
+        let path = link.path(spec).ok()?;
+        self.paths.push(Kept {
+            spec: *spec,
+            path,
+            used: now,
+        });
+        Some(path)
+    }
+
+    /// The host's addresses have changed: paths are looked for anew.
+    pub(super) fn forget_paths(&mut self, link: &mut RoceLink) {
+        for kept in self.paths.drain(..) {
+            link.release_path(kept.path);
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Ids and event channels as the engine knows them. All of it lies under the engine's lock: whoever has that needs no
+//! other, and nothing here holds a handle whose end would ask for it again.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use rnic_cm::{ConnId, Endpoint, SidrId};
+use rnic_link::ports::{PortClaim, Ports};
+use rnic_wire::PathMtu;
+
+use super::PortSpace;
+use super::attr::Terms;
+use super::bind::Listeners;
+use super::event::{Event, EventKind, EventParam};
+use super::id::{Id, IdShared};
+use super::life::Life;
+use super::qp1::Qp1;
+use super::route::PathRecord;
+use super::slab::{Key, Slab};
+use crate::engine::Nic;
+use crate::gid_table::GidEntry;
+use crate::qp::QpType;
+use crate::sys::EventFd;
+
+/// How far an id has come; the states of Linux' cma.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Idle,
+    Bound,
+    AddrResolved,
+    RouteResolved,
+    /// From the request on, on both sides, whatever becomes of it.
+    Connect,
+    /// The end of the connection was told.
+    Disconnect,
+    Listen,
+}
+
+/// What the owner of an id may change without the engine.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    pub(super) uid: AtomicU64,
+    /// Events may be told: whoever gets them knows whose they are.
+    pub(super) adopted: AtomicBool,
+}
+
+/// The device's row that an id is bound to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    pub(super) addr: IpAddr,
+    pub(super) scope_id: u32,
+    pub(super) gid_index: u32,
+    pub(super) netdev_mtu: u32,
+}
+
+impl Source {
+    pub(super) fn of(row: &GidEntry) -> Source {
+        Source {
+            addr: row.addr,
+            scope_id: row.scope_id,
+            gid_index: row.index,
+            netdev_mtu: row.netdev_mtu,
+        }
+    }
+}
+
+/// What an id has with a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection {
+    pub(super) number: Number,
+    pub(super) phase: Phase,
+    pub(super) terms: Terms,
+    /// The range of the peer's process if it is on this host and watched.
+    pub(super) peer_range: Option<u32>,
+}
+
+/// How the endpoint calls it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number {
+    Conn(ConnId),
+    Sidr(SidrId),
+}
+
+impl Number {
+    /// Connections and resolutions have numbers of one kind.
+    pub(super) fn value(self) -> u32 {
+        match self {
+            Number::Conn(conn) => conn.0,
+            Number::Sidr(sidr) => sidr.0,
+        }
+    }
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// This side asked.
+    Requested,
+    /// The peer has answered, and waits for this side.
+    Answered,
+    /// The peer asked, and waits for the answer.
+    Request,
+    /// This side has answered.
+    Accepted,
+    Established,
+    /// Refused, unreachable or disconnected.
+    Ended,
+}
+
+/// Options of an id.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    pub(super) tos: Option<u8>,
+    pub(super) reuse_addr: bool,
+    pub(super) af_only: Option<bool>,
+    pub(super) ack_timeout: Option<u8>,
+}
+
+/// An id.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) state: State,
+    pub(super) port_space: PortSpace,
+    pub(super) qp_type: QpType,
+    pub(super) channel: Key,
+    pub(super) marks: Arc<Marks>,
+    /// Its owner's; none before a request is taken.
+    handle: Weak<IdShared>,
+    /// Events that were taken.
+    pub(super) reported: u32,
+    /// Events that wait.
+    waiting: u32,
+    pub(super) options: Options,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) source: Option<Source>,
+    /// What the way to the peer carries.
+    pub(super) mtu: Option<PathMtu>,
+    pub(super) path: Option<PathRecord>,
+    pub(super) claim: Option<PortClaim>,
+    /// Of a listener: requests that may still wait to be taken.
+    pub(super) backlog: u32,
+    /// Q_Key of a datagram id in a port space without one.
+    pub(super) qkey: u32,
+    pub(super) connection: Option<Connection>,
+    pub(super) memberships: Vec<Key>,
+}
+
+impl Entry {
+    pub(super) fn new(port_space: PortSpace, qp_type: QpType, channel: Key) -> Entry {
+        Entry {
+            state: State::Idle,
+            port_space,
+            qp_type,
+            channel,
+            marks: Arc::default(),
+            handle: Weak::new(),
+            reported: 0,
+            waiting: 0,
+            options: Options::default(),
+            local: None,
+            peer: None,
+            source: None,
+            mtu: None,
+            path: None,
+            claim: None,
+            backlog: 0,
+            qkey: 0,
+            connection: None,
+            memberships: Vec::new(),
+        }
+    }
+}
+
+/// An event that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// The id that it is told to; the listener of a request.
+    pub(super) id: Key,
+    pub(super) kind: EventKind,
+    pub(super) status: i32,
+    pub(super) param: EventParam,
+    /// The new id of a request.
+    pub(super) subject: Option<Key>,
+    /// A membership and its mark.
+    pub(super) multicast: Option<(Key, u64)>,
+}
+
+impl Waiting {
+    pub(super) fn new(id: Key, kind: EventKind) -> Waiting {
+        Waiting {
+            id,
+            kind,
+            status: 0,
+            param: EventParam::None,
+            subject: None,
+            multicast: None,
+        }
+    }
+}
+
+/// An event channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    fd: Arc<EventFd>,
+    events: VecDeque<Waiting>,
+    /// The ids whose events go here.
+    ids: HashSet<Key>,
+}
+
+/// The process's connection manager.
+pub(crate) struct Cm {
+    pub(super) ids: Slab<Entry>,
+    pub(super) channels: Slab<Channel>,
+    pub(super) memberships: Slab<Membership>,
+    pub(super) listeners: Listeners,
+    pub(super) ports: Option<Ports>,
+    pub(super) endpoint: Endpoint,
+    pub(super) by_number: HashMap<u32, Key>,
+    pub(super) qp1: Qp1,
+    /// The host's addresses, as they were last looked at.
+    pub(super) table: Vec<GidEntry>,
+    pub(super) life: Life,
+    /// When something is due.
+    pub(super) deadline: Option<u64>,
+}
+
+/// A membership in a multicast group.
+#[derive(Debug)]
+pub(super) struct Membership {
+    pub(super) reported: u32,
+}
+
+impl Cm {
+    pub(super) fn add_channel(&mut self, fd: Arc<EventFd>) -> Key {
+        self.channels.insert(Channel {
+            fd,
+            events: VecDeque::new(),
+            ids: HashSet::new(),
+        })
+    }
+
+    /// The channel is closed: its ids go with it.
+    pub(super) fn remove_channel(&mut self, key: Key, now: u64) {
+        let ids = self
+            .channels
+            .get_mut(key)
+            .map(|c| std::mem::take(&mut c.ids));
+        for id in ids.into_iter().flatten() {
+            self.destroy(id, now);
+        }
+        self.channels.remove(key);
+    }
+
+    /// Enters an id; `None`: the channel is closed.
+    pub(super) fn add_id(&mut self, entry: Entry) -> Option<Key> {
+        let channel = entry.channel;
+        self.channels.get(channel)?;
+        let key = self.ids.insert(entry);
+        self.channels.get_mut(channel)?.ids.insert(key);
+        Some(key)
+    }
+
+    /// The handle of an id that its owner holds from now on.
+    pub(super) fn adopt(&mut self, nic: &Nic, key: Key) -> Option<Id> {
+        let entry = self.ids.get_mut(key)?;
+        let id = Id::new_handle(nic, key, entry);
+        entry.handle = Arc::downgrade(&id.shared);
+        Some(id)
+    }
+
+    /// Has an event wait.
+    pub(super) fn post(&mut self, event: Waiting) {
+        let Some(entry) = self.ids.get_mut(event.id) else {
+            return;
+        };
+        if !entry.marks.adopted.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(channel) = self.channels.get_mut(entry.channel) {
+            entry.waiting += 1;
+            channel.events.push_back(event);
+            channel.fd.add(1);
+        }
+    }
+
+    /// Takes the oldest event of a channel, after its token was taken.
+    pub(super) fn next_event(&mut self, nic: &Nic, channel: Key) -> Option<Event> {
+        let waiting = self.channels.get_mut(channel)?.events.pop_front()?;
+        if let Some((membership, _)) = waiting.multicast {
+            self.memberships.get_mut(membership)?.reported += 1;
+        }
+        let entry = self.ids.get_mut(waiting.id)?;
+        entry.waiting -= 1;
+        entry.reported += 1;
+        entry.backlog += u32::from(waiting.subject.is_some());
+        // Its owner may be about to let go of it. A handle that is the last may not end here, under the lock: from here
+        // on the event goes to the caller, whatever is in it.
+        let id = Id {
+            shared: entry.handle.upgrade()?,
+        };
+        let (id, listener) = match waiting.subject.and_then(|subject| self.adopt(nic, subject)) {
+            Some(new) => (new, Some(id)),
+            None => (id, None),
+        };
+        Some(Event {
+            kind: waiting.kind,
+            status: waiting.status,
+            uid: match (waiting.multicast, &listener) {
+                (Some((_, uid)), _) => uid,
+                (None, Some(listener)) => listener.uid(),
+                (None, None) => id.uid(),
+            },
+            multicast: waiting.multicast.map(|(_, uid)| uid),
+            id,
+            listener,
+            param: waiting.param,
+        })
+    }
+
+    /// Ends an id; gives the number of its events that were taken.
+    pub(super) fn destroy(&mut self, key: Key, now: u64) -> u32 {
+        let Some(mut entry) = self.ids.remove(key) else {
+            return 0;
+        };
+        self.stop_listening(key, &entry);
+        self.end_connection(key, &mut entry, now);
+        for membership in std::mem::take(&mut entry.memberships) {
+            self.memberships.remove(membership);
+        }
+        let mut untaken = Vec::new();
+        if let Some(channel) = self.channels.get_mut(entry.channel) {
+            channel.ids.remove(&key);
+            if entry.waiting > 0 {
+                channel.drop_events(
+                    |event| event.id == key,
+                    |event| untaken.extend(event.subject),
+                );
+            }
+        }
+        for request in untaken {
+            self.destroy(request, now);
+        }
+        entry.reported
+    }
+
+    /// Has the events of an id go to another channel, also those that wait; gives the number of those that were taken.
+    /// `None`: there is no such id or channel.
+    pub(super) fn migrate(&mut self, key: Key, to: Key) -> Option<u32> {
+        self.channels.get(to)?;
+        let entry = self.ids.get_mut(key)?;
+        let reported = entry.reported;
+        let from = std::mem::replace(&mut entry.channel, to);
+        if from == to {
+            return Some(reported);
+        }
+        let mut moved = Vec::new();
+        if let Some(channel) = self.channels.get_mut(from) {
+            channel.ids.remove(&key);
+            channel.drop_events(|event| event.id == key, |event| moved.push(event));
+            for event in &moved {
+                if let Some(subject) = event.subject {
+                    channel.ids.remove(&subject);
+                }
+            }
+        }
+        let subjects = moved.iter().filter_map(|event| event.subject);
+        for subject in subjects.clone() {
+            if let Some(new) = self.ids.get_mut(subject) {
+                new.channel = to;
+            }
+        }
+        let channel = self.channels.get_mut(to)?;
+        channel.ids.insert(key);
+        channel.ids.extend(subjects);
+        channel.fd.add(moved.len() as u64);
+        channel.events.extend(moved);
+        Some(reported)
+    }
+
+    /// Drops the events of a membership that nobody took.
+    pub(super) fn drop_multicast_events(&mut self, key: Key, membership: Key) {
+        let Some(entry) = self.ids.get_mut(key) else {
+            return;
+        };
+        let mut dropped = 0;
+        if let Some(channel) = self.channels.get_mut(entry.channel) {
+            let whose = |event: &Waiting| event.multicast.is_some_and(|(m, _)| m == membership);
+            channel.drop_events(whose, |_| dropped += 1);
+        }
+        entry.waiting -= dropped;
+    }
+}
+
+impl Channel {
+    /// Takes out events with their tokens.
+    fn drop_events(&mut self, which: impl Fn(&Waiting) -> bool, mut with: impl FnMut(Waiting)) {
+        for event in std::mem::take(&mut self.events) {
+            if which(&event) {
+                self.fd.try_take();
+                with(event);
+            } else {
+                self.events.push_back(event);
+            }
+        }
+    }
+}
