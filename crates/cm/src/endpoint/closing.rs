@@ -1,7 +1,15 @@
 //! How connections end.
 
-use super::Endpoint;
-use crate::{CmError, ConnId, Time, Will};
+use super::active::fit;
+use super::connection::Connection;
+use super::{Endpoint, State};
+use crate::{Address, CmError, ConnId, Ended, Event, Time, Will};
+use alloc::boxed::Box;
+use rnic_wire::cm::{Drep, Dreq, Mad, Message, RejectReason};
+
+/// A DREQ in the name of a dead process: repetitions, and the time between them.
+const WILL_RETRIES: u8 = 3;
+const WILL_INTERVAL_NS: u64 = 250_000_000;
 
 impl Endpoint {
     /// Ends a connection that is established, or accepted: sends a DREQ with at most 220 bytes of private data, which
@@ -12,22 +20,324 @@ impl Endpoint {
     /// [`CmError::Unknown`], [`CmError::State`], [`CmError::PrivateData`].
     pub fn disconnect(
         &mut self,
-        _now: Time,
-        _conn: ConnId,
-        _private_data: &[u8],
+        now: Time,
+        conn: ConnId,
+        private_data: &[u8],
     ) -> Result<(), CmError> {
-        Err(CmError::Unknown)
+        let state = self.own(conn)?.state();
+        match state {
+            State::Established | State::RepSent => {
+                let private_data = fit(private_data)?;
+                if let Some(connection) = self.connections.get_mut(conn.0) {
+                    connection.half_open = state == State::RepSent;
+                }
+                self.send_dreq(now, conn.0, private_data);
+                Ok(())
+            }
+            State::DreqReceived => {
+                let private_data = fit(private_data)?;
+                self.confirm(now, conn.0, private_data);
+                Ok(())
+            }
+            State::DreqSent | State::TimeWait => Ok(()),
+            State::ReqSent | State::RepReceived | State::ReqReceived | State::Refused => {
+                Err(CmError::State(state))
+            }
+        }
     }
 
     /// The application has no more interest in the connection, whatever its state: no event names it from now on, and
     /// the peer is told (REJ, DREQ or DREP). What has to be repeated is repeated.
-    pub fn destroy(&mut self, _now: Time, _conn: ConnId) {}
+    pub fn destroy(&mut self, now: Time, conn: ConnId) {
+        let id = conn.0;
+        let state = self.state(conn);
+        if matches!(state, Some(State::RepReceived | State::ReqReceived)) {
+            let reason = RejectReason::CONSUMER_DEFINED;
+            let rejected = self.reject(now, conn, reason, &[], &[]);
+            debug_assert_eq!(rejected, Ok(()));
+            return;
+        }
+        self.disown(id);
+        match state {
+            Some(State::ReqSent) => self.give_up_request(id),
+            Some(State::RepSent) => self.abandon(now, id, RejectReason::CONSUMER_DEFINED),
+            Some(State::Established) => self.send_dreq(now, id, [0; 220]),
+            Some(State::DreqReceived) => self.confirm(now, id, [0; 224]),
+            _ => {}
+        }
+    }
 
     /// The process at the other end is known to be dead: as if a DREQ had come, or, before the connection was
-    /// established, as if all retries were used up.
-    pub fn peer_died(&mut self, _now: Time, _conn: ConnId) {}
+    /// established, as if all retries were used up. Nothing is sent.
+    pub fn peer_died(&mut self, now: Time, conn: ConnId) {
+        let id = conn.0;
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        match connection.state() {
+            State::ReqSent | State::ReqReceived | State::RepSent | State::RepReceived => {
+                self.tell(id, Event::Unreachable { conn });
+                self.connections.remove(id);
+            }
+            State::Established | State::DreqSent | State::DreqReceived => {
+                self.tell_ended(id, Ended::PeerDied);
+                self.enter_time_wait(now, id);
+            }
+            State::TimeWait | State::Refused => {}
+        }
+    }
 
     /// Disconnects in the name of a process that died. The DREQ is repeated three times, 250 ms apart, because its answer
     /// may go elsewhere. No event names this connection.
-    pub fn execute(&mut self, _now: Time, _will: &Will) {}
+    pub fn execute(&mut self, now: Time, will: &Will) {
+        let id = will.local_id;
+        if self.connections.contains(id) || self.resolutions.contains(id) {
+            return;
+        }
+        let mut connection = Connection::new(true, 0, will.address);
+        connection.orphan = true;
+        connection.remote_id = will.remote_id;
+        connection.remote_qpn = will.remote_qpn;
+        connection.interval_ns = WILL_INTERVAL_NS;
+        connection.max_retries = WILL_RETRIES;
+        self.connections.insert(id, connection);
+        self.send_dreq(now, id, [0; 220]);
+    }
+
+    fn send_dreq(&mut self, now: Time, id: u32, private_data: [u8; 220]) {
+        if let Some(dreq) = self.dreq(id, private_data) {
+            self.connections.set_state(id, State::DreqSent);
+            let tid = self.transaction(id);
+            self.say_until_answered(now, id, tid, Message::Dreq(dreq));
+        }
+    }
+
+    /// Like `send_dreq`, but another message has just been sent that may make it unnecessary.
+    pub(super) fn send_dreq_later(&mut self, now: Time, id: u32) {
+        let Some(dreq) = self.dreq(id, [0; 220]) else {
+            return;
+        };
+        self.connections.set_state(id, State::DreqSent);
+        let mad = Mad {
+            tid: self.transaction(id),
+            attr_modifier: 0,
+            message: Message::Dreq(dreq),
+        };
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.mad = Some(Box::new(mad.emit()));
+            connection.retries_left = connection.max_retries.saturating_add(1);
+            connection.patience_ns = None;
+            let at = now.after(connection.interval_ns);
+            self.arm(id, at);
+        }
+    }
+
+    fn dreq(&self, id: u32, private_data: [u8; 220]) -> Option<Dreq> {
+        let connection = self.connections.get(id)?;
+        Some(Dreq {
+            local_id: id,
+            remote_id: connection.remote_id,
+            remote_qpn: connection.remote_qpn,
+            private_data,
+        })
+    }
+
+    /// Answers a DREQ.
+    fn confirm(&mut self, now: Time, id: u32, private_data: [u8; 224]) {
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let tid = connection.tid;
+        let drep = Drep {
+            local_id: id,
+            remote_id: connection.remote_id,
+            private_data,
+        };
+        self.say(id, tid, Message::Drep(drep));
+        self.begin_time_wait(now, id);
+    }
+
+    /// The connection is over, and nothing more is to be said about it.
+    pub(super) fn enter_time_wait(&mut self, now: Time, id: u32) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.mad = None;
+        }
+        self.begin_time_wait(now, id);
+    }
+
+    fn begin_time_wait(&mut self, now: Time, id: u32) {
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        // Nobody has the queue pair of a dead process.
+        if connection.time_wait_ns == 0 {
+            self.connections.remove(id);
+            return;
+        }
+        // A peer that never got our REP asks again.
+        let ns = if connection.half_open {
+            connection.time_wait_ns.max(self.refusal_ns(false))
+        } else {
+            connection.time_wait_ns
+        };
+        self.connections.set_state(id, State::TimeWait);
+        self.arm(id, now.after(ns));
+        self.make_room();
+    }
+
+    /// Keeps the number of those that are over within its bound.
+    pub(super) fn make_room(&mut self) {
+        while self.connections.over() > self.config.max_time_wait
+            && let Some(oldest) = self.connections.oldest_over()
+        {
+            self.counters.time_wait_overflow += 1;
+            self.forget(oldest);
+        }
+    }
+
+    /// The end of a connection that is over.
+    pub(super) fn forget(&mut self, id: u32) {
+        let Some(connection) = self.connections.remove(id) else {
+            return;
+        };
+        if connection.state() == State::TimeWait && !connection.orphan {
+            let conn = ConnId(id);
+            self.events.push_back(Event::TimeWaitExit { conn });
+        }
+    }
+
+    /// Tells the host, once, that the connection has ended.
+    pub(super) fn tell_ended(&mut self, id: u32, how: Ended) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        if !connection.told {
+            connection.told = true;
+            let conn = ConnId(id);
+            self.tell(id, Event::Disconnected { conn, how });
+        }
+    }
+
+    /// The peer's queue pair has another connection by now, so this one is dead, whatever the peer remembers of it.
+    pub(super) fn is_stale(&mut self, now: Time, id: u32) {
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let state = connection.state();
+        let conn = ConnId(id);
+        match state {
+            State::Established => {
+                self.tell_ended(id, Ended::Stale);
+                self.send_dreq(now, id, [0; 220]);
+            }
+            State::RepSent => {
+                self.tell(id, Event::Unreachable { conn });
+                self.abandon(now, id, RejectReason::STALE_CONNECTION);
+            }
+            State::ReqReceived => {
+                self.tell(id, Event::Unreachable { conn });
+                self.disown_quietly(id);
+                self.keep_in_mind(now, id);
+            }
+            _ => return,
+        }
+        self.counters.stale += 1;
+    }
+
+    pub(super) fn handle_dreq(&mut self, now: Time, from: &Address, tid: u64, dreq: &Dreq) {
+        let id = dreq.remote_id;
+        let known = self.connections.get_mut(id);
+        let Some(connection) = known.filter(|c| c.remote_id == dreq.local_id) else {
+            self.counters.unexpected += 1;
+            self.confirm_anyway(from, tid, dreq);
+            return;
+        };
+        let state = connection.state();
+        let refused = state == State::Refused;
+        if connection.local_qpn != dreq.remote_qpn && !refused {
+            self.counters.unexpected += 1;
+            return;
+        }
+        match state {
+            State::RepSent | State::Established => {
+                connection.tid = tid;
+                if state == State::RepSent {
+                    self.peer_is_ready(id, None);
+                }
+                if let Some(connection) = self.connections.get_mut(id) {
+                    connection.mad = None;
+                    connection.deadline = None;
+                }
+                self.connections.set_state(id, State::DreqReceived);
+                self.tell_ended(id, Ended::Requested(Box::new(dreq.private_data)));
+            }
+            // Both at once. Ours need not be answered any more.
+            State::DreqSent => {
+                connection.tid = tid;
+                connection.half_open = false;
+                self.tell_ended(id, Ended::Requested(Box::new(dreq.private_data)));
+                self.confirm(now, id, [0; 224]);
+            }
+            State::TimeWait | State::Refused => {
+                self.counters.duplicates += 1;
+                self.confirm_again(from, tid, dreq);
+            }
+            State::DreqReceived => self.counters.duplicates += 1,
+            State::ReqSent | State::RepReceived | State::ReqReceived => {
+                self.counters.unexpected += 1;
+            }
+        }
+    }
+
+    /// The peer has missed our DREP.
+    fn confirm_again(&mut self, from: &Address, tid: u64, dreq: &Dreq) {
+        let said = self.connections.get(dreq.remote_id);
+        let said = said.and_then(|c| c.mad.as_deref());
+        match said.map(|mad| Mad::parse(mad)) {
+            Some(Ok(Mad {
+                message: Message::Drep(drep),
+                ..
+            })) => self.reply(from, tid, Message::Drep(drep)),
+            _ => self.confirm_anyway(from, tid, dreq),
+        }
+    }
+
+    /// There is no such connection, which is just what the peer wants.
+    fn confirm_anyway(&mut self, from: &Address, tid: u64, dreq: &Dreq) {
+        let drep = Drep {
+            local_id: dreq.remote_id,
+            remote_id: dreq.local_id,
+            private_data: [0; 224],
+        };
+        self.reply(from, tid, Message::Drep(drep));
+    }
+
+    pub(super) fn handle_drep(&mut self, now: Time, drep: &Drep) {
+        let id = drep.remote_id;
+        let fits = self.connections.get(id).is_some_and(|connection| {
+            connection.state() == State::DreqSent && connection.remote_id == drep.local_id
+        });
+        if !fits {
+            self.counters.unexpected += 1;
+            return;
+        }
+        self.tell_ended(id, Ended::Confirmed(Box::new(drep.private_data)));
+        self.enter_time_wait(now, id);
+    }
+
+    /// The peer has proved that it got our REP.
+    pub(super) fn is_open(&mut self, id: u32) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.half_open = false;
+        }
+    }
+
+    /// Says what is under way without waiting for the timer.
+    pub(super) fn repeat_now(&mut self, now: Time, id: u32) {
+        self.say_again(id);
+        if let Some(connection) = self.connections.get(id) {
+            let at = now.after(connection.wait_ns());
+            self.arm(id, at);
+        }
+    }
 }

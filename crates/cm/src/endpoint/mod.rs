@@ -2,13 +2,24 @@
 
 mod active;
 mod closing;
+mod connection;
 mod passive;
+mod refusal;
 mod sidr;
+mod timers;
 
-use crate::{Address, Config, ConnId, Counters, Event, Time, Transmit, Will};
+use crate::{Address, CmError, Config, ConnId, Counters, Ended, Event, Time, Transmit, Will};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use connection::{Connection, Connections};
 use core::fmt;
 use rnic_wire::Gid;
-use rnic_wire::cm::{IpCmError, IpCmHeader, RejectReason, ServiceId, Transport};
+use rnic_wire::cm::{
+    IpCmError, IpCmHeader, MAD_LEN, Mad, Message, RejectReason, ServiceId, Transport, timeout_ns,
+};
+use sidr::Resolutions;
+use timers::Timers;
 
 /// State of a connection (IBTA 12.9.6, without those of path migration).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -83,62 +94,132 @@ pub enum Admission {
 pub struct Endpoint {
     config: Config,
     counters: Counters,
+    gids: Vec<Gid>,
+    connections: Connections,
+    resolutions: Resolutions,
+    timers: Timers,
+    events: VecDeque<Event>,
+    out: VecDeque<Transmit>,
+    /// Upper half of the ids of our transactions.
+    transactions: u32,
+    /// Lower 20 bits of the next communication id.
+    next_id: u32,
+}
+
+/// Bits of a communication id below the range.
+const COUNTER_BITS: u32 = 20;
+
+/// No peer's word makes us wait longer than 2^(24 - 8) ms = 65 s: more is not meant seriously.
+const MAX_TIMEOUT: u8 = 24;
+
+/// The time that a code in a peer's message stands for.
+fn peer_timeout_ns(code: u8) -> u64 {
+    timeout_ns((code & 31).min(MAX_TIMEOUT))
 }
 
 impl Endpoint {
     /// An endpoint without connections, and without addresses: see [`Endpoint::set_gids`].
     pub fn new(config: Config) -> Endpoint {
+        let random = scramble(config.seed);
         Endpoint {
             config,
             counters: Counters::default(),
+            gids: Vec::new(),
+            connections: Connections::default(),
+            resolutions: Resolutions::default(),
+            timers: Timers::default(),
+            events: VecDeque::new(),
+            out: VecDeque::new(),
+            transactions: (random >> 32) as u32,
+            next_id: random as u32,
         }
     }
 
     /// The addresses of this host. A request to another one is refused with "invalid GID".
-    pub fn set_gids(&mut self, _gids: &[Gid]) {}
+    pub fn set_gids(&mut self, gids: &[Gid]) {
+        self.gids.clear();
+        self.gids.extend_from_slice(gids);
+        self.gids.sort_unstable();
+    }
 
     /// Feeds in the payload of a packet to QP 1 whose DETH has source QP 1, with the path it came on. `admit` is asked
     /// at most once: when the packet is a request that is no repetition and for which there is room.
     pub fn handle(
         &mut self,
-        _now: Time,
-        _from: &Address,
-        _mad: &[u8],
-        _admit: &mut dyn FnMut(&Incoming) -> Admission,
+        now: Time,
+        from: &Address,
+        mad: &[u8],
+        admit: &mut dyn FnMut(&Incoming) -> Admission,
     ) {
+        let Ok(mad) = Mad::parse(mad) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        match &mad.message {
+            Message::Req(req) => self.handle_req(now, from, mad.tid, req, admit),
+            Message::Rep(rep) => self.handle_rep(now, from, mad.tid, rep),
+            Message::Rtu(rtu) => self.handle_rtu(now, rtu),
+            Message::Mra(mra) => self.handle_mra(now, mra),
+            Message::Rej(rej) => self.handle_rej(now, from, rej),
+            Message::Dreq(dreq) => self.handle_dreq(now, from, mad.tid, dreq),
+            Message::Drep(drep) => self.handle_drep(now, drep),
+            Message::SidrReq(req) => self.handle_sidr_req(now, from, mad.tid, req, admit),
+            Message::SidrRep(rep) => self.handle_sidr_rep(rep),
+        }
     }
 
     /// Time has passed. Does nothing before [`Endpoint::poll_timeout`].
-    pub fn handle_timeout(&mut self, _now: Time) {}
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some((at, id)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop();
+            if self.deadline(id) != Some(at) {
+                continue;
+            }
+            if self.connections.contains(id) {
+                self.connection_timeout(now, id);
+            } else {
+                self.resolution_timeout(now, id);
+            }
+        }
+    }
 
     /// When [`Endpoint::handle_timeout`] has something to do.
     pub fn poll_timeout(&mut self) -> Option<Time> {
+        while let Some((at, id)) = self.timers.first() {
+            if self.deadline(id) == Some(at) {
+                return Some(at);
+            }
+            self.timers.pop();
+        }
         None
     }
 
     /// The next MAD to be sent.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        None
+        self.out.pop_front()
     }
 
-    /// The next event. Those of connections that were destroyed meanwhile are left out.
+    /// The next event. None of a connection after it was destroyed.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
 
     /// State of a connection; `None` once it is forgotten or was destroyed.
-    pub fn state(&self, _conn: ConnId) -> Option<State> {
-        None
+    pub fn state(&self, conn: ConnId) -> Option<State> {
+        let connection = self.connections.get(conn.0)?;
+        (!connection.orphan).then_some(connection.state())
     }
 
     /// Connections there are, with those in time-wait, destroyed ones that still have something to say, and refusals.
     pub fn connections(&self) -> usize {
-        0
+        self.connections.len()
     }
 
     /// Service ID resolutions there are, with answers kept for peers that ask again.
     pub fn resolutions(&self) -> usize {
-        0
+        self.resolutions.len()
     }
 
     /// What was counted so far.
@@ -147,13 +228,222 @@ impl Endpoint {
     }
 
     /// What has to be said in the name of this process should it die now: a connection that the peer may think of as
-    /// established. `None` before (the peer's retries end by themselves) and after.
-    pub fn will(&self, _conn: ConnId) -> Option<Will> {
-        None
+    /// established, even if it was destroyed here. `None` before (the peer's retries end by themselves) and after.
+    pub fn will(&self, conn: ConnId) -> Option<Will> {
+        let connection = self.connections.get(conn.0)?;
+        matches!(
+            connection.state(),
+            State::RepSent | State::Established | State::DreqSent
+        )
+        .then_some(Will {
+            local_id: conn.0,
+            remote_id: connection.remote_id,
+            remote_qpn: connection.remote_qpn,
+            address: connection.address,
+        })
     }
 
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
+
+    /// A communication id that is not in use.
+    fn new_id(&mut self) -> Result<u32, CmError> {
+        for _ in 0..1u32 << COUNTER_BITS {
+            let counter = self.next_id & ((1 << COUNTER_BITS) - 1);
+            self.next_id = self.next_id.wrapping_add(1);
+            let id = u32::from(self.config.range) << COUNTER_BITS | counter;
+            if id != 0 && !self.connections.contains(id) && !self.resolutions.contains(id) {
+                return Ok(id);
+            }
+        }
+        Err(CmError::NoIds)
+    }
+
+    /// The transaction that we begin in the name of a communication id.
+    fn transaction(&self, id: u32) -> u64 {
+        u64::from(self.transactions) << 32 | u64::from(id)
+    }
+
+    /// How often a REQ is repeated, and a DREQ of the active side.
+    fn request_interval_ns(&self) -> u64 {
+        2 * timeout_ns(self.config.packet_life) + timeout_ns(self.config.response_timeout)
+    }
+
+    /// How long a refusal is kept in mind after it was said last: the peer, had it missed it, would have asked again.
+    fn refusal_ns(&self, asked_to_wait: bool) -> u64 {
+        let waited = if asked_to_wait {
+            timeout_ns(self.config.service_timeout)
+        } else {
+            0
+        };
+        2 * self.request_interval_ns() + waited
+    }
+
+    fn is_ours(&self, gid: &Gid) -> bool {
+        self.gids.binary_search(gid).is_ok()
+    }
+
+    /// Why a request that somebody listens for is refused all the same: its header names an address that is not ours,
+    /// or is none.
+    fn has_good_header(&self, ip: &Option<Result<IpCmHeader, IpCmError>>) -> bool {
+        match ip {
+            None => true,
+            Some(Ok(header)) => self.is_ours(&Gid::from(header.dst)),
+            Some(Err(_)) => false,
+        }
+    }
+
+    fn has_room_for_a_request(&self) -> bool {
+        self.connections.unanswered() + self.resolutions.unanswered() < self.config.max_requests
+    }
+
+    /// The deadline that counts.
+    fn deadline(&self, id: u32) -> Option<Time> {
+        match self.connections.get(id) {
+            Some(connection) => connection.deadline,
+            None => self.resolutions.get(id)?.deadline,
+        }
+    }
+
+    fn arm(&mut self, id: u32, at: Time) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.deadline = Some(at);
+        } else if let Some(resolution) = self.resolutions.get_mut(id) {
+            resolution.deadline = Some(at);
+        }
+        self.timers.arm(id, at);
+        let live = self.connections.len() + self.resolutions.len();
+        if self.timers.is_cluttered(live) {
+            let connections = self.connections.iter().map(|(id, c)| (c.deadline, id));
+            let resolutions = self.resolutions.iter().map(|(id, r)| (r.deadline, id));
+            let live = connections
+                .chain(resolutions)
+                .filter_map(|(at, id)| at.map(|at| (at, id)));
+            self.timers.rebuild(live);
+        }
+    }
+
+    /// Tells the host, if it still wants to hear of the connection.
+    fn tell(&mut self, id: u32, event: Event) {
+        if self.connections.get(id).is_none_or(|c| !c.orphan) {
+            self.events.push_back(event);
+        }
+    }
+
+    fn send(&mut self, address: Address, mad: [u8; MAD_LEN]) {
+        self.out.push_back(Transmit { address, mad });
+    }
+
+    /// An answer to what the peer will say again if the answer is lost.
+    fn reply(&mut self, to: &Address, tid: u64, message: Message) {
+        if self.out.len() >= self.config.max_replies {
+            self.counters.replies_dropped += 1;
+            return;
+        }
+        let mad = Mad {
+            tid,
+            attr_modifier: 0,
+            message,
+        };
+        self.send(*to, mad.emit());
+    }
+
+    /// Says again what the connection said last.
+    fn say_again(&mut self, id: u32) {
+        if let Some(connection) = self.connections.get(id)
+            && let Some(mad) = connection.mad.as_deref()
+        {
+            if self.out.len() >= self.config.max_replies {
+                self.counters.replies_dropped += 1;
+                return;
+            }
+            let (address, mad) = (connection.address, *mad);
+            self.send(address, mad);
+        }
+    }
+
+    /// Sends the message, and again by timer until something stops that.
+    fn say_until_answered(&mut self, now: Time, id: u32, tid: u64, message: Message) {
+        let at = self.say(id, tid, message).map(|ns| now.after(ns));
+        if let Some(at) = at {
+            self.arm(id, at);
+        }
+    }
+
+    /// Sends the message and keeps it; gives the interval of its repetitions.
+    fn say(&mut self, id: u32, tid: u64, message: Message) -> Option<u64> {
+        let connection = self.connections.get_mut(id)?;
+        let mad = Mad {
+            tid,
+            attr_modifier: 0,
+            message,
+        }
+        .emit();
+        connection.mad = Some(Box::new(mad));
+        connection.retries_left = connection.max_retries;
+        connection.deadline = None;
+        connection.patience_ns = None;
+        let (address, interval) = (connection.address, connection.interval_ns);
+        self.send(address, mad);
+        Some(interval)
+    }
+
+    /// The host's handle, if the connection exists for it.
+    fn own(&self, conn: ConnId) -> Result<&Connection, CmError> {
+        self.connections
+            .get(conn.0)
+            .filter(|connection| !connection.orphan)
+            .ok_or(CmError::Unknown)
+    }
+
+    fn connection_timeout(&mut self, now: Time, id: u32) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        connection.deadline = None;
+        let state = connection.state();
+        let repeats = matches!(state, State::ReqSent | State::RepSent | State::DreqSent);
+        if repeats && connection.retries_left > 0 {
+            connection.retries_left -= 1;
+            let at = now.after(connection.wait_ns());
+            let address = connection.address;
+            let mad = connection.mad.as_deref().copied();
+            self.counters.retransmits += 1;
+            if let Some(mad) = mad {
+                self.send(address, mad);
+            }
+            self.arm(id, at);
+            return;
+        }
+        let conn = ConnId(id);
+        match state {
+            State::ReqSent => {
+                self.tell(id, Event::Unreachable { conn });
+                self.give_up_request(id);
+            }
+            State::RepSent => {
+                self.tell(id, Event::Unreachable { conn });
+                self.abandon(now, id, RejectReason::TIMEOUT);
+            }
+            State::DreqSent => {
+                self.tell_ended(id, Ended::Unanswered);
+                self.enter_time_wait(now, id);
+            }
+            State::TimeWait | State::Refused => self.forget(id),
+            State::RepReceived | State::ReqReceived | State::Established | State::DreqReceived => {}
+        }
+    }
 }
+
+/// A number that tells nothing about the next one (splitmix64).
+fn scramble(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests;

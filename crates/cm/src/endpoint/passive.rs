@@ -1,39 +1,48 @@
 //! The side that is asked.
 
-use super::Endpoint;
-use crate::{Accept, CmError, ConnId, Time};
-use rnic_wire::cm::RejectReason;
+use super::active::fit;
+use super::connection::Connection;
+use super::{Admission, Endpoint, Incoming, State, peer_timeout_ns};
+use crate::{Accept, Address, CmError, ConnId, Event, Request, Time};
+use alloc::boxed::Box;
+use rnic_wire::cm::{Answered, IpCmHeader, Message, Mra, RejectReason, Rep, Req, Rtu, Transport};
 
 impl Endpoint {
     /// After [`Event::Request`](crate::Event::Request): our queue pair is ready to receive (and, as in Linux, to send).
-    /// Sends a REP. Leads to `Established`, `Rejected`, `Unreachable` or `Disconnected`.
+    /// Sends a REP. Leads to `Established`, `Rejected` or `Unreachable`.
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::State`], [`CmError::PrivateData`].
-    pub fn accept(
-        &mut self,
-        _now: Time,
-        _conn: ConnId,
-        _accept: &Accept<'_>,
-    ) -> Result<(), CmError> {
-        Err(CmError::Unknown)
-    }
-
-    /// After [`Event::Request`](crate::Event::Request) or [`Event::Response`](crate::Event::Response): refuses. Sends a
-    /// REJ with at most 72 bytes of additional information and 148 of private data. The connection is destroyed: no
-    /// event names it any more.
-    ///
-    /// # Errors
-    /// [`CmError::Unknown`], [`CmError::State`], [`CmError::PrivateData`].
-    pub fn reject(
-        &mut self,
-        _now: Time,
-        _conn: ConnId,
-        _reason: RejectReason,
-        _info: &[u8],
-        _private_data: &[u8],
-    ) -> Result<(), CmError> {
-        Err(CmError::Unknown)
+    pub fn accept(&mut self, now: Time, conn: ConnId, accept: &Accept<'_>) -> Result<(), CmError> {
+        let connection = self.own(conn)?;
+        if connection.state() != State::ReqReceived {
+            return Err(CmError::State(connection.state()));
+        }
+        let tid = connection.tid;
+        let rep = Rep {
+            local_id: conn.0,
+            remote_id: connection.remote_id,
+            qkey: accept.qkey,
+            qpn: accept.qpn,
+            local_eecn: 0,
+            vendor_id: 0,
+            starting_psn: accept.starting_psn,
+            responder_resources: accept.responder_resources,
+            initiator_depth: accept.initiator_depth,
+            target_ack_delay: self.config.target_ack_delay,
+            failover: 0,
+            flow_control: accept.flow_control,
+            rnr_retry_count: accept.rnr_retry_count.min(7),
+            srq: accept.srq,
+            ca_guid: self.config.guid,
+            private_data: fit(accept.private_data)?,
+        };
+        self.connections.set_state(conn.0, State::RepSent);
+        if let Some(connection) = self.connections.get_mut(conn.0) {
+            connection.local_qpn = accept.qpn & 0xff_ffff;
+        }
+        self.say_until_answered(now, conn.0, tid, Message::Rep(rep));
+        Ok(())
     }
 
     /// After `accept`: data have come on the connection, so the peer is ready, although its RTU may be late or lost
@@ -42,7 +51,178 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`CmError::Unknown`], [`CmError::State`].
-    pub fn established(&mut self, _now: Time, _conn: ConnId) -> Result<(), CmError> {
-        Err(CmError::Unknown)
+    pub fn established(&mut self, _now: Time, conn: ConnId) -> Result<(), CmError> {
+        match self.own(conn)?.state() {
+            State::RepSent => {
+                self.peer_is_ready(conn.0, None);
+                Ok(())
+            }
+            State::Established => Ok(()),
+            state => Err(CmError::State(state)),
+        }
+    }
+
+    /// The peer has our REP, however we know.
+    pub(super) fn peer_is_ready(&mut self, id: u32, private_data: Option<Box<[u8; 224]>>) {
+        self.connections.set_state(id, State::Established);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.mad = None;
+            connection.deadline = None;
+            connection.patience_ns = None;
+        }
+        let conn = ConnId(id);
+        self.tell(id, Event::Established { conn, private_data });
+    }
+
+    pub(super) fn handle_rtu(&mut self, now: Time, rtu: &Rtu) {
+        let id = rtu.remote_id;
+        let known = self.connections.get(id);
+        let Some(connection) = known.filter(|c| !c.active && c.remote_id == rtu.local_id) else {
+            self.counters.unexpected += 1;
+            return;
+        };
+        match connection.state() {
+            State::RepSent => self.peer_is_ready(id, Some(Box::new(rtu.private_data))),
+            // It would have ignored a DREQ until now.
+            State::DreqSent if connection.half_open => {
+                self.counters.duplicates += 1;
+                self.is_open(id);
+                self.repeat_now(now, id);
+            }
+            _ => self.counters.duplicates += 1,
+        }
+    }
+
+    pub(super) fn handle_req(
+        &mut self,
+        now: Time,
+        from: &Address,
+        tid: u64,
+        req: &Req,
+        admit: &mut dyn FnMut(&Incoming) -> Admission,
+    ) {
+        let peer = (req.ca_guid, req.primary.local_gid);
+        if let Some(id) = self.connections.of_request(peer, req.local_id)
+            && self.is_repetition(now, from, tid, req, id)
+        {
+            return;
+        }
+        let refuse = |endpoint: &mut Endpoint, reason, info: &[u8]| {
+            endpoint.counters.refused += 1;
+            endpoint.refuse(from, tid, (0, req.local_id), Answered::Req, reason, info);
+        };
+        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn) {
+            refuse(self, RejectReason::STALE_CONNECTION, &[]);
+            self.is_stale(now, old);
+            return;
+        }
+        if !self.has_room_for_a_request() {
+            self.counters.dropped += 1;
+            return;
+        }
+        let has_header = req.service_id.port().is_some();
+        let ip = has_header.then(|| IpCmHeader::parse(&req.private_data));
+        let incoming = Incoming {
+            service: req.service_id,
+            transport: Some(req.transport),
+            ip,
+            local_gid: req.primary.remote_gid,
+            remote_gid: req.primary.local_gid,
+        };
+        let listener = match admit(&incoming) {
+            Admission::Admit(listener) => listener,
+            Admission::NobodyListens => {
+                return refuse(self, RejectReason::INVALID_SERVICE_ID, &[]);
+            }
+            Admission::Refuse(reason) => return refuse(self, reason, &[]),
+            Admission::Drop => {
+                self.counters.dropped += 1;
+                return;
+            }
+        };
+        if matches!(req.transport, Transport::Other(..)) {
+            return refuse(self, RejectReason::INVALID_TRANSPORT, &[]);
+        }
+        if !self.is_ours(&req.primary.remote_gid) {
+            return refuse(self, RejectReason::INVALID_GID, &from.local_gid.0);
+        }
+        if !self.has_good_header(&ip) {
+            return refuse(self, RejectReason::CONSUMER_DEFINED, &[]);
+        }
+        let Ok(id) = self.new_id() else {
+            return refuse(self, RejectReason::NO_RESOURCES, &[]);
+        };
+        let address = Address::of_responder(&req.primary, from.pkey);
+        let mut connection = Connection::new(false, tid, address);
+        connection.remote_id = req.local_id;
+        connection.peer = Some(peer);
+        connection.remote_qpn = req.qpn;
+        connection.remote_psn = req.starting_psn;
+        connection.interval_ns = peer_timeout_ns(req.local_response_timeout);
+        connection.max_retries = req.max_cm_retries;
+        connection.time_wait_ns = peer_timeout_ns(req.primary.ack_timeout);
+        self.connections.insert(id, connection);
+        let request = Box::new(Request {
+            req: *req,
+            ip: ip.and_then(Result::ok),
+            address,
+        });
+        let conn = ConnId(id);
+        self.tell(
+            id,
+            Event::Request {
+                conn,
+                listener,
+                request,
+            },
+        );
+    }
+
+    /// Answers a REQ that has come before. `false` if it is another one after all: its sender was restarted and counts
+    /// from the same number.
+    fn is_repetition(&mut self, now: Time, from: &Address, tid: u64, req: &Req, id: u32) -> bool {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return false;
+        };
+        let state = connection.state();
+        if (connection.remote_qpn, connection.remote_psn) != (req.qpn, req.starting_psn) {
+            if matches!(state, State::TimeWait | State::Refused) {
+                self.forget(id);
+                return false;
+            }
+            self.counters.refused += 1;
+            let reason = RejectReason::STALE_CONNECTION;
+            self.refuse(from, tid, (0, req.local_id), Answered::Req, reason, &[]);
+            self.is_stale(now, id);
+            return true;
+        }
+        self.counters.duplicates += 1;
+        let half_open = connection.half_open;
+        match state {
+            State::ReqReceived => {
+                let mra = Mra {
+                    local_id: id,
+                    remote_id: req.local_id,
+                    message: Answered::Req,
+                    service_timeout: self.config.service_timeout,
+                    private_data: [0; 222],
+                };
+                connection.asked_to_wait = true;
+                self.reply(from, tid, Message::Mra(mra));
+            }
+            State::Refused => self.repeat_refusal(now, id),
+            // It never got the REP: what it asked for is over before it began.
+            State::DreqSent | State::TimeWait if half_open => {
+                let reason = RejectReason::CONSUMER_DEFINED;
+                self.refuse(from, tid, (id, req.local_id), Answered::Req, reason, &[]);
+            }
+            State::TimeWait => {
+                let reason = RejectReason::STALE_CONNECTION;
+                self.refuse(from, tid, (0, req.local_id), Answered::Req, reason, &[]);
+            }
+            // Our REP answers it, and the timer repeats that.
+            _ => {}
+        }
+        true
     }
 }

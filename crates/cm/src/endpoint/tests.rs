@@ -1,0 +1,275 @@
+//! Two endpoints whose messages always arrive at once, and what can be said without a network.
+
+use super::*;
+use crate::{Accept, Connect, SidrAnswer, SidrConnect};
+use rnic_wire::PathMtu;
+use rnic_wire::cm::{PortSpace, ReqPath, SidrStatus};
+use std::vec;
+
+const A: &str = "10.0.0.1";
+const B: &str = "10.0.0.2";
+
+fn gid(ip: &str) -> Gid {
+    Gid::from(ip.parse::<core::net::IpAddr>().unwrap())
+}
+
+fn endpoint(range: u16, ip: &str) -> Endpoint {
+    let mut endpoint = Endpoint::new(Config {
+        range,
+        seed: range.into(),
+        guid: range.into(),
+        ..Config::default()
+    });
+    endpoint.set_gids(&[gid(ip)]);
+    endpoint
+}
+
+fn header() -> IpCmHeader {
+    IpCmHeader {
+        src_port: 40000,
+        src: A.parse().unwrap(),
+        dst: B.parse().unwrap(),
+    }
+}
+
+fn request(private_data: &[u8]) -> Connect<'_> {
+    Connect {
+        service: ServiceId::new(PortSpace::Tcp, 7471),
+        ip: Some(header()),
+        path: ReqPath {
+            local_gid: gid(A),
+            remote_gid: gid(B),
+            hop_limit: 64,
+            ack_timeout: 19,
+            ..ReqPath::default()
+        },
+        path_mtu: PathMtu::M1024,
+        pkey: 0xffff,
+        transport: Transport::Rc,
+        qpn: 0x11,
+        starting_psn: 0x1234,
+        responder_resources: 7,
+        initiator_depth: 2,
+        flow_control: true,
+        retry_count: 7,
+        rnr_retry_count: 7,
+        srq: false,
+        qkey: 0,
+        private_data,
+    }
+}
+
+/// Delivers all messages there are, at time `now`.
+fn exchange(now: Time, a: &mut Endpoint, b: &mut Endpoint) {
+    loop {
+        let from_a = core::iter::from_fn(|| a.poll_transmit()).collect::<Vec<_>>();
+        let from_b = core::iter::from_fn(|| b.poll_transmit()).collect::<Vec<_>>();
+        if from_a.is_empty() && from_b.is_empty() {
+            return;
+        }
+        for (to, packets) in [(&mut *b, from_a), (&mut *a, from_b)] {
+            for packet in packets {
+                let from = Address::new(packet.address.remote_gid, packet.address.local_gid);
+                to.handle(now, &from, &packet.mad, &mut |_| Admission::Admit(5));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_from_begin_to_end() {
+    let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
+    let now = Time(1_000);
+    let active = a.connect(now, &request(b"hello")).unwrap();
+    assert_eq!(active.0 >> 20, 1);
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Request {
+        conn: passive,
+        listener: 5,
+        request,
+    }) = b.poll_event()
+    else {
+        panic!("no request");
+    };
+    assert_eq!(passive.0 >> 20, 2);
+    assert_eq!(request.ip, Some(header()));
+    assert_eq!(request.private_data().len(), 56);
+    assert_eq!(request.private_data()[..6], *b"hello\0");
+    assert_eq!(request.path_mtu(), Some(PathMtu::M1024));
+    // What one side wants to initiate is what the other side answers.
+    assert_eq!(
+        (request.responder_resources(), request.initiator_depth()),
+        (2, 7)
+    );
+    assert_eq!(request.address.local_gid, gid(B));
+    let accept = Accept {
+        qpn: 0x22,
+        starting_psn: 0x5678,
+        responder_resources: 3,
+        initiator_depth: 5,
+        private_data: b"welcome",
+        ..Accept::default()
+    };
+    b.accept(now, passive, &accept).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Response { conn, reply }) = a.poll_event() else {
+        panic!("no response");
+    };
+    assert_eq!(conn, active);
+    assert_eq!((reply.rep.qpn, reply.rep.starting_psn), (0x22, 0x5678));
+    assert_eq!(
+        (reply.responder_resources(), reply.initiator_depth()),
+        (5, 3)
+    );
+    assert_eq!(reply.rep.private_data[..8], *b"welcome\0");
+    a.ready(now, active, b"go").unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Established { private_data, .. }) = b.poll_event() else {
+        panic!("not established");
+    };
+    assert_eq!(private_data.unwrap()[..3], *b"go\0");
+    assert_eq!(b.will(passive).unwrap().remote_qpn, 0x11);
+    a.disconnect(now, active, b"bye").unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Disconnected {
+        how: Ended::Requested(private_data),
+        ..
+    }) = b.poll_event()
+    else {
+        panic!("not disconnected");
+    };
+    assert_eq!(private_data[..4], *b"bye\0");
+    assert_eq!(a.poll_event(), None);
+    b.disconnect(now, passive, &[]).unwrap();
+    exchange(now, &mut a, &mut b);
+    assert!(matches!(
+        a.poll_event(),
+        Some(Event::Disconnected {
+            how: Ended::Confirmed(_),
+            ..
+        })
+    ));
+    for (endpoint, conn) in [(&mut a, active), (&mut b, passive)] {
+        let end = endpoint.poll_timeout().unwrap();
+        assert_eq!(end, now.after(timeout_ns(19)));
+        endpoint.handle_timeout(end);
+        assert_eq!(endpoint.poll_event(), Some(Event::TimeWaitExit { conn }));
+        assert_eq!(endpoint.poll_event(), None);
+        assert_eq!(endpoint.connections(), 0);
+        assert_eq!(endpoint.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn a_datagram_service_is_resolved() {
+    let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
+    let now = Time(0);
+    let connect = SidrConnect {
+        service: ServiceId::new(PortSpace::Udp, 7174),
+        ip: Some(header()),
+        address: Address::new(gid(A), gid(B)),
+        pkey: 0xffff,
+        private_data: b"who are you",
+    };
+    let asking = a.sidr_connect(now, &connect).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::SidrRequest {
+        sidr,
+        listener: 5,
+        request,
+    }) = b.poll_event()
+    else {
+        panic!("no request");
+    };
+    assert_eq!(request.private_data().len(), 180);
+    assert_eq!(request.private_data()[..12], *b"who are you\0");
+    let answer = SidrAnswer {
+        status: SidrStatus::VALID,
+        qpn: 0x272,
+        qkey: 0x0123_4567,
+        info: &[],
+        private_data: b"me",
+    };
+    b.sidr_answer(now, sidr, &answer).unwrap();
+    assert_eq!(b.sidr_answer(now, sidr, &answer), Err(CmError::Unknown));
+    exchange(now, &mut a, &mut b);
+    let Some(Event::SidrResponse { sidr, reply }) = a.poll_event() else {
+        panic!("no response");
+    };
+    assert_eq!(sidr, asking);
+    assert_eq!((reply.rep.qpn, reply.rep.qkey), (0x272, 0x0123_4567));
+    assert_eq!(reply.rep.private_data[..3], *b"me\0");
+    assert_eq!(a.resolutions(), 0);
+    // The answer is kept for a while, in case that it was lost.
+    assert_eq!(b.resolutions(), 1);
+    let end = b.poll_timeout().unwrap();
+    b.handle_timeout(end);
+    assert_eq!(b.resolutions(), 0);
+}
+
+#[test]
+fn private_data_have_exact_limits() {
+    let mut a = endpoint(1, A);
+    let long = [7; 256];
+    let mut connect = request(&long[..57]);
+    let too_long = |max| Err(CmError::PrivateData { max });
+    assert_eq!(a.connect(Time(0), &connect), too_long(56));
+    connect.private_data = &long[..56];
+    assert!(a.connect(Time(0), &connect).is_ok());
+    connect.service = ServiceId(0x1000_0000_0000_0001);
+    assert_eq!(a.connect(Time(0), &connect), Err(CmError::IpCmHeader));
+    connect.ip = None;
+    connect.private_data = &long[..93];
+    assert_eq!(a.connect(Time(0), &connect), too_long(92));
+    connect.private_data = &long[..92];
+    assert!(a.connect(Time(0), &connect).is_ok());
+    connect.service = ServiceId::new(PortSpace::Ib, 1);
+    assert_eq!(a.connect(Time(0), &connect), Err(CmError::IpCmHeader));
+}
+
+#[test]
+fn communication_ids_go_round_within_their_range() {
+    let mut a = endpoint(0xfff, A);
+    a.next_id = u32::MAX;
+    let ids: Vec<u32> = (0..3)
+        .map(|_| a.connect(Time(0), &request(&[])).unwrap().0)
+        .collect();
+    assert_eq!(ids, vec![0xffff_ffff, 0xfff0_0000, 0xfff0_0001]);
+    // One in use is left out.
+    a.next_id = 0xfffff;
+    assert_eq!(a.connect(Time(0), &request(&[])), Ok(ConnId(0xfff0_0002)));
+    // No id is 0, which means "none" in a message.
+    let mut first = endpoint(0, A);
+    first.next_id = 0;
+    assert_eq!(first.connect(Time(0), &request(&[])), Ok(ConnId(1)));
+}
+
+#[test]
+fn two_processes_do_not_begin_alike() {
+    let mut ids: Vec<u32> = (0..100)
+        .map(|seed| {
+            let config = Config {
+                seed,
+                ..Config::default()
+            };
+            let mut endpoint = Endpoint::new(config);
+            endpoint.connect(Time(0), &request(&[])).unwrap().0
+        })
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 100);
+}
+
+/// Repeated "wait longer" and refusals that are said again push deadlines; what they leave behind is swept up.
+#[test]
+fn superseded_deadlines_do_not_pile_up() {
+    let mut a = endpoint(1, A);
+    let conn = a.connect(Time(0), &request(&[])).unwrap();
+    for i in 0..10_000 {
+        a.arm(conn.0, Time(i));
+    }
+    assert!(a.timers.first().is_some());
+    assert!(!a.timers.is_cluttered(a.connections()));
+    assert_eq!(a.poll_timeout(), Some(Time(9_999)));
+}
