@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef DEADLINE_SECONDS
 #define DEADLINE_SECONDS 60
+#endif
 
 /* Ends the program with status 1 and a message on standard error. */
 static void __attribute__((noreturn, format(printf, 1, 2), unused)) die(const char *format, ...)
@@ -90,18 +92,22 @@ static void __attribute__((unused)) meet(int fd)
         die("the peer is gone");
 }
 
+/* rnic's device, or the one that RC_DEVICE names. */
 static struct ibv_context __attribute__((unused)) *open_device(void)
 {
+    const char *wanted = getenv("RC_DEVICE");
+    if (!wanted)
+        wanted = "rnic0";
     int count = 0;
     struct ibv_device **list = ibv_get_device_list(&count);
     if (!list)
         die("ibv_get_device_list");
     struct ibv_context *context = NULL;
     for (int i = 0; i < count; i++)
-        if (!strcmp(ibv_get_device_name(list[i]), "rnic0") && !(context = ibv_open_device(list[i])))
+        if (!strcmp(ibv_get_device_name(list[i]), wanted) && !(context = ibv_open_device(list[i])))
             die("ibv_open_device");
     if (!context)
-        die("no device rnic0 among %d", count);
+        die("no device %s among %d", wanted, count);
     ibv_free_device_list(list);
     return context;
 }

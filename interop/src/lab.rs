@@ -1,0 +1,264 @@
+//! The two ends and the link between them.
+
+use rnic_programs::Process;
+use rnic_programs::devices::parse_gids;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// One of the two implementations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The kernel's Soft-RoCE. It owns UDP port 4791 in the initial network namespace, and works in no other.
+    Linux,
+    /// Ours, in a network namespace.
+    Rnic,
+}
+
+/// Which addresses the packets have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Which way round a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Who connects; the server is the other.
+    pub client: End,
+    /// What carries the packets.
+    pub family: Family,
+}
+
+/// How long a command of the lab's own may take.
+const SOON: Duration = Duration::from_secs(60);
+
+/// The network namespace of rnic.
+const NAMESPACE: &str = "rnic";
+
+/// A path MTU of 4096 needs this of the link, whose both ends have it.
+const LINK_MTU: &str = "4300";
+
+impl End {
+    /// The other one.
+    pub fn other(self) -> End {
+        match self {
+            End::Linux => End::Rnic,
+            End::Rnic => End::Linux,
+        }
+    }
+
+    /// The verbs device.
+    pub fn device(self) -> &'static str {
+        match self {
+            End::Linux => "rxe1",
+            End::Rnic => "rnic0",
+        }
+    }
+
+    /// Its end of the link.
+    pub fn interface(self) -> &'static str {
+        match self {
+            End::Linux => "to-rnic",
+            End::Rnic => "to-linux",
+        }
+    }
+
+    /// Its address on the link.
+    pub fn address(self, family: Family) -> &'static str {
+        match (self, family) {
+            (End::Linux, Family::V4) => "10.78.0.1",
+            (End::Linux, Family::V6) => "fd78::1",
+            (End::Rnic, Family::V4) => "10.78.0.2",
+            (End::Rnic, Family::V6) => "fd78::2",
+        }
+    }
+}
+
+impl Family {
+    /// Both.
+    pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
+}
+
+impl Way {
+    /// The end that is connected to.
+    pub fn server(self) -> End {
+        self.client.other()
+    }
+}
+
+/// The two ends, joined.
+#[derive(Debug)]
+pub struct Lab {
+    job: PathBuf,
+    /// GID indices by end and family.
+    gids: Vec<(End, Family, u32)>,
+}
+
+impl Lab {
+    /// Makes the link, Linux's device on one end of it, and the namespace of the other.
+    ///
+    /// # Panics
+    /// When anything of it fails: nothing can be tried then.
+    pub fn set_up(job: &Path) -> Lab {
+        let mut lab = Lab {
+            job: job.to_owned(),
+            gids: Vec::new(),
+        };
+        let (linux, rnic) = (End::Linux.interface(), End::Rnic.interface());
+        ip(&["netns", "add", NAMESPACE]);
+        ip(&[
+            "link", "add", linux, "mtu", LINK_MTU, "type", "veth", "peer", "name", rnic, "mtu",
+            LINK_MTU, "netns", NAMESPACE,
+        ]);
+        for end in [End::Linux, End::Rnic] {
+            let at: &[&str] = match end {
+                End::Linux => &[],
+                End::Rnic => &["-n", NAMESPACE],
+            };
+            let v4 = format!("{}/24", end.address(Family::V4));
+            let v6 = format!("{}/64", end.address(Family::V6));
+            let interface = end.interface();
+            for args in [
+                &["addr", "add", &v4, "dev", interface][..],
+                &["addr", "add", &v6, "dev", interface, "nodad"],
+                &["link", "set", interface, "up"],
+                &["link", "set", "lo", "up"],
+            ] {
+                ip(&[at, args].concat());
+            }
+        }
+        run(&[
+            "rdma",
+            "link",
+            "add",
+            End::Linux.device(),
+            "type",
+            "rxe",
+            "netdev",
+            linux,
+        ]);
+        for end in [End::Linux, End::Rnic] {
+            for family in Family::BOTH {
+                let index = lab.find_gid(end, end.address(family).parse().expect("an address"));
+                lab.gids.push((end, family, index));
+            }
+        }
+        lab
+    }
+
+    /// A command that runs `program` at an end; arguments may be added.
+    pub fn command(&self, end: End, program: &str) -> Command {
+        let mut command = self.bare(end, program);
+        if end == End::Rnic {
+            command = self.bare(end, &self.path("rnic"));
+            command.args(["run", "--", program]);
+        }
+        command
+    }
+
+    /// Like [`command`](Self::command), with rnic's own fault injection on what it sends.
+    pub fn command_with_faults(&self, end: End, program: &str, faults: &str) -> Command {
+        let mut command = self.command(end, program);
+        if end == End::Rnic {
+            command.env("RNIC_FAULTS", faults);
+        }
+        command
+    }
+
+    /// A command in the end's network namespace, without rnic.
+    fn bare(&self, end: End, program: &str) -> Command {
+        match end {
+            End::Linux => Command::new(program),
+            End::Rnic => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", NAMESPACE, program]);
+                command
+            }
+        }
+    }
+
+    /// A file of the job's folder.
+    pub fn path(&self, name: &str) -> String {
+        self.job.join(name).to_string_lossy().into_owned()
+    }
+
+    /// The index of the end's GID of that family.
+    pub fn gid(&self, end: End, family: Family) -> String {
+        self.gids
+            .iter()
+            .find(|gid| gid.0 == end && gid.1 == family)
+            .map(|gid| gid.2.to_string())
+            .expect("set_up found all")
+    }
+
+    /// Makes the network bad for what leaves an end, in the words of tc-netem(8).
+    pub fn disturb(&self, end: End, netem: &[&str]) {
+        let mut command = self.bare(end, "tc");
+        command
+            .args(["qdisc", "replace", "dev", end.interface(), "root", "netem"])
+            .args(netem);
+        Process::spawn(command).wait(SOON).expect_success();
+    }
+
+    /// Makes the network good again.
+    pub fn calm(&self) {
+        for end in [End::Linux, End::Rnic] {
+            let mut command = self.bare(end, "tc");
+            command.args([
+                "qdisc",
+                "replace",
+                "dev",
+                end.interface(),
+                "root",
+                "pfifo",
+                "limit",
+                "1000",
+            ]);
+            Process::spawn(command).wait(SOON).expect_success();
+        }
+    }
+
+    fn find_gid(&self, end: End, address: IpAddr) -> u32 {
+        match end {
+            End::Rnic => {
+                let mut command = self.bare(end, &self.path("rnic"));
+                command.args(["devices", "--json"]);
+                let finished = Process::spawn(command).wait(SOON);
+                finished.expect_success();
+                let gids = parse_gids(&finished.stdout);
+                let found = gids.iter().find(|gid| gid.address == address);
+                found
+                    .unwrap_or_else(|| panic!("no GID for {address} in {gids:?}"))
+                    .index
+            }
+            End::Linux => {
+                let wanted = match address {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                    IpAddr::V6(v6) => v6,
+                };
+                let folder = format!("/sys/class/infiniband/{}/ports/1/gids", end.device());
+                (0..16)
+                    .find(|index| {
+                        std::fs::read_to_string(format!("{folder}/{index}"))
+                            .is_ok_and(|text| text.trim().parse() == Ok(wanted))
+                    })
+                    .unwrap_or_else(|| panic!("Soft-RoCE has no GID for {address}"))
+            }
+        }
+    }
+}
+
+fn ip(args: &[&str]) {
+    run(&[&["ip"], args].concat());
+}
+
+fn run(line: &[&str]) {
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]);
+    Process::spawn(command).wait(SOON).expect_success();
+}

@@ -1,0 +1,81 @@
+//! Linux's Soft-RoCE against rnic: runs in the virtual machine that `interop/run` boots, as root.
+//!
+//! - [`lab`] joins the two ends by a virtual Ethernet link: Linux with Soft-RoCE, and rnic in a network namespace.
+//! - [`pair`] runs a server at one end and a client at the other.
+//! - [`matrix`] is what is tried, and which ways round.
+//! - [`report`] is what came out: lines while it runs, a table, and JSON for machines.
+#![forbid(unsafe_code)]
+
+mod lab;
+mod matrix;
+mod pair;
+mod report;
+
+use clap::Parser;
+use lab::Lab;
+use report::Report;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Runs programs between Linux's Soft-RoCE and rnic.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Only the subset that `./test` runs
+    #[arg(long)]
+    core: bool,
+    /// Only cases whose name contains one of these
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
+    /// Names the cases and ends
+    #[arg(long)]
+    list: bool,
+    /// Folder with the binaries under test and our C programs; results go to `out` in it
+    #[arg(long, default_value = "/job")]
+    job: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let chosen: Vec<_> = matrix::all()
+        .into_iter()
+        .map(|mut case| {
+            case.ways
+                .retain(|way| !args.core || case.core.contains(way));
+            case
+        })
+        .filter(|case| !case.ways.is_empty())
+        .filter(|case| {
+            args.only.is_empty() || args.only.iter().any(|part| case.name.contains(part))
+        })
+        .collect();
+    if args.list {
+        for case in &chosen {
+            println!("{} ({} ways)", case.name, case.ways.len());
+        }
+        return ExitCode::SUCCESS;
+    }
+    if chosen.is_empty() {
+        eprintln!("interop: no case is called that; --list names them");
+        return ExitCode::from(2);
+    }
+    let lab = Lab::set_up(&args.job);
+    let mut report = Report::new(&args.job.join("out"));
+    // A case fails by a panic, whose message is all there is to tell; it is printed with the case.
+    panic::set_hook(Box::new(|_| {}));
+    for case in &chosen {
+        for &way in &case.ways {
+            lab.calm();
+            let began = Instant::now();
+            let result = panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&lab, way)));
+            let why = result.err().map(|panic| {
+                let text = panic.downcast_ref::<String>().cloned();
+                text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+                    .unwrap_or_else(|| "panicked".to_owned())
+            });
+            report.add(&case.name, way, began.elapsed(), why);
+        }
+    }
+    report.finish()
+}

@@ -1,0 +1,226 @@
+//! Small C programs of our own, which check every byte: what no program of the distribution does.
+
+use super::{Case, DIAGONAL, OTHER_DIAGONAL};
+use crate::lab::{End, Lab, Way};
+use crate::pair::{LONG, Pair, Select, finish};
+use rnic_programs::process::Process;
+use std::time::Instant;
+
+/// A program of ours, and the faults that rnic itself injects, if any.
+fn ours<'a>(path: &'a str, faults: Option<&'a str>) -> Pair<'a> {
+    Pair {
+        program: path,
+        args: Vec::new(),
+        select: Select::Ours,
+        faults,
+    }
+}
+
+fn program(lab: &Lab, way: Way, name: &str) -> String {
+    let outcome = ours(&lab.path(name), None).run(lab, way);
+    outcome.expect_success();
+    outcome.client.stdout + &outcome.server.stdout
+}
+
+/// The network, as one end or both see it.
+#[derive(Clone, Copy)]
+enum Network {
+    Good,
+    /// tc-netem(8) for what either end sends.
+    Netem(&'static [&'static str]),
+    /// rnic's `--faults` for what it sends.
+    Faults(&'static str),
+}
+
+/// A megabyte or more is written and read back, in `rounds` rounds.
+fn stream(lab: &Lab, way: Way, rounds: u32, network: Network) {
+    let mut faults = None;
+    match network {
+        Network::Good => {}
+        Network::Netem(words) => [End::Linux, End::Rnic]
+            .iter()
+            .for_each(|&end| lab.disturb(end, words)),
+        Network::Faults(words) => faults = Some(words),
+    }
+    let began = Instant::now();
+    let path = lab.path("stream");
+    let (server, mut client) = ours(&path, faults).start(lab, way);
+    if rounds > 1 {
+        let line = format!("round {rounds}");
+        client.wait_for(&line, LONG, |text| text.contains(&line).then_some(()));
+    }
+    client.close_stdin();
+    let outcome = finish(server, client, began);
+    outcome.expect_success();
+    assert!(
+        outcome.client.stdout.contains("verified") && outcome.server.stdout.contains("verified"),
+        "{}",
+        outcome.describe()
+    );
+}
+
+fn stream_case(name: &str, rounds: u32, network: Network) -> Case {
+    Case::new(format!("every byte: {name}"), move |lab, way| {
+        stream(lab, way, rounds, network);
+    })
+}
+
+/// What the ends of a refused request have to see. docs/interop.md says why Linux differs.
+struct Refusal {
+    name: &'static str,
+    /// The status of the client's completion.
+    client: u32,
+    /// That of the server's receive, where it has part in it.
+    server: Option<u32>,
+    /// Both, where Linux refuses and it is something else.
+    linux: Option<(u32, Option<u32>)>,
+}
+
+const fn refusal(name: &'static str, client: u32) -> Refusal {
+    Refusal {
+        name,
+        client,
+        server: None,
+        linux: None,
+    }
+}
+
+const REFUSALS: [Refusal; 21] = [
+    refusal("write", 0),
+    refusal("write-key", 10),
+    refusal("write-beyond", 10),
+    refusal("write-mr-right", 10),
+    refusal("write-qp-right", 9),
+    refusal("read-key", 10),
+    refusal("read-beyond", 10),
+    refusal("read-mr-right", 10),
+    refusal("read-qp-right", 9),
+    refusal("atomic", 0),
+    refusal("atomic-key", 10),
+    refusal("atomic-beyond", 10),
+    refusal("atomic-mr-right", 10),
+    refusal("atomic-qp-right", 9),
+    refusal("atomic-misaligned", 9),
+    Refusal {
+        server: Some(0),
+        ..refusal("send", 0)
+    },
+    Refusal {
+        server: Some(1),
+        linux: Some((11, Some(2))),
+        ..refusal("send-too-long", 9)
+    },
+    refusal("send-no-receive", 13),
+    refusal("write-imm-no-receive", 13),
+    Refusal {
+        server: Some(10),
+        linux: Some((0, Some(9))),
+        ..refusal("send-inv-unknown", 10)
+    },
+    refusal("write-deaf", 12),
+];
+
+fn refusals(lab: &Lab, way: Way) {
+    let printed = program(lab, way, "refusals");
+    let mut wrong = Vec::new();
+    for refusal in REFUSALS {
+        let name = refusal.name;
+        let (client, server) = match (way.server(), refusal.linux) {
+            (End::Linux, Some(linux)) => linux,
+            _ => (refusal.client, refusal.server),
+        };
+        let client = match (way.client, name) {
+            // Linux's own driver does not let it out.
+            (End::Linux, "atomic-misaligned") => "not posted".to_owned(),
+            _ => format!("client {client}"),
+        };
+        let server = server.map_or("none".to_owned(), |status| status.to_string());
+        for line in [
+            format!("{name} {client}"),
+            format!("{name} server {server}"),
+        ] {
+            if !printed.lines().any(|found| found == line) {
+                wrong.push(line);
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "expected:\n{}\nprinted:\n{printed}",
+        wrong.join("\n")
+    );
+}
+
+/// The receive that a SEND with invalidate ended is told which key it closed.
+fn windows(lab: &Lab, way: Way) {
+    let printed = program(lab, way, "windows");
+    let flags = match way.server() {
+        End::Rnic => 8,
+        // The kernel's flag, handed to programs, to which this bit means something else.
+        End::Linux => 5,
+    };
+    let wanted = format!("closed by the peer, wc_flags {flags}\n");
+    assert!(printed.contains(&wanted), "expected {wanted:?}:\n{printed}");
+}
+
+/// The server dies in the middle; the client is told, and the next pair works.
+fn killed(lab: &Lab, way: Way, who: &str) {
+    let path = lab.path("stream");
+    let (mut server, mut client) = ours(&path, None).start(lab, way);
+    client.wait_for("round 8", LONG, |text| {
+        text.contains("round 8").then_some(())
+    });
+    let survivor: Process = if who == "server" {
+        server.kill();
+        client
+    } else {
+        client.kill();
+        server
+    };
+    let finished = survivor.wait(LONG);
+    let expected = if who == "server" {
+        "status 12 "
+    } else {
+        "the client is gone"
+    };
+    assert!(
+        !finished.ok()
+            && (finished.stdout.contains(expected) || finished.stderr.contains(expected)),
+        "expected {expected:?}\n{}",
+        finished.describe()
+    );
+    stream(lab, way, 1, Network::Good);
+}
+
+pub fn add(cases: &mut Vec<Case>) {
+    cases.push(stream_case("good network", 8, Network::Good).core(&DIAGONAL));
+    let lossy = Network::Netem(&["limit", "10000", "loss", "1%"]);
+    cases.push(stream_case("netem, 1% lost, 1 MiB", 1, lossy).core(&OTHER_DIAGONAL));
+    cases.push(stream_case("netem, 1% lost, 8 MiB", 8, lossy));
+    let reordering = Network::Netem(&["limit", "10000", "delay", "2ms", "reorder", "75%", "50%"]);
+    cases.push(stream_case("netem, a quarter reordered", 1, reordering));
+    let doubling = Network::Netem(&["limit", "10000", "duplicate", "5%"]);
+    cases.push(stream_case("netem, 5% doubled", 8, doubling));
+    let faults = Network::Faults("drop=1%,reorder=2%,dup=1%,corrupt=1%,seed=7");
+    cases.push(stream_case("faults of rnic's own", 1, faults));
+    cases.push(
+        Case::new("receives posted late", |lab, way| {
+            program(lab, way, "late_receives");
+        })
+        .core(&DIAGONAL),
+    );
+    cases.push(Case::new("windows, send with invalidate", windows).core(&OTHER_DIAGONAL));
+    cases.push(Case::new("refusals", refusals).core(&DIAGONAL));
+    cases.push(Case::new("the server is killed", |lab, way| {
+        killed(lab, way, "server")
+    }));
+    cases.push(Case::new("the client is killed", |lab, way| {
+        killed(lab, way, "client")
+    }));
+    cases.push(
+        Case::new("1 GiB in one message", |lab, way| {
+            program(lab, way, "giant");
+        })
+        .only(&DIAGONAL),
+    );
+}

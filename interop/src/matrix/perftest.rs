@@ -1,0 +1,107 @@
+//! perftest, which says how many bytes arrived in what time.
+
+use super::{Case, DIAGONAL, OTHER_DIAGONAL};
+use crate::lab::{Lab, Way};
+use crate::pair::{Pair, Select};
+use rnic_programs::perftest::{all_sizes, expect_report};
+
+/// Both sides end well, and the client reports these sizes.
+fn try_it(lab: &Lab, way: Way, program: &str, args: &[&str], sizes: &[u64]) {
+    let pair = Pair {
+        program,
+        args: ["-F"]
+            .iter()
+            .chain(args)
+            .map(|&arg| arg.to_owned())
+            .collect(),
+        select: Select::Perftest,
+        faults: None,
+    };
+    expect_report(program, &pair.run(lab, way), sizes);
+}
+
+fn case(program: &'static str, args: &str, sizes: Vec<u64>) -> Case {
+    let mut args = args.to_owned();
+    if program.contains("read") || program.contains("atomic") {
+        // perftest asks its own device for as many READs at once as the peer's says it can: 128 for Soft-RoCE, while rnic,
+        // as a ConnectX, has 16.
+        args.push_str(" -o 16");
+    }
+    Case::new(format!("{program} {args}"), move |lab, way| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        try_it(lab, way, program, &args, &sizes);
+    })
+}
+
+/// Up to the largest path MTU, which is UD's largest message.
+fn datagram_sizes() -> Vec<u64> {
+    all_sizes()
+        .into_iter()
+        .filter(|&size| size <= 4096)
+        .collect()
+}
+
+pub fn add(cases: &mut Vec<Case>) {
+    // Few of each size: every report costs perftest half a second of finding out its clock's rate, and more here.
+    cases.push(case("ib_send_lat", "-a -n 5", all_sizes()));
+    cases.push(case("ib_send_bw", "-a -n 5", all_sizes()));
+    cases.push(case("ib_write_lat", "-a -n 5", all_sizes()));
+    cases.push(case("ib_write_bw", "-a -n 5", all_sizes()));
+    cases.push(case("ib_read_lat", "-a -n 5", all_sizes()));
+    cases.push(case("ib_read_bw", "-a -n 5", all_sizes()));
+    for program in ["ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw"] {
+        cases.push(case(program, "-c UC -a -n 5", all_sizes()).only(&DIAGONAL));
+        cases.push(case(program, "-c UC -s 2000 -n 100", vec![2000]).only(&OTHER_DIAGONAL));
+    }
+    for program in ["ib_send_lat", "ib_send_bw"] {
+        cases.push(case(program, "-c UD -a -n 5", datagram_sizes()).only(&DIAGONAL));
+        cases.push(case(program, "-c UD -s 2000 -n 100", vec![2000]).only(&OTHER_DIAGONAL));
+    }
+    for program in ["ib_atomic_lat", "ib_atomic_bw"] {
+        for kind in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
+            let wanted = case(program, &format!("-A {kind} -n 200"), vec![8]);
+            cases.push(wanted);
+        }
+    }
+
+    // What the core subset has of it: each verb, each service, both directions, both families, many packets a message.
+    cases.push(case("ib_send_lat", "-n 500", vec![2]).core(&DIAGONAL));
+    cases.push(case("ib_send_bw", "-s 65536 -n 100", vec![65536]).core(&OTHER_DIAGONAL));
+    cases.push(case("ib_write_bw", "-s 65536 -n 100", vec![65536]).core(&DIAGONAL));
+    cases.push(case("ib_read_bw", "-s 65536 -n 100", vec![65536]).core(&OTHER_DIAGONAL));
+
+    // One message is 20 packets of MTU 1024 and one of 96 bytes.
+    for mtu in ["256", "512", "1024", "2048", "4096"] {
+        for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw"] {
+            let args = format!("-m {mtu} -s 20576 -n 50");
+            cases.push(case(program, &args, vec![20576]).only(&DIAGONAL));
+        }
+    }
+
+    for program in [
+        "ib_send_lat",
+        "ib_send_bw",
+        "ib_read_lat",
+        "ib_read_bw",
+        "ib_atomic_lat",
+        "ib_atomic_bw",
+    ] {
+        let size = if program.contains("atomic") { 8 } else { 4096 };
+        let args = if size == 8 {
+            "-e -n 50"
+        } else {
+            "-e -s 4096 -n 50"
+        };
+        cases.push(case(program, args, vec![size]).only(&OTHER_DIAGONAL));
+    }
+    for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw"] {
+        cases.push(case(program, "-q 8 -s 8192 -n 100", vec![8192]).only(&DIAGONAL));
+        cases.push(case(program, "-b -s 8192 -n 100", vec![8192]).only(&OTHER_DIAGONAL));
+    }
+    cases.push(case("ib_atomic_bw", "-q 8 -n 100", vec![8]).only(&DIAGONAL));
+    cases.push(
+        case("ib_send_bw", "--use-srq -q 4 -s 8192 -n 100", vec![8192]).only(&OTHER_DIAGONAL),
+    );
+    cases.push(case("ib_send_lat", "-I 64 -s 64 -n 100", vec![64]).only(&DIAGONAL));
+    cases.push(case("ib_write_lat", "-I 64 -s 64 -n 100", vec![64]).only(&DIAGONAL));
+}

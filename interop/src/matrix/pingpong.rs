@@ -1,0 +1,26 @@
+//! rdma-core's examples, which check the bytes that they exchange.
+
+use super::{Case, DIAGONAL, OTHER_DIAGONAL};
+use crate::pair::{Pair, Select};
+use rnic_programs::pingpong::expect_report;
+
+fn case(program: &'static str, args: &str, size: u64, rounds: u64) -> Case {
+    let args = format!("{args} -s {size} -n {rounds}");
+    Case::new(format!("{program} {args}"), move |lab, way| {
+        let pair = Pair {
+            program,
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            select: Select::Pingpong,
+            faults: None,
+        };
+        expect_report(&pair.run(lab, way), size, rounds);
+    })
+}
+
+pub fn add(cases: &mut Vec<Case>) {
+    cases.push(case("ibv_rc_pingpong", "-c", 10000, 200).core(&DIAGONAL));
+    cases.push(case("ibv_rc_pingpong", "-c -e -m 4096", 10000, 200).only(&DIAGONAL));
+    cases.push(case("ibv_uc_pingpong", "-c", 10000, 200).core(&OTHER_DIAGONAL));
+    cases.push(case("ibv_ud_pingpong", "-c", 1000, 200).core(&DIAGONAL));
+    cases.push(case("ibv_srq_pingpong", "-c", 10000, 200).only(&OTHER_DIAGONAL));
+}
