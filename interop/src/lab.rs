@@ -2,6 +2,7 @@
 
 use rnic_programs::Process;
 use rnic_programs::devices::parse_gids;
+use rnic_programs::meeting::listens;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,6 +40,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// The network namespace of rnic.
 const NAMESPACE: &str = "rnic";
+
+/// The folder that rnic's processes share.
+const RUNTIME: &str = "/run/rnic-interop";
 
 /// A path MTU of 4096 needs this of the link, whose both ends have it.
 const LINK_MTU: &str = "4300";
@@ -110,6 +114,7 @@ impl Lab {
             gids: Vec::new(),
         };
         let (linux, rnic) = (End::Linux.interface(), End::Rnic.interface());
+        std::fs::create_dir_all(RUNTIME).expect("/run is writable");
         ip(&["netns", "add", NAMESPACE]);
         ip(&[
             "link", "add", linux, "mtu", LINK_MTU, "type", "veth", "peer", "name", rnic, "mtu",
@@ -177,6 +182,7 @@ impl Lab {
             End::Rnic => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", NAMESPACE, program]);
+                command.env("RNIC_RUNTIME_DIR", RUNTIME);
                 command
             }
         }
@@ -194,6 +200,26 @@ impl Lab {
             .find(|gid| gid.0 == end && gid.1 == family)
             .map(|gid| gid.2.to_string())
             .expect("set_up found all")
+    }
+
+    /// Whether somebody listens at an end, in a port space of the connection manager.
+    pub fn listens(&self, end: End, space: u16, port: u16) -> bool {
+        match end {
+            End::Rnic => listens(Path::new(RUNTIME), space, port),
+            End::Linux => {
+                let mut command = Command::new("rdma");
+                command.args(["resource", "show", "cm_id"]);
+                let finished = Process::spawn(command).wait(SOON);
+                finished.stdout.lines().any(|line| {
+                    let address = line
+                        .split_whitespace()
+                        .skip_while(|&word| word != "src-addr")
+                        .nth(1);
+                    line.contains("state LISTEN")
+                        && address.is_some_and(|address| address.ends_with(&format!(":{port}")))
+                })
+            }
+        }
     }
 
     /// Makes the network bad for what leaves an end, in the words of tc-netem(8).

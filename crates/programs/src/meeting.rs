@@ -222,7 +222,7 @@ impl Meeting {
 /// Whether somebody listens on a port, in any network namespace whose processes have this runtime folder. Looked up in the
 /// port table (`crates/link/src/ports`), which nothing else can be asked: a connection would use up a server, and a bind
 /// would be in its way.
-fn listens(runtime: &std::path::Path, space: u16, port: u16) -> bool {
+pub fn listens(runtime: &std::path::Path, space: u16, port: u16) -> bool {
     const SLOT: usize = 32;
     const LISTENING: u8 = 8;
     let service = (u32::from(space) << 16 | u32::from(port)).to_ne_bytes();

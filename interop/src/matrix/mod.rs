@@ -1,5 +1,6 @@
 //! What is tried.
 
+mod connected;
 mod ours;
 mod perftest;
 mod pingpong;
@@ -68,6 +69,7 @@ pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     perftest::add(&mut cases);
     pingpong::add(&mut cases);
+    connected::add(&mut cases);
     ours::add(&mut cases);
     cases
 }
