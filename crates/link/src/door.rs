@@ -64,11 +64,22 @@ pub fn decode_header(rest: &[u8]) -> Option<Train> {
 pub struct Door {
     inbound: Fd,
     outbound: Fd,
-    /// Records for one door, waiting for [`Door::flush`].
-    message: Vec<u8>,
+    /// Messages for as many doors, waiting for [`Door::flush`]: what came in one go may be for several.
+    outgoing: Vec<Outgoing>,
+    /// So many of them, the first; the others are empty and kept for their memory.
+    waiting: usize,
+}
+
+/// Records for one door.
+#[derive(Debug, Default)]
+struct Outgoing {
     to: u32,
+    message: Vec<u8>,
     packets: u64,
 }
+
+/// Most messages that wait at the same time.
+const OUTGOING: usize = 8;
 
 fn file_name(number: u32) -> String {
     format!("door.{number}")
@@ -102,9 +113,8 @@ impl Door {
         Ok(Door {
             inbound,
             outbound,
-            message: Vec::new(),
-            to: 0,
-            packets: 0,
+            outgoing: Vec::new(),
+            waiting: 0,
         })
     }
 
@@ -124,27 +134,51 @@ impl Door {
         bytes: &[u8],
     ) -> u64 {
         let mut lost = 0;
-        if self.to != number || self.message.len() + HEADER_LEN + bytes.len() > MESSAGE_LEN {
-            lost = self.flush(dir, path);
-            self.to = number;
-        }
-        self.message.extend_from_slice(&encode_header(train));
-        self.message.extend_from_slice(bytes);
-        self.packets += bytes.len().div_ceil(train.segment) as u64;
+        let whole = HEADER_LEN + bytes.len();
+        let waiting = &self.outgoing[..self.waiting];
+        let place = match waiting.iter().position(|out| out.to == number) {
+            Some(place) => {
+                if self.outgoing[place].message.len() + whole > MESSAGE_LEN {
+                    lost = self.send(dir, path, place);
+                }
+                place
+            }
+            None => {
+                if self.waiting == OUTGOING {
+                    lost = self.flush(dir, path);
+                }
+                if self.waiting == self.outgoing.len() {
+                    self.outgoing.push(Outgoing::default());
+                }
+                self.outgoing[self.waiting].to = number;
+                self.waiting += 1;
+                self.waiting - 1
+            }
+        };
+        let out = &mut self.outgoing[place];
+        out.message.extend_from_slice(&encode_header(train));
+        out.message.extend_from_slice(bytes);
+        out.packets += bytes.len().div_ceil(train.segment) as u64;
         lost
     }
 
-    /// Sends the message; returns how many packets were lost because nobody is there or the queue is full.
-    pub(crate) fn flush(&mut self, dir: &Fd, path: &Path) -> u64 {
-        if self.message.is_empty() {
-            return 0;
-        }
-        let sent = address(dir, path, self.to).is_some_and(|address| {
-            sys::send_to(&self.outbound, &self.message, Some(&address)).is_ok()
+    /// Sends one message; how many packets were lost.
+    fn send(&mut self, dir: &Fd, path: &Path, place: usize) -> u64 {
+        let out = &mut self.outgoing[place];
+        let sent = address(dir, path, out.to).is_some_and(|address| {
+            sys::send_to(&self.outbound, &out.message, Some(&address)).is_ok()
         });
-        self.message.clear();
-        let packets = std::mem::take(&mut self.packets);
+        out.message.clear();
+        let packets = std::mem::take(&mut out.packets);
         if sent { 0 } else { packets }
+    }
+
+    /// Sends the messages; returns how many packets were lost because nobody is there or the queue is full.
+    #[inline]
+    pub(crate) fn flush(&mut self, dir: &Fd, path: &Path) -> u64 {
+        (0..std::mem::take(&mut self.waiting))
+            .map(|place| self.send(dir, path, place))
+            .sum()
     }
 
     /// Receives one message into `buffer`, which holds [`MESSAGE_LEN`]; its length. `None`: nothing is there.

@@ -8,7 +8,7 @@
 //! All processes of one user in one network namespace share the addresses and UDP port 4791. The [`registry`], a file
 //! that only this user can open, gives each of them ranges of 4096 QPNs. Packets find their process by a classic BPF
 //! program on the SO_REUSEPORT group ([`steering`]); one that lands in the wrong process is handed to the right one
-//! through its [`door`]. Steering is speed, hand-over is correctness.
+//! through its [`door`]. Steering is speed, hand-over is correctness. QP 1 is everybody's: see [`qp1`] and [`ports`].
 //!
 //! # The IP identification
 //! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected sockets with
@@ -29,6 +29,7 @@ pub mod framing;
 pub mod path;
 pub mod pcap;
 pub mod ports;
+pub mod qp1;
 pub mod registry;
 mod roce;
 mod share;
@@ -39,7 +40,8 @@ pub mod udp;
 pub use error::LinkError;
 pub use faults::FaultSpec;
 pub use path::{PathId, PathSpec};
-pub use ports::{BindFlags, PortClaim, PortSpace, Ports};
+pub use ports::{BindFlags, PortClaim, Ports};
+pub use qp1::QP1;
 pub use registry::QpnRange;
 pub use roce::{Received, RoceLink};
 pub use steering::MULTICAST_QPN;
@@ -107,6 +109,8 @@ pub struct LinkCounters {
     pub rx_adopted: u64,
     /// Dropped: nobody has that QPN range, or its owner's door is full.
     pub rx_unknown_qpn: u64,
+    /// Dropped: to QP 1, but no message of the connection manager.
+    pub rx_bad_mad: u64,
 }
 
 impl LinkCounters {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
 
 use crate::LinkError;
+use crate::qp1::QP1;
 use crate::registry::range_of;
 use crate::sys::Addr;
 use crate::udp::tx::{self, TxSocket, TxSockets};
@@ -183,8 +184,10 @@ impl Paths {
         }
         let socket = self.sockets.choose(&key)?;
         let (local, multicast) = (tx::is_local(&key), key.remote.is_multicast());
+        // What the kernel cuts is steered as one, and each message to QP 1 may be for another process.
+        let gso = gso(local) && range_of(key.dest_qpn) != range_of(QP1);
         let entry = Entry {
-            route: Arc::new(Route::new(&key, socket, gso(local), local || multicast)),
+            route: Arc::new(Route::new(&key, socket, gso, local || multicast)),
             key,
             users: 1,
         };

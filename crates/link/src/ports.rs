@@ -22,6 +22,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rnic_wire::cm::{PortSpace, ServiceId};
+
 use crate::registry::{LOCK_BASE, RANGES, Registry};
 use crate::sys::{self, Fd};
 
@@ -47,20 +49,6 @@ const PIECE_LEN: usize = 16 * BUCKET_LEN;
 /// How long a claim waits for another process that changes the same bucket, which takes it microseconds unless it is
 /// stopped just then.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A port space of the RDMA CM (`enum rdma_port_space` of rdma_cma.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum PortSpace {
-    /// `RDMA_PS_IPOIB`
-    Ipoib = 0x0002,
-    /// `RDMA_PS_TCP`
-    Tcp = 0x0106,
-    /// `RDMA_PS_UDP`
-    Udp = 0x0111,
-    /// `RDMA_PS_IB`
-    Ib = 0x013f,
-}
 
 /// How a port is claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -250,9 +238,9 @@ impl Ports {
         })
     }
 
-    /// The process (its first range) that takes requests for `service`, a service id, at `addr`.
-    pub fn listener_of(&self, service: u64, addr: Option<IpAddr>) -> Option<u32> {
-        let service = u32::try_from(service).ok()?;
+    /// The process (its first range) that takes requests for `service` at `addr`; without an address, at any.
+    pub fn listener_of(&self, service: ServiceId, addr: Option<IpAddr>) -> Option<u32> {
+        let service = u32::try_from(service.0).ok()?;
         let addr = addr.map(|addr| addr.to_canonical());
         let bucket = self.0.read(bucket_of(service as u16)).ok()?;
         let mut living = self.0.living();
@@ -303,7 +291,7 @@ impl Ports {
 }
 
 fn service(space: PortSpace, port: u16) -> u32 {
-    (space as u32) << 16 | u32::from(port)
+    u32::from(space.code()) << 16 | u32::from(port)
 }
 
 impl Table {

@@ -14,6 +14,7 @@ use crate::framing::{Numbering, dest_qpn, seal};
 use crate::path::{PathId, PathSpec, Paths};
 use crate::pcap::Pcap;
 use crate::ports::Ports;
+use crate::qp1::{self, QP1};
 use crate::registry::{QpnRange, range_of};
 use crate::share::Share;
 use crate::steering::{FIRST_PROBE_QPN, MULTICAST_QPN};
@@ -290,6 +291,7 @@ impl RoceLink {
                     delivered +=
                         inbox.train(0, &train, false, origin, &mut live.share, counters, deliver);
                     let all_ours = counters.rx_handed_over == astray;
+                    looks += std::mem::take(&mut inbox.managed);
                     if train.len < MORE_LIKELY && train.len <= 2 * train.segment && all_ours {
                         break;
                     }
@@ -309,6 +311,7 @@ impl RoceLink {
                 };
                 inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
                 delivered += inbox.message(0, len, &mut live.share, counters, deliver);
+                looks += std::mem::take(&mut inbox.managed);
             }
         }
         live.share.after_receive();
@@ -400,6 +403,8 @@ struct Inbox {
     calls: u32,
     /// What nobody took yet of the buffer.
     rest: Option<Rest>,
+    /// Packets to QP 1 since the last look: each costs system calls.
+    managed: usize,
 }
 
 /// Packets in the buffer that wait; the ICRC of the first is right.
@@ -430,6 +435,7 @@ impl Default for Inbox {
             door_until: 0,
             calls: 0,
             rest: None,
+            managed: 0,
         }
     }
 }
@@ -552,6 +558,7 @@ impl Inbox {
             buffer,
             senders,
             rest: left,
+            managed,
             ..
         } = self;
         let mut rest = &buffer[start..start + train.len];
@@ -568,8 +575,23 @@ impl Inbox {
             match dest_qpn(packet) {
                 // Each member has a copy of its own; a unicast packet cannot claim to be one.
                 Some(qpn)
-                    if !(share.owns(qpn) || qpn == MULTICAST_QPN && train.dst.is_multicast()) =>
+                    if !(share.owns(qpn)
+                        || qpn == MULTICAST_QPN && train.dst.is_multicast()
+                        || qpn == QP1 && checked) =>
                 {
+                    if qpn == QP1 {
+                        *managed += 1;
+                        checked = sender.ids.check(&sender.icrc, packet).is_ok();
+                        if checked && is_for_us(packet, origin, share, counters, train) {
+                            continue;
+                        }
+                        counters.rx_bad_icrc += u64::from(!checked);
+                        counters.rx_packets += 1;
+                        counters.rx_bytes += packet.len() as u64;
+                        checked = false;
+                        rest = behind;
+                        continue;
+                    }
                     let n = foreign_run(rest, train.segment, qpn);
                     let (run, behind) = rest.split_at((n * train.segment).min(rest.len()));
                     foreign(train, run, n, qpn, origin, share, counters);
@@ -634,6 +656,37 @@ fn foreign_run(packets: &[u8], segment: usize, qpn: u32) -> usize {
         .chunks(segment)
         .take_while(|packet| same(packet))
         .count()
+}
+
+/// A packet to QP 1 whose ICRC is right. False: it was for another process and is handed over, or is nothing, and dropped.
+#[cold]
+fn is_for_us(
+    packet: &[u8],
+    origin: Origin,
+    share: &mut Share,
+    counters: &mut LinkCounters,
+    train: &Train,
+) -> bool {
+    let Some(addressee) = qp1::addressee(&packet[..packet.len() - ICRC_LEN]) else {
+        counters.rx_bad_mad += 1;
+        return false;
+    };
+    let door = match origin {
+        Origin::Port { .. } => share.door_for(&addressee),
+        // Who handed it over has looked. If its addressee is gone since, this process is as good as any.
+        Origin::Door { .. } => None,
+    };
+    let Some(door) = door else {
+        return true;
+    };
+    let single = Train {
+        len: packet.len(),
+        ..*train
+    };
+    let lost = share.hand_to(door, &single, packet);
+    counters.rx_handed_over += 1;
+    counters.hand_over_lost(lost);
+    false
 }
 
 /// `n` packets for one range of others: a probe, or to be handed over, or nobody's.

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rnic_wire::ROCE_PORT;
+use rnic_wire::cm::Addressee;
 
 use crate::LinkError;
 use crate::datagram::Train;
 use crate::door::{self, Door};
 use crate::ports::Ports;
+use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
 use crate::steering::{self, MAX_PLACES, Place, Probe};
 use crate::sys::{self, Addr, Fd};
@@ -230,10 +232,29 @@ impl Share {
         if self.registry.owns(entry.door) {
             return None;
         }
-        let (dir, path) = (self.registry.dir(), self.registry.path());
-        let lost = self.door.push(dir, path, entry.door, train, bytes);
+        let lost = self.hand_to(entry.door, train, bytes);
         self.steering_is_stale(now_ns);
         Some(lost)
+    }
+
+    /// Gives packets to the process with that door; how many packets of earlier calls were lost.
+    pub(crate) fn hand_to(&mut self, door: u32, train: &Train, bytes: &[u8]) -> u64 {
+        let (dir, path) = (self.registry.dir(), self.registry.path());
+        self.door.push(dir, path, door, train, bytes)
+    }
+
+    /// The door of the other process that a message to QP 1 is for; `None`: it is for this one, or for nobody who lives.
+    pub(crate) fn door_for(&self, addressee: &Addressee) -> Option<u32> {
+        let range = match addressee {
+            Addressee::Connection(id) => range_of_id(*id),
+            Addressee::Service(service, addr) => self.ports.listener_of(*service, *addr)?,
+            Addressee::Nobody => return None,
+        };
+        if self.registry.owns(range) {
+            return None;
+        }
+        let door = self.registry.entry(range)?.door;
+        (!self.registry.owns(door) && self.ports.range_is_alive(range)).then_some(door)
     }
 
     /// Sends what is still to be handed over; how many packets were lost.

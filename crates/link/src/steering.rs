@@ -6,9 +6,16 @@
 //! that does not exist falls to some member by hash, so of one round of probes the lowest place that reached a process is
 //! its own. A range whose owner does not know its place yet falls to the hash too, and is handed over.
 //!
+//! Of the messages to [QP 1](crate::qp1) those go straight to their process that name a communication id of it. A request
+//! goes to whoever the hash finds; the port table is no matter for a BPF program.
+//!
 //! A GSO batch and what GRO merged are steered whole by the first packet.
 
+use rnic_wire::cm::{Attribute, Mad};
+use rnic_wire::{Bth, Deth};
+
 use crate::framing::dest_qpn;
+use crate::qp1::{ID_BITS, QP1};
 use crate::registry::RANGE_BITS;
 use crate::sys::BpfInsn;
 
@@ -23,8 +30,10 @@ pub const MAX_PLACES: usize = 255;
 
 // linux/bpf_common.h
 const LD_W_ABS: u16 = 0x20;
+const LD_H_ABS: u16 = 0x28;
 const AND_K: u16 = 0x54;
 const RSH_K: u16 = 0x74;
+const JA: u16 = 0x05;
 const JEQ_K: u16 = 0x15;
 const JGT_K: u16 = 0x25;
 const JGE_K: u16 = 0x35;
@@ -33,6 +42,15 @@ const RET_A: u16 = 0x16;
 
 /// No such place: the kernel takes the hash of the addresses and ports.
 const NOWHERE: u32 = u32::MAX;
+
+/// Where the MAD of a packet to QP 1 begins.
+const MAD: u32 = (Bth::LEN + Deth::LEN) as u32;
+/// In it: which message.
+const ATTRIBUTE: u32 = MAD + 16;
+/// In a SIDR_REP: the id of the request.
+const REQUEST_ID: u32 = MAD + Mad::HEADER_LEN as u32;
+/// In all other answers: the receiver's communication id.
+const RECEIVER_ID: u32 = REQUEST_ID + 4;
 
 /// Instructions of a program at most (BPF_MAXINSNS).
 const MAX_INSNS: usize = 4096;
@@ -47,6 +65,18 @@ pub fn program(routes: &[(u32, u8)]) -> Vec<BpfInsn> {
         insn(JGE_K, 0, 2, FIRST_PROBE_QPN),
         insn(AND_K, 0, 0, 0xff),
         insn(RET_A, 0, 0, 0),
+        // To QP 1?
+        insn(JEQ_K, 0, 9, QP1),
+        insn(LD_H_ABS, 0, 0, ATTRIBUTE),
+        insn(JEQ_K, 7, 0, Attribute::Req as u32),
+        insn(JEQ_K, 6, 0, Attribute::SidrReq as u32),
+        insn(JEQ_K, 0, 2, Attribute::SidrRep as u32),
+        insn(LD_W_ABS, 0, 0, REQUEST_ID),
+        insn(JA, 0, 0, 1),
+        insn(LD_W_ABS, 0, 0, RECEIVER_ID),
+        insn(RSH_K, 0, 0, ID_BITS),
+        insn(JA, 0, 0, 1),
+        // To a range. A request to QP 1 arrives here with its attribute, which is in none.
         insn(RSH_K, 0, 0, RANGE_BITS),
     ];
     for group in routes.chunk_by(|a, b| a.0 + 1 == b.0 && a.1 == b.1) {

@@ -110,6 +110,34 @@ fn the_longest_train_passes_and_pushes_others_out() {
 }
 
 #[test]
+fn what_is_for_several_takes_one_message_each() {
+    let place = Place::new();
+    let mut a = place.open(5);
+    // More than wait at once: the first are pushed out, and nothing is lost.
+    let doors: Vec<Door> = (10..30).map(|number| place.open(number)).collect();
+    for _ in 0..50 {
+        for number in 10..10 + OUTGOING as u32 {
+            assert_eq!(place.push(&mut a, number, &train(), &[9; 100]), 0);
+        }
+    }
+    assert_eq!(place.flush(&mut a), 0);
+    for number in 10..30 {
+        assert_eq!(
+            place.push(&mut a, number, &train(), &[number as u8; 100]),
+            0
+        );
+    }
+    assert_eq!(place.flush(&mut a), 0);
+    for (number, door) in (10..30).zip(&doors) {
+        if number < 10 + OUTGOING as u8 {
+            assert_eq!(receive(door).unwrap().len(), 50 * (HEADER_LEN + 100));
+        }
+        assert_eq!(receive(door).unwrap()[HEADER_LEN..], [number; 100]);
+        assert_eq!(receive(door), None);
+    }
+}
+
+#[test]
 fn what_finds_nobody_is_counted() {
     let place = Place::new();
     let mut a = place.open(5);
@@ -117,9 +145,11 @@ fn what_finds_nobody_is_counted() {
     place.push(&mut a, 6, &train(), &[9; 100]);
     assert_eq!(
         place.push(&mut a, 5, &Train { len: 60, ..train() }, &[9; 60]),
-        2
+        0
     );
+    assert_eq!(place.flush(&mut a), 2);
     assert_eq!(place.flush(&mut a), 0);
+    assert!(receive(&a).is_some());
     // A process that is gone leaves its name behind; a newcomer takes it over.
     drop(place.open(6));
     place.push(&mut a, 6, &train(), &[9; 100]);

@@ -50,7 +50,7 @@ impl Process {
 
     fn listener(&self, addr: &str) -> Option<u32> {
         let addr: SocketAddr = addr.parse().unwrap();
-        let service = service(PortSpace::Tcp, addr.port()).into();
+        let service = ServiceId::new(PortSpace::Tcp, addr.port());
         self.ports.listener_of(service, Some(addr.ip()))
     }
 }
@@ -139,13 +139,7 @@ fn each_port_space_is_its_own() {
     let folder = Folder::new();
     let a = Process::start(&folder);
     let addr = "0.0.0.0:7471".parse().unwrap();
-    let spaces = [
-        PortSpace::Ipoib,
-        PortSpace::Tcp,
-        PortSpace::Udp,
-        PortSpace::Ib,
-    ];
-    let claims: Vec<PortClaim> = spaces
+    let claims: Vec<PortClaim> = PortSpace::ALL
         .iter()
         .map(|space| a.ports.bind(*space, addr, BindFlags::default()).unwrap())
         .collect();
@@ -220,12 +214,12 @@ fn requests_find_their_listener() {
         assert_eq!(a.listener(addr), listener, "{addr}");
         assert_eq!(b.listener(addr), listener, "{addr}");
     }
-    let without_address = service(PortSpace::Tcp, 2222).into();
+    let without_address = ServiceId::new(PortSpace::Tcp, 2222);
     assert!(a.ports.listener_of(without_address, None).is_some());
-    let other_space = service(PortSpace::Udp, 2222).into();
+    let other_space = ServiceId::new(PortSpace::Udp, 2222);
     assert_eq!(a.ports.listener_of(other_space, None), None);
-    for nonsense in [0, u64::MAX, without_address | 1 << 32] {
-        assert_eq!(a.ports.listener_of(nonsense, None), None);
+    for nonsense in [0, u64::MAX, without_address.0 | 1 << 32] {
+        assert_eq!(a.ports.listener_of(ServiceId(nonsense), None), None);
     }
 }
 
@@ -391,29 +385,6 @@ fn privileged_ports_need_the_capability() {
 }
 
 #[test]
-fn a_forked_child_gives_nothing_back_and_gets_nothing() {
-    let folder = Folder::new();
-    let a = Process::start(&folder);
-    let mut claim = a.bind("10.0.0.1:7471").unwrap();
-    claim.listen().unwrap();
-    // SAFETY: the child calls the kernel and ends without running anything else.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let refused = a.bind("10.0.0.1:7472").err() == Some(libc::ENODEV)
-            && claim.listen().is_err()
-            && a.bind("10.0.0.1:0").err() == Some(libc::ENODEV);
-        drop(claim);
-        // SAFETY: ends this process at once.
-        unsafe { libc::_exit(i32::from(!refused)) };
-    }
-    let mut status = 1;
-    // SAFETY: the status is a local int.
-    unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(status, 0);
-    assert_eq!(a.listener("10.0.0.1:7471"), Some(a.range));
-}
-
-#[test]
 fn a_spoilt_file_is_no_disaster() {
     let folder = Folder::new();
     let a = Process::start(&folder);
@@ -483,7 +454,7 @@ fn claims_per_second() {
     time("a named port, claimed and freed", &mut || bind(named));
     let mut listener = a.ports.bind(PortSpace::Tcp, named, flags).unwrap();
     listener.listen().unwrap();
-    let id = service(PortSpace::Tcp, 7471).into();
+    let id = ServiceId::new(PortSpace::Tcp, 7471);
     time("who listens", &mut || {
         assert!(a.ports.listener_of(id, Some(named.ip())).is_some());
     });

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use rnic_wire::cm::{Drep, Message, ServiceId, SidrRep, SidrReq, SidrStatus};
 
 use super::*;
 
@@ -18,6 +19,14 @@ fn run(program: &[BpfInsn], packet: &[u8]) -> Option<u32> {
                 };
                 a = u32::from_be_bytes(bytes.try_into().unwrap());
             }
+            LD_H_ABS => {
+                let k = i.k as usize;
+                let Some(bytes) = packet.get(k..k + 2) else {
+                    return Some(0);
+                };
+                a = u16::from_be_bytes(bytes.try_into().unwrap()).into();
+            }
+            JA => at += i.k as usize,
             AND_K => a &= i.k,
             RSH_K => a >>= i.k,
             JEQ_K => at += jump(a == i.k),
@@ -30,8 +39,8 @@ fn run(program: &[BpfInsn], packet: &[u8]) -> Option<u32> {
     }
 }
 
-fn packet(qpn: u32) -> [u8; 16] {
-    let mut p = [0xa5; 16];
+fn packet(qpn: u32) -> [u8; 64] {
+    let mut p = [0xa5; 64];
     p[5..8].copy_from_slice(&qpn.to_be_bytes()[1..]);
     p
 }
@@ -60,6 +69,64 @@ fn ranges_go_to_their_places_and_the_rest_to_the_hash() {
     assert_eq!(run(&program, &[0; 3]), Some(0));
 }
 
+/// A packet to QP 1 with the message: BTH, DETH, MAD.
+fn managed(message: Message) -> Vec<u8> {
+    let mad = Mad {
+        tid: 0xffff_ffff_ffff_ffff,
+        attr_modifier: 0,
+        message,
+    };
+    let mut out = vec![0xa5; MAD as usize];
+    out[5..8].copy_from_slice(&QP1.to_be_bytes()[1..]);
+    out.extend_from_slice(&mad.emit());
+    out
+}
+
+#[test]
+fn answers_to_qp_1_go_to_whose_id_they_name() {
+    const OTHERS: u32 = 0x2345_6789;
+    let program = program(&[(0x123, 3), (0x234, 4)]);
+    for (id, place) in [
+        (0x1234_5678, 3),
+        (0x1230_0000, 3),
+        (0x1240_0000, NOWHERE),
+        (0, NOWHERE),
+        (u32::MAX, NOWHERE),
+    ] {
+        let drep = Drep {
+            local_id: OTHERS,
+            remote_id: id,
+            private_data: [0xff; 224],
+        };
+        let sidr_rep = SidrRep {
+            request_id: id,
+            status: SidrStatus::VALID,
+            info_len: 0,
+            qpn: OTHERS,
+            service_id: ServiceId(u64::MAX),
+            qkey: OTHERS,
+            additional_info: [0; 72],
+            private_data: [0xff; 136],
+        };
+        for message in [Message::Drep(drep), Message::SidrRep(sidr_rep)] {
+            assert_eq!(run(&program, &managed(message)), Some(place), "{id:#x}");
+        }
+    }
+    // The requester's own id, and whatever lies where an answer has its receiver's.
+    let sidr_req = Message::SidrReq(SidrReq {
+        request_id: OTHERS,
+        pkey: 0x1234,
+        service_id: ServiceId(0x1234_5678_1234_5678),
+        private_data: [0x12; 216],
+    });
+    let mut req = managed(sidr_req);
+    assert_eq!(run(&program, &req), Some(NOWHERE));
+    req[MAD as usize + 17] = Attribute::Req as u8;
+    assert_eq!(run(&program, &req), Some(NOWHERE));
+    // Too short: anybody may drop it.
+    assert_eq!(run(&program, &req[..30]), Some(0));
+}
+
 #[test]
 fn every_second_range_of_all_still_fits_the_kernel() {
     let routes: Vec<_> = (1..4095).map(|r| (r, (r % 7) as u8)).collect();
@@ -73,7 +140,7 @@ fn every_second_range_of_all_still_fits_the_kernel() {
 #[test]
 fn one_process_with_all_ranges_is_one_test() {
     let routes: Vec<_> = (1..4095).map(|r| (r, 5)).collect();
-    assert!(program(&routes).len() < 12);
+    assert!(program(&routes).len() < 24);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rnic_link::{LinkConfig, LinkCounters, PathSpec, RoceLink};
+use rnic_link::{BindFlags, LinkConfig, LinkCounters, PathSpec, PortClaim, QP1, RoceLink};
+use rnic_wire::cm::{Drep, IpCmHeader, Mad, Message, PortSpace, ServiceId, SidrReq};
 
 /// Longer than any loaded machine takes; reached only when something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,6 +36,66 @@ pub fn read_packet(bytes: &[u8], qpn: u32) -> Option<u32> {
     let mut expected = vec![0; bytes.len()];
     write_packet(&mut expected, qpn, number);
     (bytes == expected).then_some(number)
+}
+
+/// A packet to QP 1 with the message.
+fn packet_to_qp1(message: Message, number: u32) -> Vec<u8> {
+    let mad = Mad {
+        tid: number.into(),
+        attr_modifier: 0,
+        message,
+    };
+    let mut packet = vec![0x64, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0];
+    packet.extend_from_slice(&[0x80, 1, 0, 0, 0, 0, 0, 1]);
+    packet.extend_from_slice(&mad.emit());
+    packet
+}
+
+/// Its number.
+fn read_mad(packet: &[u8]) -> Option<u32> {
+    let mad = Mad::parse(packet.get(20..)?).ok()?;
+    u32::try_from(mad.tid).ok()
+}
+
+/// A request for a port of `RDMA_PS_UDP` at `dst`.
+fn request(src: IpAddr, dst: IpAddr, port: u16) -> Message {
+    let mut private_data = [0; 216];
+    let header = IpCmHeader {
+        src_port: 4000,
+        src,
+        dst,
+    };
+    header.emit(&mut private_data);
+    Message::SidrReq(SidrReq {
+        request_id: 0,
+        pkey: 0xffff,
+        service_id: ServiceId::new(PortSpace::Udp, port),
+        private_data,
+    })
+}
+
+/// An answer for that communication id.
+fn answer(id: u32) -> Message {
+    Message::Drep(Drep {
+        local_id: 7,
+        remote_id: id,
+        private_data: [0; 224],
+    })
+}
+
+fn send_packets(link: &mut RoceLink, path: &PathSpec, packets: &[Vec<u8>], now: u64) {
+    let id = link.path(path).expect("path");
+    for bytes in packets {
+        if link.packet(id, bytes.len()).is_none() {
+            link.flush(now);
+        } else {
+            link.retract();
+        }
+        let room = link.packet(id, bytes.len()).expect("room after a flush");
+        room.copy_from_slice(bytes);
+    }
+    link.flush(now);
+    link.release_path(id);
 }
 
 pub fn spec(local: IpAddr, remote: IpAddr, dest_qpn: u32) -> PathSpec {
@@ -75,7 +136,10 @@ pub fn receive(link: &mut RoceLink, start: Instant, count: usize, quiet: Duratio
     let mut last = Instant::now();
     while total < count && last.elapsed() < quiet {
         let n = link.receive(now_ns(start), 64, true, &mut |packet| {
-            let number = read_packet(packet.bytes, packet.dest_qpn);
+            let number = match packet.dest_qpn {
+                QP1 => read_mad(packet.bytes),
+                qpn => read_packet(packet.bytes, qpn),
+            };
             let key = (packet.src, packet.dest_qpn);
             *arrived.entry(key).or_default().entry(number).or_default() += 1;
         });
@@ -240,7 +304,8 @@ impl Drop for Agent {
 fn counters_in_words(c: &LinkCounters) -> String {
     format!(
         "tx_packets={} tx_bytes={} tx_syscalls={} tx_errors={} rx_packets={} rx_bytes={} rx_syscalls={} rx_bad_icrc={} \
-         rx_truncated={} rx_handed_over={} rx_adopted={} rx_unknown_qpn={}",
+         rx_truncated={} rx_handed_over={} rx_adopted={} rx_unknown_qpn={} \
+         rx_bad_mad={}",
         c.tx_packets,
         c.tx_bytes,
         c.tx_syscalls,
@@ -252,7 +317,8 @@ fn counters_in_words(c: &LinkCounters) -> String {
         c.rx_truncated,
         c.rx_handed_over,
         c.rx_adopted,
-        c.rx_unknown_qpn
+        c.rx_unknown_qpn,
+        c.rx_bad_mad
     )
 }
 
@@ -286,6 +352,7 @@ pub fn agent_main() {
         }
     });
     let mut early = Arrived::new();
+    let mut claims: Vec<PortClaim> = Vec::new();
     loop {
         let line = match commands.recv_timeout(Duration::from_millis(1)) {
             Ok(line) => line,
@@ -363,6 +430,107 @@ pub fn agent_main() {
                     eprintln!("@wrong {}", format!("{early:?}").replace(' ', ""));
                 }
             }
+            ["request", local, remote, port, first, count] => {
+                let (local, remote) = (
+                    local.parse().expect("local"),
+                    remote.parse().expect("remote"),
+                );
+                let message = request(local, remote, port.parse().expect("port"));
+                let (first, count): (u32, u32) =
+                    (first.parse().expect("first"), count.parse().expect("count"));
+                let packets: Vec<_> = (first..first + count)
+                    .map(|number| packet_to_qp1(message, number))
+                    .collect();
+                send_packets(
+                    &mut link,
+                    &spec(local, remote, QP1),
+                    &packets,
+                    now_ns(start),
+                );
+                eprintln!("@ok");
+            }
+            // Answers for these communication ids in turn.
+            ["answer", local, remote, first, count, ref ids @ ..] => {
+                let (local, remote) = (
+                    local.parse().expect("local"),
+                    remote.parse().expect("remote"),
+                );
+                let (first, count): (u32, u32) =
+                    (first.parse().expect("first"), count.parse().expect("count"));
+                let packets: Vec<_> = (first..first + count)
+                    .flat_map(|number| ids.iter().map(move |id| (number, id)))
+                    .map(|(number, id)| packet_to_qp1(answer(id.parse().expect("id")), number))
+                    .collect();
+                send_packets(
+                    &mut link,
+                    &spec(local, remote, QP1),
+                    &packets,
+                    now_ns(start),
+                );
+                eprintln!("@ok");
+            }
+            // What QP 1 does not take: the message with one byte changed, and too short.
+            ["junk", local, remote] => {
+                let (local, remote) = (
+                    local.parse().expect("local"),
+                    remote.parse().expect("remote"),
+                );
+                let good = packet_to_qp1(answer(0), 0);
+                let mut packets: Vec<_> = [0, 12, 20, 21, 22, 23, 37]
+                    .iter()
+                    .map(|at| {
+                        let mut bad = good.clone();
+                        bad[*at] ^= 0x22;
+                        bad
+                    })
+                    .collect();
+                packets.extend([0, 4, 8, 12].map(|cut| good[..12 + cut].to_vec()));
+                packets.push([&good[..], &[0; 4]].concat());
+                let n = packets.len();
+                send_packets(
+                    &mut link,
+                    &spec(local, remote, QP1),
+                    &packets,
+                    now_ns(start),
+                );
+                eprintln!("@{n}");
+            }
+            ["listen", addr] => {
+                let addr = addr.parse().expect("address");
+                let ports = link.ports().expect("ports");
+                let claim = ports
+                    .bind(PortSpace::Udp, addr, BindFlags::default())
+                    .and_then(|mut claim| claim.listen().map(|()| claim));
+                match claim {
+                    Ok(claim) => {
+                        claims.push(claim);
+                        eprintln!("@ok");
+                    }
+                    Err(e) => eprintln!("@errno {}", e.raw_os_error().unwrap_or(0)),
+                }
+            }
+            ["unlisten"] => {
+                claims.clear();
+                eprintln!("@ok");
+            }
+            ["alive", qpn] => {
+                let range = qpn.parse::<u32>().expect("qpn") >> 12;
+                eprintln!("@{}", link.ports().expect("ports").range_is_alive(range));
+            }
+            // A child of fork that gives its copies up and stays; the answer is its pid.
+            ["fork-and-stay"] => {
+                // SAFETY: the child touches nothing but its own copies and never comes back.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    link.abandon();
+                    claims.clear();
+                    loop {
+                        // SAFETY: waits for a signal; takes no pointer.
+                        unsafe { libc::pause() };
+                    }
+                }
+                eprintln!("@{pid}");
+            }
             ["claim"] => eprintln!("@{}", link.claim_qpn_range().expect("a range").first),
             ["total"] => eprintln!("@{}", total(&early)),
             ["counters"] => eprintln!("@{}", counters_in_words(&link.counters())),
@@ -389,10 +557,15 @@ pub fn agent_main() {
                 // SAFETY: the child touches nothing but its own copy of the link and ends without running anything else.
                 let pid = unsafe { libc::fork() };
                 if pid == 0 {
+                    let ports = link.ports().expect("ports");
                     link.abandon();
                     drop(link);
+                    claims.clear();
+                    let addr = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+                    let refused = ports.bind(PortSpace::Udp, addr, BindFlags::default());
+                    let errno = refused.err().and_then(|e| e.raw_os_error());
                     // SAFETY: ends this process at once.
-                    unsafe { libc::_exit(0) };
+                    unsafe { libc::_exit(i32::from(errno != Some(libc::ENODEV))) };
                 }
                 let mut status = 1;
                 // SAFETY: the status is a local int.

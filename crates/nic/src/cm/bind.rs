@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use rnic_link::ports::{self, BindFlags, PortClaim};
-use rnic_wire::cm::{PortSpace, ServiceId};
+use rnic_link::ports::{BindFlags, PortClaim};
+use rnic_wire::cm::ServiceId;
 
 use super::event::EventKind;
 use super::params::IdOption;
@@ -75,7 +75,7 @@ impl Cm {
         let Some(ports) = &self.ports else {
             return Err(Error::new(verb, libc::ENODEV, "the device is closed"));
         };
-        let claimed = ports.bind(in_link(space), addr, flags);
+        let claimed = ports.bind(space, addr, flags);
         claimed.map_err(|e| {
             Error::new(
                 verb,
@@ -189,14 +189,5 @@ impl Entry {
             State::Listen => "listens",
         };
         Err(Error::invalid(verb, format!("the id {is}")))
-    }
-}
-
-fn in_link(space: PortSpace) -> ports::PortSpace {
-    match space {
-        PortSpace::Ipoib => ports::PortSpace::Ipoib,
-        PortSpace::Tcp => ports::PortSpace::Tcp,
-        PortSpace::Udp => ports::PortSpace::Udp,
-        PortSpace::Ib => ports::PortSpace::Ib,
     }
 }

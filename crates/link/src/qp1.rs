@@ -1,0 +1,37 @@
+//! QP 1, which all processes of the host share: the connection manager's.
+//!
+//! A packet to it reaches some process of the SO_REUSEPORT group, by chance or by [steering](crate::steering). What the
+//! message says decides whose it is: a communication id carries the number of the QPN range of the process that chose it
+//! ([`ID_BITS`]), and requests go to who listens, as the [port table](crate::ports) says. What is nobody's stays where it
+//! came: the connection manager there answers as the protocol says, and each answers alike.
+
+use rnic_wire::cm::{Addressee, Mad, QP1_QKEY};
+use rnic_wire::{Opcode, Operation, Packet, Service};
+
+/// The number of the connection manager's queue pair (IBTA 3.5.3).
+pub const QP1: u32 = 1;
+
+/// A communication id is `range << ID_BITS | count`, where `range` is that of the process's first queue pair number
+/// ([`RoceLink::qpn_ranges`](crate::RoceLink::qpn_ranges)).
+pub const ID_BITS: u32 = 20;
+
+/// All packets to QP 1 are these.
+const OPCODE: Opcode = Opcode::new(Service::Ud, Operation::SendOnly);
+
+/// Whom a packet to QP 1 (BTH to pad) is for; `None`: it is no message of the connection manager.
+pub(crate) fn addressee(packet: &[u8]) -> Option<Addressee> {
+    let packet = Packet::parse(packet).ok()?;
+    let deth = packet.ext.deth?;
+    if packet.bth.opcode != OPCODE || deth.qkey != QP1_QKEY {
+        return None;
+    }
+    match Addressee::of(packet.payload) {
+        Addressee::Nobody if Mad::parse(packet.payload).is_err() => None,
+        addressee => Some(addressee),
+    }
+}
+
+/// The QPN range in a communication id.
+pub(crate) fn range_of_id(id: u32) -> u32 {
+    id >> ID_BITS
+}
