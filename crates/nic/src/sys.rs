@@ -2,10 +2,14 @@
 //!
 //! One of the modules of this crate with unsafe code. Everything here takes and gives plain values.
 
+mod netlink;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
+
+pub(crate) use netlink::{NextHop, is_known, next_hop};
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
 #[derive(Debug)]
@@ -490,6 +494,30 @@ impl RouteSocket {
                 return;
             }
         }
+    }
+}
+
+/// Has the kernel look for the neighbour that leads to an address: sends an empty datagram to its discard port (RFC 863).
+pub(crate) fn knock(source: SocketAddr, peer: SocketAddr) {
+    const DISCARD: u16 = 9;
+    let family = match peer {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    // SAFETY: the descriptor is fresh and owned from its first line on; every address is as long as it is said to be.
+    unsafe {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let fd = libc::syscall(libc::SYS_socket, family, kind, 0) as RawFd;
+        if fd < 0 {
+            return;
+        }
+        let fd = OwnedFd::from_raw_fd(fd);
+        let (address, len) = socket_address(source, 0);
+        libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const address, len);
+        let (address, len) = socket_address(peer, DISCARD);
+        let nothing = std::ptr::null::<u8>();
+        let fd = fd.as_raw_fd();
+        libc::syscall(libc::SYS_sendto, fd, nothing, 0, 0, &raw const address, len);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rnic_nic::cm::{EventChannel, EventKind, Id, PortSpace};
 use rnic_nic::{
     AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrMask, SrqInit,
     after_fork_child, after_fork_parent, before_fork,
@@ -61,6 +62,31 @@ fn a_child_that_drops_handles_takes_no_event_from_the_parent() {
     set_nonblocking(context.async_fd());
     let event = context.wait_async_event().expect("the event is there");
     assert_eq!(event, AsyncEvent::SrqLimit { cookie: 7 });
+}
+
+#[test]
+fn a_childs_event_channel_is_dead_and_the_parents_port_stays_taken() {
+    let channel = EventChannel::new().expect("an event channel");
+    let id = || Id::new(&channel, PortSpace::Tcp, QpType::Rc, 0).expect("an id");
+    let bound = id();
+    let here = ([127, 0, 0, 1], 0).into();
+    bound.bind(here).expect("bound");
+    let addr = bound.route().expect("a route").local.expect("an address");
+    bound.resolve_addr(None, here, 100).expect("a way");
+    let mut held = Some((bound.clone(), channel.clone()));
+    assert!(in_child(|| {
+        let (id, channel) = held.take().expect("handles");
+        let errors = [channel.get().err(), id.listen(1).err(), id.bind(addr).err()];
+        let errnos = errors.map(|e| e.map(|e| e.errno()));
+        assert_eq!(errnos, [Some(libc::ENODEV); 3]);
+        assert_eq!(id.destroy(), 0);
+        drop((id, channel));
+    }));
+    let taken = id().bind(addr).err().map(|e| e.errno());
+    assert_eq!(taken, Some(libc::EADDRINUSE));
+    set_nonblocking(channel.fd());
+    let event = channel.get().expect("the event is there");
+    assert_eq!(event.kind, EventKind::AddrResolved);
 }
 
 #[test]

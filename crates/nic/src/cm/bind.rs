@@ -182,6 +182,7 @@ impl Entry {
         let is = match self.state {
             State::Idle => "has no address yet",
             State::Bound => "is bound, its peer is not resolved",
+            State::AddrQuery => "is resolving its peer's address",
             State::AddrResolved => "has its address resolved, but not the route",
             State::RouteResolved => "has its route resolved, but is not connected",
             State::Connect => "has been connected, or is about to be",

@@ -305,7 +305,10 @@ impl Cm {
             return;
         };
         match connection.number {
-            Number::Conn(conn) => self.endpoint.destroy(Time(now), conn),
+            Number::Conn(conn) => {
+                self.endpoint.destroy(Time(now), conn);
+                self.leave_connection(conn);
+            }
             Number::Sidr(sidr) => self.endpoint.sidr_destroy(Time(now), sidr),
         }
         self.forget_number(key, &connection);

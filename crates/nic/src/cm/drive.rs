@@ -32,6 +32,8 @@ impl Cm {
             by_number: Default::default(),
             qp1: Default::default(),
             table: Vec::new(),
+            leaving: Default::default(),
+            queries: Default::default(),
             life: Default::default(),
             deadline: None,
         };
@@ -96,6 +98,7 @@ impl Cm {
             self.endpoint.handle_timeout(Time(now));
         }
         self.look_after_peers(now);
+        self.look_for_neighbours(now);
     }
 
     /// Sends what there is to say, and tells what there is to tell.
@@ -109,7 +112,8 @@ impl Cm {
             }
         }
         let due = self.endpoint.poll_timeout().map(|at| at.0);
-        self.deadline = due.into_iter().chain(self.life.deadline()).min();
+        let looks = [due, self.life.deadline(), self.queries.deadline()];
+        self.deadline = looks.into_iter().flatten().min();
         sent
     }
 
@@ -157,15 +161,6 @@ impl Engine {
             }
         }
         cm.set_table(table);
-        self.send_cm(now);
-    }
-
-    /// The process is about to end: what its peers think of as connected is disconnected.
-    pub(crate) fn close_cm(&mut self) {
-        let now = sys::now_ns();
-        for key in self.cm.ids.keys() {
-            self.cm.destroy(key, now);
-        }
         self.send_cm(now);
     }
 

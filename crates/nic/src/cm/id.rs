@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::PortSpace;
 use super::channel::EventChannel;
 use super::event::EventKind;
+use super::neighbours::{self, Query};
 use super::params::{ConnParam, IdOption};
 use super::resolve;
 use super::route::Route;
@@ -185,8 +186,13 @@ impl Id {
         }
         let from = bound.or(source);
         let way = resolve::find_way(VERB, from, peer, &table)?;
-        let _ = timeout_ms;
-        self.with(VERB, |cm, key, _| {
+        // Nobody has to be asked for the way to oneself.
+        let elsewhere = !table.iter().any(|row| row.addr == peer.ip());
+        let unknown = match elsewhere {
+            true => neighbours::unknown(way.addr, peer),
+            false => None,
+        };
+        self.with(VERB, |cm, key, now| {
             cm.refresh(table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle, State::Bound])?;
@@ -209,8 +215,14 @@ impl Id {
                 entry.local = Some(addr);
                 entry.source = way.source;
                 entry.mtu = Some(way.mtu);
-                entry.state = State::AddrResolved;
-                cm.post(Waiting::new(key, EventKind::AddrResolved));
+                if let Some(hop) = unknown {
+                    entry.state = State::AddrQuery;
+                    let ends = (way.addr, peer);
+                    cm.queries.add(Query::new(key, hop, ends, timeout_ms, now));
+                } else {
+                    entry.state = State::AddrResolved;
+                    cm.post(Waiting::new(key, EventKind::AddrResolved));
+                }
             } else {
                 cm.note(Some(key), |attempt| {
                     report::cm::address_error(attempt, -libc::ENODEV);

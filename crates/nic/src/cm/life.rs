@@ -1,17 +1,24 @@
 //! Peers of this host that die: a killed process says nothing, but the kernel lets go of its QPN ranges.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use rnic_cm::Time;
+use rnic_cm::{ConnId, Time};
 
 use super::slab::Key;
 use super::state::{Cm, Connection, Number};
+use crate::engine::Engine;
 use crate::report;
+use crate::sys;
 
 /// How often the peers are looked after: a killed one is noticed within a second, with plenty of time to spare.
 const PERIOD: u64 = 250_000_000;
 /// Communication ids begin with the number of their process's first range of QPNs.
 const RANGE_SHIFT: u32 = 20;
+
+/// How often the end of a connection is told at the end of the process, and how long each time an answer is waited for.
+const FAREWELLS: usize = 3;
+const FAREWELL: Duration = Duration::from_millis(16);
 
 /// The processes of this host that connections lead to.
 #[derive(Debug, Default)]
@@ -29,6 +36,36 @@ impl Life {
 }
 
 impl Cm {
+    /// The id of a connection is gone; what the peer still has to confirm is kept in mind.
+    pub(super) fn leave_connection(&mut self, conn: ConnId) {
+        while let Some(first) = self.leaving.front()
+            && self.endpoint.will(*first).is_none()
+        {
+            self.leaving.pop_front();
+        }
+        if self.endpoint.will(conn).is_some() {
+            self.leaving.push_back(conn);
+        }
+    }
+
+    /// Some peer has not confirmed that a connection is over.
+    fn is_leaving(&mut self) -> bool {
+        let Cm {
+            leaving, endpoint, ..
+        } = self;
+        leaving.retain(|conn| endpoint.will(*conn).is_some());
+        !leaving.is_empty()
+    }
+
+    /// Tells those peers again.
+    fn repeat_farewells(&mut self, now: u64) {
+        for conn in &self.leaving {
+            if let Some(will) = self.endpoint.will(*conn) {
+                self.endpoint.execute(Time(now), &will);
+            }
+        }
+    }
+
     /// Watches the process of a peer, whose communication id is known now, if it is another one of this host.
     pub(super) fn watch(&mut self, key: Key, remote_id: u32, now: u64) {
         let range = remote_id >> RANGE_SHIFT;
@@ -84,6 +121,35 @@ impl Cm {
                     self.note(Some(key), report::cm::peer_died);
                     self.endpoint.peer_died(Time(now), conn);
                 }
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// The process ends, or its NIC: what peers think of as connected is over, and they are told. Takes 50 ms at most.
+    pub(crate) fn close_cm(&mut self) {
+        for key in self.cm.ids.keys() {
+            self.cm.destroy(key, sys::now_ns());
+        }
+        self.send_cm(sys::now_ns());
+        let mut fds = vec![self.link.rx_fd()];
+        fds.extend(self.link.door_fds());
+        for attempt in 1..=FAREWELLS {
+            let until = sys::now_ns() + FAREWELL.as_nanos() as u64;
+            while self.cm.is_leaving() {
+                let Some(left) = until.checked_sub(sys::now_ns()) else {
+                    break;
+                };
+                let _ = sys::poll(&fds, Some(Duration::from_nanos(left)));
+                self.round(true);
+            }
+            if !self.cm.is_leaving() {
+                return;
+            }
+            if attempt < FAREWELLS {
+                self.cm.repeat_farewells(sys::now_ns());
+                self.send_cm(sys::now_ns());
             }
         }
     }

@@ -14,6 +14,7 @@ mod event;
 mod id;
 mod life;
 mod multicast;
+mod neighbours;
 mod params;
 mod qp1;
 mod resolve;

@@ -16,6 +16,7 @@ use super::bind::Listeners;
 use super::event::{Event, EventKind, EventParam};
 use super::id::{Id, IdShared};
 use super::life::Life;
+use super::neighbours::Queries;
 use super::qp1::Qp1;
 use super::route::PathRecord;
 use super::slab::{Key, Slab};
@@ -29,6 +30,8 @@ use crate::sys::EventFd;
 pub(super) enum State {
     Idle,
     Bound,
+    /// Waits for the neighbour on the way to the peer.
+    AddrQuery,
     AddrResolved,
     RouteResolved,
     /// From the request on, on both sides, whatever becomes of it.
@@ -222,6 +225,9 @@ pub(crate) struct Cm {
     pub(super) qp1: Qp1,
     /// The host's addresses, as they were last looked at.
     pub(super) table: Vec<GidEntry>,
+    /// Connections of ids that are gone whose peers have not confirmed the end yet, among others.
+    pub(super) leaving: VecDeque<ConnId>,
+    pub(super) queries: Queries,
     pub(super) life: Life,
     /// When something is due.
     pub(super) deadline: Option<u64>,

@@ -1,7 +1,8 @@
 //! What the endpoint tells becomes events of ids.
 
 use rnic_cm::{
-    Admission, Ended, Event, Incoming, Rejection, Reply, Request, SidrReply, SidrRequest,
+    Admission, ConnId, Ended, Event, Incoming, Rejection, Reply, Request, SidrReply, SidrRequest,
+    Time,
 };
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{IpCmHeader, RejectReason, ServiceId, SidrStatus, Transport};
@@ -71,8 +72,10 @@ impl Cm {
                 } => {
                     let number = Number::Conn(conn);
                     let listener = Key::from_bits(listener);
-                    if self.requested(listener, number, &request, now).is_none() {
-                        self.endpoint.destroy(rnic_cm::Time(now), conn);
+                    if self.is_too_wide(&request) {
+                        self.refuse_mtu(conn, &request, now);
+                    } else if self.requested(listener, number, &request, now).is_none() {
+                        self.endpoint.destroy(Time(now), conn);
                     }
                 }
                 Event::SidrRequest {
@@ -83,7 +86,7 @@ impl Cm {
                     let number = Number::Sidr(sidr);
                     let listener = Key::from_bits(listener);
                     if self.asked(listener, number, &request).is_none() {
-                        self.endpoint.sidr_destroy(rnic_cm::Time(now), sidr);
+                        self.endpoint.sidr_destroy(Time(now), sidr);
                     }
                 }
                 Event::Response { conn, reply } => self.answered(conn.0, &reply, now),
@@ -164,6 +167,29 @@ impl Cm {
             ..Waiting::new(key, kind)
         });
         Some(key)
+    }
+
+    /// The path MTU that a peer has chosen is more than the own interface carries. Linux takes it all the same, and then
+    /// nothing longer arrives.
+    fn is_too_wide(&self, request: &Request) -> bool {
+        let row = self.row_of_gid(request.address.local_gid);
+        row.zip(request.path_mtu())
+            .is_some_and(|(row, mtu)| mtu > PathMtu::largest_for_netdev(row.netdev_mtu))
+    }
+
+    /// Refuses it, with the one that would do (IBTA vol. 1, 12.6.7.2, reason 26).
+    #[cold]
+    fn refuse_mtu(&mut self, conn: ConnId, request: &Request, now: u64) {
+        let Some(row) = self.row_of_gid(request.address.local_gid) else {
+            return self.endpoint.destroy(Time(now), conn);
+        };
+        let fits = PathMtu::largest_for_netdev(row.netdev_mtu);
+        report::cm::too_wide(request, row.addr, fits);
+        // The field of a REQ: the upper four bits.
+        let info = [(fits.to_ibv() as u8) << 4];
+        let reason = RejectReason::INVALID_MTU;
+        let refused = self.endpoint.reject(Time(now), conn, reason, &info, &[]);
+        debug_assert_eq!(refused, Ok(()));
     }
 
     /// A peer wants a connection.

@@ -35,7 +35,7 @@ pub(crate) enum Acks {
 
 impl Engine {
     /// One round: receive, fire timers, transmit. Gives the number of packets received.
-    pub(super) fn round(&mut self, door: bool) -> usize {
+    pub(crate) fn round(&mut self, door: bool) -> usize {
         let received = self.take_in(door);
         self.send_out(Acks::Leave);
         self.tell();

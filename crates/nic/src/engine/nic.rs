@@ -204,6 +204,7 @@ impl Drop for NicHandle {
     fn drop(&mut self) {
         if self.shared.is_alive() {
             background::stop(&self.shared);
+            self.shared.engine.lock().close_cm();
             report::note_all(&self.shared.engine.lock(), true);
             return;
         }

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use rnic_cm::Incoming;
+use rnic_cm::{Incoming, Request};
+use rnic_wire::PathMtu;
 use rnic_wire::cm::ServiceId;
 
 use super::{Line, state, write};
@@ -62,6 +63,21 @@ pub(crate) fn other_service(incoming: &Incoming, wanted: IpAddr, listener: QpTyp
 pub(crate) fn backlog_full(incoming: &Incoming, wanted: IpAddr) {
     tell("backlog full", |line| {
         write_request(line, incoming, wanted);
+    });
+}
+
+/// A request was refused because of its path MTU.
+#[cold]
+pub(crate) fn too_wide(request: &Request, wanted: IpAddr, fits: PathMtu) {
+    tell("path mtu", |line| {
+        line.text("service", &request.req.service_id.to_string())
+            .text("address", &wanted.to_string())
+            .text("from", &request.address.remote_gid.ip().to_string())
+            .number(
+                "asked",
+                request.path_mtu().map_or(0, |mtu| mtu.bytes() as u64),
+            )
+            .number("fits", fits.bytes() as u64);
     });
 }
 

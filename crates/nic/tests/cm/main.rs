@@ -4,4 +4,7 @@
 
 mod address;
 mod channel;
+mod connect;
+mod datagram;
+mod killed;
 mod tools;

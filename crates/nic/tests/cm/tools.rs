@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rnic_nic::QpType;
-use rnic_nic::cm::{Event, EventChannel, EventKind, Id, PortSpace};
+use rnic_nic::cm::{ConnEvent, Event, EventChannel, EventKind, EventParam, Id, PortSpace};
 
 /// The errno of a call that has to fail.
 #[track_caller]
@@ -66,4 +66,13 @@ pub fn resolve(id: &Id, channel: &EventChannel, peer: SocketAddr) {
     expect(channel, EventKind::AddrResolved);
     id.resolve_route(2000).expect("a route");
     expect(channel, EventKind::RouteResolved);
+}
+
+/// What an event of a connection tells.
+#[track_caller]
+pub fn conn(event: &Event) -> &ConnEvent {
+    match &event.param {
+        EventParam::Conn(conn) => conn,
+        other => panic!("{other:?}"),
+    }
 }

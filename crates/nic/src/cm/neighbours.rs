@@ -1,0 +1,120 @@
+//! The neighbour on the way to a peer: whether anybody is there at all. What needs asking (ARP, neighbour discovery) the
+//! kernel asks, once something is sent that way.
+
+use std::net::SocketAddr;
+
+use super::event::EventKind;
+use super::slab::Key;
+use super::state::{Cm, State, Waiting};
+use crate::report;
+use crate::sys::{self, NextHop};
+
+/// When to look for the first time: most neighbours answer at once.
+const FIRST_LOOK: u64 = 1_000_000;
+/// How often to look whether an answer has come.
+const LOOK: u64 = 10_000_000;
+/// How often to have the kernel ask, who gives up after three seconds.
+const KNOCK: u64 = 1_000_000_000;
+
+/// Ids that wait for a neighbour.
+#[derive(Debug, Default)]
+pub(super) struct Queries(Vec<Query>);
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query {
+    pub(super) id: Key,
+    pub(super) hop: NextHop,
+    pub(super) source: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) until: u64,
+    pub(super) look: u64,
+    pub(super) knock: u64,
+}
+
+/// The neighbour that has to be asked for before `peer` can be reached; `None`: nobody. Makes system calls.
+pub(super) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
+    if peer.ip().is_multicast() || peer.ip() == source.ip() {
+        return None;
+    }
+    let ifindex = match peer {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let hop = sys::next_hop(peer.ip(), ifindex)?;
+    if sys::is_known(&hop) == Some(true) {
+        return None;
+    }
+    sys::knock(source, peer);
+    // Some interfaces have no such thing as neighbours: then there is none now, either.
+    (sys::is_known(&hop) == Some(false)).then_some(hop)
+}
+
+impl Queries {
+    pub(super) fn add(&mut self, query: Query) {
+        self.0.push(query);
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.0.iter().map(|query| query.look).min()
+    }
+}
+
+impl Query {
+    pub(super) fn new(
+        id: Key,
+        hop: NextHop,
+        (source, peer): (SocketAddr, SocketAddr),
+        timeout_ms: u32,
+        now: u64,
+    ) -> Query {
+        Query {
+            id,
+            hop,
+            source,
+            peer,
+            until: now.saturating_add(u64::from(timeout_ms) * 1_000_000),
+            look: now.saturating_add(FIRST_LOOK),
+            knock: now.saturating_add(KNOCK),
+        }
+    }
+}
+
+impl Cm {
+    /// Looks whether neighbours have answered.
+    pub(super) fn look_for_neighbours(&mut self, now: u64) {
+        if self.queries.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        for mut query in std::mem::take(&mut self.queries.0) {
+            if query.look > now {
+                self.queries.0.push(query);
+                continue;
+            }
+            let Some(entry) = self.ids.get_mut(query.id) else {
+                continue;
+            };
+            if sys::is_known(&query.hop) != Some(false) {
+                entry.state = State::AddrResolved;
+                self.post(Waiting::new(query.id, EventKind::AddrResolved));
+            } else if now >= query.until {
+                entry.state = State::Bound;
+                let status = -libc::ETIMEDOUT;
+                self.note(Some(query.id), |attempt| {
+                    report::cm::address_error(attempt, status);
+                });
+                self.post(Waiting {
+                    status,
+                    ..Waiting::new(query.id, EventKind::AddrError)
+                });
+            } else {
+                if now >= query.knock {
+                    sys::knock(query.source, query.peer);
+                    query.knock = now.saturating_add(KNOCK);
+                }
+                query.look = now.saturating_add(LOOK).min(query.until.max(now + 1));
+                self.queries.0.push(query);
+            }
+        }
+    }
+}
