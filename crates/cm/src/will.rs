@@ -73,3 +73,6 @@ fn checksum(bytes: &[u8]) -> u32 {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -176,7 +176,9 @@ impl Endpoint {
         }
         // A peer that never got our REP asks again.
         let ns = if connection.half_open {
-            connection.time_wait_ns.max(self.refusal_ns(false))
+            connection
+                .time_wait_ns
+                .max(self.refusal_ns(connection.asked_to_wait))
         } else {
             connection.time_wait_ns
         };

@@ -271,14 +271,14 @@ impl Endpoint {
         2 * timeout_ns(self.config.packet_life) + timeout_ns(self.config.response_timeout)
     }
 
-    /// How long a refusal is kept in mind after it was said last: the peer, had it missed it, would have asked again.
+    /// How long a refusal is kept in mind: as long as the peer, should it have missed it, goes on asking.
     fn refusal_ns(&self, asked_to_wait: bool) -> u64 {
-        let waited = if asked_to_wait {
-            timeout_ns(self.config.service_timeout)
+        let interval = if asked_to_wait {
+            timeout_ns(self.config.service_timeout) + timeout_ns(self.config.packet_life)
         } else {
-            0
+            self.request_interval_ns()
         };
-        2 * self.request_interval_ns() + waited
+        interval * (u64::from(self.config.max_retries.min(15)) + 1)
     }
 
     fn is_ours(&self, gid: &Gid) -> bool {
