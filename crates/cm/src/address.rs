@@ -3,6 +3,9 @@
 use rnic_wire::Gid;
 use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, ReqPath};
 
+/// The hop limit that Linux uses.
+const HOP_LIMIT: u8 = 64;
+
 /// Both ends of a path between two QPs 1, seen from here: of a packet that arrived, `local_gid` was the destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Address {
@@ -28,7 +31,7 @@ impl Address {
             remote_gid,
             flow_label: 0,
             traffic_class: 0,
-            hop_limit: 64,
+            hop_limit: HOP_LIMIT,
             pkey: DEFAULT_PKEY,
         }
     }
@@ -40,7 +43,12 @@ impl Address {
             remote_gid: path.remote_gid,
             flow_label: path.flow_label,
             traffic_class: path.traffic_class,
-            hop_limit: path.hop_limit,
+            // 0 is what some say who mean "in this subnet": over IP such a packet does not leave its host.
+            hop_limit: if path.hop_limit == 0 {
+                HOP_LIMIT
+            } else {
+                path.hop_limit
+            },
             pkey,
         }
     }

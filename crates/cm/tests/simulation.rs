@@ -156,14 +156,14 @@ impl World {
             let timer = |endpoint: &mut Endpoint| endpoint.poll_timeout();
             let timers: Vec<Option<Time>> = self.hosts.iter_mut().map(timer).collect();
             let next = self.due.peek().map(|entry| entry.0.0);
-            let Some(now) = timers.iter().flatten().copied().chain(next).min() else {
+            let Some(now) = timers.iter().copied().flatten().chain(next).min() else {
                 break;
             };
             assert!(now >= self.now, "time goes backwards");
             assert!(now < Time(3_600 * SECOND), "it never ends");
             self.now = now;
-            for host in 0..2 {
-                if timers[host].is_some_and(|at| at <= now) {
+            for (host, timer) in timers.into_iter().enumerate() {
+                if timer.is_some_and(|at| at <= now) {
                     self.hosts[host].handle_timeout(now);
                     self.drain(host);
                 }

@@ -142,8 +142,10 @@ impl Endpoint {
         self.gids.sort_unstable();
     }
 
-    /// Feeds in the payload of a packet to QP 1 whose DETH has source QP 1, with the path it came on. `admit` is asked
-    /// at most once: when the packet is a request that is no repetition and for which there is room.
+    /// Feeds in the payload of a packet to QP 1 whose DETH has source QP 1, with the path on which an answer would go:
+    /// both ends and the P_Key from the packet, but not the hop limit that is left of the sender's
+    /// ([`Address::new`]). `admit` is asked at most once: when the packet is a request that is no repetition and for
+    /// which there is room. It does not count towards the host's backlog until [`Event::Request`] comes of it.
     pub fn handle(
         &mut self,
         now: Time,

@@ -273,3 +273,24 @@ fn superseded_deadlines_do_not_pile_up() {
     assert!(!a.timers.is_cluttered(a.connections()));
     assert_eq!(a.poll_timeout(), Some(Time(9_999)));
 }
+
+/// A peer in the same subnet may say "hop limit 0": a packet with that would never arrive.
+#[test]
+fn answers_have_hops_to_go() {
+    let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
+    let mut connect = request(&[]);
+    for (said, used) in [(0, 64), (7, 7)] {
+        connect.path.hop_limit = said;
+        connect.qpn = said.into();
+        a.connect(Time(0), &connect).unwrap();
+        let req = a.poll_transmit().unwrap();
+        assert_eq!(req.address.hop_limit, used);
+        let from = Address::new(gid(B), gid(A));
+        b.handle(Time(0), &from, &req.mad, &mut |_| Admission::Admit(0));
+        let Some(Event::Request { request, .. }) = b.poll_event() else {
+            panic!("no request");
+        };
+        assert_eq!(request.req.primary.hop_limit, said);
+        assert_eq!(request.address.hop_limit, used);
+    }
+}

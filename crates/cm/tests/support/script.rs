@@ -209,11 +209,14 @@ impl Stage {
             }
             ("set", words) => {
                 let mut args = Args::parse(words)?;
-                let mut config = Config::default();
-                config.max_requests = args.number("max_requests", 4096)? as usize;
-                config.max_time_wait = args.number("max_time_wait", 4096)? as usize;
-                config.max_replies = args.number("max_replies", 4096)? as usize;
-                config.max_retries = args.number("max_retries", 15)? as u8;
+                let mut number = |key, default| args.number(key, default);
+                let config = Config {
+                    max_requests: number("max_requests", 4096)? as usize,
+                    max_time_wait: number("max_time_wait", 4096)? as usize,
+                    max_replies: number("max_replies", 4096)? as usize,
+                    max_retries: number("max_retries", 15)? as u8,
+                    ..Config::default()
+                };
                 *self = Stage::new(config);
                 return args.end();
             }
