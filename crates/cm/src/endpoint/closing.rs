@@ -88,10 +88,17 @@ impl Endpoint {
     }
 
     /// Disconnects in the name of a process that died. The DREQ is repeated three times, 250 ms apart, because its answer
-    /// may go elsewhere. No event names this connection.
+    /// may go elsewhere. No event names this connection. If it is one of our own that is being disconnected, its DREQ is
+    /// repeated at once, for whoever has no time to wait.
     pub fn execute(&mut self, now: Time, will: &Will) {
         let id = will.local_id;
-        if self.connections.contains(id) || self.resolutions.contains(id) {
+        if let Some(state) = self.connections.get(id).map(Connection::state) {
+            if state == State::DreqSent {
+                self.repeat_now(now, id);
+            }
+            return;
+        }
+        if self.resolutions.contains(id) {
             return;
         }
         let mut connection = Connection::new(true, 0, will.address);

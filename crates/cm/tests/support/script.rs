@@ -176,7 +176,7 @@ impl Stage {
             "resolutions",
             "counter",
         ];
-        if expects.contains(&first) || first == "will" && rest.len() == 1 {
+        if expects.contains(&first) || first == "will" && matches!(rest, ["yes" | "no"]) {
             return self.expect(first, rest);
         }
         self.nothing_is_left()?;
@@ -310,8 +310,12 @@ impl Stage {
                 })
             }
             "will" => {
+                let local_id = match args.text("id") {
+                    Some(id) => number(id)? as u32,
+                    None => self.id(&mut args)?,
+                };
                 let will = Will {
-                    local_id: args.number("id", 0)? as u32,
+                    local_id,
                     remote_id: args.number("peer", PEER)? as u32,
                     remote_qpn: args.number("qpn", 0x11)? as u32,
                     address: Address::new(gid("10.0.0.2")?, gid("10.0.0.1")?),
