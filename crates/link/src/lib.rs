@@ -36,6 +36,7 @@ mod share;
 pub mod steering;
 mod sys;
 pub mod udp;
+pub mod wills;
 
 pub use error::LinkError;
 pub use faults::FaultSpec;
@@ -45,6 +46,7 @@ pub use qp1::QP1;
 pub use registry::QpnRange;
 pub use roce::{Received, RoceLink};
 pub use steering::MULTICAST_QPN;
+pub use wills::{Estate, WILL_LEN, Will, WillId};
 
 /// How to open the link.
 #[derive(Clone, Debug, Default)]

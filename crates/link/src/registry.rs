@@ -165,8 +165,7 @@ fn open_private_dir(parent: Option<&Fd>, name: &OsStr) -> io::Result<Fd> {
 
 /// The process of this user that has a QPN's range now; `None` if none has.
 pub fn owner(qpn: u32) -> Option<u32> {
-    let runtime = runtime_dir();
-    let registry = Registry::attach(&runtime, &Registry::place(&runtime)).ok()?;
+    let registry = Registry::of_user()?;
     let range = range_of(qpn);
     let entry = registry.entry(range)?;
     registry.is_live(range).ok()?.then_some(entry.pid)
@@ -177,6 +176,12 @@ impl Registry {
     pub fn open(runtime: &Path) -> Result<Registry, LinkError> {
         let path = Registry::place(runtime);
         Registry::open_in(runtime, &path).map_err(|source| LinkError::Runtime { path, source })
+    }
+
+    /// For a look from outside: as it is, without a claim to be in it.
+    pub(crate) fn of_user() -> Option<Registry> {
+        let runtime = runtime_dir();
+        Registry::attach(&runtime, &Registry::place(&runtime)).ok()
     }
 
     fn place(runtime: &Path) -> PathBuf {

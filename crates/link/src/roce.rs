@@ -20,6 +20,7 @@ use crate::share::Share;
 use crate::steering::{FIRST_PROBE_QPN, MULTICAST_QPN};
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
+use crate::wills::{Estate, Will, WillId};
 use crate::{Gso, LinkConfig, LinkCounters, LinkError, sys, udp};
 
 /// A packet that arrived: ICRC right, QPN ours.
@@ -134,6 +135,33 @@ impl RoceLink {
     /// The host's port table; `None` after [`abandon`](RoceLink::abandon).
     pub fn ports(&self) -> Option<Ports> {
         self.live.as_ref().map(|live| live.share.ports().clone())
+    }
+
+    /// Leaves a will: should this process be killed, another of this host executes it (one that asks, see
+    /// [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at most, but for the first.
+    ///
+    /// # Errors
+    /// No room on the file system, or 131,072 wills.
+    pub fn write_will(&mut self, will: &Will) -> std::io::Result<WillId> {
+        match &mut self.live {
+            Some(live) => live.share.write_will(will),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Takes it back: there is nothing left to be said. All wills of a process that closes the link are taken back.
+    pub fn strike_will(&mut self, will: WillId) {
+        if let Some(live) = &mut self.live {
+            live.share.strike_will(will);
+        }
+    }
+
+    /// What processes left that were killed and did not close the link: for this process alone to execute, until it drops
+    /// the estate. Takes a few microseconds per process that leaves wills, so once a second is often enough. Empty, too,
+    /// while another process is at the registry.
+    pub fn take_wills_of_the_dead(&mut self) -> Vec<Estate> {
+        let live = self.live.as_ref();
+        live.map_or(Vec::new(), |live| live.share.take_wills_of_the_dead())
     }
 
     /// Sets up (or finds again) a path; counted, give it back with `release_path`.

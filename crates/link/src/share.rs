@@ -16,6 +16,7 @@ use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
 use crate::steering::{self, MAX_PLACES, Place, Probe};
 use crate::sys::{self, Addr, Fd};
+use crate::wills::{self, Estate, Will, WillId, Wills};
 
 const MILLISECOND: u64 = 1_000_000;
 /// Least and most time between two rounds of probes that one process sends because packets came to it by mistake.
@@ -32,6 +33,8 @@ pub(crate) struct Share {
     receiver: Arc<Fd>,
     door: Door,
     ports: Ports,
+    /// From the first will on.
+    wills: Option<Wills>,
     ranges: Vec<QpnRange>,
     place: Place,
     /// The kernel takes steering programs.
@@ -70,6 +73,7 @@ impl Share {
             receiver,
             door,
             ports,
+            wills: None,
             ranges: Vec::new(),
             place: Place::default(),
             steered: true,
@@ -119,6 +123,34 @@ impl Share {
 
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
+    }
+
+    /// See [`crate::RoceLink::write_will`].
+    pub(crate) fn write_will(&mut self, will: &Will) -> io::Result<WillId> {
+        if self.wills.is_none() {
+            let locked = self.registry.lock(PATIENCE)?;
+            self.wills = Some(Wills::create(&self.registry, &locked)?);
+        }
+        match &mut self.wills {
+            Some(wills) => wills.write(will),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// See [`crate::RoceLink::strike_will`].
+    pub(crate) fn strike_will(&mut self, will: WillId) {
+        if let Some(wills) = &mut self.wills {
+            wills.strike(will);
+        }
+    }
+
+    /// See [`crate::RoceLink::take_wills_of_the_dead`].
+    pub(crate) fn take_wills_of_the_dead(&self) -> Vec<Estate> {
+        // Whoever has the lock: next time.
+        let locked = self.registry.lock(Duration::ZERO);
+        locked.map_or(Vec::new(), |locked| {
+            wills::take_of_the_dead(&self.registry, &locked)
+        })
     }
 
     pub(crate) fn door(&self) -> &Door {
@@ -296,6 +328,9 @@ impl Share {
             self.touch_at = now_ns.saturating_add(TOUCH_INTERVAL);
             self.registry.touch();
             self.ports.touch();
+            if let Some(wills) = &self.wills {
+                wills.touch();
+            }
         }
         self.after_receive();
         if self.unpublished {

@@ -155,6 +155,33 @@ fn a_killed_listener_is_gone_at_once() {
 }
 
 #[test]
+fn the_wills_of_a_killed_process_are_executed_once() {
+    if !isolated("the_wills_of_a_killed_process_are_executed_once") {
+        return;
+    }
+    let [mut a, mut b, mut killed, mut orderly] = agents();
+    ok(&mut orderly, "will 3");
+    ok(&mut killed, "will 5");
+    ok(&mut killed, "fork");
+    let child: i32 = killed.ask("fork-and-stay")[0].parse().unwrap();
+    drop(orderly);
+    assert_eq!(a.ask("inherit"), ["wills"]);
+    killed.kill();
+    // As soon as the child has closed its copies. Neither asks for the other's.
+    until("nobody inherits", || {
+        a.tell("inherit");
+        b.tell("inherit");
+        let mut got = [a.wait(), b.wait()];
+        got.sort();
+        assert!(got[0] == ["wills"], "{got:?}");
+        got[1] == ["wills", "5"]
+    });
+    assert_eq!([a.ask("inherit"), b.ask("inherit")], [["wills"], ["wills"]]);
+    // SAFETY: takes no pointer; the child is a process of this test.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+}
+
+#[test]
 fn a_listener_that_stopped_listening_gets_nothing_more() {
     if !isolated("a_listener_that_stopped_listening_gets_nothing_more") {
         return;

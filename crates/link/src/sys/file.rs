@@ -48,6 +48,8 @@ pub struct Stat {
     pub mode: u32,
     /// Bytes.
     pub size: u64,
+    /// No name leads to it any more.
+    pub removed: bool,
 }
 
 /// fstat(2).
@@ -62,6 +64,7 @@ pub fn stat(fd: &Fd) -> io::Result<Stat> {
         uid: st.st_uid,
         mode: st.st_mode,
         size: u64::try_from(st.st_size).unwrap_or(0),
+        removed: st.st_nlink == 0,
     })
 }
 

@@ -10,7 +10,9 @@ use std::net::IpAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rnic_link::{BindFlags, LinkConfig, LinkCounters, PathSpec, PortClaim, QP1, RoceLink};
+use rnic_link::{
+    BindFlags, LinkConfig, LinkCounters, PathSpec, PortClaim, QP1, RoceLink, WILL_LEN,
+};
 use rnic_wire::cm::{Drep, IpCmHeader, Mad, Message, PortSpace, ServiceId, SidrReq};
 
 /// Longer than any loaded machine takes; reached only when something is broken.
@@ -512,6 +514,20 @@ pub fn agent_main() {
             ["unlisten"] => {
                 claims.clear();
                 eprintln!("@ok");
+            }
+            ["will", n] => {
+                let will = [n.parse().expect("a byte"); WILL_LEN];
+                link.write_will(&will).expect("written");
+                eprintln!("@ok");
+            }
+            ["inherit"] => {
+                let estates = link.take_wills_of_the_dead();
+                let wills: Vec<String> = estates
+                    .iter()
+                    .flat_map(|estate| estate.wills())
+                    .map(|will| will[WILL_LEN - 1].to_string())
+                    .collect();
+                eprintln!("@wills {}", wills.join(" "));
             }
             ["alive", qpn] => {
                 let range = qpn.parse::<u32>().expect("qpn") >> 12;
