@@ -123,6 +123,8 @@ pub fn main(args: Args) -> Result<()> {
     let ward =
         sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
     let status = ward.wait()?;
+    // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be told, so be it.
+    let _ = rnic::nic::cm::execute_wills_of_the_dead();
     let report = collector.read();
     drop(collector);
     let name = Path::new(program).file_name().unwrap_or(program);

@@ -123,6 +123,7 @@ impl Cm {
             phase: Phase::Requested,
             terms,
             peer_range: None,
+            will: None,
         });
         entry.state = State::Connect;
         Ok(())
@@ -182,11 +183,17 @@ impl Cm {
             }
             _ => return Err(nothing()),
         };
-        accepted.map_err(|e| {
+        let number = connection.number;
+        if let Err(e) = accepted {
             // As Linux: what cannot be accepted is refused.
             self.refuse(key, RejectReason::CONSUMER_DEFINED, &[], now);
-            refused(VERB, e)
-        })
+            return Err(refused(VERB, e));
+        }
+        match number {
+            Number::Conn(conn) => self.needs_will(key, conn),
+            Number::Sidr(_) => self.forget_connection(key),
+        }
+        Ok(())
     }
 
     pub(super) fn reject(
@@ -268,10 +275,12 @@ impl Cm {
     pub(super) fn disconnect(&mut self, key: Key, now: u64) -> Result<()> {
         const VERB: &str = "rdma_disconnect";
         let entry = self.entry(VERB, key)?;
-        let connection = entry.connection.as_mut();
+        let connection = entry.connection;
         let connection =
             connection.ok_or_else(|| Error::invalid(VERB, "there is no connection"))?;
-        if let Number::Conn(conn) = connection.number {
+        if let Number::Conn(conn) = connection.number
+            && self.is_known(key, &connection)
+        {
             // As Linux: where there is nothing to end or to confirm, nothing happens.
             let _ = self.endpoint.disconnect(Time(now), conn, &[]);
         }
@@ -301,16 +310,19 @@ impl Cm {
 
     /// The id ends: so does what it has with a peer.
     pub(super) fn end_connection(&mut self, key: Key, entry: &mut Entry, now: u64) {
-        let Some(connection) = entry.connection.take() else {
+        let Some(mut connection) = entry.connection.take() else {
             return;
         };
-        match connection.number {
-            Number::Conn(conn) => {
-                self.endpoint.destroy(Time(now), conn);
-                self.leave_connection(conn);
+        if self.is_known(key, &connection) {
+            match connection.number {
+                Number::Conn(conn) => {
+                    self.endpoint.destroy(Time(now), conn);
+                    self.leave_connection(conn, connection.will.take());
+                }
+                Number::Sidr(sidr) => self.endpoint.sidr_destroy(Time(now), sidr),
             }
-            Number::Sidr(sidr) => self.endpoint.sidr_destroy(Time(now), sidr),
         }
+        self.needs_no_will(&mut connection);
         self.forget_number(key, &connection);
     }
 
@@ -321,10 +333,14 @@ impl Cm {
         }
     }
 
+    /// The endpoint still knows the connection; once it has forgotten it, the number may be another's.
+    fn is_known(&self, key: Key, connection: &Connection) -> bool {
+        self.by_number.get(&connection.number.value()) == Some(&key)
+    }
+
     fn forget_number(&mut self, key: Key, connection: &Connection) {
-        let number = connection.number.value();
-        if self.by_number.get(&number) == Some(&key) {
-            self.by_number.remove(&number);
+        if self.is_known(key, connection) {
+            self.by_number.remove(&connection.number.value());
         }
         self.unwatch(key, connection);
     }

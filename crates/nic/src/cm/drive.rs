@@ -33,6 +33,7 @@ impl Cm {
             qp1: Default::default(),
             table: Vec::new(),
             leaving: Default::default(),
+            wills: Default::default(),
             queries: Default::default(),
             life: Default::default(),
             deadline: None,
@@ -104,6 +105,7 @@ impl Cm {
     /// Sends what there is to say, and tells what there is to tell.
     fn settle(&mut self, link: &mut RoceLink, now: u64) -> bool {
         self.take_events(now);
+        self.settle_wills(link);
         let mut sent = false;
         while let Some(transmit) = self.endpoint.poll_transmit() {
             if let Some(spec) = self.spec(&transmit.address) {
@@ -112,7 +114,12 @@ impl Cm {
             }
         }
         let due = self.endpoint.poll_timeout().map(|at| at.0);
-        let looks = [due, self.life.deadline(), self.queries.deadline()];
+        let looks = [
+            due,
+            self.life.deadline(),
+            self.queries.deadline(),
+            self.will_deadline(),
+        ];
         self.deadline = looks.into_iter().flatten().min();
         sent
     }
@@ -135,7 +142,17 @@ impl Engine {
     #[cold]
     pub(crate) fn attend_to_cm(&mut self, now: u64) {
         self.cm.attend(now);
+        if self.cm.will_deadline().is_some_and(|at| at <= now) {
+            self.cm.execute_wills(&mut self.link, now);
+        }
         self.send_cm(now);
+    }
+
+    /// Executes the wills of the dead; true: there were some.
+    pub(crate) fn execute_wills(&mut self, now: u64) -> bool {
+        let some = self.cm.execute_wills(&mut self.link, now);
+        self.send_cm(now);
+        some
     }
 
     /// What the connection manager has to say leaves. To be called after every call into it.

@@ -258,7 +258,11 @@ impl Id {
     /// # Errors
     /// EINVAL: destroyed; ENODEV in a forked child.
     pub fn route(&self) -> Result<Route> {
-        self.with_entry("rdma_query_route", |entry| Ok(Route::of(entry)))
+        const VERB: &str = "rdma_query_route";
+        self.with(VERB, |cm, key, _| {
+            let guid = cm.endpoint.config().guid;
+            Ok(Route::of(cm.entry(VERB, key)?, guid))
+        })
     }
 
     /// Asks the peer for a connection, or over UD for its queue pair (`rdma_connect(3)`): ConnectResponse (UD:

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rnic_cm::{ConnId, Time};
+use rnic_link::wills::WillId;
 
 use super::slab::Key;
 use super::state::{Cm, Connection, Number};
@@ -37,14 +38,16 @@ impl Life {
 
 impl Cm {
     /// The id of a connection is gone; what the peer still has to confirm is kept in mind.
-    pub(super) fn leave_connection(&mut self, conn: ConnId) {
-        while let Some(first) = self.leaving.front()
-            && self.endpoint.will(*first).is_none()
+    pub(super) fn leave_connection(&mut self, conn: ConnId, will: Option<WillId>) {
+        while let Some((first, old)) = self.leaving.front().copied()
+            && self.endpoint.will(first).is_none()
         {
             self.leaving.pop_front();
+            self.strike(old);
         }
-        if self.endpoint.will(conn).is_some() {
-            self.leaving.push_back(conn);
+        match self.endpoint.will(conn) {
+            Some(_) => self.leaving.push_back((conn, will)),
+            None => self.strike(will),
         }
     }
 
@@ -53,13 +56,13 @@ impl Cm {
         let Cm {
             leaving, endpoint, ..
         } = self;
-        leaving.retain(|conn| endpoint.will(*conn).is_some());
+        leaving.retain(|(conn, _)| endpoint.will(*conn).is_some());
         !leaving.is_empty()
     }
 
     /// Tells those peers again.
     fn repeat_farewells(&mut self, now: u64) {
-        for conn in &self.leaving {
+        for (conn, _) in &self.leaving {
             if let Some(will) = self.endpoint.will(*conn) {
                 self.endpoint.execute(Time(now), &will);
             }

@@ -10,6 +10,7 @@ mod bind;
 mod channel;
 mod connect;
 mod drive;
+mod estate;
 mod event;
 mod id;
 mod life;
@@ -24,6 +25,7 @@ mod state;
 mod tell;
 
 pub use channel::EventChannel;
+pub use estate::execute_wills_of_the_dead;
 pub use event::{ConnEvent, Event, EventKind, EventParam, UdEvent};
 pub use id::{Id, Multicast};
 pub use params::{ConnParam, Ece, IdOption};

@@ -6,7 +6,6 @@ use rnic_wire::{Gid, PathMtu};
 
 use super::resolve::PKEY;
 use super::state::Entry;
-use crate::gid_table::device_guid;
 
 /// What an id knows of its way (`rdma_ucm`'s query route, address, path and GID in one).
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +58,7 @@ pub struct PathRecord {
 }
 
 impl Route {
-    pub(super) fn of(entry: &Entry) -> Route {
+    pub(super) fn of(entry: &Entry, node_guid: u64) -> Route {
         let source = entry.source;
         Route {
             local: entry.local,
@@ -72,7 +71,7 @@ impl Route {
                 .peer
                 .map_or(Gid::default(), |peer| Gid::from(peer.ip())),
             pkey: if source.is_some() { PKEY } else { 0 },
-            node_guid: source.map_or(0, |_| device_guid()),
+            node_guid: source.map_or(0, |_| node_guid),
             path: entry.path,
         }
     }

@@ -72,6 +72,10 @@ impl<T> Slab<T> {
         Some(thing)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.len() == self.free.len()
+    }
+
     /// The numbers of all.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let numbered = (0..).zip(&self.slots);

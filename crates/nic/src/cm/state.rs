@@ -8,11 +8,13 @@ use std::sync::{Arc, Weak};
 
 use rnic_cm::{ConnId, Endpoint, SidrId};
 use rnic_link::ports::{PortClaim, Ports};
+use rnic_link::wills::WillId;
 use rnic_wire::PathMtu;
 
 use super::PortSpace;
 use super::attr::Terms;
 use super::bind::Listeners;
+use super::estate::Wills;
 use super::event::{Event, EventKind, EventParam};
 use super::id::{Id, IdShared};
 use super::life::Life;
@@ -77,6 +79,8 @@ pub(super) struct Connection {
     pub(super) terms: Terms,
     /// The range of the peer's process if it is on this host and watched.
     pub(super) peer_range: Option<u32>,
+    /// What would be said to a peer elsewhere, should this process be killed.
+    pub(super) will: Option<WillId>,
 }
 
 /// How the endpoint calls it.
@@ -226,7 +230,8 @@ pub(crate) struct Cm {
     /// The host's addresses, as they were last looked at.
     pub(super) table: Vec<GidEntry>,
     /// Connections of ids that are gone whose peers have not confirmed the end yet, among others.
-    pub(super) leaving: VecDeque<ConnId>,
+    pub(super) leaving: VecDeque<(ConnId, Option<WillId>)>,
+    pub(super) wills: Wills,
     pub(super) queries: Queries,
     pub(super) life: Life,
     /// When something is due.

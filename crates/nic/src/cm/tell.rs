@@ -98,6 +98,9 @@ impl Cm {
                     let status = -libc::ETIMEDOUT;
                     let key = self.told(conn.0, EventKind::Unreachable, status, Phase::Ended);
                     self.note(key, report::cm::unreachable);
+                    if let Some(key) = key {
+                        self.forget_connection(key);
+                    }
                 }
                 Event::Disconnected { conn, how } => {
                     let status = match how {
@@ -158,7 +161,9 @@ impl Cm {
         let connection = entry.connection.as_mut()?;
         connection.phase = phase;
         if phase == Phase::Ended {
+            let will = connection.will.take();
             let connection = *connection;
+            self.strike(will);
             self.unwatch(key, &connection);
         }
         self.post(Waiting {
@@ -241,6 +246,7 @@ impl Cm {
                 timeout: req.primary.ack_timeout.max(1),
             },
             peer_range: None,
+            will: None,
         });
         let param = EventParam::Conn(ConnEvent {
             private_data: request.private_data().to_vec(),
@@ -284,6 +290,7 @@ impl Cm {
             phase: Phase::Request,
             terms: Terms::of_datagrams(entry.ah(&path), mtu),
             peer_range: None,
+            will: None,
         });
         let param = EventParam::Ud(UdEvent {
             private_data: request.private_data().to_vec(),
@@ -366,6 +373,8 @@ impl Cm {
         };
         if let Some(connection) = self.ids.get_mut(key).and_then(|e| e.connection.as_mut()) {
             connection.phase = Phase::Ended;
+            let will = connection.will.take();
+            self.strike(will);
         }
         self.forget_connection(key);
         let reason = rejection.reason.0;

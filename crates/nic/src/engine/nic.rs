@@ -204,8 +204,11 @@ impl Drop for NicHandle {
     fn drop(&mut self) {
         if self.shared.is_alive() {
             background::stop(&self.shared);
-            self.shared.engine.lock().close_cm();
-            report::note_all(&self.shared.engine.lock(), true);
+            let mut engine = self.shared.engine.lock();
+            if !engine.closed {
+                engine.close_cm();
+            }
+            report::note_all(&engine, true);
             return;
         }
         // In a forked child: closing the copy must not tell anyone that the parent's part of the port is gone.
@@ -226,12 +229,13 @@ pub fn shutdown() {
             .try_lock_for(std::time::Duration::from_millis(50))
     {
         engine.round(false);
-        engine.close_cm();
-        engine.closed = true;
+        // What arrives from now on finds no memory.
         engine.memory.clear();
         for qpn in engine.qps.qpns() {
             engine.remove_qp(qpn);
         }
+        engine.close_cm();
+        engine.closed = true;
         report::note_all(&engine, true);
     }
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rnic_nic::cm::{ConnParam, EventKind};
 
-use super::tools::{channel, expect, here, next, resolve, tcp};
+use super::tools::{HOST, channel, expect, here, next, resolve, tcp};
 
 const PORT: &str = "RNIC_TEST_CM_PORT";
 
@@ -76,6 +76,7 @@ fn wait_for(child: &mut Killed, word: &str) {
 
 #[test]
 fn the_peers_of_a_killed_process_are_disconnected() {
+    let _alone = HOST.write();
     let channel = channel();
     let id = tcp(&channel);
     id.bind(here(0)).expect("bound");
@@ -101,6 +102,7 @@ fn the_peers_of_a_killed_process_are_disconnected() {
 
 #[test]
 fn the_port_of_a_killed_listener_is_free_and_nobody_answers_for_it() {
+    let _alone = HOST.write();
     let channel = channel();
     let placeholder = tcp(&channel);
     placeholder.bind(here(0)).expect("bound");

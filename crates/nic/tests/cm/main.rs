@@ -6,5 +6,6 @@ mod address;
 mod channel;
 mod connect;
 mod datagram;
+mod faults;
 mod killed;
 mod tools;

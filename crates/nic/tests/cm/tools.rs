@@ -1,6 +1,7 @@
 //! What the tests share.
 
 use std::net::SocketAddr;
+use std::sync::RwLock;
 use std::time::Duration;
 
 use rnic_nic::QpType;
@@ -67,6 +68,10 @@ pub fn resolve(id: &Id, channel: &EventChannel, peer: SocketAddr) {
     id.resolve_route(2000).expect("a route");
     expect(channel, EventKind::RouteResolved);
 }
+
+/// Held to write by tests that start other processes, to read by those that need the host for themselves: the refusal of a
+/// request by an asker who never learnt the other side's communication id names no process, so any of them may get it.
+pub static HOST: RwLock<()> = RwLock::new(());
 
 /// What an event of a connection tells.
 #[track_caller]

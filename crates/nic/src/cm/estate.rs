@@ -1,0 +1,121 @@
+//! Wills: what has to be said in the name of a process that is killed.
+//!
+//! The peers on its own host notice that themselves ([`super::life`]). For each connection with another host a process
+//! keeps a will in a file of the link; whoever of this host's processes uses the connection manager executes those of the
+//! dead.
+
+use std::time::Duration;
+
+use rnic_cm::{ConnId, Time, Will};
+use rnic_link::RoceLink;
+use rnic_link::wills::{Estate, WILL_LEN, WillId};
+
+use super::slab::Key;
+use super::state::{Cm, Connection, Number};
+use crate::engine::Nic;
+use crate::error::Result;
+use crate::sys;
+
+/// How often to look for the wills of dead processes.
+const LOOK: u64 = 1_000_000_000;
+/// How long executing them takes: the endpoint says everything four times within this.
+const EXECUTION: u64 = 1_000_000_000;
+
+/// What is to be done with the link's files, which a call into the connection manager does not have at hand.
+#[derive(Debug, Default)]
+pub(super) struct Wills {
+    to_write: Vec<(Key, ConnId)>,
+    to_strike: Vec<WillId>,
+    /// Being executed, until then.
+    estates: Vec<(Estate, u64)>,
+    next_look: u64,
+}
+
+impl Cm {
+    /// The peer may think of the connection as established from now on.
+    pub(super) fn needs_will(&mut self, key: Key, conn: ConnId) {
+        let entry = self.ids.get(key);
+        let Some(connection) = entry.and_then(|entry| entry.connection) else {
+            return;
+        };
+        let remote = connection.terms.ah.dgid;
+        if self.row_of_gid(remote).is_none() {
+            self.wills.to_write.push((key, conn));
+        }
+    }
+
+    /// The connection is over for the peer, too.
+    pub(super) fn needs_no_will(&mut self, connection: &mut Connection) {
+        self.wills.to_strike.extend(connection.will.take());
+    }
+
+    pub(super) fn strike(&mut self, will: Option<WillId>) {
+        self.wills.to_strike.extend(will);
+    }
+
+    /// Brings the files up to date.
+    pub(super) fn settle_wills(&mut self, link: &mut RoceLink) {
+        for (key, conn) in std::mem::take(&mut self.wills.to_write) {
+            let entry = self.ids.get_mut(key);
+            let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else {
+                continue;
+            };
+            let same = matches!(connection.number, Number::Conn(number) if number == conn);
+            let Some(will) = self.endpoint.will(conn).filter(|_| same) else {
+                continue;
+            };
+            let mut record = [0; WILL_LEN];
+            record[..Will::LEN].copy_from_slice(&will.to_bytes());
+            // Without one the peer finds out by its own retries.
+            connection.will = link.write_will(&record).ok();
+        }
+        for will in self.wills.to_strike.drain(..) {
+            link.strike_will(will);
+        }
+    }
+
+    /// When to look for those of the dead; only where the connection manager is in use.
+    pub(super) fn will_deadline(&self) -> Option<u64> {
+        (!self.channels.is_empty()).then_some(self.wills.next_look)
+    }
+
+    /// Executes what dead processes left. True: there was something.
+    pub(super) fn execute_wills(&mut self, link: &mut RoceLink, now: u64) -> bool {
+        self.wills.next_look = now.saturating_add(LOOK);
+        self.wills.estates.retain(|(_, until)| *until > now);
+        let estates = link.take_wills_of_the_dead();
+        let some = !estates.is_empty();
+        for estate in estates {
+            for record in estate.wills() {
+                let will = record.first_chunk().and_then(Will::from_bytes);
+                if let Some(will) = will {
+                    self.endpoint.execute(Time(now), &will);
+                }
+            }
+            let until = now.saturating_add(EXECUTION);
+            self.wills.estates.push((estate, until));
+        }
+        some
+    }
+}
+
+/// Tells the peers of processes that were killed on this host that their connections are over, as a kernel would do; for
+/// who starts and ends processes. Opens the device only if there is something to tell, and takes about a second then.
+///
+/// # Errors
+/// Those of [`crate::Context::open`].
+pub fn execute_wills_of_the_dead() -> Result<bool> {
+    if !rnic_link::wills::of_the_dead_wait() {
+        return Ok(false);
+    }
+    let nic = Nic::get()?;
+    let mut engine = nic.lock();
+    let now = sys::now_ns();
+    let some = engine.execute_wills(now);
+    nic.after_drive(engine);
+    if some {
+        std::thread::sleep(Duration::from_nanos(EXECUTION));
+        nic.lock().execute_wills(sys::now_ns());
+    }
+    Ok(some)
+}
