@@ -207,6 +207,29 @@ fn no_rsockets() {
     assert!(text.contains("has no rsockets"), "{text}");
 }
 
+/// Programs of the connection manager.
+macro_rules! cm_programs {
+    ($($name:ident),*) => {$(
+        #[test]
+        fn $name() {
+            if common::headers_available() {
+                run(stringify!($name), &["-libverbs", "-lrdmacm"]);
+            }
+        }
+    )*};
+}
+
+cm_programs!(
+    cm_async,
+    cm_sync,
+    cm_own_qp,
+    cm_srq,
+    cm_ud,
+    cm_multicast,
+    cm_migrate
+);
+cm_programs!(cm_reject, cm_ports, cm_errors, cm_acks, cm_fork);
+
 #[test]
 fn strings() {
     if common::headers_available() {

@@ -165,6 +165,11 @@ fn process(event: cm::Event) -> Option<*mut rdma_cm_event> {
             delivery.check(outcome, RDMA_CM_EVENT_ROUTE_ERROR);
         }
         EventKind::ConnectRequest => {
+            if event.listener.is_none() {
+                // Whom it was about is gone already.
+                delivery.drop_counted();
+                return None;
+            }
             delivery.set_param(&event.param);
             let Ok(id) = of_request(delivery.owner(), &event) else {
                 event.id.destroy();

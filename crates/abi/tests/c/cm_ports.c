@@ -1,0 +1,70 @@
+/* Ports belong to who bound them, in the port space of their id; what is shared has to be shared by all. */
+#include <sys/socket.h>
+#include <unistd.h>
+#include "cm.h"
+
+static struct rdma_event_channel *channel;
+
+static struct rdma_cm_id *id_of(enum rdma_port_space ps)
+{
+	return make_id(channel, ps);
+}
+
+static struct rdma_cm_id *sharing_id(void)
+{
+	struct rdma_cm_id *id = id_of(RDMA_PS_TCP);
+	int yes = 1;
+	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes));
+	return id;
+}
+
+static int bind_wildcard(struct rdma_cm_id *id, uint16_t port)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(port) };
+	return rdma_bind_addr(id, (struct sockaddr *)&any);
+}
+
+int main(void)
+{
+	channel = rdma_create_event_channel();
+	struct rdma_cm_id *first = id_of(RDMA_PS_TCP), *second = id_of(RDMA_PS_TCP);
+	CHECK(!bind_to(first, 0));
+	uint16_t port = ntohs(rdma_get_src_port(first));
+	CHECK(port >= 1024);
+	CHECK(bind_to(second, port) == -1 && errno == EADDRINUSE);
+	CHECK(bind_wildcard(second, port) == -1 && errno == EADDRINUSE);
+	CHECK(bind_to(first, port) == -1 && errno == EINVAL);
+
+	/* The same number in another port space, and TCP's own, are others. */
+	struct rdma_cm_id *datagrams = id_of(RDMA_PS_UDP);
+	CHECK(!bind_to(datagrams, port) && !rdma_listen(datagrams, 1));
+	int tcp = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in addr = loopback(port);
+	CHECK(!bind(tcp, (struct sockaddr *)&addr, sizeof addr) && !listen(tcp, 1) && !close(tcp));
+
+	/* Who ends frees the port at once, listening or not. */
+	CHECK(!rdma_listen(first, 1) && !rdma_destroy_id(first));
+	CHECK(!bind_wildcard(second, port) && !second->verbs && !rdma_listen(second, 1));
+	CHECK(second->route.addr.src_sin.sin_addr.s_addr == htonl(INADDR_ANY));
+	CHECK(!rdma_destroy_id(second) && !rdma_destroy_id(datagrams));
+
+	/* Two that agree share it until one listens. */
+	first = sharing_id();
+	second = sharing_id();
+	struct rdma_cm_id *third = id_of(RDMA_PS_TCP);
+	CHECK(!bind_to(first, port) && !bind_to(second, port));
+	CHECK(bind_to(third, port) == -1 && errno == EADDRINUSE);
+	CHECK(rdma_listen(first, 1) == -1 && errno == EADDRINUSE);
+	CHECK(!rdma_destroy_id(second) && !rdma_listen(first, 1));
+	second = sharing_id();
+	CHECK(bind_to(second, port) == -1 && errno == EADDRINUSE);
+	CHECK(!rdma_destroy_id(first) && !rdma_destroy_id(second) && !rdma_destroy_id(third));
+
+	/* Not bound before: any port of any address. */
+	first = id_of(RDMA_PS_TCP);
+	CHECK(!rdma_get_src_port(first) && !rdma_listen(first, 1) && rdma_get_src_port(first));
+	CHECK(!rdma_destroy_id(first));
+	rdma_destroy_event_channel(channel);
+	puts("cm_ports: ok");
+	return 0;
+}
