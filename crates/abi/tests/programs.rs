@@ -231,6 +231,13 @@ cm_programs!(
 cm_programs!(cm_reject, cm_ports, cm_errors, cm_acks, cm_fork);
 
 #[test]
+fn cm_user_events() {
+    if common::headers_available() {
+        run("cm_user_events", &["-libverbs", "-lrdmacm", "-ldl"]);
+    }
+}
+
+#[test]
 fn strings() {
     if common::headers_available() {
         run("strings", &["-libverbs", "-lrdmacm", "-ldl"]);

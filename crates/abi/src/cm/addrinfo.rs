@@ -28,7 +28,7 @@ const KNOWN_FLAGS: c_int = PASSIVE | NUMERICHOST | int(RAI_NOROUTE) | FAMILY | R
 const AF_IB: c_int = 27;
 
 /// Frees what it holds unless it is taken.
-struct Answer(*mut rdma_addrinfo);
+pub struct Answer(*mut rdma_addrinfo);
 
 impl Answer {
     fn new() -> Result<Answer> {
@@ -40,10 +40,14 @@ impl Answer {
         unsafe { &mut *self.0 }
     }
 
-    fn take(mut self) -> *mut rdma_addrinfo {
+    /// The list, which is the taker's to free.
+    pub fn take(mut self) -> *mut rdma_addrinfo {
         std::mem::replace(&mut self.0, null_mut())
     }
 }
+
+// SAFETY: memory of malloc(3) that nobody else has.
+unsafe impl Send for Answer {}
 
 impl Drop for Answer {
     fn drop(&mut self) {
@@ -81,7 +85,7 @@ unsafe extern "C" fn getaddrinfo(
 ///
 /// # Safety
 /// Strings are NULL or C strings; addresses in the hints are as long as they say.
-unsafe fn resolve(
+pub unsafe fn resolve(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,

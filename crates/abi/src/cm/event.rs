@@ -101,6 +101,7 @@ impl Delivery {
             EventParam::None => {}
             EventParam::Conn(conn) => self.set_conn(conn),
             EventParam::Ud(ud) => self.set_ud(ud),
+            EventParam::User(argument) => self.object.c.param.arg = *argument,
         }
     }
 

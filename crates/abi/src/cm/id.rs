@@ -15,6 +15,7 @@ use super::channel::{self, ChannelObject};
 use super::devices::{self, Membership};
 use super::event;
 use super::multicast::Group;
+use super::resolution::Resolution;
 use crate::seam::{self, EINVAL, Errno, Result};
 use crate::symbols::export;
 use crate::types::cm::*;
@@ -79,6 +80,8 @@ pub struct State {
     pub connect_data: Vec<u8>,
     /// Groups it joined.
     pub groups: Vec<Arc<Group>>,
+    /// The name that it was asked to find.
+    pub resolution: Resolution,
     /// Events that the program took and acknowledged.
     delivered: u64,
     completed: u64,

@@ -28,7 +28,7 @@ static struct rdma_ud_param join(struct rdma_cm_id *id, int send_only, void *con
 	struct rdma_cm_event *event = next_event(id->channel, id, RDMA_CM_EVENT_MULTICAST_JOIN);
 	struct rdma_ud_param found = event->param.ud;
 	CHECK(!event->status && found.private_data == context && found.qp_num == 0xffffff);
-	CHECK(found.qkey == RDMA_UDP_QKEY && found.ah_attr.is_global && found.ah_attr.grh.dgid.raw[0] == 0xff);
+	CHECK(found.qkey == RDMA_UDP_QKEY && found.ah_attr.is_global && found.ah_attr.grh.dgid.raw[12] == 239);
 	CHECK(!rdma_ack_cm_event(event));
 	return found;
 }

@@ -41,6 +41,12 @@ pub enum EventKind {
     AddrChange = 14,
     /// Packets of the connection cannot come any more: the queue pair number may be used anew.
     TimewaitExit = 15,
+    /// Of [`Id::raise`], for whoever looks names up beside the connection manager: an address was found.
+    AddrInfoResolved = 16,
+    /// The same: none was.
+    AddrInfoError = 17,
+    /// Of [`Id::raise`]: what it means is the caller's business.
+    User = 18,
 }
 
 /// An event of an id.
@@ -72,6 +78,8 @@ pub enum EventParam {
     Conn(ConnEvent),
     /// Of UD and of multicast groups.
     Ud(UdEvent),
+    /// The argument of [`Id::raise`].
+    User(u64),
 }
 
 /// What the peer said, as seen from here: its initiator depth is given as `responder_resources` and vice versa.

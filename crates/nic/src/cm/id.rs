@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::PortSpace;
 use super::channel::EventChannel;
-use super::event::EventKind;
+use super::event::{EventKind, EventParam};
 use super::neighbours::{self, Query};
 use super::params::{ConnParam, IdOption};
 use super::resolve;
@@ -387,6 +387,29 @@ impl Id {
     pub fn leave_multicast(&self, membership: &Multicast) -> Result<u32> {
         self.with("rdma_leave_multicast", |cm, key, _| {
             cm.leave(key, membership.key)
+        })
+    }
+
+    /// Tells itself something: an event that waits in line with the others (`rdma_write_cm_event(3)`).
+    ///
+    /// # Errors
+    /// EINVAL: not one of the kinds that are raised so.
+    pub fn raise(&self, kind: EventKind, status: i32, argument: u64) -> Result<()> {
+        const VERB: &str = "rdma_write_cm_event";
+        use EventKind::{AddrInfoError, AddrInfoResolved, User};
+        if !matches!(kind, AddrInfoResolved | AddrInfoError | User) {
+            return Err(Error::invalid(
+                VERB,
+                format!("{kind:?} is the connection manager's own"),
+            ));
+        }
+        self.with(VERB, |cm, key, _| {
+            cm.post(Waiting {
+                status,
+                param: EventParam::User(argument),
+                ..Waiting::new(key, kind)
+            });
+            Ok(())
         })
     }
 
