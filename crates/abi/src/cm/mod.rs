@@ -27,7 +27,6 @@ mod resolution;
 mod resolve;
 mod route;
 mod states;
-pub mod stub;
 mod verbs;
 
 use std::sync::MutexGuard;

@@ -1,9 +1,11 @@
 /* Events that a program raises itself, and names that are found by event: functions that came with rdma-core 60 and that
  * older headers do not declare. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include "cm.h"
 
-enum { ADDRINFO_RESOLVED = 16, USER = 18 };
+#define ADDRINFO_RESOLVED ((enum rdma_cm_event_type)16)
+#define USER ((enum rdma_cm_event_type)18)
 
 static int (*write_event)(struct rdma_cm_id *, enum rdma_cm_event_type, int, uint64_t);
 static int (*resolve_name)(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *);
