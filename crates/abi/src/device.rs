@@ -212,7 +212,7 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
 
 /// One line on stderr: what failed, why, and what to do next where the reason does not say so itself. Programs report
 /// no more than "failed to open device".
-fn explain(error: &rnic_nic::Error) {
+pub fn explain(error: &rnic_nic::Error) {
     if std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
         return;
     }

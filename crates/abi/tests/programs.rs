@@ -228,7 +228,7 @@ cm_programs!(
     cm_multicast,
     cm_migrate
 );
-cm_programs!(cm_reject, cm_ports, cm_errors, cm_acks, cm_fork);
+cm_programs!(cm_reject, cm_ports, cm_errors, cm_acks, cm_fork, cm_many);
 
 #[test]
 fn cm_user_events() {

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use rnic_nic::cm;
 
 use super::id;
+use crate::device::explain;
 use crate::fork;
 use crate::seam::{self, EINVAL, Errno, Result};
 use crate::symbols::export;
@@ -41,7 +42,7 @@ impl ChannelObject {
     /// Makes a channel and the program's pointer to it.
     pub fn new() -> Result<Arc<ChannelObject>> {
         fork::register();
-        let nic = cm::EventChannel::new()?;
+        let nic = cm::EventChannel::new().inspect_err(explain)?;
         let channel = Arc::new(ChannelObject {
             c: UnsafeCell::new(rdma_event_channel { fd: nic.fd() }),
             nic,

@@ -89,11 +89,8 @@ unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_
         if !qp.is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
             return Err(EINVAL);
         }
-        id.state().local_ece = Ece {
-            vendor_id: ece.vendor_id,
-            options: ece.options,
-        };
-        Ok(0)
+        // The device has no options to exchange, and what it has not it does not announce.
+        Err(EOPNOTSUPP)
     })
 }
 

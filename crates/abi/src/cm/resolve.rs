@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::complete::complete;
 use super::id::{self, IdObject};
 use super::{address, route};
-use crate::seam::{self, EINVAL, Result};
+use crate::seam::{self, Result};
 use crate::symbols::export;
 use crate::types::cm::rdma_cm_id;
 
@@ -23,7 +23,7 @@ pub fn find_peer(
     peer: SocketAddr,
     timeout_ms: c_int,
 ) -> Result<()> {
-    id.nic().resolve_addr(source, peer, timeout(timeout_ms)?)?;
+    id.nic().resolve_addr(source, peer, timeout(timeout_ms))?;
     // SAFETY: a plain field of a live id.
     unsafe { (*id.c()).route.addr.dst_storage = address::to_c(peer) };
     complete(id)
@@ -31,7 +31,7 @@ pub fn find_peer(
 
 /// `rdma_resolve_route(3)`.
 pub fn find_route(id: &IdObject, timeout_ms: c_int) -> Result<()> {
-    id.nic().resolve_route(timeout(timeout_ms)?)?;
+    id.nic().resolve_route(timeout(timeout_ms))?;
     complete(id)
 }
 
@@ -66,9 +66,9 @@ extern "C" fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
     })
 }
 
-/// Milliseconds; less than none is no time at all to the kernel, and refused here.
-fn timeout(timeout_ms: c_int) -> Result<u32> {
-    u32::try_from(timeout_ms).map_err(|_| EINVAL)
+/// Milliseconds; less than none is for ever, as the kernel has it.
+fn timeout(timeout_ms: c_int) -> u32 {
+    timeout_ms as u32
 }
 
 export! {
