@@ -99,13 +99,15 @@ impl Qp1 {
             ..Ext::default()
         };
         let len = HEADERS + MAD_LEN;
-        if link.packet(path, len).is_none() {
+        for _ in 0..2 {
+            // Whatever room was given is sent.
+            if let Some(room) = link.packet(path, len) {
+                emit(&bth, &ext, room);
+                room[HEADERS..].copy_from_slice(mad);
+                self.psn = (self.psn + 1) & 0xff_ffff;
+                return;
+            }
             link.flush(now);
-        }
-        if let Some(room) = link.packet(path, len) {
-            emit(&bth, &ext, room);
-            room[HEADERS..].copy_from_slice(mad);
-            self.psn = (self.psn + 1) & 0xff_ffff;
         }
     }
 
