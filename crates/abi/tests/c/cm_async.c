@@ -1,11 +1,22 @@
 /* A connection by events, from the address to the end of time-wait, on channels that are polled; and what the ids say of
  * themselves meanwhile. */
+#include <unistd.h>
 #include "cm.h"
 
 static void wait_readable(struct rdma_event_channel *channel)
 {
 	struct pollfd waits = { .fd = channel->fd, .events = POLLIN };
 	CHECK(poll(&waits, 1, TIMEOUT_MS) == 1 && (waits.revents & POLLIN));
+}
+
+/* Packets that the port has sent. */
+static uint64_t sent(struct ibv_context *context)
+{
+	char path[5000], text[32] = "";
+	snprintf(path, sizeof path, "%s/ports/1/counters/port_xmit_packets", context->device->ibdev_path);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && !close(fd));
+	return strtoull(text, NULL, 10);
 }
 
 static void is_mapped_loopback(const union ibv_gid *gid)
@@ -60,6 +71,7 @@ int main(void)
 
 	struct rdma_conn_param param = { .private_data = "hello", .private_data_len = 5, .responder_resources = 3,
 		.initiator_depth = 5, .flow_control = 1, .retry_count = 6, .rnr_retry_count = 4 };
+	uint64_t before = sent(client->verbs);
 	CHECK(!rdma_connect(client, &param));
 	wait_readable(passive);
 	event = next_event(passive, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -89,6 +101,9 @@ int main(void)
 	CHECK(!rdma_ack_cm_event(event) && client->qp->state == IBV_QPS_RTS);
 	wait_readable(passive);
 	expect(passive, server, RDMA_CM_EVENT_ESTABLISHED);
+	/* A request, a reply, "ready to use": one packet each, and room for repetitions on a slow machine. */
+	before = sent(client->verbs) - before;
+	CHECK(before >= 3 && before < 6);
 
 	struct ibv_qp_attr attr;
 	struct ibv_qp_init_attr init;
