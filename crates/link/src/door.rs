@@ -68,6 +68,9 @@ pub struct Door {
     outgoing: Vec<Outgoing>,
     /// So many of them, the first; the others are empty and kept for their memory.
     waiting: usize,
+    /// So many of these found a full queue, the first; and when they are tried again.
+    kept: usize,
+    retry_at: Option<u64>,
 }
 
 /// Records for one door.
@@ -76,6 +79,30 @@ struct Outgoing {
     to: u32,
     message: Vec<u8>,
     packets: u64,
+    /// When it first found the queue full.
+    full_since: Option<u64>,
+}
+
+/// A queue of ten messages fills while its reader builds a queue pair. What does not fit waits, and what else comes for
+/// that door joins it; but not for ever: the reader may be stopped.
+const RETRY_NS: u64 = 200_000;
+const PATIENCE_NS: u64 = 50_000_000;
+
+impl Outgoing {
+    /// Forgets the message; how many packets it had that were not sent.
+    fn empty(&mut self) -> u64 {
+        self.message.clear();
+        self.full_since = None;
+        std::mem::take(&mut self.packets)
+    }
+}
+
+/// What became of a message.
+enum Sent {
+    /// It is gone; so many packets of it were lost.
+    Done(u64),
+    /// The queue is full; it is still there.
+    Full,
 }
 
 /// Most messages that wait at the same time.
@@ -115,6 +142,8 @@ impl Door {
             outbound,
             outgoing: Vec::new(),
             waiting: 0,
+            kept: 0,
+            retry_at: None,
         })
     }
 
@@ -123,29 +152,37 @@ impl Door {
         self.inbound.raw()
     }
 
-    /// Puts packets into the message for door `number`; returns how many of an earlier message were lost, see
+    /// Puts packets into the message for door `number`; returns how many were lost, of these or of earlier ones, see
     /// [`Door::flush`].
     pub(crate) fn push(
         &mut self,
         dir: &Fd,
         path: &Path,
+        now_ns: u64,
         number: u32,
         train: &Train,
         bytes: &[u8],
     ) -> u64 {
         let mut lost = 0;
         let whole = HEADER_LEN + bytes.len();
+        let packets = bytes.len().div_ceil(train.segment) as u64;
         let waiting = &self.outgoing[..self.waiting];
         let place = match waiting.iter().position(|out| out.to == number) {
             Some(place) => {
                 if self.outgoing[place].message.len() + whole > MESSAGE_LEN {
-                    lost = self.send(dir, path, place);
+                    match self.send(dir, path, place) {
+                        Sent::Done(before) => lost = before,
+                        Sent::Full => return packets,
+                    }
                 }
                 place
             }
             None => {
                 if self.waiting == OUTGOING {
-                    lost = self.flush(dir, path);
+                    lost = self.flush(dir, path, now_ns);
+                    if self.waiting == OUTGOING {
+                        return lost + packets;
+                    }
                 }
                 if self.waiting == self.outgoing.len() {
                     self.outgoing.push(Outgoing::default());
@@ -158,27 +195,68 @@ impl Door {
         let out = &mut self.outgoing[place];
         out.message.extend_from_slice(&encode_header(train));
         out.message.extend_from_slice(bytes);
-        out.packets += bytes.len().div_ceil(train.segment) as u64;
+        out.packets += packets;
         lost
     }
 
-    /// Sends one message; how many packets were lost.
-    fn send(&mut self, dir: &Fd, path: &Path, place: usize) -> u64 {
+    /// Sends one message.
+    fn send(&mut self, dir: &Fd, path: &Path, place: usize) -> Sent {
         let out = &mut self.outgoing[place];
-        let sent = address(dir, path, out.to).is_some_and(|address| {
-            sys::send_to(&self.outbound, &out.message, Some(&address)).is_ok()
-        });
-        out.message.clear();
-        let packets = std::mem::take(&mut out.packets);
-        if sent { 0 } else { packets }
+        let Some(address) = address(dir, path, out.to) else {
+            return Sent::Done(out.empty());
+        };
+        match sys::send_to(&self.outbound, &out.message, Some(&address)) {
+            Ok(_) => {
+                out.empty();
+                Sent::Done(0)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
+            Err(_) => Sent::Done(out.empty()),
+        }
     }
 
-    /// Sends the messages; returns how many packets were lost because nobody is there or the queue is full.
+    /// Sends the messages; returns how many packets were lost because nobody is there, or the queue was full for too
+    /// long.
     #[inline]
-    pub(crate) fn flush(&mut self, dir: &Fd, path: &Path) -> u64 {
-        (0..std::mem::take(&mut self.waiting))
-            .map(|place| self.send(dir, path, place))
-            .sum()
+    pub(crate) fn flush(&mut self, dir: &Fd, path: &Path, now_ns: u64) -> u64 {
+        let too_early = self.retry_at.is_some_and(|at| now_ns < at);
+        let first = if too_early { self.kept } else { 0 };
+        if self.waiting == first {
+            return 0;
+        }
+        self.send_from(first, dir, path, now_ns)
+    }
+
+    fn send_from(&mut self, first: usize, dir: &Fd, path: &Path, now_ns: u64) -> u64 {
+        let (mut lost, mut kept) = (0, first);
+        for place in first..self.waiting {
+            match self.send(dir, path, place) {
+                Sent::Done(packets) => lost += packets,
+                Sent::Full => {
+                    let out = &mut self.outgoing[place];
+                    let since = *out.full_since.get_or_insert(now_ns);
+                    if now_ns.saturating_sub(since) > PATIENCE_NS {
+                        lost += out.empty();
+                    } else {
+                        self.outgoing.swap(kept, place);
+                        kept += 1;
+                    }
+                }
+            }
+        }
+        self.waiting = kept;
+        self.kept = kept;
+        self.retry_at = match kept {
+            0 => None,
+            _ if first > 0 => self.retry_at,
+            _ => Some(now_ns.saturating_add(RETRY_NS)),
+        };
+        lost
+    }
+
+    /// When [`Door::flush`] has to be called although nothing was pushed.
+    pub(crate) fn next_timeout(&self) -> Option<u64> {
+        self.retry_at
     }
 
     /// Receives one message into `buffer`, which holds [`MESSAGE_LEN`]; its length. `None`: nothing is there.

@@ -328,7 +328,7 @@ impl RoceLink {
                 Ok(Arrival::Empty) | Err(_) => break,
             }
         }
-        let lost = live.share.finish_hand_over();
+        let lost = live.share.finish_hand_over(now_ns);
         counters.hand_over_lost(lost);
         if door || inbox.door_is_due(now_ns) {
             while delivered < budget && looks < budget.saturating_mul(2) && inbox.rest.is_none() {
@@ -346,9 +346,15 @@ impl RoceLink {
         delivered
     }
 
-    /// When `flush` must be called for held-back packets (fault injection's delay and reorder).
+    /// When `flush` must be called for held-back packets (fault injection's delay and reorder), or `receive` for those
+    /// that wait to be handed over.
     pub fn next_timeout(&self) -> Option<u64> {
-        self.live.as_ref().and_then(|live| live.link.next_timeout())
+        let live = self.live.as_ref()?;
+        let hand_over = live.share.door().next_timeout();
+        [live.link.next_timeout(), hand_over]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The socket on which packets arrive: readable means call `receive`. -1 after `abandon`.
@@ -699,19 +705,18 @@ fn is_for_us(
         counters.rx_bad_mad += 1;
         return false;
     };
-    let door = match origin {
-        Origin::Port { .. } => share.door_for(&addressee),
-        // Who handed it over has looked. If its addressee is gone since, this process is as good as any.
-        Origin::Door { .. } => None,
+    // Who handed it over has looked. If its addressee is gone since, this process is as good as any.
+    let Origin::Port { now_ns } = origin else {
+        return true;
     };
-    let Some(door) = door else {
+    let Some(door) = share.door_for(&addressee) else {
         return true;
     };
     let single = Train {
         len: packet.len(),
         ..*train
     };
-    let lost = share.hand_to(door, &single, packet);
+    let lost = share.hand_to(door, &single, packet, now_ns);
     counters.rx_handed_over += 1;
     counters.hand_over_lost(lost);
     false

@@ -264,15 +264,15 @@ impl Share {
         if self.registry.owns(entry.door) {
             return None;
         }
-        let lost = self.hand_to(entry.door, train, bytes);
+        let lost = self.hand_to(entry.door, train, bytes, now_ns);
         self.steering_is_stale(now_ns);
         Some(lost)
     }
 
-    /// Gives packets to the process with that door; how many packets of earlier calls were lost.
-    pub(crate) fn hand_to(&mut self, door: u32, train: &Train, bytes: &[u8]) -> u64 {
+    /// Gives packets to the process with that door; how many packets were lost, of these or of earlier calls.
+    pub(crate) fn hand_to(&mut self, door: u32, train: &Train, bytes: &[u8], now_ns: u64) -> u64 {
         let (dir, path) = (self.registry.dir(), self.registry.path());
-        self.door.push(dir, path, door, train, bytes)
+        self.door.push(dir, path, now_ns, door, train, bytes)
     }
 
     /// The door of the other process that a message to QP 1 is for; `None`: it is for this one, or for nobody who lives.
@@ -291,8 +291,9 @@ impl Share {
 
     /// Sends what is still to be handed over; how many packets were lost.
     #[inline]
-    pub(crate) fn finish_hand_over(&mut self) -> u64 {
-        self.door.flush(self.registry.dir(), self.registry.path())
+    pub(crate) fn finish_hand_over(&mut self, now_ns: u64) -> u64 {
+        let (dir, path) = (self.registry.dir(), self.registry.path());
+        self.door.flush(dir, path, now_ns)
     }
 
     fn steering_is_stale(&mut self, now_ns: u64) {

@@ -57,11 +57,15 @@ impl Place {
     }
 
     fn push(&self, door: &mut Door, to: u32, train: &Train, bytes: &[u8]) -> u64 {
-        door.push(&self.dir, self.folder.path(), to, train, bytes)
+        door.push(&self.dir, self.folder.path(), 0, to, train, bytes)
     }
 
     fn flush(&self, door: &mut Door) -> u64 {
-        door.flush(&self.dir, self.folder.path())
+        self.flush_at(door, 0)
+    }
+
+    fn flush_at(&self, door: &mut Door, now_ns: u64) -> u64 {
+        door.flush(&self.dir, self.folder.path(), now_ns)
     }
 }
 
@@ -160,15 +164,55 @@ fn what_finds_nobody_is_counted() {
     assert!(receive(&b).is_some());
 }
 
+/// Fills the queue of door 6 with messages of one packet until one is kept; how many it took.
+fn fill(place: &Place, door: &mut Door) -> u8 {
+    for n in 0..u8::MAX {
+        place.push(door, 6, &Train { len: 60, ..train() }, &[n; 60]);
+        assert_eq!(place.flush(door), 0);
+        if door.next_timeout().is_some() {
+            return n;
+        }
+    }
+    panic!("never full");
+}
+
 #[test]
-fn a_full_door_loses_and_does_not_block() {
+fn what_finds_a_full_queue_comes_later_in_its_order() {
+    let place = Place::new();
+    let (mut a, b, c) = (place.open(5), place.open(6), place.open(7));
+    let full = fill(&place, &mut a);
+    assert_eq!(a.next_timeout(), Some(RETRY_NS));
+    place.push(&mut a, 6, &Train { len: 60, ..train() }, &[u8::MAX; 60]);
+    for n in 0..full {
+        assert_eq!(receive(&b).unwrap()[HEADER_LEN..], [n; 60]);
+    }
+    // Not before its time.
+    assert_eq!(place.flush_at(&mut a, RETRY_NS - 1), 0);
+    assert_eq!(receive(&b), None);
+    assert_eq!(place.flush_at(&mut a, RETRY_NS), 0);
+    assert_eq!(a.next_timeout(), None);
+    let message = receive(&b).unwrap();
+    let (first, second) = message.split_at(HEADER_LEN + 60);
+    assert_eq!(first[HEADER_LEN..], [full; 60]);
+    assert_eq!(second[HEADER_LEN..], [u8::MAX; 60]);
+    assert_eq!(receive(&c), None);
+}
+
+#[test]
+fn a_door_that_stays_full_loses_and_does_not_block() {
     let place = Place::new();
     let (mut a, _b) = (place.open(5), place.open(6));
-    let lost = (0..100_000).any(|_| {
-        place.push(&mut a, 6, &train(), &[0; 100]);
-        place.flush(&mut a) > 0
-    });
-    assert!(lost);
+    fill(&place, &mut a);
+    // Up to the length of a message they wait, and for a while; then they are lost, and so is what comes after.
+    let one = Train { len: 60, ..train() };
+    let more = (1..100_000u64)
+        .find(|_| place.push(&mut a, 6, &one, &[0; 60]) == 1)
+        .expect("there is an end to it");
+    assert_eq!(more as usize, MESSAGE_LEN / (HEADER_LEN + 60));
+    assert_eq!(place.flush_at(&mut a, PATIENCE_NS), 0);
+    assert_eq!(place.flush_at(&mut a, 2 * PATIENCE_NS), more);
+    assert_eq!(a.next_timeout(), None);
+    assert_eq!(place.flush_at(&mut a, 3 * PATIENCE_NS), 0);
 }
 
 #[test]
@@ -180,7 +224,7 @@ fn a_folder_with_a_long_name_has_doors_too() {
     let dir = sys::open_at(None, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap();
     let mut a = Door::open(&dir, &long, 5).unwrap();
     let b = Door::open(&dir, &long, 6).unwrap();
-    a.push(&dir, &long, 6, &train(), &[9; 100]);
-    assert_eq!(a.flush(&dir, &long), 0);
+    a.push(&dir, &long, 0, 6, &train(), &[9; 100]);
+    assert_eq!(a.flush(&dir, &long, 0), 0);
     assert!(receive(&b).is_some());
 }
