@@ -154,7 +154,10 @@ pub unsafe fn create(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> Res
         });
         match made {
             Ok(qp) => {
-                (*id).pd = (*qp).pd;
+                // The target side of XRC has none; what is made for its shared receive queue needs one.
+                if !(*qp).pd.is_null() {
+                    (*id).pd = (*qp).pd;
+                }
                 (*id).qp = qp;
                 Ok(())
             }

@@ -291,7 +291,8 @@ impl Qp {
                 "the shared receive queue belongs to another context than the protection domain",
             ));
         }
-        // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment.
+        // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment, and where the
+        // scatter/gather list of a WQE would lie there is room for it anyway. Programs count on that (rdma_xclient).
         let xrc = init.qp_type == QpType::XrcSend;
         let own = |size| if xrc || init.srq.is_some() { 0 } else { size };
         let cap = QpCap {
@@ -300,7 +301,10 @@ impl Qp {
             max_recv_wr: own(asked.max_recv_wr.max(1).next_power_of_two()),
             max_send_sge: asked.max_send_sge.max(1),
             max_recv_sge: own(asked.max_recv_sge.max(1)),
-            max_inline_data: asked.max_inline_data.next_multiple_of(16),
+            max_inline_data: asked
+                .max_inline_data
+                .next_multiple_of(16)
+                .max(16 * asked.max_send_sge.max(1)),
         };
         let nic = &pd.context().shared.nic;
         nic.check_alive(VERB)?;
