@@ -1,6 +1,6 @@
 //! Address handles, and multicast groups.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use std::cell::UnsafeCell;
 
 use rnic_nic::{Ah, AhAttr, Gid, Qp};
@@ -9,8 +9,9 @@ use crate::device::nic;
 use crate::memory::PdObject;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::{QpObject, ah_from_c, ah_to_c};
+use crate::rsocket;
 use crate::seam::{self, EINVAL, Errno, Result};
-use crate::symbols::export;
+use crate::symbols::{export, export_told_caller};
 use crate::types::*;
 
 /// An address handle.
@@ -43,13 +44,45 @@ unsafe fn create(pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah> {
     })))
 }
 
-unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+unsafe extern "C" fn create_ah(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_ah_attr,
+    caller: *const c_void,
+) -> *mut ibv_ah {
     seam::pointer(|| {
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
-        // SAFETY: ours or NULL, by the contract of the verb.
-        unsafe { create(pd, &ah_from_c(attr)) }
+        let mut attr = ah_from_c(attr);
+        if !attr.is_global && rsocket::are_calling(caller) {
+            // SAFETY: ours or NULL, by the contract of the verb.
+            unsafe { address_own_port(pd, &mut attr) }?;
+        }
+        // SAFETY: as above.
+        unsafe { create(pd, &attr) }
     })
+}
+
+/// rsockets for datagrams make a handle of the port's own LID for what they send to themselves, which RoCE, and so every
+/// device but InfiniBand's, refuses. Here they get one of the port's first GID, which leads there as well: where RoCE has
+/// no datagram rsockets, rnic has.
+///
+/// # Safety
+/// A protection domain of ours, or NULL.
+unsafe fn address_own_port(pd: *mut ibv_pd, attr: &mut AhAttr) -> Result<()> {
+    // What `ibv_query_port` says.
+    const OWN_LID: u16 = 0;
+    // SAFETY: by contract.
+    let context = unsafe { from_c::<PdObject>(pd) }?.nic.context();
+    if attr.dlid != OWN_LID {
+        return Ok(());
+    }
+    if let Some(own) = context.gid_table().first() {
+        attr.is_global = true;
+        attr.dgid = own.gid;
+        attr.sgid_index = own.index as u8;
+        attr.hop_limit = 1;
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
@@ -154,8 +187,11 @@ pub unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid
     unsafe { mcast(qp, gid, Qp::detach_mcast) }
 }
 
-export! {
+export_told_caller! {
     ibv_create_ah @@ "IBVERBS_1.1" => create_ah;
+}
+
+export! {
     ibv_create_ah_from_wc @@ "IBVERBS_1.1" => create_ah_from_wc;
     ibv_init_ah_from_wc @@ "IBVERBS_1.1" => init_ah_from_wc;
     ibv_destroy_ah @@ "IBVERBS_1.1" => destroy_ah;

@@ -9,6 +9,8 @@
 
 mod stock;
 
+pub use stock::are_calling;
+
 use core::ffi::{c_int, c_void};
 
 use libc::{

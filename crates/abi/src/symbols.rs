@@ -10,7 +10,7 @@
 macro_rules! export {
     ($($name:ident @@ $default:literal $(@ $other:literal)* => $function:path;)*) => {
         $($crate::symbols::trampoline!(
-            concat!("rnic_export.", stringify!($name)), $function,
+            concat!("rnic_export.", stringify!($name)), $function, "",
             concat!(".symver rnic_export.", stringify!($name), ", ", stringify!($name), "@@", $default)
             $(, concat!(".symver rnic_export.", stringify!($name), ", ", stringify!($name), "@", $other))*
         );)*
@@ -21,15 +21,25 @@ macro_rules! export {
 macro_rules! export_hidden {
     ($($name:ident @ $version:literal => $function:path;)*) => {
         $($crate::symbols::trampoline!(
-            concat!("rnic_hidden.", stringify!($name)), $function,
+            concat!("rnic_hidden.", stringify!($name)), $function, "",
             concat!(".symver rnic_hidden.", stringify!($name), ", ", stringify!($name), "@", $version)
+        );)*
+    };
+}
+
+/// Exports functions that get one more argument than C knows of, their third: where they were called from.
+macro_rules! export_told_caller {
+    ($($name:ident @@ $default:literal => $function:path;)*) => {
+        $($crate::symbols::trampoline!(
+            concat!("rnic_export.", stringify!($name)), $function, $crate::symbols::caller_in_third!(),
+            concat!(".symver rnic_export.", stringify!($name), ", ", stringify!($name), "@@", $default)
         );)*
     };
 }
 
 /// A jump under a label of its own, and the directives that name it.
 macro_rules! trampoline {
-    ($label:expr, $function:path, $($directive:expr),+) => {
+    ($label:expr, $function:path, $before:expr, $($directive:expr),+) => {
         // The test harness is a program: it has no version script.
         #[cfg(not(test))]
         ::core::arch::global_asm!(
@@ -38,6 +48,7 @@ macro_rules! trampoline {
             concat!(".globl ", $label),
             concat!(".type ", $label, ",@function"),
             concat!($label, ":"),
+            $before,
             $crate::symbols::jump!(),
             concat!(".size ", $label, ", . - ", $label),
             $($directive,)+
@@ -63,6 +74,21 @@ macro_rules! jump {
     };
 }
 
+/// Puts the return address into the register of a third argument.
+#[cfg(all(target_arch = "x86_64", not(test)))]
+macro_rules! caller_in_third {
+    () => {
+        "mov rdx, qword ptr [rsp]"
+    };
+}
+
+#[cfg(all(target_arch = "aarch64", not(test)))]
+macro_rules! caller_in_third {
+    () => {
+        "mov x2, x30"
+    };
+}
+
 #[cfg(not(test))]
-pub(crate) use jump;
-pub(crate) use {export, export_hidden, trampoline};
+pub(crate) use {caller_in_third, jump};
+pub(crate) use {export, export_hidden, export_told_caller, trampoline};

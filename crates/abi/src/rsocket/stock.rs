@@ -10,8 +10,9 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Functions;
 
@@ -55,6 +56,15 @@ pub(super) fn functions() -> Option<&'static Functions> {
             }
         })
         .as_ref()
+}
+
+/// Where the real library lies, once it is loaded.
+static LIES_AT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Whether an address is in the real library's code.
+pub fn are_calling(caller: *const c_void) -> bool {
+    let library = LIES_AT.load(Ordering::Relaxed);
+    !library.is_null() && object_of(caller.cast_mut()).is_some_and(|(object, _)| object == library)
 }
 
 /// The real library. It stays loaded: rsockets have threads of their own.
@@ -103,7 +113,12 @@ impl Library {
         };
         let library = Library { handle, ours };
         match library.function("rsocket") {
-            Some(_) => Ok(library),
+            Some(function) => {
+                if let Some((object, _)) = object_of(function.as_ptr()) {
+                    LIES_AT.store(object, Ordering::Relaxed);
+                }
+                Ok(library)
+            }
             // A link to our own library, or something else of that name.
             None => Err(format!("{} has no rsockets", path.display())),
         }
