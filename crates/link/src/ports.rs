@@ -27,9 +27,11 @@ use rnic_wire::cm::{PortSpace, ServiceId};
 use crate::registry::{LOCK_BASE, RANGES, Registry};
 use crate::sys::{self, Fd};
 
+mod census;
 mod slot;
 mod system;
 
+pub use census::PortUse;
 use slot::{SLOT_LEN, Slot};
 use system::{Settings, System};
 

@@ -522,3 +522,43 @@ proptest! {
         prop_assert_eq!(a.collides(&b), b.collides(&a));
     }
 }
+
+/// Who reads why a request was refused learns which ports do listen, and who has the port that is taken.
+#[test]
+fn a_census_shows_the_living_and_their_ports() {
+    let folder = Folder::new();
+    let (a, b, c) = (
+        Process::start(&folder),
+        Process::start(&folder),
+        Process::start(&folder),
+    );
+    assert_eq!(a.ports.listeners(), []);
+    let mut high = a.bind("10.0.0.1:65535").unwrap();
+    high.listen().unwrap();
+    let mut low = b.bind("0.0.0.0:7471").unwrap();
+    low.listen().unwrap();
+    let only_bound = b.bind("10.0.0.1:7472").unwrap();
+    let mut of_the_dead = c.bind("10.0.0.1:7473").unwrap();
+    of_the_dead.listen().unwrap();
+    c.kill(vec![of_the_dead]);
+    let listening = a.ports.listeners();
+    let shown: Vec<_> = listening
+        .iter()
+        .map(|port| (port.service & 0xffff, port.addr.to_string(), port.range))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (7471, "0.0.0.0".to_owned(), b.range),
+            (65535, "10.0.0.1".to_owned(), a.range),
+        ]
+    );
+    let holders = |port| a.ports.holders(service(PortSpace::Tcp, port).into());
+    let [holder] = holders(7472)[..] else {
+        panic!("{:?}", holders(7472));
+    };
+    assert_eq!((holder.range, holder.listening), (b.range, false));
+    assert_eq!(holders(7473), [], "its process is dead");
+    drop(only_bound);
+    assert_eq!(holders(7472), []);
+}
