@@ -1,5 +1,6 @@
 //! What is said when the program has ended: why it failed, what it moved, what would fail on hardware.
 
+mod cm;
 mod lint;
 pub mod record;
 mod stats;
@@ -15,7 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use record::{Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb, Waiting};
+use record::{Attempt, Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb, Waiting};
 
 /// What was asked for beside the closing words.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,6 +130,7 @@ pub struct Report {
     pub flushed: Vec<Flushed>,
     pub verbs: Vec<Verb>,
     pub waiting: Vec<Waiting>,
+    pub attempts: Vec<Attempt>,
     /// The last news of each queue pair, in the order of their first.
     pub qps: Vec<Qp>,
     live: HashMap<(u64, u32), usize>,
@@ -159,6 +161,7 @@ impl Report {
             Record::Flushed(flushed) => self.flushed.push(flushed),
             Record::Verb(verb) => self.verbs.push(verb),
             Record::Waiting(waiting) => self.waiting.push(waiting),
+            Record::Connection(attempt) => self.attempts.push(*attempt),
             Record::Qp(qp) => self.add_qp(*qp),
             Record::Device(device) => {
                 self.devices.insert(device.process, device);
@@ -204,6 +207,7 @@ impl Report {
         self.failures.sort_by_key(|failure| failure.ns);
         self.refusals.sort_by_key(|refusal| refusal.ns);
         self.verbs.sort_by_key(|verb| verb.ns);
+        self.attempts.sort_by_key(|attempt| attempt.ns);
         lint::match_reads(self);
     }
 
@@ -235,6 +239,7 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
             "refusals": report.refusals,
             "refused_verbs": report.verbs,
             "waiting_for_receives": report.waiting,
+            "connections": report.attempts,
             "stats": wishes.stats.then(|| stats::to_json(report)),
             "lint": wishes.lint.then(|| lint::to_json(report)),
         });

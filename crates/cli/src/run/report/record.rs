@@ -20,6 +20,7 @@ pub enum Record {
     Flushed(Flushed),
     Waiting(Waiting),
     Verb(Verb),
+    Connection(Box<Attempt>),
     Qp(Box<Qp>),
     Device(Device),
     Lint(Lint),
@@ -154,6 +155,41 @@ pub struct Verb {
     pub verb: String,
     pub errno: i32,
     pub reason: String,
+}
+
+/// A connection that somebody wanted, and what stood in its way.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Attempt {
+    pub process: u64,
+    pub ns: u64,
+    pub what: String,
+    /// Port space and port, or the service id.
+    pub service: String,
+    /// Of the side that asked: the two addresses with ports.
+    pub local: Option<String>,
+    pub peer: Option<String>,
+    /// Of the side that was asked: who, and for which address.
+    pub from: Option<String>,
+    pub address: Option<String>,
+    /// Of a REJ.
+    pub reason: Option<u32>,
+    /// Of a SIDR_REP.
+    pub status: Option<u32>,
+    pub errno: Option<u32>,
+    /// Why, of an errno.
+    pub reason_text: Option<String>,
+    /// What the peer's application said, printable.
+    pub private_data: Option<String>,
+    /// Who listens on this host.
+    pub listeners: Option<String>,
+    /// How often the request was sent, and for how long.
+    pub tries: Option<u32>,
+    pub waited_ns: Option<u64>,
+    /// The peer's address is one of this host.
+    pub peer_here: Option<bool>,
+    /// Types of queue pairs that do not fit each other.
+    pub asked: Option<String>,
+    pub listener: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use super::record::{Ends, Failure, Memory, Refusal, Request};
-use super::{Report, ending};
+use super::{Report, cm, ending};
 use crate::explain::topic::{self, Kind};
 
 /// The closing words of a run.
@@ -55,7 +55,7 @@ fn qp(ends: &Ends) -> String {
     text
 }
 
-fn seconds(ns: u64) -> String {
+pub fn seconds(ns: u64) -> String {
     match ns {
         0..1_000_000 => format!("{} us", ns / 1000),
         1_000_000..1_000_000_000 => format!("{} ms", ns / 1_000_000),
@@ -138,6 +138,12 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
                 "rnic explain 13".to_owned(),
             ],
         });
+    }
+    // A client that waits for an answer is what people stop; one that was refused says so.
+    if !status.success()
+        && let Some(attempt) = cm::tell(report)
+    {
+        return Some(attempt);
     }
     if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
         return None;

@@ -337,3 +337,141 @@ fn the_file_of_another_run_is_left_alone() {
     assert_eq!(files(), 0);
     std::fs::remove_dir(&runtime).unwrap();
 }
+
+/// A line of the connection manager's, of the client (process 1) or of the server (2).
+fn attempt(process: u32, ns: u64, what: &str, more: &str) -> String {
+    let ends = match process {
+        1 => r#""local":"10.0.0.1:40000","peer":"10.0.0.2:7471""#,
+        _ => r#""from":"10.0.0.1","address":"10.0.0.2""#,
+    };
+    format!(
+        r#"{{"record":"connection","process":{process},"ns":{ns},"what":"{what}","service":"RDMA_PS_TCP port 7471",{ends}{more}}}"#
+    )
+}
+
+#[test]
+fn a_connection_that_was_not_made_is_told() {
+    const HEAD: &str =
+        "client (pid 11): no connection 10.0.0.1:40000 -> 10.0.0.2:7471 (RDMA_PS_TCP)";
+    let rejected = |reason: u32, more: &str| {
+        attempt(1, 9, "rejected", &format!(r#","reason":{reason}{more}"#))
+    };
+    for (lines, parts) in [
+        (
+            vec![
+                attempt(2, 8, "nobody listens", ""),
+                rejected(
+                    8,
+                    r#","listeners":"RDMA_PS_TCP port 7472 at any address, server (pid 22)""#,
+                ),
+            ],
+            &[
+                HEAD,
+                "reason 8 (invalid service ID)",
+                "reached server (pid 22)",
+                "listening now: RDMA_PS_TCP port 7472",
+                "nobody listens on RDMA_PS_TCP port 7471 at 10.0.0.2",
+                "rnic explain rej 8",
+            ][..],
+        ),
+        (
+            vec![rejected(8, r#","listeners":"""#)],
+            &[HEAD, "nobody listens on any port"],
+        ),
+        (
+            vec![rejected(28, r#","private_data":"wrong version""#)],
+            &[
+                HEAD,
+                "says \"wrong version\"",
+                "called rdma_reject",
+                "server's output",
+            ],
+        ),
+        (
+            vec![
+                attempt(2, 8, "other service", r#","asked":"Uc","listener":"Rc""#),
+                rejected(28, ""),
+            ],
+            &[
+                HEAD,
+                "without private data",
+                "for Rc queue pairs, the request was for Uc",
+            ],
+        ),
+        (
+            vec![rejected(12, "")],
+            &[HEAD, "10.0.0.2 is not one of its GIDs", "another subnet"],
+        ),
+        (vec![rejected(31, "")], &[HEAD, "different versions"]),
+        (
+            vec![rejected(10, "")],
+            &[HEAD, "stale connection", "rnic explain rej 10"],
+        ),
+        (
+            vec![attempt(
+                1,
+                9,
+                "unreachable",
+                r#","tries":16,"waited_ns":102000000000"#,
+            )],
+            &[
+                HEAD,
+                "sent 16 times in 102.0 s",
+                "firewall",
+                "ping 10.0.0.2;",
+            ],
+        ),
+        (
+            vec![attempt(
+                1,
+                9,
+                "no answer yet",
+                r#","tries":2,"waited_ns":6400000000,"peer_here":true"#,
+            )],
+            &[
+                HEAD,
+                "still waiting",
+                "sent 2 times in 6.4 s",
+                "is an address of this host",
+            ],
+        ),
+        (
+            vec![attempt(1, 9, "datagrams refused", r#","status":1"#)],
+            &[
+                HEAD,
+                "status 1 (service ID not supported)",
+                "rnic explain sidr 1",
+            ],
+        ),
+        (
+            vec![attempt(1, 9, "address error", r#","errno":19"#)],
+            &[
+                HEAD,
+                "status -19 (ENODEV)",
+                "no RDMA device",
+                "ip route get 10.0.0.2",
+            ],
+        ),
+        (
+            vec![
+                attempt(2, 8, "nobody listens", ""),
+                attempt(2, 9, "nobody listens", ""),
+            ],
+            &[
+                "server (pid 22): a request from 10.0.0.1",
+                "2 such requests",
+            ],
+        ),
+        (
+            vec![attempt(2, 8, "backlog full", "")],
+            &["was dropped", "backlog is full"],
+        ),
+    ] {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        expect(&told(&report(&lines)), parts);
+    }
+    // A program that got over it has nothing to explain.
+    let report = report(&[&rejected(8, "")]);
+    let success = ExitStatus::from_raw(0);
+    assert!(story::tell(&report, "client", success, false).is_none());
+}
