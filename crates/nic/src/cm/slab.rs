@@ -38,6 +38,10 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     pub(crate) fn insert(&mut self, thing: T) -> Key {
         let place = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));

@@ -245,6 +245,12 @@ pub(super) struct Membership {
 }
 
 impl Cm {
+    /// How many channels, ids, and connections and resolutions there are.
+    pub(crate) fn objects(&self) -> (usize, usize, usize) {
+        let numbers = self.endpoint.connections() + self.endpoint.resolutions();
+        (self.channels.len(), self.ids.len(), numbers)
+    }
+
     pub(super) fn add_channel(&mut self, fd: Arc<EventFd>) -> Key {
         self.channels.insert(Channel {
             fd,

@@ -11,6 +11,7 @@ mod fork;
 mod gate;
 mod host;
 mod nic;
+mod objects;
 mod patience;
 mod port;
 mod sink;
@@ -33,6 +34,7 @@ pub(crate) use drive::Acks;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
 pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};
+pub use objects::{Objects, objects};
 pub use watch::{PortCounters, port_counters, watch_counters};
 
 use crate::cm::Cm;

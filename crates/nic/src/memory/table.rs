@@ -62,6 +62,11 @@ pub(crate) struct MemoryTable {
 const CAPACITY: usize = 1 << 23;
 
 impl MemoryTable {
+    /// Regions and bound windows.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     #[inline]
     pub(super) fn get(&self, key: u32) -> Option<&Entry> {
         self.entries
