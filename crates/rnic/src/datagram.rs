@@ -120,6 +120,12 @@ impl DatagramQueuePair {
         }
     }
 
+    /// A way that the connection manager found.
+    pub(crate) fn create_ah(&self, attr: &AhAttr) -> Result<AddressHandle> {
+        let ah = self.inner.pd().nic().create_ah(attr)?;
+        Ok(AddressHandle { ah })
+    }
+
     /// Posts a SEND of at most the port's MTU to `to`. What has no receive there, or the wrong queue key, or is lost on
     /// the way, is lost without a word; the completion only says that it has left.
     ///

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use crate::cm::CmError;
 use crate::completion::CompletionError;
 use crate::nic;
 
@@ -90,6 +91,9 @@ pub enum Error {
     /// A work request completed with an error.
     #[error(transparent)]
     Completion(#[from] CompletionError),
+    /// The connection manager made no connection.
+    #[error(transparent)]
+    Connect(#[from] CmError),
     /// The out-of-band exchange failed.
     #[error("out-of-band exchange: {what}")]
     Exchange {

@@ -1,6 +1,51 @@
 //! A plain out-of-band channel: how two programs tell each other their endpoints before RDMA works.
 //!
 //! Messages are a length (32 bits, big endian) and bytes, at most [`MAX_MESSAGE`]; over TCP, or over any pair of pipes.
+//! It is the plain way, and needs a TCP port; [`cm`](crate::cm) connects over the RDMA network itself.
+//!
+//! Both sides prepare a queue pair, post receives, swap what the other has to know, and do their handshakes:
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use rnic::exchange::Exchange;
+//! use rnic::{Context, Rc, RemoteMemory, SendRequest};
+//!
+//! const PATIENCE: Duration = Duration::from_secs(10);
+//!
+//! fn side(mut exchange: Exchange, writes: bool) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!     let context = Context::open()?;
+//!     let pd = context.alloc_pd()?;
+//!     let cq = context.create_cq(16).build()?;
+//!     let region = pd.writable(64).build()?;
+//!     let prepared = pd.create_qp::<Rc>(&cq, &cq).build()?;
+//!     let remote = exchange.swap_endpoints(&prepared.endpoint())?;
+//!     // Anything else goes the same way: here, what the peer may write to.
+//!     let theirs = RemoteMemory::from_bytes(&exchange.swap(&region.remote().to_bytes())?)?;
+//!     let qp = prepared.handshake(remote)?;
+//!     if writes {
+//!         qp.post(SendRequest::write_inline(b"hello", theirs.slice(0, 5)?))?;
+//!         cq.wait(PATIENCE)?.ok()?;
+//!     }
+//!     // After the barrier the other side has come as far: the data is there, and nobody takes its memory away too early.
+//!     exchange.barrier()?;
+//!     if !writes {
+//!         let mut bytes = [0; 5];
+//!         region.copy_out(0, &mut bytes)?;
+//!         assert_eq!(&bytes, b"hello");
+//!     }
+//!     Ok(())
+//! }
+//!
+//! let (tell, told) = std::sync::mpsc::channel();
+//! let server = std::thread::spawn(move || {
+//!     // In a program of its own: a fixed port, and the client is told host and port.
+//!     side(Exchange::listen("127.0.0.1:0", |addr| tell.send(addr).expect("the client waits"))?, false)
+//! });
+//! side(Exchange::connect(told.recv()?, PATIENCE)?, true).map_err(|e| e.to_string())?;
+//! server.join().expect("no panic").map_err(|e| e.to_string())?;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -31,6 +76,24 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
+/// Calls each address that the name stands for, none of them longer than there is time.
+fn call(addr: impl ToSocketAddrs, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the name stands for no address",
+    );
+    for addr in addr.to_socket_addrs()? {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match TcpStream::connect_timeout(&addr, left.max(SHORTEST)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Of a call: the time that one may take when there is none left.
+const SHORTEST: Duration = Duration::from_millis(100);
 /// A peer that is silent for so long is taken for gone.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -44,6 +107,15 @@ impl Exchange {
             reader: Box::new(reader),
             writer: Box::new(writer),
         }
+    }
+
+    /// Uses a TCP connection: for a server of many clients, which accepts on a [`TcpListener`] of its own. A peer that is
+    /// silent for a minute is taken for gone.
+    ///
+    /// # Errors
+    /// When the socket's options cannot be set.
+    pub fn from_tcp(stream: TcpStream) -> Result<Exchange> {
+        Exchange::over_tcp(stream).map_err(failed("setting up the TCP connection"))
     }
 
     fn over_tcp(stream: TcpStream) -> io::Result<Exchange> {
@@ -75,7 +147,7 @@ impl Exchange {
         let what = format!("connecting to {addr:?}");
         let deadline = Instant::now() + timeout;
         loop {
-            match TcpStream::connect(&addr).and_then(Exchange::over_tcp) {
+            match call(&addr, deadline).and_then(Exchange::over_tcp) {
                 Ok(exchange) => return Ok(exchange),
                 Err(error) if Instant::now() >= deadline => return Err(failed(what)(error)),
                 // The listener may not be up yet.

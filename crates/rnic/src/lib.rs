@@ -6,8 +6,8 @@
 //!   to clone, `Send + Sync`, without lifetimes. An object keeps alive what it needs, so no drop order is wrong.
 //! * The transport is in the type: `pd.create_qp::<Rc>(..)`, [`Uc`] or [`Ud`]. A connected queue pair is built
 //!   ([`QueuePairBuilder`]), prepared ([`PreparedQueuePair`]: receives can be posted, nothing can be sent), and
-//!   connected by a handshake with the peer's [`Endpoint`] ([`QueuePair`]). One for datagrams is ready when it is built
-//!   ([`DatagramQueuePair`]).
+//!   connected by a handshake with the peer's [`Endpoint`] ([`QueuePair`]), or by the connection manager ([`cm`]). One
+//!   for datagrams is ready when it is built ([`DatagramQueuePair`]).
 //! * Posting *moves* the buffer into the queue, the [`Completion`] gives it back. Memory that the NIC may touch is never
 //!   reachable through a slice, nor freed.
 //! * There are three kinds of memory: [`Buffer`] is local only, a plain `[u8]` while it is not posted;
@@ -55,6 +55,7 @@
 //! requests can name memory that this crate has handed out as slices.
 #![deny(unsafe_code)]
 
+pub mod cm;
 mod completion;
 mod context;
 mod cq;
@@ -79,6 +80,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The device beneath: raw verbs, as the C library uses them.
 pub use rnic_nic as nic;
 
+pub use cm::{
+    CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
+    CmRequest,
+};
 pub use completion::{
     Completion, CompletionError, CompletionOpcode, Immediate, Status, usual_cause,
 };

@@ -78,18 +78,18 @@ pub struct QueuePairBuilder<T: Transport> {
 
 /// What the handshake needs later.
 #[derive(Clone, Copy, Debug)]
-struct Settings {
-    access: Access,
-    timeout: u8,
-    retry_cnt: u8,
-    rnr_retry: u8,
-    min_rnr_timer: u8,
-    max_rd_atomic: u8,
-    max_dest_rd_atomic: u8,
-    traffic_class: u8,
-    hop_limit: u8,
-    psn: u32,
-    qkey: u32,
+pub(crate) struct Settings {
+    pub(crate) access: Access,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) hop_limit: u8,
+    pub(crate) psn: u32,
+    pub(crate) qkey: u32,
 }
 
 impl<T: Transport> QueuePairBuilder<T> {
@@ -374,6 +374,14 @@ impl Drop for Inner {
 }
 
 impl Inner {
+    pub(crate) fn has_srq(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
     fn error(&self, error: nic::Error, posted: usize) -> Error {
         if error.errno() != libc::ENOMEM {
             return error.into();
@@ -449,10 +457,10 @@ impl Inner {
 /// # }
 /// ```
 pub struct PreparedQueuePair<T: Transport> {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     gid: GidEntry,
     path_mtu: PathMtu,
-    settings: Settings,
+    pub(crate) settings: Settings,
     transport: PhantomData<T>,
 }
 
@@ -568,10 +576,10 @@ impl<T: Transport> PreparedQueuePair<T> {
 
 /// A connected queue pair. Dropping its last handle destroys it: what is still posted is discarded with its buffers.
 pub struct QueuePair<T: Transport = Rc> {
-    inner: Arc<Inner>,
-    remote: Endpoint,
-    path_mtu: PathMtu,
-    transport: PhantomData<T>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) remote: Endpoint,
+    pub(crate) path_mtu: PathMtu,
+    pub(crate) transport: PhantomData<T>,
 }
 
 impl<T: Transport> Clone for QueuePair<T> {
@@ -646,7 +654,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// The protection domain it was created in.
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.inner.pd
+        self.inner.pd()
     }
 
     /// Where its send completions come out.

@@ -1,50 +1,111 @@
-//! The example as two processes, over TCP for the exchange and RoCEv2 on loopback for the rest.
+//! The examples as two processes each, over loopback.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Cargo builds examples before it runs integration tests, beside their folder.
-fn example() -> PathBuf {
+fn example(name: &str) -> PathBuf {
     let mut path = std::env::current_exe().expect("own path");
     path.pop();
     path.pop();
-    path.join("examples/ping_pong")
+    let path = path.join("examples").join(name);
+    assert!(path.exists(), "{} is built with the tests", path.display());
+    path
+}
+
+/// A started server and its output.
+struct Server {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Server {
+    fn start(name: &str, args: &[&str]) -> Server {
+        let mut child = Command::new(example(name))
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        Server { child, lines }
+    }
+
+    /// What follows `words` in the next line.
+    fn after(&mut self, words: &str) -> String {
+        let line = self.lines.next().expect("a line").expect("text");
+        line.strip_prefix(words).expect(words).to_owned()
+    }
+
+    /// The rest of its output, after a good end.
+    fn end(mut self) -> String {
+        let rest: Vec<_> = self.lines.map_while(Result::ok).collect();
+        let status = self.child.wait().expect("the server ends");
+        assert!(status.success(), "{rest:?}");
+        rest.join("\n")
+    }
+}
+
+/// The client's output, after a good end.
+fn client(name: &str, args: &[&str]) -> String {
+    let output = Command::new(example(name)).args(args).output();
+    let output = output.expect("the client runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    text
 }
 
 #[test]
-fn ping_pong() {
-    let program = example();
-    assert!(
-        program.exists(),
-        "{} is built with the tests",
-        program.display()
-    );
-    let mut server = Command::new(&program)
-        .args(["server", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the server starts");
-    let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
-    let first = lines.next().expect("a line").expect("text");
-    let addr = first
-        .strip_prefix("waiting on ")
-        .expect("the address")
-        .to_owned();
-    let client = Command::new(&program)
-        .args(["client", &addr])
-        .output()
-        .expect("the client runs");
-    let text = String::from_utf8_lossy(&client.stdout).into_owned();
-    assert!(
-        client.status.success(),
-        "{text}\n{}",
-        String::from_utf8_lossy(&client.stderr)
-    );
+fn example_ping_pong() {
+    let mut server = Server::start("ping_pong", &["server", "127.0.0.1:0"]);
+    let addr = server.after("waiting on ");
+    let text = client("ping_pong", &["client", &addr]);
     assert!(text.contains("1000 round trips"), "{text}");
-    let rest: Vec<_> = lines.map_while(Result::ok).collect();
+    server.end();
+}
+
+#[test]
+fn example_rdma_send_recv() {
+    let mut server = Server::start("rdma_send_recv", &["-p", "0"]);
+    let port = server.after("listening on port ");
+    let text = client("rdma_send_recv", &["-p", &port, "127.0.0.1"]);
     assert!(
-        server.wait().expect("the server ends").success(),
-        "{rest:?}"
+        text.contains("received 22 bytes: \"hello from the server\""),
+        "{text}"
     );
+    let text = server.end();
+    assert!(
+        text.contains("received 22 bytes: \"hello from the client\""),
+        "{text}"
+    );
+    assert!(text.ends_with("the client has disconnected"), "{text}");
+}
+
+#[test]
+fn example_rdma_write_read() {
+    for (options, region, read) in [
+        (
+            &[][..],
+            "what the client wrote",
+            Some("what the client wrote"),
+        ),
+        (
+            &["-r"],
+            "what the server wrote",
+            Some("what the server wrote"),
+        ),
+        (&["-w"], "what the client wrote", None),
+    ] {
+        let mut server = Server::start("rdma_write_read", &["-p", "0"]);
+        let port = server.after("listening on port ");
+        let args = [&["-p", &port][..], options, &["127.0.0.1"]].concat();
+        let text = client("rdma_write_read", &args);
+        let held = read.map(|read| format!("the server's region holds \"{read}\""));
+        assert_eq!(text.contains("region holds"), held.is_some(), "{text}");
+        assert!(held.is_none_or(|held| text.contains(&held)), "{text}");
+        let text = server.end();
+        let held = format!("the region now holds \"{region}\"");
+        assert!(text.contains(&held), "{text}");
+    }
 }

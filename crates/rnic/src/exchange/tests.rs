@@ -31,6 +31,29 @@ fn a_stranger_is_refused_without_allocating_what_he_asks_for() {
     assert!(exchange.recv().is_err(), "cut off");
 }
 
+/// One listener, many clients: each gets its own exchange.
+#[test]
+fn a_server_of_many_accepts_by_itself() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let clients: Vec<_> = (0..3u8)
+        .map(|n| {
+            std::thread::spawn(move || {
+                let mut exchange = Exchange::connect(addr, Duration::from_secs(10)).unwrap();
+                exchange.swap(&[n]).unwrap()
+            })
+        })
+        .collect();
+    for _ in &clients {
+        let mut exchange = Exchange::from_tcp(listener.accept().unwrap().0).unwrap();
+        let heard = exchange.recv().unwrap();
+        exchange.send(&[heard[0] + 10]).unwrap();
+    }
+    for (n, client) in clients.into_iter().enumerate() {
+        assert_eq!(client.join().unwrap(), [n as u8 + 10]);
+    }
+}
+
 #[test]
 fn nobody_listening_is_an_error_that_names_the_address() {
     let free = TcpListener::bind("127.0.0.1:0")

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::cm::CmChannel;
 use crate::context::Context;
 use crate::cq::{CompletionChannel, CompletionQueue};
 
@@ -56,6 +57,20 @@ impl AsRawFd for CompletionChannel {
 impl AsFd for CompletionChannel {
     /// Readable: [`CompletionChannel::try_event`] has something. Level-triggered pollers may be used as they are;
     /// edge-triggered ones must take all events and then poll the queues once more.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `self` is one.
+        unsafe { BorrowedFd::borrow_raw(self.nic().fd()) }
+    }
+}
+
+impl AsRawFd for CmChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.nic().fd()
+    }
+}
+
+impl AsFd for CmChannel {
+    /// Readable: [`CmChannel::try_event`] has something. Edge-triggered pollers must take all events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `self` is one.
         unsafe { BorrowedFd::borrow_raw(self.nic().fd()) }

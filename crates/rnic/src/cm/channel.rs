@@ -1,0 +1,192 @@
+//! Event channels: what happened, and to whom.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::object::Object;
+use crate::error::{Error, Result};
+use crate::nic::cm;
+use crate::raw::fd;
+
+/// Where the news of listeners and connections arrive (`rdma_create_event_channel`).
+///
+/// Its descriptor ([`AsFd`](std::os::fd::AsFd)) fits any event loop: when it is readable, take all events by
+/// [`CmChannel::try_event`], which is also what drives connections on. Calls that wait use a channel of their own and
+/// need none of this. Cheap to clone.
+#[derive(Clone)]
+pub struct CmChannel {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: cm::EventChannel,
+    objects: Mutex<HashMap<u64, Weak<Object>>>,
+    /// Held by the thread that takes events for a call that waits: what it took, the next one sees before it sleeps.
+    sleeper: Mutex<()>,
+}
+
+impl std::fmt::Debug for CmChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CmChannel")
+            .field("fd", &self.inner.raw.fd())
+            .finish_non_exhaustive()
+    }
+}
+
+/// News; each carries the token that its object was started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CmEvent {
+    /// A listener has a request: [`CmListener::try_request`](super::CmListener::try_request).
+    Request(u64),
+    /// An attempt has succeeded: [`CmPending::finish`](super::CmPending::finish) gives the connection.
+    Connected(u64),
+    /// An attempt has failed: [`CmPending::finish`](super::CmPending::finish) gives the error.
+    Failed(u64),
+    /// A connection has ended: the peer disconnected, ended, or died. Its queue pair is in ERR, what was posted
+    /// completes as flushed.
+    Disconnected(u64),
+}
+
+impl CmEvent {
+    /// Whose news it is.
+    pub fn token(&self) -> u64 {
+        match *self {
+            CmEvent::Request(token)
+            | CmEvent::Connected(token)
+            | CmEvent::Failed(token)
+            | CmEvent::Disconnected(token) => token,
+        }
+    }
+}
+
+impl CmChannel {
+    /// Makes a channel. The first opens the device.
+    ///
+    /// # Errors
+    /// As [`Context::open`](crate::Context::open); too many open files.
+    pub fn new() -> Result<CmChannel> {
+        let raw = cm::EventChannel::new()?;
+        fd::set_nonblocking(raw.fd()).map_err(|source| Error::Verb {
+            verb: "rdma_create_event_channel",
+            reason: "cannot make the descriptor non-blocking".to_owned(),
+            source,
+        })?;
+        Ok(CmChannel {
+            inner: Arc::new(Inner {
+                raw,
+                objects: Mutex::default(),
+                sleeper: Mutex::default(),
+            }),
+        })
+    }
+
+    pub(crate) fn nic(&self) -> &cm::EventChannel {
+        &self.inner.raw
+    }
+
+    pub(super) fn register(&self, object: &Arc<Object>) {
+        let mut objects = self.inner.objects.lock();
+        objects.insert(object.uid, Arc::downgrade(object));
+    }
+
+    pub(super) fn forget(&self, uid: u64) {
+        self.inner.objects.lock().remove(&uid);
+    }
+
+    /// Takes the oldest news if there are any, and does what the connections under way need done.
+    ///
+    /// # Errors
+    /// Only when the channel itself fails, as in a forked child.
+    pub fn try_event(&self) -> Result<Option<CmEvent>> {
+        loop {
+            let event = match self.inner.raw.get() {
+                Ok(event) => event,
+                Err(error) if error.errno() == libc::EAGAIN => return Ok(None),
+                Err(error) if error.errno() == libc::EINTR => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let whose = event.listener.as_ref().unwrap_or(&event.id).uid();
+            let object = self
+                .inner
+                .objects
+                .lock()
+                .get(&whose)
+                .and_then(Weak::upgrade);
+            // A request that nobody can take ends here: its id goes with the event.
+            let news = object.and_then(|object| object.handle(event));
+            if news.is_some() {
+                return Ok(news);
+            }
+        }
+    }
+
+    /// Waits for news; [`Error::Timeout`] if there are none in time. `None` waits for ever.
+    ///
+    /// # Errors
+    /// As [`CmChannel::try_event`].
+    pub fn wait_event(&self, timeout: Option<Duration>) -> Result<CmEvent> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(event) = self.try_event()? {
+                return Ok(event);
+            }
+            if !self.wait_readable(deadline)? {
+                return Err(Error::Timeout(timeout.unwrap_or_default()));
+            }
+        }
+    }
+
+    /// Drives the channel until `done` has an answer; `None`: the deadline passed.
+    pub(super) fn drive<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut done: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            if let Some(answer) = done() {
+                return Ok(Some(answer));
+            }
+            let sleeper = match deadline {
+                Some(deadline) => self.inner.sleeper.try_lock_until(deadline),
+                None => Some(self.inner.sleeper.lock()),
+            };
+            if sleeper.is_none() {
+                return Ok(None);
+            }
+            if let Some(answer) = done() {
+                return Ok(Some(answer));
+            }
+            if self.try_event()?.is_none() && !self.wait_readable(deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The same without waiting.
+    pub(super) fn look<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<Option<T>> {
+        loop {
+            if let Some(answer) = done() {
+                return Ok(Some(answer));
+            }
+            // Else somebody waits, and takes what comes.
+            let Some(_sleeper) = self.inner.sleeper.try_lock() else {
+                return Ok(None);
+            };
+            if self.try_event()?.is_none() {
+                return Ok(done());
+            }
+        }
+    }
+
+    fn wait_readable(&self, deadline: Option<Instant>) -> Result<bool> {
+        fd::wait_readable(self.inner.raw.fd(), deadline).map_err(|source| Error::Verb {
+            verb: "rdma_get_cm_event",
+            reason: "cannot wait on the channel".to_owned(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Datagrams: the way to a service, and multicast groups.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::connector::outcome;
+use super::error::CmError;
+use super::object::{Kind, Link, Object, Phase, RESOLVE_MS, Ready, Reports, Role};
+use crate::datagram::{DatagramQueuePair, Destination};
+use crate::error::{Error, Result};
+use crate::nic::QpType;
+use crate::nic::cm;
+
+/// A service for datagrams, as it answered; see [`CmConnector::find`](super::CmConnector::find).
+#[derive(Clone, Debug)]
+pub struct CmDatagramPeer {
+    /// Where datagrams go.
+    pub destination: Destination,
+    /// What the peer's application said with its answer: 136 bytes, zeros behind what it gave.
+    pub private_data: Vec<u8>,
+}
+
+impl CmDatagramPeer {
+    pub(super) fn new(qp: &DatagramQueuePair, how: cm::UdEvent) -> Result<CmDatagramPeer> {
+        Ok(CmDatagramPeer {
+            destination: destination(qp, &how)?,
+            private_data: how.private_data,
+        })
+    }
+}
+
+fn destination(qp: &DatagramQueuePair, how: &cm::UdEvent) -> Result<Destination> {
+    Ok(Destination {
+        ah: qp.create_ah(&how.ah)?,
+        qpn: how.qp_num,
+        qkey: how.qkey,
+    })
+}
+
+/// Patience of [`CmMulticast::join`]: the resolution of an address.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Membership of a queue pair in a multicast group by the connection manager (`rdma_join_multicast`). Dropping it leaves.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use rnic::cm::{CmMulticast, UDP_QKEY};
+/// use rnic::{Context, HEADER_LEN, SendRequest, Ud};
+///
+/// let context = Context::open()?;
+/// let gid = context.loopback_gid()?;
+/// let pd = context.alloc_pd()?;
+/// let cq = context.create_cq(64).build()?;
+/// // Members know each other by the connection manager's queue key.
+/// let qp = pd.create_qp::<Ud>(&cq, &cq).gid(&gid).qkey(UDP_QKEY).build()?;
+/// if gid.addr.is_ipv4() {
+///     let group = CmMulticast::join(&qp, gid.addr, [239, 7, 7, 8].into())?;
+///     qp.post_recv(pd.buffer(HEADER_LEN + 64)?, 1)?;
+///     qp.post(SendRequest::send_inline(b"all of you").unsignaled(), group.destination())?;
+///     let received = cq.wait(std::time::Duration::from_secs(5))?.ok()?;
+///     assert_eq!(received.message(), b"all of you");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct CmMulticast {
+    destination: Destination,
+    group: IpAddr,
+    qp: DatagramQueuePair,
+    _object: Arc<Object>,
+}
+
+impl std::fmt::Debug for CmMulticast {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CmMulticast")
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CmMulticast {
+    /// Joins a group with the address `from` of the device.
+    ///
+    /// # Errors
+    /// [`CmError::Multicast`] or [`Error::Verb`] if the group cannot be joined; [`Error::InvalidArgument`] if the queue
+    /// pair's queue key is not the group's, [`UDP_QKEY`](super::UDP_QKEY): it would hear nothing.
+    pub fn join(qp: &DatagramQueuePair, from: IpAddr, group: IpAddr) -> Result<CmMulticast> {
+        let to = SocketAddr::new(group, 0);
+        let link = Link {
+            kind: Kind::Group,
+            private_data: Vec::new(),
+            phase: Phase::Working,
+        };
+        let object = Object::new(Reports::private()?, QpType::Ud, to, Role::Link(link))?;
+        let source = SocketAddr::new(from, 0);
+        object.id.resolve_addr(Some(source), to, RESOLVE_MS)?;
+        let deadline = Instant::now() + PATIENCE;
+        let done = object.channel.drive(Some(deadline), || outcome(&object))?;
+        let too_late = || {
+            let after = PATIENCE;
+            Err(CmError::TimedOut { peer: to, after }.into())
+        };
+        let Ready::Datagrams(how) = done.unwrap_or_else(too_late)? else {
+            return Err(Error::InvalidArgument("not a group".to_owned()));
+        };
+        if how.qkey != qp.qkey() {
+            return Err(Error::InvalidArgument(format!(
+                "the queue pair's queue key is {:#x}, the group's {:#x}: build it with .qkey({:#x})",
+                qp.qkey(),
+                how.qkey,
+                how.qkey
+            )));
+        }
+        let destination = destination(qp, &how)?;
+        qp.attach(group)?;
+        Ok(CmMulticast {
+            destination,
+            group,
+            qp: qp.clone(),
+            _object: object,
+        })
+    }
+
+    /// Where datagrams to all members go.
+    pub fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
+    /// The group's address.
+    pub fn group(&self) -> IpAddr {
+        self.group
+    }
+}
+
+impl Drop for CmMulticast {
+    fn drop(&mut self) {
+        let _ = self.qp.detach(self.group);
+    }
+}
