@@ -1,4 +1,4 @@
-//! The BTH and the extension headers (IBTA 9.2 and 9.3; XRCETH: annex A14), except the [`Aeth`](crate::Aeth).
+//! The BTH and the extension headers (IBTA 9.2 and 9.3; XRCETH: annex A14, FETH: annex A19), except the [`Aeth`](crate::Aeth).
 //!
 //! Each is a small struct of valid values with `LEN`, `parse` and `emit`. All numbers are big endian on the wire.
 //! Reserved bits are sent as zero and ignored on receipt. `emit` writes to the front of its output and panics if that
@@ -120,6 +120,44 @@ impl Reth {
         out[..8].copy_from_slice(&self.va.to_be_bytes());
         out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
         out[12..].copy_from_slice(&self.dma_len.to_be_bytes());
+    }
+}
+
+/// FLUSH extended header (annex A19).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Feth {
+    /// What is asked for, four bits: [`Feth::GLOBAL`], [`Feth::PERSISTENT`], or both; the others are reserved.
+    pub placement: u8,
+    /// For which bytes, two bits: [`Feth::RANGE`] or [`Feth::REGION`]; the others are reserved.
+    pub selectivity: u8,
+}
+
+impl Feth {
+    /// Length in bytes.
+    pub const LEN: usize = 4;
+    /// Placement: whoever reads the memory sees what was written.
+    pub const GLOBAL: u8 = 1;
+    /// Placement: what was written outlasts the loss of power.
+    pub const PERSISTENT: u8 = 2;
+    /// Selectivity: those that the RETH names.
+    pub const RANGE: u8 = 0;
+    /// Selectivity: all of the region of the RETH's key; its address and length mean nothing.
+    pub const REGION: u8 = 1;
+
+    /// Reads the header.
+    #[inline]
+    pub fn parse(bytes: &[u8; Self::LEN]) -> Feth {
+        Feth {
+            placement: bytes[3] & 0x0f,
+            selectivity: bytes[3] >> 4 & 3,
+        }
+    }
+
+    /// Writes the header. Fields wider than on the wire are cut.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        let bits = (self.selectivity & 3) << 4 | self.placement & 0x0f;
+        out[..Self::LEN].copy_from_slice(&[0, 0, 0, bits]);
     }
 }
 

@@ -32,7 +32,7 @@ mod psn;
 pub use aeth::{Aeth, CREDITS_INVALID, NakCode, Syndrome, credit_code, credit_count, rnr_timer_ns};
 pub use gid::Gid;
 pub use grh::{Grh, UdPrefix};
-pub use headers::{AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Rdeth, Reth, Xrceth};
+pub use headers::{AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Rdeth, Reth, Xrceth};
 pub use icrc::{
     Flow, ICRC_LEN, IcrcContext, IcrcError, IcrcOk, ROCE_PORT, append_icrc, check, icrc,
 };

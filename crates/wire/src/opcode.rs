@@ -1,4 +1,4 @@
-//! BTH opcodes (IBTA 9.2.1, table 38; XRC: annex A14; CNP: annex A17; ATOMIC WRITE: annex A19).
+//! BTH opcodes (IBTA 9.2.1, table 38; XRC: annex A14; CNP: annex A17; FLUSH and ATOMIC WRITE: annex A19).
 
 /// The opcode byte of a BTH. Any value is representable; [`Opcode::operation`] says whether it means something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -53,7 +53,9 @@ pub enum Operation {
     Resync = 21,
     SendLastInvalidate = 22,
     SendOnlyInvalidate = 23,
-    /// Of 8 bytes; answered like a READ of nothing. 24 to 28 are reserved, or FLUSH (28), which is not known here.
+    /// Answered like a READ of nothing. 24 to 27 are reserved.
+    Flush = 28,
+    /// Of 8 bytes; answered like a READ of nothing.
     AtomicWrite = 29,
 }
 
@@ -112,7 +114,7 @@ impl Opcode {
         let defined = match self.service() {
             Service::Rc | Service::Xrc => !matches!(operation, Operation::Resync),
             Service::Uc => operation.is_send_or_write() && !operation.has_ieth(),
-            Service::Rd => !operation.has_ieth() && !matches!(operation, Operation::AtomicWrite),
+            Service::Rd => operation as u8 <= Operation::Resync as u8,
             Service::Ud => matches!(operation, Operation::SendOnly | Operation::SendOnlyImm),
             Service::Cnp | Service::Other(_) => false,
         };
@@ -122,7 +124,7 @@ impl Opcode {
 
 impl Operation {
     /// All operations, in the order of their codes.
-    pub const ALL: [Operation; 25] = [
+    pub const ALL: [Operation; 26] = [
         Operation::SendFirst,
         Operation::SendMiddle,
         Operation::SendLast,
@@ -147,6 +149,7 @@ impl Operation {
         Operation::Resync,
         Operation::SendLastInvalidate,
         Operation::SendOnlyInvalidate,
+        Operation::Flush,
         Operation::AtomicWrite,
     ];
 
@@ -158,6 +161,8 @@ impl Operation {
     pub const fn from_code(code: u8) -> Option<Operation> {
         if code < Self::DENSE {
             Some(Self::ALL[code as usize])
+        } else if code == Operation::Flush as u8 {
+            Some(Operation::Flush)
         } else if code == Operation::AtomicWrite as u8 {
             Some(Operation::AtomicWrite)
         } else {
@@ -294,8 +299,14 @@ impl Operation {
         use Operation::*;
         matches!(
             self,
-            WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest | AtomicWrite
+            WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest | Flush | AtomicWrite
         )
+    }
+
+    /// Carries a FLUSH extended header.
+    #[inline]
+    pub const fn has_feth(self) -> bool {
+        matches!(self, Operation::Flush)
     }
 
     /// Carries an ACK extended header.

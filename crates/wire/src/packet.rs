@@ -3,7 +3,8 @@
 //! One table says which headers follow the BTH; reading and writing both go by it, so they cannot disagree.
 
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Opcode, Rdeth, Reth, Service, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Rdeth, Reth, Service,
+    Xrceth,
 };
 use core::fmt;
 
@@ -26,6 +27,7 @@ pub struct Packet<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "each is the header of its type's name")]
 pub struct Ext {
+    pub feth: Option<Feth>,
     pub reth: Option<Reth>,
     pub aeth: Option<Aeth>,
     pub atomic: Option<AtomicEth>,
@@ -91,6 +93,7 @@ impl<'a> Packet<'a> {
             layout.take(Layout::XRCETH, &mut rest, |b| {
                 ext.xrceth = Some(Xrceth::parse(b))
             })?;
+            layout.take(Layout::FETH, &mut rest, |b| ext.feth = Some(Feth::parse(b)))?;
             layout.take(Layout::RETH, &mut rest, |b| ext.reth = Some(Reth::parse(b)))?;
             layout.take(Layout::ATOMIC_ETH, &mut rest, |b| {
                 ext.atomic = Some(AtomicEth::parse(b))
@@ -163,6 +166,10 @@ pub fn emit(bth: &Bth, ext: &Ext, out: &mut [u8]) -> usize {
         ext.xrceth.unwrap_or_default().emit(&mut out[at..]);
         at += Xrceth::LEN;
     }
+    if layout.has(Layout::FETH) {
+        ext.feth.unwrap_or_default().emit(&mut out[at..]);
+        at += Feth::LEN;
+    }
     if layout.has(Layout::RETH) {
         ext.reth.unwrap_or_default().emit(&mut out[at..]);
         at += Reth::LEN;
@@ -212,12 +219,13 @@ impl Layout {
     const RDETH: u16 = 1;
     const DETH: u16 = 1 << 1;
     const XRCETH: u16 = 1 << 2;
-    const RETH: u16 = 1 << 3;
-    const ATOMIC_ETH: u16 = 1 << 4;
-    const IMM_DT: u16 = 1 << 5;
-    const IETH: u16 = 1 << 6;
-    const AETH: u16 = 1 << 7;
-    const ATOMIC_ACK_ETH: u16 = 1 << 8;
+    const FETH: u16 = 1 << 3;
+    const RETH: u16 = 1 << 4;
+    const ATOMIC_ETH: u16 = 1 << 5;
+    const IMM_DT: u16 = 1 << 6;
+    const IETH: u16 = 1 << 7;
+    const AETH: u16 = 1 << 8;
+    const ATOMIC_ACK_ETH: u16 = 1 << 9;
     const UNKNOWN: u16 = 1 << 15;
 
     const TABLE: [Layout; 256] = {
@@ -239,6 +247,7 @@ impl Layout {
                 + layout.len_of(Layout::RDETH, Rdeth::LEN)
                 + layout.len_of(Layout::DETH, Deth::LEN)
                 + layout.len_of(Layout::XRCETH, Xrceth::LEN)
+                + layout.len_of(Layout::FETH, Feth::LEN)
                 + layout.len_of(Layout::RETH, Reth::LEN)
                 + layout.len_of(Layout::ATOMIC_ETH, AtomicEth::LEN)
                 + layout.len_of(Layout::IMM_DT, ImmDt::LEN)
@@ -266,6 +275,7 @@ impl Layout {
             Layout::when(rd, Layout::RDETH)
                 | Layout::when(ud || rd && request, Layout::DETH)
                 | Layout::when(xrc && request, Layout::XRCETH)
+                | Layout::when(operation.has_feth(), Layout::FETH)
                 | Layout::when(operation.has_reth(), Layout::RETH)
                 | Layout::when(operation.has_atomic_eth(), Layout::ATOMIC_ETH)
                 | Layout::when(operation.has_immediate(), Layout::IMM_DT)
@@ -299,6 +309,7 @@ impl Layout {
         let present = Layout::when(ext.rdeth.is_some(), Layout::RDETH)
             | Layout::when(ext.deth.is_some(), Layout::DETH)
             | Layout::when(ext.xrceth.is_some(), Layout::XRCETH)
+            | Layout::when(ext.feth.is_some(), Layout::FETH)
             | Layout::when(ext.reth.is_some(), Layout::RETH)
             | Layout::when(ext.atomic.is_some(), Layout::ATOMIC_ETH)
             | Layout::when(ext.imm.is_some(), Layout::IMM_DT)

@@ -4,9 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rnic_wire::ip::{IpUdp, Ipv4Header};
 use rnic_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Flow, Gid, Grh, IcrcContext, IcrcError, IcrcOk,
-    Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Packet, PeerIds, Psn, ROCE_PORT, Rdeth, Reth, Service,
-    Syndrome, UdPrefix, Xrceth, header_len, icrc, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, Flow, Gid, Grh, IcrcContext, IcrcError,
+    IcrcOk, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Packet, PeerIds, Psn, ROCE_PORT, Rdeth, Reth,
+    Service, Syndrome, UdPrefix, Xrceth, header_len, icrc, pad_len,
 };
 use std::net::IpAddr;
 
@@ -51,6 +51,10 @@ fn ext(opcode: Opcode) -> impl Strategy<Value = Ext> {
     let service = opcode.service();
     let request = operation.is_request();
     (any::<[u64; 4]>(), any::<[u32; 6]>(), any::<u8>()).prop_map(move |(long, short, byte)| Ext {
+        feth: operation.has_feth().then_some(Feth {
+            placement: byte & 0x0f,
+            selectivity: byte >> 6,
+        }),
         reth: operation.has_reth().then_some(Reth {
             va: long[0],
             rkey: short[0],

@@ -10,7 +10,7 @@ fn defined(service: Service) -> Vec<u8> {
 
 #[test]
 fn each_service_has_its_operations() {
-    let all_but_resync: Vec<u8> = (0..=20).chain([22, 23, 29]).collect();
+    let all_but_resync: Vec<u8> = (0..=20).chain([22, 23, 28, 29]).collect();
     assert_eq!(defined(Service::Rc), all_but_resync);
     assert_eq!(defined(Service::Xrc), all_but_resync);
     assert_eq!(defined(Service::Uc), (0..=11).collect::<Vec<_>>());
@@ -32,7 +32,7 @@ fn code_points_are_values() {
     }
     for (i, operation) in Operation::ALL.into_iter().enumerate() {
         assert_eq!(Operation::from_code(operation as u8), Some(operation));
-        let code = if i < 24 { i } else { 29 };
+        let code = if i < 24 { i } else { i + 4 };
         assert_eq!(operation as usize, code);
     }
     let reserved: Vec<u8> = (0..=255)
@@ -71,5 +71,6 @@ fn positions_and_directions() {
     assert!(ReadResponseMiddle.has_payload() && !ReadResponseMiddle.has_aeth());
     assert!(AtomicAcknowledge.has_aeth() && AtomicAcknowledge.has_atomic_ack());
     assert!(!WriteLastImm.has_reth() && WriteLastImm.has_immediate() && WriteLastImm.is_last());
+    assert!(Flush.is_request() && Flush.has_reth() && Flush.has_feth() && !Flush.has_payload());
     assert!(Resync.is_request() && !Resync.has_payload());
 }

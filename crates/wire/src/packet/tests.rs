@@ -2,7 +2,7 @@ use super::*;
 use crate::{Psn, Syndrome};
 use std::vec;
 
-fn headers_of(service: Service) -> [usize; 25] {
+fn headers_of(service: Service) -> [usize; 26] {
     Operation::ALL.map(|operation| header_len(Opcode::new(service, operation)))
 }
 
@@ -19,6 +19,7 @@ fn header_lengths() {
             16, 24, 40, 40, // ACK, atomics
             12, // RESYNC: not here
             16, 16, // SEND with invalidate
+            32, // FLUSH
             28, // ATOMIC WRITE
         ]
     );
@@ -27,7 +28,7 @@ fn header_lengths() {
         headers_of(Service::Xrc),
         [
             16, 16, 16, 20, 16, 20, 32, 16, 16, 20, 32, 36, 32, 16, 12, 16, 16, 16, 24, 44, 44, 12,
-            20, 20, 32
+            20, 20, 36, 32
         ]
     );
     assert_eq!(
@@ -48,6 +49,49 @@ fn header_lengths() {
         (0..=255).map(|code| header_len(Opcode(code))).max(),
         Some(MAX_HEADER_LEN)
     );
+}
+
+#[test]
+fn flush_by_hand() {
+    let bth = Bth {
+        opcode: Opcode(0x1c),
+        pkey: 0xffff,
+        dest_qp: 0x11_2233,
+        ack_req: true,
+        psn: Psn::new(0xfe_dcba),
+        ..Bth::default()
+    };
+    let ext = Ext {
+        feth: Some(Feth {
+            placement: Feth::GLOBAL | Feth::PERSISTENT,
+            selectivity: Feth::REGION,
+        }),
+        reth: Some(Reth {
+            va: 0x0102_0304_0506_0708,
+            rkey: 0x090a_0b0c,
+            dma_len: 5,
+        }),
+        ..Ext::default()
+    };
+    let wire = [
+        0x1c, 0, 0xff, 0xff, 0, 0x11, 0x22, 0x33, 0x80, 0xfe, 0xdc, 0xba, // BTH
+        0, 0, 0, 0x13, // FETH
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 5, // RETH
+    ];
+    let packet = Packet {
+        bth,
+        ext,
+        payload: &[],
+    };
+    let mut out = [0xee; 32];
+    assert_eq!(packet.emit(&mut out), wire.len());
+    assert_eq!(out, wire);
+    assert_eq!(Packet::parse(&wire), Ok(packet));
+    // Reserved bits are sent as zero and ignored.
+    let mut reserved = wire;
+    reserved[12..15].fill(0xff);
+    reserved[15] |= 0xc0;
+    assert_eq!(Packet::parse(&reserved), Ok(packet));
 }
 
 #[test]
