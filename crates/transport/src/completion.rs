@@ -38,6 +38,7 @@ pub enum CompletionOpcode {
     FetchAdd = 4,
     BindMw = 5,
     LocalInvalidate = 6,
+    Flush = 8,
     AtomicWrite = 9,
     Recv = 128,
     RecvRdmaWithImm = 129,

@@ -34,6 +34,8 @@ pub struct ByOperation {
     pub write: Traffic,
     pub read: Traffic,
     pub atomic: Traffic,
+    /// They have no bytes.
+    pub flush: Traffic,
 }
 
 impl core::ops::AddAssign for ByOperation {
@@ -42,6 +44,7 @@ impl core::ops::AddAssign for ByOperation {
         self.write += other.write;
         self.read += other.read;
         self.atomic += other.atomic;
+        self.flush += other.flush;
     }
 }
 
@@ -59,6 +62,7 @@ impl ByOperation {
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite { .. } => {
                 self.atomic.add(bytes);
             }
+            SendOp::Flush(_) => self.flush.add(0),
             // Nothing leaves this side.
             SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => {}
         }
@@ -80,7 +84,7 @@ impl ByOperation {
 
     /// All kinds together.
     pub fn total(&self) -> Traffic {
-        let kinds = [self.send, self.write, self.read, self.atomic];
+        let kinds = [self.send, self.write, self.read, self.atomic, self.flush];
         Traffic {
             messages: kinds.iter().map(|kind| kind.messages).sum(),
             bytes: kinds.iter().map(|kind| kind.bytes).sum(),

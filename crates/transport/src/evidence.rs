@@ -54,7 +54,7 @@ pub enum Refused {
     TooLong,
     /// The queue pair's access flags lack the operation.
     NotAllowed,
-    /// More READs and atomics than `max_dest_rd_atomic`.
+    /// More READs, atomics and FLUSHes than `max_dest_rd_atomic`.
     TooManyReads,
     /// The address of an atomic is no multiple of 8.
     Unaligned,

@@ -1,6 +1,6 @@
 //! What a queue pair asks of the device around it.
 
-use crate::{Address, BindWindow, Completion, Evidence, RecvWqe, Sge};
+use crate::{Address, BindWindow, Completion, Evidence, Placement, RecvWqe, Sge};
 
 /// A protection domain's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,6 +15,10 @@ pub enum RemoteAccess {
     Write,
     /// Atomics.
     Atomic,
+    /// FLUSH to global visibility.
+    FlushGlobal,
+    /// FLUSH to persistence.
+    FlushPersistent,
 }
 
 /// An atomic operation on 8 bytes.
@@ -58,7 +62,7 @@ pub enum RemoteFault {
     OtherPd,
     /// The range leaves the region.
     OutOfRange,
-    /// REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC is missing in the region.
+    /// REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, FLUSH_GLOBAL or FLUSH_PERSISTENT is missing in the region.
     NoRight,
     /// The memory behind the region is gone.
     Unmapped,
@@ -106,7 +110,7 @@ pub enum QpEvent {
 
 /// The device as one queue pair sees it: memory, its receive queue, its completion queues.
 ///
-/// Every method is cheap and none blocks. A region that was checked may be gone at the next call (deregistered
+/// Every method is cheap and none blocks, but a flush to persistence, which may wait for a disk. A region that was checked may be gone at the next call (deregistered
 /// between two packets of a message), so each access checks again and may fail.
 pub trait Host {
     /// May `pd` use this entry? `write`: the NIC will store into it (receives, READ, atomics).
@@ -136,6 +140,15 @@ pub trait Host {
         rkey: u32,
         va: u64,
         value: [u8; 8],
+    ) -> Result<(), RemoteFault>;
+    /// Sees to it that what was written to `range` (address and length), or to all of the region, is placed so, for a
+    /// FLUSH; checks the right to each placement as above.
+    fn flush(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: Placement,
     ) -> Result<(), RemoteFault>;
     /// Executes an atomic on the aligned 8 bytes at `va` and gives the value before; checks as above.
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;

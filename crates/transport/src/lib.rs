@@ -36,4 +36,6 @@ pub use rc::{Rc, RcAttr, Role};
 pub use time::Time;
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};
-pub use work::{Address, BindWindow, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
+pub use work::{
+    Address, BindWindow, Flush, Placement, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,
+};

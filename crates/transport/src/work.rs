@@ -49,6 +49,30 @@ pub struct BindWindow {
     pub zero_based: bool,
 }
 
+/// What a FLUSH makes sure of before it is answered (IBTA annex A19); the bits of `enum ibv_placement_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// Whoever reads the memory sees what was written.
+    pub global: bool,
+    /// What was written outlasts the loss of power.
+    pub persistent: bool,
+}
+
+/// A FLUSH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// Where at the peer. No matter if `whole_region`, nor is `length`.
+    pub remote_addr: u64,
+    /// The peer's key.
+    pub rkey: u32,
+    /// Bytes.
+    pub length: u64,
+    /// All of the region of that key (`IBV_FLUSH_MR`).
+    pub whole_region: bool,
+    /// What of them.
+    pub placement: Placement,
+}
+
 /// What a send work request asks for, with the arguments of that operation alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOp {
@@ -116,6 +140,8 @@ pub enum SendOp {
         /// Addend.
         add: u64,
     },
+    /// FLUSH. It has no bytes of its own.
+    Flush(Flush),
     /// Binds a memory window. Nothing leaves.
     BindWindow(BindWindow),
     /// Invalidates the type-2 window of this key. Nothing leaves.
@@ -135,6 +161,7 @@ impl SendOp {
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
             SendOp::AtomicWrite { .. } => CompletionOpcode::AtomicWrite,
+            SendOp::Flush(_) => CompletionOpcode::Flush,
             SendOp::BindWindow(_) => CompletionOpcode::BindMw,
             SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
         }

@@ -7,11 +7,12 @@
 mod support;
 
 use rnic_transport::{
-    BindWindow, Pd, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status, Time,
+    BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList,
+    Sge, Status, Time,
 };
 use rnic_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Ieth, ImmDt, Opcode, Operation, Packet, PathMtu, Psn,
-    Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Ieth, ImmDt, Opcode, Operation, Packet, PathMtu,
+    Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
 };
 use support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use support::network;
@@ -103,6 +104,10 @@ impl Victim {
             remote_write: true,
             remote_read: true,
             remote_atomic: true,
+            flush: Placement {
+                global: true,
+                persistent: true,
+            },
             window_bytes: 16 << 10,
         };
         let before = memory.regions.iter().map(|r| r.bytes.clone()).collect();
@@ -148,6 +153,10 @@ impl Victim {
         self.attr.remote_write = rng.u8(..) < 253;
         self.attr.remote_read = rng.u8(..) < 253;
         self.attr.remote_atomic = rng.u8(..) < 253;
+        self.attr.flush = Placement {
+            global: rng.u8(..) < 253,
+            persistent: rng.u8(..) < 253,
+        };
         self.attr.role = match rng.u8(..) {
             0..32 => Role::XrcInitiator,
             32..64 => Role::XrcTarget,
@@ -300,7 +309,7 @@ impl Victim {
         let (remote_addr, rkey) = (self.rng.u64(..), self.rng.u32(..));
         let (a, b) = (self.rng.u64(..), self.rng.u64(..));
         let imm = self.rng.u32(..).to_be_bytes();
-        let op = match self.rng.u8(..66) {
+        let op = match self.rng.u8(..82) {
             64 => SendOp::BindWindow(BindWindow {
                 rkey,
                 lkey: self.sge(SRC).lkey,
@@ -312,6 +321,17 @@ impl Victim {
                 zero_based: false,
             }),
             65 => SendOp::LocalInvalidate(rkey),
+            66..74 => SendOp::AtomicWrite { remote_addr, rkey },
+            74.. => SendOp::Flush(Flush {
+                remote_addr,
+                rkey,
+                length: if self.rng.u8(..) < 250 { a >> 34 } else { a },
+                whole_region: self.rng.bool(),
+                placement: Placement {
+                    global: self.rng.bool(),
+                    persistent: self.rng.bool(),
+                },
+            }),
             0..8 => SendOp::Send,
             8..16 => SendOp::SendImm(imm),
             16..24 => SendOp::SendInvalidate(rkey),
@@ -335,7 +355,11 @@ impl Victim {
             },
         };
         let atomic = matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
-        let list: SgList = if atomic {
+        let list: SgList = if let SendOp::AtomicWrite { .. } = op {
+            let mut sge = self.sge(SRC);
+            sge.length = 8;
+            [sge].into_iter().collect()
+        } else if atomic {
             let mut sge = self.sge(DST);
             sge.length = 8;
             [sge].into_iter().collect()
@@ -562,14 +586,16 @@ impl Victim {
                     _ => self.rng.u32(..2000),
                 };
                 let choice = self.rng.usize(..3);
-                let operation = match self.rng.u8(..10) {
+                let operation = match self.rng.u8(..12) {
                     0..=2 if len > mtu => SendFirst,
                     0..=2 => [SendOnly, SendOnlyImm, SendOnlyInvalidate][choice],
                     3..=5 if len > mtu => WriteFirst,
                     3..=5 => [WriteOnly, WriteOnlyImm, WriteOnly][choice],
                     6..=7 => ReadRequest,
                     8 => CompareSwap,
-                    _ => FetchAdd,
+                    9 => FetchAdd,
+                    10 => AtomicWrite,
+                    _ => Flush,
                 };
                 self.inbound_next = operation
                     .is_first()
@@ -584,6 +610,23 @@ impl Victim {
                         _ => self.rng.u32(..),
                     },
                 });
+                if operation == AtomicWrite && self.rng.u8(..) < 250 {
+                    ext.reth = Some(Reth {
+                        va: va & !7,
+                        rkey,
+                        dma_len: 8,
+                    });
+                }
+                ext.feth = Some(match self.rng.u8(..) {
+                    0..=249 => Feth {
+                        placement: self.rng.u8(1..4),
+                        selectivity: self.rng.u8(..2),
+                    },
+                    _ => Feth {
+                        placement: self.rng.u8(..16),
+                        selectivity: self.rng.u8(..4),
+                    },
+                });
                 let aligned = self.rng.u8(..) < 253;
                 ext.atomic = Some(AtomicEth {
                     va: if aligned { va & !7 } else { va },
@@ -591,7 +634,9 @@ impl Victim {
                     swap_or_add: self.rng.u64(..),
                     compare: self.rng.u64(..),
                 });
-                let payload = if operation.has_payload() {
+                let payload = if operation == AtomicWrite {
+                    8
+                } else if operation.has_payload() {
                     len.min(mtu)
                 } else {
                     0
@@ -634,6 +679,9 @@ impl Victim {
                     (_, true) => ReadResponseLast,
                 };
                 (psn.add(k as u32), operation, (len - k * mtu).min(mtu))
+            }
+            Some((psn, Some(AtomicWrite | Flush), _)) if self.rng.u8(..) < 230 => {
+                (psn, ReadResponseOnly, 0)
             }
             Some((psn, Some(CompareSwap | FetchAdd), _)) if self.rng.u8(..) < 230 => {
                 (psn, AtomicAcknowledge, 0)
@@ -689,6 +737,7 @@ impl Victim {
 fn only(operation: Operation, ext: Ext) -> Ext {
     use Operation::*;
     Ext {
+        feth: ext.feth.filter(|_| operation.has_feth()),
         reth: ext.reth.filter(|_| operation.has_reth()),
         aeth: ext.aeth.filter(|_| operation.has_aeth()),
         atomic: ext.atomic.filter(|_| operation.is_atomic()),

@@ -38,6 +38,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         1 => Just(Kind::CompareSwap),
         1 => Just(Kind::FetchAdd),
         1 => Just(Kind::AtomicWrite),
+        1 => Just(Kind::Flush),
     ]
 }
 

@@ -11,7 +11,7 @@ mod timer;
 
 use crate::completion::Failure;
 use crate::output::Output;
-use crate::{Counters, Host, PacketSink, Pd, QpEvent, SendWqe, Time};
+use crate::{Counters, Host, PacketSink, Pd, Placement, QpEvent, SendWqe, Time};
 pub(crate) use drain::Drain;
 pub(crate) use requester::MAX_MESSAGE;
 use requester::Requester;
@@ -76,6 +76,8 @@ pub struct RcAttr {
     pub remote_read: bool,
     /// See `remote_write`.
     pub remote_atomic: bool,
+    /// QP access flags: FLUSH to these placements allowed.
+    pub flush: Placement,
     /// Bytes of requests that may be unacknowledged: what the peer's receive buffer is trusted to hold.
     pub window_bytes: u32,
 }
@@ -169,6 +171,7 @@ impl Rc {
             remote_write: false,
             remote_read: false,
             remote_atomic: false,
+            flush: Placement::default(),
             window_bytes: 0,
         };
         Rc {
@@ -211,6 +214,7 @@ impl Rc {
         own.remote_write = attr.remote_write;
         own.remote_read = attr.remote_read;
         own.remote_atomic = attr.remote_atomic;
+        own.flush = attr.flush;
         own.min_rnr_timer = attr.min_rnr_timer;
     }
 

@@ -57,8 +57,8 @@ enum Kind {
     Read,
     /// Atomic: its response.
     Atomic,
-    /// Atomic write: the response of a READ of nothing.
-    AtomicWrite,
+    /// Atomic write or FLUSH: the response of a READ of nothing.
+    Confirmed,
     /// Bind or invalidate: nothing leaves; it is done at its turn.
     Local,
 }
@@ -96,12 +96,16 @@ impl Entry {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
-            SendOp::AtomicWrite { .. } => Kind::AtomicWrite,
+            SendOp::AtomicWrite { .. } | SendOp::Flush(_) => Kind::Confirmed,
             SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => Kind::Local,
             _ => Kind::Acked,
         };
-        let len = wqe.data.len();
-        let oversize = len > MAX_MESSAGE;
+        let (len, asked) = match &wqe.op {
+            SendOp::Flush(flush) if flush.whole_region => (0, 0),
+            SendOp::Flush(flush) => (0, flush.length),
+            _ => (wqe.data.len(), wqe.data.len()),
+        };
+        let oversize = asked > MAX_MESSAGE;
         let len = if oversize { 0 } else { len as u32 };
         let mut entry = Entry {
             wqe,
@@ -118,7 +122,7 @@ impl Entry {
 
     fn count_packets(&mut self, mtu: u32) {
         self.packets = match self.kind {
-            Kind::Atomic | Kind::AtomicWrite => 1,
+            Kind::Atomic | Kind::Confirmed => 1,
             Kind::Local => 0,
             _ => self.len.div_ceil(mtu).max(1),
         };
@@ -139,7 +143,7 @@ impl Entry {
                 mark.bytes += PACKET_OVERHEAD;
                 mark.read += u64::from(k) * PACKET_OVERHEAD + payload;
             }
-            Kind::AtomicWrite => {
+            Kind::Confirmed => {
                 mark.bytes += PACKET_OVERHEAD + payload;
                 mark.read += PACKET_OVERHEAD;
             }
@@ -158,7 +162,7 @@ impl Entry {
 
     fn completion(&self, qpn: u32, status: Status, vendor_err: u32) -> Completion {
         let byte_len = match self.kind {
-            Kind::Acked | Kind::AtomicWrite | Kind::Local => 0,
+            Kind::Acked | Kind::Confirmed | Kind::Local => 0,
             Kind::Read => self.len,
             Kind::Atomic => 8,
         };

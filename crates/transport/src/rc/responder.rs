@@ -6,6 +6,7 @@
 
 mod answer;
 mod atomic;
+mod flush;
 mod read;
 mod send;
 mod write;
@@ -247,6 +248,7 @@ impl Responder {
             ReadRequest => return self.read(packet, sh, host),
             CompareSwap | FetchAdd => return self.atomic(operation, packet, sh, host),
             AtomicWrite => return self.atomic_write(packet, sh, host),
+            Flush => return self.flush_memory(packet, sh, host),
             _ => return Err(Refusal::INVALID),
         };
         self.last_taken = packet.bth.psn;
@@ -305,10 +307,10 @@ impl Responder {
                 .reth
                 .is_some_and(|reth| self.resources.replay_read(psn, reth, sh.mtu)),
             Operation::CompareSwap | Operation::FetchAdd => self.resources.replay_atomic(psn),
-            Operation::AtomicWrite => packet.ext.reth.is_some_and(|reth| {
-                self.resources
-                    .replay_read(psn, atomic::answer_of(reth), sh.mtu)
-            }),
+            Operation::AtomicWrite | Operation::Flush => packet
+                .ext
+                .reth
+                .is_some_and(|reth| self.resources.replay_read(psn, confirmation(reth), sh.mtu)),
             _ => {
                 self.ack = Some(self.last_taken);
                 true
@@ -426,6 +428,11 @@ fn check_payload(operation: Operation, len: usize, mtu: usize) -> Result<(), Ref
         _ => true,
     };
     if fits { Ok(()) } else { Err(Refusal::INVALID) }
+}
+
+/// The READ whose response answers an atomic write or FLUSH: of no bytes.
+fn confirmation(reth: Reth) -> Reth {
+    Reth { dma_len: 0, ..reth }
 }
 
 /// The RETH of a request whose opcode has one; [`Packet::parse`] makes sure of it, other callers may not.

@@ -3,8 +3,8 @@
 use super::{Rc, RcAttr};
 use crate::{
     Address, AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate, LocalFault,
-    PacketSink, Pd, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp, SendWqe, SgList,
-    Sge, Status, Time,
+    PacketSink, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp,
+    SendWqe, SgList, Sge, Status, Time,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -121,6 +121,17 @@ impl Host for Bench {
         value: [u8; 8],
     ) -> Result<(), RemoteFault> {
         self.write_remote(pd, rkey, va, &value)
+    }
+
+    fn flush(
+        &mut self,
+        _: Pd,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        _: Placement,
+    ) -> Result<(), RemoteFault> {
+        let (va, len) = range.unwrap_or((BASE, 0));
+        self.remote(rkey, va, len as usize).map(drop)
     }
 
     fn atomic(&mut self, _: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
@@ -256,6 +267,10 @@ pub(crate) fn attr() -> RcAttr {
         remote_write: true,
         remote_read: true,
         remote_atomic: true,
+        flush: Placement {
+            global: true,
+            persistent: true,
+        },
         window_bytes: 1 << 16,
     }
 }
@@ -537,6 +552,7 @@ pub(crate) const FETCH_ADD: SendOp = SendOp::FetchAdd {
     add: 3,
 };
 pub(crate) const NO_EXT: Ext = Ext {
+    feth: None,
     reth: None,
     aeth: None,
     atomic: None,

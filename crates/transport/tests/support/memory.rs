@@ -10,7 +10,7 @@
 //! * remote stores and atomics are listed in [`Queues::effects`] in the order in which they happened.
 
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Pd, QpEvent, RecvWqe,
+    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Pd, Placement, QpEvent, RecvWqe,
     RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
 };
 use std::collections::{HashMap, VecDeque};
@@ -22,6 +22,7 @@ pub struct Rights {
     pub remote_read: bool,
     pub remote_write: bool,
     pub remote_atomic: bool,
+    pub flush: Placement,
 }
 
 impl Rights {
@@ -30,12 +31,20 @@ impl Rights {
         remote_read: true,
         remote_write: true,
         remote_atomic: true,
+        flush: Placement {
+            global: true,
+            persistent: true,
+        },
     };
     pub const LOCAL: Rights = Rights {
         local_write: true,
         remote_read: false,
         remote_write: false,
         remote_atomic: false,
+        flush: Placement {
+            global: false,
+            persistent: false,
+        },
     };
 }
 
@@ -71,6 +80,12 @@ pub enum Effect {
     Write { rkey: u32, va: u64, len: u64 },
     /// Atomic: the value found.
     Atomic { rkey: u32, va: u64, before: u64 },
+    /// FLUSH: address and length, or all.
+    Flush {
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: Placement,
+    },
     /// Key revoked.
     Invalidate { rkey: u32 },
     /// Not the peer's doing: a window was bound.
@@ -173,6 +188,8 @@ impl Memory {
             RemoteAccess::Read => region.rights.remote_read,
             RemoteAccess::Write => region.rights.remote_write,
             RemoteAccess::Atomic => region.rights.remote_atomic,
+            RemoteAccess::FlushGlobal => region.rights.flush.global,
+            RemoteAccess::FlushPersistent => region.rights.flush.persistent,
         };
         if !granted {
             return Err(RemoteFault::NoRight);
@@ -403,6 +420,38 @@ impl Host for QpHost<'_> {
                 .violation(format!("atomic write at {va:#x}, not a multiple of 8"));
         }
         self.write_remote(pd, rkey, va, &value)
+    }
+
+    fn flush(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: Placement,
+    ) -> Result<(), RemoteFault> {
+        let whole = || {
+            let index = self.memory.by_rkey.get(&rkey)?;
+            let region = &self.memory.regions[*index];
+            Some((region.base, region.bytes.len() as u32))
+        };
+        let (va, len) = range.or_else(whole).ok_or(RemoteFault::UnknownKey)?;
+        for (wanted, access) in [
+            (placement.global, RemoteAccess::FlushGlobal),
+            (placement.persistent, RemoteAccess::FlushPersistent),
+        ] {
+            if wanted {
+                self.memory.remote(pd, rkey, va, u64::from(len), access)?;
+            }
+        }
+        push_effect(
+            &mut self.queues.effects,
+            Effect::Flush {
+                rkey,
+                range,
+                placement,
+            },
+        );
+        Ok(())
     }
 
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {

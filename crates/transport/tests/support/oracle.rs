@@ -11,13 +11,13 @@ use super::memory::{Effect, Region, Rights, Srq, push_effect};
 use super::network::Impairments;
 use super::pair::Pair;
 use rnic_transport::{
-    Completion, CompletionOpcode, Immediate, Pd, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe,
-    SgList, Sge, Status,
+    Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, RcAttr, RecvWqe, Role, SendData,
+    SendOp, SendWqe, SgList, Sge, Status,
 };
 use rnic_wire::{PathMtu, Psn};
 use std::ops::Range;
 
-/// The nine operations.
+/// The operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Send,
@@ -29,13 +29,24 @@ pub enum Kind {
     CompareSwap,
     FetchAdd,
     AtomicWrite,
+    Flush,
 }
+
+const EVERYWHERE: Placement = Placement {
+    global: true,
+    persistent: true,
+};
 
 impl Kind {
     fn takes_receive(self) -> bool {
         !matches!(
             self,
-            Kind::Write | Kind::Read | Kind::CompareSwap | Kind::FetchAdd | Kind::AtomicWrite
+            Kind::Write
+                | Kind::Read
+                | Kind::CompareSwap
+                | Kind::FetchAdd
+                | Kind::AtomicWrite
+                | Kind::Flush
         )
     }
 
@@ -56,6 +67,7 @@ impl Kind {
             Kind::CompareSwap => CompletionOpcode::CompareSwap,
             Kind::FetchAdd => CompletionOpcode::FetchAdd,
             Kind::AtomicWrite => CompletionOpcode::AtomicWrite,
+            Kind::Flush => CompletionOpcode::Flush,
         }
     }
 }
@@ -369,6 +381,7 @@ impl FlowSpec {
             remote_write: true,
             remote_read: true,
             remote_atomic: true,
+            flush: EVERYWHERE,
             window_bytes: self.window,
         })
     }
@@ -439,8 +452,8 @@ fn direction(
         let kind = spec.kind;
         let srqn = if flow.xrc { SRQS[index % 2] } else { 0 };
         let loads = !(kind == Kind::Read || kind.is_atomic());
-        let inline = spec.inline && loads && len <= 512;
-        let list = if inline {
+        let inline = spec.inline && loads && len <= 512 && kind != Kind::Flush;
+        let list = if inline || kind == Kind::Flush {
             SgList::new()
         } else {
             b.list(
@@ -465,7 +478,7 @@ fn direction(
         };
         let target = remote_addr..remote_addr + len;
         let touches_remote = !matches!(kind, Kind::Send | Kind::SendImm | Kind::SendInvalidate);
-        let stores_remote = touches_remote && kind != Kind::Read;
+        let stores_remote = touches_remote && !matches!(kind, Kind::Read | Kind::Flush);
 
         let fence = spec.fence
             || loads && spans(&list).any(|s| pending_local.iter().any(|p| overlaps(p, &s)))
@@ -540,6 +553,22 @@ fn direction(
                 let data = memories[responder][remote].bytes[span].to_vec();
                 scatter(&mut memories[requester][local], &list, &data);
                 SendOp::Read { remote_addr, rkey }
+            }
+            Kind::Flush => {
+                // It is there at its place among the stores, and only once.
+                let whole_region = spec.solicited;
+                effects.push(Effect::Flush {
+                    rkey,
+                    range: (!whole_region).then_some((remote_addr, len as u32)),
+                    placement: EVERYWHERE,
+                });
+                SendOp::Flush(Flush {
+                    remote_addr,
+                    rkey,
+                    length: len,
+                    whole_region,
+                    placement: EVERYWHERE,
+                })
             }
             Kind::CompareSwap | Kind::FetchAdd => {
                 let cell = &mut memories[responder][remote].bytes[span];
@@ -634,7 +663,10 @@ fn direction(
             fence,
         };
         pair.post_send_at(post_at, requester, qp, wqe);
-        result.psns += len.div_ceil(mtu).max(1) as u32;
+        result.psns += match kind {
+            Kind::Flush => 1,
+            _ => len.div_ceil(mtu).max(1) as u32,
+        };
         result.posted.push(Posted {
             wr_id,
             signaled: spec.signaled,

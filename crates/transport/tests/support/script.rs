@@ -11,9 +11,9 @@ use super::network;
 use super::pair::Batch;
 use args::Args;
 use rnic_transport::{
-    Address, BindWindow, Completion, CompletionOpcode, Immediate, Pd, QpEvent, QueuePair, Rc,
-    RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status, Time, Uc, UcAttr, Ud,
-    UdAttr,
+    Address, BindWindow, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, QpEvent,
+    QueuePair, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status, Time, Uc,
+    UcAttr, Ud, UdAttr,
 };
 use rnic_wire::ip::Ipv4Header;
 use rnic_wire::{Grh, Packet, PathMtu, Psn, Service, UdPrefix};
@@ -138,6 +138,10 @@ impl World {
                 remote_write: true,
                 remote_read: true,
                 remote_atomic: true,
+                flush: Placement {
+                    global: true,
+                    persistent: true,
+                },
                 window_bytes: 256 << 10,
             },
             started: false,
@@ -406,6 +410,10 @@ impl World {
             attr.remote_write = has("write");
             attr.remote_read = has("read");
             attr.remote_atomic = has("atomic");
+            attr.flush = Placement {
+                global: has("flush_global"),
+                persistent: has("flush_persistent"),
+            };
         }
         match args.text("role") {
             None => {}
@@ -462,6 +470,10 @@ impl World {
             remote_read: has("rr"),
             remote_write: has("rw"),
             remote_atomic: has("ra"),
+            flush: Placement {
+                global: has("fg"),
+                persistent: has("fp"),
+            },
         };
         self.region(name, base, len, lkey, rights, pd);
         Ok(())
@@ -569,6 +581,16 @@ impl World {
                 add: args.need("add")?,
             },
             "atomic_write" => SendOp::AtomicWrite { remote_addr, rkey },
+            "flush" => SendOp::Flush(Flush {
+                remote_addr,
+                rkey,
+                length: args.number("length")?.unwrap_or(0),
+                whole_region: args.flag("all"),
+                placement: Placement {
+                    global: args.flag("global"),
+                    persistent: args.flag("persistent"),
+                },
+            }),
             "bind" => {
                 let name = args.text("region").ok_or("region missing")?;
                 let index = *self.names.get(name).ok_or("no such region")?;
@@ -597,6 +619,7 @@ impl World {
             SendOp::CompareSwap { .. } => CompletionOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
             SendOp::AtomicWrite { .. } => CompletionOpcode::AtomicWrite,
+            SendOp::Flush(_) => CompletionOpcode::Flush,
             SendOp::BindWindow(_) => CompletionOpcode::BindMw,
             SendOp::LocalInvalidate(_) => CompletionOpcode::LocalInvalidate,
         };

@@ -2,7 +2,7 @@
 
 use super::{Entry, Kind};
 use crate::SendOp;
-use rnic_wire::{AtomicEth, Ext, Ieth, ImmDt, Operation, Reth};
+use rnic_wire::{AtomicEth, Ext, Feth, Ieth, ImmDt, Operation, Reth};
 
 /// One packet of a WQE.
 pub(super) struct Plan {
@@ -95,6 +95,12 @@ impl Plan {
                 ext.reth = reth(remote_addr, rkey, entry.len);
                 AtomicWrite
             }
+            SendOp::Flush(flush) => {
+                ext.feth = Some(feth(flush));
+                // Its length is at most that of the longest message, or means nothing.
+                ext.reth = reth(flush.remote_addr, flush.rkey, flush.length as u32);
+                Flush
+            }
             SendOp::FetchAdd {
                 remote_addr,
                 rkey,
@@ -123,13 +129,31 @@ impl Plan {
             operation,
             offset,
             payload: match entry.kind {
-                Kind::AtomicWrite => entry.len as usize,
+                Kind::Confirmed => entry.len as usize,
                 _ => 0,
             },
             psns: piece,
             last: true,
             end: k + piece >= entry.packets,
         }
+    }
+}
+
+fn feth(flush: crate::Flush) -> Feth {
+    let mut placement = 0;
+    if flush.placement.global {
+        placement |= Feth::GLOBAL;
+    }
+    if flush.placement.persistent {
+        placement |= Feth::PERSISTENT;
+    }
+    Feth {
+        placement,
+        selectivity: if flush.whole_region {
+            Feth::REGION
+        } else {
+            Feth::RANGE
+        },
     }
 }
 

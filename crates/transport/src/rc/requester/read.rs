@@ -29,8 +29,8 @@ impl Requester {
         let Some(front) = self.queue.front() else {
             return Ok(());
         };
-        if front.kind == Kind::AtomicWrite {
-            return self.handle_atomic_write_response(operation, payload, now, sh, host);
+        if front.kind == Kind::Confirmed {
+            return self.handle_confirmation(operation, payload, now, sh, host);
         }
         if front.kind != Kind::Read {
             return Err(UNEXPECTED);
@@ -68,8 +68,8 @@ impl Requester {
         self.check_fault()
     }
 
-    /// Takes the awaited answer to an atomic write, that of a READ of nothing.
-    fn handle_atomic_write_response<H: Host>(
+    /// Takes the awaited answer to an atomic write or FLUSH, that of a READ of nothing.
+    fn handle_confirmation<H: Host>(
         &mut self,
         operation: Operation,
         payload: &[u8],

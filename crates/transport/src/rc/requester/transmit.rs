@@ -50,7 +50,7 @@ impl Requester {
         let left = u64::from(entry.len).saturating_sub(k * u64::from(sh.mtu));
         let (psns, payload) = match entry.kind {
             Kind::Acked | Kind::Local => (1, left.min(u64::from(sh.mtu))),
-            Kind::Read | Kind::Atomic | Kind::AtomicWrite => {
+            Kind::Read | Kind::Atomic | Kind::Confirmed => {
                 // Responses share the way back and our receive buffer; one request may always go.
                 let Some(piece) = self.piece(entry, k as u32) else {
                     return false;
@@ -136,7 +136,7 @@ impl Requester {
         let piece = match entry.kind {
             Kind::Local => return self.do_local(sh, host).map(|()| true),
             Kind::Acked => 1,
-            Kind::Read | Kind::Atomic | Kind::AtomicWrite => {
+            Kind::Read | Kind::Atomic | Kind::Confirmed => {
                 let k = if entry.started() {
                     self.nxt.pos - entry.start.pos
                 } else {
@@ -248,9 +248,9 @@ fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
             vendor_err: vendor_err::WRONG_SERVICE,
         });
     }
-    let length_fits = match entry.kind {
-        Kind::Atomic => entry.len >= 8,
-        Kind::AtomicWrite => entry.len == 8,
+    let length_fits = match entry.wqe.op {
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => entry.len >= 8,
+        SendOp::AtomicWrite { .. } => entry.len == 8,
         _ => true,
     };
     if !length_fits {

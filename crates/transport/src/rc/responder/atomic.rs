@@ -1,9 +1,9 @@
 //! Atomics: executed once, answered as often as asked.
 
-use super::{Inbound, Refusal, Responder, reth_of};
+use super::{Inbound, Refusal, Responder, confirmation, reth_of};
 use crate::rc::Shared;
 use crate::{AtomicOp, Host, Refused};
-use rnic_wire::{Operation, Packet, Reth};
+use rnic_wire::{Operation, Packet};
 
 impl Responder {
     /// Takes an atomic request: executes it and queues its answer.
@@ -76,13 +76,8 @@ impl Responder {
         self.message_done(sh);
         sh.counters.served.atomic.add(8);
         self.resources
-            .executed_read(packet.bth.psn, 1, self.msn, answer_of(reth), self.pd);
+            .executed_read(packet.bth.psn, 1, self.msn, confirmation(reth), self.pd);
         self.expected = packet.bth.psn.next();
         Ok(())
     }
-}
-
-/// The READ whose response answers an atomic write: of no bytes.
-pub(super) fn answer_of(reth: Reth) -> Reth {
-    Reth { dma_len: 0, ..reth }
 }

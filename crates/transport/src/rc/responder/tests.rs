@@ -411,6 +411,7 @@ fn rights_the_queue_pair_does_not_give() {
         remote_write: false,
         remote_read: false,
         remote_atomic: false,
+        flush: Default::default(),
         ..attr()
     };
     let no_resources = RcAttr {
@@ -861,7 +862,7 @@ mod states {
         let others = [
             Opcode::new(Service::Uc, SendOnly),
             Opcode::new(Service::Ud, SendOnly),
-            Opcode(0x1c),
+            Opcode(0x1b),
             Opcode::CNP,
         ];
         for opcode in others {

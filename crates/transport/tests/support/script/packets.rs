@@ -3,11 +3,11 @@
 use super::{Args, Outcome, World, pattern};
 use rnic_transport::Role;
 use rnic_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Ieth, ImmDt, NakCode, Opcode, Operation, Packet,
-    Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, Ieth, ImmDt, NakCode, Opcode, Operation,
+    Packet, Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
 };
 
-const NAMES: [(&str, Operation); 24] = [
+const NAMES: [(&str, Operation); 25] = [
     ("SEND_FIRST", Operation::SendFirst),
     ("SEND_MIDDLE", Operation::SendMiddle),
     ("SEND_LAST", Operation::SendLast),
@@ -31,6 +31,7 @@ const NAMES: [(&str, Operation); 24] = [
     ("ATOMIC_ACK", Operation::AtomicAcknowledge),
     ("CMP_SWAP", Operation::CompareSwap),
     ("FETCH_ADD", Operation::FetchAdd),
+    ("FLUSH", Operation::Flush),
     ("ATOMIC_WRITE", Operation::AtomicWrite),
 ];
 
@@ -107,6 +108,12 @@ fn parse(world: &World, args: &mut Args<'_>, incoming: bool) -> Outcome<Parsed> 
             va: world.address(args.text("va").unwrap_or("0x5000"))?,
             rkey: world.rkey(args.text("rkey").unwrap_or("0x77"))?,
             dma_len,
+        });
+    }
+    if operation.has_feth() {
+        ext.feth = Some(Feth {
+            placement: args.need("placement")? as u8,
+            selectivity: args.number("selectivity")?.unwrap_or(0) as u8,
         });
     }
     if operation.is_atomic() {
@@ -287,6 +294,13 @@ pub fn describe(bytes: &[u8]) -> String {
     }
     if let Some(deth) = packet.ext.deth {
         let _ = write!(more, " qkey={:#x} src={:#x}", deth.qkey, deth.src_qp);
+    }
+    if let Some(feth) = packet.ext.feth {
+        let _ = write!(
+            more,
+            " placement={} selectivity={}",
+            feth.placement, feth.selectivity
+        );
     }
     if let Some(reth) = packet.ext.reth {
         let _ = write!(
