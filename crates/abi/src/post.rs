@@ -126,6 +126,12 @@ unsafe fn operation(wr: &ibv_send_wr) -> NicResult<SendOp> {
                 mw::bind_type_2(POST_SEND, bind.mw, bind.rkey, &bind.bind_info)?
             }
         }
+        IBV_WR_FLUSH => {
+            return Err(Error::invalid(
+                POST_SEND,
+                "a FLUSH has its placement type and level only with ibv_wr_flush",
+            ));
+        }
         IBV_WR_TSO => {
             return Err(Error::new(
                 POST_SEND,

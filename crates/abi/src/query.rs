@@ -92,7 +92,9 @@ fn odp_caps() -> ibv_odp_caps {
         rc_odp_caps: datagram
             | IBV_ODP_SUPPORT_WRITE
             | IBV_ODP_SUPPORT_READ
-            | IBV_ODP_SUPPORT_ATOMIC,
+            | IBV_ODP_SUPPORT_ATOMIC
+            | IBV_ODP_SUPPORT_FLUSH
+            | IBV_ODP_SUPPORT_ATOMIC_WRITE,
         uc_odp_caps: datagram | IBV_ODP_SUPPORT_WRITE,
         ud_odp_caps: datagram,
     }
@@ -123,9 +125,10 @@ pub unsafe extern "C" fn query_device_ex(
         ex.odp_caps = odp_caps();
         ex.xrc_odp_caps = ex.odp_caps.rc_odp_caps;
         ex.max_dm_size = nic.device_attr().max_dm_size;
-        /// `IBV_DEVICE_ATOMIC_WRITE` of later releases.
-        const ATOMIC_WRITE: u64 = 1 << 40;
-        ex.device_cap_flags_ex = u64::from(ex.orig_attr.device_cap_flags) | ATOMIC_WRITE;
+        ex.device_cap_flags_ex = u64::from(ex.orig_attr.device_cap_flags)
+            | IBV_DEVICE_FLUSH_GLOBAL
+            | IBV_DEVICE_FLUSH_PERSISTENT
+            | IBV_DEVICE_ATOMIC_WRITE;
         ex.cq_mod_caps = ibv_cq_moderation_caps {
             max_cq_count: u16::MAX,
             max_cq_period: MAX_CQ_PERIOD,

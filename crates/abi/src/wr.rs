@@ -36,6 +36,7 @@ fn operations_of(qp_type: c_uint) -> u32 {
         | IBV_QP_EX_WITH_RDMA_READ
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        | IBV_QP_EX_WITH_FLUSH
         | IBV_QP_EX_WITH_ATOMIC_WRITE;
     match qp_type {
         IBV_QPT_RC | IBV_QPT_XRC_SEND => SEND | WRITE | WINDOWS | RELIABLE,
@@ -208,6 +209,15 @@ unsafe fn amend(
             None => Err(Error::invalid(VERB, "a setter before any work request")),
         });
     }
+}
+
+/// Fails the batch for arguments that mean nothing.
+///
+/// # Safety
+/// As [`with_batch`].
+unsafe fn fail(qp: *mut ibv_qp_ex, why: String) {
+    // SAFETY: by contract.
+    unsafe { with_batch(qp, |_, _, _| Err(Error::invalid(VERB, why))) };
 }
 
 /// Fails the batch for an operation that the device does not have.

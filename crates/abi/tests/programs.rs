@@ -175,7 +175,7 @@ programs!(
 
 // What there is to ask, and what a software NIC answers to it.
 programs!(queries, no_offloads, counters);
-programs!(atomic_write);
+programs!(atomic_write, flush);
 
 // Connections.
 #[test]

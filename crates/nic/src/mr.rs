@@ -52,7 +52,7 @@ impl Pd {
     /// address space, whatever is mapped there at the time of an access.
     ///
     /// # Errors
-    /// EINVAL: remote write or atomic access without LOCAL_WRITE, address overflow, unknown flags, `iova` at another place
+    /// EINVAL: remote write or atomic access without LOCAL_WRITE, FLUSH_PERSISTENT of memory that is no file's, address overflow, unknown flags, `iova` at another place
     /// of its page than `addr`, no bytes at the start of a page. EFAULT: the range is not mapped, or not writable although
     /// write access is asked for. ENOMEM: no key is left.
     ///
@@ -107,7 +107,8 @@ impl Pd {
     pub fn reg_dm_mr(&self, dm: &Dm, offset: u64, len: usize, access: Access) -> Result<Mr> {
         const VERB: &str = "ibv_reg_dm_mr";
         let wanted = access.mandatory();
-        let unfit = Access::ON_DEMAND | Access::HUGETLB | Access::MW_BIND;
+        let unfit =
+            Access::ON_DEMAND | Access::HUGETLB | Access::MW_BIND | Access::FLUSH_PERSISTENT;
         if wanted.unknown() != 0
             || wanted.intersects(unfit)
             || wanted.writes_without_local_write()
@@ -298,6 +299,12 @@ fn specify(pd: &Pd, source: Source, access: Access) -> Result<RegionSpec> {
         if len == 0 && (start as u64).is_multiple_of(PAGE) {
             return Err(Error::invalid(REG, "no bytes, so no page"));
         }
+    }
+    if access.contains(Access::FLUSH_PERSISTENT) && (paged || !sys::is_shared_file(start, len)) {
+        return Err(Error::invalid(
+            REG,
+            "FLUSH_PERSISTENT: only pinned shared mappings of files with a name outlast the process (mmap(2), MAP_SHARED)",
+        ));
     }
     if !paged {
         sys::populate(start, len, access.contains(Access::LOCAL_WRITE)).map_err(|errno| {

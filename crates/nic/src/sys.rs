@@ -369,14 +369,50 @@ pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> 
 /// Whether every page of a range is mapped with that right, as /proc/self/maps says.
 fn permitted(start: usize, end: usize, write: bool) -> Result<(), i32> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| libc::EFAULT)?;
-    match covered(&maps, start, end, write) {
+    match covered(&maps, start, end, |line| allows(line, write)) {
         true => Ok(()),
         false => Err(libc::EFAULT),
     }
 }
 
-/// The lines of `maps`, which are sorted, cover the range without a hole.
-fn covered(maps: &str, start: usize, end: usize, write: bool) -> bool {
+/// A line of `maps` gives the right to read, and to write if that is asked for.
+fn allows(line: &str, write: bool) -> bool {
+    let rights = line.split_ascii_whitespace().nth(1).unwrap_or("");
+    rights.starts_with('r') && (!write || rights.as_bytes().get(1) == Some(&b'w'))
+}
+
+/// A line of `maps` is a shared mapping of a file that has a name.
+fn outlasts(line: &str) -> bool {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let shared = fields.next().is_some_and(|rights| rights.ends_with('s'));
+    let path = fields.nth(3).unwrap_or("");
+    shared && path.starts_with('/') && !line.ends_with(" (deleted)")
+}
+
+/// Every page of a range is a shared mapping of a file that has a name, as /proc/self/maps says: what is written there
+/// outlasts the process.
+pub(crate) fn is_shared_file(start: usize, len: usize) -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        return false;
+    };
+    covered(&maps, start, start.saturating_add(len), outlasts)
+}
+
+/// Writes a range of shared mappings to their files and waits until the disk has it; the errno if part of it is not
+/// mapped, or cannot be written.
+pub(crate) fn write_back(addr: usize, len: usize) -> Result<(), i32> {
+    let page = 4096usize;
+    let start = addr & !(page - 1);
+    let span = addr.saturating_add(len) - start;
+    // SAFETY: changes no contents; the kernel checks the range.
+    match unsafe { libc::msync(start as *mut libc::c_void, span, libc::MS_SYNC) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// The lines of `maps`, which are sorted, cover the range without a hole, and each of them is fit.
+fn covered(maps: &str, start: usize, end: usize, fit: impl Fn(&str) -> bool) -> bool {
     let mut at = start;
     for line in maps.lines() {
         let mut fields = line.split_ascii_whitespace();
@@ -387,9 +423,7 @@ fn covered(maps: &str, start: usize, end: usize, write: bool) -> bool {
         if to <= at {
             continue;
         }
-        let rights = fields.next().unwrap_or("").as_bytes();
-        let allowed = rights.first() == Some(&b'r') && (!write || rights.get(1) == Some(&b'w'));
-        if from > at || !allowed {
+        if from > at || !fit(line) {
             return false;
         }
         at = to;
@@ -712,7 +746,32 @@ pub(crate) fn interface_mtu(name: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::covered;
+    use super::{allows, covered, outlasts};
+
+    #[test]
+    fn only_shared_mappings_of_files_with_names_outlast_the_process() {
+        for (line, want) in [
+            ("1000-2000 rw-s 00000000 fe:01 77 /data/my file", true),
+            ("1000-2000 r--s 00000000 fe:01 77 /data/file", true),
+            ("1000-2000 rw-p 00000000 fe:01 77 /data/file", false),
+            (
+                "1000-2000 rw-s 00000000 fe:01 77 /data/file (deleted)",
+                false,
+            ),
+            (
+                "1000-2000 rw-s 00000000 00:01 77 /memfd:name (deleted)",
+                false,
+            ),
+            (
+                "1000-2000 rw-s 00000000 00:01 77 anon_inode:[perf_event]",
+                false,
+            ),
+            ("1000-2000 rw-p 00000000 00:00 0 ", false),
+            ("1000-2000 rw-p 00000000 00:00 0 [heap]", false),
+        ] {
+            assert_eq!(outlasts(line), want, "{line}");
+        }
+    }
 
     #[test]
     fn a_range_is_covered_only_with_every_right_and_no_hole() {
@@ -728,7 +787,7 @@ mod tests {
             (0x9000, 0xa000, false, false),
         ] {
             assert_eq!(
-                covered(maps, start, end, write),
+                covered(maps, start, end, |line| allows(line, write)),
                 want,
                 "{start:#x} {end:#x}"
             );

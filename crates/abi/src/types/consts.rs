@@ -189,3 +189,15 @@ constants! {
     IBV_EVENT_QP_LAST_WQE_REACHED = 16;
     IBV_EVENT_GID_CHANGE = 18;
 }
+
+// Of headers that may be newer than those the layout test compiles against.
+pub const IBV_QP_EX_WITH_FLUSH: u32 = 1 << 11;
+pub const IBV_WR_FLUSH: u32 = 14;
+pub const IBV_FLUSH_GLOBAL: u32 = 1;
+pub const IBV_FLUSH_PERSISTENT: u32 = 1 << 1;
+pub const IBV_FLUSH_MR: u32 = 1;
+pub const IBV_ODP_SUPPORT_FLUSH: u32 = 1 << 6;
+pub const IBV_ODP_SUPPORT_ATOMIC_WRITE: u32 = 1 << 7;
+pub const IBV_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+pub const IBV_DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
+pub const IBV_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;

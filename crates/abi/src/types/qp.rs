@@ -28,7 +28,8 @@ assert_layout!(ibv_qp, 160, context @ 0, qp_context @ 8, pd @ 16, send_cq @ 24, 
 
 /// `struct ibv_qp_ex`: an `ibv_qp` followed by the functions behind `ibv_wr_*`.
 ///
-/// rdma-core 64 appends `wr_flush`, which its inline wrapper calls unchecked; it and some room behind it are here too.
+/// rdma-core 64 appends `wr_flush`, which its inline wrapper calls unchecked, as it will what comes behind it: room for
+/// that is here too.
 #[repr(C)]
 pub struct ibv_qp_ex {
     pub qp_base: ibv_qp,

@@ -4,9 +4,9 @@
 
 use core::ffi::c_void;
 
-use rnic_nic::SendOp;
+use rnic_nic::{Flush, Placement, SendOp};
 
-use super::{amend, begin, refuse};
+use super::{amend, begin, fail, refuse};
 use crate::post::copy_inline;
 use crate::types::*;
 
@@ -143,16 +143,38 @@ pub unsafe extern "C" fn atomic_write(
     }
 }
 
+/// Of no bytes: setters of data after it have no effect.
 pub unsafe extern "C" fn flush(
     qp: *mut ibv_qp_ex,
-    _rkey: u32,
-    _addr: u64,
-    _len: usize,
-    _kind: u8,
-    _level: u8,
+    rkey: u32,
+    remote_addr: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
 ) {
+    let known = IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT;
+    let kind = u32::from(placement);
+    let op = SendOp::Flush(Flush {
+        remote_addr,
+        rkey,
+        length: length as u64,
+        whole_region: u32::from(level) == IBV_FLUSH_MR,
+        placement: Placement {
+            global: kind & IBV_FLUSH_GLOBAL != 0,
+            persistent: kind & IBV_FLUSH_PERSISTENT != 0,
+        },
+    });
     // SAFETY: see above.
-    unsafe { refuse(qp, "flush") };
+    unsafe {
+        if kind == 0 || kind & !known != 0 || u32::from(level) > IBV_FLUSH_MR {
+            fail(
+                qp,
+                format!("FLUSH of placement type {placement}, level {level}"),
+            );
+        } else {
+            begin(qp, IBV_QP_EX_WITH_FLUSH, op);
+        }
+    }
 }
 
 pub unsafe extern "C" fn send_tso(qp: *mut ibv_qp_ex, _hdr: *mut c_void, _hdr_sz: u16, _mss: u16) {

@@ -94,8 +94,8 @@ pub const TOPICS: &[Topic] = &[
     request(
         14,
         "IBV_WR_FLUSH",
-        "Makes earlier writes visible or persistent at the peer (RC, recent NICs).",
-        "EOPNOTSUPP or EINVAL where the device lacks it.",
+        "FLUSH: done when earlier writes to the peer's memory are visible there, or persistent (RC, recent NICs).",
+        "The peer's region and qp_access_flags need IBV_ACCESS_FLUSH_GLOBAL or IBV_ACCESS_FLUSH_PERSISTENT; else status 10 or 9. Only ibv_wr_flush posts it. EOPNOTSUPP where the device lacks it.",
     ),
     request(
         15,

@@ -130,7 +130,7 @@ pub const TOPICS: &[Topic] = &[
         side: "seen by the requester; the reason is at the responder",
         causes: &[
             "the message is longer than the receive that the peer had posted (the peer sees status 1)",
-            "the peer's queue pair does not allow the operation: qp_access_flags lack REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC",
+            "the peer's queue pair does not allow the operation: qp_access_flags lack REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC or FLUSH_*",
             "more READs or atomics at once than the peer takes: your max_rd_atomic is above its max_dest_rd_atomic",
             "an atomic whose remote address is not a multiple of 8",
             "path_mtu differs between the two sides, so that packet lengths look wrong",
@@ -147,7 +147,7 @@ pub const TOPICS: &[Topic] = &[
         causes: &[
             "wrong rkey: stale (region registered again, peer restarted), of another region, or sent in the wrong byte order",
             "remote_addr..+length leaves the peer's region: wrong base address, or a size that both sides count differently",
-            "the peer's region lacks IBV_ACCESS_REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC",
+            "the peer's region lacks IBV_ACCESS_REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC or FLUSH_*",
             "the peer deregistered the region too early",
             "the peer's region and queue pair belong to different protection domains",
         ],

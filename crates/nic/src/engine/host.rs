@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault, Pd,
-    QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
+    Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
 };
 
 use crate::cq::Entry;
@@ -142,6 +142,27 @@ impl Host for DeviceHost<'_> {
         self.memory
             .atomic_write(pd, self.shared.qpn, rkey, va, value)
             .map_err(|fault| self.remote(pd, (rkey, va, 8), Some(RemoteAccess::Write), fault))
+    }
+
+    fn flush(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        placement: Placement,
+    ) -> Result<(), RemoteFault> {
+        let named = range.map_or((rkey, 0, 0), |(va, len)| (rkey, va, u64::from(len)));
+        for (wanted, access) in [
+            (placement.global, RemoteAccess::FlushGlobal),
+            (placement.persistent, RemoteAccess::FlushPersistent),
+        ] {
+            if wanted {
+                self.memory
+                    .flush(pd, self.shared.qpn, rkey, range, access)
+                    .map_err(|fault| self.remote(pd, named, Some(access), fault))?;
+            }
+        }
+        Ok(())
     }
 
     fn atomic(&mut self, pd: Pd, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {

@@ -21,6 +21,10 @@ impl Access {
     pub const ON_DEMAND: Access = Access(64);
     /// Backed by huge pages.
     pub const HUGETLB: Access = Access(128);
+    /// Peers may FLUSH to global visibility.
+    pub const FLUSH_GLOBAL: Access = Access(256);
+    /// Peers may FLUSH to persistence.
+    pub const FLUSH_PERSISTENT: Access = Access(512);
     /// First of the optional bits, which a device may ignore (`IBV_ACCESS_OPTIONAL_FIRST`).
     pub const OPTIONAL_FIRST: Access = Access(1 << 20);
     /// Relaxed ordering: the first optional bit.
@@ -41,7 +45,7 @@ impl Access {
 
     /// Bits that are neither known nor optional.
     pub(crate) const fn unknown(self) -> u32 {
-        self.0 & Access::MANDATORY & !0xff
+        self.0 & Access::MANDATORY & !0x3ff
     }
 
     /// Without the optional bits: they are hints that a device may ignore (ibv_reg_mr(3)).

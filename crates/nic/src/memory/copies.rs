@@ -76,6 +76,16 @@ impl Place {
         })
     }
 
+    /// The next thing that any thread or process sees of this one, it sees after the writes that were done.
+    pub(super) fn make_visible(self) {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Writes `len` bytes of a shared mapping to its file, and waits for the disk.
+    pub(super) fn make_persistent(self, len: u64) -> Result<(), Fault> {
+        sys::write_back(self.at, len as usize).map_err(|_| Fault::Unmapped)
+    }
+
     /// The 8 bytes for the CPU's atomics; `None` where there is nothing.
     fn cell(&self) -> Result<Option<&AtomicU64>, Fault> {
         if !self.at.is_multiple_of(8) {

@@ -78,6 +78,8 @@ impl MemoryTable {
             RemoteAccess::Read => Access::REMOTE_READ,
             RemoteAccess::Write => Access::REMOTE_WRITE,
             RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
+            RemoteAccess::FlushGlobal => Access::FLUSH_GLOBAL,
+            RemoteAccess::FlushPersistent => Access::FLUSH_PERSISTENT,
         };
         if entry.access.contains(right) {
             Ok(place)

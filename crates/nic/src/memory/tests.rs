@@ -189,6 +189,25 @@ fn an_atomic_write_is_one_store_or_none() {
 }
 
 #[test]
+fn a_flush_needs_the_right_to_its_placement() {
+    use RemoteAccess::{FlushGlobal, FlushPersistent};
+    let mut buffer = [0u8; 64];
+    let (table, key) = table(&mut buffer, Access::LOCAL_WRITE | Access::FLUSH_GLOBAL);
+    let flush = |key, range, access| table.flush(PD, QPN, key, range, access);
+    assert_eq!(flush(key, Some((0x1000, 64)), FlushGlobal), Ok(()));
+    assert_eq!(flush(key, None, FlushGlobal), Ok(()));
+    let refused = |range, access| flush(key, range, access).unwrap_err();
+    let (right, range) = (RemoteFault::NoRight, RemoteFault::OutOfRange);
+    assert_eq!(refused(Some((0x1000, 64)), FlushPersistent), right);
+    assert_eq!(refused(None, FlushPersistent), right);
+    assert_eq!(refused(Some((0x1000, 65)), FlushGlobal), range);
+    assert_eq!(refused(Some((0xfff, 1)), FlushGlobal), range);
+    let unknown = Err(RemoteFault::UnknownKey);
+    assert_eq!(flush(key ^ 1, None, FlushGlobal), unknown);
+    assert_eq!(flush(key ^ 1, Some((0x1000, 1)), FlushGlobal), unknown);
+}
+
+#[test]
 fn keys_are_not_found_by_counting() {
     let mut buffer = [0u8; 8];
     let mut table = MemoryTable::default();

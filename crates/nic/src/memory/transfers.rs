@@ -65,6 +65,29 @@ impl MemoryTable {
         Ok(place.store(value)?)
     }
 
+    /// Sees to it that what was written to `range`, or to all of the region, is placed as `access` says: one of the two
+    /// kinds of FLUSH.
+    pub(crate) fn flush(
+        &self,
+        pd: Pd,
+        qpn: u32,
+        key: u32,
+        range: Option<(u64, u32)>,
+        access: RemoteAccess,
+    ) -> Result<(), RemoteFault> {
+        let (va, len) = match (range, self.get(key)) {
+            (Some((va, len)), _) => (va, u64::from(len)),
+            (None, Some(entry)) => (entry.iova, entry.len),
+            (None, None) => return Err(RemoteFault::UnknownKey),
+        };
+        let place = self.grant_remote(pd, qpn, key, va, len, access)?;
+        match access {
+            RemoteAccess::FlushPersistent => place.make_persistent(len)?,
+            _ => place.make_visible(),
+        }
+        Ok(())
+    }
+
     pub(crate) fn atomic(
         &self,
         pd: Pd,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use rnic_transport::{QueuePair, RcAttr, Role, UcAttr, UdAttr};
+use rnic_transport::{Placement, QueuePair, RcAttr, Role, UcAttr, UdAttr};
 use rnic_wire::{PathMtu, Psn};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
@@ -404,6 +404,10 @@ fn rc_attr(entry: &QpEntry, window_bytes: u32) -> RcAttr {
         remote_write: attr.qp_access_flags.contains(Access::REMOTE_WRITE),
         remote_read: attr.qp_access_flags.contains(Access::REMOTE_READ),
         remote_atomic: attr.qp_access_flags.contains(Access::REMOTE_ATOMIC),
+        flush: Placement {
+            global: attr.qp_access_flags.contains(Access::FLUSH_GLOBAL),
+            persistent: attr.qp_access_flags.contains(Access::FLUSH_PERSISTENT),
+        },
         window_bytes,
     }
 }

@@ -173,6 +173,7 @@ fn write_counters(line: &mut Line, c: &Counters) {
             traffic(line, "write", by.write);
             traffic(line, "read", by.read);
             traffic(line, "atomic", by.atomic);
+            traffic(line, "flush", by.flush);
         });
     }
     for (name, value) in [

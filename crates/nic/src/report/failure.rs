@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use rnic_transport::{
-    Completion, CompletionOpcode, Evidence, LocalFault, Refused, RemoteAccess, RemoteFault,
+    Completion, CompletionOpcode, Evidence, Flush, LocalFault, Refused, RemoteAccess, RemoteFault,
     RequestRefused, SendFailed, SendOp, Status,
 };
 
@@ -304,6 +304,8 @@ fn write_remote(line: &mut Line, note: &RemoteNote, grave: Option<(RegionFacts, 
             Some(RemoteAccess::Read) => "IBV_ACCESS_REMOTE_READ",
             Some(RemoteAccess::Write) => "IBV_ACCESS_REMOTE_WRITE",
             Some(RemoteAccess::Atomic) => "IBV_ACCESS_REMOTE_ATOMIC",
+            Some(RemoteAccess::FlushGlobal) => "IBV_ACCESS_FLUSH_GLOBAL",
+            Some(RemoteAccess::FlushPersistent) => "IBV_ACCESS_FLUSH_PERSISTENT",
             None => "invalidation",
         },
     );
@@ -330,7 +332,10 @@ fn write_request(line: &mut Line, sent: &SendFailed) {
     | SendOp::FetchAdd {
         remote_addr, rkey, ..
     }
-    | SendOp::AtomicWrite { remote_addr, rkey } = sent.op
+    | SendOp::AtomicWrite { remote_addr, rkey }
+    | SendOp::Flush(Flush {
+        remote_addr, rkey, ..
+    }) = sent.op
     {
         line.number("remote_addr", remote_addr)
             .number("rkey", u64::from(rkey));
@@ -343,6 +348,8 @@ fn rights(access: Rights) -> String {
         (Rights::REMOTE_WRITE, "REMOTE_WRITE"),
         (Rights::REMOTE_READ, "REMOTE_READ"),
         (Rights::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+        (Rights::FLUSH_GLOBAL, "FLUSH_GLOBAL"),
+        (Rights::FLUSH_PERSISTENT, "FLUSH_PERSISTENT"),
     ];
     let has: Vec<&str> = names
         .iter()
@@ -360,6 +367,7 @@ fn opcode_name(opcode: CompletionOpcode) -> &'static str {
         CompletionOpcode::CompareSwap => "compare-and-swap",
         CompletionOpcode::FetchAdd => "fetch-and-add",
         CompletionOpcode::AtomicWrite => "atomic write",
+        CompletionOpcode::Flush => "FLUSH",
         CompletionOpcode::BindMw => "bind of a memory window",
         CompletionOpcode::LocalInvalidate => "local invalidate",
         CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm => "receive",
@@ -376,6 +384,7 @@ fn operation_name(operation: Operation) -> &'static str {
         }
         ReadRequest => "RDMA READ",
         AtomicWrite => "atomic write",
+        Flush => "FLUSH",
         CompareSwap => "compare-and-swap",
         FetchAdd => "fetch-and-add",
         _ => "a response",

@@ -204,6 +204,9 @@ pub struct ByOperation {
     pub write: Traffic,
     pub read: Traffic,
     pub atomic: Traffic,
+    /// They have no bytes.
+    #[serde(default)]
+    pub flush: Traffic,
 }
 
 /// What one queue pair counted: traffic by operation, everything else by name.

@@ -28,6 +28,7 @@ fn add_all(to: &mut ByOperation, from: &ByOperation) {
     add(&mut to.write, from.write);
     add(&mut to.read, from.read);
     add(&mut to.atomic, from.atomic);
+    add(&mut to.flush, from.flush);
 }
 
 fn add_named(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
