@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rnic_nic::{DEVICE_NAME, GidEntry, device_guid, gid_table, port_counters};
+use rnic_nic::{DEVICE_NAME, GidEntry, PortState, device_guid, gid_table, port_counters};
 
 use crate::counters::{self, COUNTERS};
 use crate::device::UVERBS_NAME;
@@ -49,9 +49,9 @@ pub fn tree() -> Vec<File> {
 }
 
 fn port_files(port: &str, gids: &[GidEntry], files: &mut Vec<File>) {
-    let (state, phys_state) = match gids.is_empty() {
-        true => ("1: DOWN\n", "3: Disabled\n"),
-        false => ("4: ACTIVE\n", "5: LinkUp\n"),
+    let (state, phys_state) = match PortState::of(gids) {
+        PortState::Down => ("1: DOWN\n", "3: Disabled\n"),
+        PortState::Active => ("4: ACTIVE\n", "5: LinkUp\n"),
     };
     for (name, value) in [
         ("state", state),

@@ -91,6 +91,8 @@ pub struct LinkCounters {
     pub tx_packets: u64,
     /// Their bytes, BTH to ICRC.
     pub tx_bytes: u64,
+    /// Those of them that went to multicast groups.
+    pub tx_multicast: u64,
     /// System calls that sent something.
     pub tx_syscalls: u64,
     /// Packets that the kernel refused: too long for the path, no route, no room.
@@ -99,6 +101,8 @@ pub struct LinkCounters {
     pub rx_packets: u64,
     /// Their bytes, BTH to ICRC.
     pub rx_bytes: u64,
+    /// Those of them that came to multicast groups.
+    pub rx_multicast: u64,
     /// System calls that received something.
     pub rx_syscalls: u64,
     /// Dropped: the ICRC does not hold.

@@ -603,6 +603,7 @@ impl Inbox {
             dst_port: ROCE_PORT,
         };
         let sender = sender_of(senders, flow);
+        let came_before = counters.rx_packets;
         let mut delivered = 0;
         while !rest.is_empty() {
             let (packet, behind) = rest.split_at(train.segment.min(rest.len()));
@@ -660,6 +661,9 @@ impl Inbox {
             counters.rx_adopted += u64::from(origin.message_end().is_some());
             checked = false;
             rest = behind;
+        }
+        if train.dst.is_multicast() {
+            counters.rx_multicast += counters.rx_packets - came_before;
         }
         delivered
     }

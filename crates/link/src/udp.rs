@@ -60,6 +60,13 @@ impl UdpLink {
                     for run in &runs[first..first + n] {
                         counters.tx_packets += run.count as u64;
                         counters.tx_bytes += run.len as u64;
+                        if run
+                            .route
+                            .as_ref()
+                            .is_some_and(|r| r.flow.dst.is_multicast())
+                        {
+                            counters.tx_multicast += run.count as u64;
+                        }
                     }
                     first += n;
                 }

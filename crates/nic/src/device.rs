@@ -124,6 +124,16 @@ pub enum PortState {
     Active = 4,
 }
 
+impl PortState {
+    /// The one port is up while any of the interfaces behind it has an address and can carry packets.
+    pub fn of(table: &[GidEntry]) -> PortState {
+        match table.iter().any(|entry| entry.running) {
+            true => PortState::Active,
+            false => PortState::Down,
+        }
+    }
+}
+
 /// Port attributes (`struct ibv_port_attr`).
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of ibv_query_port(3)")]
@@ -139,11 +149,7 @@ pub struct PortAttr {
 impl PortAttr {
     pub(crate) fn new(table: &[GidEntry]) -> PortAttr {
         PortAttr {
-            state: if table.is_empty() {
-                PortState::Down
-            } else {
-                PortState::Active
-            },
+            state: PortState::of(table),
             max_mtu: PathMtu::M4096,
             active_mtu: active_mtu(table),
             gid_tbl_len: GID_TABLE_LEN.max(table.last().map_or(0, |entry| entry.index + 1)),

@@ -30,6 +30,8 @@ pub struct GidEntry {
     pub scope_id: u32,
     /// On a loopback interface.
     pub loopback: bool,
+    /// The interface can carry packets now: its cable is plugged in, so to speak.
+    pub running: bool,
 }
 
 /// What a row stands for: an address and, if it is link-local, its scope.
@@ -124,6 +126,7 @@ pub fn gid_table() -> Vec<GidEntry> {
             scope_id: key(&a).1,
             ifname: a.name,
             loopback: a.loopback,
+            running: a.running,
         })
         .collect();
     table.sort_by_key(|entry| entry.index);

@@ -2,7 +2,7 @@
 //!
 //! A group is an IP multicast group. Its MGID is the IPv6 address of the group, or its IPv4 address mapped (what
 //! librdmacm uses for RoCE v2 over IPv4). As a queue pair that attaches does not say over which of the port's GIDs it
-//! wants to hear the group, it is joined on every interface of the GID table.
+//! wants to hear the group, it is joined on every interface of the GID table, also on those that appear later.
 //!
 //! An IPv6 MGID also has a group over IPv4, or programs with an MGID of their own invention (perftest) would be without
 //! multicast wherever GIDs are IPv4: see [`group_address`].
@@ -79,32 +79,8 @@ impl Groups {
         if self.attached.contains(&(mgid, qpn)) {
             return Ok(());
         }
-        let mut joined = 0;
-        let mut refused = None;
-        for v4 in [true, false] {
-            let Some(address) = group_address(mgid, v4) else {
-                continue;
-            };
-            let group = self.by_address.entry(address).or_default();
-            for entry in table.iter().filter(|e| e.addr.is_ipv4() == v4) {
-                if group.interfaces.contains(&entry.ifindex) {
-                    continue;
-                }
-                match link.join(address, entry.ifindex) {
-                    Ok(()) => group.interfaces.push(entry.ifindex),
-                    Err(e) => refused = Some((address, entry.ifname.clone(), e)),
-                }
-            }
-            if group.interfaces.is_empty() {
-                self.by_address.remove(&address);
-            } else {
-                if !group.members.contains(&qpn) {
-                    group.members.push(qpn);
-                }
-                joined += 1;
-            }
-        }
-        if joined == 0 {
+        let (joined, refused) = self.join(mgid, qpn, table, link);
+        if !joined {
             let Some((group, interface, e)) = refused else {
                 return Err(Error::invalid(
                     ATTACH,
@@ -119,6 +95,61 @@ impl Groups {
         }
         self.attached.push((mgid, qpn));
         Ok(())
+    }
+
+    /// Joins what an MGID means on every interface of `table`. Gives whether the queue pair is a member of anything now, and
+    /// what the kernel refused last.
+    fn join(
+        &mut self,
+        mgid: Gid,
+        qpn: u32,
+        table: &[GidEntry],
+        link: &mut RoceLink,
+    ) -> (bool, Option<(IpAddr, String, std::io::Error)>) {
+        let (mut joined, mut refused) = (false, None);
+        for v4 in [true, false] {
+            let Some(address) = group_address(mgid, v4) else {
+                continue;
+            };
+            let group = self.by_address.entry(address).or_default();
+            for entry in table.iter().filter(|e| e.addr.is_ipv4() == v4) {
+                if group.interfaces.contains(&entry.ifindex) {
+                    continue;
+                }
+                match link.join(address, entry.ifindex) {
+                    Ok(()) => group.interfaces.push(entry.ifindex),
+                    Err(e) => refused = Some((address, entry.ifname.clone(), e)),
+                }
+            }
+            if group.interfaces.is_empty() && group.members.is_empty() {
+                self.by_address.remove(&address);
+                continue;
+            }
+            if !group.members.contains(&qpn) {
+                group.members.push(qpn);
+            }
+            joined = true;
+        }
+        (joined, refused)
+    }
+
+    /// The table has changed: leaves groups on the interfaces that are gone from it, and joins on new ones.
+    pub(crate) fn follow(&mut self, table: &[GidEntry], link: &mut RoceLink) {
+        for (address, group) in &mut self.by_address {
+            group.interfaces.retain(|ifindex| {
+                let here =
+                    |e: &GidEntry| e.ifindex == *ifindex && e.addr.is_ipv4() == address.is_ipv4();
+                let stays = table.iter().any(here);
+                if !stays {
+                    link.leave(*address, *ifindex);
+                }
+                stays
+            });
+        }
+        for (mgid, qpn) in self.attached.clone() {
+            // What the kernel refuses now (too many groups) is missed, and tried again at the next change.
+            let _ = self.join(mgid, qpn, table, link);
+        }
     }
 
     /// Detaches it.

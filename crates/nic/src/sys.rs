@@ -659,6 +659,8 @@ pub(crate) struct InterfaceAddress {
     pub(crate) addr: IpAddr,
     pub(crate) scope_id: u32,
     pub(crate) loopback: bool,
+    /// Its link can carry packets: there is a carrier, and nothing else keeps it from it (RFC 2863, operstate).
+    pub(crate) running: bool,
 }
 
 /// Addresses of all interfaces that are up, and the first hardware address found.
@@ -710,6 +712,7 @@ pub(crate) fn interface_addresses() -> io::Result<(Vec<InterfaceAddress>, Option
                 addr,
                 scope_id,
                 loopback: flags & libc::IFF_LOOPBACK != 0,
+                running: flags & libc::IFF_RUNNING != 0,
             });
         }
     }

@@ -3,6 +3,9 @@
 #include <unistd.h>
 #include "datagram.h"
 
+/* Exported, but in a private header. */
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
+
 enum { GROUP_QPN = 0xffffff, MESSAGES = 12 };
 
 /* 239.1.2.3, as RoCE v2 over IPv4 names it, and a group of a program's own invention. */
@@ -14,6 +17,15 @@ static void attach(struct datagrams *side, const union ibv_gid *group)
 	CHECK(!ibv_attach_mcast(side->qp, group, 0));
 	/* Once more is no more. */
 	CHECK(!ibv_attach_mcast(side->qp, group, 0));
+}
+
+/* What the port has counted. */
+static uint64_t counter(struct ibv_context *context, const char *name)
+{
+	char file[64], text[64] = "";
+	snprintf(file, sizeof(file), "ports/1/counters/%s", name);
+	CHECK(ibv_read_sysfs_file(context->device->ibdev_path, file, text, sizeof(text)) > 0);
+	return strtoull(text, NULL, 10);
 }
 
 /* Every message, in order, and the group as the destination in the GRH. */
@@ -86,6 +98,7 @@ static void run(const union ibv_gid *group)
 	attach(&other, group);
 	post_all(&sender);
 	post_all(&other);
+	uint64_t sent = counter(context, "multicast_xmit_packets"), came = counter(context, "multicast_rcv_packets");
 	expect_datagram(&outside, 0, 4096, 4);
 	for (int i = 0; i < MESSAGES; i++) {
 		memcpy(sender.buffer, &i, 4);
@@ -110,6 +123,10 @@ static void run(const union ibv_gid *group)
 	CHECK(!send_datagram(&sender, ah, GROUP_QPN, QKEY, 4));
 	for (int i = 0; i < 2; i++)
 		CHECK(wait_wc(sender.cq).status == IBV_WC_SUCCESS);
+	/* One packet each, whoever gets copies; nothing else was sent or came. */
+	CHECK(counter(context, "multicast_xmit_packets") - sent == MESSAGES + 1);
+	CHECK(counter(context, "multicast_rcv_packets") - came == MESSAGES + 1);
+	CHECK(counter(context, "unicast_xmit_packets") == 0 && counter(context, "unicast_rcv_packets") == 0);
 	struct ibv_wc wc;
 	CHECK(ibv_poll_cq(other.cq, 1, &wc) == 0 && ibv_poll_cq(outside.cq, 1, &wc) == 0);
 	CHECK(!ibv_detach_mcast(sender.qp, group, 0));

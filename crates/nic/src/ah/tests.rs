@@ -19,6 +19,7 @@ fn table() -> Vec<GidEntry> {
                 netdev_mtu: 1500,
                 scope_id: 0,
                 loopback: false,
+                running: true,
             }
         })
         .collect()

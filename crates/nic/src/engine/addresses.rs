@@ -1,9 +1,12 @@
 //! Address handles inside the engine: which paths lead to their peer.
 
+use std::collections::VecDeque;
+
 use crate::device::MAX_AH;
 use rnic_link::registry::range_of;
 use rnic_link::{PathId, PathSpec, RoceLink};
 use rnic_transport::Pd;
+use rnic_wire::Psn;
 
 /// Paths that one address handle keeps open. The link has one per process of the peer's host, so that its packets find
 /// the right one at once; who sends to more processes than this sends to the others by way of the first.
@@ -30,8 +33,16 @@ struct Entry {
 pub(crate) struct AhTable {
     slots: Vec<(u32, Option<Entry>)>,
     free: Vec<u32>,
-    /// Destroyed, but work requests that are still queued may name them.
-    retired: Vec<AhNumber>,
+    /// Destroyed, but work requests that are still queued may name them; in that order.
+    retired: VecDeque<Retired>,
+}
+
+/// A destroyed address handle.
+#[derive(Debug)]
+struct Retired {
+    number: AhNumber,
+    /// The queue pairs that had sends queued then, and the PSN behind them: none behind it names the handle.
+    marks: Vec<(u32, Psn)>,
 }
 
 impl AhTable {
@@ -85,11 +96,12 @@ impl AhTable {
         }
     }
 
-    /// Gives one up, as soon as [`AhTable::sweep`] is called.
-    pub(crate) fn retire(&mut self, number: AhNumber) {
+    /// Gives one up. Work requests that name it may be queued before these marks: queue pair, and PSN of the first one
+    /// behind them.
+    pub(crate) fn retire(&mut self, number: AhNumber, marks: Vec<(u32, Psn)>) {
         if let Some(Some(entry)) = self.slot(number) {
             entry.retired = true;
-            self.retired.push(number);
+            self.retired.push_back(Retired { number, marks });
         }
     }
 
@@ -98,20 +110,35 @@ impl AhTable {
         !self.retired.is_empty()
     }
 
-    /// Frees what was given up; no queued work request names it any more.
-    pub(crate) fn sweep(&mut self, link: &mut RoceLink) {
-        for number in std::mem::take(&mut self.retired) {
-            let place = number.0 & ((1 << PLACE_BITS) - 1);
-            let Some((generation, slot)) = self.slots.get_mut(place as usize) else {
-                continue;
-            };
-            if let Some(entry) = slot.take() {
-                for (_, path) in entry.paths {
-                    link.release_path(path);
-                }
-                *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
-                self.free.push(place);
+    /// Frees what was given up as far as no queued work request names it any more: `is_past` says of a queue pair whether
+    /// all its sends before a mark have left.
+    pub(crate) fn sweep(&mut self, link: &mut RoceLink, mut is_past: impl FnMut(u32, Psn) -> bool) {
+        while let Some(number) = self.next_unnamed(&mut is_past) {
+            self.free(number, link);
+        }
+    }
+
+    fn next_unnamed(&mut self, is_past: &mut impl FnMut(u32, Psn) -> bool) -> Option<AhNumber> {
+        let oldest = self.retired.front_mut()?;
+        oldest.marks.retain(|(qpn, mark)| !is_past(*qpn, *mark));
+        // What keeps one back keeps back those that were given up after it.
+        if !oldest.marks.is_empty() {
+            return None;
+        }
+        self.retired.pop_front().map(|oldest| oldest.number)
+    }
+
+    fn free(&mut self, number: AhNumber, link: &mut RoceLink) {
+        let place = number.0 & ((1 << PLACE_BITS) - 1);
+        let Some((generation, slot)) = self.slots.get_mut(place as usize) else {
+            return;
+        };
+        if let Some(entry) = slot.take() {
+            for (_, path) in entry.paths {
+                link.release_path(path);
             }
+            *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
+            self.free.push(place);
         }
     }
 }
@@ -140,25 +167,55 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_was_given_up_is_refused_though_it_is_still_there() {
+    fn spec() -> PathSpec {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let spec = PathSpec {
+        PathSpec {
             local: here,
             scope_id: 0,
             remote: here,
             dest_qpn: 0,
             traffic_class: 0,
             hop_limit: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_queued_later_keeps_no_handle_back() {
+        let mut ahs = AhTable::default();
+        let handles = [(); 3].map(|()| ahs.insert(spec(), Pd(1)).expect("room"));
+        let [first, second, third] = handles;
+        // Queue pair 5 is at PSN 100 with ten queued, 6 at the end of the circle with two.
+        let (five, six) = (Psn::new(110), Psn::new(0xff_ffff).add(2));
+        ahs.retire(first, vec![(5, five), (6, six)]);
+        ahs.retire(second, vec![(5, five.add(3))]);
+        ahs.retire(third, vec![]);
+        let mut at = [(5, Psn::new(109)), (6, six)];
+        let freed = |ahs: &mut AhTable, at: [(u32, Psn); 2]| {
+            ahs.next_unnamed(&mut |qpn, mark| {
+                let (_, psn) = at.into_iter().find(|(q, _)| *q == qpn).expect("5 or 6");
+                !psn.is_before(mark)
+            })
         };
+        assert_eq!(freed(&mut ahs, at), None);
+        at[0].1 = Psn::new(112);
+        assert_eq!(freed(&mut ahs, at), Some(first));
+        assert_eq!(freed(&mut ahs, at), None);
+        at[0].1 = Psn::new(113);
+        assert_eq!(freed(&mut ahs, at), Some(second));
+        assert_eq!(freed(&mut ahs, at), Some(third));
+        assert!(!ahs.has_retired());
+    }
+
+    #[test]
+    fn what_was_given_up_is_refused_though_it_is_still_there() {
         let mut ahs = AhTable::default();
         let (pd, other) = (Pd(1), Pd(2));
-        let first = ahs.insert(spec, pd).expect("room");
+        let first = ahs.insert(spec(), pd).expect("room");
         assert_eq!(ahs.pd(first), Some(pd));
-        ahs.retire(first);
+        ahs.retire(first, Vec::new());
         assert_eq!(ahs.pd(first), None);
         assert!(ahs.has_retired());
-        let second = ahs.insert(spec, other).expect("room");
+        let second = ahs.insert(spec(), other).expect("room");
         assert_ne!(first, second);
         assert_eq!((ahs.pd(first), ahs.pd(second)), (None, Some(other)));
         assert_eq!(ahs.pd(AhNumber(second.0 + 1)), None);

@@ -224,29 +224,44 @@ impl Engine {
 
     /// Gives an address handle up, now or when the last work request that may name it has left.
     pub(crate) fn remove_ah(&mut self, number: AhNumber) {
-        self.ahs.retire(number);
-        self.sweep_ahs();
-    }
-
-    fn sweep_ahs(&mut self) {
         let Engine {
             ahs,
-            link,
             qps,
             datagram_qps,
             ..
         } = self;
-        let queued = |qpn: &u32| {
-            qps.get_mut(*qpn)
-                .is_some_and(|entry| entry.transport.sends_outstanding() > 0)
-        };
-        if ahs.has_retired() && !datagram_qps.iter().any(queued) {
-            ahs.sweep(link);
+        let mut marks = Vec::new();
+        for qpn in datagram_qps.iter() {
+            if let Some(entry) = qps.get_mut(*qpn) {
+                // A datagram is one packet.
+                let queued = entry.transport.sends_outstanding();
+                if queued > 0 {
+                    marks.push((*qpn, entry.transport.sq_psn().add(queued)));
+                }
+            }
         }
+        ahs.retire(number, marks);
+        self.sweep_ahs();
+    }
+
+    fn sweep_ahs(&mut self) {
+        let Engine { ahs, link, qps, .. } = self;
+        ahs.sweep(link, |qpn, mark| {
+            // One that is gone, or was flushed or reset meanwhile, has nothing queued, or only what came behind.
+            qps.get_mut(qpn).is_none_or(|entry| {
+                entry.transport.sends_outstanding() == 0
+                    || !entry.transport.sq_psn().is_before(mark)
+            })
+        });
     }
 
     pub(crate) fn attach_mcast(&mut self, mgid: Gid, qpn: u32, table: &[GidEntry]) -> Result<()> {
         self.groups.attach(mgid, qpn, table, &mut self.link)
+    }
+
+    /// Addresses have come or gone: so do memberships of groups.
+    pub(super) fn follow_interfaces(&mut self, table: &[GidEntry]) {
+        self.groups.follow(table, &mut self.link);
     }
 
     pub(crate) fn detach_mcast(&mut self, mgid: Gid, qpn: u32) -> Result<()> {

@@ -8,6 +8,7 @@ use rnic_wire::Gid;
 
 use super::nic::NicShared;
 use crate::context::{AsyncEvent, AsyncEvents};
+use crate::device::PortState;
 use crate::gid_table::{GidEntry, gid_table};
 use crate::sys::RouteSocket;
 
@@ -33,13 +34,39 @@ impl Contexts {
     }
 }
 
+/// What the contexts know.
+#[derive(Debug, PartialEq, Eq)]
+struct View {
+    state: PortState,
+    /// Index and GID of each row.
+    rows: Vec<(u32, Gid)>,
+}
+
+impl View {
+    fn of(table: &[GidEntry]) -> View {
+        View {
+            state: PortState::of(table),
+            rows: table.iter().map(|row| (row.index, row.gid)).collect(),
+        }
+    }
+
+    /// The events that tell of `after`.
+    fn changes(&self, after: &View) -> impl Iterator<Item = AsyncEvent> {
+        let port = (self.state != after.state).then_some(match after.state {
+            PortState::Active => AsyncEvent::PortActive(PORT),
+            PortState::Down => AsyncEvent::PortError(PORT),
+        });
+        let gids = (self.rows != after.rows).then_some(AsyncEvent::GidChange(PORT));
+        port.into_iter().chain(gids)
+    }
+}
+
 /// Looks after the host's interfaces.
 #[derive(Debug)]
 pub(super) struct PortWatch {
     /// `None` where the kernel or a sandbox has no rtnetlink: then there are no such events.
     socket: Option<RouteSocket>,
-    /// What the contexts know: index and GID of each row.
-    told: Vec<(u32, Gid)>,
+    told: View,
 }
 
 impl PortWatch {
@@ -48,7 +75,7 @@ impl PortWatch {
         let socket = RouteSocket::open().ok();
         PortWatch {
             socket,
-            told: rows(&gid_table()),
+            told: View::of(&gid_table()),
         }
     }
 
@@ -63,31 +90,18 @@ impl PortWatch {
             socket.drain();
         }
         let table = gid_table();
-        let rows = rows(&table);
-        if rows == self.told {
-            return;
-        }
-        for event in changes(&self.told, &rows) {
+        let seen = View::of(&table);
+        for event in self.told.changes(&seen) {
             nic.contexts.post(event);
         }
-        self.told = rows;
-        nic.engine.lock().cm_addresses_changed(table);
+        let mut engine = nic.engine.lock();
+        engine.follow_interfaces(&table);
+        if self.told.rows != seen.rows {
+            engine.cm_addresses_changed(table);
+        }
+        drop(engine);
+        self.told = seen;
     }
-}
-
-fn rows(table: &[GidEntry]) -> Vec<(u32, Gid)> {
-    table.iter().map(|row| (row.index, row.gid)).collect()
-}
-
-/// The events of a change. The port is up while it has an address (see `PortAttr::state`).
-fn changes(before: &[(u32, Gid)], after: &[(u32, Gid)]) -> impl Iterator<Item = AsyncEvent> {
-    let port = match (before.is_empty(), after.is_empty()) {
-        (true, false) => Some(AsyncEvent::PortActive(PORT)),
-        (false, true) => Some(AsyncEvent::PortError(PORT)),
-        _ => None,
-    };
-    let gids = (before != after).then_some(AsyncEvent::GidChange(PORT));
-    port.into_iter().chain(gids)
 }
 
 #[cfg(test)]
@@ -97,15 +111,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_is_up_while_it_has_an_address() {
+    fn each_change_is_told_by_its_event() {
+        use PortState::{Active, Down};
         let (a, b) = ((0, Gid([1; 16])), (1, Gid([2; 16])));
-        let told = |before: &[_], after: &[_]| changes(before, after).collect::<Vec<_>>();
-        let gids = AsyncEvent::GidChange(1);
-        assert_eq!(told(&[a], &[a]), []);
-        assert_eq!(told(&[a], &[a, b]), [gids]);
-        assert_eq!(told(&[a, b], &[b]), [gids]);
-        assert_eq!(told(&[a], &[]), [AsyncEvent::PortError(1), gids]);
-        assert_eq!(told(&[], &[b]), [AsyncEvent::PortActive(1), gids]);
-        assert_eq!(told(&[], &[]), []);
+        let told = |(before, old): (PortState, &[_]), (after, new): (PortState, &[_])| {
+            let view = |state, rows: &[_]| View {
+                state,
+                rows: rows.to_vec(),
+            };
+            let (before, after) = (view(before, old), view(after, new));
+            before.changes(&after).collect::<Vec<_>>()
+        };
+        let (gids, up) = (AsyncEvent::GidChange(1), AsyncEvent::PortActive(1));
+        let down = AsyncEvent::PortError(1);
+        assert_eq!(told((Active, &[a]), (Active, &[a])), []);
+        assert_eq!(told((Active, &[a]), (Active, &[a, b])), [gids]);
+        assert_eq!(told((Active, &[a, b]), (Active, &[b])), [gids]);
+        assert_eq!(told((Active, &[a]), (Down, &[])), [down, gids]);
+        assert_eq!(told((Down, &[]), (Active, &[b])), [up, gids]);
+        // The cable: addresses stay.
+        assert_eq!(told((Active, &[a]), (Down, &[a])), [down]);
+        assert_eq!(told((Down, &[a]), (Active, &[a])), [up]);
+        assert_eq!(told((Down, &[]), (Down, &[a])), [gids]);
     }
 }

@@ -131,9 +131,11 @@ impl State {
         line.object("link", |line| {
             line.number("tx_packets", link.tx_packets)
                 .number("tx_bytes", link.tx_bytes)
+                .number("tx_multicast", link.tx_multicast)
                 .number("tx_errors", link.tx_errors)
                 .number("rx_packets", link.rx_packets)
-                .number("rx_bytes", link.rx_bytes);
+                .number("rx_bytes", link.rx_bytes)
+                .number("rx_multicast", link.rx_multicast);
         });
         line.object("drops", |line| {
             line.number("bad_icrc", link.rx_bad_icrc)
