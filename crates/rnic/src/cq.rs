@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::nic;
 use crate::raw::fd;
-use crate::work::{Work, WorkQueue};
+use crate::work::{Work, WorkQueue, srq_of};
 
 /// Completions taken from the device at once.
 const BATCH: usize = 16;
@@ -156,6 +156,8 @@ struct State {
     taken: VecDeque<nic::Completion>,
     /// Queue pairs that complete into this queue.
     qps: Vec<(u32, Arc<Work>)>,
+    /// XRC shared receive queues that do.
+    srqs: Vec<(u32, Arc<Mutex<WorkQueue>>)>,
 }
 
 impl std::fmt::Debug for CompletionQueue {
@@ -273,7 +275,23 @@ impl CompletionQueue {
     pub(crate) fn detach(&self, qpn: u32) {
         let mut state = self.inner.state.lock();
         state.qps.retain(|(number, _)| *number != qpn);
-        state.taken.retain(|entry| entry.qpn != qpn);
+        state
+            .taken
+            .retain(|entry| entry.qpn != qpn || srq_of(entry.wr_id).is_some());
+    }
+
+    pub(crate) fn attach_srq(&self, number: u32, queue: &Arc<Mutex<WorkQueue>>) {
+        let mut state = self.inner.state.lock();
+        state.srqs.push((number, queue.clone()));
+    }
+
+    pub(crate) fn detach_srq(&self, number: u32) {
+        let mut state = self.inner.state.lock();
+        state.srqs.retain(|(other, _)| *other != number);
+        let of_it = |entry: &nic::Completion| srq_of(entry.wr_id) == Some(number);
+        state
+            .taken
+            .retain(|entry| !(is_receive(entry.opcode) && of_it(entry)));
     }
 }
 
@@ -314,17 +332,16 @@ impl State {
     /// Finds the work request of a completion and takes its buffer out of the queue.
     fn finish(&self, entry: nic::Completion) -> Completion {
         let mut released = Vec::new();
-        let found = self
-            .qps
-            .iter()
-            .find(|(qpn, _)| *qpn == entry.qpn)
-            .and_then(|(_, work)| {
-                let queue = match is_receive(entry.opcode) {
-                    true => &*work.recv,
-                    false => &work.send,
-                };
-                queue.lock().complete(entry.wr_id, &mut released)
-            });
+        let of_qp = || self.qps.iter().find(|(qpn, _)| *qpn == entry.qpn);
+        let queue = match (is_receive(entry.opcode), srq_of(entry.wr_id)) {
+            (true, Some(number)) => {
+                let mut srqs = self.srqs.iter();
+                srqs.find(|(n, _)| *n == number).map(|(_, queue)| &**queue)
+            }
+            (true, None) => of_qp().map(|(_, work)| &*work.recv),
+            (false, _) => of_qp().map(|(_, work)| &work.send),
+        };
+        let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
         Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
             buffer: found.and_then(|f| f.buffer),

@@ -4,7 +4,7 @@
 //! # The shape of it
 //! * Handles ([`Context`], [`ProtectionDomain`], [`CompletionQueue`], [`QueuePair`], ...) are reference counted: cheap
 //!   to clone, `Send + Sync`, without lifetimes. An object keeps alive what it needs, so no drop order is wrong.
-//! * The transport is in the type: `pd.create_qp::<Rc>(..)`, [`Uc`] or [`Ud`]. A connected queue pair is built
+//! * The transport is in the type: `pd.create_qp::<Rc>(..)`, [`Uc`], [`Ud`] or [`Xrc`]. A connected queue pair is built
 //!   ([`QueuePairBuilder`]), prepared ([`PreparedQueuePair`]: receives can be posted, nothing can be sent), and
 //!   connected by a handshake with the peer's [`Endpoint`] ([`QueuePair`]), or by the connection manager ([`cm`]). One
 //!   for datagrams is ready when it is built ([`DatagramQueuePair`]).
@@ -57,6 +57,7 @@
 
 pub mod cm;
 mod completion;
+mod connect;
 mod context;
 mod cq;
 mod datagram;
@@ -74,6 +75,7 @@ mod raw;
 mod srq;
 mod window;
 mod work;
+mod xrc;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -97,10 +99,13 @@ pub use nic::{
 };
 pub use pd::{ProtectionDomain, WritableRegionBuilder};
 pub use post::{PostError, RecvError, SendRequest};
-pub use qp::{Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport, Uc, Ud};
+pub use qp::{
+    Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Transport, Uc, Ud, Xrc,
+};
 pub use raw::memory::{Buffer, ReadableRegion, WritableRegion};
 pub use srq::SharedReceiveQueue;
 pub use window::{MemoryWindow, WindowRights};
+pub use xrc::{PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcTarget, XrcTargetBuilder};
 
 /// Names an object in asynchronous events.
 fn next_cookie() -> u64 {

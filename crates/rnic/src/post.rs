@@ -31,6 +31,8 @@ pub struct SendRequest {
     pub(crate) signaled: bool,
     solicited: bool,
     fence: bool,
+    /// XRC: the peer's receive queue.
+    srqn: u32,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl SendRequest {
             signaled: true,
             solicited: false,
             fence: false,
+            srqn: 0,
         }
     }
 
@@ -213,6 +216,12 @@ impl SendRequest {
         self
     }
 
+    /// The same for an XRC receive queue of the peer.
+    pub(crate) fn for_srq(mut self, number: u32) -> SendRequest {
+        self.srqn = number;
+        self
+    }
+
     /// The same as a datagram.
     pub(crate) fn addressed(mut self, to: Address) -> std::result::Result<SendRequest, PostError> {
         let imm = match self.op {
@@ -244,7 +253,7 @@ impl SendRequest {
     /// As the device takes it. The buffer stays in `self`.
     pub(crate) fn wqe(&self, wr_id: u64) -> SendWqe {
         SendWqe {
-            srqn: 0,
+            srqn: self.srqn,
             wr_id,
             op: self.op,
             data: match &self.data {

@@ -1,18 +1,15 @@
 //! Queue pairs: built, prepared, connected.
 
-use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::Buffer;
-use crate::context::path_mtu_of;
+use crate::connect::{Place, Settings};
 use crate::cq::CompletionQueue;
 use crate::datagram::DatagramQueuePair;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::nic::{
-    self, Access, AhAttr, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType,
-};
+use crate::nic::{self, Access, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest, check_len, receive_sges};
 use crate::srq::SharedReceiveQueue;
@@ -48,7 +45,16 @@ impl Transport for Ud {
     const TYPE: QpType = QpType::Ud;
 }
 
-/// A transport service whose queue pairs have one peer.
+/// Extended reliable connected, the sending end: every operation, in order, exactly once, to any XRC receive queue of one
+/// peer. The other end is an [`XrcTarget`](crate::XrcTarget); see [`XrcDomain`](crate::XrcDomain).
+#[derive(Clone, Copy, Debug)]
+pub enum Xrc {}
+
+impl Transport for Xrc {
+    const TYPE: QpType = QpType::XrcSend;
+}
+
+/// A transport service whose queue pairs send to one peer and receive from it.
 pub trait Connected: Transport {}
 impl Connected for Rc {}
 impl Connected for Uc {}
@@ -58,6 +64,7 @@ mod sealed {
     impl Sealed for super::Rc {}
     impl Sealed for super::Uc {}
     impl Sealed for super::Ud {}
+    impl Sealed for super::Xrc {}
 }
 
 /// Arguments of a queue pair; see [`ProtectionDomain::create_qp`]. All have defaults that suit small programs.
@@ -70,26 +77,9 @@ pub struct QueuePairBuilder<T: Transport> {
     max_send_wr: u32,
     max_recv_wr: u32,
     max_inline_data: u32,
-    gid: Option<GidEntry>,
-    path_mtu: Option<PathMtu>,
+    place: Place,
     settings: Settings,
     transport: PhantomData<T>,
-}
-
-/// What the handshake needs later.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub(crate) access: Access,
-    pub(crate) timeout: u8,
-    pub(crate) retry_cnt: u8,
-    pub(crate) rnr_retry: u8,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) max_rd_atomic: u8,
-    pub(crate) max_dest_rd_atomic: u8,
-    pub(crate) traffic_class: u8,
-    pub(crate) hop_limit: u8,
-    pub(crate) psn: u32,
-    pub(crate) qkey: u32,
 }
 
 impl<T: Transport> QueuePairBuilder<T> {
@@ -106,21 +96,8 @@ impl<T: Transport> QueuePairBuilder<T> {
             max_send_wr: 64,
             max_recv_wr: 64,
             max_inline_data: 64,
-            gid: None,
-            path_mtu: None,
-            settings: Settings {
-                access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-                timeout: 14,
-                retry_cnt: 7,
-                rnr_retry: 7,
-                min_rnr_timer: 12,
-                max_rd_atomic: 16,
-                max_dest_rd_atomic: 16,
-                traffic_class: 0,
-                hop_limit: 64,
-                psn: random_psn(),
-                qkey: 0x1111_1111,
-            },
+            place: Place::default(),
+            settings: Settings::default(),
             transport: PhantomData,
         }
     }
@@ -151,13 +128,13 @@ impl<T: Transport> QueuePairBuilder<T> {
 
     /// The local address; [`Context::routable_gid`](crate::Context::routable_gid) if not set.
     pub fn gid(mut self, gid: &GidEntry) -> Self {
-        self.gid = Some(gid.clone());
+        self.place.gid = Some(gid.clone());
         self
     }
 
     /// Largest path MTU; what the address's interface takes if not set. The peer may have less.
     pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
-        self.path_mtu = Some(mtu);
+        self.place.path_mtu = Some(mtu);
         self
     }
 
@@ -251,25 +228,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             srq: self.srq,
             pd: self.pd,
         };
-        let own = match T::TYPE {
-            QpType::Ud => QpAttrMask::QKEY,
-            _ => QpAttrMask::ACCESS_FLAGS,
-        };
-        inner.qp.modify(
-            &QpAttr {
-                qp_state: QpState::Init,
-                port_num: 1,
-                qp_access_flags: self.settings.access,
-                qkey: self.settings.qkey,
-                ..QpAttr::default()
-            },
-            mask(&[
-                QpAttrMask::STATE,
-                QpAttrMask::PKEY_INDEX,
-                QpAttrMask::PORT,
-                own,
-            ]),
-        )?;
+        self.settings.init(&inner.qp)?;
         Ok(inner)
     }
 }
@@ -277,12 +236,20 @@ impl<T: Transport> QueuePairBuilder<T> {
 impl<T: Connected> QueuePairBuilder<T> {
     /// Creates the queue pair and moves it to INIT.
     pub fn build(self) -> Result<PreparedQueuePair<T>> {
-        let gid = match &self.gid {
-            Some(gid) => gid.clone(),
-            None => self.pd.context().routable_gid(1)?,
-        };
-        let largest = path_mtu_of(&gid);
-        let path_mtu = self.path_mtu.map_or(largest, |mtu| mtu.min(largest));
+        self.prepare()
+    }
+}
+
+impl QueuePairBuilder<Xrc> {
+    /// Creates the queue pair and moves it to INIT. Its receive completion queue is never used.
+    pub fn build(self) -> Result<PreparedQueuePair<Xrc>> {
+        self.prepare()
+    }
+}
+
+impl<T: Transport> QueuePairBuilder<T> {
+    fn prepare(self) -> Result<PreparedQueuePair<T>> {
+        let (gid, path_mtu) = self.place.settle(self.pd.context())?;
         let settings = self.settings;
         Ok(PreparedQueuePair {
             inner: Arc::new(self.create()?),
@@ -304,34 +271,16 @@ impl QueuePairBuilder<Ud> {
     /// Creates the queue pair, ready to send and to receive. Address and path MTU are those of each datagram, and what
     /// is for connections alone means nothing.
     pub fn build(self) -> Result<DatagramQueuePair> {
-        let Settings { psn, qkey, .. } = self.settings;
+        let settings = self.settings;
         let inner = self.create()?;
-        let to = |qp_state| QpAttr {
-            qp_state,
-            sq_psn: psn,
+        let receive = QpAttr {
+            qp_state: QpState::Rtr,
             ..QpAttr::default()
         };
-        inner.qp.modify(&to(QpState::Rtr), QpAttrMask::STATE)?;
-        let rts = mask(&[QpAttrMask::STATE, QpAttrMask::SQ_PSN]);
-        inner.qp.modify(&to(QpState::Rts), rts)?;
-        Ok(DatagramQueuePair::new(inner, qkey))
+        inner.qp.modify(&receive, QpAttrMask::STATE)?;
+        settings.send_ready(&inner.qp)?;
+        Ok(DatagramQueuePair::new(inner, settings.qkey))
     }
-}
-
-fn mask(bits: &[QpAttrMask]) -> QpAttrMask {
-    QpAttrMask(bits.iter().fold(0, |all, bit| all | bit.0))
-}
-
-/// `always`, and `reliable` of a service that has acknowledgements.
-fn only(is_reliable: bool, always: &[QpAttrMask], reliable: &[QpAttrMask]) -> QpAttrMask {
-    let more = if is_reliable { reliable } else { &[] };
-    mask(always) | mask(more)
-}
-
-/// The standard library seeds its hashers from the system's randomness.
-fn random_psn() -> u32 {
-    let hash = std::hash::RandomState::new().build_hasher().finish();
-    hash as u32 & 0xff_ffff
 }
 
 /// Fields drop in this order: first the device's queue pair, so that nothing is in flight any more; then the
@@ -472,22 +421,7 @@ impl<T: Transport> std::fmt::Debug for PreparedQueuePair<T> {
     }
 }
 
-impl<T: Transport> PreparedQueuePair<T> {
-    /// Queue pair number.
-    pub fn qpn(&self) -> u32 {
-        self.inner.qp.qpn()
-    }
-
-    /// What the peer needs for its handshake.
-    pub fn endpoint(&self) -> Endpoint {
-        Endpoint {
-            gid: self.gid.gid,
-            qpn: self.qpn(),
-            psn: self.settings.psn,
-            path_mtu: self.path_mtu,
-        }
-    }
-
+impl<T: Connected> PreparedQueuePair<T> {
     /// Posts a receive; see [`QueuePair::post_recv`].
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.post_recv(Some(buffer), id)
@@ -497,74 +431,26 @@ impl<T: Transport> PreparedQueuePair<T> {
     pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.post_recv(None, id)
     }
+}
+
+impl<T: Transport> PreparedQueuePair<T> {
+    /// Queue pair number.
+    pub fn qpn(&self) -> u32 {
+        self.inner.qp.qpn()
+    }
+
+    /// What the peer needs for its handshake.
+    pub fn endpoint(&self) -> Endpoint {
+        self.settings.endpoint(&self.gid, self.qpn(), self.path_mtu)
+    }
 
     /// Connects to the peer: INIT to RTR to RTS (`ibv_modify_qp`). Both sides have to do it; the first messages of a
     /// side that is ahead are repeated until the other one has caught up.
     pub fn handshake(self, remote: Endpoint) -> Result<QueuePair<T>> {
-        let local = self.endpoint();
-        if local.addr().is_ipv4() != remote.addr().is_ipv4() {
-            return Err(Error::GidMismatch {
-                local: local.addr(),
-                remote: remote.addr(),
-            });
-        }
-        let s = &self.settings;
+        let (local, s) = (self.endpoint(), &self.settings);
+        s.receive_ready(&self.inner.qp, &self.gid, &local, &remote)?;
+        s.send_ready(&self.inner.qp)?;
         let path_mtu = local.path_mtu.min(remote.path_mtu);
-        let sgid_index = u8::try_from(self.gid.index).map_err(|_| Error::UnknownGid {
-            what: format!("GID index {} (larger than 255)", self.gid.index),
-        })?;
-        self.inner.qp.modify(
-            &QpAttr {
-                qp_state: QpState::Rtr,
-                path_mtu: Some(path_mtu),
-                dest_qp_num: remote.qpn,
-                rq_psn: remote.psn,
-                max_dest_rd_atomic: s.max_dest_rd_atomic,
-                min_rnr_timer: s.min_rnr_timer,
-                ah: AhAttr {
-                    dgid: remote.gid,
-                    sgid_index,
-                    hop_limit: s.hop_limit,
-                    traffic_class: s.traffic_class,
-                    is_global: true,
-                    port_num: 1,
-                    ..AhAttr::default()
-                },
-                ..QpAttr::default()
-            },
-            only(
-                T::TYPE == QpType::Rc,
-                &[
-                    QpAttrMask::STATE,
-                    QpAttrMask::AV,
-                    QpAttrMask::PATH_MTU,
-                    QpAttrMask::DEST_QPN,
-                    QpAttrMask::RQ_PSN,
-                ],
-                &[QpAttrMask::MAX_DEST_RD_ATOMIC, QpAttrMask::MIN_RNR_TIMER],
-            ),
-        )?;
-        self.inner.qp.modify(
-            &QpAttr {
-                qp_state: QpState::Rts,
-                sq_psn: s.psn,
-                timeout: s.timeout,
-                retry_cnt: s.retry_cnt,
-                rnr_retry: s.rnr_retry,
-                max_rd_atomic: s.max_rd_atomic,
-                ..QpAttr::default()
-            },
-            only(
-                T::TYPE == QpType::Rc,
-                &[QpAttrMask::STATE, QpAttrMask::SQ_PSN],
-                &[
-                    QpAttrMask::TIMEOUT,
-                    QpAttrMask::RETRY_CNT,
-                    QpAttrMask::RNR_RETRY,
-                    QpAttrMask::MAX_QP_RD_ATOMIC,
-                ],
-            ),
-        )?;
         Ok(QueuePair {
             inner: self.inner,
             remote,
@@ -608,9 +494,7 @@ impl<T: Connected> QueuePair<T> {
     pub fn post(&self, request: SendRequest) -> std::result::Result<(), PostError> {
         self.inner.post_send(request)
     }
-}
 
-impl<T: Transport> QueuePair<T> {
     /// Posts a receive (`ibv_post_recv`): the next message lands in `buffer`, whose completion shows `id`.
     pub fn post_recv(&self, buffer: Buffer, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.post_recv(Some(buffer), id)
@@ -620,7 +504,18 @@ impl<T: Transport> QueuePair<T> {
     pub fn post_recv_empty(&self, id: u64) -> std::result::Result<(), RecvError> {
         self.inner.post_recv(None, id)
     }
+}
 
+impl QueuePair<Xrc> {
+    /// Posts a request for the peer's receive queue of this number
+    /// ([`XrcReceiveQueue::number`](crate::XrcReceiveQueue::number)). READs, WRITEs and atomics name one too: they work in
+    /// its protection domain. Else as any queue pair's `post`.
+    pub fn post(&self, request: SendRequest, srq: u32) -> std::result::Result<(), PostError> {
+        self.inner.post_send(request.for_srq(srq))
+    }
+}
+
+impl<T: Transport> QueuePair<T> {
     /// Queue pair number.
     pub fn qpn(&self) -> u32 {
         self.inner.qp.qpn()

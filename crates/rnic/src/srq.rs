@@ -64,21 +64,39 @@ impl std::fmt::Debug for SharedReceiveQueue {
 
 impl SharedReceiveQueue {
     pub(crate) fn new(pd: &ProtectionDomain, max_wr: u32) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::create(pd, max_wr, None)
+    }
+
+    /// `xrc`: domain and completion queue of one that targets reach.
+    pub(crate) fn create(
+        pd: &ProtectionDomain,
+        max_wr: u32,
+        xrc: Option<(nic::Xrcd, nic::Cq)>,
+    ) -> Result<SharedReceiveQueue> {
+        let in_domain = xrc.is_some();
         let cookie = crate::next_cookie();
         let raw = pd.nic().create_srq(&SrqInit {
             max_wr,
             max_sge: 1,
-            xrc: None,
+            xrc,
             cookie,
         })?;
+        let work = match in_domain {
+            true => WorkQueue::of_srq(raw.number()),
+            false => WorkQueue::default(),
+        };
         Ok(SharedReceiveQueue {
             inner: Arc::new(Inner {
                 raw,
-                work: Arc::default(),
+                work: Arc::new(Mutex::new(work)),
                 cookie,
                 pd: pd.clone(),
             }),
         })
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.inner.raw.number()
     }
 
     pub(crate) fn nic(&self) -> &nic::Srq {
