@@ -1,6 +1,6 @@
 //! What completion queues ask of the engine, which alone keeps time and may change queue pairs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -15,6 +15,9 @@ pub(crate) struct CqTasks {
     /// When there is something to do next; 0: now.
     next: AtomicU64,
     list: Mutex<List>,
+    /// Queues that the engine is done with; any of them may be the last handle of the process's NIC.
+    left: Mutex<Vec<Arc<CqShared>>>,
+    any_left: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +41,8 @@ impl Default for CqTasks {
         CqTasks {
             next: AtomicU64::new(NEVER),
             list: Mutex::default(),
+            left: Mutex::default(),
+            any_left: AtomicBool::new(false),
         }
     }
 }
@@ -69,6 +74,28 @@ impl CqTasks {
     pub(crate) fn next(&self) -> Option<u64> {
         let next = self.next.load(Ordering::Acquire);
         (next != NEVER).then_some(next)
+    }
+
+    /// The engine, which is locked, is done with this queue: somebody else lets it go.
+    pub(crate) fn leave(&self, cq: Arc<CqShared>) {
+        self.left.lock().push(cq);
+        self.any_left.store(true, Ordering::Release);
+    }
+
+    /// Lets go what the engine has left. It must not be locked: with the last handle everything ends, for which it is
+    /// locked.
+    #[inline]
+    pub(crate) fn let_go(&self) {
+        if self.any_left.load(Ordering::Acquire) {
+            self.let_all_go();
+        }
+    }
+
+    #[cold]
+    fn let_all_go(&self) {
+        self.any_left.store(false, Ordering::Release);
+        let left = std::mem::take(&mut *self.left.lock());
+        drop(left);
     }
 
     /// Takes what is due.

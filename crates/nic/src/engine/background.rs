@@ -120,6 +120,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
     let mut last_polls = shared.polls.load(Ordering::Relaxed);
     let mut maintain_at = 0;
     while !state.stop.load(Ordering::Acquire) {
+        shared.cq_tasks.let_go();
         let watching = state.wakeup.is_watching();
         let (work, deadline, patient) = {
             let mut engine = shared.engine.lock();

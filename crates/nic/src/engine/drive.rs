@@ -65,6 +65,7 @@ impl Engine {
         let due = self.cq_tasks.take(now);
         for cq in due.reminders {
             cq.remind(now);
+            self.cq_tasks.leave(cq);
         }
         for qpn in due.failed {
             self.fail_for_lost_completion(qpn);

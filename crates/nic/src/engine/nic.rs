@@ -18,7 +18,7 @@ use crate::sys::{self, ForkWitness};
 /// What all threads of the process share.
 pub(crate) struct NicShared {
     pub(super) engine: Mutex<Engine>,
-    cq_tasks: Arc<CqTasks>,
+    pub(super) cq_tasks: Arc<CqTasks>,
     witness: ForkWitness,
     dead: AtomicBool,
     /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
@@ -171,6 +171,7 @@ impl Nic {
         let deadline = engine.next_deadline();
         drop(engine);
         self.shared().background.wakeup.hear(work_left, deadline);
+        self.shared().cq_tasks.let_go();
     }
 
     /// The application is about to wait for an event instead of polling.
