@@ -14,6 +14,7 @@ use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_SGE, MAX_SRQ_WR};
 use crate::error::{Error, Result};
 use crate::pd::Pd;
+use crate::qp::take_each;
 use crate::xrcd::Xrcd;
 
 /// Sizes of a shared receive queue (`struct ibv_srq_attr`).
@@ -283,13 +284,13 @@ impl Srq {
         let Some(entry) = engine.srqs.get_mut(shared.number) else {
             return Ok(());
         };
-        for (accepted, wqe) in wqes.enumerate() {
-            let admitted = wqe.and_then(|wqe| admit(shared, entry.max_wr, wqe));
-            let wqe = admitted.map_err(|error| (accepted, error))?;
+        let (accepted, refused) = take_each(wqes, |wqe| {
+            let wqe = admit(shared, entry.max_wr, wqe)?;
             shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
             entry.receives.push_back(wqe);
-        }
-        Ok(())
+            Ok(())
+        });
+        refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use rnic_transport::{Placement, QueuePair, RcAttr, Role, UcAttr, UdAttr};
+use rnic_transport::{Placement, QueuePair, Rc, RcAttr, Role, Uc, UcAttr, Ud, UdAttr};
 use rnic_wire::{PathMtu, Psn};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
@@ -317,41 +317,50 @@ fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Pee
     })
 }
 
-fn receive_ready(entry: &mut QpEntry, window: u32) {
+/// Gives the transport the attributes of its service, by whichever of these calls it has.
+fn tell(
+    entry: &mut QpEntry,
+    window: u32,
+    by_rc: fn(&mut Rc, RcAttr),
+    by_uc: fn(&mut Uc, UcAttr),
+    by_ud: fn(&mut Ud, UdAttr),
+) {
     let (rc_attr, uc_attr, ud_attr) = (rc_attr(entry, window), uc_attr(entry), ud_attr(entry));
     match &mut entry.transport {
-        QueuePair::Rc(rc) => rc.receive_ready(rc_attr),
-        QueuePair::Uc(uc) => uc.receive_ready(uc_attr),
-        QueuePair::Ud(ud) => ud.receive_ready(ud_attr),
+        QueuePair::Rc(rc) => by_rc(rc, rc_attr),
+        QueuePair::Uc(uc) => by_uc(uc, uc_attr),
+        QueuePair::Ud(ud) => by_ud(ud, ud_attr),
     }
 }
 
+fn receive_ready(entry: &mut QpEntry, window: u32) {
+    tell(
+        entry,
+        window,
+        Rc::receive_ready,
+        Uc::receive_ready,
+        Ud::receive_ready,
+    );
+}
+
 fn send_ready(entry: &mut QpEntry, window: u32) {
-    let (rc_attr, uc_attr, ud_attr) = (rc_attr(entry, window), uc_attr(entry), ud_attr(entry));
-    match &mut entry.transport {
-        QueuePair::Rc(rc) => rc.send_ready(rc_attr),
-        QueuePair::Uc(uc) => uc.send_ready(uc_attr),
-        QueuePair::Ud(ud) => ud.send_ready(ud_attr),
-    }
+    tell(
+        entry,
+        window,
+        Rc::send_ready,
+        Uc::send_ready,
+        Ud::send_ready,
+    );
 }
 
 /// Attributes that may change in RTR and RTS.
 fn update(entry: &mut QpEntry, window: u32) {
-    let (rc_attr, uc_attr, ud_attr) = (rc_attr(entry, window), uc_attr(entry), ud_attr(entry));
-    match &mut entry.transport {
-        QueuePair::Rc(rc) => rc.update(rc_attr),
-        QueuePair::Uc(uc) => uc.update(uc_attr),
-        QueuePair::Ud(ud) => ud.update(ud_attr),
-    }
+    tell(entry, window, Rc::update, Uc::update, Ud::update);
 }
 
 /// Attributes that may change in SQD.
 fn retune(entry: &mut QpEntry, window: u32) {
-    let rc_attr = rc_attr(entry, window);
-    match &mut entry.transport {
-        QueuePair::Rc(rc) => rc.retune(rc_attr),
-        QueuePair::Uc(_) | QueuePair::Ud(_) => update(entry, window),
-    }
+    tell(entry, window, Rc::retune, Uc::update, Ud::update);
 }
 
 fn uc_attr(entry: &QpEntry) -> UcAttr {

@@ -20,6 +20,7 @@ use rnic_wire::Gid;
 pub use attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub(crate) use handle::QpTarget;
 use handle::{Listener, QpHandle};
+pub(crate) use post::take_each;
 
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};

@@ -26,34 +26,20 @@ impl Qp {
         let nic = &shared.context().nic;
         nic.check_alive(VERB).map_err(|e| (0, e))?;
         let mut engine = nic.lock();
-        let mut accepted = 0;
-        let mut refused = None;
         let state = shared.state();
-        if let (Some(entry), ahs) = engine.qp_and_ahs(shared.qpn) {
-            for wqe in wqes {
-                let checked = wqe.and_then(|wqe| {
-                    check_send(shared, state, 0, &wqe)?;
-                    check_address(shared, ahs, &wqe)?;
-                    Ok(wqe)
-                });
-                match checked {
-                    Ok(wqe) => {
-                        enqueue_send(shared, entry, wqe);
-                        accepted += 1;
-                    }
-                    Err(error) => {
-                        refused = Some((accepted, error));
-                        break;
-                    }
-                }
-            }
-        } else {
-            refused = Some((0, gone(VERB)));
-        }
+        let (Some(entry), ahs) = engine.qp_and_ahs(shared.qpn) else {
+            return Err((0, gone(VERB)));
+        };
+        let (accepted, refused) = take_each(wqes, |wqe| {
+            check_send(shared, state, 0, &wqe)?;
+            check_address(shared, ahs, &wqe)?;
+            enqueue_send(shared, entry, wqe);
+            Ok(())
+        });
         if accepted > 0 {
             start_sending(shared, state, engine);
         }
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
 
     /// Posts all of a batch, which is empty then, or nothing (`ibv_wr_complete`).
@@ -97,25 +83,15 @@ impl Qp {
         nic.check_alive(VERB).map_err(|e| (0, e))?;
         let mut engine = nic.lock();
         let state = shared.state();
-        let mut accepted = 0;
-        let mut refused = None;
-        if let Some(entry) = engine.qp_mut(shared.qpn) {
-            for wqe in wqes {
-                match wqe.and_then(|wqe| admit_recv(shared, state, wqe)) {
-                    Ok(wqe) => {
-                        shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
-                        entry.receives.push_back(wqe);
-                        accepted += 1;
-                    }
-                    Err(error) => {
-                        refused = Some((accepted, error));
-                        break;
-                    }
-                }
-            }
-        } else {
-            refused = Some((0, gone(VERB)));
-        }
+        let Some(entry) = engine.qp_mut(shared.qpn) else {
+            return Err((0, gone(VERB)));
+        };
+        let (accepted, refused) = take_each(wqes, |wqe| {
+            let wqe = admit_recv(shared, state, wqe)?;
+            shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
+            entry.receives.push_back(wqe);
+            Ok(())
+        });
         if accepted > 0 && lint::is_on() {
             lint::receive_posted(shared);
         }
@@ -124,8 +100,24 @@ impl Qp {
             // A flush may overrun a completion queue, which is then the engine's to deal with.
             nic.after_drive(engine);
         }
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
+}
+
+/// Takes work requests until one is refused: how many were taken, and why the next was not.
+#[inline]
+pub(crate) fn take_each<W>(
+    wqes: &mut dyn Iterator<Item = Result<W>>,
+    mut take: impl FnMut(W) -> Result<()>,
+) -> (usize, Option<Error>) {
+    let mut taken = 0;
+    for wqe in wqes {
+        if let Err(error) = wqe.and_then(&mut take) {
+            return (taken, Some(error));
+        }
+        taken += 1;
+    }
+    (taken, None)
 }
 
 /// The handle outlives what it stood for.
