@@ -106,6 +106,12 @@ impl WritableRegionBuilder {
         self
     }
 
+    /// Peers may also FLUSH what they wrote (`FLUSH_GLOBAL`).
+    pub fn flushable(mut self) -> Self {
+        self.access = self.access | Access::FLUSH_GLOBAL;
+        self
+    }
+
     /// Registers it.
     pub fn build(self) -> Result<WritableRegion> {
         WritableRegion::allocate(&self.pd, self.len, self.access)

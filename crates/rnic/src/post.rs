@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::Buffer;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
-use crate::nic::{Address, SendData, SendOp, SendWqe, SgList, Sge};
+use crate::nic::{Address, Flush, Placement, SendData, SendOp, SendWqe, SgList, Sge};
 use crate::raw::memory::resolve_range;
 
 /// A request for the send queue (`struct ibv_send_wr`): an operation, its data, and flags.
@@ -67,7 +67,7 @@ impl SendRequest {
         }
     }
 
-    /// What the device does by itself: it has no data.
+    /// What has no data: what the device does by itself, and FLUSH.
     pub(crate) fn local(op: SendOp) -> SendRequest {
         SendRequest::new(op, Data::Inline(SmallVec::new()))
     }
@@ -133,6 +133,21 @@ impl SendRequest {
         SendRequest::new(op, Self::word(buffer))
     }
 
+    /// FLUSH: completes when earlier WRITEs of this queue pair to `of` are visible to whoever reads the peer's memory. The
+    /// region has to allow it ([`WritableRegionBuilder::flushable`](crate::WritableRegionBuilder::flushable)).
+    pub fn flush(of: RemoteMemory) -> SendRequest {
+        SendRequest::local(SendOp::Flush(Flush {
+            remote_addr: of.addr,
+            rkey: of.rkey,
+            length: of.len,
+            whole_region: false,
+            placement: Placement {
+                global: true,
+                persistent: false,
+            },
+        }))
+    }
+
     /// Atomics use the first eight bytes of a buffer.
     fn word(buffer: Buffer) -> Data {
         let len = buffer.len().min(8);
@@ -161,7 +176,7 @@ impl SendRequest {
     /// WRITE with immediate, which takes a receive at the peer.
     ///
     /// # Panics
-    /// For READ, atomics, and requests for memory windows, which have no immediate.
+    /// For READ, atomics, FLUSH, and requests for memory windows, which have no immediate.
     pub fn imm(mut self, imm: [u8; 4]) -> SendRequest {
         self.op = match self.op {
             SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => SendOp::SendImm(imm),

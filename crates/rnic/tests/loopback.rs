@@ -231,6 +231,28 @@ fn atomics_change_the_word_once() {
 }
 
 #[test]
+fn a_flush_ends_after_the_writes_before_it() {
+    let (left, right) = pair();
+    let region = right.pd.writable(4096).flushable().build().expect("memory");
+    let write = SendRequest::write(left.buffer(&[7; 4096]), region.remote());
+    left.qp.post(write.unsignaled().id(1)).expect("posted");
+    let flush = SendRequest::flush(region.remote()).id(2);
+    left.qp.post(flush).expect("posted");
+    let mut done = left.done();
+    assert_eq!((done.id(), done.opcode()), (2, CompletionOpcode::Flush));
+    assert_eq!(done.take_released()[0].0, 1, "the write is done as well");
+    let mut seen = [0; 4096];
+    region.copy_out(0, &mut seen).expect("in range");
+    assert_eq!(seen, [7; 4096]);
+    // Of a region that does not allow it.
+    let plain = right.pd.writable(4096).build().expect("memory");
+    left.qp
+        .post(SendRequest::flush(plain.remote()))
+        .expect("posted");
+    assert_eq!(left.next().status(), Status::RemoteAccessError);
+}
+
+#[test]
 fn unsignaled_buffers_come_back_with_the_next_completion() {
     let (left, right) = pair();
     for id in 0..3 {
