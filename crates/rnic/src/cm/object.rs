@@ -8,11 +8,12 @@ use parking_lot::Mutex;
 
 use super::channel::{CmChannel, CmEvent};
 use super::error::CmError;
+use crate::connect::Settings;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::nic::cm::{self, ConnParam, EventKind, EventParam, PortSpace};
 use crate::nic::{self, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
-use crate::qp::{Inner, Settings};
+use crate::qp::Inner;
 
 /// Patience of address and route resolution, as librdmacm's programs have it.
 pub(super) const RESOLVE_MS: u32 = 2000;
@@ -326,7 +327,7 @@ impl Inner {
 
 pub(super) fn private_data(param: &EventParam) -> Vec<u8> {
     match param {
-        EventParam::None => Vec::new(),
+        EventParam::None | EventParam::User(_) => Vec::new(),
         EventParam::Conn(conn) => conn.private_data.clone(),
         EventParam::Ud(ud) => ud.private_data.clone(),
     }
