@@ -3,7 +3,9 @@
 use rnic_programs::Process;
 use rnic_programs::devices::parse_gids;
 use rnic_programs::meeting::listens;
+use std::fs::DirBuilder;
 use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -101,6 +103,8 @@ pub struct Lab {
     job: PathBuf,
     /// GID indices by end and family.
     gids: Vec<(End, Family, u32)>,
+    /// Where rnic's packets go, if anywhere.
+    capture: Option<PathBuf>,
 }
 
 impl Lab {
@@ -112,9 +116,14 @@ impl Lab {
         let mut lab = Lab {
             job: job.to_owned(),
             gids: Vec::new(),
+            capture: None,
         };
         let (linux, rnic) = (End::Linux.interface(), End::Rnic.interface());
-        std::fs::create_dir_all(RUNTIME).expect("/run is writable");
+        let mut folder = DirBuilder::new();
+        folder
+            .mode(0o700)
+            .create(RUNTIME)
+            .expect("/run is writable");
         ip(&["netns", "add", NAMESPACE]);
         ip(&[
             "link", "add", linux, "mtu", LINK_MTU, "type", "veth", "peer", "name", rnic, "mtu",
@@ -162,6 +171,9 @@ impl Lab {
         if end == End::Rnic {
             command = self.bare(end, &self.path("rnic"));
             command.args(["run", "--", program]);
+            if let Some(file) = &self.capture {
+                command.env("RNIC_PCAP", file);
+            }
         }
         command
     }
@@ -229,6 +241,11 @@ impl Lab {
             .args(["qdisc", "replace", "dev", end.interface(), "root", "netem"])
             .args(netem);
         Process::spawn(command).wait(SOON).expect_success();
+    }
+
+    /// rnic's packets go to this file from now on.
+    pub fn capture(&mut self, file: PathBuf) {
+        self.capture = Some(file);
     }
 
     /// Makes the network good again.

@@ -26,8 +26,11 @@ struct Args {
     #[arg(long)]
     core: bool,
     /// Only cases whose name contains one of these
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", allow_hyphen_values = true)]
     only: Vec<String>,
+    /// Keeps rnic's packets: out/N.pcap, where N is the line in out/results.jsonl
+    #[arg(long)]
+    pcap: bool,
     /// Names the cases and ends
     #[arg(long)]
     list: bool,
@@ -60,13 +63,18 @@ fn main() -> ExitCode {
         eprintln!("interop: no case is called that; --list names them");
         return ExitCode::from(2);
     }
-    let lab = Lab::set_up(&args.job);
+    let mut lab = Lab::set_up(&args.job);
     let mut report = Report::new(&args.job.join("out"));
     // A case fails by a panic, whose message is all there is to tell; it is printed with the case.
     panic::set_hook(Box::new(|_| {}));
+    let mut number = 0;
     for case in &chosen {
         for &way in &case.ways {
             lab.calm();
+            number += 1;
+            if args.pcap {
+                lab.capture(args.job.join(format!("out/{number}.pcap")));
+            }
             let began = Instant::now();
             let result = panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&lab, way)));
             let why = result.err().map(|panic| {

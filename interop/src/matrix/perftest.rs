@@ -7,9 +7,11 @@ use rnic_programs::perftest::{all_sizes, expect_report};
 
 /// Both sides end well, and the client reports these sizes.
 fn try_it(lab: &Lab, way: Way, program: &str, args: &[&str], sizes: &[u64]) {
+    // 1 s until something is sent again: an emulated processor on a busy machine takes 15 ms for a packet, and a queue pair
+    // may have to wait for 250 packets of the others.
     let pair = Pair {
         program,
-        args: ["-F"]
+        args: ["-F", "-u", "18"]
             .iter()
             .chain(args)
             .map(|&arg| arg.to_owned())
