@@ -13,20 +13,23 @@ static struct ibv_mw *alloc(struct end *end, enum ibv_mw_type type)
     return mw;
 }
 
-/* The window over FIRST..+WINDOW, for writing; its key. */
+/* The window over FIRST..+WINDOW, for writing; its key, for type 2 another one each time: Linux refuses the last one. */
 static uint32_t open_window(struct end *end, struct ibv_mw *mw)
 {
+    uint32_t key = ibv_inc_rkey(mw->rkey);
     struct ibv_mw_bind_info info = {end->mr, (uintptr_t)end->memory + FIRST, WINDOW, IBV_ACCESS_REMOTE_WRITE};
     if (mw->type == IBV_MW_TYPE_1) {
         struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED, .bind_info = info};
         if ((errno = ibv_bind_mw(end->qp, mw, &bind)))
             die("ibv_bind_mw");
     } else {
-        post(end, (struct ibv_send_wr){.opcode = IBV_WR_BIND_MW, .bind_mw = {mw, ibv_inc_rkey(mw->rkey), info}});
+        post(end, (struct ibv_send_wr){.opcode = IBV_WR_BIND_MW, .bind_mw = {mw, key, info}});
     }
     struct ibv_wc wc = next_completion(end->cq);
     EXPECT(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW);
-    return mw->type == IBV_MW_TYPE_1 ? mw->rkey : ibv_inc_rkey(mw->rkey);
+    if (mw->type == IBV_MW_TYPE_2)
+        mw->rkey = key;
+    return mw->rkey;
 }
 
 static void check_written(struct end *end)
