@@ -95,6 +95,7 @@ static void client(struct end *end, const struct trial *trial)
 
 int main(int argc, char **argv)
 {
+    retry_cnt = 6;
     struct end end = open_end(argc, argv, LENGTH, ALL_MR_ACCESS);
     void *other = aligned_alloc(4096, LENGTH);
     struct ibv_mr *readonly = other ? ibv_reg_mr(end.pd, other, LENGTH, IBV_ACCESS_LOCAL_WRITE) : NULL;

@@ -71,6 +71,7 @@ int main(int argc, char **argv)
     struct endpoint own = {.qpn = qp->qp_num, .psn = 0xfffff0, .address = (uintptr_t)memory, .rkey = mr->rkey}, peer;
     if (ibv_query_gid(context, 1, gid_index, &own.gid))
         die("ibv_query_gid");
+    retry_cnt = 6;
     put(fd, &own, sizeof own);
     if (!get(fd, &peer, sizeof peer))
         die("the peer is gone");
