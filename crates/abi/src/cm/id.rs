@@ -103,8 +103,17 @@ pub fn lock() -> MutexGuard<'static, Ids> {
     IDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The id behind a pointer; EINVAL for NULL and for what is none (any more).
+/// The id behind a pointer; EINVAL for NULL and for what is none (any more), ENODEV for a parent's in a forked child, where
+/// its locks may be held for ever.
 pub fn from_c(id: *mut rdma_cm_id) -> Result<Arc<IdObject>> {
+    match find(id)? {
+        id if id.is_parents() => Err(Errno(libc::ENODEV)),
+        id => Ok(id),
+    }
+}
+
+/// The same, whosever it is.
+pub fn find(id: *mut rdma_cm_id) -> Result<Arc<IdObject>> {
     lock().by_address.get(&(id as usize)).cloned().ok_or(EINVAL)
 }
 
@@ -208,7 +217,7 @@ impl IdObject {
 
     /// The process was forked since, and this is the child: the id is the parent's.
     pub fn is_parents(&self) -> bool {
-        matches!(self.nic.route(), Err(error) if error.errno() == libc::ENODEV)
+        !self.nic.is_alive()
     }
 
     /// Counts an event that the program is about to get; false if it may not any more.
@@ -418,7 +427,7 @@ unsafe extern "C" fn create_id(
 /// parent's id alone.
 extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     seam::number(|| {
-        let id = from_c(id)?;
+        let id = find(id)?;
         if !id.is_parents() {
             id.destroy();
         }

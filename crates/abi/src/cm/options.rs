@@ -132,7 +132,7 @@ fn port<'a>(
 ) -> u16 {
     let mut port = 0;
     seam::quiet(|| {
-        port = address::port(field(id::from_c(id)?.c()));
+        port = address::port(field(id::find(id)?.c()));
         Ok(())
     });
     port

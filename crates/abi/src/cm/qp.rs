@@ -294,7 +294,7 @@ unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_at
 
 extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
     seam::quiet(|| {
-        id::from_c(id)?;
+        id::find(id)?;
         // SAFETY: a live id.
         unsafe { destroy(id) };
         Ok(())
@@ -339,7 +339,7 @@ unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_
 
 extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
     seam::quiet(|| {
-        id::from_c(id)?;
+        id::find(id)?;
         // SAFETY: a live id.
         unsafe { destroy_queue(id) };
         Ok(())

@@ -130,6 +130,11 @@ impl Id {
         self.shared.marks.adopted.store(true, Ordering::Release);
     }
 
+    /// Whether calls on it can work: in a forked child, and after [`crate::shutdown`], they give ENODEV.
+    pub fn is_alive(&self) -> bool {
+        self.shared.nic.check_alive("rdma_query_route").is_ok()
+    }
+
     /// Its port space.
     pub fn port_space(&self) -> PortSpace {
         self.shared.port_space
