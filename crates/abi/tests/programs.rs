@@ -226,7 +226,8 @@ cm_programs!(
     cm_srq,
     cm_ud,
     cm_multicast,
-    cm_migrate
+    cm_migrate,
+    cm_path
 );
 cm_programs!(cm_reject, cm_ports, cm_errors, cm_acks, cm_fork, cm_many);
 
