@@ -234,6 +234,18 @@ impl Lab {
         }
     }
 
+    /// Kills a program. `rnic run`, its parent, stays: it tells the peers, as a kernel does for Linux's device.
+    pub fn kill(&self, end: End, process: &mut Process) {
+        if end == End::Linux {
+            return process.kill();
+        }
+        let pid = process.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            run(&["kill", "-KILL", child]);
+        }
+    }
+
     /// Makes the network bad for what leaves an end, in the words of tc-netem(8).
     pub fn disturb(&self, end: End, netem: &[&str]) {
         let mut command = self.bare(end, "tc");

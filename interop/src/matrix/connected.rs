@@ -119,10 +119,10 @@ fn killed(lab: &Lab, way: Way, who: &str) {
         });
     }
     let other = if who == "server" {
-        server.kill();
+        lab.kill(way.server(), &mut server);
         client
     } else {
-        client.kill();
+        lab.kill(way.client, &mut client);
         server
     };
     let finished = other.wait(Duration::from_secs(60));
