@@ -46,7 +46,8 @@ int main(int argc, char **argv)
 {
 	if (argc < 2)
 		return 2;
-	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = argc > 2 ? 0 : RAI_PASSIVE }, *info;
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = argc > 2 ? 0 : RAI_PASSIVE,
+		.ai_family = argc > 2 ? AF_UNSPEC : AF_INET6 /* and IPv4 */ }, *info;
 	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };
 	struct rdma_cm_id *id;
 	TRY(!(channel = rdma_create_event_channel()));

@@ -4,8 +4,6 @@
  *   quiet     no event waits: "quiet"
  *   table     the rows of the GID table: "row INDEX GID" each, then "state STATE"
  *
- *   attach    a queue pair of its own joins the group 239.1.2.3: "attached"
- *
  * "ready" is printed once the device is open. Ends with its input.
  */
 #include "rc.h"
@@ -31,17 +29,6 @@ static void print_table(struct ibv_context *context)
     if (ibv_query_port(context, 1, &port))
         die("ibv_query_port");
     say("state %d", port.state);
-}
-
-static struct ibv_qp *attach(struct ibv_pd *pd, struct ibv_cq *cq)
-{
-    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_UD};
-    struct ibv_qp *qp = ibv_create_qp(pd, &init);
-    union ibv_gid group = {.raw = {[10] = 0xff, 0xff, 239, 1, 2, 3}};
-    if (!qp || ibv_attach_mcast(qp, &group, 0))
-        die("ibv_attach_mcast");
-    say("attached");
-    return qp;
 }
 
 int main(void)
@@ -71,8 +58,6 @@ int main(void)
                     die("an event waits");
             }
             say("quiet");
-        } else if (!strcmp(line, "attach")) {
-            attach(ibv_alloc_pd(contexts[0]), ibv_create_cq(contexts[0], 1, NULL, NULL, 0));
         } else {
             die("%s?", line);
         }

@@ -146,26 +146,13 @@ impl Netns {
     /// Waits until the kernel has taken note that `rn0` has a carrier (it may take its time, and sends nothing over IPv6
     /// before) and that its addresses are its own.
     fn wait_for_carrier(&self) {
-        self.wait_for_link(true);
-        wait_until("rn0 has its addresses", || {
-            self.ip_says("-6 -o addr show dev rn0 tentative").is_empty()
-        });
-    }
-
-    /// Waits until the kernel has taken note that `rn0` has a carrier, or has none.
-    pub fn wait_for_link(&self, up: bool) {
-        wait_until("rn0 follows its peer", || {
-            self.ip_says("-o link show dev rn0").contains("state UP") == up
-        });
-    }
-
-    /// Waits until some process has joined an IP multicast group on an interface, or none is a member any more.
-    pub fn wait_for_group(&self, interface: &str, group: &str, member: bool) {
-        let listed = format!("inet  {group}");
-        wait_until("the group's members change", || {
-            let groups = self.ip_says(&format!("maddr show dev {interface}"));
-            groups.lines().any(|line| line.trim() == listed) == member
-        });
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.ip_says("-o link show dev rn0").contains("state UP")
+            || !self.ip_says("-6 -o addr show dev rn0 tentative").is_empty()
+        {
+            assert!(Instant::now() < deadline, "rn0 does not come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Joins both namespaces by a veth pair named `rn0` on either side; see [`Trial::linked`](crate::Trial::linked).
@@ -183,13 +170,5 @@ impl Netns {
         for netns in [self, other] {
             netns.wait_for_carrier();
         }
-    }
-}
-
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -2,7 +2,6 @@
 
 use rnic_programs::process::Process;
 use rnic_programs::{Place, Trial, User, compile, place::RunOptions, skip};
-use std::path::Path;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -23,18 +22,6 @@ struct Port {
 }
 
 impl Port {
-    fn start(place: &Place, program: &Path) -> Port {
-        let command = place.rnic_run(&RunOptions::default(), program, [""; 0]);
-        let mut port = Port {
-            process: Process::spawn(command),
-            seen: "ready\n".len(),
-        };
-        port.process.wait_for("ready", SOON, |text| {
-            text.starts_with("ready\n").then_some(())
-        });
-        port
-    }
-
     /// Tells it something and gives the lines up to the one that starts with `last`.
     fn ask(&mut self, what: &str, last: &str) -> Vec<String> {
         self.process.tell(what);
@@ -80,7 +67,14 @@ fn the_gid_table_keeps_its_rows() {
             continue;
         };
         let ip = |args: &str| place.netns().expect("fresh").ip(args);
-        let mut port = Port::start(&place, &program);
+        let command = place.rnic_run(&RunOptions::default(), &program, [""; 0]);
+        let mut port = Port {
+            process: Process::spawn(command),
+            seen: "ready\n".len(),
+        };
+        port.process.wait_for("ready", SOON, |text| {
+            text.starts_with("ready\n").then_some(())
+        });
         let (lo4, lo6) = ((0, "::ffff:127.0.0.1"), (1, "::1"));
         let (two, three) = ("::ffff:10.0.0.2", "::ffff:10.0.0.3");
         port.expect_table(&[lo4, lo6], ACTIVE);
@@ -107,72 +101,6 @@ fn the_gid_table_keeps_its_rows() {
         port.expect_event(GID_CHANGE);
         port.process.close_stdin();
         port.process.wait(SOON).expect_success();
-    }
-}
-
-#[test]
-fn the_port_is_up_while_some_interface_has_a_carrier() {
-    let trial = Trial::start("the_port_is_up_while_some_interface_has_a_carrier");
-    let Some(program) = compile::c_program(&trial, "port") else {
-        return;
-    };
-    for user in [User::Current, User::Nobody] {
-        let Some((place, peer)) = trial.linked(user, 1500) else {
-            continue;
-        };
-        let ip = |place: &Place, args: &str| place.netns().expect("linked").ip(args);
-        let mut port = Port::start(&place, &program);
-        let table = |port: &mut Port| port.ask("table", "state");
-        let with_state = |rows: &[String], state| [rows, &[format!("state {state}")]].concat();
-        // Loopback carries packets, whatever becomes of the other interface.
-        ip(&peer, "link set rn0 down");
-        place.netns().expect("linked").wait_for_link(false);
-        port.ask("quiet", "quiet");
-        assert_eq!(table(&mut port).pop(), Some(format!("state {ACTIVE}")));
-        ip(&place, "link set lo down");
-        port.expect_event(PORT_ERR);
-        port.expect_event(GID_CHANGE);
-        let mut rows = table(&mut port);
-        assert_eq!(rows.pop(), Some(format!("state {DOWN}")));
-        assert!(rows.iter().any(|row| row.ends_with("::ffff:10.77.0.1")));
-        // The cable is plugged in, and pulled: addresses stay.
-        ip(&peer, "link set rn0 up");
-        port.expect_event(PORT_ACTIVE);
-        assert_eq!(table(&mut port), with_state(&rows, ACTIVE));
-        ip(&peer, "link set rn0 down");
-        port.expect_event(PORT_ERR);
-        assert_eq!(table(&mut port), with_state(&rows, DOWN));
-        port.ask("quiet", "quiet");
-        port.process.close_stdin();
-        port.process.wait(SOON).expect_success();
-    }
-}
-
-/// A group is heard on interfaces that came after it was joined, and left on those that lost their addresses.
-#[test]
-fn groups_follow_the_interfaces() {
-    let trial = Trial::start("groups_follow_the_interfaces");
-    let Some(program) = compile::c_program(&trial, "port") else {
-        return;
-    };
-    for user in [User::Current, User::Nobody] {
-        let Some(place) = trial.fresh(user) else {
-            continue;
-        };
-        let netns = place.netns().expect("fresh");
-        let mut port = Port::start(&place, &program);
-        port.ask("attach", "attached");
-        netns.wait_for_group("lo", "239.1.2.3", true);
-        netns.ip("link add one type veth peer name two");
-        netns.ip("link set one up");
-        netns.ip("addr add 10.0.0.2/24 dev one");
-        netns.wait_for_group("one", "239.1.2.3", true);
-        netns.ip("addr del 10.0.0.2/24 dev one");
-        netns.wait_for_group("one", "239.1.2.3", false);
-        netns.wait_for_group("lo", "239.1.2.3", true);
-        netns.ip("addr add 10.0.0.3/24 dev one");
-        netns.wait_for_group("one", "239.1.2.3", true);
-        port.process.kill();
     }
 }
 

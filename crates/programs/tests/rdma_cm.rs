@@ -3,7 +3,8 @@
 
 use rnic_programs::each::each;
 use rnic_programs::meeting::{PS_IB, PS_IPOIB, PS_TCP, PS_UDP, Path, Ready};
-use rnic_programs::{Meeting, Outcome, Trial, User, skip};
+use rnic_programs::{Finished, Meeting, Outcome, Trial, User, skip};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// How the server ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,8 @@ struct Case {
     client: &'static str,
     ends: Server,
     ready: Ready,
-    port: u16,
+    /// `None`: one of its own, as what a killed server leaves in the port table would look like a listener.
+    port: Option<u16>,
     /// The server listens on IPv4's addresses only, whatever it is told.
     v4_only: bool,
     server_says: &'static [&'static str],
@@ -35,7 +37,7 @@ const fn case(what: &'static str, server: &'static str, client: &'static str) ->
         client,
         ends: Server::Ends,
         ready: Ready::Listens(PS_TCP),
-        port: 7471,
+        port: None,
         v4_only: false,
         server_says: &[],
         client_says: &[],
@@ -68,9 +70,9 @@ impl Case {
         self
     }
 
-    /// The program has one port, whatever it is told.
+    /// The one port that the program has, whatever it is told.
     const fn port(mut self, port: u16) -> Case {
-        self.port = port;
+        self.port = Some(port);
         self
     }
 
@@ -78,7 +80,10 @@ impl Case {
         if self.v4_only && meeting.server_address.contains(':') {
             return;
         }
-        let meeting = meeting.clone().ready(self.ready).port(self.port);
+        static NEXT: AtomicU16 = AtomicU16::new(7471);
+        let port = self.port;
+        let port = port.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        let meeting = meeting.clone().ready(self.ready).port(port);
         let (server, client) = (words(self.server), words(self.client));
         let outcome = match self.ends {
             Server::Ends => meeting.run(&server, &client),
@@ -90,7 +95,12 @@ impl Case {
 
     fn judge(&self, outcome: &Outcome) {
         assert!(outcome.client.ok(), "failed\n{}", outcome.describe());
-        if self.ends == Server::Ends {
+        // When rping has seen the end of its connection, it destroys its event channel, while a thread of its own may just
+        // be about to look for one event more: it then ends with that error.
+        let late = |side: &Finished| {
+            side.stderr.contains("DISCONNECT EVENT") && side.stderr.contains("rdma_get_cm_event: ")
+        };
+        if self.ends == Server::Ends && !late(&outcome.server) {
             outcome.expect_success();
         }
         for (said, all) in [
@@ -108,8 +118,8 @@ impl Case {
 const USUAL: &[Case] = &[
     case(
         "rping",
-        "rping -s -a {server} -p {port} -v -V -S 1000 -C 5",
-        "rping -c -a {server} -p {port} -v -V -S 1000 -C 5",
+        "rping -s -a {server} -p {port} -v -V -S 200 -C 5",
+        "rping -c -a {server} -p {port} -v -V -S 200 -C 5",
     )
     .say(
         &["server ping data: rdma-ping-4: "],

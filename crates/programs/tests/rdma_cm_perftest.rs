@@ -64,7 +64,7 @@ fn modes() -> Vec<Case> {
             65536,
             PS_TCP,
         ),
-        case("ib_read_bw", &["-n", "50", "-b", "-T", "96"], 65536, PS_TCP),
+        case("ib_read_bw", &["-n", "50", "-T", "96"], 65536, PS_TCP),
     ]
 }
 
