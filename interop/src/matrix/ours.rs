@@ -113,7 +113,7 @@ const REFUSALS: [Refusal; 21] = [
     refusal("send-no-receive", 13),
     refusal("write-imm-no-receive", 13),
     Refusal {
-        server: Some(10),
+        server: Some(9),
         linux: Some((0, Some(9))),
         ..refusal("send-inv-unknown", 10)
     },
