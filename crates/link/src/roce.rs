@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::os::fd::RawFd;
 
+use rnic_wire::cm::Addressee;
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
 
 use crate::batch::TxBatch;
@@ -716,6 +717,10 @@ fn is_for_us(
     let Some(door) = share.door_for(&addressee) else {
         return true;
     };
+    if matches!(addressee, Addressee::Connection(_)) {
+        // These are steered; requests are not.
+        share.steering_is_stale(now_ns);
+    }
     let single = Train {
         len: packet.len(),
         ..*train

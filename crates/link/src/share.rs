@@ -296,7 +296,8 @@ impl Share {
         self.door.flush(dir, path, now_ns)
     }
 
-    fn steering_is_stale(&mut self, now_ns: u64) {
+    /// Something came that steering should have brought to another process.
+    pub(crate) fn steering_is_stale(&mut self, now_ns: u64) {
         if now_ns < self.probe_not_before {
             return;
         }
