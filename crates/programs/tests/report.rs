@@ -360,3 +360,27 @@ fn the_report_stays_out_of_the_way() {
     let file = Path::new(finished.stdout.trim());
     assert!(!file.exists(), "{} is left behind", file.display());
 }
+
+/// A client of rdma_cm that nobody waits for.
+#[test]
+fn connections_in_words() {
+    let trial = Trial::start("connections_in_words");
+    if !skip::have_programs("connections_in_words", &["rping"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let line = ["rping", "-c", "-a", "127.0.0.1", "-p", "7302", "-C", "1"];
+    expect(
+        &run(&place, &[], &line).wait(TIME),
+        &[
+            "no connection 127.0.0.1:",
+            "-> 127.0.0.1:7302 (RDMA_PS_TCP)",
+            "reason 8 (invalid service ID)",
+            "on this host nobody listens on any port of rdma_cm",
+            "nobody listens on RDMA_PS_TCP port 7302 at 127.0.0.1",
+            "rnic explain rej 8",
+        ],
+    );
+}

@@ -1,10 +1,11 @@
 //! Ports, listeners and options.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use rnic_link::ports::{BindFlags, PortClaim};
-use rnic_wire::cm::ServiceId;
+use rnic_link::ports::{BindFlags, PortClaim, Ports};
+use rnic_wire::cm::{PortSpace, ServiceId};
 
 use super::event::EventKind;
 use super::params::IdOption;
@@ -12,6 +13,7 @@ use super::slab::{Key, Slab};
 use super::state::{Cm, Entry, State, Waiting};
 use crate::error::{Error, Result};
 use crate::qp::QpType;
+use crate::report;
 
 /// Requests that may wait at a listener (`net.rdma_ucm.max_backlog`).
 const MOST_BACKLOG: u32 = 1024;
@@ -80,7 +82,10 @@ impl Cm {
             Error::new(
                 verb,
                 e.raw_os_error().unwrap_or(libc::EIO),
-                format!("cannot take {addr} in port space {space:?}: {e}"),
+                format!(
+                    "cannot take {addr} in {space}: {e}{}",
+                    holders(ports, space, addr, &e)
+                ),
             )
         })
     }
@@ -190,5 +195,18 @@ impl Entry {
             State::Listen => "listens",
         };
         Err(Error::invalid(verb, format!("the id {is}")))
+    }
+}
+
+/// Who has the port that is in use, for a person.
+fn holders(ports: &Ports, space: PortSpace, addr: SocketAddr, error: &io::Error) -> String {
+    if error.raw_os_error() != Some(libc::EADDRINUSE) {
+        return String::new();
+    }
+    let holders = ports.holders(ServiceId::new(space, addr.port()).0);
+    let names: Vec<String> = holders.iter().map(report::cm::name_of).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(": it is taken: {}", names.join(", ")),
     }
 }

@@ -378,7 +378,14 @@ impl Cm {
         }
         self.forget_connection(key);
         let reason = rejection.reason.0;
-        self.note(Some(key), |attempt| report::cm::rejected(attempt, reason));
+        self.note(Some(key), |attempt| {
+            report::cm::rejected(
+                attempt,
+                reason,
+                &rejection.private_data,
+                self.ports.as_ref(),
+            );
+        });
         self.post(Waiting {
             status: rejection.reason.0.into(),
             param: EventParam::Conn(ConnEvent {
@@ -419,8 +426,9 @@ impl Cm {
         self.forget_connection(key);
         if !found {
             let status = rep.status.0;
+            let private = rep.private_data;
             self.note(Some(key), |attempt| {
-                report::cm::datagrams_refused(attempt, status);
+                report::cm::datagrams_refused(attempt, status, &private, self.ports.as_ref());
             });
         }
         self.post(Waiting {

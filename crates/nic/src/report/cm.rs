@@ -3,10 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use rnic_cm::{Incoming, Request};
+use rnic_link::ports::{PortUse, Ports};
 use rnic_wire::PathMtu;
-use rnic_wire::cm::ServiceId;
+use rnic_wire::cm::{RejectReason, ServiceId, SidrStatus};
 
 use super::{Line, state, write};
+use crate::gid_table::gid_table;
 use crate::qp::QpType;
 
 /// The side that asked.
@@ -93,19 +95,73 @@ fn write_attempt(line: &mut Line, attempt: &Attempt) {
 
 /// The peer refused, with the reason of its REJ.
 #[cold]
-pub(crate) fn rejected(attempt: &Attempt, reason: u16) {
+pub(crate) fn rejected(attempt: &Attempt, reason: u16, private_data: &[u8], ports: Option<&Ports>) {
     tell("rejected", |line| {
         write_attempt(line, attempt);
         line.number("reason", reason.into());
+        write_private_data(line, private_data);
+        if reason == RejectReason::INVALID_SERVICE_ID.0 {
+            write_listeners(line, attempt, ports);
+        }
     });
+}
+
+/// What the peer's application said, as a person may read it.
+fn write_private_data(line: &mut Line, data: &[u8]) {
+    let end = data.iter().rposition(|byte| *byte != 0);
+    let said = &data[..end.map_or(0, |last| last + 1)];
+    line.text("private_data", &said.escape_ascii().to_string());
+}
+
+/// Most listeners that are named.
+const NAMED: usize = 8;
+
+/// Who does listen on this host, if the peer is here.
+fn write_listeners(line: &mut Line, attempt: &Attempt, ports: Option<&Ports>) {
+    let is_here = |peer: SocketAddr| gid_table().iter().any(|row| row.addr == peer.ip());
+    let Some(ports) = ports.filter(|_| attempt.peer.is_some_and(is_here)) else {
+        return;
+    };
+    let listeners = ports.listeners();
+    let mut names: Vec<String> = listeners.iter().take(NAMED).map(name_of).collect();
+    if listeners.len() > NAMED {
+        names.push(format!("and {} more", listeners.len() - NAMED));
+    }
+    line.text("listeners", &names.join(", "));
+}
+
+/// A port that somebody has, with its process.
+pub(crate) fn name_of(port: &PortUse) -> String {
+    let at = match port.addr {
+        any if any.is_unspecified() => "any address".to_owned(),
+        addr => addr.to_string(),
+    };
+    let service = ServiceId(port.service.into());
+    let pid = rnic_link::registry::owner(port.range << 12);
+    match pid {
+        Some(pid) => {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("{service} at {at} ({} pid {pid})", name.trim())
+        }
+        None => format!("{service} at {at}"),
+    }
 }
 
 /// The peer's datagram service refused, with the status of its SIDR_REP.
 #[cold]
-pub(crate) fn datagrams_refused(attempt: &Attempt, status: u8) {
+pub(crate) fn datagrams_refused(
+    attempt: &Attempt,
+    status: u8,
+    private_data: &[u8],
+    ports: Option<&Ports>,
+) {
     tell("datagrams refused", |line| {
         write_attempt(line, attempt);
         line.number("status", status.into());
+        write_private_data(line, private_data);
+        if status == SidrStatus::UNSUPPORTED.0 {
+            write_listeners(line, attempt, ports);
+        }
     });
 }
 
