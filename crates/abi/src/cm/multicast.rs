@@ -58,6 +58,23 @@ impl Group {
         self.state().completed += 1;
     }
 
+    /// Whether an event of it that the program took was not acknowledged.
+    fn is_owed(&self) -> bool {
+        let state = self.state();
+        state.completed < state.delivered
+    }
+
+    /// Detaches the queue pair of the id, if it is attached.
+    fn detach(&self, id: &IdObject) {
+        let attached = self.state().attached.take();
+        // SAFETY: a plain field of a live id.
+        let qp = unsafe { (*id.c()).qp };
+        if let Some(gid) = attached.filter(|_| !qp.is_null()) {
+            // SAFETY: the queue pair of a live id. It may have been detached by hand.
+            let _ = unsafe { verbs::detach_mcast(qp, &ibv_gid { raw: gid.0 }) };
+        }
+    }
+
     /// What the program named it by.
     pub fn context(&self) -> *const c_void {
         self.context as *const c_void
@@ -88,14 +105,15 @@ fn join(id: &IdObject, addr: SocketAddr, send_only: bool, context: *mut c_void) 
     });
     // Before its event can come.
     id.state().groups.push(Arc::clone(&group));
-    match id.nic().join_multicast(addr, send_only, group.mark) {
-        Ok(membership) => group.state().membership = Some(membership),
-        Err(error) => {
-            let mut state = id.state();
-            state.groups.retain(|other| !Arc::ptr_eq(other, &group));
-            drop(state);
-            return Err(error.into());
-        }
+    // Whoever gets the event and leaves at once has to find the membership.
+    let mut state = group.state();
+    let joined = id.nic().join_multicast(addr, send_only, group.mark);
+    let outcome = joined.map(|membership| state.membership = Some(membership));
+    drop(state);
+    if let Err(error) = outcome {
+        let mut state = id.state();
+        state.groups.retain(|other| !Arc::ptr_eq(other, &group));
+        return Err(error.into());
     }
     complete(id)
 }
@@ -110,21 +128,19 @@ fn leave(id: &IdObject, addr: SocketAddr) -> Result<()> {
     drop(state);
     let mut state = group.state();
     state.left = true;
-    let (membership, attached) = (state.membership.take(), state.attached.take());
+    let membership = state.membership.take();
     drop(state);
-    // SAFETY: a plain field of a live id.
-    let qp = unsafe { (*id.c()).qp };
-    if let Some(gid) = attached.filter(|_| !qp.is_null()) {
-        // SAFETY: the queue pair of a live id. It may have been detached by hand.
-        let _ = unsafe { verbs::detach_mcast(qp, &ibv_gid { raw: gid.0 }) };
-    }
+    group.detach(id);
     if let Some(membership) = membership {
         id.nic().leave_multicast(&membership)?;
     }
-    id.wait_for(|| {
-        let state = group.state();
-        state.completed >= state.delivered
-    });
+    if id.is_sync() && group.is_owed() {
+        // It is what joining left in the id, where nobody else would acknowledge it.
+        id.drop_event();
+    }
+    id.wait_for(|| !group.is_owed());
+    // A thread that was taking the event meanwhile has attached it.
+    group.detach(id);
     Ok(())
 }
 

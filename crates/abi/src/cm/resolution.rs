@@ -30,14 +30,16 @@ unsafe fn resolve(
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
 ) -> Result<()> {
-    if !matches!(id.state().resolution, Resolution::None) {
-        return Err(EBUSY);
-    }
     if hints.is_some_and(|hints| hints.ai_flags & RAI_SA != 0) {
         // Service records are an InfiniBand subnet's.
         return Err(EOPNOTSUPP);
     }
-    id.state().resolution = Resolution::Asked;
+    let mut state = id.state();
+    if !matches!(state.resolution, Resolution::None) {
+        return Err(EBUSY);
+    }
+    state.resolution = Resolution::Asked;
+    drop(state);
     // SAFETY: by contract.
     let outcome = unsafe { addrinfo::resolve(node, service, hints) }
         .and_then(|answer| answer.map_err(failed))

@@ -23,9 +23,16 @@ pub fn find_peer(
     peer: SocketAddr,
     timeout_ms: c_int,
 ) -> Result<()> {
-    id.nic().resolve_addr(source, peer, timeout(timeout_ms))?;
     // SAFETY: a plain field of a live id.
-    unsafe { (*id.c()).route.addr.dst_storage = address::to_c(peer) };
+    let field = unsafe { &raw mut (*id.c()).route.addr.dst_storage };
+    // Before another thread can have the event, which says more exactly what is meant.
+    // SAFETY: as above.
+    let before = unsafe { field.replace(address::to_c(peer)) };
+    if let Err(error) = id.nic().resolve_addr(source, peer, timeout(timeout_ms)) {
+        // SAFETY: as above.
+        unsafe { field.write(before) };
+        return Err(error.into());
+    }
     complete(id)
 }
 

@@ -33,8 +33,27 @@ static struct rdma_ud_param join(struct rdma_cm_id *id, int send_only, void *con
 	return found;
 }
 
+/* Whose calls wait: what joining left in the id does not keep it from leaving. */
+static void without_channel(void)
+{
+	struct rdma_cm_id *id = NULL;
+	struct sockaddr_in addr = group(), other = group();
+	other.sin_addr.s_addr = inet_addr("239.1.2.4");
+	CHECK(!rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP) && !bind_to(id, 0));
+	make_qp(id);
+	CHECK(!rdma_join_multicast(id, (struct sockaddr *)&other, &other));
+	CHECK(!rdma_join_multicast(id, (struct sockaddr *)&addr, &addr));
+	/* The event is the second group's. */
+	CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&other));
+	CHECK(id->event && id->event->event == RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(id->event->param.ud.private_data == &addr);
+	CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&addr) && !id->event);
+	drop_id(id);
+}
+
 int main(void)
 {
+	without_channel();
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_cm_id *sender = member(channel), *receiver = member(channel);
 	join(receiver, 0, receiver);

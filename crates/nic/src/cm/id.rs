@@ -372,7 +372,7 @@ impl Id {
     /// send only. The caller attaches its queue pair.
     ///
     /// # Errors
-    /// EINVAL: no group, not bound to an address of the device, or not a datagram service; EADDRINUSE: joined already.
+    /// EINVAL: no group, not bound to an address of the device, connected, or not a datagram service.
     pub fn join_multicast(
         &self,
         group: SocketAddr,
