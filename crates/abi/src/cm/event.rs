@@ -279,7 +279,10 @@ pub unsafe fn establish(id: &IdObject) -> Result<()> {
 pub unsafe fn acknowledge(event: *mut rdma_cm_event) {
     // SAFETY: by contract.
     let EventObject { owner, group, .. } = *unsafe { take_c::<EventObject>(event) };
-    credit(&owner, group.as_deref());
+    // In a forked child nobody waits for it, and the locks of the parent's id may be held for ever.
+    if !owner.is_parents() {
+        credit(&owner, group.as_deref());
+    }
 }
 
 unsafe extern "C" fn get_cm_event(

@@ -44,7 +44,8 @@ pub struct CmListenerBuilder<T: Transport> {
 }
 
 impl<T: Transport> CmListenerBuilder<T> {
-    /// Requests that may wait until somebody takes them; 128 if not set. More are refused.
+    /// Requests that may wait until somebody takes them; 128 if not set, 1024 for 0. More get no answer, as with Linux:
+    /// their peers ask again, and may have better luck.
     pub fn backlog(mut self, requests: u16) -> Self {
         self.backlog = requests.into();
         self
