@@ -32,7 +32,9 @@ pub enum Event {
         /// That of the RTU; `None` if something else proved that the peer is ready.
         private_data: Option<Box<[u8; 224]>>,
     },
-    /// The peer, or its connection manager, refuses the connection.
+    /// The peer, or its connection manager, refuses the connection. Or we do: the peer accepts with a queue pair that, as
+    /// far as we know, is still connected ([`RejectReason::STALE_CONNECTION`] about [`Answered::Rep`]; Linux's
+    /// application hears of that reason only after its REQ was repeated).
     Rejected {
         /// The connection.
         conn: ConnId,
@@ -119,7 +121,8 @@ pub enum Ended {
     Unanswered,
     /// The peer's connection manager says that it was never established.
     Rejected(RejectReason),
-    /// The peer's queue pair has another connection by now: it was restarted.
+    /// The peer's queue pair has another connection by now: it was restarted, or, if this side was disconnecting, has
+    /// done so, and its DREP was lost.
     Stale,
     /// The peer's process is dead.
     PeerDied,

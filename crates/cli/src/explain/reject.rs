@@ -128,6 +128,8 @@ pub const TOPICS: &[Topic] = &[
         causes: &[
             "this end was killed or restarted, and the peer has not noticed; it ends the old connection now",
             "a QPN was used again too early (before RDMA_CM_EVENT_TIMEWAIT_EXIT)",
+            "with rnic also: the peer accepted with a queue pair that this end still has a connection to; this end refused that itself, \
+             and ends the old connection now",
         ],
         check: &["connect again, with a new queue pair"],
         ..reject(10, "IB_CM_REJ_STALE_CONN", "stale connection")

@@ -86,7 +86,7 @@ impl Endpoint {
             return;
         };
         if connection.state() == State::ReqSent {
-            self.handle_first_rep(now, id, from, tid, rep);
+            self.handle_first_rep(now, id, rep);
             return;
         }
         if connection.remote_id != rep.local_id {
@@ -112,14 +112,15 @@ impl Endpoint {
         }
     }
 
-    fn handle_first_rep(&mut self, now: Time, id: u32, from: &Address, tid: u64, rep: &Rep) {
+    fn handle_first_rep(&mut self, now: Time, id: u32, rep: &Rep) {
         let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let peer = (rep.ca_guid, connection.address.remote_gid);
-        if let Some(old) = self.connections.of_queue_pair(peer, rep.qpn) {
-            let reason = RejectReason::STALE_CONNECTION;
-            self.refuse(from, tid, (id, rep.local_id), Answered::Rep, reason, &[]);
+        if let Some(old) = self.connections.of_queue_pair(peer, rep.qpn)
+            && !self.is_superseded(now, old)
+        {
+            self.refuse_reply(now, id, rep, RejectReason::STALE_CONNECTION);
             self.is_stale(now, old);
             return;
         }

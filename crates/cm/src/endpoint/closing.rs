@@ -227,6 +227,18 @@ impl Endpoint {
         }
     }
 
+    /// The peer's queue pair has another connection by now. If this one is being left anyway, its DREP was lost, or will
+    /// never come: it is over, and no reason to refuse the other one. `false` if it is not being left.
+    pub(super) fn is_superseded(&mut self, now: Time, id: u32) -> bool {
+        let state = self.connections.get(id).map(Connection::state);
+        if !matches!(state, Some(State::DreqSent | State::DreqReceived)) {
+            return false;
+        }
+        self.tell_ended(id, Ended::Stale);
+        self.enter_time_wait(now, id);
+        true
+    }
+
     /// The peer's queue pair has another connection by now, so this one is dead, whatever the peer remembers of it.
     pub(super) fn is_stale(&mut self, now: Time, id: u32) {
         let Some(connection) = self.connections.get(id) else {

@@ -111,7 +111,9 @@ impl Endpoint {
             endpoint.counters.refused += 1;
             endpoint.refuse(from, tid, (0, req.local_id), Answered::Req, reason, info);
         };
-        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn) {
+        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn)
+            && !self.is_superseded(now, old)
+        {
             refuse(self, RejectReason::STALE_CONNECTION, &[]);
             self.is_stale(now, old);
             return;
@@ -186,7 +188,7 @@ impl Endpoint {
         };
         let state = connection.state();
         if (connection.remote_qpn, connection.remote_psn) != (req.qpn, req.starting_psn) {
-            if matches!(state, State::TimeWait | State::Refused) {
+            if matches!(state, State::TimeWait | State::Refused) || self.is_superseded(now, id) {
                 self.forget(id);
                 return false;
             }

@@ -4,7 +4,7 @@ use super::active::fit;
 use super::{Endpoint, State, peer_timeout_ns};
 use crate::{Address, CmError, ConnId, Ended, Event, Rejection, Time};
 use alloc::boxed::Box;
-use rnic_wire::cm::{Answered, Message, Mra, Rej, RejectReason, timeout_ns};
+use rnic_wire::cm::{Answered, Message, Mra, Rej, RejectReason, Rep, timeout_ns};
 
 impl Endpoint {
     /// After [`Event::Request`](crate::Event::Request) or [`Event::Response`](crate::Event::Response): refuses. Sends a
@@ -63,6 +63,29 @@ impl Endpoint {
             private_data: [0; 148],
         };
         self.reply(to, tid, Message::Rej(rej));
+    }
+
+    /// Refuses a REP without asking the application, which hears of it as if the peer had refused the connection for the
+    /// same reason: Linux's hears the same, from the peer, once the REQ was repeated.
+    pub(super) fn refuse_reply(&mut self, now: Time, id: u32, rep: &Rep, reason: RejectReason) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        connection.remote_id = rep.local_id;
+        let tid = connection.tid;
+        let rej = Rej {
+            local_id: id,
+            remote_id: rep.local_id,
+            message: Answered::Rep,
+            info_len: 0,
+            reason,
+            additional_info: [0; 72],
+            private_data: [0; 148],
+        };
+        self.say(id, tid, Message::Rej(rej));
+        self.tell_rejected(id, &rej);
+        self.disown_quietly(id);
+        self.keep_in_mind(now, id);
     }
 
     /// Nobody wants the connection any more, but its REQ or REP may come again.
