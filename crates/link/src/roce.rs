@@ -15,7 +15,7 @@ use crate::framing::{Numbering, dest_qpn, seal};
 use crate::path::{PathId, PathSpec, Paths};
 use crate::pcap::Pcap;
 use crate::ports::Ports;
-use crate::qp1::{self, QP1};
+use crate::qp1::{self, QP1, Recipient};
 use crate::registry::{QpnRange, range_of};
 use crate::share::Share;
 use crate::steering::{FIRST_PROBE_QPN, MULTICAST_QPN};
@@ -697,7 +697,8 @@ fn foreign_run(packets: &[u8], segment: usize, qpn: u32) -> usize {
         .count()
 }
 
-/// A packet to QP 1 whose ICRC is right. False: it was for another process and is handed over, or is nothing, and dropped.
+/// A packet to QP 1 whose ICRC is right. What is for others (too) is handed over. False: it is not for this process, or is
+/// nothing, and dropped.
 #[cold]
 fn is_for_us(
     packet: &[u8],
@@ -706,7 +707,7 @@ fn is_for_us(
     counters: &mut LinkCounters,
     train: &Train,
 ) -> bool {
-    let Some(addressee) = qp1::addressee(&packet[..packet.len() - ICRC_LEN]) else {
+    let Some(recipient) = qp1::recipient(&packet[..packet.len() - ICRC_LEN]) else {
         counters.rx_bad_mad += 1;
         return false;
     };
@@ -714,16 +715,27 @@ fn is_for_us(
     let Origin::Port { now_ns } = origin else {
         return true;
     };
-    let Some(door) = share.door_for(&addressee) else {
-        return true;
-    };
-    if matches!(addressee, Addressee::Connection(_)) {
-        // These are steered; requests are not.
-        share.steering_is_stale(now_ns);
-    }
     let single = Train {
         len: packet.len(),
         ..*train
+    };
+    let door = match recipient {
+        Recipient::One(addressee) => match share.door_for(&addressee) {
+            Some(door) => {
+                if matches!(addressee, Addressee::Connection(_)) {
+                    // These are steered; requests are not.
+                    share.steering_is_stale(now_ns);
+                }
+                door
+            }
+            None => return true,
+        },
+        Recipient::All => {
+            let (others, lost) = share.hand_to_all(&single, packet, now_ns);
+            counters.rx_handed_over += others;
+            counters.hand_over_lost(lost);
+            return true;
+        }
     };
     let lost = share.hand_to(door, &single, packet, now_ns);
     counters.rx_handed_over += 1;

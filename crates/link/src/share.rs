@@ -23,6 +23,8 @@ const MILLISECOND: u64 = 1_000_000;
 const PROBE_INTERVAL: std::ops::RangeInclusive<u64> = 10 * MILLISECOND..=10_000 * MILLISECOND;
 const REAP_INTERVAL: u64 = 1_000 * MILLISECOND;
 const TOUCH_INTERVAL: u64 = 3_600_000 * MILLISECOND;
+/// How often at most the registry is asked for all processes, which takes a system call for each.
+const OTHERS_INTERVAL: u64 = 10 * MILLISECOND;
 /// When the registry's lock was busy.
 const RETRY: u64 = 5 * MILLISECOND;
 /// How long opening, and closing, wait for the lock.
@@ -47,6 +49,9 @@ pub(crate) struct Share {
     probe_interval: u64,
     reap_at: u64,
     touch_at: u64,
+    /// The doors of the other processes, and until when that is taken for true.
+    others: Vec<u32>,
+    others_until: u64,
 }
 
 impl Share {
@@ -83,6 +88,8 @@ impl Share {
             probe_interval: *PROBE_INTERVAL.start(),
             reap_at: 0,
             touch_at: 0,
+            others: Vec::new(),
+            others_until: 0,
         };
         share.add(first);
         share.steer(&locked).map_err(in_folder)?;
@@ -287,6 +294,25 @@ impl Share {
         }
         let door = self.registry.entry(range)?.door;
         (!self.registry.owns(door) && self.ports.range_is_alive(range)).then_some(door)
+    }
+
+    /// Gives a packet to all other processes; to how many, and how many packets were lost, of these or of earlier calls.
+    pub(crate) fn hand_to_all(&mut self, train: &Train, bytes: &[u8], now_ns: u64) -> (u64, u64) {
+        if now_ns >= self.others_until {
+            self.others_until = now_ns.saturating_add(OTHERS_INTERVAL);
+            let live = self.registry.live().unwrap_or_default();
+            self.others.clear();
+            self.others.extend(live.iter().map(|(_, entry)| entry.door));
+            self.others.sort_unstable();
+            self.others.dedup();
+            let registry = &self.registry;
+            self.others.retain(|door| !registry.owns(*door));
+        }
+        let mut lost = 0;
+        for i in 0..self.others.len() {
+            lost += self.hand_to(self.others[i], train, bytes, now_ns);
+        }
+        (self.others.len() as u64, lost)
     }
 
     /// Sends what is still to be handed over; how many packets were lost.

@@ -122,6 +122,24 @@ fn answers_are_steered_to_whose_id_they_name() {
     assert_eq!(total(&mut agents, "rx_unknown_qpn"), 0);
 }
 
+/// A requester that gives up before it learns the other side's communication id names nobody; whoever has the request is
+/// to hear of it.
+#[test]
+fn all_are_told_of_a_request_that_was_withdrawn() {
+    if !isolated("all_are_told_of_a_request_that_was_withdrawn") {
+        return;
+    }
+    let mut agents: [Agent; 4] = agents();
+    for place in [0, 3, u32::MAX] {
+        agents[0].ask(&format!("steer {place}"));
+        ok(&mut agents[0], &format!("withdraw {LO} {LO} 0 20"));
+        for agent in &mut agents {
+            agent.expect(LO, QP1, 0, 20);
+        }
+    }
+    assert_eq!(total(&mut agents, "rx_unknown_qpn"), 0);
+}
+
 #[test]
 fn a_killed_listener_is_gone_at_once() {
     if !isolated("a_killed_listener_is_gone_at_once") {

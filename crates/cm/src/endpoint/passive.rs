@@ -112,10 +112,12 @@ impl Endpoint {
             endpoint.refuse(from, tid, (0, req.local_id), Answered::Req, reason, info);
         };
         if let Some(old) = self.connections.of_queue_pair(peer, req.qpn)
-            && !self.is_superseded(now, old)
+            && !(speaks_for_itself(from, req) && self.is_superseded(now, old))
         {
             refuse(self, RejectReason::STALE_CONNECTION, &[]);
-            self.is_stale(now, old);
+            if speaks_for_itself(from, req) {
+                self.is_stale(now, old);
+            }
             return;
         }
         if !self.has_room_for_a_request() {
@@ -147,6 +149,11 @@ impl Endpoint {
         }
         if !self.is_ours(&req.primary.remote_gid) {
             return refuse(self, RejectReason::INVALID_GID, &from.local_gid.0);
+        }
+        // Nobody's: what is said there, and said again, would reach a whole network.
+        let asker = req.primary.local_gid.ip();
+        if asker.is_multicast() || asker.is_unspecified() {
+            return refuse(self, RejectReason::INVALID_GID, &[]);
         }
         if !self.has_good_header(&ip) {
             return refuse(self, RejectReason::CONSUMER_DEFINED, &[]);
@@ -188,14 +195,18 @@ impl Endpoint {
         };
         let state = connection.state();
         if (connection.remote_qpn, connection.remote_psn) != (req.qpn, req.starting_psn) {
-            if matches!(state, State::TimeWait | State::Refused) || self.is_superseded(now, id) {
+            let own = speaks_for_itself(from, req);
+            let over = matches!(state, State::TimeWait | State::Refused);
+            if own && (over || self.is_superseded(now, id)) {
                 self.forget(id);
                 return false;
             }
             self.counters.refused += 1;
             let reason = RejectReason::STALE_CONNECTION;
             self.refuse(from, tid, (0, req.local_id), Answered::Req, reason, &[]);
-            self.is_stale(now, id);
+            if own {
+                self.is_stale(now, id);
+            }
             return true;
         }
         self.counters.duplicates += 1;
@@ -227,4 +238,10 @@ impl Endpoint {
         }
         true
     }
+}
+
+/// The request comes from where its sender claims to be. Who speaks for another host may ask, but ends nothing of that
+/// host's.
+fn speaks_for_itself(from: &Address, req: &Req) -> bool {
+    from.remote_gid == req.primary.local_gid
 }

@@ -294,3 +294,65 @@ fn answers_have_hops_to_go() {
         assert_eq!(request.address.hop_limit, used);
     }
 }
+
+/// A REQ names the host that it is from. One that came from elsewhere is no proof that this host was restarted.
+#[test]
+fn another_host_ends_no_connection() {
+    let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
+    let now = Time(0);
+    a.connect(now, &request(&[])).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Request { conn, .. }) = b.poll_event() else {
+        panic!("no request");
+    };
+    b.accept(now, conn, &Accept::default()).unwrap();
+    b.established(now, conn).unwrap();
+    assert!(b.poll_event().is_some());
+    while b.poll_transmit().is_some() {}
+    // Of the same queue pair: from another process with its number, and in the place of the first request.
+    let mut other = endpoint(1, A);
+    for (first_id, starting_psn) in [(conn.0 + 1, 1), (a.next_id - 1, 2)] {
+        other.next_id = first_id;
+        let connect = Connect {
+            starting_psn,
+            ..request(&[])
+        };
+        other.connect(now, &connect).unwrap();
+        let req = other.poll_transmit().unwrap().mad;
+        let hear = |b: &mut Endpoint, ip| {
+            let from = Address::new(gid(B), gid(ip));
+            b.handle(now, &from, &req, &mut |_| Admission::Admit(0));
+            let rej = b.poll_transmit().unwrap();
+            assert_eq!(rej.address.remote_gid, gid(ip));
+        };
+        hear(&mut b, "10.0.0.66");
+        assert_eq!(b.poll_event(), None);
+        assert_eq!(b.state(conn), Some(State::Established));
+        if starting_psn == 2 {
+            hear(&mut b, A);
+            assert!(matches!(
+                b.poll_event(),
+                Some(Event::Disconnected {
+                    how: Ended::Stale,
+                    ..
+                })
+            ));
+        }
+    }
+}
+
+/// A REP goes where the REQ says, and is repeated: that may not be a group.
+#[test]
+fn no_answer_goes_to_a_group() {
+    let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
+    for group in ["224.0.0.1", "ff02::1", "0.0.0.0"] {
+        let mut connect = request(&[]);
+        connect.path.local_gid = gid(group);
+        a.connect(Time(0), &connect).unwrap();
+        let req = a.poll_transmit().unwrap();
+        let from = Address::new(gid(B), gid(A));
+        b.handle(Time(0), &from, &req.mad, &mut |_| Admission::Admit(0));
+        assert_eq!(b.poll_event(), None, "{group}");
+        assert_eq!(b.poll_transmit().unwrap().address.remote_gid, gid(A));
+    }
+}

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use rnic_link::{
     BindFlags, LinkConfig, LinkCounters, PathSpec, PortClaim, QP1, RoceLink, WILL_LEN,
 };
-use rnic_wire::cm::{Drep, IpCmHeader, Mad, Message, PortSpace, ServiceId, SidrReq};
+use rnic_wire::cm::{
+    Answered, Drep, IpCmHeader, Mad, Message, PortSpace, Rej, RejectReason, ServiceId, SidrReq,
+};
 
 /// Longer than any loaded machine takes; reached only when something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,6 +84,19 @@ fn answer(id: u32) -> Message {
         local_id: 7,
         remote_id: id,
         private_data: [0; 224],
+    })
+}
+
+/// "I don't ask any more", from who does not know the receiver's communication id.
+fn withdrawal() -> Message {
+    Message::Rej(Rej {
+        local_id: 7,
+        remote_id: 0,
+        message: Answered::Req,
+        info_len: 8,
+        reason: RejectReason::TIMEOUT,
+        additional_info: [0; 72],
+        private_data: [0; 148],
     })
 }
 
@@ -462,6 +477,24 @@ pub fn agent_main() {
                 let packets: Vec<_> = (first..first + count)
                     .flat_map(|number| ids.iter().map(move |id| (number, id)))
                     .map(|(number, id)| packet_to_qp1(answer(id.parse().expect("id")), number))
+                    .collect();
+                send_packets(
+                    &mut link,
+                    &spec(local, remote, QP1),
+                    &packets,
+                    now_ns(start),
+                );
+                eprintln!("@ok");
+            }
+            ["withdraw", local, remote, first, count] => {
+                let (local, remote) = (
+                    local.parse().expect("local"),
+                    remote.parse().expect("remote"),
+                );
+                let (first, count): (u32, u32) =
+                    (first.parse().expect("first"), count.parse().expect("count"));
+                let packets: Vec<_> = (first..first + count)
+                    .map(|number| packet_to_qp1(withdrawal(), number))
                     .collect();
                 send_packets(
                     &mut link,

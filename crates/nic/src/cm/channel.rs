@@ -7,7 +7,7 @@ use super::event::Event;
 use super::slab::Key;
 use crate::engine::Nic;
 use crate::error::{Error, Result};
-use crate::sys::EventFd;
+use crate::sys::{self, EventFd};
 
 const GET: &str = "rdma_get_cm_event";
 
@@ -59,11 +59,14 @@ impl EventChannel {
             let taken = self.shared.fd.take();
             taken.map_err(|_| Error::last_os(GET, "event channel"))?;
             nic.check_alive(GET)?;
-            let event = nic.lock().cm.next_event(nic, self.shared.key);
-            // Its event may have gone with its id between the token and now.
-            if let Some(event) = event {
+            let mut engine = nic.lock();
+            let now = sys::now_ns();
+            if let Some(event) = engine.cm.next_event(nic, self.shared.key, now) {
                 return Ok(event);
             }
+            // Its event may have gone with its id between the token and now.
+            engine.send_cm(now);
+            nic.after_drive(engine);
         }
     }
 }

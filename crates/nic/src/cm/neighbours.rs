@@ -86,6 +86,16 @@ impl Cm {
         if self.queries.deadline().is_none_or(|at| at > now) {
             return;
         }
+        // Of many that wait for the same one, the first asks.
+        let mut asked: Vec<(NextHop, bool)> = Vec::new();
+        let mut is_absent = |hop: NextHop| match asked.iter().find(|(known, _)| *known == hop) {
+            Some((_, absent)) => *absent,
+            None => {
+                let absent = sys::is_known(&hop) == Some(false);
+                asked.push((hop, absent));
+                absent
+            }
+        };
         for mut query in std::mem::take(&mut self.queries.0) {
             if query.look > now {
                 self.queries.0.push(query);
@@ -94,7 +104,7 @@ impl Cm {
             let Some(entry) = self.ids.get_mut(query.id) else {
                 continue;
             };
-            if sys::is_known(&query.hop) != Some(false) {
+            if !is_absent(query.hop) {
                 entry.state = State::AddrResolved;
                 self.post(Waiting::new(query.id, EventKind::AddrResolved));
             } else if now >= query.until {

@@ -261,14 +261,11 @@ impl Cm {
 
     /// The channel is closed: its ids go with it.
     pub(super) fn remove_channel(&mut self, key: Key, now: u64) {
-        let ids = self
-            .channels
-            .get_mut(key)
-            .map(|c| std::mem::take(&mut c.ids));
-        for id in ids.into_iter().flatten() {
+        // With all of its events first: no id has to look for its own among them.
+        let channel = self.channels.remove(key);
+        for id in channel.into_iter().flat_map(|channel| channel.ids) {
             self.destroy(id, now);
         }
-        self.channels.remove(key);
     }
 
     /// Enters an id; `None`: the channel is closed.
@@ -303,8 +300,8 @@ impl Cm {
         }
     }
 
-    /// Takes the oldest event of a channel, after its token was taken.
-    pub(super) fn next_event(&mut self, nic: &Nic, channel: Key) -> Option<Event> {
+    /// Takes the oldest event of a channel, after its token was taken. `None`: its id has ended, or is about to.
+    pub(super) fn next_event(&mut self, nic: &Nic, channel: Key, now: u64) -> Option<Event> {
         let waiting = self.channels.get_mut(channel)?.events.pop_front()?;
         if let Some((membership, _)) = waiting.multicast {
             self.memberships.get_mut(membership)?.reported += 1;
@@ -315,9 +312,14 @@ impl Cm {
         entry.backlog += u32::from(waiting.subject.is_some());
         // Its owner may be about to let go of it. A handle that is the last may not end here, under the lock: from here
         // on the event goes to the caller, whatever is in it.
-        let id = Id {
-            shared: entry.handle.upgrade()?,
+        let Some(shared) = entry.handle.upgrade() else {
+            // With its listener goes a request that it was told of.
+            if let Some(subject) = waiting.subject {
+                self.destroy(subject, now);
+            }
+            return None;
         };
+        let id = Id { shared };
         let (id, listener) = match waiting.subject.and_then(|subject| self.adopt(nic, subject)) {
             Some(new) => (new, Some(id)),
             None => (id, None),
@@ -424,3 +426,6 @@ impl Channel {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,7 +1,7 @@
 //! Connections: who hears what, and when.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rnic_nic::cm::{
     CONNECT_PRIVATE_DATA, ConnEvent, ConnParam, Event, EventChannel, EventKind, EventParam, Id,
@@ -279,18 +279,24 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
 
 #[test]
 fn requests_wait_up_to_the_backlog() {
+    let _alone = HOST.read();
     let (ours, theirs, others) = (channel(), channel(), channel());
     let (_listener, port) = listener(&theirs, 1);
     let (_other, barrier) = listener(&others, 1);
-    let _first = request(&ours, port, &param());
-    let _second = request(&ours, port, &param());
+    let (first, second, fourth) = (param(), param(), param());
+    let _first = request(&ours, port, &first);
+    let asked = Instant::now();
+    let _second = request(&ours, port, &second);
     let _third = request(&ours, barrier, &param());
     expect(&others, EventKind::ConnectRequest);
-    let _taken = expect(&theirs, EventKind::ConnectRequest);
-    let dropped = "the second was dropped, and will come again";
-    assert!(!waits(&theirs, Duration::ZERO), "{dropped}");
-    let _fourth = request(&ours, port, &param());
-    expect(&theirs, EventKind::ConnectRequest);
+    let taken = expect(&theirs, EventKind::ConnectRequest);
+    assert_eq!(conn(&taken).qp_num, first.qp_num);
+    // The second was dropped, and will come again after six seconds.
+    let came = waits(&theirs, Duration::ZERO);
+    assert!(!came || asked.elapsed() >= Duration::from_secs(6));
+    let _fourth = request(&ours, port, &fourth);
+    let taken = conn(&expect(&theirs, EventKind::ConnectRequest)).qp_num;
+    assert!(taken == fourth.qp_num || taken == second.qp_num && asked.elapsed().as_secs() >= 6);
 }
 
 #[test]
