@@ -37,14 +37,17 @@ fn a_request_does_not_outlive_its_listener() {
     });
     asked.expect("asked");
     let nic = &theirs.shared.nic;
-    let waits = || {
+    let waiting = || {
         let mut engine = nic.lock();
-        let channel = engine.cm.channels.get_mut(theirs.shared.key);
-        channel.is_some_and(|channel| !channel.events.is_empty())
+        let channel = engine.cm.channels.get_mut(theirs.shared.key)?;
+        channel.events.front()?.subject
     };
-    while !waits() {
+    let request = loop {
+        if let Some(request) = waiting() {
+            break request;
+        }
         std::thread::yield_now();
-    }
+    };
     let mut engine = nic.lock();
     let handle = Arc::downgrade(&listener.shared);
     let dropper = std::thread::spawn(|| drop(listener));
@@ -53,6 +56,7 @@ fn a_request_does_not_outlive_its_listener() {
     }
     let now = sys::now_ns();
     assert!(engine.cm.next_event(nic, theirs.shared.key, now).is_none());
+    assert!(engine.cm.ids.get(request).is_none());
     engine.send_cm(now);
     nic.after_drive(engine);
     dropper.join().expect("no panic");
