@@ -143,16 +143,9 @@ impl Engine {
                 format!("the device's {} queue pairs are all in use", self.qps.len()),
             ));
         }
-        if let Some(qpn) = self.qps.free_qpn() {
-            return Ok(qpn);
-        }
-        let range = self
-            .link
-            .claim_qpn_range()
-            .map_err(|e| Error::new("ibv_create_qp", libc::ENOMEM, e.to_string()))?;
-        self.qps.add_range(range);
-        self.qps
-            .free_qpn()
+        let Engine { qps, link, .. } = self;
+        qps.allocate(crate::sys::now_ns(), || link.claim_qpn_range())
+            .map_err(|e| Error::new("ibv_create_qp", libc::ENOMEM, e.to_string()))?
             .ok_or_else(|| Error::new("ibv_create_qp", libc::ENOMEM, "no free queue pair number"))
     }
 
@@ -177,7 +170,7 @@ impl Engine {
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         self.send_last(qpn);
         self.memory.invalidate_all_of(qpn);
-        if let Some(entry) = self.qps.remove(qpn) {
+        if let Some(entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
             self.patience.removed(&entry);
             report::destroyed(&entry);
             self.retired += entry.transport.counters();

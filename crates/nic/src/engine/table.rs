@@ -4,19 +4,31 @@ use rnic_link::QpnRange;
 
 use crate::qp::QpEntry;
 
-/// All queue pairs of the process. A number is used again only after all others of its ranges were.
+/// How long a number rests after its queue pair: peers that missed the end of a connection still have it (a DREQ is repeated
+/// after 6.1 s), and packets may be on their way.
+const REST_NS: u64 = 10_000_000_000;
+
+/// Ranges that are claimed to let numbers rest; more only for queue pairs that exist.
+const RANGES_FOR_REST: usize = 16;
+
+/// All queue pairs of the process. A number is used again only after it has rested, as long as there are ranges for that,
+/// and after all others of the ranges were.
 #[derive(Debug, Default)]
 pub(crate) struct QpTable {
     ranges: Vec<Range>,
     live: usize,
     /// Where the search for a free number goes on: range and offset.
     next: (usize, u32),
+    /// The host has no range left.
+    at_limit: bool,
 }
 
 #[derive(Debug)]
 struct Range {
     first: u32,
     entries: Vec<Option<Box<QpEntry>>>,
+    /// When the last queue pair of each number ended; 0 if there was none.
+    freed_ns: Vec<u64>,
 }
 
 impl QpTable {
@@ -25,6 +37,7 @@ impl QpTable {
         self.ranges.push(Range {
             first: range.first,
             entries: (0..range.count).map(|_| None).collect(),
+            freed_ns: vec![0; range.count as usize],
         });
     }
 
@@ -39,23 +52,62 @@ impl QpTable {
         self.slot(qpn)?.as_deref_mut()
     }
 
-    /// A number without a queue pair; `None` if all are taken.
-    pub(crate) fn free_qpn(&mut self) -> Option<u32> {
+    /// A number without a queue pair. `claim` gives one more range, and is asked if no number has rested or none is free.
+    /// `None` if all are taken even then.
+    ///
+    /// # Errors
+    /// None is free, and `claim` failed.
+    pub(crate) fn allocate<E>(
+        &mut self,
+        now_ns: u64,
+        claim: impl FnOnce() -> Result<QpnRange, E>,
+    ) -> Result<Option<u32>, E> {
+        let may_rest = !self.at_limit && self.ranges.len() < RANGES_FOR_REST;
+        let has_rested = |freed: u64| freed == 0 || freed.saturating_add(REST_NS) <= now_ns;
+        if let Some(qpn) = self.find(|freed| !may_rest || has_rested(freed)) {
+            return Ok(Some(qpn));
+        }
+        match claim() {
+            Ok(range) => {
+                self.add_range(range);
+                Ok(self.find(|_| true))
+            }
+            Err(e) => {
+                self.at_limit = true;
+                self.find(|_| true).map(Some).ok_or(e)
+            }
+        }
+    }
+
+    /// The next number without a queue pair whose last one ended at a time that suits.
+    fn find(&mut self, suits: impl Fn(u64) -> bool) -> Option<u32> {
         let total: usize = self.ranges.iter().map(|r| r.entries.len()).sum();
-        for _ in 0..=total {
+        // Going on to the next range takes a step, too.
+        for _ in 0..=total + self.ranges.len() {
             let (index, offset) = self.next;
             let range = self.ranges.get(index)?;
             match range.entries.get(offset as usize) {
                 None => self.next = ((index + 1) % self.ranges.len(), 0),
                 Some(entry) => {
                     self.next.1 += 1;
-                    if entry.is_none() {
+                    if entry.is_none() && suits(range.freed_ns[offset as usize]) {
                         return Some(range.first + offset);
                     }
                 }
             }
         }
         None
+    }
+
+    /// The queue pair of this number ends now.
+    fn let_rest(&mut self, qpn: u32, now_ns: u64) {
+        let freed = self.ranges.iter_mut().find_map(|range| {
+            let offset = qpn.checked_sub(range.first)?;
+            range.freed_ns.get_mut(offset as usize)
+        });
+        if let Some(freed) = freed {
+            *freed = now_ns;
+        }
     }
 
     pub(crate) fn insert(&mut self, entry: QpEntry) {
@@ -66,10 +118,11 @@ impl QpTable {
         }
     }
 
-    pub(crate) fn remove(&mut self, qpn: u32) -> Option<Box<QpEntry>> {
+    pub(crate) fn remove(&mut self, qpn: u32, now_ns: u64) -> Option<Box<QpEntry>> {
         let entry = self.slot(qpn)?.take();
         if entry.is_some() {
             self.live -= 1;
+            self.let_rest(qpn, now_ns);
         }
         entry
     }
@@ -98,3 +151,6 @@ impl QpTable {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
