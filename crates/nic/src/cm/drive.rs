@@ -1,16 +1,18 @@
 //! The connection manager in the engine's rounds: datagrams in and out, and what is due.
 
-use rnic_cm::{Address, Config, Endpoint, Time};
+use rnic_cm::{Address, Admission, Config, Endpoint, Time};
 use rnic_link::registry::range_of;
 use rnic_link::{PathSpec, Received, RoceLink};
 use rnic_wire::Gid;
 
 use super::event::EventKind;
+use super::qp1::Arrived;
 use super::slab::{Key, Slab};
 use super::state::{Cm, Source, Waiting};
-use super::tell::admit;
+use super::tell::{admit, wanted};
 use crate::engine::Engine;
 use crate::gid_table::{GidEntry, device_guid, gid_table};
+use crate::report;
 use crate::sys;
 
 impl Cm {
@@ -36,6 +38,8 @@ impl Cm {
             wills: Default::default(),
             queries: Default::default(),
             life: Default::default(),
+            held: Default::default(),
+            forwards: Vec::new(),
             deadline: None,
         };
         cm.set_table(gid_table());
@@ -81,20 +85,10 @@ impl Cm {
     /// Sees to what has arrived and what is due.
     fn attend(&mut self, now: u64) {
         for arrived in self.qp1.take_waiting() {
-            let from = Address::new(Gid::from(arrived.dst), Gid::from(arrived.src));
-            let Cm {
-                endpoint,
-                ids,
-                listeners,
-                table,
-                ..
-            } = self;
-            endpoint.handle(Time(now), &from, &arrived.mad, &mut |incoming| {
-                admit(incoming, ids, listeners, table)
-            });
-            // One by one: what was admitted takes its place in the backlog.
-            self.take_events(now);
+            let last = !self.held.has_room();
+            self.hear(arrived, now, last);
         }
+        self.look_at_held(now);
         if self.endpoint.poll_timeout().is_some_and(|at| at.0 <= now) {
             self.endpoint.handle_timeout(Time(now));
         }
@@ -102,11 +96,50 @@ impl Cm {
         self.look_for_neighbours(now);
     }
 
+    /// Takes a message in; one that nobody listens for is kept for a moment, unless this is the last look at it.
+    pub(super) fn hear(&mut self, arrived: Arrived, now: u64, last: bool) {
+        let Cm {
+            endpoint,
+            ids,
+            listeners,
+            table,
+            ..
+        } = self;
+        let mut early = false;
+        endpoint.handle(
+            Time(now),
+            &arrived.way_back(),
+            &arrived.mad,
+            &mut |incoming| match admit(incoming, ids, listeners, table) {
+                Admission::NobodyListens if !last => {
+                    early = true;
+                    Admission::Drop
+                }
+                Admission::NobodyListens => {
+                    report::cm::nobody_listens(incoming, wanted(incoming));
+                    Admission::NobodyListens
+                }
+                admission => admission,
+            },
+        );
+        if early {
+            self.held.keep(arrived, now);
+        }
+        // One by one: what was admitted takes its place in the backlog.
+        self.take_events(now);
+    }
+
     /// Sends what there is to say, and tells what there is to tell.
     fn settle(&mut self, link: &mut RoceLink, now: u64) -> bool {
         self.take_events(now);
         self.settle_wills(link);
         let mut sent = false;
+        for arrived in std::mem::take(&mut self.forwards) {
+            if let Some(spec) = self.spec(&arrived.way_here()) {
+                self.qp1.send(link, &spec, &arrived.mad, now);
+                sent = true;
+            }
+        }
         while let Some(transmit) = self.endpoint.poll_transmit() {
             if let Some(spec) = self.spec(&transmit.address) {
                 self.qp1.send(link, &spec, &transmit.mad, now);
@@ -118,6 +151,7 @@ impl Cm {
             due,
             self.life.deadline(),
             self.queries.deadline(),
+            self.held.deadline(),
             self.will_deadline(),
         ];
         self.deadline = looks.into_iter().flatten().min();

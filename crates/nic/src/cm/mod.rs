@@ -12,6 +12,7 @@ mod connect;
 mod drive;
 mod estate;
 mod event;
+mod held;
 mod id;
 mod life;
 mod multicast;

@@ -16,10 +16,11 @@ use super::attr::Terms;
 use super::bind::Listeners;
 use super::estate::Wills;
 use super::event::{Event, EventKind, EventParam};
+use super::held::Held;
 use super::id::{Id, IdShared};
 use super::life::Life;
 use super::neighbours::Queries;
-use super::qp1::Qp1;
+use super::qp1::{Arrived, Qp1};
 use super::route::PathRecord;
 use super::slab::{Key, Slab};
 use crate::engine::Nic;
@@ -234,6 +235,9 @@ pub(crate) struct Cm {
     pub(super) wills: Wills,
     pub(super) queries: Queries,
     pub(super) life: Life,
+    pub(crate) held: Held,
+    /// Requests to be sent once more, to the process that listens by now.
+    pub(super) forwards: Vec<Arrived>,
     /// When something is due.
     pub(super) deadline: Option<u64>,
 }

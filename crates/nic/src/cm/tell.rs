@@ -6,7 +6,7 @@ use rnic_cm::{
 };
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{IpCmHeader, RejectReason, ServiceId, SidrStatus, Transport};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::attr::{Terms, ack_timeout};
 use super::bind::Listeners;
@@ -20,6 +20,14 @@ use crate::gid_table::GidEntry;
 use crate::qp::QpType;
 use crate::report;
 
+/// The address that a request is for.
+pub(super) fn wanted(incoming: &Incoming) -> IpAddr {
+    match &incoming.ip {
+        Some(Ok(header)) => header.dst,
+        _ => incoming.local_gid.ip(),
+    }
+}
+
 /// Says what becomes of a request.
 pub(super) fn admit(
     incoming: &Incoming,
@@ -27,12 +35,8 @@ pub(super) fn admit(
     listeners: &Listeners,
     table: &[GidEntry],
 ) -> Admission {
-    let wanted = match &incoming.ip {
-        Some(Ok(header)) => header.dst,
-        _ => incoming.local_gid.ip(),
-    };
+    let wanted = wanted(incoming);
     let Some(key) = listeners.find(ids, incoming.service, wanted) else {
-        report::cm::nobody_listens(incoming, wanted);
         return Admission::NobodyListens;
     };
     if matches!(incoming.ip, Some(Ok(_))) && !table.iter().any(|row| row.addr == wanted) {

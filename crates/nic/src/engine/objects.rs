@@ -16,6 +16,8 @@ pub struct Objects {
     pub cm_ids: usize,
     /// Its connections and resolutions, those in time-wait included.
     pub cm_connections: usize,
+    /// Requests that nobody listens for, so far.
+    pub cm_held: usize,
 }
 
 impl Engine {
@@ -27,6 +29,7 @@ impl Engine {
             cm_channels,
             cm_ids,
             cm_connections,
+            cm_held: self.cm.held.len(),
         }
     }
 }

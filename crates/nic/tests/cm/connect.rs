@@ -211,6 +211,32 @@ fn where_nobody_listens_the_request_is_refused() {
     drop(free);
 }
 
+/// As perftest's client with -R does: it comes while its server is between two listeners on one port.
+#[test]
+fn a_request_between_two_listeners_reaches_the_next() {
+    let _alone = HOST.write();
+    let (ours, theirs) = (channel(), channel());
+    let held = || rnic_nic::objects().is_some_and(|objects| objects.cm_held > 0);
+    for _ in 0..50 {
+        let next_listener = tcp(&theirs);
+        next_listener.bind(here(0)).expect("bound");
+        let local = next_listener.route().expect("a route").local;
+        let _client = request(&ours, local.expect("an address").port(), &param());
+        while !held() && !waits(&ours, Duration::ZERO) {
+            std::thread::yield_now();
+        }
+        next_listener.listen(8).expect("it listens");
+        if waits(&theirs, Duration::from_secs(1)) {
+            expect(&theirs, EventKind::ConnectRequest);
+            return;
+        }
+        // A busy machine: this took longer than a request is kept.
+        let event = next(&ours);
+        assert_eq!((event.kind, event.status), (EventKind::Rejected, 8));
+    }
+    panic!("each was refused");
+}
+
 #[test]
 fn a_listener_takes_only_its_service() {
     let (ours, theirs) = (channel(), channel());
