@@ -25,7 +25,6 @@ struct Case {
     program: &'static str,
     args: &'static [&'static str],
     size: u64,
-    space: u16,
 }
 
 fn usual() -> Vec<Case> {
@@ -38,36 +37,24 @@ fn usual() -> Vec<Case> {
             _ if program.ends_with("_lat") => 2,
             _ => 65536,
         },
-        space: PS_TCP,
     };
     PERFTEST.iter().map(case).collect()
 }
 
 fn modes() -> Vec<Case> {
-    let case = |program, args: &'static [&'static str], size, space| Case {
+    let case = |program, args: &'static [&'static str], size| Case {
         name: format!("{program} {}", args.join(" ")),
         program,
         args,
         size,
-        space,
     };
     vec![
-        case("ib_send_lat", &["-n", "100", "-c", "UD"], 2, PS_TCP),
-        case(
-            "ib_send_bw",
-            &["-n", "100", "-c", "UD", "-s", "1024"],
-            1024,
-            PS_TCP,
-        ),
-        case("ib_write_bw", &["-n", "50", "-q", "4"], 65536, PS_TCP),
-        case("ib_send_bw", &["-n", "50", "-q", "4", "-b"], 65536, PS_TCP),
-        case(
-            "ib_send_bw",
-            &["-n", "50", "-e", "--use-srq"],
-            65536,
-            PS_TCP,
-        ),
-        case("ib_read_bw", &["-n", "50", "-T", "96"], 65536, PS_TCP),
+        case("ib_send_lat", &["-n", "100", "-c", "UD"], 2),
+        case("ib_send_bw", &["-n", "100", "-c", "UD", "-s", "1024"], 1024),
+        case("ib_write_bw", &["-n", "50", "-q", "4"], 65536),
+        case("ib_send_bw", &["-n", "50", "-q", "4", "-b"], 65536),
+        case("ib_send_bw", &["-n", "50", "-e", "--use-srq"], 65536),
+        case("ib_read_bw", &["-n", "50", "-T", "96"], 65536),
     ]
 }
 
@@ -94,7 +81,7 @@ fn meet(meeting: Meeting, server: &[&str], client: &[&str]) -> Outcome {
 fn run(meeting: &Meeting, case: &Case) {
     static NEXT: AtomicU16 = AtomicU16::new(7471);
     let port = NEXT.fetch_add(10, Ordering::Relaxed);
-    let meeting = meeting.clone().ready(Ready::Listens(case.space)).port(port);
+    let meeting = meeting.clone().ready(Ready::Listens(PS_TCP)).port(port);
     let mut server = vec![case.program, "-F", "-R", "-p", "{port}"];
     server.extend(case.args);
     let mut client = server.clone();
