@@ -73,6 +73,13 @@ impl Cm {
         }
     }
 
+    /// The process ends: whom it kept waiting is refused at once.
+    pub(super) fn let_go(&mut self, now: u64) {
+        for (_, arrived) in std::mem::take(&mut self.held.requests) {
+            self.hear(arrived, now, true);
+        }
+    }
+
     fn found(&self, arrived: &Arrived) -> Found {
         let Addressee::Service(service, addr) = Addressee::of(&arrived.mad) else {
             return Found::Here;

@@ -132,6 +132,7 @@ impl Cm {
 impl Engine {
     /// The process ends, or its NIC: what peers think of as connected is over, and they are told. Takes 50 ms at most.
     pub(crate) fn close_cm(&mut self) {
+        self.cm.let_go(sys::now_ns());
         for key in self.cm.ids.keys() {
             self.cm.destroy(key, sys::now_ns());
         }
