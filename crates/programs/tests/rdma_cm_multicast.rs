@@ -82,17 +82,27 @@ fn mckey() {
         let (receiver, sender) = start(&meeting, group);
         running.push((group.what, receiver, sender, meeting));
     }
-    if let Some((left, right)) = trial.linked(User::Nobody, 1500) {
-        for (what, server, client, group) in [
-            ("veth, as nobody", "10.77.0.1", "10.77.0.2", &GROUPS[0]),
-            ("veth, IPv6, as nobody", "fd77::1", "fd77::2", &GROUP6),
-        ] {
-            let meeting = Meeting::between((&left, server), (&right, client));
-            let (receiver, sender) = start(&meeting, group);
-            running.push((what, receiver, sender, meeting));
-        }
-    }
     for (what, receiver, sender, meeting) in running {
+        judge(what, &Outcome::of(receiver, sender, meeting.time));
+    }
+}
+
+/// One after the other: a host with receivers of both families at once sometimes gets nothing (ROADMAP.md).
+#[test]
+fn mckey_elsewhere() {
+    let trial = Trial::start("mckey_elsewhere");
+    if !skip::have_programs(trial.name(), &["mckey"]) {
+        return;
+    }
+    let Some((left, right)) = trial.linked(User::Nobody, 1500) else {
+        return;
+    };
+    for (what, server, client, group) in [
+        ("veth, as nobody", "10.77.0.1", "10.77.0.2", &GROUPS[0]),
+        ("veth, IPv6, as nobody", "fd77::1", "fd77::2", &GROUP6),
+    ] {
+        let meeting = Meeting::between((&left, server), (&right, client));
+        let (receiver, sender) = start(&meeting, group);
         judge(what, &Outcome::of(receiver, sender, meeting.time));
     }
 }
