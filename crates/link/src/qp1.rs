@@ -17,7 +17,7 @@ pub const QP1: u32 = 1;
 pub const ID_BITS: u32 = 20;
 
 /// All packets to QP 1 are these.
-const OPCODE: Opcode = Opcode::new(Service::Ud, Operation::SendOnly);
+pub const OPCODE: Opcode = Opcode::new(Service::Ud, Operation::SendOnly);
 
 /// Whom a packet to QP 1 is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,6 @@ pub(crate) fn recipient(packet: &[u8]) -> Option<Recipient> {
 }
 
 /// The QPN range in a communication id.
-pub(crate) fn range_of_id(id: u32) -> u32 {
+pub fn range_of_id(id: u32) -> u32 {
     id >> ID_BITS
 }

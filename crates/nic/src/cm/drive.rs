@@ -2,7 +2,7 @@
 
 use rnic_cm::{Address, Admission, Config, Endpoint, Time};
 use rnic_link::registry::range_of;
-use rnic_link::{PathSpec, Received, RoceLink};
+use rnic_link::{PathSpec, QP1, Received, RoceLink};
 use rnic_wire::Gid;
 
 use super::event::EventKind;
@@ -164,7 +164,7 @@ impl Cm {
             local: row.addr,
             scope_id: row.scope_id,
             remote: address.remote_gid.ip(),
-            dest_qpn: super::QP1,
+            dest_qpn: QP1,
             traffic_class: address.traffic_class,
             hop_limit: address.hop_limit,
         })

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rnic_cm::{ConnId, Time};
+use rnic_link::qp1::range_of_id;
 use rnic_link::wills::WillId;
 
 use super::slab::Key;
@@ -14,8 +15,6 @@ use crate::sys;
 
 /// How often the peers are looked after: a killed one is noticed within a second, with plenty of time to spare.
 const PERIOD: u64 = 250_000_000;
-/// Communication ids begin with the number of their process's first range of QPNs.
-const RANGE_SHIFT: u32 = 20;
 
 /// How often the end of a connection is told at the end of the process, and how long each time an answer is waited for.
 const FAREWELLS: usize = 3;
@@ -71,7 +70,7 @@ impl Cm {
 
     /// Watches the process of a peer, whose communication id is known now, if it is another one of this host.
     pub(super) fn watch(&mut self, key: Key, remote_id: u32, now: u64) {
-        let range = remote_id >> RANGE_SHIFT;
+        let range = range_of_id(remote_id);
         if range == u32::from(self.endpoint.config().range) {
             return;
         }

@@ -33,7 +33,6 @@ pub use params::{ConnParam, Ece, IdOption};
 pub use rnic_wire::cm::PortSpace;
 pub use route::{PathRecord, Route};
 
-pub(crate) use qp1::QP1;
 pub(crate) use state::Cm;
 
 /// Q_Key of queue pairs in the port spaces UDP and IPOIB (`RDMA_UDP_QKEY`).

@@ -2,18 +2,15 @@
 
 use std::net::IpAddr;
 
-use rnic_link::{PathId, PathSpec, Received, RoceLink};
+use rnic_link::qp1::OPCODE;
+use rnic_link::{PathId, PathSpec, QP1, Received, RoceLink};
 use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, QP1_QKEY};
-use rnic_wire::{Bth, Deth, Ext, Opcode, Operation, Packet, Psn, Service, emit};
+use rnic_wire::{Bth, Deth, Ext, Packet, Psn, emit};
 
-/// The number of QP 1.
-pub(crate) const QP1: u32 = 1;
 /// Paths kept open for the peers that were written to last.
 const PATHS: usize = 64;
 /// Datagrams that may wait for the round's end; more are lost, and come again.
 const MOST_WAITING: usize = 1024;
-/// How datagrams travel.
-const UD_SEND_ONLY: Opcode = Opcode::new(Service::Ud, Operation::SendOnly);
 /// BTH and DETH.
 const HEADERS: usize = Bth::LEN + Deth::LEN;
 
@@ -46,7 +43,7 @@ impl Qp1 {
         let Ok(packet) = Packet::parse(received.bytes) else {
             return false;
         };
-        let good = packet.bth.opcode == UD_SEND_ONLY
+        let good = packet.bth.opcode == OPCODE
             && packet.bth.pkey & 0x7fff == DEFAULT_PKEY & 0x7fff
             && packet
                 .ext
@@ -85,7 +82,7 @@ impl Qp1 {
             return;
         };
         let bth = Bth {
-            opcode: UD_SEND_ONLY,
+            opcode: OPCODE,
             pkey: DEFAULT_PKEY,
             dest_qp: QP1,
             psn: Psn::new(self.psn),

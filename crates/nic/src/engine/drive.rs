@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use rnic_link::{MULTICAST_QPN, Received};
+use rnic_link::{MULTICAST_QPN, QP1, Received};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Packet;
 
@@ -13,7 +13,6 @@ use super::srq_table::SrqTable;
 use super::table::QpTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, settle};
-use crate::cm::QP1;
 use crate::memory::MemoryTable;
 use crate::sys;
 
