@@ -6,6 +6,25 @@ use crate::{Address, BindWindow, Completion, Evidence, Placement, RecvWqe, Sge};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pd(pub u32);
 
+impl Pd {
+    /// Numbers of protection domains of this process lie below.
+    const ELSEWHERE: u32 = 1 << 31;
+
+    /// That of an SRQ which another process owns: its keys are that process's.
+    pub const fn elsewhere(srqn: u32) -> Pd {
+        Pd(Pd::ELSEWHERE | srqn)
+    }
+
+    /// The SRQ that it is named by, if it is another process's.
+    pub const fn srq_elsewhere(self) -> Option<u32> {
+        if self.0 & Pd::ELSEWHERE == 0 {
+            None
+        } else {
+            Some(self.0 & !Pd::ELSEWHERE)
+        }
+    }
+}
+
 /// Rights a remote operation needs of a memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemoteAccess {
@@ -165,6 +184,17 @@ pub trait Host {
     /// protection domain, in which the request works; `None` if the queue pair's XRC domain has no such SRQ.
     fn select_srq(&mut self, _srqn: u32) -> Option<Pd> {
         None
+    }
+    /// XRC: an SRQ that is not here is another process's, of the same XRC domain. Then the request is not executed: the
+    /// caller of [`QueuePair::handle_packet`](crate::QueuePair::handle_packet) keeps the packet, has it executed there
+    /// ([`Delegate`](crate::Delegate)), and says what became of it.
+    fn srq_is_elsewhere(&mut self, _srqn: u32) -> bool {
+        false
+    }
+    /// XRC: the next `len` of `left` bytes of a READ can be read now. If they are another process's and have to be fetched
+    /// first, the responder waits for [`Rc::memory_came`](crate::Rc::memory_came).
+    fn is_at_hand(&mut self, _pd: Pd, _rkey: u32, _va: u64, _len: u32, _left: u32) -> bool {
+        true
     }
     /// The protection domain that keys of a receive belong to: the SRQ's, or `own`, the queue pair's.
     fn receive_pd(&self, own: Pd) -> Pd {

@@ -32,7 +32,7 @@ pub use host::{
     AtomicOp, BindFault, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault,
 };
 pub use queue_pair::QueuePair;
-pub use rc::{Rc, RcAttr, Role};
+pub use rc::{Delegate, Rc, RcAttr, Role, Verdict};
 pub use time::Time;
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};

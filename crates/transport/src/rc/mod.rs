@@ -15,6 +15,7 @@ use crate::{Counters, Host, PacketSink, Pd, Placement, QpEvent, SendWqe, Time};
 pub(crate) use drain::Drain;
 pub(crate) use requester::MAX_MESSAGE;
 use requester::Requester;
+pub use responder::{Delegate, Verdict};
 use responder::{Fatal, Responder};
 use rnic_wire::{Bth, Opcode, Operation, Packet, PathMtu, Psn, Service};
 
@@ -329,6 +330,39 @@ impl Rc {
         {
             self.request_refused(fatal, host);
         }
+    }
+
+    /// Another process has executed, or refused, the request in `packet`, which [`Rc::handle_packet`] had left because
+    /// of [`Host::srq_is_elsewhere`].
+    pub fn executed_elsewhere<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        verdict: Verdict,
+        host: &mut H,
+    ) {
+        let Some(operation) = packet.bth.opcode.operation() else {
+            return;
+        };
+        if self.state == State::Error || self.shared.attr.role != Role::XrcTarget {
+            return;
+        }
+        let sh = &mut self.shared;
+        if let Err(fatal) = self
+            .responder
+            .executed_elsewhere(operation, packet, verdict, sh, host)
+        {
+            self.request_refused(fatal, host);
+        }
+    }
+
+    /// What [`Host::is_at_hand`] had to fetch has come, or cannot be had: reading it says so.
+    pub fn memory_came(&mut self) {
+        self.responder.memory_came();
+    }
+
+    /// What it was connected with.
+    pub fn attr(&self) -> &RcAttr {
+        &self.shared.attr
     }
 
     fn handle_response<H: Host>(

@@ -6,6 +6,7 @@
 
 mod answer;
 mod atomic;
+mod elsewhere;
 mod flush;
 mod read;
 mod send;
@@ -13,6 +14,8 @@ mod write;
 
 #[cfg(test)]
 mod tests;
+
+pub use elsewhere::{Delegate, Verdict};
 
 use super::resources::Resources;
 use super::{Role, Shared};
@@ -32,6 +35,8 @@ enum Inbound {
     Idle,
     /// A SEND, into `receive`.
     Send,
+    /// Whatever it is, another process executes it.
+    Elsewhere,
     /// A WRITE.
     Write {
         /// Where the next packet goes.
@@ -71,6 +76,8 @@ enum Nak {
 pub(crate) enum Refusal {
     /// No receive is posted; the request may come again.
     NotReady,
+    /// Another process has to execute it, and will say what becomes of it.
+    Elsewhere,
     /// The queue pair breaks.
     Fatal(Fatal),
 }
@@ -157,6 +164,8 @@ pub(crate) struct Responder {
     ack: Option<Psn>,
     nak: Option<Nak>,
     silence: Silence,
+    /// The next answer needs bytes that another process was asked for.
+    awaits_memory: bool,
 }
 
 impl Responder {
@@ -209,10 +218,10 @@ impl Responder {
                 Ok(())
             }
             Err(Refusal::NotReady) => {
-                self.silence = Silence::NotReady;
-                self.nak = Some(Nak::NotReady);
+                self.put_off();
                 Ok(())
             }
+            Err(Refusal::Elsewhere) => Ok(()),
             Err(Refusal::Fatal(fatal)) => {
                 self.nak = Some(Nak::Fatal {
                     psn: packet.bth.psn,
@@ -237,7 +246,7 @@ impl Responder {
         use Operation::*;
         check_payload(operation, packet.payload.len(), sh.mtu as usize)?;
         if sh.attr.role == Role::XrcTarget {
-            self.select_srq(packet, host)?;
+            self.select_srq(operation, packet, host)?;
         }
         let last = match operation {
             WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
@@ -251,6 +260,13 @@ impl Responder {
             Flush => return self.flush_memory(packet, sh, host),
             _ => return Err(Refusal::INVALID),
         };
+        self.taken(operation, packet, last, sh);
+        Ok(())
+    }
+
+    /// A packet of a SEND or WRITE was executed.
+    #[inline]
+    fn taken(&mut self, operation: Operation, packet: &Packet<'_>, last: bool, sh: &mut Shared) {
         self.last_taken = packet.bth.psn;
         self.expected = packet.bth.psn.next();
         sh.counters
@@ -262,16 +278,30 @@ impl Responder {
         if packet.bth.ack_req {
             self.ack = Some(packet.bth.psn);
         }
-        Ok(())
+    }
+
+    /// There is no receive: the requester is to come again.
+    fn put_off(&mut self) {
+        self.silence = Silence::NotReady;
+        self.nak = Some(Nak::NotReady);
     }
 
     /// Takes the SRQ that an XRC request names. All packets of a message name the same (IBTA A14).
-    fn select_srq<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Result<(), Refusal> {
+    fn select_srq<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
         let srqn = packet.ext.xrceth.ok_or(Refusal::INVALID)?.srqn;
         if srqn != self.srqn && !matches!(self.inbound, Inbound::Idle) {
             return Err(Refusal::INVALID);
         }
-        self.pd = host.select_srq(srqn).ok_or(Refusal::INVALID)?;
+        match host.select_srq(srqn) {
+            Some(pd) => self.pd = pd,
+            None if host.srq_is_elsewhere(srqn) => return Err(self.refer(operation)),
+            None => return Err(Refusal::INVALID),
+        }
         self.srqn = srqn;
         Ok(())
     }

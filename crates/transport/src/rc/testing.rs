@@ -37,6 +37,10 @@ pub(crate) struct Bench {
     pub(crate) local: Vec<u32>,
     pub(crate) refused_key: u32,
     pub(crate) evidence: Vec<Evidence>,
+    /// XRC: all SRQs are another process's.
+    pub(crate) elsewhere: bool,
+    /// And the bytes of its memory have been fetched.
+    pub(crate) at_hand: bool,
 }
 
 impl Bench {
@@ -164,6 +168,18 @@ impl Host for Bench {
         }
         self.local.push(rkey);
         Ok(())
+    }
+
+    fn select_srq(&mut self, _: u32) -> Option<Pd> {
+        (!self.elsewhere).then_some(Pd(1))
+    }
+
+    fn srq_is_elsewhere(&mut self, _: u32) -> bool {
+        self.elsewhere
+    }
+
+    fn is_at_hand(&mut self, pd: Pd, _: u32, _: u64, _: u32, _: u32) -> bool {
+        self.at_hand || pd.srq_elsewhere().is_none()
     }
 
     fn take_receive(&mut self) -> Option<RecvWqe> {
@@ -306,6 +322,8 @@ impl Fixture {
             local: Vec::new(),
             refused_key: 0,
             evidence: Vec::new(),
+            elsewhere: false,
+            at_hand: false,
         };
         let mut rc = Rc::new();
         rc.receive_ready(attr);

@@ -2,8 +2,8 @@
 
 use super::{Fatal, Nak, Refusal, Responder};
 use crate::output::Output;
-use crate::rc::Shared;
 use crate::rc::resources::Body;
+use crate::rc::{Role, Shared};
 use crate::{Evidence, Host, PacketSink, Pd, RemoteFault, RequestRefused};
 use rnic_wire::{
     Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Syndrome,
@@ -22,7 +22,8 @@ impl Responder {
     /// Something is to be sent.
     #[inline]
     pub(crate) fn can_send(&self) -> bool {
-        self.ack.is_some() || self.nak.is_some() || !self.resources.answers.is_empty()
+        !self.awaits_memory
+            && (self.ack.is_some() || self.nak.is_some() || !self.resources.answers.is_empty())
     }
 
     /// Nothing but an acknowledgement is to be sent.
@@ -203,6 +204,10 @@ impl Responder {
             ..Ext::default()
         };
         let len = left.min(sh.mtu);
+        if sh.attr.role == Role::XrcTarget && !host.is_at_hand(pd, rkey, va, len, left) {
+            self.awaits_memory = true;
+            return Emitted::NoRoom;
+        }
         let source = (pd, rkey, va);
         let emitted = read_response(
             operation,
