@@ -1,0 +1,419 @@
+//! Who is measured: perftest over rnic, a floor, or a peer. Each gives one or more figures per run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use rnic_programs::{place::free_port, skip::find_program};
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::floor::Kind;
+use crate::pair::{self, Running};
+use crate::place::{End, Ends, Places, Wire};
+use crate::sys;
+use crate::tables::{self, Perftest};
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    #[serde(rename = "us")]
+    Micros,
+    #[serde(rename = "GB/s")]
+    Gigabytes,
+    #[serde(rename = "M/s")]
+    Millions,
+    #[serde(rename = "bytes")]
+    Bytes,
+    /// Of what would be fair.
+    #[serde(rename = "share")]
+    Share,
+}
+
+impl Unit {
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Unit::Micros if value < 1.0 => format!("{value:.3} us"),
+            Unit::Micros => format!("{value:.2} us"),
+            Unit::Gigabytes => format!("{value:.2} GB/s"),
+            Unit::Millions => format!("{value:.2} M/s"),
+            Unit::Bytes => format!("{value:.0} B"),
+            Unit::Share => format!("{value:.2}"),
+        }
+    }
+
+    /// Whether less is better.
+    pub fn less_is_better(self) -> bool {
+        matches!(self, Unit::Micros | Unit::Bytes)
+    }
+}
+
+/// Which path rnic takes between processes of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Host,
+    Udp(Wire),
+}
+
+impl Way {
+    fn wire(self) -> Wire {
+        match self {
+            Way::Host => Wire::Lo,
+            Way::Udp(wire) => wire,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// perftest under `rnic run`, with these arguments.
+    Perftest {
+        program: &'static str,
+        args: String,
+        way: Way,
+        unit: Unit,
+    },
+    /// The same four times at once, on both processors.
+    FourPairs {
+        program: &'static str,
+        args: String,
+        way: Way,
+    },
+    /// crates/programs/c/scale.c.
+    Scale {
+        count: u32,
+    },
+    Floor {
+        kind: Kind,
+        wire: Wire,
+    },
+    /// ucx_perftest over these transports.
+    Ucx {
+        transports: &'static str,
+        args: String,
+        unit: Unit,
+    },
+    /// fi_pingpong over this provider.
+    Libfabric {
+        provider: &'static str,
+        endpoint: &'static str,
+        args: String,
+    },
+}
+
+/// A figure's name, its unit and its value.
+pub type Figure = (String, Unit, f64);
+
+/// How long, and where from.
+pub struct Setting {
+    pub places: Places,
+    /// One for the server and one for the client.
+    pub cpus: Option<(usize, usize)>,
+    /// Iterations and times, as shares of what a full run takes.
+    pub effort: f64,
+    pub scale_c: PathBuf,
+}
+
+impl Setting {
+    fn pinned(&self, end: &End, server: bool) -> Command {
+        match self.cpus {
+            Some((a, b)) => {
+                let mut command = end.command("taskset");
+                command.args(["-c", &if server { a } else { b }.to_string()]);
+                command
+            }
+            None => end.command("env"),
+        }
+    }
+
+    fn count(&self, full: u64) -> String {
+        ((full as f64 * self.effort) as u64).max(200).to_string()
+    }
+
+    /// With `N=COUNT` for a number of iterations.
+    fn args(&self, text: &str) -> Vec<String> {
+        let word = |word: &str| match word.strip_prefix("N=") {
+            Some(count) => self.count(count.parse().unwrap_or(1000)),
+            None => word.to_owned(),
+        };
+        text.split_whitespace().map(word).collect()
+    }
+}
+
+fn needs(program: &str, package: &str) -> Result<()> {
+    match find_program(program) {
+        Some(_) => Ok(()),
+        None => Err(format!("{program} is not installed (apt-get install {package})").into()),
+    }
+}
+
+fn rnic_run(setting: &Setting, mut command: Command, way: Way) -> Command {
+    let path = if way == Way::Host { "on" } else { "off" };
+    command
+        .env("RNIC_HOST_PATH", path)
+        .arg(&setting.places.rnic)
+        .args(["run", "--"]);
+    command
+}
+
+fn perftest_command(
+    setting: &Setting,
+    (program, args, way): (&str, &str, Way),
+    server: bool,
+    port: u16,
+    pin: bool,
+) -> Result<Command> {
+    let Ends(at_server, at_client) = setting.places.ends(way.wire())?;
+    let end = if server { at_server } else { at_client };
+    let command = match pin {
+        true => setting.pinned(end, server),
+        false => end.command("env"),
+    };
+    let mut command = rnic_run(setting, command, way);
+    command
+        .arg(program)
+        // Not to warn of processors whose clock changes.
+        .args(["-F", "-x", &end.gid.to_string(), "-p", &port.to_string()])
+        .args(setting.args(args));
+    if !server {
+        command.arg(at_server.addr);
+    }
+    Ok(command)
+}
+
+impl Program {
+    /// Needed, and where from: what is missing on this machine is no failure.
+    pub fn missing(&self, setting: &Setting) -> Option<String> {
+        let installed = match self {
+            Program::Perftest { program, .. } | Program::FourPairs { program, .. } => {
+                needs(program, "perftest")
+            }
+            Program::Ucx { .. } => needs("ucx_perftest", "ucx-utils"),
+            Program::Libfabric { .. } => needs("fi_pingpong", "libfabric-bin"),
+            Program::Scale { .. } => {
+                needs("gcc", "gcc").and_then(|()| match Path::new(VERBS_H).exists() {
+                    true => Ok(()),
+                    false => Err(format!("{VERBS_H} (apt-get install libibverbs-dev)").into()),
+                })
+            }
+            Program::Floor { .. } => Ok(()),
+        };
+        let wire = match self {
+            Program::Perftest { way, .. } => way.wire(),
+            Program::Floor { wire, .. } => *wire,
+            _ => Wire::Lo,
+        };
+        let reachable = setting.places.ends(wire).map(drop);
+        installed
+            .map_err(|error| error.to_string())
+            .and(reachable)
+            .err()
+    }
+
+    /// One run.
+    pub fn run(&self, setting: &Setting) -> Result<Vec<Figure>> {
+        match self {
+            Program::Perftest {
+                program,
+                args,
+                way,
+                unit,
+            } => {
+                let port = free_port();
+                let command =
+                    |server| perftest_command(setting, (program, args, *way), server, port, true);
+                let text = pair::meet(command(true)?, command(false)?, port, false)?;
+                let table = tables::perftest(&text);
+                match (unit, table.ok_or("perftest's table is not understood")?) {
+                    (Unit::Micros, Perftest::Latency { median, p99 }) => Ok(vec![
+                        (String::new(), Unit::Micros, median),
+                        ("99%".into(), Unit::Micros, p99),
+                    ]),
+                    (Unit::Gigabytes, Perftest::Bandwidth { bytes, .. }) => {
+                        Ok(vec![(String::new(), Unit::Gigabytes, bytes)])
+                    }
+                    (Unit::Millions, Perftest::Bandwidth { messages, .. }) => {
+                        Ok(vec![(String::new(), Unit::Millions, messages)])
+                    }
+                    _ => Err("perftest printed another table".into()),
+                }
+            }
+            Program::FourPairs { program, args, way } => four_pairs(setting, (program, args, *way)),
+            Program::Scale { count } => scale(setting, *count),
+            Program::Floor { kind, wire } => floor(setting, *kind, *wire),
+            Program::Ucx {
+                transports,
+                args,
+                unit,
+            } => ucx(setting, transports, args, *unit),
+            Program::Libfabric {
+                provider,
+                endpoint,
+                args,
+            } => libfabric(setting, provider, endpoint, args),
+        }
+    }
+}
+
+fn four_pairs(setting: &Setting, what: (&str, &str, Way)) -> Result<Vec<Figure>> {
+    let rate = |text: &str| match tables::perftest(text) {
+        Some(Perftest::Bandwidth { bytes, .. }) => Ok(bytes),
+        _ => Err(crate::Error::from("perftest's table is not understood")),
+    };
+    let port = free_port();
+    let command = |server, port| perftest_command(setting, what, server, port, false);
+    let alone = rate(&pair::meet(
+        command(true, port)?,
+        command(false, port)?,
+        port,
+        false,
+    )?)?;
+    let mut servers = Vec::new();
+    for _ in 0..4 {
+        let port = free_port();
+        let mut server = Running::start(command(true, port)?, std::process::Stdio::null())?;
+        server.wait_for_listener(port)?;
+        servers.push((server, port));
+    }
+    let mut pairs = Vec::new();
+    for (server, port) in servers {
+        let client = Running::start(command(false, port)?, std::process::Stdio::null())?;
+        pairs.push((server, client));
+    }
+    let mut rates = Vec::new();
+    for (server, client) in pairs {
+        rates.push(rate(&pair::finish(server, client, false)?)?);
+    }
+    let sum: f64 = rates.iter().sum();
+    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    Ok(vec![
+        (String::new(), Unit::Gigabytes, sum),
+        ("one pair alone".into(), Unit::Gigabytes, alone),
+        ("least share".into(), Unit::Share, 4.0 * least / sum),
+        ("four / one".into(), Unit::Share, sum / alone),
+    ])
+}
+
+const VERBS_H: &str = "/usr/include/infiniband/verbs.h";
+
+fn scale(setting: &Setting, count: u32) -> Result<Vec<Figure>> {
+    let program = setting.places.folder().join("scale");
+    // Compiled once in a run.
+    static COMPILED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let compile = || {
+        let output = Command::new("gcc")
+            .args(["-std=gnu11", "-O2", "-o"])
+            .arg(&program)
+            .arg(&setting.scale_c)
+            .args(["-libverbs", "-lpthread"])
+            .output()
+            .map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    };
+    COMPILED.get_or_init(compile).clone()?;
+    let Ends(end, _) = setting.places.ends(Wire::Lo)?;
+    let mut command = rnic_run(setting, setting.pinned(end, true), Way::Host);
+    command.arg(&program).arg(count.to_string());
+    let mut running = Running::start(command, std::process::Stdio::null())?;
+    let output = running.output(std::time::Instant::now() + std::time::Duration::from_secs(60))?;
+    let found = tables::scale(&output.stdout).filter(|_| output.ok);
+    let found = found.ok_or("scale.c failed, or prints something else")?;
+    Ok(vec![
+        (String::new(), Unit::Micros, found.many),
+        ("alone".into(), Unit::Micros, found.alone),
+        ("100".into(), Unit::Micros, found.hundred),
+        ("idle".into(), Unit::Bytes, found.idle),
+    ])
+}
+
+fn floor(setting: &Setting, kind: Kind, wire: Wire) -> Result<Vec<Figure>> {
+    let Ends(server, client) = setting.places.ends(wire)?;
+    let program = std::env::current_exe()?;
+    let command = |end: &End, lead: bool| {
+        let mut command = end.command(&program);
+        command.args(["floor", &kind.text(), "--addr", end.addr]);
+        command.args([
+            "--milliseconds",
+            &((600.0 * setting.effort) as u64).max(20).to_string(),
+        ]);
+        if let Some((a, b)) = setting.cpus {
+            command.args(["--cpu", &if lead { b } else { a }.to_string()]);
+        }
+        if lead {
+            command.arg("--lead");
+        }
+        command
+    };
+    let text = pair::connected(command(server, false), command(client, true))?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("result ")?.parse().ok())
+        .ok_or("no result")?;
+    Ok(vec![(String::new(), unit_of_floor(kind), value)])
+}
+
+pub fn unit_of_floor(kind: Kind) -> Unit {
+    match kind {
+        Kind::UdpPingPong | Kind::UdpWake | Kind::EventfdWake | Kind::RingPingPong => Unit::Micros,
+        Kind::RingRate(_) | Kind::StreamRate(_) => Unit::Millions,
+        Kind::Stream(_) | Kind::VmWrite | Kind::VmRead | Kind::DoubleCopy | Kind::Memcpy => {
+            Unit::Gigabytes
+        }
+    }
+}
+
+fn ucx(setting: &Setting, transports: &str, args: &str, unit: Unit) -> Result<Vec<Figure>> {
+    let Ends(at_server, at_client) = setting.places.ends(Wire::Lo)?;
+    let port = free_port();
+    let command = |end: &End, server| {
+        let mut command = setting.pinned(end, server);
+        command
+            .env("UCX_TLS", transports)
+            // Only warnings about the machine.
+            .env("UCX_LOG_LEVEL", "error")
+            .args(["ucx_perftest", "-p", &port.to_string()]);
+        command
+    };
+    let mut client = command(at_client, false);
+    client
+        .arg(at_server.addr)
+        .arg("-f")
+        .args(setting.args(args));
+    let text = pair::meet(command(at_server, true), client, port, false)?;
+    let found = tables::ucx(&text).ok_or("ucx_perftest's table is not understood")?;
+    let value = match unit {
+        Unit::Micros => found.latency,
+        Unit::Gigabytes => found.bytes,
+        _ => found.messages,
+    };
+    Ok(vec![(String::new(), unit, value)])
+}
+
+fn libfabric(setting: &Setting, provider: &str, endpoint: &str, args: &str) -> Result<Vec<Figure>> {
+    let Ends(at_server, at_client) = setting.places.ends(Wire::Lo)?;
+    let port = free_port();
+    let command = |end: &End, server| {
+        let mut command = setting.pinned(end, server);
+        command
+            .args(["fi_pingpong", "-p", provider, "-e", endpoint])
+            .args(setting.args(args))
+            .args([if server { "-B" } else { "-P" }, &port.to_string()]);
+        command
+    };
+    let mut client = command(at_client, false);
+    client.arg(at_server.addr);
+    let text = pair::meet(command(at_server, true), client, port, false)?;
+    let value = tables::libfabric(&text).ok_or("fi_pingpong's table is not understood")?;
+    Ok(vec![(String::new(), Unit::Micros, value)])
+}
+
+/// The processors of server and client: the first two that this process may use.
+pub fn processors() -> Option<(usize, usize)> {
+    match sys::allowed_cpus()[..] {
+        [a, b, ..] => Some((a, b)),
+        _ => None,
+    }
+}

@@ -1,0 +1,183 @@
+//! The results as text: for the terminal, and for the generated part of BENCHMARKS.md.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use crate::Result;
+use crate::machine::State;
+use crate::results::{Results, RowResult, Series};
+use crate::rows::Role;
+
+const BEGIN: &str = "<!-- bench/run writes from here -->";
+const END: &str = "<!-- to here -->";
+
+/// Replaces what lies between the markers.
+pub fn update(path: &Path, generated: &str) -> Result<()> {
+    let text = fs::read_to_string(path)?;
+    let new = replaced(&text, generated)
+        .ok_or_else(|| format!("{} has no `{BEGIN}` and `{END}`", path.display()))?;
+    Ok(fs::write(path, new)?)
+}
+
+fn replaced(text: &str, generated: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{generated}{END}{after}"))
+}
+
+/// What the run was like.
+fn conditions(results: &Results) -> String {
+    let machine = &results.machine;
+    let (others, stolen) = results.others();
+    let load = |summary: Option<crate::stats::Summary>| match summary {
+        Some(s) => format!("{:.2} (most {:.2})", s.median, s.max),
+        None => "unknown".into(),
+    };
+    let mut text = format!(
+        "{} x {}, Linux {}; commit {}, {}; {} repetitions, {}.\n\
+         Processors {}. Other work took {} processors while a figure was measured, the hypervisor {}; load average before the \
+         run {:.1}.\n",
+        machine.cpus,
+        machine.model,
+        machine.kernel,
+        results.commit,
+        results.date,
+        results.repetitions,
+        if machine.root {
+            "as root"
+        } else {
+            "not as root"
+        },
+        results.state(),
+        load(others),
+        load(stolen),
+        machine.load_average,
+    );
+    for note in &results.notes {
+        let _ = writeln!(text, "{note}");
+    }
+    text
+}
+
+/// "0.31 us (0.30 .. 0.35)", and both states where both were seen.
+fn figure(series: &Series) -> String {
+    let unit = series.unit;
+    let Some(summary) = series.summary else {
+        return match &series.missing {
+            Some(why) => format!("missing: {why}"),
+            None => "missing".into(),
+        };
+    };
+    let mut text = format!(
+        "{} ({} .. {})",
+        unit.show(summary.median),
+        unit.show(summary.min),
+        unit.show(summary.max)
+    );
+    let states = [State::Near, State::Far].map(|state| Some((state, series.within(state)?)));
+    if let [Some((_, near)), Some((_, far))] = states {
+        let _ = write!(
+            text,
+            "; NEAR {}, FAR {}",
+            unit.show(near.median),
+            unit.show(far.median)
+        );
+    }
+    if let Some(why) = &series.missing {
+        let _ = write!(text, "; in part: {why}");
+    }
+    text
+}
+
+fn name(series: &Series) -> String {
+    match series.figure.as_str() {
+        "" => series.contender.clone(),
+        figure => format!("{}, {figure}", series.contender),
+    }
+}
+
+/// For BENCHMARKS.md, with charts of these names in this folder.
+pub fn markdown(results: &Results, charts: &[&str], folder: &str) -> String {
+    let mut text = format!("{}\n", conditions(results));
+    for chart in charts {
+        let title = chart.trim_end_matches(".svg");
+        let _ = writeln!(text, "![{title}]({folder}/{chart})\n");
+    }
+    text.push_str("| work | aim | found | |\n| --- | --- | --- | --- |\n");
+    for row in &results.rows {
+        for (n, verdict) in row.verdicts.iter().enumerate() {
+            let title = if n == 0 { &row.title } else { "" };
+            let end = match verdict.reached {
+                true => "reached".into(),
+                false => format!("**missed by {:.0}%**", verdict.short),
+            };
+            let _ = writeln!(
+                text,
+                "| {title} | {} | {} | {end} |",
+                verdict.aim, verdict.found
+            );
+        }
+        if row.verdicts.is_empty() {
+            let _ = writeln!(text, "| {} | | not measured | |", row.title);
+        }
+    }
+    text.push_str(
+        "\nA ratio is the median of those of the repetitions, in each of which rnic and the other one ran one after the other.\n\n\
+         | work | who | median (least .. most) |\n| --- | --- | --- |\n",
+    );
+    for row in &results.rows {
+        for (n, series) in row.series.iter().enumerate() {
+            let title = if n == 0 { &row.title } else { "" };
+            let mut who = name(series);
+            if series.role == Role::Rnic {
+                who = format!("**{who}**");
+            }
+            let _ = writeln!(text, "| {title} | {who} | {} |", figure(series));
+        }
+    }
+    text
+}
+
+/// For people at a terminal.
+pub fn plain(results: &Results) -> String {
+    let mut text = conditions(results);
+    for row in &results.rows {
+        let _ = write!(text, "\n{}", plain_row(row));
+    }
+    text
+}
+
+fn plain_row(row: &RowResult) -> String {
+    let mut text = format!("{}  [{}]\n", row.title, row.name);
+    for series in &row.series {
+        let role = match series.role {
+            Role::Rnic => "rnic ",
+            Role::Floor => "floor",
+            Role::Peer => "peer ",
+        };
+        let _ = writeln!(text, "  {role}  {:<58} {}", name(series), figure(series));
+    }
+    for verdict in &row.verdicts {
+        let end = match verdict.reached {
+            true => "reached".into(),
+            false => format!("MISSED by {:.0}%", verdict.short),
+        };
+        let _ = writeln!(text, "         {}: {}: {end}", verdict.aim, verdict.found);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_around_the_markers_stays() {
+        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let new = replaced(&text, "new\n").unwrap();
+        assert_eq!(new, format!("before\n{BEGIN}\nnew\n{END}\nafter\n"));
+        assert_eq!(replaced(&new, "new\n").as_ref(), Some(&new));
+        assert_eq!(replaced("no markers", "x"), None);
+    }
+}

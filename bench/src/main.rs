@@ -1,0 +1,325 @@
+//! Every figure of BENCHMARKS.md, each beside its floor and its peers in the same run; `bench/run` starts it.
+//!
+//! A row is one promise. In each repetition all contenders of a row run one after the other, so that a change of the
+//! machine's state hits all of them, and ratios are taken within a repetition.
+#![deny(unsafe_code)]
+
+mod charts;
+mod contender;
+mod document;
+mod floor;
+mod machine;
+mod pair;
+mod place;
+mod results;
+mod rows;
+mod stats;
+#[allow(
+    unsafe_code,
+    reason = "the one place: system calls that the standard library lacks, and shared memory"
+)]
+mod sys;
+mod tables;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+
+use contender::{Program, Setting};
+use machine::{Machine, State, Usage};
+use place::Places;
+use results::{Results, RowResult, Sample, Series};
+use rows::{Contender, Row};
+use stats::Summary;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Error>;
+
+/// Every figure beside its floor and its peers, in one run.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bench/run",
+    after_help = "\
+Examples:
+  bench/run                                all rows; updates BENCHMARKS.md, bench/charts and bench/results.json
+  bench/run --quick --only send-lat        one row, in seconds
+  bench/run --render bench/results.json    the documents again, from figures that were kept
+
+Take an idle machine. Environment: RNIC_BIN_DIR, the folder of rnic and librnic_verbs.so."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Sub>,
+    /// Two short repetitions
+    #[arg(long)]
+    quick: bool,
+    /// Only these rows
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Show the rows
+    #[arg(long)]
+    list: bool,
+    /// Write the figures to this file, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Repetitions
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repetitions: Option<u32>,
+    /// Update the documents although not everything was measured
+    #[arg(long)]
+    update: bool,
+    /// Measure nothing; write the documents from this file
+    #[arg(long, value_name = "FILE")]
+    render: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    /// One of the two processes of a floor
+    #[command(hide = true)]
+    Floor(floor::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The checkout: the program is built from it and for it.
+fn checkout() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}
+
+fn run(cli: Cli) -> Result<()> {
+    if let Some(Sub::Floor(args)) = cli.command {
+        return floor::main(args);
+    }
+    if let Some(file) = &cli.render {
+        let results: Results = serde_json::from_slice(&std::fs::read(file)?)?;
+        print!("{}", document::plain(&results));
+        return publish(&results);
+    }
+    let mut chosen = rows::all();
+    for name in &cli.only {
+        if !chosen.iter().any(|row| row.name == name) {
+            return Err(format!("no row `{name}`; --list shows them").into());
+        }
+    }
+    chosen.retain(|row| cli.only.is_empty() || cli.only.iter().any(|name| name == row.name));
+    if cli.list {
+        for row in &chosen {
+            println!("{:<20} {}", row.name, row.title);
+        }
+        return Ok(());
+    }
+    let repetitions = cli.repetitions.unwrap_or(if cli.quick { 2 } else { 5 });
+    let results = measure(&chosen, repetitions, if cli.quick { 0.2 } else { 1.0 })?;
+    print!("{}", document::plain(&results));
+    if let Some(file) = &cli.json {
+        std::fs::write(file, serde_json::to_string_pretty(&results)?)?;
+    }
+    let whole = cli.only.is_empty() && !cli.quick;
+    if whole || cli.update {
+        let kept = checkout().join("bench/results.json");
+        std::fs::write(kept, serde_json::to_string_pretty(&results)? + "\n")?;
+        publish(&results)?;
+    }
+    Ok(())
+}
+
+fn publish(results: &Results) -> Result<()> {
+    let charts = charts::write(results, &checkout().join("bench/charts"))?;
+    let text = document::markdown(results, &charts, "bench/charts");
+    document::update(&checkout().join("BENCHMARKS.md"), &text)?;
+    eprintln!("bench: BENCHMARKS.md and bench/charts are written");
+    Ok(())
+}
+
+fn said_by(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(checkout())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => "unknown".into(),
+    }
+}
+
+fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
+    let machine = Machine::look();
+    let binaries = match std::env::var_os("RNIC_BIN_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => std::env::current_exe()?
+            .parent()
+            .ok_or("no folder of programs")?
+            .to_owned(),
+    };
+    let setting = Setting {
+        places: Places::new(&binaries)?,
+        cpus: contender::processors(),
+        effort,
+        scale_c: checkout().join("crates/programs/c/scale.c"),
+    };
+    let mut notes = setting.places.notes.clone();
+    let mut missing: Vec<String> = chosen
+        .iter()
+        .flat_map(|row| &row.contenders)
+        .filter_map(|contender| contender.program.missing(&setting))
+        .collect();
+    missing.sort();
+    missing.dedup();
+    notes.extend(missing.into_iter().map(|why| format!("Left out: {why}.")));
+    for note in &notes {
+        eprintln!("bench: {note}");
+    }
+    let mut run = Run {
+        setting,
+        round_trips: vec![],
+        began: Instant::now(),
+    };
+    let mut rows: Vec<RowResult> = chosen
+        .iter()
+        .map(|row| RowResult {
+            name: row.name.to_owned(),
+            title: row.title.to_owned(),
+            series: Vec::new(),
+            verdicts: Vec::new(),
+        })
+        .collect();
+    for repetition in 0..repetitions {
+        for (row, result) in chosen.iter().zip(&mut rows) {
+            let progress = format!("{}/{repetitions} {}", repetition + 1, row.name);
+            for contender in &row.contenders {
+                run.tell(&format!("{progress}: {}", contender.name));
+                run.once(contender, repetition, &mut result.series);
+            }
+        }
+    }
+    run.tell("");
+    for (row, result) in chosen.iter().zip(&mut rows) {
+        for series in &mut result.series {
+            series.summary = Summary::of(series.samples.iter().map(|sample| sample.value));
+        }
+        result.judge(row);
+    }
+    let mut commit = said_by("git", &["rev-parse", "--short", "HEAD"]);
+    if !matches!(
+        said_by(
+            "git",
+            &["status", "--porcelain", "--untracked-files=no", "crates"]
+        )
+        .as_str(),
+        "" | "unknown"
+    ) {
+        commit.push_str(" with changes");
+    }
+    Ok(Results {
+        machine,
+        commit,
+        date: said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+        repetitions,
+        notes,
+        core_round_trips_ns: run.round_trips,
+        rows,
+    })
+}
+
+struct Run {
+    setting: Setting,
+    round_trips: Vec<f64>,
+    began: Instant,
+}
+
+impl Run {
+    fn tell(&self, what: &str) {
+        if std::io::stderr().is_terminal() {
+            let seconds = self.began.elapsed().as_secs();
+            eprint!("\r\x1b[K");
+            if !what.is_empty() {
+                eprint!("{seconds} s  {what}");
+            }
+        }
+    }
+
+    fn once(&mut self, contender: &Contender, repetition: u32, all: &mut Vec<Series>) {
+        let before = machine::core_round_trip();
+        let usage = Usage::now();
+        let outcome = match contender.program.missing(&self.setting) {
+            Some(why) => Err(why),
+            None => (contender.program.run(&self.setting)).map_err(|error| error.to_string()),
+        };
+        let (others, stolen) = usage.others_since();
+        let after = machine::core_round_trip();
+        self.round_trips.extend(before);
+        self.round_trips.extend(after);
+        match outcome {
+            Ok(figures) => {
+                for (figure, unit, value) in figures {
+                    series_of(all, contender, figure, unit)
+                        .samples
+                        .push(Sample {
+                            value,
+                            repetition,
+                            state: State::of(before, after),
+                            others,
+                            stolen,
+                        });
+                }
+            }
+            Err(why) => {
+                if contender.program.missing(&self.setting).is_none() {
+                    self.tell("");
+                    eprintln!("bench: {}: {why}", contender.name);
+                }
+                let unit = unit_of(&contender.program);
+                series_of(all, contender, String::new(), unit).missing = Some(why);
+            }
+        }
+    }
+}
+
+/// That of this name, made if there is none yet.
+fn series_of<'a>(
+    all: &'a mut Vec<Series>,
+    contender: &Contender,
+    figure: String,
+    unit: contender::Unit,
+) -> &'a mut Series {
+    let same = |s: &Series| s.contender == contender.name && s.figure == figure;
+    let at = all.iter().position(same).unwrap_or_else(|| {
+        all.push(Series {
+            contender: contender.name.clone(),
+            role: contender.role,
+            figure: figure.clone(),
+            unit,
+            samples: Vec::new(),
+            summary: None,
+            missing: None,
+        });
+        all.len() - 1
+    });
+    &mut all[at]
+}
+
+/// Of the figure that counts, where none was taken.
+fn unit_of(program: &Program) -> contender::Unit {
+    use contender::Unit;
+    match program {
+        Program::Perftest { unit, .. } | Program::Ucx { unit, .. } => *unit,
+        Program::FourPairs { .. } => Unit::Gigabytes,
+        Program::Floor { kind, .. } => contender::unit_of_floor(*kind),
+        Program::Scale { .. } | Program::Libfabric { .. } => Unit::Micros,
+    }
+}
