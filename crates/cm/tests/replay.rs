@@ -30,7 +30,7 @@ fn conversation(capture: &str) -> Vec<Said> {
         let packet = Packet::parse(&datagram[..datagram.len() - 4]).unwrap();
         if packet.bth.dest_qp == 1 {
             let begin = *begin.get_or_insert(time);
-            let mad = Mad::parse(packet.payload).unwrap();
+            let mad = Mad::parse(packet.payload.here()).unwrap();
             said.push((Time(time - begin), meta.flow.src, mad));
         }
     }

@@ -35,11 +35,11 @@ pub(crate) fn recipient(packet: &[u8]) -> Option<Recipient> {
     if packet.bth.opcode != OPCODE || deth.qkey != QP1_QKEY {
         return None;
     }
-    let addressee = Addressee::of(packet.payload);
+    let addressee = Addressee::of(packet.payload.here());
     if addressee != Addressee::Nobody {
         return Some(Recipient::One(addressee));
     }
-    match Mad::parse(packet.payload).ok()?.message {
+    match Mad::parse(packet.payload.here()).ok()?.message {
         Message::Rej(_) => Some(Recipient::All),
         _ => Some(Recipient::One(addressee)),
     }

@@ -103,6 +103,11 @@ impl SrqEntry {
         wqe
     }
 
+    /// The receive taken last was not used.
+    pub(crate) fn put_back(&mut self, wqe: RecvWqe) {
+        self.receives.push_front(wqe);
+    }
+
     /// Sends the limit event if it is armed and due, which disarms it.
     fn watch_limit(&mut self) {
         if self.receives.len() < self.limit as usize {

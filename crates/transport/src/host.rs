@@ -110,6 +110,21 @@ pub enum BindFault {
     OtherQp,
 }
 
+/// Why a payload that is elsewhere ([`rnic_wire::Payload::Elsewhere`]) did not get where it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Misplaced<F> {
+    /// The memory that it is for is not accessible.
+    Refused(F),
+    /// Its bytes cannot be had any more: the packet counts as lost. Part of the memory may be written.
+    Lost,
+}
+
+impl<F> From<F> for Misplaced<F> {
+    fn from(fault: F) -> Misplaced<F> {
+        Misplaced::Refused(fault)
+    }
+}
+
 /// Asynchronous events of a queue pair (`enum ibv_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpEvent {
@@ -139,6 +154,23 @@ pub trait Host {
     /// Copies `data` to `addr` in the region of `lkey`.
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault>;
 
+    /// Copies `len` bytes, from byte `from` of the packet in hand on, to `addr` in the region of `lkey`: as
+    /// [`Host::write_local`], of a payload that is elsewhere. A host whose packets are all here has no use for it.
+    fn place_local(
+        &mut self,
+        _pd: Pd,
+        _lkey: u32,
+        _addr: u64,
+        _from: usize,
+        _len: usize,
+    ) -> Result<(), Misplaced<LocalFault>> {
+        Err(Misplaced::Lost)
+    }
+    /// Copies `out.len()` bytes of the packet in hand, from byte `from` on; false: they cannot be had.
+    fn fetch(&self, _from: usize, _out: &mut [u8]) -> bool {
+        false
+    }
+
     /// May a remote operation of this kind touch `len` bytes at `va`? Not asked for `len` 0 READs and WRITEs.
     fn check_remote(
         &self,
@@ -152,6 +184,17 @@ pub trait Host {
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault>;
     /// Copies for an RDMA WRITE; checks as [`Host::check_remote`] does.
     fn write_remote(&mut self, pd: Pd, rkey: u32, va: u64, data: &[u8]) -> Result<(), RemoteFault>;
+    /// [`Host::place_local`] for an RDMA WRITE; checks as [`Host::check_remote`] does.
+    fn place_remote(
+        &mut self,
+        _pd: Pd,
+        _rkey: u32,
+        _va: u64,
+        _from: usize,
+        _len: usize,
+    ) -> Result<(), Misplaced<RemoteFault>> {
+        Err(Misplaced::Lost)
+    }
     /// Stores the aligned 8 bytes at `va` at once, for an ATOMIC WRITE; checks as for an RDMA WRITE.
     fn atomic_write(
         &mut self,
@@ -180,6 +223,8 @@ pub trait Host {
 
     /// The oldest posted receive, from the queue pair's own queue or its SRQ.
     fn take_receive(&mut self) -> Option<RecvWqe>;
+    /// The receive taken last was not used: it is the oldest posted one again.
+    fn return_receive(&mut self, wqe: RecvWqe);
     /// XRC: receives come from, and complete to, the SRQ of this number until another is selected. Gives the SRQ's
     /// protection domain, in which the request works; `None` if the queue pair's XRC domain has no such SRQ.
     fn select_srq(&mut self, _srqn: u32) -> Option<Pd> {
@@ -221,6 +266,11 @@ pub trait PacketSink {
     fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
     /// [`PacketSink::packet`] for a datagram, which goes where its work request says.
     fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]>;
+    /// The most payload bytes that one packet may carry: the path MTU, or more where packets go by memory. There one
+    /// packet spans the PSNs of several (see `span.rs`). The peer must take it as [`rnic_wire::Payload::Elsewhere`] then.
+    fn most_payload(&self, mtu: usize) -> usize {
+        mtu
+    }
     /// Takes back the packet given out last (its memory vanished while it was being filled).
     fn retract(&mut self);
 }

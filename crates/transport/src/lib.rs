@@ -19,6 +19,7 @@ mod queue_pair;
 pub mod rc;
 mod receiving;
 mod scatter;
+mod span;
 pub mod time;
 pub mod uc;
 pub mod ud;
@@ -29,7 +30,8 @@ pub use completion::{Completion, CompletionOpcode, Immediate, Status};
 pub use counters::{ByOperation, Counters, Traffic};
 pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
 pub use host::{
-    AtomicOp, BindFault, Host, LocalFault, PacketSink, Pd, QpEvent, RemoteAccess, RemoteFault,
+    AtomicOp, BindFault, Host, LocalFault, Misplaced, PacketSink, Pd, QpEvent, RemoteAccess,
+    RemoteFault,
 };
 pub use queue_pair::QueuePair;
 pub use rc::{Delegate, Rc, RcAttr, Role, Verdict};

@@ -29,6 +29,15 @@ impl<'a, S: PacketSink> Output<'a, S> {
         self.take(len, |sink| sink.packet(len))
     }
 
+    /// The most payload that the next packet may carry: what the path takes, and of the budget what crosses its line by less
+    /// than an MTU.
+    #[inline]
+    pub(crate) fn most_payload(&self, mtu: u32) -> usize {
+        let mtu = mtu as usize;
+        let most = self.sink.most_payload(mtu);
+        most.min(self.left.saturating_add(mtu - 1))
+    }
+
     /// Room for a datagram, likewise.
     #[inline]
     pub(crate) fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {

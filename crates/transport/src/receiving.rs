@@ -3,8 +3,10 @@
 use crate::completion::vendor_err;
 use crate::scatter::{SgCursor, total_len};
 use crate::{
-    Completion, CompletionOpcode, Host, Immediate, LocalFault, Pd, QpEvent, RecvWqe, Status,
+    Completion, CompletionOpcode, Host, Immediate, LocalFault, Misplaced, Pd, QpEvent, RecvWqe,
+    Status,
 };
+use rnic_wire::Payload;
 
 /// A receive WQE in use. RC fills it with one message; UC, which drops messages, with one after the other until one arrives
 /// whole.
@@ -43,12 +45,20 @@ impl Receiving {
         self.room - self.filled
     }
 
-    /// Stores what comes next; the caller has looked at [`Receiving::left`].
+    /// Stores what comes next; the caller has looked at [`Receiving::left`]. Of what is lost on the way nothing counts.
     #[inline]
-    pub(crate) fn store<H: Host>(&mut self, data: &[u8], host: &mut H) -> Result<(), LocalFault> {
-        self.cursor.scatter(host, self.pd, &self.wqe.sges, data)?;
-        self.filled += data.len() as u64;
-        Ok(())
+    pub(crate) fn store<H: Host>(
+        &mut self,
+        data: Payload<'_>,
+        host: &mut H,
+    ) -> Result<(), Misplaced<LocalFault>> {
+        let before = self.cursor;
+        let stored = self.cursor.scatter(host, self.pd, &self.wqe.sges, data);
+        match stored {
+            Ok(()) => self.filled += data.len() as u64,
+            Err(_) => self.cursor = before,
+        }
+        stored
     }
 }
 

@@ -1,6 +1,7 @@
 //! A cursor over a scatter/gather list: packets are cut from it and poured into it in order.
 
-use crate::{Host, LocalFault, Pd, Sge};
+use crate::{Host, LocalFault, Misplaced, Pd, RemoteFault, Sge};
+use rnic_wire::Payload;
 
 /// A position in a scatter/gather list. Moving on from where it stands costs nothing; going elsewhere walks the list.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,16 +98,36 @@ impl SgCursor {
         host: &mut H,
         pd: Pd,
         list: &[Sge],
-        data: &[u8],
-    ) -> Result<(), LocalFault> {
+        data: Payload<'_>,
+    ) -> Result<(), Misplaced<LocalFault>> {
         let mut rest = data;
         while !rest.is_empty() {
             let piece = self.piece(list, rest.len())?;
             let (now, later) = rest.split_at(piece.length as usize);
-            host.write_local(pd, piece.lkey, piece.addr, now)?;
+            match now {
+                Payload::Here(bytes) => host.write_local(pd, piece.lkey, piece.addr, bytes)?,
+                Payload::Elsewhere { from, len } => {
+                    host.place_local(pd, piece.lkey, piece.addr, from, len)?;
+                }
+            }
             rest = later;
         }
         Ok(())
+    }
+}
+
+/// Stores (a part of) the payload of an RDMA WRITE.
+#[inline]
+pub(crate) fn store_remote<H: Host>(
+    host: &mut H,
+    pd: Pd,
+    rkey: u32,
+    va: u64,
+    data: Payload<'_>,
+) -> Result<(), Misplaced<RemoteFault>> {
+    match data {
+        Payload::Here(bytes) => Ok(host.write_remote(pd, rkey, va, bytes)?),
+        Payload::Elsewhere { from, len } => host.place_remote(pd, rkey, va, from, len),
     }
 }
 

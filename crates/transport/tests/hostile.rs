@@ -11,8 +11,8 @@ use rnic_transport::{
     Sge, Status, Time,
 };
 use rnic_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Ieth, ImmDt, Opcode, Operation, Packet, PathMtu,
-    Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Operation,
+    Packet, PathMtu, Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
 };
 use support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use support::network;
@@ -59,6 +59,10 @@ struct Victim {
     packets: u64,
     deaths: u64,
     executed: u64,
+    /// The next packet comes by memory.
+    by_memory: bool,
+    /// Packets by memory that moved the expected PSN by more than one.
+    spanned: u64,
 }
 
 impl Victim {
@@ -130,6 +134,8 @@ impl Victim {
             packets: 0,
             deaths: 0,
             executed: 0,
+            by_memory: false,
+            spanned: 0,
         };
         victim.connect();
         victim
@@ -172,9 +178,18 @@ impl Victim {
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Rc, Time, &mut QpHost<'_>) -> R) -> R {
+        self.with_packet(None, f)
+    }
+
+    fn with_packet<R>(
+        &mut self,
+        packet: Option<&[u8]>,
+        f: impl FnOnce(&mut Rc, Time, &mut QpHost<'_>) -> R,
+    ) -> R {
         let mut host = QpHost {
             memory: &mut self.memory,
             queues: &mut self.queues,
+            packet,
         };
         f(&mut self.rc, Time(self.now), &mut host)
     }
@@ -392,6 +407,9 @@ impl Victim {
     fn poll(&mut self) {
         let (capacity, budget) = (self.rng.usize(1..64), self.rng.usize(1..50_000));
         let mut batch = Batch::new(capacity);
+        if self.rng.bool() {
+            batch.most_payload = Some(self.rng.usize(..5000));
+        }
         let wanted = self.rc.wants_transmit();
         self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, budget));
         assert!(
@@ -399,9 +417,13 @@ impl Victim {
             "emitted without wanting to"
         );
         for bytes in batch.packets {
-            if let Err(rule) =
-                network::lint(&bytes, self.attr.mtu, self.attr.pkey, self.attr.dest_qpn)
-            {
+            if let Err(rule) = network::lint(
+                &bytes,
+                self.attr.mtu,
+                batch.most_payload,
+                self.attr.pkey,
+                self.attr.dest_qpn,
+            ) {
                 panic!("emitted {rule}");
             }
             self.remember(bytes);
@@ -429,6 +451,7 @@ impl Victim {
     /// A packet comes: mostly one that could be right, so that the absurd ones meet every state.
     fn feed(&mut self) {
         self.inbound_next = self.inbound;
+        self.by_memory = self.rng.u8(..) < 64;
         let mut bytes = match self.rng.u8(..) {
             0..=119 => self.request(),
             120..=219 => self.response(),
@@ -451,12 +474,32 @@ impl Victim {
         if self.rng.u8(..) < 8 {
             self.mutate(&mut bytes);
         }
-        let Ok(packet) = Packet::parse(&bytes) else {
+        // By memory the payload may be anywhere, as long as the peer says, and gone.
+        let by_memory = self.by_memory;
+        let gone = self.rng.u8(..) < 8;
+        let parsed = if by_memory {
+            let front = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
+            let said = match self.rng.u8(..) {
+                0 => self.rng.usize(..),
+                _ => bytes.len(),
+            };
+            // What is not there cannot be had.
+            Packet::parse_front(front, said).map(|packet| (packet, said > bytes.len()))
+        } else {
+            Packet::parse(&bytes).map(|packet| (packet, false))
+        };
+        let Ok((packet, absurd)) = parsed else {
             return;
         };
         self.packets += 1;
         let expected = self.rc.rq_psn();
-        self.with(|rc, now, host| rc.handle_packet(now, &packet, host));
+        let elsewhere = (!gone && !absurd).then_some(&bytes[..]);
+        self.with_packet(elsewhere, |rc, now, host| {
+            rc.handle_packet(now, &packet, host);
+        });
+        self.spanned += u64::from(
+            by_memory && !self.rc.is_error() && self.rc.rq_psn().distance_from(expected) > 1,
+        );
         if self.rc.rq_psn() != expected {
             self.inbound = self.inbound_next;
         }
@@ -549,10 +592,20 @@ impl Victim {
         )
     }
 
+    /// Payload of a full packet of the peer.
+    fn packet_size(&mut self) -> usize {
+        let psns = if self.by_memory {
+            self.rng.usize(1..6)
+        } else {
+            1
+        };
+        psns * self.attr.mtu.bytes()
+    }
+
     /// A request that continues the peer's message or starts one.
     fn request(&mut self) -> Vec<u8> {
         use Operation::*;
-        let mtu = self.attr.mtu.bytes() as u32;
+        let mtu = self.packet_size() as u32;
         let expected = self.rc.rq_psn();
         let psn = self.near(expected);
         let mut ext = Ext {
@@ -666,11 +719,12 @@ impl Victim {
             .filter(|p| p.bth.dest_qp == self.attr.dest_qpn)
             .nth(self.rng.usize(..3))
             .map(|p| (p.bth.psn, p.bth.opcode.operation(), p.ext.reth));
-        let mtu = self.attr.mtu.bytes();
+        let mtu = self.packet_size();
         let (psn, operation, len) = match request {
             Some((psn, Some(ReadRequest), Some(reth))) if self.rng.u8(..) < 230 => {
                 let len = reth.dma_len as usize;
                 let packets = len.div_ceil(mtu).max(1);
+                let psns = mtu / self.attr.mtu.bytes();
                 let k = self.rng.usize(..packets.min(6));
                 let operation = match (k, k + 1 == packets) {
                     (0, true) => ReadResponseOnly,
@@ -678,7 +732,8 @@ impl Victim {
                     (_, false) => ReadResponseMiddle,
                     (_, true) => ReadResponseLast,
                 };
-                (psn.add(k as u32), operation, (len - k * mtu).min(mtu))
+                let psn = psn.add((k * psns) as u32);
+                (psn, operation, (len - k * mtu).min(mtu))
             }
             Some((psn, Some(AtomicWrite | Flush), _)) if self.rng.u8(..) < 230 => {
                 (psn, ReadResponseOnly, 0)
@@ -768,6 +823,7 @@ fn must_have_happened(victim: &Victim) {
     let enough = [
         ("deaths", victim.deaths, packets / 5_000),
         ("receives filled", victim.executed, packets / 500),
+        ("packets that span", victim.spanned, packets / 500),
         ("XRC receives", victim.executed_xrc, packets / 10_000),
         ("sends completed", victim.completed, packets / 500),
         ("duplicates", counters.duplicates_received, packets / 500),

@@ -11,6 +11,7 @@ use proptest::test_runner::FileFailurePersistence;
 use rnic_wire::PathMtu;
 use support::network::Impairments;
 use support::oracle::{FlowSpec, Kind, OpSpec, Scenario, Size};
+use support::pair::Path;
 
 /// Cases of a property, unless the environment says otherwise; no shrinking for minutes.
 fn config(cases: u32) -> ProptestConfig {
@@ -124,6 +125,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
         any::<bool>(),
         any::<[bool; 2]>(),
         prop::bool::weighted(0.25),
+        [path(), path()],
     )
         .prop_map(
             |(
@@ -138,6 +140,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 shared_receives,
                 linux,
                 xrc,
+                paths,
             )| FlowSpec {
                 mtu,
                 // An XRC target requests nothing.
@@ -158,8 +161,17 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 // The accent is that of RC.
                 linux: if xrc { [false; 2] } else { linux },
                 xrc,
+                paths,
             },
         )
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    prop_oneof![
+        3 => Just(Path::Wire),
+        2 => Just(Path::Changing),
+        1 => prop::sample::select(vec![1usize, 5_000, 64 << 10, 1 << 20]).prop_map(Path::Memory),
+    ]
 }
 
 fn impairments(harm_per_psn: Option<u8>) -> impl Strategy<Value = Impairments> {
@@ -337,6 +349,7 @@ fn megabytes_through_the_worst_network() {
                 shared_receives: false,
                 linux: [seed >= 5; 2],
                 xrc: false,
+                paths: [Path::Wire, [Path::Wire, Path::Changing][seed / 5]],
             }],
         };
         must_succeed(&scenario);
@@ -348,7 +361,13 @@ fn megabytes_through_the_worst_network() {
 fn streams_of_megabytes_without_faults() {
     for mtu in [PathMtu::M1024, PathMtu::M4096] {
         for kind in [Kind::Read, Kind::Write, Kind::Send] {
-            for window in [64 << 10, 256 << 10, 8 << 20] {
+            for (window, path) in [
+                (64 << 10, Path::Wire),
+                (256 << 10, Path::Wire),
+                (8 << 20, Path::Wire),
+                (256 << 10, Path::Memory(64 << 10)),
+                (8 << 20, Path::Changing),
+            ] {
                 let op = OpSpec {
                     kind,
                     size: Size::Exact(1 << 20),
@@ -380,6 +399,7 @@ fn streams_of_megabytes_without_faults() {
                         shared_receives: false,
                         linux: [false; 2],
                         xrc: false,
+                        paths: [path; 2],
                     }],
                 });
             }

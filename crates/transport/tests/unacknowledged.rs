@@ -11,8 +11,8 @@ use rnic_transport::{
     Status, Time, Uc, UcAttr, Ud, UdAttr,
 };
 use rnic_wire::{
-    Bth, Deth, Grh, Opcode, Operation, Packet, PathMtu, Psn, Reth, Service, UdPrefix, header_len,
-    pad_len,
+    Bth, Deth, Grh, MAX_HEADER_LEN, Opcode, Operation, Packet, PathMtu, Psn, Reth, Service,
+    UdPrefix, header_len, pad_len,
 };
 use support::memory::{Effect, Memory, QpHost, Queues, Region, Rights};
 use support::network::{self, Impairments, Network};
@@ -121,20 +121,40 @@ impl Side {
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, &mut QpHost<'_>) -> R) -> R {
+        self.with_packet(None, f)
+    }
+
+    fn with_packet<R>(
+        &mut self,
+        packet: Option<&[u8]>,
+        f: impl FnOnce(&mut QueuePair, &mut QpHost<'_>) -> R,
+    ) -> R {
         let mut host = QpHost {
             memory: &mut self.memory,
             queues: &mut self.queues,
+            packet,
         };
         f(&mut self.qp, &mut host)
     }
 
     /// Only a packet that says so beforehand takes a receive; false: it did not although there was one.
-    fn take(&mut self, bytes: &[u8]) -> bool {
-        let Ok(packet) = Packet::parse(bytes) else {
+    fn take(&mut self, bytes: &[u8], by_memory: bool, gone: bool) -> bool {
+        let parsed = if by_memory {
+            Packet::parse_front(&bytes[..bytes.len().min(MAX_HEADER_LEN)], bytes.len())
+        } else {
+            Packet::parse(bytes)
+        };
+        let Ok(packet) = parsed else {
             return true;
         };
         let (needs, posted) = (self.qp.needs_receive(&packet), self.queues.receives.len());
-        self.with(|qp, host| qp.handle_packet(Time(0), &packet, prefix, host));
+        let elsewhere = (!gone).then_some(bytes);
+        self.with_packet(elsewhere, |qp, host| {
+            qp.handle_packet(Time(0), &packet, prefix, host);
+        });
+        if gone {
+            return true;
+        }
         let took = self.queues.receives.len() < posted;
         assert!(needs || !took || self.qp.is_error(), "{packet:?}");
         took || !needs || posted == 0
@@ -227,19 +247,25 @@ fn run(
             next += 1;
         }
         let mut batch = Batch::new(rng.usize(1..8));
+        // Of a datagram there is only one kind.
+        if rng.bool() {
+            batch.most_payload = Some(rng.usize(..8 * MTU.bytes()));
+        }
         let budget = rng.usize(1..4096);
         from.with(|qp, host| qp.poll_transmit(Time(now), host, &mut batch, budget));
         for bytes in batch.packets {
-            network::lint(&bytes, MTU, 0xffff, 0x22).expect("a packet by the rules");
-            arrivals.extend(network.send(now, 1, bytes));
+            network::lint(&bytes, MTU, batch.most_payload, 0xffff, 0x22)
+                .expect("a packet by the rules");
+            let by_memory = batch.most_payload.map(|_| MTU);
+            arrivals.extend(network.send(now, 1, bytes, by_memory));
         }
         now += rng.u64(1..2_000);
     }
     arrivals.sort_by_key(|(at, _)| *at);
-    for (_, bytes) in arrivals {
-        if let Some(bytes) = network.open(&bytes) {
-            let bytes = bytes.to_vec();
-            assert!(to.take(&bytes), "a receive left");
+    for (_, arrived) in arrivals {
+        if let Some(bytes) = network.open(&arrived) {
+            let taken = to.take(bytes, arrived.by_memory, arrived.gone);
+            assert!(taken, "a receive left");
         }
     }
     (from, to)
@@ -531,7 +557,7 @@ fn a_hostile_peer_reaches_only_what_was_granted() {
                 posted += 1;
             }
             let bytes = absurd(&mut rng, side.qp.rq_psn(), service);
-            side.take(&bytes);
+            side.take(&bytes, rng.bool(), rng.u8(..) < 16);
             assert_eq!(side.queues.violations, Vec::<String>::new());
             for effect in side.queues.effects.drain(..) {
                 let Effect::Write { rkey: 6, va, len } = effect else {

@@ -11,6 +11,9 @@ use core::fmt;
 /// The most that BTH and extension headers of one packet can take (atomic request over RD).
 pub const MAX_HEADER_LEN: usize = Bth::LEN + Rdeth::LEN + Deth::LEN + AtomicEth::LEN;
 
+/// The longest message (IBTA 9.7.7.1).
+const MAX_MESSAGE_LEN: usize = 1 << 31;
+
 /// A packet, decoded. `bth.opcode.operation()` of a parsed packet is always `Some`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
@@ -20,7 +23,73 @@ pub struct Packet<'a> {
     pub ext: Ext,
     /// What follows the headers, without pad bytes. An operation that carries no payload may still come with bytes
     /// here (Soft-RoCE accepts such ACKs); a receiver ignores them.
-    pub payload: &'a [u8],
+    pub payload: Payload<'a>,
+}
+
+/// The payload of a packet, or a part of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Payload<'a> {
+    /// Its bytes.
+    Here(&'a [u8]),
+    /// It came by memory and still lies there: bytes `from..from + len` of the packet, counted from its BTH. Whoever
+    /// handed the packet over can say more.
+    Elsewhere {
+        /// Where in the packet it begins.
+        from: usize,
+        /// Bytes.
+        len: usize,
+    },
+}
+
+impl<'a> Payload<'a> {
+    /// Bytes.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        match self {
+            Payload::Here(bytes) => bytes.len(),
+            Payload::Elsewhere { len, .. } => *len,
+        }
+    }
+
+    /// No bytes.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes that are here: all, or none.
+    #[inline]
+    pub const fn here(&self) -> &'a [u8] {
+        match self {
+            Payload::Here(bytes) => bytes,
+            Payload::Elsewhere { .. } => &[],
+        }
+    }
+
+    /// The first `mid` bytes, or all if there are fewer, and the others.
+    #[inline]
+    pub fn split_at(self, mid: usize) -> (Payload<'a>, Payload<'a>) {
+        let mid = mid.min(self.len());
+        match self {
+            Payload::Here(bytes) => {
+                let (front, back) = bytes.split_at(mid);
+                (Payload::Here(front), Payload::Here(back))
+            }
+            Payload::Elsewhere { from, len } => (
+                Payload::Elsewhere { from, len: mid },
+                Payload::Elsewhere {
+                    from: from + mid,
+                    len: len - mid,
+                },
+            ),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(bytes: &'a [u8]) -> Payload<'a> {
+        Payload::Here(bytes)
+    }
 }
 
 /// Extension headers.
@@ -50,6 +119,8 @@ pub enum PacketError {
     UnknownOpcode,
     /// More pad bytes than bytes after the headers.
     BadPad,
+    /// More payload than any message has.
+    TooLong,
 }
 
 impl fmt::Display for PacketError {
@@ -59,6 +130,7 @@ impl fmt::Display for PacketError {
             PacketError::Version => "transport header version is not 0",
             PacketError::UnknownOpcode => "unknown opcode",
             PacketError::BadPad => "more padding than payload",
+            PacketError::TooLong => "more payload than any message has",
         })
     }
 }
@@ -74,47 +146,33 @@ impl<'a> Packet<'a> {
     /// One [`PacketError`] per cause, in the order version, opcode, length, pad.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, PacketError> {
-        let bth = Bth::parse(bytes)?;
-        if bth.version != 0 {
-            return Err(PacketError::Version);
-        }
-        let layout = Layout::of(bth.opcode);
-        if layout.0 & Layout::UNKNOWN != 0 {
-            return Err(PacketError::UnknownOpcode);
-        }
-        let mut rest = &bytes[Bth::LEN..];
-        let mut ext = Ext::default();
-        // Most packets are in the middle of a message and have none.
-        if layout.0 != 0 {
-            layout.take(Layout::RDETH, &mut rest, |b| {
-                ext.rdeth = Some(Rdeth::parse(b))
-            })?;
-            layout.take(Layout::DETH, &mut rest, |b| ext.deth = Some(Deth::parse(b)))?;
-            layout.take(Layout::XRCETH, &mut rest, |b| {
-                ext.xrceth = Some(Xrceth::parse(b))
-            })?;
-            layout.take(Layout::FETH, &mut rest, |b| ext.feth = Some(Feth::parse(b)))?;
-            layout.take(Layout::RETH, &mut rest, |b| ext.reth = Some(Reth::parse(b)))?;
-            layout.take(Layout::ATOMIC_ETH, &mut rest, |b| {
-                ext.atomic = Some(AtomicEth::parse(b))
-            })?;
-            layout.take(Layout::IMM_DT, &mut rest, |b| {
-                ext.imm = Some(ImmDt::parse(b))
-            })?;
-            layout.take(Layout::IETH, &mut rest, |b| ext.ieth = Some(Ieth::parse(b)))?;
-            layout.take(Layout::AETH, &mut rest, |b| ext.aeth = Some(Aeth::parse(b)))?;
-            layout.take(Layout::ATOMIC_ACK_ETH, &mut rest, |b| {
-                ext.atomic_ack = Some(AtomicAckEth::parse(b))
-            })?;
-        }
-        let len = rest
-            .len()
-            .checked_sub(usize::from(bth.pad))
-            .ok_or(PacketError::BadPad)?;
+        let (bth, ext, rest) = parse_headers(bytes)?;
+        let len = unpadded(rest.len(), &bth)?;
         Ok(Packet {
             bth,
             ext,
-            payload: &rest[..len],
+            payload: Payload::Here(&rest[..len]),
+        })
+    }
+
+    /// Decodes a packet of `len` bytes of which only the `front` is here, [`MAX_HEADER_LEN`] bytes of it or all; its
+    /// payload is elsewhere.
+    ///
+    /// # Errors
+    /// As [`Packet::parse`], and [`PacketError::TooLong`].
+    #[inline]
+    pub fn parse_front(front: &'a [u8], len: usize) -> Result<Packet<'a>, PacketError> {
+        let (bth, ext, rest) = parse_headers(front)?;
+        let from = front.len() - rest.len();
+        let behind = len.checked_sub(from).ok_or(PacketError::Truncated)?;
+        let len = unpadded(behind, &bth)?;
+        if len > MAX_MESSAGE_LEN {
+            return Err(PacketError::TooLong);
+        }
+        Ok(Packet {
+            bth,
+            ext,
+            payload: Payload::Elsewhere { from, len },
         })
     }
 
@@ -124,7 +182,8 @@ impl<'a> Packet<'a> {
         header_len(self.bth.opcode) + self.payload.len() + usize::from(self.bth.pad & 3)
     }
 
-    /// Writes headers, payload and `bth.pad` zero bytes to the front of `out`; returns [`Packet::wire_len`].
+    /// Writes headers, payload and `bth.pad` zero bytes to the front of `out`; returns [`Packet::wire_len`]. In place of a
+    /// payload that is elsewhere it writes nothing.
     ///
     /// # Panics
     /// If `out` is shorter than that.
@@ -132,10 +191,59 @@ impl<'a> Packet<'a> {
         let out = &mut out[..self.wire_len()];
         let at = emit(&self.bth, &self.ext, out);
         let (payload, pad) = out[at..].split_at_mut(self.payload.len());
-        payload.copy_from_slice(self.payload);
+        if let Payload::Here(bytes) = self.payload {
+            payload.copy_from_slice(bytes);
+        }
         pad.fill(0);
         self.wire_len()
     }
+}
+
+/// Strips the headers off `bytes`: what they say, and what follows them.
+#[inline]
+fn parse_headers(bytes: &[u8]) -> Result<(Bth, Ext, &[u8]), PacketError> {
+    let bth = Bth::parse(bytes)?;
+    if bth.version != 0 {
+        return Err(PacketError::Version);
+    }
+    let layout = Layout::of(bth.opcode);
+    if layout.0 & Layout::UNKNOWN != 0 {
+        return Err(PacketError::UnknownOpcode);
+    }
+    let mut rest = &bytes[Bth::LEN..];
+    let mut ext = Ext::default();
+    // Most packets are in the middle of a message and have none.
+    if layout.0 != 0 {
+        layout.take(Layout::RDETH, &mut rest, |b| {
+            ext.rdeth = Some(Rdeth::parse(b))
+        })?;
+        layout.take(Layout::DETH, &mut rest, |b| ext.deth = Some(Deth::parse(b)))?;
+        layout.take(Layout::XRCETH, &mut rest, |b| {
+            ext.xrceth = Some(Xrceth::parse(b))
+        })?;
+        layout.take(Layout::FETH, &mut rest, |b| ext.feth = Some(Feth::parse(b)))?;
+        layout.take(Layout::RETH, &mut rest, |b| ext.reth = Some(Reth::parse(b)))?;
+        layout.take(Layout::ATOMIC_ETH, &mut rest, |b| {
+            ext.atomic = Some(AtomicEth::parse(b))
+        })?;
+        layout.take(Layout::IMM_DT, &mut rest, |b| {
+            ext.imm = Some(ImmDt::parse(b))
+        })?;
+        layout.take(Layout::IETH, &mut rest, |b| ext.ieth = Some(Ieth::parse(b)))?;
+        layout.take(Layout::AETH, &mut rest, |b| ext.aeth = Some(Aeth::parse(b)))?;
+        layout.take(Layout::ATOMIC_ACK_ETH, &mut rest, |b| {
+            ext.atomic_ack = Some(AtomicAckEth::parse(b))
+        })?;
+    }
+    Ok((bth, ext, rest))
+}
+
+/// Length of what follows the headers without its pad bytes.
+#[inline]
+fn unpadded(behind_headers: usize, bth: &Bth) -> Result<usize, PacketError> {
+    behind_headers
+        .checked_sub(usize::from(bth.pad))
+        .ok_or(PacketError::BadPad)
 }
 
 /// Writes the BTH and the extension headers of `bth.opcode` to the front of `out`; returns how many bytes they take.

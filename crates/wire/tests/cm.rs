@@ -25,7 +25,7 @@ fn mads() -> Vec<(String, IpAddr, IpAddr, Vec<u8>)> {
             if packet.bth.dest_qp == 1 {
                 let deth = packet.ext.deth.unwrap();
                 assert_eq!((deth.qkey, deth.src_qp), (QP1_QKEY, 1), "{name}");
-                let payload = packet.payload.to_vec();
+                let payload = packet.payload.here().to_vec();
                 mads.push((name.clone(), meta.flow.src, meta.flow.dst, payload));
             }
         }

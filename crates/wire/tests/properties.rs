@@ -119,7 +119,7 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read((bth, ext, payload) in packets()) {
-        let packet = Packet { bth, ext, payload: &payload };
+        let packet = Packet { bth, ext, payload: payload.as_slice().into() };
         let mut bytes = vec![0xee; packet.wire_len() + 5];
         let len = packet.emit(&mut bytes);
         prop_assert_eq!(len, header_len(bth.opcode) + payload.len() + usize::from(bth.pad));

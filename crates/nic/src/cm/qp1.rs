@@ -49,7 +49,7 @@ impl Qp1 {
                 .ext
                 .deth
                 .is_some_and(|deth| deth.qkey == QP1_QKEY && deth.src_qp == QP1);
-        match <[u8; MAD_LEN]>::try_from(packet.payload) {
+        match <[u8; MAD_LEN]>::try_from(packet.payload.here()) {
             Ok(mad) if good && self.waiting.len() < MOST_WAITING => {
                 self.waiting.push(Arrived {
                     src: received.src,

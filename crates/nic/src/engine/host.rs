@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault, Pd,
-    Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
+    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault,
+    Misplaced, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
 };
 
 use crate::cq::Entry;
-use crate::memory::MemoryTable;
+use crate::memory::{self, MemoryTable, PacketMemory};
 use crate::qp::{QpShared, ReceiveSource, Signals};
 use crate::report::{self, lint};
 
@@ -24,6 +24,8 @@ pub(super) struct DeviceHost<'a> {
     /// XRC: the queue that the last request named.
     pub(super) selected_srq: &'a mut u32,
     pub(super) signals: &'a mut Signals,
+    /// Where the payload of the packet in hand is, if it did not come with the headers.
+    pub(super) packet: Option<&'a dyn PacketMemory>,
 }
 
 impl DeviceHost<'_> {
@@ -105,6 +107,28 @@ impl Host for DeviceHost<'_> {
             .map_err(|fault| self.local(pd, (lkey, addr, data.len() as u64), true, fault))
     }
 
+    fn place_local(
+        &mut self,
+        pd: Pd,
+        lkey: u32,
+        addr: u64,
+        from: usize,
+        len: usize,
+    ) -> Result<(), Misplaced<LocalFault>> {
+        let packet = self.packet.ok_or(Misplaced::Lost)?;
+        let placed = self.memory.pull_local(pd, lkey, addr, packet, (from, len));
+        placed.inspect_err(|why| {
+            if let Misplaced::Refused(fault) = *why {
+                self.local(pd, (lkey, addr, len as u64), true, fault);
+            }
+        })
+    }
+
+    fn fetch(&self, from: usize, out: &mut [u8]) -> bool {
+        self.packet
+            .is_some_and(|packet| memory::fetch(packet, from, out))
+    }
+
     fn check_remote(
         &self,
         pd: Pd,
@@ -130,6 +154,26 @@ impl Host for DeviceHost<'_> {
         self.memory
             .write_remote(pd, self.shared.qpn, rkey, va, data)
             .map_err(|fault| self.remote(pd, (rkey, va, length), Some(RemoteAccess::Write), fault))
+    }
+
+    fn place_remote(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        va: u64,
+        from: usize,
+        len: usize,
+    ) -> Result<(), Misplaced<RemoteFault>> {
+        let packet = self.packet.ok_or(Misplaced::Lost)?;
+        let placed = self
+            .memory
+            .pull_remote(pd, self.shared.qpn, rkey, va, packet, (from, len));
+        placed.inspect_err(|why| {
+            if let Misplaced::Refused(fault) = *why {
+                let named = (rkey, va, len as u64);
+                self.remote(pd, named, Some(RemoteAccess::Write), fault);
+            }
+        })
     }
 
     fn atomic_write(
@@ -190,6 +234,17 @@ impl Host for DeviceHost<'_> {
             ReceiveSource::Own => self.receives.pop_front(),
             ReceiveSource::Srq(srq) => self.srqs.get_mut(srq.number)?.take(),
             ReceiveSource::Xrc(_) => self.srqs.get_mut(*self.selected_srq)?.take(),
+        }
+    }
+
+    fn return_receive(&mut self, wqe: RecvWqe) {
+        let number = match &self.shared.source {
+            ReceiveSource::Own => return self.receives.push_front(wqe),
+            ReceiveSource::Srq(srq) => srq.number,
+            ReceiveSource::Xrc(_) => *self.selected_srq,
+        };
+        if let Some(srq) = self.srqs.get_mut(number) {
+            srq.put_back(wqe);
         }
     }
 

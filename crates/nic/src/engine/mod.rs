@@ -337,6 +337,7 @@ fn lend<'a>(
         srqs,
         selected_srq,
         signals,
+        packet: None,
     };
     (transport, host)
 }

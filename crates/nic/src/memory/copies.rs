@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use rnic_transport::AtomicOp;
+use rnic_transport::{AtomicOp, Misplaced};
 
 use super::fault::Fault;
 use crate::sys;
@@ -20,6 +20,17 @@ pub(super) enum Backing {
     Paged,
     /// Nothing: reads as zeros, swallows what is written (`ibv_alloc_null_mr(3)`).
     Null,
+}
+
+/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): memory that the peer shares with this
+/// process, or its own.
+pub(crate) trait PacketMemory {
+    /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`. False: they cannot be had; part of `to`
+    /// may be written.
+    ///
+    /// # Safety
+    /// `[to, to + len)` is valid for writes. Other threads may access it meanwhile, so no reference to it may be made.
+    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool;
 }
 
 /// Granted bytes.
@@ -53,6 +64,20 @@ impl Place {
             Backing::Null => {}
         }
         Ok(())
+    }
+
+    /// [`Place::write`] of `len` bytes that lie in `packet` from `from` on.
+    pub(super) fn pull(
+        self,
+        packet: &dyn PacketMemory,
+        from: usize,
+        len: usize,
+    ) -> Result<(), Misplaced<Fault>> {
+        match self.backing {
+            Backing::Pinned => pull_in(self.at, packet, from, len),
+            Backing::Paged => paged_pull(self.at, packet, from, len),
+            Backing::Null => Ok(()),
+        }
     }
 
     /// Stores 8 bytes at once.
@@ -151,6 +176,52 @@ fn copy_in(at: usize, data: &[u8]) {
             }
         }
     }
+}
+
+fn pull_in(
+    at: usize,
+    packet: &dyn PacketMemory,
+    from: usize,
+    len: usize,
+) -> Result<(), Misplaced<Fault>> {
+    let tail = tail_of(at, len);
+    let body = len - tail;
+    // SAFETY: the table granted `len` bytes at `at`; see the module's contract.
+    if body > 0 && !unsafe { packet.copy_to(from, at as *mut u8, body) } {
+        return Err(Misplaced::Lost);
+    }
+    let mut last = [0; 8];
+    if !fetch(packet, from + body, &mut last[..tail]) {
+        return Err(Misplaced::Lost);
+    }
+    copy_in(at + body, &last[..tail]);
+    Ok(())
+}
+
+/// Copies a part of `packet` that is `out.len()` bytes long; false: it cannot be had.
+pub(crate) fn fetch(packet: &dyn PacketMemory, from: usize, out: &mut [u8]) -> bool {
+    // SAFETY: `out` is ours to write.
+    unsafe { packet.copy_to(from, out.as_mut_ptr(), out.len()) }
+}
+
+/// Copies from `packet` into memory that may not be there, by way of a buffer, in order.
+fn paged_pull(
+    at: usize,
+    packet: &dyn PacketMemory,
+    from: usize,
+    len: usize,
+) -> Result<(), Misplaced<Fault>> {
+    let mut buffer = [0; 4096];
+    let mut done = 0;
+    while done < len {
+        let part = &mut buffer[..(len - done).min(4096)];
+        if !fetch(packet, from + done, part) {
+            return Err(Misplaced::Lost);
+        }
+        paged_in(at + done, part)?;
+        done += part.len();
+    }
+    Ok(())
 }
 
 /// Copies out of memory that may not be there: the kernel does it and says so.

@@ -29,6 +29,7 @@ mod window;
 mod tests;
 
 pub use access::Access;
+pub(crate) use copies::{PacketMemory, fetch};
 pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
 pub(crate) use region::{RegionSpec, WindowsBound};
 pub(crate) use table::MemoryTable;

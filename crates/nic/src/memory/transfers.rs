@@ -1,8 +1,10 @@
 //! Copies by key: a grant, then the copy.
 
-use rnic_transport::{AtomicOp, LocalFault, Pd, RemoteAccess, RemoteFault};
+use rnic_transport::{AtomicOp, LocalFault, Misplaced, Pd, RemoteAccess, RemoteFault};
 
 use super::MemoryTable;
+use super::copies::PacketMemory;
+use super::fault::Fault;
 
 impl MemoryTable {
     pub(crate) fn read_local(
@@ -25,6 +27,20 @@ impl MemoryTable {
     ) -> Result<(), LocalFault> {
         let place = self.grant_local(pd, key, va, data.len() as u64, true)?;
         Ok(place.write(data)?)
+    }
+
+    /// [`MemoryTable::write_local`] of `len` bytes that lie in `packet` from `from` on.
+    pub(crate) fn pull_local(
+        &self,
+        pd: Pd,
+        key: u32,
+        va: u64,
+        packet: &dyn PacketMemory,
+        (from, len): (usize, usize),
+    ) -> Result<(), Misplaced<LocalFault>> {
+        let granted = self.grant_local(pd, key, va, len as u64, true);
+        let place = granted.map_err(LocalFault::from)?;
+        place.pull(packet, from, len).map_err(refused)
     }
 
     pub(crate) fn read_remote(
@@ -51,6 +67,21 @@ impl MemoryTable {
         let len = data.len() as u64;
         let place = self.grant_remote(pd, qpn, key, va, len, RemoteAccess::Write)?;
         Ok(place.write(data)?)
+    }
+
+    /// [`MemoryTable::write_remote`] of `len` bytes that lie in `packet` from `from` on.
+    pub(crate) fn pull_remote(
+        &self,
+        pd: Pd,
+        qpn: u32,
+        key: u32,
+        va: u64,
+        packet: &dyn PacketMemory,
+        (from, len): (usize, usize),
+    ) -> Result<(), Misplaced<RemoteFault>> {
+        let granted = self.grant_remote(pd, qpn, key, va, len as u64, RemoteAccess::Write);
+        let place = granted.map_err(RemoteFault::from)?;
+        place.pull(packet, from, len).map_err(refused)
     }
 
     pub(crate) fn atomic_write(
@@ -98,5 +129,12 @@ impl MemoryTable {
     ) -> Result<u64, RemoteFault> {
         let place = self.grant_remote(pd, qpn, key, va, 8, RemoteAccess::Atomic)?;
         Ok(place.atomic(op)?)
+    }
+}
+
+fn refused<F: From<Fault>>(why: Misplaced<Fault>) -> Misplaced<F> {
+    match why {
+        Misplaced::Refused(fault) => Misplaced::Refused(fault.into()),
+        Misplaced::Lost => Misplaced::Lost,
     }
 }

@@ -21,11 +21,12 @@ use super::resources::Resources;
 use super::{Role, Shared};
 use crate::completion::vendor_err;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
+use crate::span;
 use crate::{
-    Completion, CompletionOpcode, Evidence, Host, Immediate, LocalFault, Pd, QpEvent, Refused,
-    RemoteFault, RequestRefused, Status,
+    Completion, CompletionOpcode, Evidence, Host, Immediate, LocalFault, Misplaced, Pd, QpEvent,
+    Refused, RemoteFault, RequestRefused, Status,
 };
-use rnic_wire::{NakCode, Operation, Packet, Psn, Reth};
+use rnic_wire::{NakCode, Operation, Packet, Payload, Psn, Reth};
 
 /// The message that is arriving.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +79,8 @@ pub(crate) enum Refusal {
     NotReady,
     /// Another process has to execute it, and will say what becomes of it.
     Elsewhere,
+    /// Its payload, which was elsewhere, cannot be had: the packet is lost.
+    Lost,
     /// The queue pair breaks.
     Fatal(Fatal),
 }
@@ -132,6 +135,22 @@ impl Refusal {
             receive: Some((Status::LocalProtectionError, vendor_err::local_fault(fault))),
             event: None,
         })
+    }
+
+    /// [`Refusal::access`] of a payload that may be elsewhere.
+    fn not_written(why: Misplaced<RemoteFault>) -> Refusal {
+        match why {
+            Misplaced::Refused(fault) => Refusal::access(fault),
+            Misplaced::Lost => Refusal::Lost,
+        }
+    }
+
+    /// [`Refusal::local`] of a payload that may be elsewhere.
+    fn not_received(why: Misplaced<LocalFault>) -> Refusal {
+        match why {
+            Misplaced::Refused(fault) => Refusal::local(fault),
+            Misplaced::Lost => Refusal::Lost,
+        }
     }
 
     /// The key that a SEND should have invalidated cannot be. Linux too gives the receive this status; hardware and
@@ -202,14 +221,48 @@ impl Responder {
         host: &mut H,
     ) -> Result<(), Fatal> {
         let distance = packet.bth.psn.distance_from(self.expected);
-        if distance < 0 {
-            self.past(operation, packet, sh);
-            return Ok(());
+        if distance == 0 {
+            return self.take(operation, packet, sh, host);
         }
+        let psns = span_of(operation, packet, sh);
         if distance > 0 {
-            self.future(packet.bth.psn, sh);
-            return Ok(());
+            self.future(packet.bth.psn.add(psns - 1), sh);
+        } else if distance.unsigned_abs() < psns {
+            return self.partly_past(operation, packet, sh, host);
+        } else {
+            self.past(operation, packet, sh);
         }
+        Ok(())
+    }
+
+    /// The first pieces of a packet that spans several PSNs were executed before, from packets that were cut otherwise: the
+    /// others are expected. All of it is acknowledged.
+    #[cold]
+    fn partly_past<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Fatal> {
+        let past = self.expected.distance_from(packet.bth.psn) as usize;
+        sh.counters.duplicates_received += 1;
+        let mut rest = *packet;
+        rest.payload = packet.payload.split_at(past * sh.mtu as usize).1;
+        rest.bth.psn = self.expected;
+        rest.bth.ack_req = true;
+        self.take(span::without_start(operation), &rest, sh, host)
+    }
+
+    /// Takes the expected request.
+    #[inline]
+    fn take<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Fatal> {
         match self.execute(operation, packet, sh, host) {
             Ok(()) => {
                 if self.nak.is_some() || self.silence != Silence::None {
@@ -222,6 +275,10 @@ impl Responder {
                 Ok(())
             }
             Err(Refusal::Elsewhere) => Ok(()),
+            Err(Refusal::Lost) => {
+                self.lost(operation, packet, sh, host);
+                Ok(())
+            }
             Err(Refusal::Fatal(fatal)) => {
                 self.nak = Some(Nak::Fatal {
                     psn: packet.bth.psn,
@@ -244,8 +301,12 @@ impl Responder {
         host: &mut H,
     ) -> Result<(), Refusal> {
         use Operation::*;
-        check_payload(operation, packet.payload.len(), sh.mtu as usize)?;
+        check_payload(operation, &packet.payload, sh.mtu as usize)?;
         if sh.attr.role == Role::XrcTarget {
+            // Packets that another process may have to execute do not span.
+            if operation.has_payload() && packet.payload.len() > sh.mtu as usize {
+                return Err(Refusal::INVALID);
+            }
             self.select_srq(operation, packet, host)?;
         }
         let last = match operation {
@@ -267,8 +328,9 @@ impl Responder {
     /// A packet of a SEND or WRITE was executed.
     #[inline]
     fn taken(&mut self, operation: Operation, packet: &Packet<'_>, last: bool, sh: &mut Shared) {
-        self.last_taken = packet.bth.psn;
-        self.expected = packet.bth.psn.next();
+        let psns = span::psns_of(&packet.payload, sh.mtu);
+        self.last_taken = packet.bth.psn.add(psns - 1);
+        self.expected = self.last_taken.next();
         sh.counters
             .served
             .served(operation, packet.payload.len(), last);
@@ -276,7 +338,7 @@ impl Responder {
             self.message_done(sh);
         }
         if packet.bth.ack_req {
-            self.ack = Some(packet.bth.psn);
+            self.ack = Some(self.last_taken);
         }
     }
 
@@ -284,6 +346,30 @@ impl Responder {
     fn put_off(&mut self) {
         self.silence = Silence::NotReady;
         self.nak = Some(Nak::NotReady);
+    }
+
+    /// A receive that was taken for a packet which was not executed is posted again.
+    fn give_back<H: Host>(&mut self, host: &mut H) {
+        if !matches!(self.inbound, Inbound::Send)
+            && let Some(receiving) = self.receive.take()
+        {
+            host.return_receive(receiving.wqe);
+        }
+    }
+
+    /// The payload of the expected request cannot be had: all is as if it had not come, and it is asked for at once.
+    #[cold]
+    fn lost<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) {
+        self.give_back(host);
+        let psns = span_of(operation, packet, sh);
+        self.silence = Silence::None;
+        self.future(packet.bth.psn.add(psns - 1), sh);
     }
 
     /// Takes the SRQ that an XRC request names. All packets of a message name the same (IBTA A14).
@@ -445,19 +531,32 @@ impl Responder {
 
 /// Payload lengths that each part of a message may have (IBTA 9.7.4.1.6).
 #[inline]
-fn check_payload(operation: Operation, len: usize, mtu: usize) -> Result<(), Refusal> {
+fn check_payload(operation: Operation, payload: &Payload<'_>, mtu: usize) -> Result<(), Refusal> {
     use Operation::*;
     let fits = match operation {
-        SendFirst | SendMiddle | WriteFirst | WriteMiddle => len == mtu,
+        SendFirst | SendMiddle | WriteFirst | WriteMiddle => span::fills(payload, mtu),
         SendLast | SendLastImm | SendLastInvalidate | WriteLast | WriteLastImm => {
-            (1..=mtu).contains(&len)
+            !payload.is_empty() && span::ends(payload, mtu)
         }
-        SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm => len <= mtu,
-        AtomicWrite => len == 8,
+        SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm => {
+            span::ends(payload, mtu)
+        }
+        AtomicWrite => payload.len() == 8,
         // Have none; what comes along is ignored.
         _ => true,
     };
     if fits { Ok(()) } else { Err(Refusal::INVALID) }
+}
+
+/// PSNs that a request takes as a packet.
+#[inline]
+fn span_of(operation: Operation, packet: &Packet<'_>, sh: &Shared) -> u32 {
+    let may_span = operation.is_send() || operation.is_write();
+    if may_span && sh.attr.role == Role::Rc {
+        span::psns_of(&packet.payload, sh.mtu)
+    } else {
+        1
+    }
 }
 
 /// The READ whose response answers an atomic write or FLUSH: of no bytes.

@@ -186,6 +186,10 @@ impl Host for Bench {
         self.receives.pop_front()
     }
 
+    fn return_receive(&mut self, wqe: RecvWqe) {
+        self.receives.push_front(wqe);
+    }
+
     fn receives_posted(&self) -> Option<u32> {
         (!self.srq).then_some(self.receives.len() as u32)
     }
@@ -407,7 +411,7 @@ impl Fixture {
                     operation: packet.bth.opcode.operation().expect("an operation"),
                     bth: packet.bth,
                     ext: packet.ext,
-                    payload: packet.payload.to_vec(),
+                    payload: packet.payload.here().to_vec(),
                 }
             })
             .collect()
@@ -431,6 +435,7 @@ impl Fixture {
             solicited: true,
             ..Bth::default()
         };
+        let payload = payload.into();
         self.rc
             .handle_packet(self.now, &Packet { bth, ext, payload }, &mut self.bench);
     }

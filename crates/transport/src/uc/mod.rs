@@ -59,7 +59,7 @@ pub struct Uc {
     attr: UcAttr,
     counters: Counters,
     sends: SendQueue,
-    /// Packets of the front WQE that were handed over.
+    /// PSNs of the front WQE that were handed over.
     sent: u32,
     responder: Responder,
 }

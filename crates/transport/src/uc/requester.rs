@@ -5,7 +5,7 @@ use crate::completion::{Failure, vendor_err};
 use crate::output::Output;
 use crate::rc::MAX_MESSAGE;
 use crate::unacknowledged::State;
-use crate::{Host, PacketSink, Pd, SendData, SendOp, SendWqe, Status};
+use crate::{Host, PacketSink, Pd, SendData, SendOp, SendWqe, Status, span};
 use rnic_wire::{Bth, Ext, ImmDt, Opcode, Operation, Reth, Service, emit, header_len, pad_len};
 
 impl Uc {
@@ -57,8 +57,10 @@ impl Uc {
         let offset = u64::from(self.sent) * mtu as u64;
         let first = self.sent == 0;
         let left = len.saturating_sub(offset);
-        let last = left <= mtu as u64;
-        let size = left.min(mtu as u64) as usize;
+        let packets = u32::try_from(left.div_ceil(mtu as u64)).unwrap_or(u32::MAX);
+        let psns = span::fitting(packets.max(1), out.most_payload(mtu as u32), mtu as u32);
+        let size = left.min(u64::from(psns) * mtu as u64) as usize;
+        let last = size as u64 == left;
         let mut ext = Ext::default();
         let operation = plan(&wqe.op, first, last, len as u32, &mut ext);
         let opcode = Opcode::new(Service::Uc, operation);
@@ -87,10 +89,10 @@ impl Uc {
             out.retract();
             return Err(Failure::local(fault));
         }
-        self.sends.psn = self.sends.psn.next();
+        self.sends.psn = self.sends.psn.add(psns);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += size as u64;
-        self.sent += 1;
+        self.sent += psns;
         if last {
             self.sent = 0;
             self.sends

@@ -8,10 +8,12 @@ use super::UcAttr;
 use crate::completion::vendor_err;
 use crate::rc::MAX_MESSAGE;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
+use crate::scatter::store_remote;
 use crate::{
-    Completion, CompletionOpcode, Counters, Host, Immediate, LocalFault, RemoteAccess, Status,
+    Completion, CompletionOpcode, Counters, Host, Immediate, LocalFault, Misplaced, RemoteAccess,
+    Status, span,
 };
-use rnic_wire::{ImmDt, Operation, Packet, Psn};
+use rnic_wire::{ImmDt, Operation, Packet, Payload, Psn};
 
 /// How far back a PSN may lie to be a straggler. Beyond, the peer has started anew.
 const STRAGGLERS: i32 = 1024;
@@ -107,7 +109,8 @@ impl Responder {
             counters.out_of_sequence += 1;
             self.give_up(counters);
         }
-        self.expected = psn.next();
+        let psns = span::psns_of(&packet.payload, attr.mtu.bytes() as u32);
+        self.expected = psn.add(psns);
         let starts = operation.is_first() || operation.is_only();
         if starts {
             // A message that never ended.
@@ -207,7 +210,7 @@ impl Responder {
         attr: &UcAttr,
         host: &mut H,
     ) -> Result<bool, Refusal> {
-        check_payload(operation, packet.payload.len(), attr)?;
+        check_payload(operation, &packet.payload, attr)?;
         match self.inbound {
             Inbound::Idle => self.start_receive(attr, host)?,
             Inbound::Send => {}
@@ -222,7 +225,10 @@ impl Responder {
         }
         receiving
             .store(packet.payload, host)
-            .map_err(Refusal::Local)?;
+            .map_err(|why| match why {
+                Misplaced::Refused(fault) => Refusal::Local(fault),
+                Misplaced::Lost => Refusal::Drop,
+            })?;
         if operation.is_first() || operation.is_middle() {
             self.inbound = Inbound::Send;
             return Ok(false);
@@ -240,7 +246,7 @@ impl Responder {
         attr: &UcAttr,
         host: &mut H,
     ) -> Result<bool, Refusal> {
-        check_payload(operation, packet.payload.len(), attr)?;
+        check_payload(operation, &packet.payload, attr)?;
         let len = packet.payload.len() as u32;
         let (va, rkey, left, total) = match self.inbound {
             Inbound::Idle => {
@@ -274,8 +280,7 @@ impl Responder {
             self.start_receive(attr, host)?;
         }
         if len > 0 {
-            host.write_remote(attr.pd, rkey, va, packet.payload)
-                .map_err(|_| Refusal::Drop)?;
+            store_remote(host, attr.pd, rkey, va, packet.payload).map_err(|_| Refusal::Drop)?;
         }
         if !ends {
             self.inbound = Inbound::Write {
@@ -323,14 +328,18 @@ impl Responder {
 
 /// Payload lengths that each part of a message may have (IBTA 9.8.2.2.3).
 #[inline]
-fn check_payload(operation: Operation, len: usize, attr: &UcAttr) -> Result<(), Refusal> {
+fn check_payload(
+    operation: Operation,
+    payload: &Payload<'_>,
+    attr: &UcAttr,
+) -> Result<(), Refusal> {
     let mtu = attr.mtu.bytes();
     let fits = if operation.is_first() || operation.is_middle() {
-        len == mtu
+        span::fills(payload, mtu)
     } else if operation.is_last() {
-        (1..=mtu).contains(&len)
+        !payload.is_empty() && span::ends(payload, mtu)
     } else {
-        len <= mtu
+        span::ends(payload, mtu)
     };
     if fits { Ok(()) } else { Err(Refusal::Drop) }
 }

@@ -8,12 +8,12 @@ use crate::rc::Drain;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::unacknowledged::{SendQueue, State};
 use crate::{
-    Completion, CompletionOpcode, Counters, Host, Immediate, PacketSink, Pd, SendOp, SendWqe,
-    Status, Time,
+    Completion, CompletionOpcode, Counters, Host, Immediate, Misplaced, PacketSink, Pd, SendOp,
+    SendWqe, Status, Time,
 };
 use rnic_wire::{
-    Bth, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Psn, Service, UdPrefix, emit,
-    header_len, pad_len,
+    Bth, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Payload, Psn, Service, UdPrefix,
+    emit, header_len, pad_len,
 };
 
 /// With this bit a work request's queue key is that of the queue pair, which only the privileged may set (IBTA 10.2.5).
@@ -181,7 +181,8 @@ impl Ud {
             self.counters.dropped += 1;
             return;
         };
-        if matches!(self.state, State::Reset | State::Error) {
+        let too_long = packet.payload.len() > self.attr.mtu.bytes();
+        if too_long || matches!(self.state, State::Reset | State::Error) {
             self.counters.dropped += 1;
             return;
         }
@@ -226,8 +227,16 @@ impl Ud {
         }
         let mut header = [0; UdPrefix::LEN];
         prefix.emit(&mut header);
-        for part in [&header[..], packet.payload] {
-            receiving.store(part, host).map_err(Failure::local)?;
+        for part in [Payload::Here(&header), packet.payload] {
+            match receiving.store(part, host) {
+                Ok(()) => {}
+                Err(Misplaced::Refused(fault)) => return Err(Failure::local(fault)),
+                Err(Misplaced::Lost) => {
+                    self.counters.messages_dropped += 1;
+                    host.return_receive(receiving.wqe);
+                    return Ok(());
+                }
+            }
         }
         self.counters.messages_received += 1;
         self.counters.served.send.add(packet.payload.len() as u64);

@@ -107,7 +107,7 @@ fn rebuild(bth: &Bth, packet: &Packet<'_>) -> Vec<u8> {
     let header = header_len(bth.opcode);
     let mut bytes = vec![0; header];
     emit(bth, &ext, &mut bytes);
-    bytes.extend_from_slice(packet.payload);
+    bytes.extend_from_slice(packet.payload.here());
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes
 }

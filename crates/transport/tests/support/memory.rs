@@ -10,8 +10,8 @@
 //! * remote stores and atomics are listed in [`Queues::effects`] in the order in which they happened.
 
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Pd, Placement, QpEvent, RecvWqe,
-    RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
+    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Misplaced, Pd, Placement,
+    QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -331,6 +331,8 @@ fn covers(sge: &Sge, lkey: u32, addr: u64, len: u64) -> bool {
 pub struct QpHost<'a> {
     pub memory: &'a mut Memory,
     pub queues: &'a mut Queues,
+    /// The packet in hand, for a payload that is elsewhere; `None`: it cannot be had.
+    pub packet: Option<&'a [u8]>,
 }
 
 impl Host for QpHost<'_> {
@@ -381,6 +383,23 @@ impl Host for QpHost<'_> {
         Ok(())
     }
 
+    fn place_local(
+        &mut self,
+        pd: Pd,
+        lkey: u32,
+        addr: u64,
+        from: usize,
+        len: usize,
+    ) -> Result<(), Misplaced<LocalFault>> {
+        let packet = self.packet.ok_or(Misplaced::Lost)?;
+        Ok(self.write_local(pd, lkey, addr, &packet[from..from + len])?)
+    }
+
+    fn fetch(&self, from: usize, out: &mut [u8]) -> bool {
+        let part = self.packet.map(|packet| &packet[from..from + out.len()]);
+        part.inspect(|part| out.copy_from_slice(part)).is_some()
+    }
+
     fn check_remote(
         &self,
         pd: Pd,
@@ -406,6 +425,18 @@ impl Host for QpHost<'_> {
         push_effect(&mut self.queues.effects, Effect::Write { rkey, va, len });
         self.memory.regions[index].bytes[offset..offset + data.len()].copy_from_slice(data);
         Ok(())
+    }
+
+    fn place_remote(
+        &mut self,
+        pd: Pd,
+        rkey: u32,
+        va: u64,
+        from: usize,
+        len: usize,
+    ) -> Result<(), Misplaced<RemoteFault>> {
+        let packet = self.packet.ok_or(Misplaced::Lost)?;
+        Ok(self.write_remote(pd, rkey, va, &packet[from..from + len])?)
     }
 
     fn atomic_write(
@@ -528,6 +559,21 @@ impl Host for QpHost<'_> {
         };
         self.queues.taken.push_back(wqe.clone());
         Some(wqe)
+    }
+
+    fn return_receive(&mut self, wqe: RecvWqe) {
+        let queues = &mut *self.queues;
+        if queues.taken.pop_back().map(|taken| taken.wr_id) != Some(wqe.wr_id) {
+            queues.violation(format!("receive {} given back, but not taken", wqe.wr_id));
+        }
+        match queues.selected {
+            None => queues.receives.push_front(wqe),
+            Some(number) => {
+                if let Some(srq) = queues.srqs.get_mut(&number) {
+                    srq.receives.push_front(wqe);
+                }
+            }
+        }
     }
 
     fn select_srq(&mut self, srqn: u32) -> Option<Pd> {

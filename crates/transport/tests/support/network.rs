@@ -1,6 +1,6 @@
 //! A wire with a seed: packets as bytes under a real ICRC, lost, duplicated, delayed, overtaken and corrupted at random.
 
-use rnic_wire::{Bth, Flow, ICRC_LEN, IcrcContext, Operation, Packet, PathMtu, Service, pad_len};
+use rnic_wire::{Flow, ICRC_LEN, IcrcContext, Operation, Packet, PathMtu, Service, pad_len};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
@@ -81,34 +81,52 @@ impl Network {
     }
 
     /// Sends a packet (BTH to last pad byte) to NIC `to`; gives the copies that will arrive: when, and what.
-    pub fn send(&mut self, now: u64, to: usize, mut bytes: Vec<u8>) -> Vec<(u64, Vec<u8>)> {
+    ///
+    /// One that goes by memory, with path MTU `mtu`, has no ICRC and is not corrupted; instead its payload may be gone when
+    /// it arrives.
+    pub fn send(
+        &mut self,
+        now: u64,
+        to: usize,
+        mut bytes: Vec<u8>,
+        by_memory: Option<PathMtu>,
+    ) -> Vec<(u64, Arrived)> {
         self.counters.sent += 1;
-        let key = harm_key(to, &bytes);
-        let start = bytes.len();
-        bytes.resize(start + ICRC_LEN, 0);
-        self.icrc.append(0, true, &mut bytes);
+        let keys = harm_keys(to, &bytes, by_memory);
+        if by_memory.is_none() {
+            let start = bytes.len();
+            bytes.resize(start + ICRC_LEN, 0);
+            self.icrc.append(0, true, &mut bytes);
+        }
 
         let serialisation = bytes.len() as u64 * 8 / BITS_PER_NS;
         let delay = self.rng.u64(self.impairments.delay.clone());
         let in_order = (now + delay).max(self.last_arrival[to]) + serialisation;
 
-        let spared = self
-            .impairments
-            .harm_per_psn
-            .is_some_and(|limit| self.harmed.get(&key).is_some_and(|&harm| harm >= limit));
+        let spared = self.impairments.harm_per_psn.is_some_and(|limit| {
+            keys.iter()
+                .any(|key| self.harmed.get(key).is_some_and(|&harm| harm >= limit))
+        });
         let chance = |rng: &mut fastrand::Rng, p: f64| p > 0.0 && rng.f64() < p;
         let mut arrivals = Vec::with_capacity(1);
         if chance(&mut self.rng, self.impairments.duplicate) {
             self.counters.duplicated += 1;
             let detour = self.rng.u64(self.impairments.detour.clone());
-            arrivals.push((in_order + detour, bytes.clone()));
+            let copy = Arrived {
+                bytes: bytes.clone(),
+                by_memory: by_memory.is_some(),
+                gone: false,
+            };
+            arrivals.push((in_order + detour, copy));
         }
         let lost = !spared && chance(&mut self.rng, self.impairments.loss);
         let corrupted = !spared && chance(&mut self.rng, self.impairments.corrupt);
         let reordered = !spared && chance(&mut self.rng, self.impairments.reorder);
         if lost || corrupted || reordered {
-            let harm = self.harmed.entry(key).or_default();
-            *harm = harm.saturating_add(1);
+            for key in keys {
+                let harm = self.harmed.entry(key).or_default();
+                *harm = harm.saturating_add(1);
+            }
         }
         if lost {
             self.counters.lost += 1;
@@ -116,6 +134,8 @@ impl Network {
         }
         if corrupted {
             self.counters.corrupted += 1;
+        }
+        if corrupted && by_memory.is_none() {
             for _ in 0..self.rng.u32(1..4) {
                 let bit = self.rng.usize(..bytes.len() * 8);
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -124,40 +144,72 @@ impl Network {
                 bytes.truncate(self.rng.usize(..bytes.len()));
             }
         }
+        let arrived = Arrived {
+            bytes,
+            by_memory: by_memory.is_some(),
+            gone: corrupted && by_memory.is_some(),
+        };
         if reordered {
             self.counters.reordered += 1;
             let detour = self.rng.u64(self.impairments.detour.clone());
-            arrivals.push((in_order + detour, bytes));
+            arrivals.push((in_order + detour, arrived));
         } else {
             self.last_arrival[to] = in_order;
-            arrivals.push((in_order, bytes));
+            arrivals.push((in_order, arrived));
         }
         arrivals
     }
 
-    /// Checks the ICRC of what arrived and cuts it off.
-    pub fn open<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    /// Checks the ICRC of what arrived over the wire and cuts it off.
+    pub fn open<'a>(&self, arrived: &'a Arrived) -> Option<&'a [u8]> {
+        let bytes = &arrived.bytes[..];
+        if arrived.by_memory {
+            return Some(bytes);
+        }
         self.icrc.check(bytes, 0).ok()?;
         Some(&bytes[..bytes.len() - ICRC_LEN])
     }
 }
 
-fn harm_key(to: usize, bytes: &[u8]) -> (usize, u32, u32, bool) {
-    let bth = Bth::parse(bytes).expect("checked by `lint`");
-    let response = bth.opcode.operation().is_some_and(Operation::is_response);
-    (to, bth.dest_qp, bth.psn.value(), response)
+/// A packet as it arrives.
+#[derive(Clone)]
+pub struct Arrived {
+    pub bytes: Vec<u8>,
+    /// Its payload may be left elsewhere, and may span several PSNs.
+    pub by_memory: bool,
+    /// A payload that is elsewhere cannot be had.
+    pub gone: bool,
 }
 
-/// What every packet that a queue pair emits must obey, whatever the situation (IBTA 9.2, 9.7.4.1.7).
+/// One for each PSN that the packet takes.
+fn harm_keys(to: usize, bytes: &[u8], by_memory: Option<PathMtu>) -> Vec<(usize, u32, u32, bool)> {
+    let packet = Packet::parse(bytes).expect("checked by `lint`");
+    let bth = packet.bth;
+    let response = bth.opcode.operation().is_some_and(Operation::is_response);
+    let psns = by_memory.map_or(1, |mtu| packet.payload.len().div_ceil(mtu.bytes()).max(1));
+    (0..psns as u32)
+        .map(|n| (to, bth.dest_qp, bth.psn.add(n).value(), response))
+        .collect()
+}
+
+/// What every packet that a queue pair emits must obey, whatever the situation (IBTA 9.2, 9.7.4.1.7), also on a path by memory
+/// that takes `most_payload` bytes a packet.
 ///
 /// # Errors
 /// The rule that was broken.
-pub fn lint(bytes: &[u8], mtu: PathMtu, pkey: u16, dest_qp: u32) -> Result<(), String> {
+pub fn lint(
+    bytes: &[u8],
+    mtu: PathMtu,
+    most_payload: Option<usize>,
+    pkey: u16,
+    dest_qp: u32,
+) -> Result<(), String> {
     let packet = Packet::parse(bytes).map_err(|e| format!("unreadable: {e}"))?;
     let bth = &packet.bth;
     let operation = bth.opcode.operation().ok_or("no operation")?;
     let len = packet.payload.len();
     let mtu = mtu.bytes();
+    let most = most_payload.unwrap_or(mtu).max(mtu);
     if (bth.pkey, bth.dest_qp, bth.version) != (pkey, dest_qp, 0) {
         return Err(format!("wrong P_Key, destination or version: {bth:?}"));
     }
@@ -176,11 +228,11 @@ pub fn lint(bytes: &[u8], mtu: PathMtu, pkey: u16, dest_qp: u32) -> Result<(), S
     let fits = if !operation.has_payload() {
         len == 0
     } else if operation.is_first() || operation.is_middle() {
-        len == mtu
+        len.is_multiple_of(mtu) && (mtu..=most).contains(&len)
     } else if operation.is_last() {
-        (1..=mtu).contains(&len)
+        (1..=most).contains(&len)
     } else {
-        len <= mtu
+        len <= most
     };
     if !fits {
         return Err(format!(

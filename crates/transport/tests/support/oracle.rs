@@ -9,7 +9,7 @@
 use super::accent::Accent;
 use super::memory::{Effect, Region, Rights, Srq, push_effect};
 use super::network::Impairments;
-use super::pair::Pair;
+use super::pair::{Pair, Path};
 use rnic_transport::{
     Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, RcAttr, RecvWqe, Role, SendData,
     SendOp, SendWqe, SgList, Sge, Status,
@@ -156,6 +156,8 @@ pub struct FlowSpec {
     pub shared_receives: bool,
     /// Which side speaks like Linux.
     pub linux: [bool; 2],
+    /// How the packets of each side go.
+    pub paths: [Path; 2],
     /// XRC: side 0 alone has operations, and names one of two SRQs of side 1 in each.
     pub xrc: bool,
 }
@@ -319,6 +321,9 @@ impl Scenario {
                 connected[1].pd = Pd(u32::MAX);
             }
             let qp = pair.connect(connected);
+            for (nic, path) in pair.nics.iter_mut().zip(flow.paths) {
+                nic.qps[qp].path = path;
+            }
             for (nic, linux) in pair.nics.iter_mut().zip(flow.linux) {
                 nic.qps[qp].queues.shared = flow.shared_receives || flow.xrc;
                 if flow.xrc {

@@ -7,9 +7,9 @@
 
 use super::accent::Accent;
 use super::memory::{Memory, QpHost, Queues};
-use super::network::{self, Impairments, Network};
+use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{Address, Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
-use rnic_wire::Packet;
+use rnic_wire::{MAX_HEADER_LEN, Packet};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -17,6 +17,8 @@ use std::collections::BinaryHeap;
 pub struct Batch {
     pub packets: Vec<Vec<u8>>,
     pub capacity: usize,
+    /// It goes by memory, with so much payload in a packet.
+    pub most_payload: Option<usize>,
 }
 
 impl Batch {
@@ -24,6 +26,7 @@ impl Batch {
         Batch {
             packets: Vec::new(),
             capacity,
+            most_payload: None,
         }
     }
 }
@@ -42,9 +45,24 @@ impl PacketSink for Batch {
         self.packet(len)
     }
 
+    fn most_payload(&self, mtu: usize) -> usize {
+        self.most_payload.unwrap_or(mtu)
+    }
+
     fn retract(&mut self) {
         self.packets.pop().expect("retract without a packet");
     }
+}
+
+/// How packets of a queue pair go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    #[default]
+    Wire,
+    /// With so much payload in a packet.
+    Memory(usize),
+    /// Now this way, now that, with ever other limits.
+    Changing,
 }
 
 /// A queue pair and its queues.
@@ -54,6 +72,7 @@ pub struct Qp {
     pub queues: Queues,
     /// Speaks like Linux instead of by the book.
     pub accent: Option<Accent>,
+    pub path: Path,
     poll_pending: bool,
 }
 
@@ -66,10 +85,20 @@ pub struct Nic {
 
 impl Nic {
     fn with<R>(&mut self, qp: usize, f: impl FnOnce(&mut Rc, &mut QpHost<'_>) -> R) -> R {
+        self.with_packet(qp, None, f)
+    }
+
+    fn with_packet<R>(
+        &mut self,
+        qp: usize,
+        packet: Option<&[u8]>,
+        f: impl FnOnce(&mut Rc, &mut QpHost<'_>) -> R,
+    ) -> R {
         let Qp { rc, queues, .. } = &mut self.qps[qp];
         let mut host = QpHost {
             memory: &mut self.memory,
             queues,
+            packet,
         };
         f(rc, &mut host)
     }
@@ -78,7 +107,7 @@ impl Nic {
 enum Happening {
     Arrival {
         nic: usize,
-        bytes: Vec<u8>,
+        arrived: Arrived,
     },
     PostSend {
         nic: usize,
@@ -166,6 +195,7 @@ impl Pair {
                 attr,
                 queues: Queues::default(),
                 accent: None,
+                path: Path::Wire,
                 poll_pending: false,
             });
         }
@@ -267,13 +297,20 @@ impl Pair {
     fn happen(&mut self, what: Happening) {
         let now = Time(self.now);
         match what {
-            Happening::Arrival { nic, bytes } => {
-                let Some(bytes) = self.network.open(&bytes) else {
+            Happening::Arrival { nic, arrived } => {
+                let Some(bytes) = self.network.open(&arrived) else {
                     return;
                 };
-                let Ok(packet) = Packet::parse(bytes) else {
+                let parsed = if arrived.by_memory {
+                    let front = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
+                    Packet::parse_front(front, bytes.len())
+                } else {
+                    Packet::parse(bytes)
+                };
+                let Ok(packet) = parsed else {
                     return;
                 };
+                let elsewhere = (!arrived.gone).then_some(bytes);
                 let Some(qp) = self.nics[nic]
                     .qps
                     .iter()
@@ -290,7 +327,9 @@ impl Pair {
                 {
                     return;
                 }
-                self.nics[nic].with(qp, |rc, host| rc.handle_packet(now, &packet, host));
+                self.nics[nic].with_packet(qp, elsewhere, |rc, host| {
+                    rc.handle_packet(now, &packet, host);
+                });
                 self.poll_soon(nic, qp);
             }
             Happening::PostSend { nic, qp, wqe } => {
@@ -353,6 +392,16 @@ impl Pair {
                 (64, usize::MAX)
             };
             let mut batch = Batch::new(capacity);
+            let mtu = self.nics[nic].qps[qp].attr.mtu;
+            batch.most_payload = match self.nics[nic].qps[qp].path {
+                Path::Wire => None,
+                Path::Memory(most) => Some(most),
+                Path::Changing => {
+                    let most = [None, Some(1), Some(3), Some(7), Some(64)][self.rng.usize(..5)];
+                    // Not always a multiple of the MTU.
+                    most.map(|packets| packets * mtu.bytes() + self.rng.usize(..mtu.bytes()))
+                }
+            };
             let ended = self.nics[nic].qps[qp].queues.send_completions.len();
             self.nics[nic].with(qp, |rc, host| {
                 rc.poll_transmit(now, host, &mut batch, budget)
@@ -376,13 +425,19 @@ impl Pair {
                 "wants_transmit stays true, yet nothing happens: {rc:?}"
             );
             let emitted: usize = batch.packets.iter().map(Vec::len).sum();
-            let largest = attr.mtu.bytes() + rnic_wire::MAX_HEADER_LEN;
+            let largest = attr.mtu.bytes() + MAX_HEADER_LEN;
             assert!(
                 emitted <= budget.saturating_add(largest),
                 "{emitted} bytes for a budget of {budget}"
             );
             for bytes in batch.packets {
-                if let Err(rule) = network::lint(&bytes, attr.mtu, attr.pkey, attr.dest_qpn) {
+                if let Err(rule) = network::lint(
+                    &bytes,
+                    attr.mtu,
+                    batch.most_payload,
+                    attr.pkey,
+                    attr.dest_qpn,
+                ) {
                     panic!("qp {qp} of nic {nic} emits {rule}");
                 }
                 if self.trace {
@@ -409,8 +464,9 @@ impl Pair {
                     None => vec![bytes],
                 };
                 for bytes in said {
-                    for (at, bytes) in self.network.send(self.now, to, bytes) {
-                        self.at(at, Happening::Arrival { nic: to, bytes });
+                    let by_memory = batch.most_payload.map(|_| mtu);
+                    for (at, arrived) in self.network.send(self.now, to, bytes, by_memory) {
+                        self.at(at, Happening::Arrival { nic: to, arrived });
                     }
                 }
             }

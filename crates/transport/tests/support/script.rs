@@ -16,7 +16,7 @@ use rnic_transport::{
     UcAttr, Ud, UdAttr,
 };
 use rnic_wire::ip::Ipv4Header;
-use rnic_wire::{Grh, Packet, PathMtu, Psn, Service, UdPrefix};
+use rnic_wire::{Grh, MAX_HEADER_LEN, Packet, PathMtu, Psn, Service, UdPrefix};
 use std::collections::{HashMap, VecDeque};
 
 type Outcome<T = ()> = Result<T, String>;
@@ -103,6 +103,8 @@ struct World {
     receives_seen: usize,
     events_seen: usize,
     held: bool,
+    /// The path goes by memory, with so much payload in a packet.
+    most_payload: Option<usize>,
     line: usize,
 }
 
@@ -155,6 +157,7 @@ impl World {
             receives_seen: 0,
             events_seen: 0,
             held: false,
+            most_payload: None,
             line: 0,
         };
         let none = Rights::default();
@@ -251,9 +254,18 @@ impl World {
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut QueuePair, Time, &mut QpHost<'_>) -> R) -> R {
+        self.with_packet(None, f)
+    }
+
+    fn with_packet<R>(
+        &mut self,
+        packet: Option<&[u8]>,
+        f: impl FnOnce(&mut QueuePair, Time, &mut QpHost<'_>) -> R,
+    ) -> R {
         let mut host = QpHost {
             memory: &mut self.memory,
             queues: &mut self.queues,
+            packet,
         };
         f(&mut self.qp, Time(self.now), &mut host)
     }
@@ -298,6 +310,13 @@ impl World {
             "event" => self.event(&mut args)?,
             "memory" => self.check_memory(&mut args)?,
             "advance" => self.advance(&mut args)?,
+            "path" => {
+                self.most_payload = match args.text("memory") {
+                    Some(most) => Some(args::number(most)? as usize),
+                    None if args.flag("wire") => None,
+                    None => return Err("a path is `wire` or `memory=N`".into()),
+                }
+            }
             "hold" => self.held = true,
             "release" => {
                 self.held = false;
@@ -680,10 +699,19 @@ impl World {
 
     fn incoming(&mut self, args: &mut Args<'_>) -> Outcome {
         let bytes = packets::build(self, args)?;
+        let (by_memory, gone) = (args.flag("memory"), args.flag("gone"));
         args.finish()?;
-        let packet = Packet::parse(&bytes).map_err(|e| format!("the script's packet is {e}"))?;
+        let parsed = if by_memory || gone {
+            Packet::parse_front(&bytes[..bytes.len().min(MAX_HEADER_LEN)], bytes.len())
+        } else {
+            Packet::parse(&bytes)
+        };
+        let packet = parsed.map_err(|e| format!("the script's packet is {e}"))?;
         let prefix = self.datagrams.prefix;
-        self.with(|qp, now, host| qp.handle_packet(now, &packet, || prefix, host));
+        let elsewhere = by_memory.then_some(&bytes[..]);
+        self.with_packet(elsewhere, |qp, now, host| {
+            qp.handle_packet(now, &packet, || prefix, host);
+        });
         self.poll()
     }
 
@@ -714,6 +742,7 @@ impl World {
                 return Ok(());
             }
             let mut batch = Batch::new(64);
+            batch.most_payload = self.most_payload;
             self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, usize::MAX));
             for bytes in batch.packets {
                 let dest = match self.service {
@@ -721,7 +750,13 @@ impl World {
                     Service::Ud => Packet::parse(&bytes).map_or(0, |packet| packet.bth.dest_qp),
                     _ => self.attr.dest_qpn,
                 };
-                network::lint(&bytes, self.attr.mtu, self.attr.pkey, dest)?;
+                network::lint(
+                    &bytes,
+                    self.attr.mtu,
+                    self.most_payload,
+                    self.attr.pkey,
+                    dest,
+                )?;
                 self.packets.push_back(Emitted {
                     bytes,
                     cause: self.line,

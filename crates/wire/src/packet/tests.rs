@@ -81,7 +81,7 @@ fn flush_by_hand() {
     let packet = Packet {
         bth,
         ext,
-        payload: &[],
+        payload: Payload::Here(&[]),
     };
     let mut out = [0xee; 32];
     assert_eq!(packet.emit(&mut out), wire.len());
@@ -125,13 +125,21 @@ fn write_only_with_immediate_by_hand() {
     let packet = Packet {
         bth,
         ext,
-        payload: b"hello",
+        payload: Payload::Here(b"hello"),
     };
     let mut out = [0xee; 64];
     assert_eq!(packet.emit(&mut out), wire.len());
     assert_eq!(out[..wire.len()], wire);
     assert_eq!(out[wire.len()..], [0xee; 64][wire.len()..]);
     assert_eq!(Packet::parse(&wire), Ok(packet));
+    // Of the same packet by memory the headers are enough.
+    let apart = Packet {
+        payload: Payload::Elsewhere { from: 32, len: 5 },
+        ..packet
+    };
+    for front in 32..=wire.len() {
+        assert_eq!(Packet::parse_front(&wire[..front], wire.len()), Ok(apart));
+    }
 }
 
 #[test]
@@ -161,15 +169,33 @@ fn one_error_per_cause() {
             msn: 0
         })
     );
-    assert_eq!(ack.payload, []);
+    assert_eq!(ack.payload.here(), []);
     // A pad count where there is nothing to pad.
     bytes[1] = 0x10;
     assert_eq!(Packet::parse(&bytes[..16]), Err(PacketError::BadPad));
+    assert_eq!(
+        Packet::parse_front(&bytes[..16], 16),
+        Err(PacketError::BadPad)
+    );
+    assert_eq!(
+        Packet::parse_front(&bytes[..15], 100),
+        Err(PacketError::Truncated)
+    );
+    assert_eq!(
+        Packet::parse_front(&bytes[..16], 15),
+        Err(PacketError::Truncated)
+    );
     bytes[0] = 0x04;
+    bytes[1] = 0;
+    assert!(Packet::parse_front(&bytes, 12 + (1 << 31)).is_ok());
+    assert_eq!(
+        Packet::parse_front(&bytes, 13 + (1 << 31)),
+        Err(PacketError::TooLong)
+    );
     bytes[1] = 0x30;
     assert_eq!(Packet::parse(&bytes[..14]), Err(PacketError::BadPad));
-    assert_eq!(Packet::parse(&bytes[..15]).unwrap().payload, []);
-    assert_eq!(Packet::parse(&bytes[..16]).unwrap().payload, [0]);
+    assert_eq!(Packet::parse(&bytes[..15]).unwrap().payload.here(), []);
+    assert_eq!(Packet::parse(&bytes[..16]).unwrap().payload.here(), [0]);
 }
 
 #[test]
@@ -178,4 +204,24 @@ fn padding_fills_up_to_four() {
         [0, 1, 2, 3, 4, 5, 4096, 4097].map(pad_len),
         [0, 3, 2, 1, 0, 3, 0, 3]
     );
+}
+
+#[test]
+fn a_payload_is_split_wherever_it_is() {
+    let here = Payload::Here(b"hello");
+    assert_eq!(
+        here.split_at(2),
+        (Payload::Here(b"he"), Payload::Here(b"llo"))
+    );
+    assert_eq!(here.split_at(9), (here, Payload::Here(b"")));
+    let elsewhere = Payload::Elsewhere { from: 28, len: 5 };
+    assert_eq!(
+        elsewhere.split_at(2),
+        (
+            Payload::Elsewhere { from: 28, len: 2 },
+            Payload::Elsewhere { from: 30, len: 3 }
+        )
+    );
+    assert_eq!((elsewhere.len(), elsewhere.here()), (5, &[][..]));
+    assert!(elsewhere.split_at(5).1.is_empty());
 }

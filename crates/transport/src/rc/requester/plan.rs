@@ -10,7 +10,7 @@ pub(super) struct Plan {
     /// Where in the message the payload starts.
     pub(super) offset: u64,
     pub(super) payload: usize,
-    /// PSNs it takes: more than one for a READ.
+    /// PSNs it takes: more than one for a READ, and on a path by memory (see [`crate::span`]).
     pub(super) psns: u32,
     /// Ends the message or the request.
     pub(super) last: bool,
@@ -19,7 +19,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The packet that starts at the `k`-th PSN of `entry`; a READ request asks for `piece` PSNs. Sets in `ext`, which
+    /// The packet that starts at the `k`-th PSN of `entry` and takes `piece` PSNs, or asks for as many if it is a READ. Sets in `ext`, which
     /// comes empty, the headers that the operation has. (An out-parameter because the struct is large, and a packet
     /// from the middle of a message leaves it alone.)
     #[inline]
@@ -28,7 +28,7 @@ impl Plan {
         let offset = u64::from(k) * u64::from(mtu);
         let left = u64::from(entry.len).saturating_sub(offset) as u32;
         let first = k == 0;
-        let last = k + 1 >= entry.packets;
+        let last = k + piece >= entry.packets;
         // Of a message in several packets, then of one in a single packet: first, middle, last, only.
         let select = |f, m, l, o| match (first, last) {
             (true, false) => f,
@@ -119,8 +119,8 @@ impl Plan {
             return Plan {
                 operation,
                 offset,
-                payload: left.min(mtu) as usize,
-                psns: 1,
+                payload: u64::from(left).min(u64::from(piece) * u64::from(mtu)) as usize,
+                psns: piece,
                 last,
                 end: last,
             };

@@ -4,8 +4,8 @@ use super::ack::Region;
 use super::{Kind, Requester};
 use crate::completion::vendor_err;
 use crate::rc::{Failure, Shared};
-use crate::{Host, SendData, Status, Time};
-use rnic_wire::{Operation, Psn};
+use crate::{Host, Misplaced, SendData, Status, Time, span};
+use rnic_wire::{Operation, Payload, Psn};
 
 const UNEXPECTED: Failure = Failure {
     status: Status::BadResponse,
@@ -13,16 +13,38 @@ const UNEXPECTED: Failure = Failure {
 };
 
 impl Requester {
-    /// Takes a READ response.
+    /// Takes a READ response. One that spans several PSNs may begin before the awaited one: what was stored already is cut
+    /// off.
     pub(crate) fn handle_read_response<H: Host>(
         &mut self,
-        psn: Psn,
-        operation: Operation,
-        payload: &[u8],
+        mut psn: Psn,
+        mut operation: Operation,
+        mut payload: Payload<'_>,
         now: Time,
         sh: &mut Shared,
         host: &mut H,
     ) -> Result<(), Failure> {
+        let mut psns = span::psns_of(&payload, sh.mtu);
+        if psns > 1 {
+            let Some(begins) = self.pos_of(psn) else {
+                sh.counters.duplicates_received += 1;
+                return self.check_fault();
+            };
+            let ends = begins + u64::from(psns);
+            if ends > self.max.pos {
+                // Never asked for.
+                sh.counters.dropped += 1;
+                return self.check_fault();
+            }
+            if begins < self.una.pos && ends > self.una.pos {
+                sh.counters.duplicates_received += 1;
+                let stored = self.una.pos - begins;
+                psns -= stored as u32;
+                psn = self.psn_of(self.una.pos);
+                operation = span::without_start(operation);
+                payload = payload.split_at(stored as usize * sh.mtu as usize).1;
+            }
+        }
         if !self.reach_response(psn, now, sh, host)? {
             return self.check_fault();
         }
@@ -38,7 +60,7 @@ impl Requester {
         let k = (self.una.pos - front.start.pos) as u32;
         let offset = u64::from(k) * u64::from(sh.mtu);
         let left = u64::from(front.len).saturating_sub(offset);
-        let last = k + 1 >= front.packets;
+        let last = k + psns >= front.packets;
         // Responses to several requests may be under way for the same PSNs, cut differently, and a repeated request may
         // be answered as a READ of its own (IBTA) or as the rest of the first one (Linux). What stands is that the
         // first PSN of all starts an answer and the last one ends it.
@@ -51,18 +73,23 @@ impl Requester {
         if !fits {
             return Err(UNEXPECTED);
         }
-        if payload.len() as u64 != left.min(u64::from(sh.mtu)) {
+        if payload.len() as u64 != left.min(u64::from(psns) * u64::from(sh.mtu)) {
             return Err(Failure {
                 status: Status::BadResponse,
                 vendor_err: vendor_err::RESPONSE_LENGTH,
             });
         }
-        self.store(offset, payload, sh, host)?;
+        if !self.store(offset, payload, sh, host)? {
+            // Its bytes are lost: it is asked for again.
+            sh.counters.dropped += 1;
+            self.implied_nak(self.una.pos, sh)?;
+            return self.check_fault();
+        }
         let before = self.una;
         if last {
             self.retire(sh, host);
         } else if let Some(front) = self.queue.front() {
-            self.una = front.mark_at(k + 1, sh.mtu);
+            self.una = front.mark_at(k + psns, sh.mtu);
         }
         self.progress(before, now, sh);
         self.check_fault()
@@ -72,7 +99,7 @@ impl Requester {
     fn handle_confirmation<H: Host>(
         &mut self,
         operation: Operation,
-        payload: &[u8],
+        payload: Payload<'_>,
         now: Time,
         sh: &mut Shared,
         host: &mut H,
@@ -111,7 +138,8 @@ impl Requester {
         {
             return Err(UNEXPECTED);
         }
-        self.store(0, &original.to_ne_bytes(), sh, host)?;
+        let original = original.to_ne_bytes();
+        self.store(0, Payload::Here(&original), sh, host)?;
         let before = self.una;
         self.retire(sh, host);
         self.progress(before, now, sh);
@@ -142,24 +170,26 @@ impl Requester {
         Ok(false)
     }
 
-    /// Stores response bytes into the front WQE's list.
+    /// Stores response bytes into the front WQE's list; false: they are lost.
     #[inline]
     fn store<H: Host>(
         &mut self,
         offset: u64,
-        data: &[u8],
+        data: Payload<'_>,
         sh: &Shared,
         host: &mut H,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let Some(front) = self.queue.front() else {
-            return Ok(());
+            return Ok(true);
         };
         let SendData::Gather(list) = &front.wqe.data else {
             return Err(UNEXPECTED);
         };
         self.scatter.seek(list, offset);
-        self.scatter
-            .scatter(host, sh.attr.pd, list, data)
-            .map_err(Failure::local)
+        match self.scatter.scatter(host, sh.attr.pd, list, data) {
+            Ok(()) => Ok(true),
+            Err(Misplaced::Lost) => Ok(false),
+            Err(Misplaced::Refused(fault)) => Err(Failure::local(fault)),
+        }
     }
 }

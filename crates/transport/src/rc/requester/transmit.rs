@@ -8,6 +8,7 @@ use crate::completion::vendor_err;
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
+use crate::span;
 use crate::{Host, PacketSink, SendData, SendOp, Status, Time};
 use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
@@ -99,6 +100,29 @@ impl Requester {
         Some(u64::from(fits).min(end.at - self.nxt.pos) as u32)
     }
 
+    /// PSNs that the next packet of `entry`, a SEND or WRITE, takes: one, or as many as path and window have room for.
+    #[inline]
+    fn span(&self, entry: &Entry, most_payload: usize, sh: &Shared) -> u32 {
+        let k = if entry.started() {
+            (self.nxt.pos - entry.start.pos) as u32
+        } else {
+            0
+        };
+        if sh.attr.role != Role::Rc {
+            return 1;
+        }
+        let fits = span::fitting(entry.packets.saturating_sub(k), most_payload, sh.mtu);
+        if fits == 1 {
+            return 1;
+        }
+        // The first of them may leave (`within_limits`); for more there must be room.
+        let unacknowledged = self.nxt.bytes - self.una.bytes;
+        let room = self.window.bytes().saturating_sub(unacknowledged);
+        let room = room / (u64::from(sh.mtu) + PACKET_OVERHEAD);
+        let psns = MAX_PSN_SPAN - (self.nxt.pos - self.una.pos);
+        u64::from(fits).min(room).min(psns).max(1) as u32
+    }
+
     /// Emits requests until none may leave or `out` takes no more.
     pub(crate) fn transmit<H: Host, S: PacketSink>(
         &mut self,
@@ -135,7 +159,7 @@ impl Requester {
         };
         let piece = match entry.kind {
             Kind::Local => return self.do_local(sh, host).map(|()| true),
-            Kind::Acked => 1,
+            Kind::Acked => self.span(entry, out.most_payload(sh.mtu), sh),
             Kind::Read | Kind::Atomic | Kind::Confirmed => {
                 let k = if entry.started() {
                     self.nxt.pos - entry.start.pos
@@ -173,7 +197,7 @@ impl Requester {
         let cost = PACKET_OVERHEAD + plan.payload as u64;
         let ack_req = plan.last
             || self.probe.alone
-            || self.unasked_packets + 1 >= ACK_EVERY
+            || self.unasked_packets + plan.psns >= ACK_EVERY
             || (self.unasked_bytes + cost) * 4 >= self.window.bytes();
         let bth = Bth {
             solicited: plan.last && entry.wqe.solicited && solicitable(&entry.wqe.op),
@@ -203,7 +227,7 @@ impl Requester {
         (self.unasked_packets, self.unasked_bytes) = if ack_req {
             (0, 0)
         } else {
-            (self.unasked_packets + 1, self.unasked_bytes + cost)
+            (self.unasked_packets + plan.psns, self.unasked_bytes + cost)
         };
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;

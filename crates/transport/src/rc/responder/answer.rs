@@ -4,7 +4,7 @@ use super::{Fatal, Nak, Refusal, Responder};
 use crate::output::Output;
 use crate::rc::resources::Body;
 use crate::rc::{Role, Shared};
-use crate::{Evidence, Host, PacketSink, Pd, RemoteFault, RequestRefused};
+use crate::{Evidence, Host, PacketSink, Pd, RemoteFault, RequestRefused, span};
 use rnic_wire::{
     Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Syndrome,
     credit_code, emit, header_len, pad_len,
@@ -187,7 +187,15 @@ impl Responder {
                 return emitted;
             }
         };
-        let last = left <= sh.mtu;
+        let psns = match sh.attr.role {
+            Role::Rc => {
+                let packets = left.div_ceil(sh.mtu).max(1);
+                span::fitting(packets, out.most_payload(sh.mtu), sh.mtu)
+            }
+            _ => 1,
+        };
+        let len = u64::from(left).min(u64::from(psns) * u64::from(sh.mtu)) as u32;
+        let last = len == left;
         let operation = match (begun, last) {
             (false, false) => Operation::ReadResponseFirst,
             (false, true) => Operation::ReadResponseOnly,
@@ -203,7 +211,6 @@ impl Responder {
             aeth,
             ..Ext::default()
         };
-        let len = left.min(sh.mtu);
         if sh.attr.role == Role::XrcTarget && !host.is_at_hand(pd, rkey, va, len, left) {
             self.awaits_memory = true;
             return Emitted::NoRoom;
@@ -225,7 +232,7 @@ impl Responder {
                 self.resources.answers.pop_front();
             } else {
                 let va = va.wrapping_add(u64::from(len));
-                answer.psn = answer.psn.next();
+                answer.psn = answer.psn.add(psns);
                 answer.body = Body::Read {
                     pd,
                     va,

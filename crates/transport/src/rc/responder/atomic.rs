@@ -3,7 +3,7 @@
 use super::{Inbound, Refusal, Responder, confirmation, reth_of};
 use crate::rc::Shared;
 use crate::{AtomicOp, Host, Refused};
-use rnic_wire::{Operation, Packet};
+use rnic_wire::{Operation, Packet, Payload};
 
 impl Responder {
     /// Takes an atomic request: executes it and queues its answer.
@@ -61,7 +61,16 @@ impl Responder {
         if !matches!(self.inbound, Inbound::Idle) || reth.dma_len != 8 {
             return Err(Refusal::INVALID);
         }
-        let value = packet.payload.try_into().map_err(|_| Refusal::INVALID)?;
+        let value = match packet.payload {
+            Payload::Here(bytes) => bytes.try_into().map_err(|_| Refusal::INVALID)?,
+            Payload::Elsewhere { from, .. } => {
+                let mut value = [0; 8];
+                if !host.fetch(from, &mut value) {
+                    return Err(Refusal::Lost);
+                }
+                value
+            }
+        };
         if !sh.attr.remote_write {
             return Err(Refusal::invalid(Refused::NotAllowed));
         }

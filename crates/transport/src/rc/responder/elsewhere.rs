@@ -207,6 +207,10 @@ impl Delegate {
                 Verdict::Executed { original }
             }
             Err(Refusal::NotReady) => Verdict::NotReady,
+            Err(Refusal::Lost) => {
+                responder.give_back(host);
+                Verdict::NotReady
+            }
             Err(Refusal::Elsewhere) => Verdict::Refused(Refused::Malformed),
             Err(Refusal::Fatal(fatal)) => {
                 responder.inbound = Inbound::Idle;

@@ -38,7 +38,7 @@ impl Responder {
         }
         receiving
             .store(packet.payload, host)
-            .map_err(Refusal::local)?;
+            .map_err(Refusal::not_received)?;
         if !last {
             self.inbound = Inbound::Send;
             return Ok(false);

@@ -857,7 +857,7 @@ mod states {
 
     #[test]
     fn packets_of_other_services_and_unknown_operations_are_dropped() {
-        use rnic_wire::{Bth, Opcode, Packet, Service};
+        use rnic_wire::{Bth, Opcode, Packet, Payload, Service};
         let mut f = Fixture::new();
         let others = [
             Opcode::new(Service::Uc, SendOnly),
@@ -876,7 +876,7 @@ mod states {
                 &Packet {
                     bth,
                     ext: NO_EXT,
-                    payload: &[],
+                    payload: Payload::Here(&[]),
                 },
                 &mut f.bench,
             );

@@ -3,8 +3,9 @@
 use super::{Inbound, Refusal, Responder, reth_of};
 use crate::rc::Shared;
 use crate::rc::requester::MAX_MESSAGE;
+use crate::scatter::store_remote;
 use crate::{CompletionOpcode, Host, Immediate, Pd, Refused, RemoteAccess};
-use rnic_wire::{ImmDt, Operation, Packet};
+use rnic_wire::{ImmDt, Operation, Packet, Payload};
 
 impl Responder {
     /// Takes a packet of a WRITE; true if it ends the message.
@@ -51,8 +52,7 @@ impl Responder {
             if len >= left {
                 return Err(Refusal::INVALID);
             }
-            host.write_remote(self.pd, rkey, va, packet.payload)
-                .map_err(Refusal::access)?;
+            store_remote(host, self.pd, rkey, va, packet.payload).map_err(Refusal::not_written)?;
             let va = va.wrapping_add(u64::from(len));
             self.inbound = Inbound::Write {
                 va,
@@ -85,10 +85,15 @@ impl Responder {
 
 /// Stores the last packet. Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).
 #[inline]
-fn store<H: Host>(pd: Pd, rkey: u32, va: u64, payload: &[u8], host: &mut H) -> Result<(), Refusal> {
+fn store<H: Host>(
+    pd: Pd,
+    rkey: u32,
+    va: u64,
+    payload: Payload<'_>,
+    host: &mut H,
+) -> Result<(), Refusal> {
     if payload.is_empty() {
         return Ok(());
     }
-    host.write_remote(pd, rkey, va, payload)
-        .map_err(Refusal::access)
+    store_remote(host, pd, rkey, va, payload).map_err(Refusal::not_written)
 }

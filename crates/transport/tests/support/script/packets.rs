@@ -246,9 +246,12 @@ pub fn check(world: &World, args: &mut Args<'_>, bytes: &[u8]) -> Outcome {
         return Err("the extended headers differ".into());
     }
     match expected.payload {
-        Some(payload) if payload != seen.payload => Err(format!(
+        Some(payload) if payload != seen.payload.here() => Err(format!(
             "the payload differs, first at byte {:?}",
-            payload.iter().zip(seen.payload).position(|(a, b)| a != b)
+            payload
+                .iter()
+                .zip(seen.payload.here())
+                .position(|(a, b)| a != b)
         )),
         _ => Ok(()),
     }

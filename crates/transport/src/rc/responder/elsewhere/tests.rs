@@ -76,7 +76,7 @@ fn packet(operation: Operation, n: u32, ext: Ext, payload: &[u8]) -> Packet<'_> 
             xrceth: Some(Xrceth { srqn: SRQN }),
             ..ext
         },
-        payload,
+        payload: payload.into(),
     }
 }
 
