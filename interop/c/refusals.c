@@ -8,7 +8,7 @@
 
 enum { LENGTH = 8192, SMALL = 64, BIG = 3000 };
 
-enum cause { RIGHT, KEY, BEYOND, MR_RIGHT, QP_RIGHT, MISALIGNED, TOO_LONG, NO_RECEIVE, NOT_A_WINDOW, DEAF };
+enum cause { RIGHT, KEY, BEYOND, MR_RIGHT, QP_RIGHT, MISALIGNED, TOO_LONG, NO_RECEIVE, NOT_A_WINDOW, OTHER_PD, DEREGISTERED, NONE_AGREED, RECEIVE_KEY, DEAF };
 
 static const struct trial {
     const char *name;
@@ -35,7 +35,16 @@ static const struct trial {
     {"send-no-receive", IBV_WR_SEND, NO_RECEIVE},
     {"write-imm-no-receive", IBV_WR_RDMA_WRITE_WITH_IMM, NO_RECEIVE},
     {"send-inv-unknown", IBV_WR_SEND_WITH_INV, NOT_A_WINDOW},
+    {"write-other-pd", IBV_WR_RDMA_WRITE, OTHER_PD},
+    {"read-deregistered", IBV_WR_RDMA_READ, DEREGISTERED},
+    {"read-none-agreed", IBV_WR_RDMA_READ, NONE_AGREED},
+    {"send-receive-key", IBV_WR_SEND, RECEIVE_KEY},
     {"write-deaf", IBV_WR_RDMA_WRITE, DEAF},
+};
+
+/* Memory of the server that is not the connection's own: without rights, and in another protection domain. */
+struct keys {
+    struct ibv_mr *readonly, *elsewhere;
 };
 
 static int takes_receive(const struct trial *trial)
@@ -43,12 +52,44 @@ static int takes_receive(const struct trial *trial)
     return trial->cause != NO_RECEIVE && (trial->opcode == IBV_WR_SEND || trial->opcode == IBV_WR_SEND_WITH_INV);
 }
 
-static void server(struct end *end, struct ibv_mr *readonly, const struct trial *trial)
+/* The key of memory that the server has no more. */
+static uint32_t closed_key(struct end *end)
+{
+    struct ibv_mr *mr = ibv_reg_mr(end->pd, end->memory, LENGTH, ALL_MR_ACCESS);
+    if (!mr)
+        die("ibv_reg_mr");
+    uint32_t rkey = mr->rkey;
+    EXPECT(!ibv_dereg_mr(mr));
+    return rkey;
+}
+
+static uint32_t key_of(struct end *end, const struct keys *keys, const struct trial *trial)
+{
+    switch (trial->cause) {
+    case MR_RIGHT:
+        return keys->readonly->rkey;
+    case OTHER_PD:
+        return keys->elsewhere->rkey;
+    case DEREGISTERED:
+        return closed_key(end);
+    default:
+        return end->mr->rkey;
+    }
+}
+
+static void server(struct end *end, const struct keys *keys, const struct trial *trial)
 {
     int access = trial->cause == QP_RIGHT ? 0 : ALL_QP_ACCESS;
-    join(end, access, trial->cause == MR_RIGHT ? readonly->rkey : end->mr->rkey, 2);
-    if (takes_receive(trial))
+    max_dest_rd_atomic = trial->cause == NONE_AGREED ? 0 : 4;
+    join(end, access, key_of(end, keys, trial), 2);
+    if (takes_receive(trial)) {
+        struct ibv_mr *mr = end->mr;
+        /* Known here, but in no protection domain of the queue pair's. */
+        if (trial->cause == RECEIVE_KEY)
+            end->mr = keys->elsewhere;
         receive(end, 1, 0, trial->cause == TOO_LONG ? SMALL : BIG);
+        end->mr = mr;
+    }
     if (trial->cause == DEAF) {
         struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
         EXPECT(!ibv_modify_qp(end->qp, &attr, IBV_QP_STATE));
@@ -98,14 +139,18 @@ int main(int argc, char **argv)
     retry_cnt = 6;
     struct end end = open_end(argc, argv, LENGTH, ALL_MR_ACCESS);
     void *other = aligned_alloc(4096, LENGTH);
-    struct ibv_mr *readonly = other ? ibv_reg_mr(end.pd, other, LENGTH, IBV_ACCESS_LOCAL_WRITE) : NULL;
-    if (!readonly)
+    struct ibv_pd *pd = ibv_alloc_pd(end.context);
+    struct keys keys = {
+        .readonly = other ? ibv_reg_mr(end.pd, other, LENGTH, IBV_ACCESS_LOCAL_WRITE) : NULL,
+        .elsewhere = pd ? ibv_reg_mr(pd, end.memory, LENGTH, ALL_MR_ACCESS) : NULL,
+    };
+    if (!keys.readonly || !keys.elsewhere)
         die("ibv_reg_mr");
     for (size_t i = 0; i < sizeof TRIALS / sizeof *TRIALS; i++) {
         if (end.client)
             client(&end, &TRIALS[i]);
         else
-            server(&end, readonly, &TRIALS[i]);
+            server(&end, &keys, &TRIALS[i]);
         while (ibv_poll_cq(end.cq, 1, &(struct ibv_wc){0}) > 0)
             ;
     }

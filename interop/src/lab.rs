@@ -119,46 +119,21 @@ impl Lab {
             capture: None,
         };
         let (linux, rnic) = (End::Linux.interface(), End::Rnic.interface());
-        let mut folder = DirBuilder::new();
-        folder
-            .mode(0o700)
-            .create(RUNTIME)
-            .expect("/run is writable");
-        ip(&["netns", "add", NAMESPACE]);
+        make_room();
         ip(&[
             "link", "add", linux, "mtu", LINK_MTU, "type", "veth", "peer", "name", rnic, "mtu",
             LINK_MTU, "netns", NAMESPACE,
         ]);
         for end in [End::Linux, End::Rnic] {
-            let at: &[&str] = match end {
-                End::Linux => &[],
-                End::Rnic => &["-n", NAMESPACE],
-            };
             let v4 = format!("{}/24", end.address(Family::V4));
             let v6 = format!("{}/64", end.address(Family::V6));
-            let interface = end.interface();
-            for args in [
-                &["addr", "add", &v4, "dev", interface][..],
-                &["addr", "add", &v6, "dev", interface, "nodad"],
-                &["link", "set", interface, "up"],
-                &["link", "set", "lo", "up"],
-            ] {
-                ip(&[at, args].concat());
-            }
+            furnish(end, end.interface(), &[&v4, &v6]);
         }
-        run(&[
-            "rdma",
-            "link",
-            "add",
-            End::Linux.device(),
-            "type",
-            "rxe",
-            "netdev",
-            linux,
-        ]);
+        add_soft_roce(linux);
         for end in [End::Linux, End::Rnic] {
             for family in Family::BOTH {
-                let index = lab.find_gid(end, end.address(family).parse().expect("an address"));
+                let address = end.address(family).parse().expect("an address");
+                let index = find_gid(&lab.job, end, address);
                 lab.gids.push((end, family, index));
             }
         }
@@ -167,13 +142,9 @@ impl Lab {
 
     /// A command that runs `program` at an end; arguments may be added.
     pub fn command(&self, end: End, program: &str) -> Command {
-        let mut command = self.bare(end, program);
-        if end == End::Rnic {
-            command = self.bare(end, &self.path("rnic"));
-            command.args(["run", "--", program]);
-            if let Some(file) = &self.capture {
-                command.env("RNIC_PCAP", file);
-            }
+        let mut command = command(&self.job, end, program);
+        if let (End::Rnic, Some(file)) = (end, &self.capture) {
+            command.env("RNIC_PCAP", file);
         }
         command
     }
@@ -185,19 +156,6 @@ impl Lab {
             command.env("RNIC_FAULTS", faults);
         }
         command
-    }
-
-    /// A command in the end's network namespace, without rnic.
-    fn bare(&self, end: End, program: &str) -> Command {
-        match end {
-            End::Linux => Command::new(program),
-            End::Rnic => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", NAMESPACE, program]);
-                command.env("RNIC_RUNTIME_DIR", RUNTIME);
-                command
-            }
-        }
     }
 
     /// A file of the job's folder.
@@ -248,7 +206,7 @@ impl Lab {
 
     /// Makes the network bad for what leaves an end, in the words of tc-netem(8).
     pub fn disturb(&self, end: End, netem: &[&str]) {
-        let mut command = self.bare(end, "tc");
+        let mut command = bare(end, "tc");
         command
             .args(["qdisc", "replace", "dev", end.interface(), "root", "netem"])
             .args(netem);
@@ -263,7 +221,7 @@ impl Lab {
     /// Makes the network good again.
     pub fn calm(&self) {
         for end in [End::Linux, End::Rnic] {
-            let mut command = self.bare(end, "tc");
+            let mut command = bare(end, "tc");
             command.args([
                 "qdisc",
                 "replace",
@@ -277,35 +235,122 @@ impl Lab {
             Process::spawn(command).wait(SOON).expect_success();
         }
     }
+}
 
-    fn find_gid(&self, end: End, address: IpAddr) -> u32 {
-        match end {
-            End::Rnic => {
-                let mut command = self.bare(end, &self.path("rnic"));
-                command.args(["devices", "--json"]);
-                let finished = Process::spawn(command).wait(SOON);
-                finished.expect_success();
-                let gids = parse_gids(&finished.stdout);
-                let found = gids.iter().find(|gid| gid.address == address);
-                found
-                    .unwrap_or_else(|| panic!("no GID for {address} in {gids:?}"))
-                    .index
-            }
-            End::Linux => {
-                let wanted = match address {
-                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-                    IpAddr::V6(v6) => v6,
-                };
-                let folder = format!("/sys/class/infiniband/{}/ports/1/gids", end.device());
-                (0..16)
-                    .find(|index| {
-                        std::fs::read_to_string(format!("{folder}/{index}"))
-                            .is_ok_and(|text| text.trim().parse() == Ok(wanted))
-                    })
-                    .unwrap_or_else(|| panic!("Soft-RoCE has no GID for {address}"))
-            }
+/// A command in the end's network namespace, without rnic.
+fn bare(end: End, program: &str) -> Command {
+    match end {
+        End::Linux => Command::new(program),
+        End::Rnic => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", NAMESPACE, program]);
+            command.env("RNIC_RUNTIME_DIR", RUNTIME);
+            command
         }
     }
+}
+
+/// A command that runs `program` over the end's device; arguments may be added. `job` has the binaries.
+pub fn command(job: &Path, end: End, program: &str) -> Command {
+    let mut command = bare(end, program);
+    if end == End::Rnic {
+        command = bare(end, &job.join("rnic").to_string_lossy());
+        command.args(["run", "--", program]);
+    }
+    command
+}
+
+/// The index of the GID that stands for an address.
+///
+/// # Panics
+/// When the end's device has none.
+pub fn find_gid(job: &Path, end: End, address: IpAddr) -> u32 {
+    match end {
+        End::Rnic => {
+            let mut command = bare(end, &job.join("rnic").to_string_lossy());
+            command.args(["devices", "--json"]);
+            let finished = Process::spawn(command).wait(SOON);
+            finished.expect_success();
+            let gids = parse_gids(&finished.stdout);
+            let found = gids.iter().find(|gid| gid.address == address);
+            found
+                .unwrap_or_else(|| panic!("no GID for {address} in {gids:?}"))
+                .index
+        }
+        End::Linux => {
+            let wanted = match address {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                IpAddr::V6(v6) => v6,
+            };
+            let folder = format!("/sys/class/infiniband/{}/ports/1/gids", end.device());
+            (0..16)
+                .find(|index| {
+                    std::fs::read_to_string(format!("{folder}/{index}"))
+                        .is_ok_and(|text| text.trim().parse() == Ok(wanted))
+                })
+                .unwrap_or_else(|| panic!("Soft-RoCE has no GID for {address}"))
+        }
+    }
+}
+
+/// The namespace of rnic, and the folder that its processes share.
+///
+/// # Panics
+/// When they cannot be made.
+pub fn make_room() {
+    let mut folder = DirBuilder::new();
+    folder
+        .mode(0o700)
+        .create(RUNTIME)
+        .expect("/run is writable");
+    ip(&["netns", "add", NAMESPACE]);
+}
+
+/// Gives an interface, which is in the end's namespace, addresses, and takes it up.
+///
+/// # Panics
+/// When it cannot be done.
+pub fn furnish(end: End, interface: &str, addresses: &[&str]) {
+    let at: &[&str] = match end {
+        End::Linux => &[],
+        End::Rnic => &["-n", NAMESPACE],
+    };
+    for address in addresses {
+        // No waiting for duplicates; IPv4 does not know of it.
+        let nodad: &[&str] = if address.contains(':') {
+            &["nodad"]
+        } else {
+            &[]
+        };
+        ip(&[at, &["addr", "add", address, "dev", interface], nodad].concat());
+    }
+    ip(&[at, &["link", "set", interface, "up"]].concat());
+    ip(&[at, &["link", "set", "lo", "up"]].concat());
+}
+
+/// Linux's device, on an interface.
+///
+/// # Panics
+/// When it cannot be made.
+pub fn add_soft_roce(interface: &str) {
+    run(&[
+        "rdma",
+        "link",
+        "add",
+        End::Linux.device(),
+        "type",
+        "rxe",
+        "netdev",
+        interface,
+    ]);
+}
+
+/// Moves an interface to rnic's namespace.
+///
+/// # Panics
+/// When it cannot be done.
+pub fn move_to_rnic(interface: &str) {
+    ip(&["link", "set", interface, "netns", NAMESPACE]);
 }
 
 fn ip(args: &[&str]) {

@@ -3,9 +3,11 @@
 //! - [`lab`] joins the two ends by a virtual Ethernet link: Linux with Soft-RoCE, and rnic in a network namespace.
 //! - [`pair`] runs a server at one end and a client at the other.
 //! - [`matrix`] is what is tried, and which ways round.
+//! - [`beside`] compares the two, each with itself as the peer.
 //! - [`report`] is what came out: lines while it runs, a table, and JSON for machines.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod lab;
 mod matrix;
 mod pair;
@@ -34,6 +36,15 @@ struct Args {
     /// Names the cases and ends
     #[arg(long)]
     list: bool,
+    /// In place of the matrix, Soft-RoCE and rnic side by side
+    #[arg(long, value_name = "WHERE")]
+    side_by_side: Option<beside::Where>,
+    /// How often each is measured; the table has medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: u8,
+    /// The second machine of `--side-by-side two-hosts`
+    #[arg(long)]
+    second: bool,
     /// Folder with the binaries under test and our C programs; results go to `out` in it
     #[arg(long, default_value = "/job")]
     job: PathBuf,
@@ -41,6 +52,12 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.second {
+        return beside::serve(&args.job);
+    }
+    if let Some(place) = args.side_by_side {
+        return beside::run(&args.job, place, args.rounds.into(), &args.only);
+    }
     let chosen: Vec<_> = matrix::all()
         .into_iter()
         .map(|mut case| {

@@ -1,7 +1,7 @@
 //! Programs that meet through the connection manager: rdmacm-utils, rsockets, perftest with `-R`.
 
 use super::{Case, DIAGONAL, EVERY_WAY, OTHER_DIAGONAL};
-use crate::lab::{Family, Lab, Way};
+use crate::lab::{End, Family, Lab, Way};
 use crate::pair::{LONG, finish, port};
 use rnic_programs::Process;
 use rnic_programs::meeting::{PS_TCP, PS_UDP};
@@ -68,13 +68,7 @@ impl Meeting {
     }
 }
 
-fn command(
-    lab: &Lab,
-    way: Way,
-    end: crate::lab::End,
-    line: &str,
-    port: u16,
-) -> std::process::Command {
+fn command(lab: &Lab, way: Way, end: End, line: &str, port: u16) -> std::process::Command {
     let line = line
         .replace("{server}", way.server().address(way.family))
         .replace("{client}", way.client.address(way.family))
@@ -134,6 +128,29 @@ fn killed(lab: &Lab, way: Way, who: &str) {
     RPING.run(lab, way).expect_success();
 }
 
+/// The client sends to a group, the server is its member.
+fn multicast(lab: &Lab, way: Way) {
+    let began = Instant::now();
+    let line = "mckey -m 239.1.2.3 -C 10 -S 500 -b";
+    let mut server = Process::spawn(command(
+        lab,
+        way,
+        way.server(),
+        &format!("{line} {{server}}"),
+        0,
+    ));
+    server.wait_for("joined", LONG, |text| text.contains("joined").then_some(()));
+    let sender = format!("{line} {{client}} -s");
+    let client = Process::spawn(command(lab, way, way.client, &sender, 0));
+    let outcome = finish(server, client, began);
+    outcome.expect_success();
+    assert!(
+        outcome.server.stdout.contains("return status 0"),
+        "{}",
+        outcome.describe()
+    );
+}
+
 const RPING: Meeting = meeting(
     "rping -s -a {server} -p {port} -v -V -S 1000 -C 5",
     "rping -c -a {server} -p {port} -v -V -S 1000 -C 5",
@@ -164,6 +181,25 @@ pub fn add(cases: &mut Vec<Case>) {
         "end 0",
     );
     cases.push(case("rdma_server, rdma_client", rdma_server));
+    let long = meeting(
+        "rping -s -a {server} -p {port} -v -V -S 60000 -C 20",
+        "rping -c -a {server} -p {port} -v -V -S 60000 -C 20",
+        "ping data: rdma-ping-19: ",
+    );
+    cases.push(case("rping, 60000 B", long));
+    let reconnect = meeting(
+        "./reconnect {port}",
+        "./reconnect {port} {server}",
+        "verified",
+    );
+    cases.push(case(
+        "connected, disconnected by either side, refused, and again",
+        reconnect,
+    ));
+    cases.push(Case::new("mckey: a multicast group", multicast).only(&[
+        super::way(End::Rnic, Family::V4),
+        super::way(End::Linux, Family::V4),
+    ]));
     let cmtime = Meeting {
         stays: true,
         ..meeting(
@@ -194,10 +230,11 @@ pub fn add(cases: &mut Vec<Case>) {
         "ib_read_lat -F -R -n 100 -o 16",
         "ib_read_bw -F -R -n 100 -s 65536 -o 16",
         "ib_atomic_lat -F -R -n 100 -o 16",
+        "ib_send_bw -F -R -n 100 -s 4096 -e",
     ] {
         let server: &'static str = format!("{line} -p {{port}}").leak();
         let client: &'static str = format!("{line} -p {{port}} {{server}}").leak();
-        cases.push(case(line, meeting(server, client, "#bytes")).only(&DIAGONAL));
+        cases.push(case(line, meeting(server, client, "#bytes")));
     }
     for who in ["server", "client"] {
         let name = format!("the {who} of a connection is killed");

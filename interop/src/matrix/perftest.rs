@@ -1,7 +1,7 @@
 //! perftest, which says how many bytes arrived in what time.
 
 use super::{Case, DIAGONAL, OTHER_DIAGONAL};
-use crate::lab::{Lab, Way};
+use crate::lab::{End, Lab, Way};
 use crate::pair::{Pair, Select};
 use rnic_programs::perftest::{all_sizes, expect_report};
 
@@ -52,12 +52,10 @@ pub fn add(cases: &mut Vec<Case>) {
     cases.push(case("ib_read_lat", "-a -n 5", all_sizes()));
     cases.push(case("ib_read_bw", "-a -n 5", all_sizes()));
     for program in ["ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw"] {
-        cases.push(case(program, "-c UC -a -n 5", all_sizes()).only(&DIAGONAL));
-        cases.push(case(program, "-c UC -s 2000 -n 100", vec![2000]).only(&OTHER_DIAGONAL));
+        cases.push(case(program, "-c UC -a -n 5", all_sizes()));
     }
     for program in ["ib_send_lat", "ib_send_bw"] {
-        cases.push(case(program, "-c UD -a -n 5", datagram_sizes()).only(&DIAGONAL));
-        cases.push(case(program, "-c UD -s 2000 -n 100", vec![2000]).only(&OTHER_DIAGONAL));
+        cases.push(case(program, "-c UD -a -n 5", datagram_sizes()));
     }
     for program in ["ib_atomic_lat", "ib_atomic_bw"] {
         for kind in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
@@ -76,34 +74,67 @@ pub fn add(cases: &mut Vec<Case>) {
     for mtu in ["256", "512", "1024", "2048", "4096"] {
         for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw"] {
             let args = format!("-m {mtu} -s 20576 -n 50");
-            cases.push(case(program, &args, vec![20576]).only(&DIAGONAL));
+            cases.push(case(program, &args, vec![20576]));
         }
+        let args = format!("-c UC -m {mtu} -s 20576 -n 50");
+        cases.push(case("ib_write_bw", &args, vec![20576]).only(&OTHER_DIAGONAL));
     }
 
-    for program in [
-        "ib_send_lat",
-        "ib_send_bw",
-        "ib_read_lat",
-        "ib_read_bw",
-        "ib_atomic_lat",
-        "ib_atomic_bw",
+    for (program, args, size) in [
+        ("ib_send_lat", "-e -s 4096 -n 50", 4096),
+        ("ib_send_bw", "-e -s 4096 -n 50", 4096),
+        ("ib_write_bw", "-e -s 4096 -n 50", 4096),
+        ("ib_read_lat", "-e -s 4096 -n 50", 4096),
+        ("ib_read_bw", "-e -s 4096 -n 50", 4096),
+        ("ib_atomic_lat", "-e -n 50", 8),
+        ("ib_atomic_bw", "-e -n 50", 8),
+        ("ib_send_lat", "-c UC -e -s 4096 -n 50", 4096),
+        ("ib_send_lat", "-c UD -e -s 1024 -n 50", 1024),
     ] {
-        let size = if program.contains("atomic") { 8 } else { 4096 };
-        let args = if size == 8 {
-            "-e -n 50"
-        } else {
-            "-e -s 4096 -n 50"
-        };
-        cases.push(case(program, args, vec![size]).only(&OTHER_DIAGONAL));
+        cases.push(case(program, args, vec![size]));
     }
     for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw"] {
-        cases.push(case(program, "-q 8 -s 8192 -n 100", vec![8192]).only(&DIAGONAL));
-        cases.push(case(program, "-b -s 8192 -n 100", vec![8192]).only(&OTHER_DIAGONAL));
+        cases.push(case(program, "-q 8 -s 8192 -n 100", vec![8192]));
+        cases.push(case(program, "-b -s 8192 -n 100", vec![8192]));
     }
-    cases.push(case("ib_atomic_bw", "-q 8 -n 100", vec![8]).only(&DIAGONAL));
-    cases.push(
-        case("ib_send_bw", "--use-srq -q 4 -s 8192 -n 100", vec![8192]).only(&OTHER_DIAGONAL),
-    );
-    cases.push(case("ib_send_lat", "-I 64 -s 64 -n 100", vec![64]).only(&DIAGONAL));
-    cases.push(case("ib_write_lat", "-I 64 -s 64 -n 100", vec![64]).only(&DIAGONAL));
+    cases.push(case("ib_atomic_bw", "-q 8 -n 100", vec![8]));
+    cases.push(case("ib_write_bw", "-c UC -q 8 -s 8192 -n 100", vec![8192]));
+    cases.push(case("ib_send_bw", "-c UD -q 8 -s 1024 -n 100", vec![1024]));
+    cases.push(case(
+        "ib_send_bw",
+        "--use-srq -q 4 -s 8192 -n 100",
+        vec![8192],
+    ));
+    cases.push(case("ib_send_bw", "-l 8 -s 8192 -n 104", vec![8192]).only(&DIAGONAL));
+    cases.push(case("ib_write_bw", "-l 8 -s 8192 -n 104", vec![8192]).only(&OTHER_DIAGONAL));
+    cases.push(case("ib_write_bw", "-Q 1 -t 1 -s 8192 -n 100", vec![8192]).only(&DIAGONAL));
+    // At once and as a copy: as much as is sent, more than that, less.
+    for (inline, size) in [(1, 1), (64, 64), (200, 200), (200, 64), (64, 200)] {
+        for program in ["ib_send_lat", "ib_write_lat", "ib_send_bw", "ib_write_bw"] {
+            let args = format!("-I {inline} -s {size} -n 100");
+            cases.push(case(program, &args, vec![size]).only(&DIAGONAL));
+        }
+        for service in ["UC", "UD"] {
+            let args = format!("-c {service} -I {inline} -s {size} -n 100");
+            cases.push(case("ib_send_lat", &args, vec![size]).only(&OTHER_DIAGONAL));
+        }
+    }
+    for (program, args, size) in [
+        ("ib_send_bw", "-s 8192 -n 200", 8192),
+        ("ib_write_bw", "-s 8192 -n 200", 8192),
+        ("ib_read_bw", "-s 8192 -n 200 -o 16", 8192),
+        ("ib_atomic_bw", "-n 200 -o 16", 8),
+    ] {
+        let name = format!("{program} {args}, 1% lost");
+        cases.push(Case::new(name, move |lab, way| {
+            for end in [End::Linux, End::Rnic] {
+                lab.disturb(end, &["limit", "10000", "loss", "1%"]);
+            }
+            let args: Vec<&str> = ["-u", "15"]
+                .into_iter()
+                .chain(args.split_whitespace())
+                .collect();
+            try_it(lab, way, program, &args, &[size]);
+        }));
+    }
 }

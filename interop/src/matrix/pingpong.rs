@@ -19,8 +19,12 @@ fn case(program: &'static str, args: &str, size: u64, rounds: u64) -> Case {
 
 pub fn add(cases: &mut Vec<Case>) {
     cases.push(case("ibv_rc_pingpong", "-c", 10000, 200).core(&DIAGONAL));
-    cases.push(case("ibv_rc_pingpong", "-c -e -m 4096", 10000, 200).only(&DIAGONAL));
+    cases.push(case("ibv_rc_pingpong", "-c -e -m 256", 10000, 200));
+    cases.push(case("ibv_rc_pingpong", "-c -e -m 4096", 10000, 200));
     cases.push(case("ibv_uc_pingpong", "-c", 10000, 200).core(&OTHER_DIAGONAL));
+    cases.push(case("ibv_uc_pingpong", "-c -e", 10000, 200));
     cases.push(case("ibv_ud_pingpong", "-c", 1000, 200).core(&DIAGONAL));
-    cases.push(case("ibv_srq_pingpong", "-c", 10000, 200).only(&OTHER_DIAGONAL));
+    cases.push(case("ibv_ud_pingpong", "-c -e", 1000, 200));
+    cases.push(case("ibv_srq_pingpong", "-c", 10000, 200));
+    cases.push(case("ibv_srq_pingpong", "-c -e -q 8", 10000, 200));
 }

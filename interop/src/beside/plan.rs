@@ -1,0 +1,219 @@
+//! What is measured.
+
+use super::Where;
+
+/// What a number says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// The median time, in microseconds: one way for SEND and WRITE, there and back for READ and atomics.
+    Microseconds,
+    /// MB (2^20 bytes) per second.
+    Megabytes,
+    /// Thousands of messages per second.
+    Messages,
+}
+
+impl Unit {
+    /// As in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Microseconds => "us",
+            Unit::Megabytes => "MB/s",
+            Unit::Messages => "1000/s",
+        }
+    }
+
+    /// How many times as fast `new` is as `old`.
+    pub fn ratio(self, new: f64, old: f64) -> f64 {
+        match self {
+            Unit::Microseconds => old / new,
+            Unit::Megabytes | Unit::Messages => new / old,
+        }
+    }
+}
+
+/// One program with its options.
+#[derive(Clone, Debug)]
+pub struct Measure {
+    /// In the table.
+    pub name: String,
+    /// One of perftest's.
+    pub program: &'static str,
+    /// Its options, but those that select device and peer.
+    pub args: Vec<String>,
+    /// What is looked at.
+    pub unit: Unit,
+}
+
+impl Measure {
+    /// As one would type it.
+    pub fn line(&self) -> String {
+        format!("{} {}", self.program, self.args.join(" "))
+    }
+
+    /// The number, from what the client printed.
+    pub fn read(&self, text: &str) -> Option<f64> {
+        let row = text
+            .lines()
+            .skip_while(|line| !line.trim_start().starts_with("#bytes"))
+            .find(|line| {
+                let line = line.trim_start();
+                line.starts_with(|first: char| first.is_ascii_digit())
+            })?;
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        let (column, factor) = match self.unit {
+            // #bytes #iterations t_min t_max t_typical ...
+            Unit::Microseconds => (4, 1.0),
+            // #bytes #iterations peak average rate
+            Unit::Megabytes => (3, 1.0),
+            Unit::Messages => (4, 1000.0),
+        };
+        let number = fields.get(column)?.parse::<f64>().ok()? * factor;
+        (number.is_finite() && number > 0.0).then_some(number)
+    }
+}
+
+fn size(bytes: u32) -> String {
+    match bytes {
+        0x10_0000.. => format!("{} MiB", bytes >> 20),
+        1024.. => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+/// Iterations that take an emulated processor half a second or so.
+fn iterations(unit: Unit, bytes: u32) -> u32 {
+    match (unit, bytes) {
+        (Unit::Microseconds, ..=4096) => 1000,
+        (Unit::Microseconds, _) => 200,
+        (_, ..=1024) => 5000,
+        (_, ..=4096) => 3000,
+        (_, ..=65536) => 400,
+        (_, _) => 50,
+    }
+}
+
+/// All, in the table's order.
+pub fn all(place: Where) -> Vec<Measure> {
+    // What an Ethernet link can carry; one host needs no link.
+    let mtu = match place {
+        Where::OneHost => 4096,
+        Where::TwoHosts => 1024,
+    };
+    let mut measures = Vec::new();
+    let mut add = |program: &'static str, name: String, unit, bytes: u32, more: &str| {
+        let mut args = format!(
+            "-F -u 18 -m {mtu} -s {bytes} -n {}",
+            iterations(unit, bytes)
+        );
+        if program.contains("read") || program.contains("atomic") {
+            // As many READs at once as both have.
+            args.push_str(" -o 16");
+        }
+        let args = args.split_whitespace().chain(more.split_whitespace());
+        measures.push(Measure {
+            name,
+            program,
+            args: args.map(str::to_owned).collect(),
+            unit,
+        });
+    };
+    let latency = Unit::Microseconds;
+    for (verb, program) in [
+        ("send", "ib_send_lat"),
+        ("write", "ib_write_lat"),
+        ("read", "ib_read_lat"),
+    ] {
+        for bytes in [10, 256, 1024, 4096, 16384, 65536, 1 << 20] {
+            add(
+                program,
+                format!("{verb} {}", size(bytes)),
+                latency,
+                bytes,
+                "",
+            );
+        }
+    }
+    add(
+        "ib_atomic_lat",
+        "fetch and add".to_owned(),
+        latency,
+        8,
+        "-A FETCH_AND_ADD",
+    );
+    for bytes in [10, 4096] {
+        let name = format!("send {}, UD", size(bytes.min(mtu)));
+        add("ib_send_lat", name, latency, bytes.min(mtu), "-c UD");
+    }
+    for (verb, program) in [("send", "ib_send_lat"), ("read", "ib_read_lat")] {
+        for bytes in [10, 4096, 65536] {
+            let name = format!("{verb} {}, events", size(bytes));
+            add(program, name, latency, bytes, "-e");
+        }
+    }
+    for (verb, program) in [
+        ("send", "ib_send_bw"),
+        ("write", "ib_write_bw"),
+        ("read", "ib_read_bw"),
+    ] {
+        for (bytes, depths) in [
+            (8, &[1, 16, 128][..]),
+            (1024, &[16, 128]),
+            (4096, &[1, 16, 128]),
+            (65536, &[1, 16, 128]),
+            (1 << 20, &[16]),
+        ] {
+            for depth in depths {
+                let unit = if bytes == 8 {
+                    Unit::Messages
+                } else {
+                    Unit::Megabytes
+                };
+                let name = format!("{verb} {}, depth {depth}", size(bytes));
+                add(program, name, unit, bytes, &format!("-t {depth}"));
+            }
+        }
+    }
+    for (verb, program) in [("send", "ib_send_bw"), ("write", "ib_write_bw")] {
+        for (more, what) in [
+            ("-q 8", "8 QPs"),
+            ("-b", "both ways"),
+            ("-e", "events"),
+            ("-c UC", "UC"),
+        ] {
+            let name = format!("{verb} 4 KiB, depth 128, {what}");
+            add(program, name, Unit::Megabytes, 4096, more);
+        }
+    }
+    measures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_in_what_perftest_prints() {
+        let measures = all(Where::OneHost);
+        let text = "\
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]
+ 10      1000          2.55           10.53        2.61     \t       2.67        \t0.20   \t\t3.61
+";
+        assert_eq!(measures[0].read(text), Some(2.61));
+        let text = "\
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 8          5000             0.59               0.47   \t\t   0.065977
+";
+        let rate = measures
+            .iter()
+            .find(|measure| measure.unit == Unit::Messages);
+        assert_eq!(rate.expect("one").read(text), Some(65.977));
+        assert_eq!(rate.expect("one").read("Failed status 12\n"), None);
+    }
+
+    #[test]
+    fn a_ratio_above_one_is_faster() {
+        assert!(Unit::Microseconds.ratio(5.0, 10.0) > 1.9);
+        assert!(Unit::Megabytes.ratio(5.0, 10.0) < 0.6);
+    }
+}
