@@ -1,6 +1,5 @@
-/* The same two programs connect again and again: disconnected by the client, by the server, refused by the server, and in the
- * end refused because nobody listens (at the
- * next port). Private data goes both ways, and a message that is checked.
+/* The same two programs connect again and again: refused because nobody listens (at the next port), disconnected by the
+ * client, by the server, refused by the server. Private data goes both ways, and a message that is checked.
  *
  *     reconnect PORT          the server
  *     reconnect PORT HOST     the client
@@ -166,6 +165,13 @@ static void refused(struct rdma_cm_id *id, struct ibv_mr *mr, int reason, const 
 static void connect_again(struct rdma_addrinfo *info)
 {
     struct ibv_mr *mr;
+    /* The port lies at the same place in both families' addresses. */
+    struct sockaddr_in *server = (struct sockaddr_in *)info->ai_dst_addr;
+    in_port_t port = server->sin_port;
+    server->sin_port = htons(ntohs(port) + 1);
+    struct rdma_cm_id *nobody = ask(info, "nobody", &mr);
+    refused(nobody, mr, 8, NULL);
+    server->sin_port = port;
     for (int round = 0; round < ROUNDS; round++) {
         char theirs[32], ours[32];
         snprintf(theirs, sizeof theirs, "answer %d", round);
@@ -182,11 +188,6 @@ static void connect_again(struct rdma_addrinfo *info)
         receive_one(id, round + 100);
         leave(id, mr, round % 3 == 0);
     }
-    /* The port lies at the same place in both families' addresses. */
-    struct sockaddr_in *server = (struct sockaddr_in *)info->ai_dst_addr;
-    server->sin_port = htons(ntohs(server->sin_port) + 1);
-    struct rdma_cm_id *id = ask(info, "nobody", &mr);
-    refused(id, mr, 8, NULL);
 }
 
 int main(int argc, char **argv)

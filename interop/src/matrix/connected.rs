@@ -131,7 +131,8 @@ fn killed(lab: &Lab, way: Way, who: &str) {
 /// The client sends to a group, the server is its member.
 fn multicast(lab: &Lab, way: Way) {
     let began = Instant::now();
-    let line = "mckey -m 239.1.2.3 -C 10 -S 500 -b";
+    // Else what it prints stays in its buffer.
+    let line = "stdbuf -oL mckey -m 239.1.2.3 -C 10 -S 500 -b";
     let mut server = Process::spawn(command(
         lab,
         way,
