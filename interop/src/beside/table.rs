@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 /// Measures everything: in each round each contestant in turn, so that what else the machine does meets all of them. The
-/// first contestant is the one that the others are compared with. `measure` gives a number, or says why there is none.
+/// first contestant is the one that the others are compared with. `measure` gives a number, or says why there is none; a number
+/// that is none is asked for again.
 ///
 /// # Panics
 /// When the results cannot be written.
@@ -41,7 +42,16 @@ pub fn fill(
         let mut found = vec![Vec::new(); contestants.len()];
         for _ in 0..rounds {
             for (contestant, found) in contestants.iter().zip(&mut found) {
-                let result = measure(contestant, wanted);
+                let mut result = measure(contestant, wanted);
+                for _ in 0..RETRIES {
+                    if result.as_ref().is_ok_and(|&value| !is_number(value)) {
+                        result = measure(contestant, wanted);
+                    }
+                }
+                let result = result.and_then(|value| {
+                    let none = || "no number: the machine is too busy".to_owned();
+                    is_number(value).then_some(value).ok_or_else(none)
+                });
                 if let Err(why) = &result {
                     failed += 1;
                     println!("FAILED {}, {}\n{why}", wanted.name, contestant.name);
@@ -65,6 +75,13 @@ pub fn fill(
     fs::write(folder.join("side-by-side.md"), &table).expect("writable");
     println!("in {:.0} s", began.elapsed().as_secs_f64());
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// How often a number is asked for again.
+const RETRIES: usize = 5;
+
+fn is_number(value: f64) -> bool {
+    value.is_finite() && value > 0.0
 }
 
 fn row(measure: &Measure, found: &mut [Vec<f64>]) -> String {
