@@ -66,7 +66,7 @@ macro_rules! programs {
 programs!(
     smoke, refusals, events, extended, forked, files, batch, states
 );
-programs!(srq, srq_services, xrc);
+programs!(srq, srq_services, xrc, xrc_processes);
 
 // Datagrams and what is unreliable.
 programs!(ud, receives, multicast);

@@ -8,7 +8,7 @@
 //! All processes of one user in one network namespace share the addresses and UDP port 4791. The [`registry`], a file
 //! that only this user can open, gives each of them ranges of 4096 QPNs. Packets find their process by a classic BPF
 //! program on the SO_REUSEPORT group ([`steering`]); one that lands in the wrong process is handed to the right one
-//! through its [`door`]. Steering is speed, hand-over is correctness. QP 1 is everybody's: see [`qp1`] and [`ports`].
+//! through its [`door`]. What one process has to do on behalf of another they talk about as [`neighbours`]. Steering is speed, hand-over is correctness. QP 1 is everybody's: see [`qp1`] and [`ports`].
 //!
 //! # The IP identification
 //! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected sockets with
@@ -22,10 +22,12 @@
 
 pub mod batch;
 pub mod datagram;
+pub mod domains;
 pub mod door;
 mod error;
 pub mod faults;
 pub mod framing;
+pub mod neighbours;
 pub mod path;
 pub mod pcap;
 pub mod ports;
@@ -38,8 +40,10 @@ mod sys;
 pub mod udp;
 pub mod wills;
 
+pub use domains::{DomainError, DomainKey};
 pub use error::LinkError;
 pub use faults::FaultSpec;
+pub use neighbours::{Heard, Neighbours, PeerId};
 pub use path::{PathId, PathSpec};
 pub use ports::{BindFlags, PortClaim, Ports};
 pub use qp1::QP1;

@@ -9,9 +9,11 @@ use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
 
 use crate::batch::TxBatch;
 use crate::datagram::{Arrival, Link, Train};
+use crate::domains::{DomainError, DomainKey};
 use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
 use crate::faults::Faults;
 use crate::framing::{Numbering, dest_qpn, seal};
+use crate::neighbours::{Neighbours, PeerId};
 use crate::path::{PathId, PathSpec, Paths};
 use crate::pcap::Pcap;
 use crate::ports::Ports;
@@ -130,6 +132,46 @@ impl RoceLink {
                 what: "claim a QPN range",
                 source: std::io::ErrorKind::NotConnected.into(),
             }),
+        }
+    }
+
+    /// Conversations with other processes of this user; `None` after [`abandon`](RoceLink::abandon).
+    #[inline]
+    pub fn neighbours(&mut self) -> Option<&mut Neighbours> {
+        self.live.as_mut().map(|live| live.share.neighbours())
+    }
+
+    /// The other process whose range `number` lies in.
+    ///
+    /// # Errors
+    /// Nobody has it, or its process takes no connections.
+    pub fn owner_of(&mut self, number: u32) -> std::io::Result<PeerId> {
+        match &mut self.live {
+            Some(live) => live.share.owner_of(number),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Opens an XRC domain for this process, which has it not open, under the rules of `ibv_open_xrcd(3)`.
+    ///
+    /// # Errors
+    /// See [`DomainError`].
+    pub fn open_domain(
+        &mut self,
+        key: DomainKey,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<(), DomainError> {
+        match &mut self.live {
+            Some(live) => live.share.open_domain(key, create, exclusive),
+            None => Err(std::io::Error::from(std::io::ErrorKind::NotConnected).into()),
+        }
+    }
+
+    /// Closes one that this process has open.
+    pub fn close_domain(&mut self, key: DomainKey) {
+        if let Some(live) = &mut self.live {
+            live.share.close_domain(key);
         }
     }
 
@@ -369,7 +411,7 @@ impl RoceLink {
     pub fn door_fds(&self) -> Vec<RawFd> {
         self.live
             .iter()
-            .map(|live| live.share.door().raw_fd())
+            .flat_map(|live| live.share.door_fds())
             .collect()
     }
 

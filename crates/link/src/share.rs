@@ -10,7 +10,9 @@ use rnic_wire::cm::Addressee;
 
 use crate::LinkError;
 use crate::datagram::Train;
+use crate::domains::{DomainError, DomainKey, DomainLocks};
 use crate::door::{self, Door};
+use crate::neighbours::{self, Neighbours, PeerId};
 use crate::ports::Ports;
 use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
@@ -34,6 +36,9 @@ pub(crate) struct Share {
     registry: Registry,
     receiver: Arc<Fd>,
     door: Door,
+    neighbours: Neighbours,
+    /// From the first domain of a file on.
+    domains: Option<DomainLocks>,
     ports: Ports,
     /// From the first will on.
     wills: Option<Wills>,
@@ -71,12 +76,15 @@ impl Share {
             .map_err(in_folder)?
             .map_err(|live| LinkError::NoQpnRange { live })?;
         let door = Door::open(registry.dir(), &path, first).map_err(in_folder)?;
+        let neighbours = Neighbours::open(registry.dir(), &path, first).map_err(in_folder)?;
         let ports = Ports::open(&registry, first).map_err(in_folder)?;
         ports.purge(first).map_err(in_folder)?;
         let mut share = Share {
             registry,
             receiver,
             door,
+            neighbours,
+            domains: None,
             ports,
             wills: None,
             ranges: Vec::new(),
@@ -162,6 +170,52 @@ impl Share {
 
     pub(crate) fn door(&self) -> &Door {
         &self.door
+    }
+
+    /// Those of the door and of the neighbours.
+    pub(crate) fn door_fds(&self) -> [std::os::fd::RawFd; 2] {
+        [self.door.raw_fd(), self.neighbours.raw_fd()]
+    }
+
+    pub(crate) fn neighbours(&mut self) -> &mut Neighbours {
+        &mut self.neighbours
+    }
+
+    /// See [`crate::RoceLink::owner_of`].
+    pub(crate) fn owner_of(&mut self, number: u32) -> io::Result<PeerId> {
+        let range = range_of(number);
+        let entry = self.registry.entry(range);
+        match entry.filter(|entry| !self.registry.owns(entry.door)) {
+            Some(entry) if self.ports.range_is_alive(range) => self.neighbour(entry.door),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The process with that door.
+    pub(crate) fn neighbour(&mut self, door: u32) -> io::Result<PeerId> {
+        let (dir, path) = (self.registry.dir(), self.registry.path());
+        self.neighbours.connect(dir, path, door)
+    }
+
+    /// See [`crate::RoceLink::open_domain`].
+    pub(crate) fn open_domain(
+        &mut self,
+        key: DomainKey,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<(), DomainError> {
+        let domains = match self.domains.take() {
+            Some(domains) => domains,
+            None => DomainLocks::new(&self.registry)?,
+        };
+        self.domains.insert(domains).hold(key, create, exclusive)
+    }
+
+    /// See [`crate::RoceLink::close_domain`].
+    pub(crate) fn close_domain(&mut self, key: DomainKey) {
+        if let Some(domains) = &self.domains {
+            domains.release(key);
+        }
     }
 
     /// Is the QPN one of ours?
@@ -359,6 +413,9 @@ impl Share {
             if let Some(wills) = &self.wills {
                 wills.touch();
             }
+            if let Some(domains) = &self.domains {
+                domains.touch();
+            }
         }
         self.after_receive();
         if self.unpublished {
@@ -380,6 +437,7 @@ impl Share {
             self.registry.clear(&locked, range)?;
             if entry.door == range {
                 door::remove(self.registry.dir(), range);
+                neighbours::remove(self.registry.dir(), range);
             }
         }
         Ok(!dead.is_empty())
@@ -398,6 +456,7 @@ impl Share {
             mut registry,
             receiver,
             door,
+            neighbours,
             ranges,
             steered,
             leaving,
@@ -405,8 +464,10 @@ impl Share {
         } = self;
         drop(receiver);
         drop(door);
+        drop(neighbours);
         if let Some(first) = ranges.first() {
             door::remove(registry.dir(), range_of(first.first));
+            neighbours::remove(registry.dir(), range_of(first.first));
         }
         registry.release_all();
         drop(leaving);

@@ -12,7 +12,9 @@ use std::os::fd::RawFd;
 use libc::c_long;
 
 mod file;
+mod local;
 pub use file::*;
+pub use local::*;
 
 fn check(ret: c_long) -> io::Result<usize> {
     // The errno of a failed raw call is left where libc's would be.

@@ -173,7 +173,7 @@ impl Context {
         gid_table().into_iter().find(|entry| entry.index == index)
     }
 
-    /// Opens an XRC domain: for a file, whose other openers in this process share it, or for `None` alone. `create` and
+    /// Opens an XRC domain: for a file, whose other openers share it, in whatever process of the user on this host, or for `None` alone. `create` and
     /// `exclusive` are O_CREAT and O_EXCL of `ibv_open_xrcd(3)`.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ mod memory;
 mod mr;
 mod multicast;
 mod mw;
+mod neighbour;
 mod pd;
 mod qp;
 mod report;

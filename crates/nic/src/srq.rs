@@ -155,9 +155,7 @@ impl Srq {
         let nic = &pd.context().shared.nic;
         nic.check_alive(VERB)?;
         let mut engine = nic.lock();
-        let number = engine.srqs.free_number().ok_or_else(|| {
-            Error::new(VERB, libc::ENOMEM, "all shared receive queues are in use")
-        })?;
+        let number = engine.allocate_srqn()?;
         let shared = Arc::new(SrqShared {
             number,
             pd: pd.clone(),

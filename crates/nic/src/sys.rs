@@ -70,7 +70,7 @@ impl EventFd {
 /// Which file a descriptor refers to. Holds on to the file, so that no other one gets its number.
 #[derive(Debug)]
 pub(crate) struct FileIdentity {
-    _held: OwnedFd,
+    held: OwnedFd,
     device: libc::dev_t,
     inode: libc::ino_t,
 }
@@ -83,18 +83,32 @@ impl FileIdentity {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just made and is owned by nobody else.
-        let held = unsafe { OwnedFd::from_raw_fd(copy) };
+        FileIdentity::of_owned(unsafe { OwnedFd::from_raw_fd(copy) })
+    }
+
+    /// Keeps the descriptor.
+    pub(crate) fn of_owned(held: OwnedFd) -> io::Result<FileIdentity> {
         // SAFETY: an all-zero stat is a valid value of that plain C struct.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: `stat` is a valid place for the answer.
-        if unsafe { libc::fstat(copy, &mut stat) } != 0 {
+        if unsafe { libc::fstat(held.as_raw_fd(), &mut stat) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(FileIdentity {
-            _held: held,
+            held,
             device: stat.st_dev,
             inode: stat.st_ino,
         })
+    }
+
+    /// One more descriptor of the file.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.held.try_clone()
+    }
+
+    /// Device and inode.
+    pub(crate) fn numbers(&self) -> (u64, u64) {
+        (self.device, self.inode)
     }
 
     pub(crate) fn same(&self, other: &FileIdentity) -> bool {

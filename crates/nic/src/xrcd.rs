@@ -1,16 +1,19 @@
 //! XRC domains (IBTA vol. 1, annex A14): what the targets of connections and the shared receive queues that these name
 //! have in common.
 //!
-//! A domain may be shared by opening it for the same file. It is one of this process: a domain that another process opened
-//! for the same file is another one, whose queues this process's targets do not reach.
+//! A domain may be shared by opening it for the same file, in other processes of the user on this host as well: a target
+//! here takes requests for the queues of all of them (module `neighbour`). A target itself belongs to the process that made
+//! it, and [`Xrcd::open_qp`] finds those of this process.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rnic_link::{DomainError, DomainKey, RoceLink};
 
 use crate::context::Context;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::qp::{Qp, QpTarget};
 use crate::sys::FileIdentity;
@@ -18,6 +21,8 @@ use crate::sys::FileIdentity;
 /// What all openings of a domain share.
 #[derive(Debug)]
 pub(crate) struct Domain {
+    /// What names it to other processes.
+    number: u32,
     /// `None`: nobody else can open it.
     file: Option<FileIdentity>,
     /// Its XRC_RECV queue pairs, for [`Xrcd::open_qp`].
@@ -25,6 +30,14 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn file(&self) -> Option<&FileIdentity> {
+        self.file.as_ref()
+    }
+
     pub(crate) fn add_target(&self, target: &Arc<QpTarget>) {
         let mut targets = self.targets.lock();
         targets.retain(|known| known.strong_count() != 0);
@@ -40,24 +53,37 @@ pub struct Xrcd {
 
 #[derive(Debug)]
 struct XrcdHandle {
+    // Dropped in this order.
     domain: Arc<Domain>,
-    context: Context,
+    opened: Opened,
     /// Queue pairs and shared receive queues made through this handle.
     users: AtomicU32,
 }
 
 /// The domains of the process that were opened for a file.
 #[derive(Debug, Default)]
-pub(crate) struct Domains(Vec<Weak<Domain>>);
+pub(crate) struct Domains(Vec<(DomainKey, Weak<Domain>)>);
 
 impl Domains {
     /// The domain that is open for this file.
-    fn of(&mut self, file: &FileIdentity) -> Option<Arc<Domain>> {
-        self.0.retain(|known| known.strong_count() != 0);
-        let mut open = self.0.iter().filter_map(Weak::upgrade);
+    fn of(&self, file: &FileIdentity) -> Option<Arc<Domain>> {
+        let mut open = self.0.iter().filter_map(|(_, domain)| domain.upgrade());
         open.find(|domain| domain.file.as_ref().is_some_and(|other| other.same(file)))
     }
+
+    /// Tells other processes of those that nobody here has open any more.
+    fn sweep(&mut self, link: &mut RoceLink) {
+        self.0.retain(|(key, domain)| {
+            let open = domain.strong_count() != 0;
+            if !open {
+                link.close_domain(*key);
+            }
+            open
+        });
+    }
 }
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
 
 impl Xrcd {
     pub(crate) fn open(
@@ -78,7 +104,9 @@ impl Xrcd {
             })
             .transpose()?;
         let mut engine = nic.lock();
-        let open = file.as_ref().and_then(|file| engine.domains.of(file));
+        let Engine { domains, link, .. } = &mut *engine;
+        domains.sweep(link);
+        let open = file.as_ref().and_then(|file| domains.of(file));
         let domain = match open {
             Some(_) if exclusive => {
                 return Err(Error::invalid(
@@ -87,20 +115,21 @@ impl Xrcd {
                 ));
             }
             Some(domain) => domain,
-            None if file.is_some() && !create => {
-                return Err(Error::new(
-                    VERB,
-                    libc::EAGAIN,
-                    "no domain of this file is open, and O_CREAT is missing",
-                ));
-            }
             None => {
+                let key = file.as_ref().map(|file| {
+                    let (device, inode) = file.numbers();
+                    DomainKey::of(device, inode)
+                });
+                if let Some(key) = key {
+                    link.open_domain(key, create, exclusive).map_err(refused)?;
+                }
                 let domain = Arc::new(Domain {
+                    number: NEXT.fetch_add(1, Ordering::Relaxed),
                     file,
                     targets: Mutex::new(Vec::new()),
                 });
-                if domain.file.is_some() {
-                    engine.domains.0.push(Arc::downgrade(&domain));
+                if let Some(key) = key {
+                    domains.0.push((key, Arc::downgrade(&domain)));
                 }
                 domain
             }
@@ -109,7 +138,7 @@ impl Xrcd {
         Ok(Xrcd {
             handle: Arc::new(XrcdHandle {
                 domain,
-                context: context.clone(),
+                opened: Opened(context.clone()),
                 users: AtomicU32::new(0),
             }),
         })
@@ -117,7 +146,7 @@ impl Xrcd {
 
     /// The context it was opened in.
     pub fn context(&self) -> &Context {
-        &self.handle.context
+        &self.handle.opened.0
     }
 
     /// Queue pairs or shared receive queues made through this handle are left.
@@ -144,7 +173,7 @@ impl Xrcd {
         let target = alive.find(|target| target.qpn() == qpn).ok_or_else(|| {
             Error::invalid(
                 "ibv_open_qp",
-                format!("the domain has no XRC_RECV queue pair {qpn:#x}"),
+                format!("the domain has no XRC_RECV queue pair {qpn:#x} of this process"),
             )
         })?;
         drop(targets);
@@ -161,5 +190,38 @@ impl Xrcd {
 
     pub(crate) fn drop_user(&self) {
         self.handle.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn refused(error: DomainError) -> Error {
+    const VERB: &str = "ibv_open_xrcd";
+    match error {
+        DomainError::Open => Error::invalid(
+            VERB,
+            "O_EXCL, and another process has the domain of this file open",
+        ),
+        DomainError::NotOpen => Error::new(
+            VERB,
+            libc::EAGAIN,
+            "no domain of this file is open, and O_CREAT is missing",
+        ),
+        DomainError::Io(error) => {
+            let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+            Error::new(VERB, errno, format!("the runtime folder: {error}"))
+        }
+    }
+}
+
+/// Ends after the handle's share of the domain has.
+#[derive(Debug)]
+struct Opened(Context);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // In a forked child the engine is a dead copy.
+        if let Some(mut engine) = self.0.shared.nic.lock_if_alive() {
+            let Engine { domains, link, .. } = &mut *engine;
+            domains.sweep(link);
+        }
     }
 }

@@ -144,7 +144,7 @@ pub fn unlock_file(fd: &Fd) {
     unsafe { libc::syscall(libc::SYS_flock, fd.0, libc::LOCK_UN) };
 }
 
-fn byte_lock(kind: i32, offset: u64) -> libc::flock {
+pub(super) fn byte_lock(kind: i32, offset: u64) -> libc::flock {
     // SAFETY: `flock` is a C struct of integers, for which all zero bytes are a value; OFD locks demand l_pid 0.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as _;

@@ -14,6 +14,7 @@ use super::table::QpTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, settle};
 use crate::memory::MemoryTable;
+use crate::neighbour::Neighbourhood;
 use crate::sys;
 
 /// Bytes of packets one queue pair may build before the next has its turn.
@@ -47,7 +48,7 @@ impl Engine {
             return 0;
         }
         let now = sys::now_ns();
-        let received = self.receive(now, door);
+        let received = self.receive(now, door) + self.hear_neighbours(now, door);
         if self.cm.is_due(now) {
             self.attend_to_cm(now);
         }
@@ -109,6 +110,7 @@ impl Engine {
             groups,
             patience,
             cm,
+            neighbours,
             ..
         } = self;
         let round = patience.begin(now);
@@ -126,6 +128,7 @@ impl Engine {
                     drops,
                     patience,
                     if may_wait { Some(&round) } else { None },
+                    neighbours,
                 )
             };
             if received.dest_qpn == QP1 {
@@ -190,6 +193,9 @@ impl Engine {
             }
         }
         self.flush(now);
+        if self.neighbours.has_questions() {
+            self.ask_neighbours(now);
+        }
         if self.ahs.has_retired() {
             self.sweep_ahs();
         }
@@ -223,6 +229,9 @@ impl Engine {
             transport.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
             entry.held_ack.left();
         }
+        if entry.elsewhere.is_some() {
+            self.neighbours.note(entry, None);
+        }
         settle(entry, &mut self.ready, &mut self.timers);
         let held = hold && !entry.transport.may_request();
         if unreliable && self.gate.is_due(&self.link) {
@@ -243,7 +252,8 @@ impl Engine {
         let link = self.link.next_timeout();
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
-        [timer, link, cq_tasks, gate, patience, cm]
+        let neighbours = self.neighbours.deadline();
+        [timer, link, cq_tasks, gate, patience, cm, neighbours]
             .into_iter()
             .flatten()
             .min()
@@ -269,6 +279,7 @@ fn deliver(
     drops: &mut DropCounters,
     patience: &mut Patience,
     round: Option<&Round>,
+    neighbours: &mut Neighbourhood,
 ) -> ControlFlow<()> {
     const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
@@ -302,8 +313,16 @@ fn deliver(
     {
         return ControlFlow::Break(());
     }
+    if let Some(elsewhere) = &mut entry.elsewhere
+        && elsewhere.keep(received.bytes)
+    {
+        return DONE;
+    }
     let (transport, mut host) = lend(entry, memory, srqs);
     transport.handle_packet(now, &packet, || network_header(received), &mut host);
+    if entry.elsewhere.is_some() {
+        neighbours.note(entry, Some(received.bytes));
+    }
     if entry.transport.owes_only_ack() {
         entry.held_ack.arrived(now.0);
     }

@@ -10,13 +10,14 @@ use rnic_transport::{
 
 use crate::cq::Entry;
 use crate::memory::{self, MemoryTable, PacketMemory};
+use crate::neighbour::Elsewhere;
 use crate::qp::{QpShared, ReceiveSource, Signals};
 use crate::report::{self, lint};
 
 use super::srq_table::SrqTable;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
-pub(super) struct DeviceHost<'a> {
+pub(crate) struct DeviceHost<'a> {
     pub(super) memory: &'a mut MemoryTable,
     pub(super) shared: &'a Arc<QpShared>,
     pub(super) receives: &'a mut VecDeque<RecvWqe>,
@@ -26,6 +27,8 @@ pub(super) struct DeviceHost<'a> {
     pub(super) signals: &'a mut Signals,
     /// Where the payload of the packet in hand is, if it did not come with the headers.
     pub(super) packet: Option<&'a dyn PacketMemory>,
+    /// XRC: what another process does for the queue pair.
+    pub(super) elsewhere: &'a mut Option<Box<Elsewhere>>,
 }
 
 impl DeviceHost<'_> {
@@ -143,6 +146,10 @@ impl Host for DeviceHost<'_> {
     }
 
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault> {
+        if pd.srq_elsewhere().is_some() {
+            let elsewhere = self.elsewhere.as_ref().ok_or(RemoteFault::Unmapped)?;
+            return elsewhere.read(va, out);
+        }
         let length = out.len() as u64;
         self.memory
             .read_remote(pd, self.shared.qpn, rkey, va, out)
@@ -259,6 +266,26 @@ impl Host for DeviceHost<'_> {
         }
         *self.selected_srq = srqn;
         Some(srq.pd.shared.id)
+    }
+
+    fn srq_is_elsewhere(&mut self, srqn: u32) -> bool {
+        let ReceiveSource::Xrc(domain) = &self.shared.source else {
+            return false;
+        };
+        // Nobody else can have opened a domain without a file.
+        if domain.file().is_none() || self.srqs.is_ours(srqn) {
+            return false;
+        }
+        self.elsewhere.get_or_insert_default().refer();
+        true
+    }
+
+    fn is_at_hand(&mut self, pd: Pd, rkey: u32, va: u64, len: u32, left: u32) -> bool {
+        let Some(srqn) = pd.srq_elsewhere() else {
+            return true;
+        };
+        let elsewhere = self.elsewhere.get_or_insert_default();
+        elsewhere.is_at_hand(srqn, rkey, va, len, left)
     }
 
     fn receive_pd(&self, own: Pd) -> Pd {

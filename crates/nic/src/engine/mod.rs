@@ -43,6 +43,7 @@ use crate::error::{Error, Result};
 use crate::gid_table::GidEntry;
 use crate::memory::MemoryTable;
 use crate::multicast::Groups;
+use crate::neighbour::Neighbourhood;
 use crate::qp::{QpEntry, QpState};
 use crate::report;
 use crate::xrcd::Domains;
@@ -50,8 +51,8 @@ use gate::Gate;
 use host::DeviceHost;
 use patience::Patience;
 pub(crate) use srq_table::SrqTable;
-use table::QpTable;
-use timers::Timers;
+pub(crate) use table::QpTable;
+pub(crate) use timers::Timers;
 
 /// Bounds of a queue pair's send window, bytes.
 const WINDOW: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;
@@ -82,12 +83,13 @@ pub(crate) struct Engine {
     patience: Patience,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
-    qps: QpTable,
+    pub(crate) qps: QpTable,
     pub(crate) srqs: SrqTable,
     pub(crate) domains: Domains,
-    timers: Timers,
+    pub(crate) neighbours: Neighbourhood,
+    pub(crate) timers: Timers,
     cq_tasks: Arc<CqTasks>,
-    ready: VecDeque<u32>,
+    pub(crate) ready: VecDeque<u32>,
     /// Bytes built since the last flush.
     staged: usize,
     drops: DropCounters,
@@ -102,7 +104,6 @@ impl Engine {
     fn open() -> std::result::Result<Engine, LinkError> {
         let config = config_from_environment()?;
         let link = RoceLink::open(&config)?;
-        let srqs = SrqTable::new(link.qpn_ranges().first().map_or(0, |range| range.first));
         let mut qps = QpTable::default();
         for range in link.qpn_ranges() {
             qps.add_range(*range);
@@ -118,8 +119,9 @@ impl Engine {
             patience: Patience::default(),
             datagram_qps: Vec::new(),
             qps,
-            srqs,
+            srqs: SrqTable::default(),
             domains: Domains::default(),
+            neighbours: Neighbourhood::default(),
             timers: Timers::default(),
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
@@ -149,6 +151,25 @@ impl Engine {
             .ok_or_else(|| Error::new("ibv_create_qp", libc::ENOMEM, "no free queue pair number"))
     }
 
+    pub(crate) fn allocate_srqn(&mut self) -> Result<u32> {
+        let Engine {
+            srqs, qps, link, ..
+        } = self;
+        let none = |why: String| Error::new("ibv_create_srq", libc::ENOMEM, why);
+        if srqs.is_full() {
+            return Err(none("all shared receive queues are in use".into()));
+        }
+        srqs.set_ranges(link.qpn_ranges());
+        if let Some(number) = srqs.free_number() {
+            return Ok(number);
+        }
+        let range = link.claim_qpn_range().map_err(|e| none(e.to_string()))?;
+        qps.add_range(range);
+        srqs.set_ranges(link.qpn_ranges());
+        srqs.free_number()
+            .ok_or_else(|| none("no free number".into()))
+    }
+
     /// All queue pairs.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &QpEntry> {
         self.qps.iter()
@@ -174,6 +195,7 @@ impl Engine {
             self.patience.removed(&entry);
             report::destroyed(&entry);
             self.retired += entry.transport.counters();
+            self.neighbours.take_leave(&entry, false, &mut self.link);
             entry.abandon_receive(&mut self.srqs);
             if let Some(peer) = entry.peer {
                 self.link.release_path(peer.path);
@@ -204,9 +226,17 @@ impl Engine {
 
     /// The receive in use of a queue pair ends without a completion, as it is reset.
     pub(crate) fn abandon_receive(&mut self, qpn: u32) {
-        let Engine { qps, srqs, .. } = self;
+        let Engine {
+            qps,
+            srqs,
+            neighbours,
+            link,
+            ..
+        } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             entry.abandon_receive(srqs);
+            neighbours.take_leave(entry, false, link);
+            entry.elsewhere = None;
         }
     }
 
@@ -281,6 +311,8 @@ impl Engine {
             transport.fail(&mut host);
             entry.shared.set_state(QpState::Err);
             entry.free_retired();
+            self.neighbours.take_leave(entry, true, &mut self.link);
+            entry.elsewhere = None;
         }
     }
 
@@ -317,7 +349,7 @@ impl Engine {
 }
 
 /// Splits an entry into its protocol and what the protocol asks of the device.
-fn lend<'a>(
+pub(crate) fn lend<'a>(
     entry: &'a mut QpEntry,
     memory: &'a mut MemoryTable,
     srqs: &'a mut SrqTable,
@@ -328,6 +360,7 @@ fn lend<'a>(
         receives,
         selected_srq,
         signals,
+        elsewhere,
         ..
     } = entry;
     let host = DeviceHost {
@@ -338,6 +371,7 @@ fn lend<'a>(
         selected_srq,
         signals,
         packet: None,
+        elsewhere,
     };
     (transport, host)
 }
@@ -350,7 +384,7 @@ fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
 }
 
 /// After the protocol was called: note what changed.
-fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mut Timers) {
+pub(crate) fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mut Timers) {
     if entry.transport.is_error() {
         if entry.shared.state() != QpState::Err {
             entry.shared.set_state(QpState::Err);

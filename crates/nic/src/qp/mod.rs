@@ -28,6 +28,7 @@ use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::engine::{HeldAck, SrqTable};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
+use crate::neighbour::Elsewhere;
 use crate::pd::Pd;
 use crate::report::lint;
 use crate::srq::{Srq, SrqShared};
@@ -185,6 +186,8 @@ pub(crate) struct QpEntry {
     pub(crate) completion_lost: bool,
     /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
     pub(crate) awaited: bool,
+    /// XRC: what another process does for it.
+    pub(crate) elsewhere: Option<Box<Elsewhere>>,
     /// Deadline that the engine's timer heap holds for it.
     pub(crate) armed: Option<Time>,
 }
@@ -211,6 +214,7 @@ impl QpEntry {
             held_ack: HeldAck::default(),
             completion_lost: false,
             awaited: false,
+            elsewhere: None,
             armed: None,
         }
     }

@@ -1,0 +1,214 @@
+//! Connections between processes of one host: unix sockets that keep messages apart and carry descriptors, and epoll(7).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::{Addr, Fd, HEADER, check, cmsg_space, set_option, socket};
+
+/// Descriptors that one message carries at most.
+pub const MOST_FDS: usize = 4;
+const CONTROL: usize = cmsg_space(MOST_FDS * size_of::<RawFd>());
+
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// A socket that takes connections at `address`.
+pub fn listen(address: &Addr) -> io::Result<Fd> {
+    let fd = socket(libc::AF_UNIX, libc::SOCK_SEQPACKET)?;
+    super::bind(&fd, address)?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::syscall(libc::SYS_listen, fd.0, 128) })?;
+    Ok(fd)
+}
+
+/// The next connection. Never blocks.
+pub fn accept(fd: &Fd) -> io::Result<Fd> {
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: null pointers mean that the address is not wanted.
+    let fd = check(unsafe { libc::syscall(libc::SYS_accept4, fd.0, 0usize, 0usize, flags) })?;
+    Ok(Fd(fd as RawFd))
+}
+
+/// Asks for send and receive buffers of `bytes`; what the system gives is up to it.
+pub fn ask_for_buffers(fd: &Fd, bytes: i32) {
+    for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+        let _ = set_option(fd, libc::SOL_SOCKET, option, bytes);
+    }
+}
+
+/// The user and process at the other end (SO_PEERCRED).
+pub fn peer_of(fd: &Fd) -> io::Result<(u32, u32)> {
+    let mut cred = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = size_of::<libc::ucred>() as u32;
+    // SAFETY: the kernel writes at most `len` bytes to `cred`.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd.0,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            &raw mut cred,
+            &raw mut len,
+        )
+    })?;
+    Ok((cred.uid, cred.pid as u32))
+}
+
+/// An epoll instance.
+pub fn epoll() -> io::Result<Fd> {
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) })?;
+    Ok(Fd(fd as RawFd))
+}
+
+/// Adds `fd` with the events `events` under the number `data`, or changes what it was added with.
+pub fn watch(epoll: &Fd, fd: &Fd, events: i32, data: u64, change: bool) -> io::Result<()> {
+    let operation = if change {
+        libc::EPOLL_CTL_MOD
+    } else {
+        libc::EPOLL_CTL_ADD
+    };
+    let mut event = libc::epoll_event {
+        events: events as u32,
+        u64: data,
+    };
+    // SAFETY: the kernel reads the local `event`.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_epoll_ctl,
+            epoll.0,
+            operation,
+            fd.0,
+            &raw mut event,
+        )
+    })?;
+    Ok(())
+}
+
+/// The numbers of up to 16 descriptors that something happened to. Never blocks.
+pub fn happened(epoll: &Fd, out: &mut Vec<u64>) -> io::Result<()> {
+    const MOST: usize = 16;
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
+    // SAFETY: the kernel writes at most `MOST` entries; no signal mask is given.
+    let n = check(unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait,
+            epoll.0,
+            events.as_mut_ptr(),
+            MOST,
+            0,
+            0usize,
+            8usize,
+        )
+    })?;
+    out.clear();
+    out.extend(events.iter().take(n).map(|event| event.u64));
+    Ok(())
+}
+
+/// Sends one message with up to [`MOST_FDS`] descriptors. Never blocks, never raises SIGPIPE.
+pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let mut control = Control([0; CONTROL]);
+    let mut iov = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: msghdr is a C struct of integers and pointers, for which all zero bytes are a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut iov;
+    header.msg_iovlen = 1;
+    if !fds.is_empty() {
+        let fds = fds.get(..MOST_FDS).unwrap_or(fds);
+        let len = HEADER + size_of_val(fds);
+        let w = size_of::<usize>();
+        control.0[..w].copy_from_slice(&len.to_ne_bytes());
+        control.0[w..w + 4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+        control.0[w + 4..w + 8].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
+        for (place, fd) in control.0[HEADER..].chunks_exact_mut(4).zip(fds) {
+            place.copy_from_slice(&fd.as_raw_fd().to_ne_bytes());
+        }
+        header.msg_control = (&raw mut control).cast();
+        header.msg_controllen = cmsg_space(size_of_val(fds)) as _;
+    }
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: the header names `bytes` and the local `control`, which live through the call and are only read.
+    let sent = check(unsafe { libc::syscall(libc::SYS_sendmsg, fd.0, &raw const header, flags) })?;
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+/// Receives one message into `buffer`, and its descriptors into `fds`; its length, 0 at the end of the connection.
+/// `None`: it was longer than the buffer or had more descriptors than fit. Never blocks.
+pub fn receive_message(
+    fd: &Fd,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<Option<usize>> {
+    let mut control = MaybeUninit::<Control>::uninit();
+    let mut iov = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: msghdr is a C struct of integers and pointers, for which all zero bytes are a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut iov;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the kernel writes at most the given lengths into `buffer` and `control`, which live through the call and
+    // are borrowed by nobody else.
+    let len = check(unsafe { libc::syscall(libc::SYS_recvmsg, fd.0, &raw mut header, flags) })?;
+    let filled = (header.msg_controllen as usize).min(CONTROL);
+    // SAFETY: the kernel has initialised the first `msg_controllen` bytes of the buffer, bounded by its size above.
+    let control = unsafe { std::slice::from_raw_parts(control.as_ptr().cast::<u8>(), filled) };
+    take_fds(control, fds);
+    let cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    Ok((!cut).then_some(len.min(buffer.len())))
+}
+
+fn take_fds(mut control: &[u8], fds: &mut Vec<OwnedFd>) {
+    let word = size_of::<usize>();
+    let int = |b: &[u8]| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+    while control.len() >= HEADER {
+        let mut len = [0; size_of::<usize>()];
+        len.copy_from_slice(&control[..word]);
+        let len = usize::from_ne_bytes(len);
+        if len < HEADER || len > control.len() {
+            return;
+        }
+        if (int(&control[word..]), int(&control[word + 4..]))
+            == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
+        {
+            for number in control[HEADER..len].chunks_exact(4) {
+                // SAFETY: the kernel has just made this descriptor for this process; nobody else knows it.
+                fds.push(unsafe { OwnedFd::from_raw_fd(int(number)) });
+            }
+        }
+        control = control
+            .get(len.next_multiple_of(word)..)
+            .unwrap_or_default();
+    }
+}
+
+/// Locks the byte at `offset` for this open file description: shared with others that do the same, or exclusively. False:
+/// another one has it in a way that excludes this.
+pub fn try_lock_byte_as(fd: &Fd, offset: u64, shared: bool) -> io::Result<bool> {
+    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    let lock = super::file::byte_lock(kind, offset);
+    // SAFETY: `lock` is a local `struct flock` and only read.
+    match check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_SETLK, &raw const lock) })
+    {
+        Ok(_) => Ok(true),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
