@@ -54,7 +54,7 @@ enum Command {
     Devices(devices::Args),
     /// Two processes on this host do every RDMA operation, check every byte, and measure
     Demo(demo::Args),
-    /// Measure latency and bandwidth against a bare UDP socket
+    /// Measure latency and bandwidth of every operation, between two processes or two hosts
     Bench(bench::Args),
     /// Transfer random data by every operation and check every byte
     Verify(verify::Args),

@@ -66,12 +66,19 @@ pub fn parent() -> Exchange {
     Exchange::new(std::io::stdin(), std::io::stdout())
 }
 
-/// Bytes of a [`Station`]'s region.
+/// Bytes of the region of a [`Station`] that nobody wants larger.
 pub const REGION: usize = 2 << 20;
 /// Most bytes that a station sends inline.
 pub const INLINE: usize = 64;
 /// Depth of a station's queues.
 pub const DEPTH: u32 = 128;
+
+/// A path MTU on the command line.
+pub fn parse_mtu(text: &str) -> std::result::Result<PathMtu, String> {
+    let bytes: usize = text.parse().map_err(|_| "not a number".to_owned())?;
+    let known = PathMtu::ALL.into_iter().find(|mtu| mtu.bytes() == bytes);
+    known.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
+}
 
 /// One connected queue pair with queues, a region that the peer may use, and the channel to the peer.
 pub struct Station {
@@ -87,11 +94,12 @@ pub struct Station {
 }
 
 impl Station {
-    /// Connects to the peer, which does the same at the other end of the channel.
+    /// Connects to the peer, which does the same at the other end of the channel. `region`: bytes that the peer may use.
     pub fn connect(
         mut exchange: Exchange,
         choose: impl FnOnce(&Context) -> Result<GidEntry>,
         mtu: Option<PathMtu>,
+        region: usize,
     ) -> Result<Station> {
         let context = Context::open()?;
         let gid = choose(&context)?;
@@ -103,12 +111,14 @@ impl Station {
             .gid(&gid)
             .max_send_wr(DEPTH)
             .max_recv_wr(DEPTH)
-            .max_inline_data(INLINE as u32);
+            .max_inline_data(INLINE as u32)
+            // Both sides poll: where others want the processors, one of them is away for longer than a usual timeout.
+            .timeout(17);
         if let Some(mtu) = mtu {
             builder = builder.path_mtu(mtu);
         }
         let prepared = builder.build()?;
-        let region = pd.writable(REGION).readable().atomic().build()?;
+        let region = pd.writable(region).readable().atomic().build()?;
         let remote = exchange.swap_endpoints(&prepared.endpoint())?;
         let memory = RemoteMemory::from_bytes(&exchange.swap(&region.remote().to_bytes())?)?;
         let qp = prepared.handshake(remote)?;
@@ -133,5 +143,16 @@ impl Station {
     /// The next receive completion, which must be a success.
     pub fn received(&self) -> Result<rnic::Completion> {
         Ok(self.recv_cq.wait(PATIENCE)?.ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtus() {
+        assert_eq!(parse_mtu("4096"), Ok(PathMtu::M4096));
+        assert!(parse_mtu("1000").is_err() && parse_mtu("x").is_err());
     }
 }

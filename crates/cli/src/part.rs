@@ -1,6 +1,6 @@
-//! `rnic part ROLE`: the second process of demo, bench and verify, and bench's first.
+//! `rnic part ROLE`: the second process of demo, bench and verify.
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
 use crate::failure::Result;
 use crate::gid::Choice;
@@ -19,10 +19,8 @@ enum Role {
         #[command(flatten)]
         gid: Choice,
     },
-    /// One measurement of `rnic bench`
+    /// The peer of `rnic bench`
     Bench {
-        side: Side,
-        measurement: String,
         #[command(flatten)]
         gid: Choice,
     },
@@ -33,23 +31,14 @@ enum Role {
     },
 }
 
-/// Which of a pair of processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Side {
-    Lead,
-    Follow,
-}
-
 pub fn main(args: Args) -> Result<()> {
     match args.role {
         Role::Demo { gid } => {
             demo::follow(&gid).map_err(|failure| failure.during("the peer process"))
         }
-        Role::Bench {
-            side,
-            measurement,
-            gid,
-        } => bench::part(side, &measurement, &gid),
+        Role::Bench { gid } => {
+            bench::follow(&gid).map_err(|failure| failure.during("the peer process"))
+        }
         Role::Verify { gid } => verify::follow(&gid),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,44 +58,6 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
     // SAFETY: the pointer and the size are those of `set`.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
         0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Sets an option whose value is an int.
-pub fn set_option(socket: &impl AsRawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the pointer and the length are those of `value`, which the kernel only reads.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of::<i32>() as libc::socklen_t,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Reads such an option.
-pub fn get_option(socket: &impl AsRawFd, level: i32, option: i32) -> io::Result<i32> {
-    let mut value = 0i32;
-    let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the pointer and the length are those of `value`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw mut value).cast(),
-            &mut len,
-        )
-    };
-    match result {
-        0 => Ok(value),
         _ => Err(io::Error::last_os_error()),
     }
 }

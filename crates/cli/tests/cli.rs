@@ -536,29 +536,6 @@ fn verify_without_a_server_is_an_error_in_words() {
     assert!(stderr(&output).contains("nonsense"), "{}", stderr(&output));
 }
 
-#[test]
-fn bench_measures_everything() {
-    let output = run(&[
-        "bench",
-        "--json",
-        "--repetitions",
-        "1",
-        "--milliseconds",
-        "20",
-    ]);
-    expect_success(&output);
-    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let rows = value["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 9);
-    for row in rows {
-        assert!(
-            row["summary"]["median"].as_f64().expect("a number") > 0.0,
-            "{row}"
-        );
-    }
-    assert_eq!(value["ratios"].as_array().expect("ratios").len(), 3);
-}
-
 /// Not a test: holds the port in a network namespace of its own and lists the devices there.
 #[test]
 #[ignore = "run by port_taken_by_a_stranger in a namespace"]

@@ -1,279 +1,236 @@
-//! `rnic bench`: the NIC against a bare UDP socket, in one run, with the state of the machine beside the numbers.
+//! `rnic bench`: latency and bandwidth of every operation by size, between two processes of this host or two hosts.
 //!
-//! Each measurement has two processes of its own, which spin on two processors. All of them are repeated in turn, so that
-//! a change of the machine's state hits all; medians over the repetitions count. A pair that was hit by such a change in
-//! mid-measurement shows up in the spread.
+//! How that compares with what the machine can do at most is measured by `bench/run` of the checkout, not here.
 
-mod floor;
-mod machine;
+mod chart;
+mod page;
 mod report;
+mod size;
 
 use std::io::IsTerminal;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use rnic::{Context, PathMtu};
+use clap::ValueEnum;
+use rnic::exchange::Exchange;
+use rnic::{Context, GidEntry, PathMtu};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 use crate::gid::Choice;
-use crate::measure::{self, Operation, stats::Summary};
-use crate::node::{self, Peer, Station};
-use crate::part::Side;
+use crate::measure::{self, ATOMIC, Operation};
+use crate::node::{self, DEPTH, Peer, Station};
 use crate::sys;
+use report::{Bandwidth, Latency, Path, Report};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Run it on an idle machine. The command for BENCHMARKS.md:
-  cargo run --release -p rnic-cli -- bench")]
+Examples:
+  rnic bench                                    everything, between two processes of this host
+  rnic bench --op write --size 8,64K,1M         one operation, three sizes
+  rnic bench --what latency --size all          the latency of each power of two
+  rnic bench --html bench.html                  tables, charts and histograms as one page
+  hostA$ rnic bench --server                    between two hosts
+  hostB$ rnic bench --connect hostA
+
+Latency is that of one operation at a time: half a round trip for send and write, there and back for read and atomic. Both
+sides poll. Bandwidth is that of many at once. Two processes of one host want two idle processors.
+
+Exit status: 0 when everything was measured, 1 when not, 2 for arguments that make no sense.")]
 pub struct Args {
+    /// Operations
+    #[arg(
+        long = "op",
+        value_name = "OP",
+        value_delimiter = ',',
+        default_value = "send,write,read,atomic"
+    )]
+    operations: Vec<Op>,
+    /// Sizes of messages in bytes, with K or M; `all`: each power of two (atomics have 8 bytes)
+    #[arg(long = "size", value_name = "SIZE", default_value = "8,64,1K,4K,64K,1M", value_parser = size::parse_list)]
+    sizes: size::List,
+    /// What to measure
+    #[arg(long, value_delimiter = ',', default_value = "latency,bandwidth")]
+    what: Vec<What>,
+    /// Measure each figure for so long
+    #[arg(long, default_value_t = 200, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    milliseconds: u32,
+    /// Operations at once, for bandwidth; as many as fill the pipe if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH as i64))]
+    depth: Option<u32>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; as large as the way allows if not given
+    #[arg(long, value_parser = node::parse_mtu)]
+    mtu: Option<PathMtu>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Repetitions of every measurement
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
-    /// Measure each time for so long, milliseconds
-    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(10..=60_000))]
-    milliseconds: u32,
+    /// Write one page with tables, charts and histograms
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the charts
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Wait for a client at this TCP address, ADDRESS:PORT
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = ANY, conflicts_with_all = ["connect", "json", "html", "svg"])]
+    server: Option<String>,
+    /// Measure with the server at HOST or HOST:PORT
+    #[arg(long, value_name = "HOST")]
+    connect: Option<String>,
     #[command(flatten)]
     gid: Choice,
 }
 
-/// Bytes of the small message.
-const SMALL: usize = 10;
-/// Bytes of the large write.
-const LARGE: usize = 64 << 10;
-/// BTH and ICRC: what RoCEv2 adds to the payload of a packet in the middle of a message.
-const OVERHEAD: usize = 12 + 4;
+/// Where servers listen.
+const PORT: u16 = 18516;
+const ANY: &str = "0.0.0.0:18516";
+/// A server that has just been started may not listen yet.
+const CALL: Duration = Duration::from_secs(5);
 
-/// One thing to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Measurement {
-    /// RC SEND of [`SMALL`] bytes, half a round trip in ns.
+/// Operations on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Op {
     Send,
-    /// Datagrams as long as that SEND's, on unconnected or connected sockets; the same.
-    UdpPingPong { connected: bool },
-    /// RDMA WRITE of [`LARGE`] bytes with this path MTU; bytes per second.
-    Write { mtu: usize },
-    /// UDP with GSO and GRO, segments as long as that WRITE's packets; payload bytes per second.
-    UdpStream { mtu: usize, copy: bool },
+    Write,
+    Read,
+    /// Fetch-and-add
+    Atomic,
 }
 
-impl Measurement {
-    const ALL: [Measurement; 9] = [
-        Measurement::UdpPingPong { connected: false },
-        Measurement::Send,
-        Measurement::UdpPingPong { connected: true },
-        Measurement::UdpStream {
-            mtu: 1024,
-            copy: false,
-        },
-        Measurement::Write { mtu: 1024 },
-        Measurement::UdpStream {
-            mtu: 1024,
-            copy: true,
-        },
-        Measurement::UdpStream {
-            mtu: 4096,
-            copy: false,
-        },
-        Measurement::Write { mtu: 4096 },
-        Measurement::UdpStream {
-            mtu: 4096,
-            copy: true,
-        },
-    ];
+impl From<Op> for Operation {
+    fn from(op: Op) -> Operation {
+        match op {
+            Op::Send => Operation::Send,
+            Op::Write => Operation::Write,
+            Op::Read => Operation::Read,
+            Op::Atomic => Operation::Atomic,
+        }
+    }
+}
 
-    /// Bytes of UDP payload that the NIC sends for the small message: BTH, data padded to four, ICRC.
-    const DATAGRAM: usize = OVERHEAD + SMALL.next_multiple_of(4);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    Latency,
+    Bandwidth,
+}
 
-    fn to_text(self) -> String {
-        match self {
-            Measurement::Send => "send".into(),
-            Measurement::UdpPingPong { connected: false } => "udp-ping-pong".into(),
-            Measurement::UdpPingPong { connected: true } => "udp-ping-pong-connected".into(),
-            Measurement::Write { mtu } => format!("write-{mtu}"),
-            Measurement::UdpStream { mtu, copy: false } => format!("udp-stream-{mtu}"),
-            Measurement::UdpStream { mtu, copy: true } => format!("udp-stream-copy-{mtu}"),
+/// What the client tells first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Task {
+    /// Of what follows.
+    version: u32,
+    largest: usize,
+    /// As in `enum ibv_mtu`.
+    mtu: Option<u32>,
+}
+
+const VERSION: u32 = 1;
+
+impl Task {
+    /// The client may be anybody.
+    fn check(&self) -> Result<()> {
+        if self.version != VERSION {
+            return Err(another_version());
+        }
+        match (1..=size::LARGEST).contains(&self.largest) {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "the client asks for messages of {} bytes",
+                self.largest
+            ))),
         }
     }
 
-    fn from_text(text: &str) -> Option<Measurement> {
-        Measurement::ALL.into_iter().find(|m| m.to_text() == text)
+    fn path_mtu(&self) -> Option<PathMtu> {
+        self.mtu.and_then(PathMtu::from_ibv)
     }
 
-    pub fn describe(self) -> String {
-        match self {
-            Measurement::Send => format!("rnic RC send, {SMALL} B, inline"),
-            Measurement::UdpPingPong { connected: false } => {
-                format!(
-                    "UDP ping-pong, {} B datagrams, unconnected",
-                    Measurement::DATAGRAM
-                )
-            }
-            Measurement::UdpPingPong { connected: true } => "the same, connected sockets".into(),
-            Measurement::Write { mtu } => format!("rnic RDMA write, 64 KiB, path MTU {mtu}"),
-            Measurement::UdpStream { mtu, copy: false } => {
-                format!("UDP GSO/GRO stream, {} B segments", mtu + OVERHEAD)
-            }
-            Measurement::UdpStream { copy: true, .. } => {
-                "the same, and one copy at the receiver".into()
-            }
-        }
-    }
-
-    pub fn is_latency(self) -> bool {
-        matches!(self, Measurement::Send | Measurement::UdpPingPong { .. })
+    fn region(&self) -> usize {
+        self.largest.max(ATOMIC)
     }
 }
 
-/// Seconds a measurement takes; both sides are told by the environment of the first.
-const TIME: &str = "RNIC_BENCH_MS";
-
-fn time() -> Duration {
-    let millis = std::env::var(TIME).ok().and_then(|text| text.parse().ok());
-    Duration::from_millis(millis.unwrap_or(300))
+fn another_version() -> Failure {
+    Failure::new("the other side speaks something else")
+        .cause("it is no `rnic bench`, or one of another version")
+        .next("use the same rnic on both sides")
 }
 
-/// One process of a measurement; the leading one prints the result.
-pub fn part(side: Side, text: &str, gid: &Choice) -> Result<()> {
-    let measurement = Measurement::from_text(text)
-        .ok_or_else(|| Failure::new(format!("no measurement `{text}`")).status(2))?;
-    let (peer, exchange) = match side {
-        Side::Lead => {
-            let mut args = vec!["follow".to_owned(), text.to_owned()];
-            args.extend(gid.to_args());
-            let (peer, exchange) = Peer::start("bench", &args)?;
-            (Some(peer), exchange)
-        }
-        Side::Follow => (None, node::parent()),
-    };
-    let lead = side == Side::Lead;
-    let (value, exchange) = match measurement {
-        Measurement::Send | Measurement::Write { .. } => nic(measurement, exchange, gid, lead)?,
-        _ => {
-            pin(lead);
-            let mut exchange = exchange;
-            (
-                floor::run(measurement, &mut exchange, lead, time())?,
-                exchange,
-            )
-        }
-    };
-    if let Some(peer) = peer {
-        peer.finish(exchange)?;
-        println!("{value}");
-    }
-    Ok(())
+/// The second process on this host.
+pub fn follow(gid: &Choice) -> Result<()> {
+    serve(node::parent(), gid, Context::loopback_gid, Some(1))
 }
 
-/// Ties the calling thread, and it alone, to one of the two processors.
-fn pin(lead: bool) {
-    if let [a, b, ..] = sys::allowed_cpus()[..] {
-        // Not being allowed to is no reason not to measure.
-        let _ = sys::pin_thread(if lead { a } else { b });
-    }
-}
-
-fn nic(
-    measurement: Measurement,
-    exchange: rnic::exchange::Exchange,
+fn serve(
+    mut exchange: Exchange,
     gid: &Choice,
-    lead: bool,
-) -> Result<(f64, rnic::exchange::Exchange)> {
-    let mtu = match measurement {
-        Measurement::Write { mtu } => PathMtu::ALL.into_iter().find(|m| m.bytes() == mtu),
-        _ => None,
-    };
+    default: impl FnOnce(&Context) -> rnic::Result<GidEntry>,
+    processor: Option<usize>,
+) -> Result<()> {
+    let task: Task = serde_json::from_slice(&exchange.recv()?).map_err(|_| another_version())?;
+    task.check()?;
     let mut station = Station::connect(
         exchange,
-        |context| gid.resolve(context, Context::loopback_gid),
-        mtu,
+        |context| gid.resolve(context, default),
+        task.path_mtu(),
+        task.region(),
     )?;
-    // Now that the NIC's own thread runs, and may float.
-    pin(lead);
-    let mut value = 0.0;
-    if !lead {
-        measure::follow(&mut station)?;
-    } else {
-        value = match measurement {
-            Measurement::Send => {
-                measure::latency_for(&mut station, Operation::Send, SMALL, time())?.median
-            }
-            _ => measure::bandwidth_for(&mut station, Operation::Write, LARGE, time())?,
-        };
-        measure::end(&mut station)?;
+    pin(processor);
+    measure::follow(&mut station)
+}
+
+/// Ties the calling thread, and it alone, to one of the two processors that a pair of processes takes.
+fn pin(processor: Option<usize>) {
+    if let (Some(processor), cpus @ [_, _, ..]) = (processor, &sys::allowed_cpus()[..]) {
+        // Not being allowed to is no reason not to measure.
+        let _ = sys::pin_thread(cpus[processor]);
     }
-    Ok((value, station.exchange))
 }
 
-/// Runs a pair of processes and takes the leading one's number.
-fn measure_once(measurement: Measurement, args: &Args) -> Result<f64> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(["part", "bench", "lead", &measurement.to_text()])
-        .args(args.gid.to_args())
-        .env(TIME, args.milliseconds.to_string())
-        .stderr(Stdio::inherit())
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let value = text.trim().parse().ok().filter(|_| output.status.success());
-    value.ok_or_else(|| {
-        Failure::new(format!(
-            "the measurement `{}` failed",
-            measurement.describe()
-        ))
-    })
-}
-
-/// All repetitions of a measurement.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    measurement: String,
-    description: String,
-    unit: &'static str,
-    values: Vec<f64>,
-    summary: Summary,
+/// The GID of the address that the TCP connection uses, which the peer can reach, if the device has it.
+fn same_way(addr: IpAddr) -> impl FnOnce(&Context) -> rnic::Result<GidEntry> {
+    move |context| {
+        let known = context.gid_for(addr.to_canonical());
+        known.or_else(|_| context.routable_gid(1))
+    }
 }
 
 pub fn main(args: Args) -> Result<()> {
-    let repetitions = args.repetitions as usize;
-    let load = machine::load_average();
-    let progress = std::io::stderr().is_terminal();
-    let mut values = vec![Vec::new(); Measurement::ALL.len()];
-    let mut round_trips = Vec::new();
-    for repetition in 0..repetitions {
-        round_trips.push(machine::core_round_trip());
-        for (n, measurement) in Measurement::ALL.into_iter().enumerate() {
-            if progress {
-                eprint!(
-                    "\r{}/{repetitions}  {:<60}",
-                    repetition + 1,
-                    measurement.describe()
-                );
-            }
-            values[n].push(measure_once(measurement, &args)?);
+    if let Some(addr) = &args.server {
+        return server(addr, &args.gid);
+    }
+    let task = Task {
+        version: VERSION,
+        largest: args.sizes.largest(),
+        mtu: args.mtu.map(PathMtu::to_ibv),
+    };
+    let report = match &args.connect {
+        Some(host) => {
+            let stream = call(host)?;
+            let own = stream.local_addr()?.ip();
+            let peer = stream.peer_addr()?.to_string();
+            let exchange = Exchange::from_tcp(stream)?;
+            run(&args, &task, exchange, peer, None, same_way(own))?.0
         }
+        None => {
+            let (peer, exchange) = Peer::start("bench", &args.gid.to_args())?;
+            let name = format!("pid {}", peer.id());
+            let outcome = run(&args, &task, exchange, name, Some(0), Context::loopback_gid);
+            let (report, exchange) = outcome?;
+            peer.finish(exchange)?;
+            report
+        }
+    };
+    let write = |file: &PathBuf, text: String| {
+        std::fs::write(file, text)
+            .map_err(|error| Failure::from(error).during(&format!("writing {}", file.display())))
+    };
+    if let Some(file) = &args.svg {
+        write(file, chart::all(&report)?)?;
     }
-    round_trips.push(machine::core_round_trip());
-    if progress {
-        eprint!("\r{:<70}\r", "");
+    if let Some(file) = &args.html {
+        write(file, page::page(&report)?)?;
     }
-    let rows = Measurement::ALL
-        .into_iter()
-        .zip(values)
-        .map(|(measurement, values)| Row {
-            measurement: measurement.to_text(),
-            description: measurement.describe(),
-            unit: if measurement.is_latency() {
-                "ns"
-            } else {
-                "bytes/s"
-            },
-            summary: Summary::of(values.clone()),
-            values,
-        });
-    let report = report::Report::new(rows.collect(), machine::describe(load, round_trips));
     match args.json {
         true => println!(
             "{}",
@@ -284,19 +241,165 @@ pub fn main(args: Args) -> Result<()> {
     Ok(())
 }
 
+fn server(addr: &str, gid: &Choice) -> Result<()> {
+    let listener = TcpListener::bind(addr).map_err(|error| {
+        Failure::from(error)
+            .during(&format!("listening on {addr}"))
+            .next("ADDRESS:PORT of this host, with a port that is free")
+    })?;
+    eprintln!(
+        "rnic: waiting for a client on {}; there: rnic bench --connect {}",
+        listener.local_addr()?,
+        listener.local_addr()?
+    );
+    let (stream, client) = listener.accept()?;
+    eprintln!("rnic: measuring with {client}");
+    let own = stream.local_addr()?.ip();
+    serve(Exchange::from_tcp(stream)?, gid, same_way(own), None)
+}
+
+fn call(host: &str) -> Result<TcpStream> {
+    let nobody = |error: std::io::Error| {
+        Failure::new(format!("no server at {host}: {error}"))
+            .cause("nobody listens there, or a firewall drops TCP or UDP port 4791")
+            .next("start one: `rnic bench --server`, there")
+    };
+    // A port may be there already; an address of IPv6 has colons of its own.
+    let known = host.to_socket_addrs().or_else(|_| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        (host, PORT).to_socket_addrs()
+    });
+    let known: Vec<SocketAddr> = known
+        .map_err(|error| {
+            Failure::new(format!("{host} is no address"))
+                .cause(error.to_string())
+                .next("HOST or HOST:PORT, as the server says")
+        })?
+        .collect();
+    let deadline = Instant::now() + CALL;
+    loop {
+        match TcpStream::connect(&known[..]) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() >= deadline => return Err(nobody(error)),
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// Says on a terminal what is being done.
+struct Progress {
+    total: usize,
+    done: usize,
+    shown: bool,
+}
+
+impl Progress {
+    fn step(&mut self, what: &str) {
+        self.done += 1;
+        if self.shown {
+            eprint!("\r\x1b[K{}/{}  {what}", self.done, self.total);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            // The line is the result's now.
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Every figure.
+fn run(
+    args: &Args,
+    task: &Task,
+    mut exchange: Exchange,
+    peer: String,
+    processor: Option<usize>,
+    default: impl FnOnce(&Context) -> rnic::Result<GidEntry>,
+) -> Result<(Report, Exchange)> {
+    let text = serde_json::to_vec(task).map_err(|error| Failure::new(error.to_string()))?;
+    exchange.send(&text)?;
+    let mut station = Station::connect(
+        exchange,
+        |context| args.gid.resolve(context, default),
+        task.path_mtu(),
+        task.region(),
+    )?;
+    let mut report = Report::new(Path::of(&station, peer), sys::allowed_cpus().len());
+    // Now that the NIC's own thread runs, and may float.
+    pin(processor);
+    let time = Duration::from_millis(args.milliseconds.into());
+    let mut cells = Vec::new();
+    for what in &args.what {
+        for op in &args.operations {
+            let operation = Operation::from(*op);
+            let atomic = [ATOMIC];
+            let sizes = match operation {
+                Operation::Atomic => &atomic[..],
+                _ => args.sizes.sizes(),
+            };
+            cells.extend(sizes.iter().map(|size| (*what, operation, *size)));
+        }
+    }
+    let mut progress = Progress {
+        total: cells.len(),
+        done: 0,
+        shown: std::io::stderr().is_terminal(),
+    };
+    for (what, operation, size) in cells {
+        let shown = size::show(size);
+        match what {
+            What::Latency => {
+                progress.step(&format!("latency of {}, {shown}", report::name(operation)));
+                let times = measure::latency_for(&mut station, operation, size, time)?;
+                report.latency.push(Latency::new(operation, size, &times));
+            }
+            What::Bandwidth => {
+                progress.step(&format!(
+                    "bandwidth of {}, {shown}",
+                    report::name(operation)
+                ));
+                let depth = args
+                    .depth
+                    .map_or(measure::usual_depth(size), |n| n as usize);
+                let rate = measure::bandwidth_for(&mut station, operation, size, depth, time)?;
+                report
+                    .bandwidth
+                    .push(Bandwidth::new(operation, size, depth, rate));
+            }
+        }
+    }
+    drop(progress);
+    measure::end(&mut station)?;
+    let Station { exchange, qp, .. } = station;
+    // Its last acknowledgement is out: the peer waits for the end of the channel only.
+    drop(qp);
+    Ok((report, exchange))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back() {
-        for measurement in Measurement::ALL {
-            assert_eq!(
-                Measurement::from_text(&measurement.to_text()),
-                Some(measurement)
-            );
-        }
-        assert_eq!(Measurement::from_text("x"), None);
-        assert_eq!(Measurement::DATAGRAM, 28);
+    fn impossible_tasks_are_refused() {
+        let good = Task {
+            version: VERSION,
+            largest: 1 << 20,
+            mtu: Some(PathMtu::M1024.to_ibv()),
+        };
+        assert!(good.check().is_ok());
+        assert_eq!(good.path_mtu(), Some(PathMtu::M1024));
+        let refused = |change: fn(&mut Task)| {
+            let mut task = good.clone();
+            change(&mut task);
+            task.check().is_err()
+        };
+        assert!(refused(|t| t.version = 0));
+        assert!(refused(|t| t.largest = 0));
+        assert!(refused(|t| t.largest = usize::MAX));
     }
 }

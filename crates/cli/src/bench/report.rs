@@ -1,107 +1,319 @@
-//! The numbers side by side.
+//! The figures, for programs (JSON) and for a terminal.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::machine::Machine;
-use super::{Measurement, Row};
+use super::size;
+use crate::measure::Operation;
+use crate::measure::stats::{Distribution, Step};
+use crate::node::Station;
 
-/// A ratio that matters.
-#[derive(Debug, Serialize)]
-struct Ratio {
-    what: &'static str,
-    value: f64,
-    /// What is aimed for.
-    goal: f64,
+/// Steps of a histogram.
+const STEPS: usize = 12;
+/// Characters of the longest bar.
+const BAR: f64 = 40.0;
+
+pub fn name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Send => "send",
+        Operation::Write => "write",
+        Operation::Read => "read",
+        Operation::Atomic => "atomic",
+    }
 }
 
+/// Between whom.
 #[derive(Debug, Serialize)]
-pub struct Report {
-    machine: Machine,
-    rows: Vec<Row>,
-    ratios: Vec<Ratio>,
+pub struct Path {
+    local: String,
+    interface: String,
+    remote: String,
+    peer: String,
+    path_mtu: usize,
 }
 
-impl Report {
-    pub fn new(rows: Vec<Row>, machine: Machine) -> Report {
-        let ratio = |what, over: Measurement, under: Measurement, goal| {
-            let median = |m: Measurement| {
-                rows.iter()
-                    .find(|row| row.measurement == m.to_text())
-                    .map(|row| row.summary.median)
-            };
-            let value = median(over)? / median(under)?;
-            Some(Ratio { what, value, goal })
-        };
-        let ratios = [
-            ratio(
-                "10 B send latency / UDP ping-pong, unconnected",
-                Measurement::Send,
-                Measurement::UdpPingPong { connected: false },
-                1.3,
-            ),
-            ratio(
-                "64 KiB write bandwidth / UDP stream, path MTU 1024",
-                Measurement::Write { mtu: 1024 },
-                Measurement::UdpStream {
-                    mtu: 1024,
-                    copy: false,
-                },
-                0.6,
-            ),
-            ratio(
-                "64 KiB write bandwidth / UDP stream, path MTU 4096",
-                Measurement::Write { mtu: 4096 },
-                Measurement::UdpStream {
-                    mtu: 4096,
-                    copy: false,
-                },
-                0.6,
-            ),
-        ];
-        Report {
-            machine,
-            ratios: ratios.into_iter().flatten().collect(),
-            rows,
+impl Path {
+    pub fn of(station: &Station, peer: String) -> Path {
+        Path {
+            local: station.gid.addr.to_string(),
+            interface: station.gid.ifname.clone(),
+            remote: station.qp.remote().addr().to_string(),
+            peer,
+            path_mtu: station.qp.path_mtu().bytes(),
         }
     }
 }
 
+#[derive(Debug, Serialize)]
+pub struct Latency {
+    pub operation: &'static str,
+    pub size: usize,
+    /// There and back, not one way.
+    pub round_trip: bool,
+    pub samples: u64,
+    pub min_us: f64,
+    pub p50_us: f64,
+    pub p90_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub max_us: f64,
+    pub mean_us: f64,
+    pub histogram: Vec<Step>,
+}
+
+impl Latency {
+    pub fn new(operation: Operation, size: usize, times: &Distribution) -> Latency {
+        Latency {
+            operation: name(operation),
+            size,
+            round_trip: operation.returns(),
+            samples: times.samples(),
+            min_us: times.quantile(0.0),
+            p50_us: times.median(),
+            p90_us: times.quantile(0.9),
+            p99_us: times.quantile(0.99),
+            p999_us: times.quantile(0.999),
+            max_us: times.quantile(1.0),
+            mean_us: times.mean(),
+            histogram: times.steps(STEPS),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Bandwidth {
+    pub operation: &'static str,
+    pub size: usize,
+    pub depth: usize,
+    pub bytes_per_second: f64,
+    pub operations_per_second: f64,
+}
+
+impl Bandwidth {
+    pub fn new(operation: Operation, size: usize, depth: usize, rate: f64) -> Bandwidth {
+        Bandwidth {
+            operation: name(operation),
+            size,
+            depth,
+            bytes_per_second: rate,
+            operations_per_second: rate / size as f64,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub version: &'static str,
+    pub path: Path,
+    /// Of the minute before, on this side.
+    pub load_average: f64,
+    pub processors: usize,
+    pub latency: Vec<Latency>,
+    pub bandwidth: Vec<Bandwidth>,
+}
+
+impl Report {
+    pub fn new(path: Path, processors: usize) -> Report {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            path,
+            load_average: load
+                .split(' ')
+                .next()
+                .and_then(|first| first.parse().ok())
+                .unwrap_or(0.0),
+            processors,
+            latency: Vec::new(),
+            bandwidth: Vec::new(),
+        }
+    }
+
+    /// One line about the circumstances.
+    pub fn circumstances(&self) -> String {
+        let path = &self.path;
+        format!(
+            "{} -> {} ({}), {}, path MTU {}; {} processors, load average {}",
+            path.local,
+            path.remote,
+            path.peer,
+            path.interface,
+            path.path_mtu,
+            self.processors,
+            self.load_average
+        )
+    }
+
+    /// What to think of before believing the figures.
+    pub fn warning(&self) -> Option<&'static str> {
+        if self.processors < 2 {
+            Some("One processor for two sides that poll: these are the figures of waiting for it.")
+        } else if self.load_average > 0.5 * self.processors as f64 {
+            Some(
+                "Other programs ran: both sides poll, and lose milliseconds whenever one of them takes a processor.",
+            )
+        } else {
+            None
+        }
+    }
+
+    /// Of each operation the one whose histogram is shown: its shortest message.
+    pub fn shown(&self) -> impl Iterator<Item = &Latency> {
+        self.latency.iter().enumerate().filter_map(|(n, row)| {
+            let first = self.latency[..n]
+                .iter()
+                .all(|other| other.operation != row.operation);
+            first.then_some(row)
+        })
+    }
+}
+
+/// Microseconds, with as many digits as mean something.
+pub fn micros(value: f64) -> String {
+    match value {
+        0.0..10.0 => format!("{value:.2}"),
+        10.0..1000.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Operations per second.
+pub fn rate(value: f64) -> String {
+    match value {
+        0.0..1e3 => format!("{value:.0}/s"),
+        1e3..1e6 => format!("{:.1} k/s", value / 1e3),
+        _ => format!("{:.2} M/s", value / 1e6),
+    }
+}
+
+pub fn gigabytes(value: f64) -> String {
+    match value {
+        0.0..1e8 => format!("{:.2} MB/s", value / 1e6),
+        _ => format!("{:.2} GB/s", value / 1e9),
+    }
+}
+
+/// A bar of eighths of characters.
+fn bar(share: f64) -> String {
+    let eighths = (share.clamp(0.0, 1.0) * BAR * 8.0).round() as usize;
+    let mut text = "\u{2588}".repeat(eighths / 8);
+    if let Some(part) = [
+        "", "\u{258f}", "\u{258e}", "\u{258d}", "\u{258c}", "\u{258b}", "\u{258a}", "\u{2589}",
+    ]
+    .get(eighths % 8)
+    {
+        text.push_str(part);
+    }
+    text
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n", self.machine)?;
-        writeln!(
-            f,
-            "{:<46} {:>12}  {:>24}",
-            "", "median", "least .. most of the runs"
-        )?;
-        for row in &self.rows {
-            let show = |value: f64| match row.unit {
-                "ns" => format!("{:.2} us", value / 1e3),
-                _ => format!("{:.2} GB/s", value / 1e9),
-            };
-            let s = &row.summary;
-            let spread = format!("{} .. {}", show(s.min), show(s.max));
+        writeln!(f, "{}", self.circumstances())?;
+        if let Some(warning) = self.warning() {
+            writeln!(f, "{warning}")?;
+        }
+        if !self.latency.is_empty() {
             writeln!(
                 f,
-                "{:<46} {:>12}  {spread:>24}",
-                row.description,
-                show(s.median)
+                "\nLatency in us: send and write one way, read and atomic there and back\n"
             )?;
-        }
-        writeln!(
-            f,
-            "\nLatency is half a round trip, busy polling on both sides. Bandwidth counts payload only.\n"
-        )?;
-        for ratio in &self.ratios {
-            let sign = if ratio.goal > 1.0 { "<=" } else { ">=" };
             writeln!(
                 f,
-                "{:<54} {:>6.2}  (goal {sign} {})",
-                ratio.what, ratio.value, ratio.goal
+                "{:<8}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+                "", "size", "samples", "least", "50%", "90%", "99%", "99.9%", "most"
             )?;
+            for row in &self.latency {
+                write!(
+                    f,
+                    "{:<8}{:>9}{:>11}",
+                    row.operation,
+                    size::show(row.size),
+                    row.samples
+                )?;
+                for value in [
+                    row.min_us,
+                    row.p50_us,
+                    row.p90_us,
+                    row.p99_us,
+                    row.p999_us,
+                    row.max_us,
+                ] {
+                    write!(f, "{:>10}", micros(value))?;
+                }
+                writeln!(f)?;
+            }
+            for row in self.shown() {
+                histogram(f, row)?;
+            }
         }
-        writeln!(f, "\nmeasured by: cargo run --release -p rnic-cli -- bench")
+        if !self.bandwidth.is_empty() {
+            writeln!(f, "\nBandwidth, many at once\n")?;
+            let rates = self.bandwidth.iter().map(|row| row.bytes_per_second);
+            let most = rates.fold(f64::MIN_POSITIVE, f64::max);
+            for row in &self.bandwidth {
+                writeln!(
+                    f,
+                    "{:<8}{:>9}{:>5} at once{:>14}{:>13}  {}",
+                    row.operation,
+                    size::show(row.size),
+                    row.depth,
+                    gigabytes(row.bytes_per_second),
+                    rate(row.operations_per_second),
+                    bar(row.bytes_per_second / most)
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn histogram(f: &mut fmt::Formatter<'_>, row: &Latency) -> fmt::Result {
+    writeln!(
+        f,
+        "\n{}, {}: how often it took how long (us)",
+        row.operation,
+        size::show(row.size)
+    )?;
+    let most = row.histogram.iter().map(|step| step.count).max();
+    let most = most.unwrap_or(0).max(1) as f64;
+    for step in &row.histogram {
+        let share = 100.0 * step.count as f64 / row.samples.max(1) as f64;
+        writeln!(
+            f,
+            "{:>9} .. {:<9}{:>6.1}%  {}",
+            micros(step.from_us),
+            micros(step.to_us),
+            share,
+            bar(step.count as f64 / most)
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars() {
+        assert_eq!(bar(0.0), "");
+        assert_eq!(bar(1.0).chars().count(), BAR as usize);
+        assert_eq!(bar(2.0), bar(1.0));
+        assert_eq!(bar(0.5 / BAR), "\u{258c}");
+    }
+
+    #[test]
+    fn figures() {
+        assert_eq!(
+            [micros(0.314), micros(12.34), micros(5000.4)],
+            ["0.31", "12.3", "5000"]
+        );
+        assert_eq!(
+            [rate(12.0), rate(1234.0), rate(2.5e6)],
+            ["12/s", "1.2 k/s", "2.50 M/s"]
+        );
+        assert_eq!([gigabytes(3e6), gigabytes(2e9)], ["3.00 MB/s", "2.00 GB/s"]);
     }
 }

@@ -9,7 +9,7 @@ use rnic::Context;
 use crate::failure::{Failure, Result};
 use crate::gid::Choice;
 use crate::measure::{self, Operation};
-use crate::node::{self, Peer, Station};
+use crate::node::{self, Peer, REGION, Station};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,6 +25,7 @@ fn connect(exchange: rnic::exchange::Exchange, gid: &Choice) -> Result<Station> 
         exchange,
         |context| gid.resolve(context, Context::loopback_gid),
         None,
+        REGION,
     )
 }
 
@@ -113,9 +114,9 @@ fn table(station: &mut Station) -> Result<()> {
     head();
     for bytes in LATENCY_SIZES {
         let mut cells = Vec::new();
-        for operation in Operation::ALL {
-            let summary = measure::latency_for(station, operation, bytes, CELL)?;
-            cells.push(format!("{:.2} us", summary.median / 1e3));
+        for operation in Operation::SIZED {
+            let times = measure::latency_for(station, operation, bytes, CELL)?;
+            cells.push(format!("{:.2} us", times.median()));
         }
         println!(
             "{:>24}  {:>10}  {:>10}  {:>10}",
@@ -129,8 +130,9 @@ fn table(station: &mut Station) -> Result<()> {
     head();
     for bytes in BANDWIDTH_SIZES {
         let mut cells = Vec::new();
-        for operation in Operation::ALL {
-            let rate = measure::bandwidth_for(station, operation, bytes, CELL)?;
+        for operation in Operation::SIZED {
+            let depth = measure::usual_depth(bytes);
+            let rate = measure::bandwidth_for(station, operation, bytes, depth, CELL)?;
             cells.push(format!("{:.2} GB/s", rate / 1e9));
         }
         println!(

@@ -2,15 +2,13 @@
 
 use std::time::Instant;
 
-use rnic::SendRequest;
-
-use super::latency::{dismiss, serve};
+use super::latency::{dismiss, request, serve};
 use super::{Operation, poll};
 use crate::failure::{Failure, Result};
 use crate::node::Station;
 
 /// Receives posted by the peer of a SEND test, up to this many bytes of them.
-const RECEIVES: std::ops::RangeInclusive<usize> = 8..=64;
+const RECEIVES: std::ops::RangeInclusive<usize> = 2..=64;
 const RECEIVE_BYTES: usize = 32 << 20;
 
 /// The leading side; bytes per second.
@@ -22,11 +20,6 @@ pub fn lead(
     depth: usize,
 ) -> Result<f64> {
     let target = station.remote.slice(0, size as u64)?;
-    let request = |buffer| match operation {
-        Operation::Send => SendRequest::send(buffer),
-        Operation::Write => SendRequest::write(buffer, target),
-        Operation::Read => SendRequest::read(buffer, target),
-    };
     let mut idle = Vec::new();
     for i in 0..depth.min(count) {
         let mut buffer = station.pd.buffer(size)?;
@@ -40,7 +33,7 @@ pub fn lead(
         while posted < count
             && let Some(buffer) = idle.pop()
         {
-            station.qp.post(request(buffer))?;
+            station.qp.post(request(operation, buffer, target))?;
             posted += 1;
         }
         let done = poll(&station.send_cq)?;

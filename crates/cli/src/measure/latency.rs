@@ -2,27 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-use rnic::{Buffer, SendRequest, WritableRegion};
+use rnic::{Buffer, QpState, RemoteMemory, SendRequest, WritableRegion};
 
-use super::{Operation, Sender, poll};
+use super::stats::Distribution;
+use super::{ATOMIC, Operation, Sender, poll};
 use crate::failure::{Failure, Result};
 use crate::node::{PATIENCE, Station};
 
-/// Both sides' part; the leading one gets the times in nanoseconds.
+/// Both sides' part; the leading one gets the times.
 pub fn run(
     station: &mut Station,
     operation: Operation,
     size: usize,
     rounds: usize,
     lead: bool,
-) -> Result<Vec<f64>> {
+) -> Result<Distribution> {
     match operation {
         Operation::Send => sends(station, size, rounds, lead),
         Operation::Write => writes(station, size, rounds, lead),
-        Operation::Read if lead => reads(station, size, rounds),
-        Operation::Read => {
+        Operation::Read | Operation::Atomic if lead => fetches(station, operation, size, rounds),
+        Operation::Read | Operation::Atomic => {
             serve(station)?;
-            Ok(Vec::new())
+            Ok(Distribution::default())
         }
     }
 }
@@ -30,14 +31,14 @@ pub fn run(
 /// Receives that are posted at any time.
 const RECEIVES: usize = 16;
 
-fn sends(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Result<Vec<f64>> {
+fn sends(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Result<Distribution> {
     let mut sender = Sender::new(station, size)?;
     for _ in 0..RECEIVES.min(rounds) {
         station.qp.post_recv(station.pd.buffer(size)?, 0)?;
     }
     let mut left = rounds - RECEIVES.min(rounds);
     station.exchange.barrier()?;
-    let mut times = Vec::with_capacity(rounds);
+    let mut times = Distribution::default();
     for _ in 0..rounds {
         let start = Instant::now();
         if lead {
@@ -47,7 +48,7 @@ fn sends(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Resul
         if !lead {
             sender.post(station, None, 0)?;
         } else {
-            times.push(start.elapsed().as_nanos() as f64 / 2.0);
+            times.record(start.elapsed().as_nanos() as u64 / 2);
         }
         repost(station, got.into_buffer(), &mut left)?;
     }
@@ -65,12 +66,12 @@ fn repost(station: &Station, buffer: Option<Buffer>, left: &mut usize) -> Result
 }
 
 /// Each side writes into the other's memory and watches the last byte of its own.
-fn writes(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Result<Vec<f64>> {
+fn writes(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Result<Distribution> {
     let mut sender = Sender::new(station, size)?;
     let to = station.remote.slice(0, size as u64)?;
     station.region.copy_in(size - 1, &[0])?;
     station.exchange.barrier()?;
-    let mut times = Vec::with_capacity(rounds);
+    let mut times = Distribution::default();
     for round in 0..rounds {
         let mark = (round % 255) as u8 + 1;
         let start = Instant::now();
@@ -79,7 +80,7 @@ fn writes(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Resu
         }
         watch(station, &station.region, size - 1, mark)?;
         if lead {
-            times.push(start.elapsed().as_nanos() as f64 / 2.0);
+            times.record(start.elapsed().as_nanos() as u64 / 2);
         } else {
             sender.post(station, Some(to), mark)?;
         }
@@ -108,28 +109,50 @@ fn watch(station: &Station, region: &WritableRegion, at: usize, value: u8) -> Re
             )));
         }
         if waited > super::SPIN {
+            // What failed completes in the send queue, which nobody looks at here.
+            if station.qp.state() == QpState::Err {
+                while let Some(done) = station.send_cq.poll_one()? {
+                    done.ok()?;
+                }
+            }
             // The peer may need this processor.
             std::thread::sleep(Duration::from_micros(20));
         }
     }
 }
 
-fn reads(station: &mut Station, size: usize, rounds: usize) -> Result<Vec<f64>> {
+/// READs or atomics: what was there comes back.
+fn fetches(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    rounds: usize,
+) -> Result<Distribution> {
     let from = station.remote.slice(0, size as u64)?;
-    let mut buffer = station.pd.buffer(size)?;
+    let mut buffer = station.pd.buffer(size.max(ATOMIC))?;
     station.exchange.barrier()?;
-    let mut times = Vec::with_capacity(rounds);
+    let mut times = Distribution::default();
     for _ in 0..rounds {
         let start = Instant::now();
-        station.qp.post(SendRequest::read(buffer, from))?;
+        station.qp.post(request(operation, buffer, from))?;
         let done = poll(&station.send_cq)?;
-        times.push(start.elapsed().as_nanos() as f64);
+        times.record(start.elapsed().as_nanos() as u64);
         buffer = done
             .into_buffer()
-            .ok_or_else(|| Failure::new("a READ without its buffer"))?;
+            .ok_or_else(|| Failure::new("a request without its buffer"))?;
     }
     dismiss(station)?;
     Ok(times)
+}
+
+/// One operation with a buffer and the peer's memory.
+pub fn request(operation: Operation, buffer: Buffer, target: RemoteMemory) -> SendRequest {
+    match operation {
+        Operation::Send => SendRequest::send(buffer),
+        Operation::Write => SendRequest::write(buffer, target),
+        Operation::Read => SendRequest::read(buffer, target),
+        Operation::Atomic => SendRequest::fetch_add(buffer, target, 1),
+    }
 }
 
 /// Answers one-sided operations, by polling, from the barrier that starts the test until [`dismiss`].

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 use crate::node::{INLINE, PATIENCE, Station};
-use stats::Summary;
+use stats::Distribution;
 
 /// Which operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,10 +22,21 @@ pub enum Operation {
     Send,
     Write,
     Read,
+    /// FETCH-AND-ADD of [`ATOMIC`] bytes.
+    Atomic,
 }
 
+/// Bytes of an atomic's operand.
+pub const ATOMIC: usize = 8;
+
 impl Operation {
-    pub const ALL: [Operation; 3] = [Operation::Send, Operation::Write, Operation::Read];
+    /// Those of messages of any size.
+    pub const SIZED: [Operation; 3] = [Operation::Send, Operation::Write, Operation::Read];
+
+    /// Whether its latency is a whole round trip: what there is to wait for comes back.
+    pub fn returns(self) -> bool {
+        matches!(self, Operation::Read | Operation::Atomic)
+    }
 }
 
 /// What to measure.
@@ -48,6 +59,26 @@ pub enum Test {
     End,
 }
 
+impl Test {
+    /// The one who asks may be anybody: nothing beyond `region` bytes, nothing endless.
+    fn check(self, region: usize) -> Result<()> {
+        let (size, count) = match self {
+            Test::Latency { size, rounds, .. } => (size, rounds),
+            Test::Bandwidth { size, count, .. } => (size, count),
+            Test::End => return Ok(()),
+        };
+        match (1..=region).contains(&size) && (1..=MOST).contains(&count) {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "the peer asks for something impossible: {self:?}"
+            ))),
+        }
+    }
+}
+
+/// Most operations of one test.
+const MOST: usize = 100_000_000;
+
 /// Longer than any gap in an undisturbed test: a side that waits for so long is no longer measuring.
 const SPIN: Duration = Duration::from_millis(2);
 
@@ -60,24 +91,22 @@ impl Station {
 }
 
 /// Times of single operations.
-pub fn latency(
+fn latency(
     station: &mut Station,
     operation: Operation,
     size: usize,
     rounds: usize,
-) -> Result<Summary> {
+) -> Result<Distribution> {
     station.announce(Test::Latency {
         operation,
         size,
         rounds,
     })?;
-    Ok(Summary::of(latency::run(
-        station, operation, size, rounds, true,
-    )?))
+    latency::run(station, operation, size, rounds, true)
 }
 
 /// Bytes per second.
-pub fn bandwidth(
+fn bandwidth(
     station: &mut Station,
     operation: Operation,
     size: usize,
@@ -99,15 +128,21 @@ pub fn latency_for(
     operation: Operation,
     size: usize,
     time: Duration,
-) -> Result<Summary> {
+) -> Result<Distribution> {
     let trial = latency(station, operation, size, 50)?;
-    let trips = if operation == Operation::Read {
-        1.0
-    } else {
-        2.0
-    };
-    let rounds = (time.as_nanos() as f64 / (trips * trial.mean)).clamp(20.0, 100_000.0) as usize;
-    latency(station, operation, size, rounds)
+    let trips = if operation.returns() { 1.0 } else { 2.0 };
+    let rounds = time.as_secs_f64() * 1e6 / (trips * trial.mean()).max(0.01);
+    latency(
+        station,
+        operation,
+        size,
+        rounds.clamp(20.0, MOST as f64) as usize,
+    )
+}
+
+/// Operations at once that fill the pipe: no more than a few megabytes.
+pub fn usual_depth(size: usize) -> usize {
+    ((8 << 20) / size).clamp(4, 32)
 }
 
 /// As [`latency_for`].
@@ -115,12 +150,12 @@ pub fn bandwidth_for(
     station: &mut Station,
     operation: Operation,
     size: usize,
+    depth: usize,
     time: Duration,
 ) -> Result<f64> {
-    // Enough to fill the pipe, and no more than a few megabytes.
-    let depth = ((8 << 20) / size).clamp(4, 32);
     let rate = bandwidth(station, operation, size, 2 * depth, depth)?;
-    let count = (rate * time.as_secs_f64() / size as f64).clamp(2.0 * depth as f64, 1e6) as usize;
+    let count = rate * time.as_secs_f64() / size as f64;
+    let count = count.clamp(2.0 * depth as f64, MOST as f64) as usize;
     bandwidth(station, operation, size, count, depth)
 }
 
@@ -133,8 +168,9 @@ pub fn end(station: &mut Station) -> Result<()> {
 pub fn follow(station: &mut Station) -> Result<()> {
     loop {
         let message = station.exchange.recv()?;
-        let test = serde_json::from_slice(&message)
+        let test: Test = serde_json::from_slice(&message)
             .map_err(|e| Failure::new(format!("not a test: {e}")))?;
+        test.check(station.region.remote().len as usize)?;
         match test {
             Test::Latency {
                 operation,
@@ -250,5 +286,29 @@ impl Sender {
             self.reap(station)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_tests_are_refused() {
+        let latency = |size, rounds| Test::Latency {
+            operation: Operation::Write,
+            size,
+            rounds,
+        };
+        assert!(latency(4096, 1).check(4096).is_ok());
+        assert!(Test::End.check(0).is_ok());
+        for test in [
+            latency(0, 1),
+            latency(4097, 1),
+            latency(1, 0),
+            latency(1, MOST + 1),
+        ] {
+            assert!(test.check(4096).is_err(), "{test:?}");
+        }
     }
 }

@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Path MTU: 256, 512, 1024, 2048 or 4096; as large as the way allows if not given
-    #[arg(long, value_parser = parse_mtu)]
+    #[arg(long, value_parser = node::parse_mtu)]
     mtu: Option<PathMtu>,
     /// Local ACK timeout, 4.096 us x 2^N
     #[arg(long, default_value_t = 14, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
@@ -102,12 +102,6 @@ const GUARD: usize = 64;
 const UNTOUCHED: u8 = 0xee;
 /// Immediate data of the last message of a queue pair.
 const LAST: [u8; 4] = [0xff; 4];
-
-fn parse_mtu(text: &str) -> std::result::Result<PathMtu, String> {
-    let bytes: usize = text.parse().map_err(|_| "not a number".to_owned())?;
-    let known = PathMtu::ALL.into_iter().find(|mtu| mtu.bytes() == bytes);
-    known.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
-}
 
 /// What both sides have to know; the client says it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -410,11 +404,5 @@ mod tests {
         assert!(refused(|t| t.max_size = u32::MAX));
         assert!(refused(|t| t.kinds.clear()));
         assert!(refused(|t| t.timeout = 32));
-    }
-
-    #[test]
-    fn path_mtus() {
-        assert_eq!(parse_mtu("4096"), Ok(PathMtu::M4096));
-        assert!(parse_mtu("1000").is_err() && parse_mtu("x").is_err());
     }
 }
