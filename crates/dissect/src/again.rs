@@ -1,0 +1,351 @@
+//! Requests whose PSN lies behind others: overtaken ones, and those that are sent again, with the reason why.
+
+use rnic_wire::{Operation, Psn};
+
+use crate::finding::What;
+use crate::model::{Cause, Kind, Mark, Outcome, Repeat};
+use crate::notes::Notes;
+use crate::packet::Packet;
+use crate::tracker::{Mtu, Tracker};
+
+/// A PSN behind a gap that comes within so many packets and nanoseconds was only overtaken.
+const REORDER_PACKETS: u64 = 128;
+const REORDER_NS: u64 = 4_000_000;
+
+/// Retransmissions that are kept.
+const REPEATS: usize = 10_000;
+
+impl Tracker {
+    pub fn gap_of(&self, psn: Psn) -> Option<usize> {
+        self.gaps.iter().rposition(|gap| {
+            gap.left.iter().any(|&(from, count)| {
+                let at = psn.distance_from(from);
+                at >= 0 && (at as u32) < count
+            })
+        })
+    }
+
+    /// A PSN that had been missing.
+    pub fn fill(
+        &mut self,
+        p: &Packet,
+        op: Operation,
+        gap: usize,
+        mtu: &Mtu,
+        notes: &mut Notes,
+    ) -> (Option<u64>, Mark) {
+        let psn = p.bth.psn;
+        let (overtaken, behind) = {
+            let gap = &mut self.gaps[gap];
+            let mut left = Vec::with_capacity(gap.left.len() + 1);
+            for &(from, count) in &gap.left {
+                let at = psn.distance_from(from);
+                if at < 0 || at as u32 >= count {
+                    left.push((from, count));
+                    continue;
+                }
+                let at = at as u32;
+                if at > 0 {
+                    left.push((from, at));
+                }
+                if at + 1 < count {
+                    left.push((psn.next(), count - at - 1));
+                }
+            }
+            gap.left = left;
+            let asked = self.nak.is_some_and(|(_, _, time)| time >= gap.time);
+            let goes_on = self.repeat_next == Some(psn) && self.repeat.is_some();
+            let behind = self.side.request_packets - gap.position + 1;
+            let soon = behind <= REORDER_PACKETS && p.time_ns.saturating_sub(gap.time) < REORDER_NS;
+            (soon && !asked && !goes_on, behind)
+        };
+        if !self.gaps[gap].told {
+            self.gaps[gap].told = true;
+            let told = &self.gaps[gap];
+            let what = if overtaken {
+                What::Reordered {
+                    psn,
+                    behind: behind as u32,
+                }
+            } else {
+                What::Gap {
+                    psn: told.from,
+                    count: told.count,
+                }
+            };
+            let numbers = [told.number, p.number];
+            notes.at(self.end, p.time_ns, &numbers, what);
+        }
+        if self.gaps[gap].left.is_empty() {
+            self.gaps.remove(gap);
+        }
+        self.side.missing_packets = self.side.missing_packets.saturating_sub(1);
+        self.side.request_packets += 1;
+        let kind = Kind::of(p.bth.opcode);
+        let base = self.live.front().map_or(psn, |message| message.psn);
+        let place = self
+            .live
+            .partition_point(|message| message.psn.distance_from(base) <= psn.distance_from(base));
+        let before = place.checked_sub(1);
+        let index = match before {
+            Some(index) if self.live[index].covers(psn) => {
+                let message = &mut self.live[index];
+                message.missing = message.missing.saturating_sub(1);
+                index
+            }
+            Some(index)
+                if (op.is_middle() || op.is_last())
+                    && !self.live[index].complete
+                    && kind.continues(self.live[index].kind)
+                    && self.live[index].last_psn().next() == psn =>
+            {
+                self.live[index].span += 1;
+                index
+            }
+            _ => {
+                let headless = op.is_middle() || op.is_last();
+                let message = self.begin(p, headless, mtu);
+                // Only the last message's span can be uncertain.
+                if place < self.live.len() {
+                    self.uncertain = None;
+                }
+                self.live.insert(place, message);
+                self.open_from = self.open_from.min(place);
+                self.join_next(place, op);
+                place
+            }
+        };
+        // A message that began without its FIRST gets it.
+        self.add_packet(index, p, op, notes);
+        let message = &self.live[index];
+        let (id, at) = (message.id, psn.distance_from(message.psn).max(0) as u32 + 1);
+        if overtaken {
+            self.side.reordered += 1;
+            return (Some(id), Mark::Reordered { index: at });
+        }
+        let waited_since = message.begun.0;
+        let span = if message.kind.has_answer() {
+            message.span
+        } else {
+            1
+        };
+        let cause = self.repeat_goes_on(p, psn, span, waited_since, None);
+        (Some(id), Mark::Repeated { index: at, cause })
+    }
+
+    /// A FIRST that fills the gap right before packets of its message which had begun one without it.
+    fn join_next(&mut self, place: usize, op: Operation) {
+        if !op.is_first() || place + 1 >= self.live.len() {
+            return;
+        }
+        let first = &self.live[place];
+        let rest = &self.live[place + 1];
+        if !(rest.headless
+            && rest.kind.continues(first.kind)
+            && first.last_psn().next() == rest.psn)
+        {
+            return;
+        }
+        let Some(rest) = self.live.remove(place + 1) else {
+            return;
+        };
+        self.open = self.open.saturating_sub(1);
+        self.side.message_count = self.side.message_count.saturating_sub(1);
+        let first = &mut self.live[place];
+        first.id = rest.id;
+        first.kind = rest.kind;
+        first.span += rest.span;
+        first.bytes += rest.bytes;
+        first.packets += rest.packets;
+        first.missing += rest.missing;
+        first.complete = rest.complete;
+        first.imm = rest.imm;
+        first.invalidate = rest.invalidate;
+        first.solicited = rest.solicited;
+        first.begun = rest.begun.min(first.begun);
+        first.sent = rest.sent;
+    }
+
+    /// A PSN that has been seen.
+    pub fn again(
+        &mut self,
+        p: &Packet,
+        op: Operation,
+        mtu: &Mtu,
+        notes: &mut Notes,
+    ) -> (Option<u64>, Mark) {
+        let psn = p.bth.psn;
+        if self.contradicts(p, op) {
+            let from = self.next.unwrap_or(psn);
+            let what = What::Restart { from, to: psn };
+            notes.at(self.end, p.time_ns, &[p.number], what);
+            self.restart(notes);
+            self.next = Some(psn);
+            return self.fresh(p, op, 0, mtu, notes);
+        }
+        self.side.repeated_packets += 1;
+        self.side.repeated_bytes += u64::from(p.payload_len);
+        let Some(index) = self.find(psn) else {
+            // Of a message that began before the capture, or that was put away long ago.
+            let cause = self.repeat_goes_on(p, psn, 1, self.last_time, None);
+            return (None, Mark::Repeated { index: 1, cause });
+        };
+        let message = &mut self.live[index];
+        let id = message.id;
+        let at = psn.distance_from(message.psn).max(0) as u32;
+        message.repeated += 1;
+        let before = message.last_sent;
+        message.last_sent = (p.time_ns, p.number);
+        let acknowledged_by = match message.outcome {
+            Outcome::Done { number, .. } => Some(number),
+            _ => None,
+        };
+        let rest_of_read = message.kind.has_answer() && at > 0;
+        let mut span = 1;
+        if message.kind.has_answer() {
+            span = message.span.saturating_sub(at).max(1);
+            let seen = message.answered > at && !message.answer_gap;
+            if at > 0 {
+                self.read_again = Some((id, at));
+                let numbers = [message.begun.1, p.number];
+                let waited_ns = p.time_ns.saturating_sub(before.0);
+                let what = What::ReadAgain {
+                    message: id,
+                    psn,
+                    seen,
+                    waited_ns,
+                };
+                notes.at(self.end, p.time_ns, &numbers, what);
+            }
+            let message = &mut self.live[index];
+            message.answered = at;
+            message.answered_bytes = mtu.map_or(0, |(mtu, _)| u64::from(mtu) * u64::from(at));
+            message.answer_gap = false;
+            if acknowledged_by.is_some() {
+                message.outcome = Outcome::Open;
+                self.open += 1;
+                self.open_reads += 1;
+                self.open_from = self.open_from.min(index);
+            }
+        }
+        debug_assert!(op.is_request());
+        let goes_on = self.repeat_next == Some(psn);
+        let cause = self.repeat_goes_on(p, psn, span, before.0, acknowledged_by);
+        if let Some(repeat) = &mut self.repeat
+            && repeat.packets == 1
+        {
+            repeat.rest_of_read = rest_of_read;
+        }
+        if cause == Cause::Timeout && !goes_on {
+            self.live[index].timeouts += 1;
+        }
+        (
+            Some(id),
+            Mark::Repeated {
+                index: at + 1,
+                cause,
+            },
+        )
+    }
+
+    /// Whether a packet with a PSN that has been seen cannot be the same packet again: another message begins there, so the
+    /// queue pair has begun a new life.
+    fn contradicts(&self, p: &Packet, op: Operation) -> bool {
+        if !(op.is_first() || op.is_only()) {
+            return false;
+        }
+        if self.refused {
+            // In the error state nothing is sent.
+            return true;
+        }
+        let Some(index) = self.find(p.bth.psn) else {
+            return false;
+        };
+        let message = &self.live[index];
+        let kind = Kind::of(p.bth.opcode);
+        if !kind.continues(message.kind) {
+            return true;
+        }
+        let whole = message.complete && !message.headless;
+        !kind.has_answer() && whole && message.psn != p.bth.psn
+    }
+
+    /// Puts a packet to the retransmission under way, or begins one and says why.
+    fn repeat_goes_on(
+        &mut self,
+        p: &Packet,
+        psn: Psn,
+        span: u32,
+        sent_before: u64,
+        acknowledged_by: Option<u64>,
+    ) -> Cause {
+        let bytes = u64::from(p.payload_len);
+        let follows = self.repeat_next == Some(psn);
+        self.repeat_next = Some(psn.add(span));
+        if follows && let Some(repeat) = &mut self.repeat {
+            repeat.numbers.1 = p.number;
+            repeat.psns.1 = psn;
+            repeat.packets += 1;
+            repeat.bytes += bytes;
+            return repeat.cause;
+        }
+        let next = self.repeat_next;
+        self.end_repeat();
+        self.repeat_next = next;
+        let (cause, waited_ns) = self.cause(p, psn, sent_before);
+        self.side.repeat_count += 1;
+        self.repeat = Some(Repeat {
+            cause,
+            numbers: (p.number, p.number),
+            time: p.time_ns,
+            psns: (psn, psn),
+            packets: 1,
+            bytes,
+            waited_ns,
+            acknowledged_by,
+            rest_of_read: false,
+            reply: None,
+            replies: 0,
+        });
+        cause
+    }
+
+    fn cause(&mut self, p: &Packet, psn: Psn, sent_before: u64) -> (Cause, u64) {
+        let since = |time: u64| p.time_ns.saturating_sub(time);
+        let same_message = |tracker: &Tracker, named: Psn| {
+            named == psn
+                || tracker
+                    .find(named)
+                    .is_some_and(|index| tracker.live[index].covers(psn))
+        };
+        let rnr = self.rnr.filter(|&(named, ..)| same_message(self, named));
+        let nak = self.nak.filter(|&(named, ..)| named == psn);
+        // Both after an RNR NAK in the middle of a message: the later one is obeyed if the timer has not run out.
+        if let Some((_, number, time, timer_ns)) = rnr
+            && (nak.is_none() || since(time) >= timer_ns)
+        {
+            (self.rnr, self.nak) = (None, None);
+            return (Cause::Rnr { number, timer_ns }, since(time));
+        }
+        if let Some((_, number, time)) = nak {
+            self.nak = None;
+            return (Cause::Nak { number }, since(time));
+        }
+        let waited = since(sent_before);
+        if let Some((number, time)) = self.missing_response.take()
+            && since(time) < waited / 2
+        {
+            return (Cause::MissingResponse { number }, since(time));
+        }
+        (Cause::Timeout, waited)
+    }
+
+    pub fn end_repeat(&mut self) {
+        self.repeat_next = None;
+        if let Some(repeat) = self.repeat.take()
+            && self.side.repeats.len() < REPEATS
+        {
+            self.side.repeats.push(repeat);
+        }
+    }
+}

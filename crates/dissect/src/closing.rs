@@ -1,0 +1,138 @@
+//! What remains to be said of a send queue: when a message is put away, and at the end of the capture.
+
+use crate::finding::{PeerHad, What};
+use crate::latency::Latencies;
+use crate::model::{Cause, Kind, Message, Outcome, Repeat};
+use crate::notes::Notes;
+use crate::tracker::Tracker;
+
+impl Tracker {
+    /// Counts a message and keeps it if there is room.
+    pub fn put_away(&mut self, mut message: Message, notes: &mut Notes) {
+        if self.unreliable && message.is_open() {
+            let whole = message.complete && message.missing == 0 && !message.headless;
+            message.outcome = if whole { Outcome::Sent } else { Outcome::Lost };
+            // The capture may have begun within the first one.
+            if !(whole || message.headless && message.id == 1) {
+                let what = What::UcLost {
+                    message: message.id,
+                    missing: message.missing,
+                };
+                let packets = [message.begun.1, message.sent.1];
+                notes.at(self.end, message.sent.0, &packets, what);
+            }
+        }
+        let kind = message.kind;
+        self.side.bytes += message.bytes;
+        match self
+            .side
+            .kinds
+            .iter_mut()
+            .find(|(known, ..)| *known == kind)
+        {
+            Some((_, count, bytes)) => {
+                *count += 1;
+                *bytes += message.bytes;
+            }
+            None => self.side.kinds.push((kind, 1, message.bytes)),
+        }
+        if let Outcome::Done { time, .. } = message.outcome {
+            let ns = time.saturating_sub(message.begun.0);
+            latencies(&mut self.side.latencies, kind).push(ns);
+        }
+        if self.side.messages.len() < self.keep {
+            self.side.messages.push(message);
+        }
+    }
+
+    /// At the end of the capture.
+    pub fn finish(&mut self, end_ns: u64, notes: &mut Notes) {
+        self.end_repeat();
+        for gap in std::mem::take(&mut self.gaps) {
+            if !gap.told && !self.unreliable {
+                let what = What::Gap {
+                    psn: gap.from,
+                    count: gap.count,
+                };
+                notes.at(self.end, gap.time, &[gap.number], what);
+            }
+        }
+        for repeat in &self.side.repeats {
+            if repeat.cause == Cause::Timeout && !repeat.rest_of_read {
+                let what = What::Timeout {
+                    psn: repeat.psns.0,
+                    packets: repeat.packets,
+                    last: repeat.numbers.1,
+                    waited_ns: repeat.waited_ns,
+                    acknowledged_by: repeat.acknowledged_by,
+                    peer_had: peer_had(repeat),
+                };
+                notes.at(self.end, repeat.time, &[repeat.numbers.0], what);
+            }
+        }
+        if !self.unreliable && !self.refused {
+            self.tell_unanswered(end_ns, notes);
+        }
+        while let Some(message) = self.live.pop_front() {
+            self.put_away(message, notes);
+        }
+    }
+
+    /// The oldest message without an answer; those behind it wait for it.
+    fn tell_unanswered(&mut self, end_ns: u64, notes: &mut Notes) {
+        let Some(message) = self.live.iter().find(|message| message.is_open()) else {
+            return;
+        };
+        let ever_answered = self.answers > u64::from(message.rnr_naks);
+        let times = message.timeouts.max(message.rnr_naks.saturating_sub(1)) + 1;
+        let what = if message.timeouts > 0 || message.rnr_naks > 1 {
+            What::GaveUp {
+                message: message.id,
+                times,
+                span_ns: message.last_sent.0.saturating_sub(message.begun.0),
+                rnr: message.timeouts == 0,
+                ever_answered,
+            }
+        } else {
+            What::Unanswered {
+                message: message.id,
+                ns_to_end: end_ns.saturating_sub(message.last_sent.0),
+            }
+        };
+        let mut packets = vec![message.begun.1];
+        if message.last_sent.1 != message.begun.1 {
+            packets.push(message.last_sent.1);
+        }
+        notes.at(self.end, message.last_sent.0, &packets, what);
+    }
+}
+
+fn latencies(all: &mut Vec<(Kind, Latencies)>, kind: Kind) -> &mut Latencies {
+    let index = match all.iter().position(|(known, _)| *known == kind) {
+        Some(index) => index,
+        None => {
+            all.push((kind, Latencies::default()));
+            all.len() - 1
+        }
+    };
+    &mut all[index].1
+}
+
+/// A responder acknowledges each duplicate it gets, so answers to a retransmission tell what it had before.
+fn peer_had(repeat: &Repeat) -> PeerHad {
+    let Some((psn, reply, sent_to)) = repeat.reply else {
+        return PeerHad::Unknown;
+    };
+    let last = repeat.psns.1;
+    let beyond_sent = psn.distance_from(sent_to) > 0;
+    if beyond_sent || (repeat.replies > 1 && repeat.packets > 1) {
+        return PeerHad::All { reply };
+    }
+    if psn.distance_from(repeat.psns.0) < 0 {
+        return PeerHad::Nothing { reply };
+    }
+    if psn.distance_from(last) < 0 {
+        return PeerHad::UpTo { psn, reply };
+    }
+    PeerHad::Unknown
+}

@@ -1,0 +1,154 @@
+//! A conversation under way.
+
+use rnic_wire::Service;
+
+use crate::finding::What;
+use crate::model::{Conversation, End, Endpoint, Pairing, Side};
+use crate::notes::Notes;
+use crate::packet::Packet;
+use crate::tracker::{Mtu, Tracker};
+
+pub(crate) struct Live {
+    pub service: Service,
+    pub ends: [Endpoint; 2],
+    pub pairing: Pairing,
+    pub mtu: Mtu,
+    pub time: (u64, u64),
+    pub numbers: (u64, u64),
+    pub packets: [u64; 2],
+    pub trackers: [Tracker; 2],
+    pub notes: Notes,
+    pub qkeys: Vec<(u32, u64)>,
+    pub ecn_marked: u64,
+    pub cnps: u64,
+    pub attempts: u32,
+    /// Merged into another one; whether its end 0 is that one's end 1.
+    pub merged: Option<(usize, bool)>,
+    /// Before the RTU was seen.
+    pub connecting: bool,
+    pub before_rtu_told: bool,
+}
+
+impl Live {
+    pub fn new(service: Service, ends: [Endpoint; 2], p: &Packet, keep: usize) -> Live {
+        let unreliable = matches!(service, Service::Uc | Service::Ud);
+        Live {
+            service,
+            ends,
+            pairing: Pairing::OneWay,
+            mtu: None,
+            time: (p.time_ns, p.time_ns),
+            numbers: (p.number, p.number),
+            packets: [0, 0],
+            trackers: [0, 1].map(|end| Tracker::new(end, unreliable, keep)),
+            notes: Notes::default(),
+            qkeys: Vec::new(),
+            ecn_marked: 0,
+            cnps: 0,
+            attempts: 0,
+            merged: None,
+            connecting: false,
+            before_rtu_told: false,
+        }
+    }
+
+    pub fn is_paired(&self) -> bool {
+        self.pairing != Pairing::OneWay
+    }
+
+    pub fn last(&mut self, p: &Packet) {
+        self.time.0 = self.time.0.min(p.time_ns);
+        self.time.1 = self.time.1.max(p.time_ns);
+        self.numbers.1 = p.number;
+    }
+
+    pub fn seen(&mut self, p: &Packet, from: End) {
+        self.last(p);
+        self.packets[from] += 1;
+        self.ends[from].src_port = Some(p.outer.flow.src_port);
+        if p.outer.traffic_class & 3 == 3 {
+            self.ecn_marked += 1;
+        }
+    }
+
+    /// What is odd about a packet whatever its place.
+    pub fn look_at(&mut self, p: &Packet, from: End) {
+        if p.bth.pkey & 0x7fff != 0x7fff {
+            let what = What::Pkey { pkey: p.bth.pkey };
+            self.notes.at(from, p.time_ns, &[p.number], what);
+        }
+        if !p.cut && !(p.payload_len + u32::from(p.bth.pad)).is_multiple_of(4) {
+            let what = What::Padding { pad: p.bth.pad };
+            self.notes.at(from, p.time_ns, &[p.number], what);
+        }
+    }
+
+    pub fn look_at_datagram(&mut self, p: &Packet, from: End) {
+        self.look_at(p, from);
+        if p.payload_len > 4096 {
+            let what = What::DatagramTooLong { len: p.payload_len };
+            self.notes.at(from, p.time_ns, &[p.number], what);
+        }
+        let Some(deth) = p.ext.deth else { return };
+        let qkey = deth.qkey;
+        if let Some((_, count)) = self.qkeys.iter_mut().find(|(known, _)| *known == qkey) {
+            *count += 1;
+        } else if self.qkeys.len() < 64 {
+            if let Some(&(expected, _)) = self.qkeys.first() {
+                let what = What::Qkey { qkey, expected };
+                self.notes.at(from, p.time_ns, &[p.number], what);
+            }
+            self.qkeys.push((qkey, 1));
+        }
+    }
+
+    pub fn finish(mut self, end_ns: u64, agreed: [Option<u8>; 2]) -> Conversation {
+        let number = self.numbers.0;
+        for end in [0, 1] {
+            let tracker = &mut self.trackers[end];
+            tracker.finish(end_ns, &mut self.notes);
+            if let Some(agreed) = agreed[end]
+                && tracker.side.most_reads > u64::from(agreed)
+            {
+                let seen = tracker.side.most_reads;
+                let what = What::TooManyReads { seen, agreed };
+                self.notes.at(end, self.time.0, &[number], what);
+            }
+            let (orphans, answers) = (tracker.orphans, tracker.answers);
+            if orphans == 0 {
+                continue;
+            }
+            let inferred = matches!(self.pairing, Pairing::Inferred { .. });
+            let what = if inferred && orphans * 4 > answers {
+                What::PairingDoubtful { orphans, answers }
+            } else {
+                What::Orphans { count: orphans }
+            };
+            self.notes.at(end, self.time.0, &[number], what);
+        }
+        if self.ecn_marked + self.cnps > 0 {
+            let what = What::Congestion {
+                marked: self.ecn_marked,
+                cnps: self.cnps,
+            };
+            self.notes.at(0, self.time.0, &[number], what);
+        }
+        self.notes.sort();
+        let sides = self.trackers.map(|tracker| -> Side { tracker.side });
+        Conversation {
+            service: self.service,
+            ends: self.ends,
+            pairing: self.pairing,
+            mtu: self.mtu,
+            time: self.time,
+            numbers: self.numbers,
+            packets: self.packets,
+            sides,
+            findings: self.notes.findings,
+            more_findings: self.notes.more,
+            qkeys: self.qkeys,
+            ecn_marked: self.ecn_marked,
+            cnps: self.cnps,
+        }
+    }
+}

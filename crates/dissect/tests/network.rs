@@ -1,0 +1,177 @@
+//! Captures as they would look had the network lost, turned or doubled packets before the place of the capture.
+
+mod support;
+
+use rnic_dissect::{Mark, Outcome, PeerHad, What};
+use support::{dissect, found, frames, only, without};
+
+#[test]
+fn a_request_lost_before_the_capture() {
+    // The packet that the NAK asks for was never seen.
+    let capture = without("drop_send_mid_v4", &[3]);
+    let conversation = only(&capture);
+    assert_eq!(found(conversation), ["gap", "lost"]);
+    let lost = conversation
+        .findings
+        .iter()
+        .find_map(|finding| match finding.what {
+            What::Lost { sent, .. } => Some(sent),
+            _ => None,
+        });
+    assert_eq!(lost, Some(None));
+    let message = &conversation.sides[0].messages[0];
+    assert_eq!(
+        (message.packets, message.bytes, message.missing),
+        (5, 4500, 0)
+    );
+    assert!(matches!(message.outcome, Outcome::Done { .. }));
+    assert_eq!(conversation.sides[0].missing_packets, 0);
+}
+
+#[test]
+fn an_overtaken_request_is_no_retransmission() {
+    let mut all = frames("rc_send_v4");
+    // Middle and last of the message of three.
+    all.swap(3, 4);
+    let (finished, packets) = dissect(&all);
+    let conversation = only(&finished.capture);
+    assert_eq!(found(conversation), ["reordered"]);
+    let side = &conversation.sides[0];
+    assert_eq!((side.reordered, side.repeat_count), (1, 0));
+    let marks: Vec<_> = packets
+        .iter()
+        .filter_map(|(_, place)| place.map(|p| p.mark))
+        .collect();
+    assert!(marks.contains(&Mark::Reordered { index: 2 }), "{marks:?}");
+    assert_eq!(side.messages[1].bytes, 3072);
+}
+
+#[test]
+fn a_first_that_comes_late_joins_its_message() {
+    let mut all = frames("rc_send_v4");
+    all.swap(2, 3);
+    let (finished, _) = dissect(&all);
+    let side = &only(&finished.capture).sides[0];
+    let bytes: Vec<_> = side.messages.iter().map(|message| message.bytes).collect();
+    assert_eq!(bytes, [10, 3072, 0, 1024, 1025, 4]);
+    assert!(side.messages.iter().all(|message| !message.headless));
+}
+
+#[test]
+fn uc_messages_with_a_hole_are_dropped() {
+    // The middle of the second message; the last of it.
+    for (frame, missing) in [(3, 1), (4, 0)] {
+        let capture = without("uc_v4", &[frame]);
+        let conversation = only(&capture);
+        assert_eq!(found(conversation), ["uc-lost"], "without {frame}");
+        let What::UcLost {
+            message,
+            missing: is,
+        } = conversation.findings[0].what
+        else {
+            panic!()
+        };
+        assert_eq!((message, is), (2, missing));
+        let outcomes: Vec<_> = conversation.sides[0]
+            .messages
+            .iter()
+            .map(|m| m.outcome)
+            .collect();
+        assert_eq!(outcomes.iter().filter(|o| **o == Outcome::Lost).count(), 1);
+    }
+}
+
+#[test]
+fn a_response_lost_before_the_capture() {
+    let capture = without("drop_read_resp_mid_v4", &[4]);
+    let conversation = only(&capture);
+    assert_eq!(
+        found(conversation),
+        ["read-again", "response-gap", "middle-answer"]
+    );
+    let again = &conversation.findings[0].what;
+    assert!(
+        matches!(again, What::ReadAgain { seen: false, .. }),
+        "{again:?}"
+    );
+    assert!(matches!(
+        conversation.sides[0].messages[0].outcome,
+        Outcome::Done { number: 9, .. }
+    ));
+}
+
+#[test]
+fn an_ack_lost_before_the_capture() {
+    let capture = without("drop_write_ack_v4", &[6]);
+    let had = only(&capture)
+        .findings
+        .iter()
+        .find_map(|finding| match finding.what {
+            What::Timeout {
+                acknowledged_by: None,
+                peer_had,
+                ..
+            } => Some(peer_had),
+            _ => None,
+        });
+    // One ACK for each duplicate says that the peer had it all.
+    assert_eq!(had, Some(PeerHad::All { reply: 11 }));
+}
+
+#[test]
+fn one_direction_alone() {
+    let name = "rc_read_v4";
+    let all = frames(name);
+    let (_, packets) = dissect(&all);
+    let first = packets[0].0.outer.flow.src;
+    for requests in [true, false] {
+        let half: Vec<_> = packets
+            .iter()
+            .zip(&all)
+            .filter(|((packet, _), _)| (packet.outer.flow.src == first) == requests)
+            .map(|(_, frame)| frame.clone())
+            .collect();
+        let (finished, _) = dissect(&half);
+        let conversation = only(&finished.capture);
+        assert!(conversation.ends[0].qpn.is_none());
+        let expected = if requests { "unanswered" } else { "orphans" };
+        assert_eq!(found(conversation), [expected]);
+    }
+}
+
+#[test]
+fn a_capture_that_begins_within_a_message() {
+    let all = frames("rc_stream256_v4");
+    let (finished, _) = dissect(&all[10..]);
+    let conversation = only(&finished.capture);
+    assert!(conversation.sides[0].messages[0].headless);
+    assert_eq!(found(conversation), ["headless"]);
+}
+
+#[test]
+fn conversations_side_by_side_are_told_apart_by_their_psns() {
+    // Five queue pairs with the same PSNs, one after the other; here all requests come before all answers.
+    let all = frames("rc_badrkey_v4");
+    let (requests, answers): (Vec<_>, Vec<_>) = {
+        let (_, packets) = dissect(&all);
+        let first = packets[0].0.outer.flow.src;
+        let mut requests = Vec::new();
+        let mut answers = Vec::new();
+        for ((packet, _), frame) in packets.iter().zip(&all) {
+            match packet.outer.flow.src == first {
+                true => requests.push(frame.clone()),
+                false => answers.push(frame.clone()),
+            }
+        }
+        (requests, answers)
+    };
+    let mixed: Vec<_> = requests.into_iter().chain(answers).collect();
+    let (finished, _) = dissect(&mixed);
+    let capture = finished.capture;
+    assert_eq!(capture.conversations.len(), 5);
+    for conversation in &capture.conversations {
+        let [a, b] = conversation.ends.map(|end| end.qpn.unwrap());
+        // Soft-RoCE's source ports tell them apart: 0x3b and 0x23b, and so on.
+        assert_eq!(a + 0x200, b);
+    }
+}

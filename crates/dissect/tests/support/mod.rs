@@ -1,0 +1,104 @@
+//! The captures of Linux Soft-RoCE (`crates/wire/tests/captures/README.md`), also with frames left out or moved.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rnic_dissect::{
+    Capture, Conversation, Decoder, Dissector, Finished, Frame, Limits, Packet, Place,
+};
+
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/captures")
+}
+
+/// Names of all captures.
+pub fn names() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "pcap"))
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert!(names.len() > 60, "{names:?}");
+    names
+}
+
+pub fn bytes(name: &str) -> Vec<u8> {
+    fs::read(folder().join(format!("{name}.pcap"))).unwrap()
+}
+
+/// A frame on its own.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    pub time_ns: u64,
+    pub link_type: u16,
+    pub wire_len: u32,
+    pub bytes: Vec<u8>,
+}
+
+pub fn frames(name: &str) -> Vec<Owned> {
+    let mut decoder = Decoder::new();
+    decoder.feed(&bytes(name));
+    let mut frames = Vec::new();
+    while let Some(frame) = decoder.next_frame().unwrap() {
+        frames.push(Owned {
+            time_ns: frame.time_ns,
+            link_type: frame.link_type,
+            wire_len: frame.wire_len,
+            bytes: frame.bytes.to_vec(),
+        });
+    }
+    decoder.finish().unwrap();
+    frames
+}
+
+pub fn dissect(frames: &[Owned]) -> (Finished, Vec<(Packet, Option<Place>)>) {
+    let mut dissector = Dissector::new(Limits::default());
+    let mut packets = Vec::new();
+    for (index, frame) in frames.iter().enumerate() {
+        let frame = Frame {
+            number: index as u64 + 1,
+            time_ns: frame.time_ns,
+            link_type: frame.link_type,
+            interface: 0,
+            wire_len: frame.wire_len,
+            bytes: &frame.bytes,
+        };
+        dissector.frame(&frame, |packet, place| packets.push((*packet, place)));
+    }
+    let finished = dissector.finish();
+    for (_, place) in &mut packets {
+        *place = place.map(|place| finished.resolve(place).expect("a place that is known"));
+    }
+    (finished, packets)
+}
+
+pub fn capture(name: &str) -> Capture {
+    dissect(&frames(name)).0.capture
+}
+
+/// The frames without those of these numbers.
+pub fn without(name: &str, numbers: &[usize]) -> Capture {
+    let mut frames = frames(name);
+    for &number in numbers.iter().rev() {
+        frames.remove(number - 1);
+    }
+    dissect(&frames).0.capture
+}
+
+/// Names of what was found.
+pub fn found(conversation: &Conversation) -> Vec<&'static str> {
+    conversation
+        .findings
+        .iter()
+        .map(|finding| finding.what.name())
+        .collect()
+}
+
+/// The only conversation.
+pub fn only(capture: &Capture) -> &Conversation {
+    assert_eq!(capture.conversations.len(), 1);
+    &capture.conversations[0]
+}
