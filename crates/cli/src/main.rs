@@ -4,6 +4,7 @@
 mod bench;
 mod demo;
 mod devices;
+mod dissect;
 mod explain;
 mod failure;
 mod gid;
@@ -36,6 +37,7 @@ First steps:
   rnic devices                              the device and its GIDs
   rnic run -- ibv_rc_pingpong -g 0          run an RDMA program (this is the server side)
   rnic run --pcap out.pcap -- PROGRAM       and keep its packets for Wireshark
+  rnic dissect out.pcap                     what the packets mean, and what went wrong
   rnic explain 12                           what an error means
 
 Environment of every program that uses the NIC:
@@ -50,6 +52,8 @@ enum Command {
     Run(run::Args),
     /// Say what a status, errno, event, state or message means, why it comes, and what to do
     Explain(explain::Args),
+    /// Say what a capture of RoCEv2 holds: conversations, messages, retransmissions, what went wrong
+    Dissect(dissect::Args),
     /// List the device, its port and its GIDs
     Devices(devices::Args),
     /// Two processes on this host do every RDMA operation, check every byte, and measure
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::main(args),
         Command::Explain(args) => explain::main(args),
+        Command::Dissect(args) => dissect::main(args),
         Command::Devices(args) => devices::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Bench(args) => bench::main(args),

@@ -22,7 +22,7 @@ Examples:
   rnic run -- ibv_devinfo -v
   rnic run -- ibv_rc_pingpong -g 0                      # server; the client adds the server's address
   rnic run --faults drop=1%,reorder=5%,seed=42 -- ib_write_bw
-  rnic run --pcap trace.pcap -- ./my_program            # then: wireshark trace.pcap
+  rnic run --pcap trace.pcap -- ./my_program            # then: rnic dissect trace.pcap
   rnic run --stats --lint -- ./my_program               # what moved; what would fail on hardware
 
 The program and its children find rnic0 instead of the machine's RDMA devices. `rnic devices` lists the GID indices
@@ -99,7 +99,10 @@ pub fn main(args: Args) -> Result<()> {
     }
     if let Some(pcap) = pcap {
         if !args.quiet {
-            eprintln!("rnic: packets go to {}", pcap.display());
+            eprintln!(
+                "rnic: packets go to {0}; `rnic dissect {0}` says what they mean",
+                pcap.display()
+            );
         }
         command.env("RNIC_PCAP", pcap);
     }

@@ -1,0 +1,348 @@
+"use strict";
+// Everything from the capture reaches the page as text (textContent, setAttribute), never as markup.
+const data = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+const NS = "http://www.w3.org/2000/svg";
+// Fields of a packet, in the order in which html.rs writes them.
+const [NUMBER, TIME, CONV, FROM, OP, PSN, LEN, SIDE, MESSAGE, CLASS, MISSING, LOST, PLACE, HEAD, EXT] = Array(15).keys();
+const CLASSES = ["request", "again", "answer", "nak", "odd", "cm"];
+
+const el = (name, attributes, text) => {
+  const node = document.createElementNS(NS, name);
+  for (const key in attributes) node.setAttribute(key, attributes[key]);
+  if (text !== undefined) node.textContent = text;
+  return node;
+};
+const html = (name, text, cls) => {
+  const node = document.createElement(name);
+  if (text !== undefined) node.textContent = text;
+  if (cls) node.className = cls;
+  return node;
+};
+const hex = (n, width) => "0x" + n.toString(16).padStart(width, "0");
+const span = (ns) => ns < 1e3 ? `${ns} ns` : ns < 1e6 ? `${(ns / 1e3).toPrecision(3)} us` : ns < 1e9 ? `${(ns / 1e6).toPrecision(3)} ms` : `${(ns / 1e9).toPrecision(3)} s`;
+const at = (ns) => (ns / 1e9).toFixed(6);
+
+const byConversation = new Map();
+for (const packet of data.packets) {
+  if (!byConversation.has(packet[CONV])) byConversation.set(packet[CONV], []);
+  byConversation.get(packet[CONV]).push(packet);
+}
+const none = { id: -1, title: "packets without a conversation", ends: ["sender", "receiver"], about: [], findings: data.findings, messages: [], odd: [] };
+const conversations = data.conversations.slice();
+if (byConversation.has(-1) || data.findings.length > 0 || conversations.length === 0) conversations.push(none);
+
+const state = { conversation: null, rows: [], ys: [], row: 18, zoom: 0, selected: null, hover: null, brackets: [], byNumber: new Map() };
+const TOP = 30;
+
+// ---- Which packets, and where.
+
+function oddNumbers(conversation) {
+  const numbers = new Set();
+  for (const finding of conversation.findings) for (const number of finding.packets) numbers.add(number);
+  return numbers;
+}
+
+function isOdd(packet) {
+  return packet[CLASS] === 1 || packet[CLASS] === 3 || packet[CLASS] === 4 || packet[MISSING] > 0 || state.odd.has(packet[NUMBER]);
+}
+
+function words(packet) {
+  if (packet.words === undefined) {
+    const ext = Object.values(packet[EXT]).flat().join(" ");
+    packet.words = [packet[NUMBER], data.opcodes[packet[OP]], hex(packet[PSN], 6), packet[PLACE], ext].join(" ").toLowerCase();
+  }
+  return packet.words;
+}
+
+function choose(conversation) {
+  state.conversation = conversation;
+  state.odd = oddNumbers(conversation);
+  state.selected = null;
+  $("conversation").value = String(conversations.indexOf(conversation));
+  const about = $("about");
+  about.replaceChildren(...conversation.about.map((line) => html("p", line)));
+  const list = $("findings");
+  list.replaceChildren(...conversation.findings.map((finding, index) => {
+    const item = html("li", undefined, finding.severity);
+    item.tabIndex = 0;
+    item.dataset.index = index;
+    item.append(html("small", finding.packets.length === 1 ? `packet ${finding.packets[0]}` : `packets ${finding.packets.slice(0, 6).join(", ")}`), html("div", finding.what));
+    if (finding.cause) item.append(html("div", finding.cause, "soft"));
+    if (finding.explain) item.append(html("small", `rnic explain ${finding.explain}`));
+    const go = () => show(finding.packets[finding.packets.length - 1]);
+    item.addEventListener("click", go);
+    item.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
+    return item;
+  }));
+  if (conversation.findings.length === 0) list.append(html("p", "nothing out of the ordinary", "soft"));
+  const opcodes = [...new Set((byConversation.get(conversation.id) || []).map((packet) => packet[OP]))].sort((a, b) => a - b);
+  const chosen = $("opcode").value;
+  $("opcode").replaceChildren(new Option("all", ""), ...opcodes.map((index) => new Option(data.opcodes[index], String(index))));
+  $("opcode").value = opcodes.includes(Number(chosen)) ? chosen : "";
+  $("scroll").scrollTop = 0;
+  filter();
+  detail(null);
+}
+
+function filter() {
+  const all = byConversation.get(state.conversation.id) || [];
+  const opcode = $("opcode").value, odd = $("odd").checked, text = $("text").value.trim().toLowerCase();
+  state.rows = all.filter((packet) => (opcode === "" || packet[OP] === Number(opcode)) && (!odd || isOdd(packet)) && (text === "" || words(packet).includes(text)));
+  state.byNumber = new Map();
+  state.rows.forEach((packet, index) => { if (!state.byNumber.has(packet[NUMBER])) state.byNumber.set(packet[NUMBER], index); });
+  $("count").textContent = `${state.rows.length} of ${all.length} packets` + (data.more_packets > 0 ? `; ${data.more_packets} more are not in this page` : "");
+  bracket();
+  layout();
+}
+
+// Lanes for messages that overlap in time.
+function bracket() {
+  const lanes = [[], []];
+  state.brackets = [];
+  for (const message of state.conversation.messages) {
+    const [side, , , , first, last, answer] = message;
+    const from = state.byNumber.get(first);
+    if (from === undefined) continue;
+    const ends = [last, answer].map((number) => state.byNumber.get(number)).filter((row) => row !== undefined);
+    const to = Math.max(from, ...ends);
+    let lane = lanes[side].findIndex((busy) => busy < from);
+    if (lane < 0) lane = lanes[side].length;
+    if (lane >= 6) continue;
+    lanes[side][lane] = to;
+    state.brackets.push({ message, from, to, lane });
+  }
+}
+
+function layout() {
+  const row = Math.max(2.5, Math.min(44, 18 * Math.pow(1.3, state.zoom)));
+  // Pixels per microsecond; a pause takes no more than five rows.
+  const scale = 0.02 * Math.pow(2, state.zoom);
+  state.row = row;
+  let y = TOP + row, before = null;
+  state.ys = state.rows.map((packet) => {
+    if (before !== null) y += Math.max(row, Math.min(row * 5, ((packet[TIME] - before) / 1e3) * scale));
+    before = packet[TIME];
+    return y;
+  });
+  $("space").style.height = `${y + row * 2}px`;
+  draw();
+}
+
+// ---- Drawing what is visible.
+
+function related() {
+  const packet = state.hover || state.selected;
+  if (!packet) return () => false;
+  const message = state.conversation.messages.find((m) => m[0] === packet[SIDE] && m[1] === packet[MESSAGE]);
+  const answer = message ? message[6] : null;
+  return (other) => other === packet || (packet[MESSAGE] > 0 && other[SIDE] === packet[SIDE] && other[MESSAGE] === packet[MESSAGE])
+    || (other[FROM] === packet[FROM] && other[PSN] === packet[PSN] && other[OP] === packet[OP]) || other[NUMBER] === answer;
+}
+
+function draw() {
+  const box = $("scroll"), svg = $("diagram");
+  const width = Math.max(560, box.clientWidth), height = Math.max(100, box.clientHeight);
+  svg.setAttribute("height", height);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("class", state.hover ? "hovering" : "");
+  const top = box.scrollTop, left = 150, right = width - 150;
+  const nodes = [];
+  for (const x of [left, right]) nodes.push(el("line", { class: "life", x1: x, x2: x, y1: TOP - 6, y2: height }));
+  // First row that can be seen.
+  let low = 0, high = state.ys.length;
+  while (low < high) { const middle = (low + high) >> 1; if (state.ys[middle] < top - 60) low = middle + 1; else high = middle; }
+  const first = low;
+  let last = first;
+  while (last < state.ys.length && state.ys[last] < top + height + 60) last++;
+  const near = related(), labels = state.row >= 11;
+  for (const { message, from, to, lane } of state.brackets) {
+    if (to < first || from > last) continue;
+    const y1 = Math.max(-20, state.ys[from] - top - 3), y2 = Math.min(height + 20, state.ys[to] - top + 3);
+    const side = message[0], x = side === 0 ? left - 10 - lane * 9 : right + 10 + lane * 9, inwards = side === 0 ? 5 : -5;
+    const chosen = state.hover || state.selected;
+    const mine = chosen && chosen[SIDE] === side && chosen[MESSAGE] === message[1];
+    const cls = ["bracket", message[7] === "refused" || message[7] === "lost" || message[7] === "open" ? "nak" : message[9] > 0 ? "again" : "", mine ? "related" : ""].join(" ");
+    nodes.push(el("path", { class: cls, d: `M ${x + inwards} ${y1} H ${x} V ${y2} H ${x + inwards}` }));
+    if (labels && lane === 0 && y2 - y1 > state.row * 0.6) {
+      const words = `#${message[1]} ${message[2]}`;
+      nodes.push(el("text", { x: side === 0 ? 4 : width - 4, y: Math.max(y1 + 10, TOP + 8), "text-anchor": side === 0 ? "start" : "end", class: "soft" }, words.length > 20 ? words.slice(0, 19) + "\u2026" : words));
+      if (y2 - y1 > 26) nodes.push(el("text", { x: side === 0 ? 4 : width - 4, y: Math.max(y1 + 23, TOP + 21), "text-anchor": side === 0 ? "start" : "end", class: "soft" }, `${message[3]} B`));
+    }
+  }
+  for (let index = first; index < last; index++) {
+    const packet = state.rows[index], y = state.ys[index] - top;
+    if (index > 0) {
+      const pause = packet[TIME] - state.rows[index - 1][TIME], room = state.ys[index] - state.ys[index - 1];
+      if (pause >= 1e5 && room >= 26) nodes.push(el("text", { x: (left + right) / 2, y: y - room / 2 + 2, "text-anchor": "middle", class: "soft" }, `\u22ee ${span(pause)}`));
+    }
+    nodes.push(arrow(packet, index, y, left, right, labels, near(packet)));
+  }
+  nodes.push(el("rect", { class: "headback", x: 0, y: 0, width, height: TOP - 6 }));
+  nodes.push(el("text", { class: "head", x: left, y: 16, "text-anchor": "middle" }, state.conversation.ends[0]));
+  nodes.push(el("text", { class: "head", x: right, y: 16, "text-anchor": "middle" }, state.conversation.ends[1]));
+  svg.replaceChildren(...nodes);
+}
+
+function arrow(packet, index, y, left, right, labels, isRelated) {
+  const [x1, x2] = packet[FROM] === 0 ? [left, right] : [right, left];
+  const way = x2 > x1 ? 1 : -1;
+  const cls = ["packet", CLASSES[packet[CLASS]], packet === state.selected ? "selected" : "", isRelated ? "related" : ""].join(" ");
+  const group = el("g", { class: cls, "data-number": packet[NUMBER], "data-index": index });
+  group.append(el("rect", { class: "back", x: left, y: y - Math.min(state.row, 16) * 0.85, width: right - left, height: Math.min(state.row, 18) }));
+  const end = packet[LOST] ? x1 + (x2 - x1) * 0.75 : x2;
+  group.append(el("line", { class: "shaft", x1, x2: end - way * 3, y1: y, y2: y }));
+  if (packet[LOST]) {
+    group.append(el("path", { class: "cross", d: `M ${end - 5} ${y - 5} l 10 10 m 0 -10 l -10 10` }));
+  } else {
+    group.append(el("path", { class: "tip", d: `M ${x2} ${y} l ${-way * 8} -3.5 v 7 z` }));
+  }
+  group.append(el("line", { class: "hit", x1, x2, y1: y - 2, y2: y - 2 }));
+  if (labels) {
+    const size = packet[LEN] > 0 ? `  ${packet[LEN]} B` : "";
+    const note = packet[CLASS] === 1 ? "  again" : packet[EXT].nak ? `  ${packet[EXT].nak}` : "";
+    group.append(el("text", { x: (left + right) / 2, y: y - 3.5, "text-anchor": "middle" }, `${data.opcodes[packet[OP]]}  ${hex(packet[PSN], 6)}${size}${note}`));
+    group.append(el("text", { x: left + 10, y: y - 3.5, class: "soft" }, at(packet[TIME])));
+    group.append(el("text", { x: right - 10, y: y - 3.5, "text-anchor": "end", class: "soft" }, packet[NUMBER]));
+  }
+  if (packet[MISSING] > 0) group.append(el("text", { class: "missing", x: (left + right) / 2, y: y - state.row * 0.75 - 6, "text-anchor": "middle" }, `\u2014 ${packet[MISSING]} not seen \u2014`));
+  return group;
+}
+
+// ---- One packet.
+
+function detail(packet) {
+  const box = $("detail");
+  if (!packet) { box.replaceChildren(html("p", "Point at a packet, or click it to keep it here.", "soft")); return; }
+  const [src, dst, srcPort, ipId, df, tos, ttl, vlan, solicited, migReq, pad, pkey, fecn, becn, destQp, ackReq, icrc, cut] = packet[HEAD];
+  const rows = [["frame", packet[NUMBER]], ["time", at(packet[TIME]) + " s"], ["from", data.addresses[src] + " port " + srcPort], ["to", data.addresses[dst] + " port 4791"]];
+  if (vlan !== null) rows.push(["VLAN", vlan]);
+  if (!data.addresses[src].includes(":")) rows.push(["IP identification", hex(ipId, 4) + (df ? ", DF" : ", no DF")]);
+  rows.push(["traffic class", hex(tos, 2)], ["hop limit", ttl], ["opcode", `${data.opcodes[packet[OP]]} (${hex(data.codes[packet[OP]], 2)})`], ["destination QP", hex(destQp, 6)],
+    ["PSN", hex(packet[PSN], 6)], ["AckReq", ackReq], ["solicited", solicited], ["MigReq", migReq], ["pad", pad], ["P_Key", hex(pkey, 4)], ["FECN, BECN", `${fecn}, ${becn}`]);
+  const ext = packet[EXT];
+  if (ext.reth) rows.push(["RETH address", ext.reth[0]], ["RETH rkey", ext.reth[1]], ["RETH length", ext.reth[2]]);
+  if (ext.aeth) rows.push(["AETH syndrome", ext.aeth[0]], ["AETH MSN", ext.aeth[1]]);
+  if (ext.nak) rows.push(["AETH says", ext.nak]);
+  if (ext.imm) rows.push(["immediate", ext.imm]);
+  if (ext.ieth) rows.push(["invalidate rkey", ext.ieth]);
+  if (ext.deth) rows.push(["DETH Q_Key", ext.deth[0]], ["DETH source QP", ext.deth[1]]);
+  if (ext.atomic) rows.push(["atomic address", ext.atomic[0]], ["atomic rkey", ext.atomic[1]], ["swap or add", ext.atomic[2]], ["compare", ext.atomic[3]]);
+  if (ext.original) rows.push(["original value", ext.original]);
+  if (ext.srqn) rows.push(["XRC SRQ", ext.srqn]);
+  rows.push(["payload", `${packet[LEN]} bytes${cut ? " (not all captured)" : ""}`], ["ICRC", icrc]);
+  const table = html("table");
+  for (const [name, value] of rows) {
+    const line = html("tr");
+    line.append(html("td", name), html("td", String(value)));
+    table.append(line);
+  }
+  const parts = [html("h2", `Packet ${packet[NUMBER]}`), html("p", packet[PLACE]), table];
+  const message = state.conversation.messages.find((m) => m[0] === packet[SIDE] && m[1] === packet[MESSAGE]);
+  if (message) {
+    const [side, id, operation, bytes, first, , , , outcome, repeated, notes] = message;
+    parts.push(html("h2", `Message ${id} of ${"AB"[side]}`), html("p", `${operation}, ${bytes} bytes, from packet ${first}`), html("p", outcome));
+    if (repeated > 0) parts.push(html("p", `${repeated} of its packets were sent again`));
+    if (notes) parts.push(html("p", notes, "soft"));
+  }
+  for (const finding of state.conversation.findings) {
+    if (finding.packets.includes(packet[NUMBER])) parts.push(html("h2", "Here"), html("p", finding.what), html("p", finding.cause || "", "soft"));
+  }
+  box.replaceChildren(...parts);
+}
+
+function select(index) {
+  if (state.rows.length === 0) return;
+  index = Math.max(0, Math.min(state.rows.length - 1, index));
+  state.selected = state.rows[index];
+  const box = $("scroll"), y = state.ys[index];
+  if (y < box.scrollTop + TOP + 20 || y > box.scrollTop + box.clientHeight - 20) box.scrollTop = y - box.clientHeight / 2;
+  detail(state.selected);
+  draw();
+}
+
+function show(number) {
+  if (!state.byNumber.has(number)) {
+    $("opcode").value = ""; $("odd").checked = false; $("text").value = "";
+    filter();
+  }
+  if (state.byNumber.has(number)) select(state.byNumber.get(number));
+}
+
+function step(by, wanted) {
+  let index = state.selected ? state.rows.indexOf(state.selected) : by > 0 ? -1 : state.rows.length;
+  do index += by; while (index >= 0 && index < state.rows.length && wanted && !wanted(state.rows[index]));
+  if (index >= 0 && index < state.rows.length) select(index);
+}
+
+function zoom(by) {
+  const box = $("scroll"), middle = box.scrollTop + box.clientHeight / 2;
+  let index = state.selected ? state.rows.indexOf(state.selected) : state.ys.findIndex((y) => y >= middle);
+  if (index < 0) index = state.rows.length - 1;
+  const offset = index >= 0 ? state.ys[index] - box.scrollTop : 0;
+  state.zoom = Math.max(-8, Math.min(14, by === 0 ? 0 : state.zoom + by));
+  layout();
+  if (index >= 0) box.scrollTop = state.ys[index] - offset;
+  draw();
+}
+
+function turn(by) {
+  const index = conversations.indexOf(state.conversation) + by;
+  if (index >= 0 && index < conversations.length) choose(conversations[index]);
+}
+
+// ---- Wiring.
+
+const keys = [
+  ["j k, \u2193 \u2191", "next and previous packet", { j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1) }],
+  ["n p", "next and previous anomaly", { n: () => step(1, isOdd), p: () => step(-1, isOdd) }],
+  ["Home End", "first and last packet", { Home: () => select(0), End: () => select(state.rows.length - 1) }],
+  ["[ ]", "previous and next queue pair", { "[": () => turn(-1), "]": () => turn(1) }],
+  ["+ - 0", "zoom in time", { "+": () => zoom(1), "=": () => zoom(1), "-": () => zoom(-1), 0: () => zoom(0) }],
+  ["a", "anomalies only", { a: () => { $("odd").checked = !$("odd").checked; filter(); } }],
+  ["/", "search", { "/": () => $("text").focus() }],
+  ["Esc", "let go of the packet", { Escape: () => { state.selected = null; detail(null); draw(); } }],
+  ["?", "this list", { "?": () => $("keys").showModal() }],
+];
+for (const [names, words] of keys) $("keylist").append(html("dt", names), html("dd", words));
+document.addEventListener("keydown", (event) => {
+  const tag = event.target.tagName;
+  if (tag === "INPUT" || tag === "SELECT" || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) {
+    if (event.key === "Escape" && event.target.blur) event.target.blur();
+    return;
+  }
+  for (const [, , actions] of keys) {
+    if (Object.hasOwn(actions, event.key)) { event.preventDefault(); actions[event.key](); return; }
+  }
+});
+const packetOf = (event) => {
+  const group = event.target.closest && event.target.closest("g.packet");
+  return group ? state.rows[Number(group.dataset.index)] || null : null;
+};
+$("diagram").addEventListener("mousemove", (event) => {
+  const packet = packetOf(event);
+  if (packet === state.hover) return;
+  state.hover = packet;
+  detail(packet || state.selected);
+  draw();
+});
+$("diagram").addEventListener("mouseleave", () => { state.hover = null; detail(state.selected); draw(); });
+$("diagram").addEventListener("click", (event) => { state.selected = packetOf(event); detail(state.selected); draw(); });
+$("scroll").addEventListener("wheel", (event) => { if (event.ctrlKey) { event.preventDefault(); zoom(event.deltaY < 0 ? 1 : -1); } }, { passive: false });
+let pending = false;
+$("scroll").addEventListener("scroll", () => { if (!pending) { pending = true; requestAnimationFrame(() => { pending = false; draw(); }); } });
+window.addEventListener("resize", draw);
+$("conversation").addEventListener("change", () => choose(conversations[Number($("conversation").value)]));
+for (const id of ["opcode", "odd"]) $(id).addEventListener("change", filter);
+$("text").addEventListener("input", filter);
+$("in").addEventListener("click", () => zoom(1));
+$("out").addEventListener("click", () => zoom(-1));
+$("help").addEventListener("click", () => $("keys").showModal());
+$("theme").addEventListener("click", () => {
+  const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+});
+$("title").textContent = data.title;
+document.title = data.title;
+$("conversation").replaceChildren(...conversations.map((conversation, index) => new Option(conversation.title, String(index))));
+choose(conversations[0]);

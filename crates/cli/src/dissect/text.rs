@@ -1,0 +1,628 @@
+//! The report as text.
+
+use std::fmt::Write;
+
+use rnic_dissect::{
+    Conversation, End, Finding, Icrc, Kind, Message, MtuSource, NoPacket, Outcome, Pairing,
+    Severity, Side, Skip, link_type_name, other,
+};
+use rnic_wire::Service;
+
+use super::format::{Endpoint, at, bytes, count, end, packets, psns, service, span, syndrome};
+use super::words::{Words, say};
+use super::{Report, connections, packets as lines};
+
+/// Findings of one kind that are shown of a conversation.
+const SHOWN: usize = 4;
+/// Conversations that are shown; thousands are for --json and --qp.
+const CONVERSATIONS: usize = 50;
+
+/// All of it; of each send queue the first `messages` messages.
+pub fn of(report: &Report<'_>, messages: usize) -> String {
+    let mut out = String::new();
+    head(&mut out, report);
+    let capture = report.capture;
+    let mut shown = 0;
+    for (index, conversation) in capture.conversations.iter().enumerate() {
+        if !report.shows(conversation) {
+            continue;
+        }
+        shown += 1;
+        if shown <= CONVERSATIONS {
+            out.push('\n');
+            self::conversation(&mut out, report, index, conversation, messages);
+        }
+    }
+    if shown > CONVERSATIONS {
+        let _ = writeln!(
+            out,
+            "\n... and {} more; --qp selects one, --json has them all",
+            count((shown - CONVERSATIONS) as u64, "conversation")
+        );
+    }
+    let mut alone = capture
+        .connections
+        .iter()
+        .filter(|connection| connection.conversation.is_none() && report.qp.is_none())
+        .peekable();
+    if alone.peek().is_some() {
+        let _ = writeln!(out, "\nConnection manager, without data:");
+        for connection in alone.by_ref().take(CONVERSATIONS) {
+            out.push('\n');
+            let _ = writeln!(
+                out,
+                "  A {}  B {}",
+                connection.addrs[0], connection.addrs[1]
+            );
+            connection_text(&mut out, connection, capture.time.0);
+        }
+        let more = alone.count();
+        if more > 0 {
+            let _ = writeln!(out, "\n  ... and {more} more; --json has them all");
+        }
+    }
+    if !capture.findings.is_empty() {
+        let _ = writeln!(out, "\nPackets:");
+        findings(&mut out, &capture.findings, capture.more_findings, None);
+    }
+    out
+}
+
+fn head(out: &mut String, report: &Report<'_>) {
+    let capture = report.capture;
+    let format = report
+        .format
+        .map_or("capture".into(), |format| format.to_string());
+    let links: Vec<_> = report
+        .link_types
+        .iter()
+        .map(|&link| link_type_name(link))
+        .collect();
+    let _ = writeln!(
+        out,
+        "{}: {format}, {}; {} in {}, {} of RoCEv2",
+        report.name,
+        if links.is_empty() {
+            "empty".into()
+        } else {
+            links.join(", ")
+        },
+        count(capture.frames, "frame"),
+        span(capture.time.1 - capture.time.0),
+        count(capture.packets, "packet"),
+    );
+    if let Some(why) = &report.ended {
+        let _ = writeln!(
+            out,
+            "  It was not read to its end: {why}. What came before is below."
+        );
+    }
+    for (skip, n) in &capture.skipped.frames {
+        let _ = writeln!(
+            out,
+            "  left out: {} ({})",
+            count(*n, "frame"),
+            skipped(*skip)
+        );
+    }
+    for (why, n, first) in &capture.skipped.packets {
+        let _ = writeln!(
+            out,
+            "  to port 4791, but no packet: {} ({}), the first one is frame {first}",
+            count(*n, "frame"),
+            no_packet(*why)
+        );
+    }
+    if capture.skipped.copies > 0 {
+        let _ = writeln!(
+            out,
+            "  left out: {} of a packet that another interface, or the other direction, had shown",
+            count(capture.skipped.copies, "copy").replace("copys", "copies")
+        );
+    }
+    if capture.uncut > 0 {
+        let _ = writeln!(
+            out,
+            "  {} held several packets each, as the sender hands them to the kernel (GSO): taken apart here",
+            count(capture.uncut, "frame")
+        );
+    }
+    if capture.cut > 0 {
+        let _ = writeln!(
+            out,
+            "  {} cut when captured (snap length): payload and ICRC are not looked at",
+            if capture.cut == 1 {
+                "1 packet was".into()
+            } else {
+                format!("{} packets were", capture.cut)
+            }
+        );
+    }
+    let checked = capture.packets - capture.icrc_unchecked;
+    if checked > 0 && capture.icrc_wrong + capture.icrc_other == 0 {
+        let _ = writeln!(out, "  ICRC: right in all {}", count(checked, "packet"));
+    } else if checked > 0 {
+        let _ = writeln!(
+            out,
+            "  ICRC: wrong in {}, right only for another IP header in {}, of {checked}",
+            capture.icrc_wrong, capture.icrc_other
+        );
+    }
+}
+
+/// Why a frame was left out.
+pub fn skipped(skip: Skip) -> String {
+    match skip {
+        Skip::LinkType(link) => format!("link type {link}, which is not read"),
+        Skip::CutShort => "cut within the headers that lead to the packet".into(),
+        Skip::NotIp => "no IP".into(),
+        Skip::RoceV1 => "RoCE version 1, which has no IP".into(),
+        Skip::NotUdp => "IP, but no UDP".into(),
+        Skip::OtherPort => "UDP to another port".into(),
+        Skip::Fragment => "later fragments of IP datagrams".into(),
+        Skip::RoceFragment => {
+            "first fragments of datagrams to port 4791: RoCEv2 forbids fragments, receivers drop them; is the path MTU too large?".into()
+        }
+        Skip::BadLength => "length fields that contradict each other".into(),
+    }
+}
+
+/// Why something to port 4791 is no packet.
+pub fn no_packet(why: NoPacket) -> String {
+    match why {
+        NoPacket::Short => "shorter than its headers".into(),
+        NoPacket::CutShort => "the capture has less of it than its headers".into(),
+        NoPacket::Version => "transport header version is not 0: receivers drop it".into(),
+        NoPacket::UnknownOpcode(code) => format!("unknown opcode {code:#04x}: receivers drop it"),
+        NoPacket::BadPad => "more padding than bytes".into(),
+    }
+}
+
+/// How the two directions were put together.
+pub fn pairing(conversation: &Conversation) -> String {
+    match conversation.pairing {
+        Pairing::Connection { .. } => {
+            "both queue pairs are named by the connection manager's messages".into()
+        }
+        Pairing::Inferred {
+            request,
+            answer,
+            others,
+        } => {
+            let doubt = match others {
+                0 => String::new(),
+                n => {
+                    format!("; {n} other queue pairs waited for the same PSN, so this may be wrong")
+                }
+            };
+            format!(
+                "the two directions were paired by inference: packet {answer} answers the PSN of packet {request}{doubt}"
+            )
+        }
+        Pairing::Datagram => "datagrams name both queue pairs".into(),
+        Pairing::OneWay => {
+            let unknown = end(0);
+            match conversation.service {
+                Service::Uc => format!(
+                    "one direction; UC has no answers, so {unknown}'s queue pair cannot be known without the connection manager's \
+                     messages"
+                ),
+                _ => format!(
+                    "one direction: nothing shows {unknown}'s queue pair, as nothing came back"
+                ),
+            }
+        }
+    }
+}
+
+fn conversation(
+    out: &mut String,
+    report: &Report<'_>,
+    index: usize,
+    conversation: &Conversation,
+    messages: usize,
+) {
+    let start = report.capture.time.0;
+    let total = conversation.packets[0] + conversation.packets[1];
+    let _ = writeln!(
+        out,
+        "{}. {}  A {}  {}  B {}",
+        index + 1,
+        service(conversation.service),
+        Endpoint(conversation, 0),
+        if conversation.packets[1] > 0 {
+            "<->"
+        } else {
+            "-->"
+        },
+        Endpoint(conversation, 1)
+    );
+    let _ = writeln!(
+        out,
+        "   {} ({} of A, {} of B), packets {} to {}, {} to {} s",
+        count(total, "packet"),
+        conversation.packets[0],
+        conversation.packets[1],
+        conversation.numbers.0,
+        conversation.numbers.1,
+        at(conversation.time.0, start),
+        at(conversation.time.1, start),
+    );
+    let _ = writeln!(out, "   {}", pairing(conversation));
+    if let Some((mtu, source)) = conversation.mtu {
+        let source = match source {
+            MtuSource::Request => "the REQ says so",
+            MtuSource::Payload => "the length of First and Middle packets",
+            MtuSource::ReadSpan => "the PSNs that a READ took",
+        };
+        let _ = writeln!(out, "   path MTU {mtu} ({source})");
+    }
+    if !conversation.qkeys.is_empty() {
+        let keys: Vec<_> = conversation
+            .qkeys
+            .iter()
+            .take(8)
+            .map(|(key, n)| format!("{key:#010x} ({})", count(*n, "datagram")))
+            .collect();
+        let _ = writeln!(out, "   Q_Key {}", keys.join(", "));
+    }
+    if let Pairing::Connection { index } = conversation.pairing
+        && let Some(connection) = report.capture.connections.get(index)
+    {
+        connection_text(out, connection, start);
+    }
+    for side in [0, 1] {
+        self::side(out, conversation, side, start, messages);
+    }
+    if !conversation.findings.is_empty() {
+        let _ = writeln!(out, "\n   What happened:");
+        findings(
+            out,
+            &conversation.findings,
+            conversation.more_findings,
+            Some(conversation),
+        );
+    }
+}
+
+fn connection_text(out: &mut String, connection: &rnic_dissect::Connection, start: u64) {
+    let _ = writeln!(out, "   {}", connections::headline(connection));
+    for line in connections::parameters(connection) {
+        let _ = writeln!(out, "     {line}");
+    }
+    for line in connections::steps(connection, start) {
+        let _ = writeln!(out, "     {line}");
+    }
+    for (numbers, words) in connections::troubles(connection) {
+        finding(out, &numbers, Severity::Repaired, &words);
+    }
+}
+
+fn side(out: &mut String, conversation: &Conversation, from: End, start: u64, shown: usize) {
+    let side = &conversation.sides[from];
+    if side.message_count == 0 {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n   {} -> {}: {}, {}, {}{}",
+        end(from),
+        end(other(from)),
+        count(side.message_count, "message"),
+        bytes(side.bytes),
+        count(side.request_packets, "request packet"),
+        kinds(side)
+    );
+    for line in summary(conversation, side) {
+        let _ = writeln!(out, "      {line}");
+    }
+    if shown == 0 {
+        return;
+    }
+    let unreliable = matches!(conversation.service, Service::Uc | Service::Ud);
+    let head = format!(
+        "      {:>5}  {:<25} {:>9}  {:<15} {:>7}  {:>11}  {}",
+        "#",
+        "operation",
+        "bytes",
+        "PSN",
+        "packets",
+        "begun at",
+        if unreliable { "" } else { "answered" }
+    );
+    let _ = writeln!(out, "{}", head.trim_end());
+    for message in side.messages.iter().take(shown) {
+        let _ = writeln!(out, "      {}", self::message(message, start).trim_end());
+    }
+    let more = side.message_count.saturating_sub(shown as u64);
+    if more > 0 {
+        let _ = writeln!(
+            out,
+            "      ... and {more} more (--messages N shows N, --json all)"
+        );
+    }
+}
+
+fn kinds(side: &Side) -> String {
+    if side.kinds.len() < 2 {
+        return String::new();
+    }
+    let kinds: Vec<_> = side
+        .kinds
+        .iter()
+        .map(|(kind, n, _)| format!("{n} {}", kind.name()))
+        .collect();
+    format!(": {}", kinds.join(", "))
+}
+
+/// Latencies, throughput, acknowledgements, what was repeated.
+pub fn summary(conversation: &Conversation, side: &Side) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (kind, latencies) in &side.latencies {
+        let Some(found) = latencies.summary() else {
+            continue;
+        };
+        lines.push(match found.count {
+            1 => format!(
+                "{}: from first packet to answer {}",
+                kind.name(),
+                span(found.min)
+            ),
+            n => format!(
+                "{}: from first packet to answer min {}, median {}, p99 {}, max {} ({n})",
+                kind.name(),
+                span(found.min),
+                span(found.median),
+                span(found.p99),
+                span(found.max)
+            ),
+        });
+    }
+    let first = side.messages.first().map(|message| message.begun.0);
+    let lasts = side.messages.iter().map(|message| match message.outcome {
+        Outcome::Done { time, .. } => time,
+        _ => message.sent.0,
+    });
+    if let (Some(first), Some(last)) = (first, lasts.max())
+        && side.message_count > 1
+        && side.messages.len() as u64 == side.message_count
+        && last > first
+    {
+        let seconds = (last - first) as f64 / 1e9;
+        lines.push(format!(
+            "throughput {}/s, {:.0} messages/s, over {}",
+            bytes((side.bytes as f64 / seconds) as u64),
+            side.message_count as f64 / seconds,
+            span(last - first)
+        ));
+    }
+    let (acks, completed) = side.acks;
+    if acks > 0 && completed != acks {
+        lines.push(format!(
+            "{} acknowledged {} ({:.1} each: coalesced)",
+            count(acks, "ACK"),
+            count(completed, "message"),
+            completed as f64 / acks as f64
+        ));
+    }
+    if side.repeat_count > 0 {
+        lines.push(format!(
+            "{}: {}, {} of payload again",
+            lines::repeats(side.repeat_count),
+            count(side.repeated_packets, "packet"),
+            bytes(side.repeated_bytes)
+        ));
+        for repeat in side.repeats.iter().take(SHOWN) {
+            lines.push(format!(
+                "  from PSN {:#08x}: {}, {} to {}, {}, after {}",
+                repeat.psns.0.value(),
+                count(u64::from(repeat.packets), "packet"),
+                repeat.numbers.0,
+                repeat.numbers.1,
+                lines::cause(repeat.cause),
+                span(repeat.waited_ns)
+            ));
+        }
+        let more = side.repeat_count.saturating_sub(SHOWN as u64);
+        if more > 0 {
+            lines.push(format!("  ... and {more} more"));
+        }
+    }
+    for (of, n) in &side.naks {
+        lines.push(format!("{n} x {}", syndrome(*of)));
+    }
+    for (n, what) in [
+        (side.duplicate_acks, "duplicate ACK"),
+        (side.duplicate_responses, "duplicate response"),
+        (side.partial_acks, "mid-message ACK"),
+        (side.reordered, "reordered packet"),
+    ] {
+        if n > 0 {
+            lines.push(count(n, what));
+        }
+    }
+    if side.missing_packets > 0 {
+        lines.push(format!(
+            "{} never seen",
+            if side.missing_packets == 1 {
+                "1 PSN was".into()
+            } else {
+                format!("{} PSNs were", side.missing_packets)
+            }
+        ));
+    }
+    if side.most_outstanding > 1 && !matches!(conversation.service, Service::Ud | Service::Uc) {
+        lines.push(format!(
+            "at most {} under way at a time{}",
+            count(side.most_outstanding, "message"),
+            match side.most_reads {
+                0 => String::new(),
+                n => format!(" ({} of them READs or atomics)", n),
+            }
+        ));
+    }
+    lines
+}
+
+fn message(message: &Message, start: u64) -> String {
+    let mut parts = notes(message);
+    parts.insert(0, outcome(message));
+    parts.retain(|part| !part.is_empty());
+    format!(
+        "{:>5}  {:<25} {:>9}  {:<15} {:>7}  {:>11}  {}",
+        message.id,
+        message.kind.name(),
+        message.bytes,
+        psns(message),
+        message.packets,
+        at(message.begun.0, start),
+        parts.join("; "),
+    )
+}
+
+/// What became of a message.
+pub fn outcome(message: &Message) -> String {
+    match message.outcome {
+        Outcome::Open => "no answer".into(),
+        Outcome::Done {
+            time,
+            number,
+            shared,
+        } => {
+            let shared = match shared {
+                0 | 1 => String::new(),
+                n => format!(", with {} others", n - 1),
+            };
+            let after = span(time.saturating_sub(message.begun.0));
+            format!("after {after}, packet {number}{shared}").replace("1 others", "1 other")
+        }
+        Outcome::Refused { number, code, .. } => {
+            format!("refused in packet {number}: {}", super::format::nak(code))
+        }
+        Outcome::Sent => String::new(),
+        Outcome::Lost => "not whole: dropped by the receiver".into(),
+    }
+}
+
+/// What else there is to know of a message.
+pub fn notes(message: &Message) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some((va, rkey, len)) = message.remote {
+        let len = if message.kind == Kind::Read
+            || u64::from(len) == message.bytes
+            || message.operands.is_some()
+        {
+            String::new()
+        } else {
+            format!("+{len}")
+        };
+        notes.push(format!("at {va:#x}{len}, rkey {rkey:#010x}"));
+    }
+    match (message.kind, message.operands) {
+        (Kind::CompareSwap, Some((swap, compare))) => {
+            notes.push(format!("compare {compare:#x}, swap {swap:#x}"));
+        }
+        (_, Some((add, _))) => notes.push(format!("add {add:#x}")),
+        _ => {}
+    }
+    if let Some(original) = message.original {
+        notes.push(format!("was {original:#x}"));
+    }
+    if let Some(imm) = message.imm {
+        notes.push(format!("imm {:#010x}", u32::from_be_bytes(imm)));
+    }
+    if let Some(rkey) = message.invalidate {
+        notes.push(format!("invalidates rkey {rkey:#010x}"));
+    }
+    if let Some(srqn) = message.srqn {
+        notes.push(format!("SRQ {srqn:#x}"));
+    }
+    if message.solicited {
+        notes.push("solicited".into());
+    }
+    if message.repeated > 0 {
+        notes.push(format!(
+            "{} sent again",
+            count(u64::from(message.repeated), "packet")
+        ));
+    }
+    if message.rnr_naks > 0 {
+        notes.push(count(u64::from(message.rnr_naks), "RNR NAK"));
+    }
+    if message.missing > 0 {
+        notes.push(format!(
+            "{} missing",
+            count(u64::from(message.missing), "packet")
+        ));
+    }
+    if message.headless {
+        notes.push("its beginning is missing".into());
+    }
+    notes
+}
+
+fn findings(
+    out: &mut String,
+    findings: &[Finding],
+    more: u64,
+    conversation: Option<&Conversation>,
+) {
+    let mut told: Vec<(&str, usize)> = Vec::new();
+    for found in findings {
+        let name = found.what.name();
+        let n = match told.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, n)) => {
+                *n += 1;
+                *n
+            }
+            None => {
+                told.push((name, 1));
+                1
+            }
+        };
+        if n > SHOWN {
+            continue;
+        }
+        let words = say(found, conversation);
+        finding(out, &found.packets, found.what.severity(), &words);
+    }
+    let rest: Vec<_> = told
+        .iter()
+        .filter(|(_, n)| *n > SHOWN)
+        .map(|(name, n)| format!("{} more of \"{name}\"", n - SHOWN))
+        .collect();
+    if !rest.is_empty() || more > 0 {
+        let beyond = match more {
+            0 => String::new(),
+            n => format!(", {n} beyond those that are kept"),
+        };
+        let _ = writeln!(out, "     ... and {}{beyond} (--json)", rest.join(", "));
+    }
+}
+
+fn finding(out: &mut String, numbers: &[u64], severity: Severity, words: &Words) {
+    let mark = match severity {
+        Severity::Note => '.',
+        Severity::Repaired => '*',
+        Severity::Failed => '!',
+    };
+    let _ = writeln!(out, "   {mark} {}: {}", packets(numbers), words.what);
+    if let Some(cause) = &words.cause {
+        let _ = writeln!(out, "       cause: {cause}");
+    }
+    if let Some(explain) = &words.explain {
+        let _ = writeln!(out, "       next:  rnic explain {explain}");
+    }
+}
+
+/// What is known of a packet's ICRC.
+pub fn icrc(icrc: Icrc) -> String {
+    match icrc {
+        Icrc::Right => "right".into(),
+        Icrc::OtherIpHeader { ip_id, .. } => format!("right only for identification {ip_id:#06x}"),
+        Icrc::Wrong { found, right } => {
+            format!("{found:#010x} is wrong, {right:#010x} would be right")
+        }
+        Icrc::Unchecked => "not checked".into(),
+    }
+}

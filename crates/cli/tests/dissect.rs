@@ -1,0 +1,258 @@
+//! `rnic dissect` on the captures of Linux Soft-RoCE: what it prints, word for word, for the telling ones, and that it copes
+//! with all. The expected texts are in `tests/dissect`; with RNIC_UPDATE=1 they are written anew, to be read in the diff.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn captures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/captures")
+}
+
+fn names() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(captures())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".pcap"))
+        .collect();
+    names.sort();
+    assert!(names.len() > 60);
+    names
+}
+
+fn dissect(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rnic"))
+        .arg("dissect")
+        .args(args)
+        .current_dir(captures())
+        .output()
+        .expect("rnic starts")
+}
+
+#[track_caller]
+fn text(args: &[&str]) -> String {
+    let output = dissect(args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {error}");
+    assert!(error.is_empty(), "{args:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let text = text(&[&["--json"], args].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}"))
+}
+
+/// A private folder that removes itself.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("rnic-dissect-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir(&dir).expect("a folder");
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const GOLDEN: &[&str] = &[
+    // Losses and their repair.
+    "drop_send_mid_v4",
+    "drop_send_last_v4",
+    "drop_write_ack_v4",
+    "drop_read_resp_mid_v4",
+    "drop_atomic_ack_v4",
+    // Not ready, refused, silent.
+    "rc_rnr_v4",
+    "rc_rnr_exc_v6",
+    "rc_badrkey_v4",
+    "rc_len_err_v4",
+    "rc_timeout_exc_v4",
+    // Reads and atomics.
+    "rc_read_v4",
+    "rc_atomic_v4",
+    // The connection manager.
+    "cm_rping_v4",
+    "cm_private_v4",
+    "cm_reject_v4",
+    "cm_lost_rep_v4",
+    "cm_req_retries_v4",
+    "cm_slow_accept_v4",
+    "cm_sidr_nolisten_v4",
+    "cm_udaddy_v6",
+    "cm_mckey_v4",
+    // Unreliable services.
+    "uc_v4",
+    "ud_v4",
+    // Wrong ICRCs.
+    "probe_gso",
+    "probe_ud",
+];
+
+#[test]
+fn reports_are_as_expected() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dissect");
+    let mut wrong = Vec::new();
+    for name in GOLDEN {
+        let file = format!("{name}.pcap");
+        let found = text(&[&file]);
+        let expected = folder.join(format!("{name}.txt"));
+        if std::env::var_os("RNIC_UPDATE").is_some() {
+            fs::write(&expected, &found).unwrap();
+        }
+        let known = fs::read_to_string(&expected).unwrap_or_default();
+        if known != found {
+            wrong.push(format!("--- {name}, expected\n{known}\n+++ found\n{found}"));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{}\nRNIC_UPDATE=1 writes them anew",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn every_capture_in_every_form() {
+    for name in names() {
+        let report = text(&[&name]);
+        assert!(report.starts_with(&name), "{report}");
+        let value = json(&[&name, "--packets"]);
+        let packets = value["packets"].as_u64().unwrap();
+        assert_eq!(
+            value["packet_list"].as_array().unwrap().len() as u64,
+            packets,
+            "{name}"
+        );
+        let lines = text(&[&name, "--packets"]);
+        let lines = lines.lines().take_while(|line| !line.is_empty()).count() as u64;
+        assert_eq!(lines, packets, "{name}");
+        for conversation in value["conversations"].as_array().unwrap() {
+            for side in conversation["sides"].as_array().unwrap() {
+                let messages = side["messages"].as_array().unwrap();
+                assert_eq!(side["message_count"].as_u64(), Some(messages.len() as u64));
+            }
+        }
+    }
+}
+
+#[test]
+fn one_queue_pair_alone() {
+    let report = text(&["rc_badrkey_v4.pcap", "--qp", "0x23d"]);
+    let heads: Vec<_> = report
+        .lines()
+        .filter(|line| line.contains("  <->  "))
+        .collect();
+    assert_eq!(heads.len(), 1);
+    assert!(heads[0].starts_with("3. RC"), "{heads:?}");
+    assert_eq!(
+        json(&["rc_badrkey_v4.pcap", "--qp", "573"])["conversations"][0]["id"],
+        3
+    );
+    assert_eq!(
+        dissect(&["rc_badrkey_v4.pcap", "--qp", "0x1000000"])
+            .status
+            .code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn standard_input_and_gzip() {
+    let name = "drop_send_mid_v4.pcap";
+    let bytes = fs::read(captures().join(name)).unwrap();
+    let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    zipped.write_all(&bytes).unwrap();
+    let zipped = zipped.finish().unwrap();
+    let expected = text(&[name]).replace(name, "standard input");
+    let piped = |bytes: &[u8]| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rnic"))
+            .args(["dissect", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(bytes).unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(piped(&bytes), expected);
+    assert_eq!(piped(&zipped), expected);
+    // Half of it is read as far as it goes.
+    let half = piped(&zipped[..zipped.len() / 2]);
+    assert!(half.contains("It was not read to its end"), "{half}");
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let scratch = Scratch::new("unreadable");
+    let text = scratch.0.join("text.pcap");
+    fs::write(&text, "this is no capture").unwrap();
+    for (path, words) in [
+        (text.to_str().unwrap(), "neither a pcap nor a pcapng file"),
+        ("/no/such/file.pcap", "No such file"),
+    ] {
+        let output = dissect(&[path]);
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains(words) && error.contains("next:"), "{error}");
+    }
+}
+
+/// Opcodes and PSNs are what tshark reads in the same file.
+#[test]
+fn tshark_reads_the_same() {
+    if Command::new("tshark").arg("-v").output().is_err() {
+        let line = "SKIPPED tshark_reads_the_same: tshark is not installed";
+        println!("{line}");
+        assert!(std::env::var_os("RNIC_TEST_NO_SKIP").is_none(), "{line}");
+        if let Some(log) = std::env::var_os("RNIC_SKIP_LOG") {
+            let log = fs::OpenOptions::new().append(true).create(true).open(log);
+            let _ = writeln!(log.unwrap(), "{line}");
+        }
+        return;
+    }
+    for name in [
+        "drop_read_resp_mid_v4.pcap",
+        "rc_rnr_v4.pcap",
+        "cm_rping_v4.pcap",
+        "uc_v4.pcap",
+        "ud_v4.pcap",
+        "probe_rc.pcap",
+    ] {
+        let output = Command::new("tshark")
+            .args(["-n", "-r", name, "-Y", "infiniband.bth", "-T", "fields"])
+            .args(["-e", "frame.number", "-e", "infiniband.bth.opcode"])
+            .args(["-e", "infiniband.bth.psn", "-e", "infiniband.bth.destqp"])
+            .current_dir(captures())
+            .output()
+            .unwrap();
+        let number = |text: &str| match text.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
+            None => text.parse().unwrap(),
+        };
+        let theirs: Vec<Vec<u64>> = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(|line| line.split('\t').map(number).collect())
+            .collect();
+        let value = json(&[name, "--packets"]);
+        let ours: Vec<Vec<u64>> = value["packet_list"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|packet| {
+                let field = |name: &str| packet[name].as_u64().unwrap();
+                ["number", "opcode", "psn", "dest_qp"].map(field).to_vec()
+            })
+            .collect();
+        assert_eq!(ours, theirs, "{name}");
+    }
+}
