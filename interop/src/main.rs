@@ -30,6 +30,12 @@ struct Args {
     /// Only cases whose name contains one of these
     #[arg(long, value_name = "PART", allow_hyphen_values = true)]
     only: Vec<String>,
+    /// Only a part of the cases: the K-th of N
+    #[arg(long, value_name = "K/N", value_parser = part, default_value = "1/1")]
+    part: (usize, usize),
+    /// In place of the matrix: the table of these results.jsonl
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    merge: Vec<PathBuf>,
     /// Keeps rnic's packets: out/N.pcap, where N is the line in out/results.jsonl
     #[arg(long)]
     pcap: bool,
@@ -50,6 +56,14 @@ struct Args {
     job: PathBuf,
 }
 
+/// K/N, with K from 1 to N.
+fn part(text: &str) -> Result<(usize, usize), String> {
+    text.split_once('/')
+        .and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)))
+        .filter(|&(k, n)| (1..=n).contains(&k))
+        .ok_or_else(|| "not K/N".to_owned())
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.second {
@@ -57,6 +71,10 @@ fn main() -> ExitCode {
     }
     if let Some(place) = args.side_by_side {
         return beside::run(&args.job, place, args.rounds.into(), &args.only);
+    }
+    if !args.merge.is_empty() {
+        let order: Vec<String> = matrix::all().into_iter().map(|case| case.name).collect();
+        return report::merge(&args.merge, &order);
     }
     let chosen: Vec<_> = matrix::all()
         .into_iter()
@@ -69,6 +87,9 @@ fn main() -> ExitCode {
         .filter(|case| {
             args.only.is_empty() || args.only.iter().any(|part| case.name.contains(part))
         })
+        .enumerate()
+        .filter(|(number, _)| number % args.part.1 == args.part.0 - 1)
+        .map(|(_, case)| case)
         .collect();
     if args.list {
         for case in &chosen {

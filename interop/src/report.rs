@@ -15,7 +15,7 @@ pub struct Report {
     machine: File,
     began: Instant,
     /// In order: the case, and what came out in each way tried.
-    cases: Vec<(String, Vec<(Way, Cell)>)>,
+    cases: Cases,
 }
 
 #[derive(Debug)]
@@ -98,11 +98,16 @@ impl Report {
             "why": why,
         });
         writeln!(self.machine, "{line}").expect("the folder is writable");
+        self.note(case, way, Cell { took, ok });
+    }
+
+    /// What came out of one case in one way.
+    fn note(&mut self, case: &str, way: Way, cell: Cell) {
         if self.cases.last().is_none_or(|last| last.0 != case) {
             self.cases.push((case.to_owned(), Vec::new()));
         }
         let cells = &mut self.cases.last_mut().expect("just pushed").1;
-        cells.push((way, Cell { took, ok }));
+        cells.push((way, cell));
     }
 
     /// Writes the table, and says how many passed. The last line is as cargo's, so that `./test` can count.
@@ -110,36 +115,82 @@ impl Report {
     /// # Panics
     /// When the folder cannot be written.
     pub fn finish(self) -> ExitCode {
-        let mut table = String::from("| case |");
-        for way in WAYS {
-            table.push_str(&format!(" {} |", words(way)));
-        }
-        table.push_str("\n| --- | --- | --- | --- | --- |\n");
-        let (mut passed, mut failed) = (0, 0);
-        for (case, cells) in &self.cases {
-            table.push_str(&format!("| {case} |"));
-            for way in WAYS {
-                let cell = cells.iter().find(|cell| cell.0 == way).map(|cell| &cell.1);
-                match cell {
-                    None => table.push_str(" |"),
-                    Some(cell) if cell.ok => {
-                        passed += 1;
-                        table.push_str(&format!(" ok, {:.1} s |", cell.took.as_secs_f64()));
-                    }
-                    Some(_) => {
-                        failed += 1;
-                        table.push_str(" **FAILED** |");
-                    }
-                }
-            }
-            table.push('\n');
-        }
+        let (table, passed, failed) = table(&self.cases);
         fs::write(self.folder.join("table.md"), &table).expect("the folder is writable");
         println!("\n{table}\nin {:.0} s", self.began.elapsed().as_secs_f64());
-        println!(
-            "test result: {}. {passed} passed; {failed} failed",
-            if failed == 0 { "ok" } else { "FAILED" }
-        );
-        ExitCode::from(u8::from(failed > 0))
+        verdict(passed, failed)
     }
+}
+
+/// What came out, by case.
+type Cases = Vec<(String, Vec<(Way, Cell)>)>;
+
+fn verdict(passed: u32, failed: u32) -> ExitCode {
+    println!(
+        "test result: {}. {passed} passed; {failed} failed",
+        if failed == 0 { "ok" } else { "FAILED" }
+    );
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// The table, and how many passed and failed.
+fn table(cases: &Cases) -> (String, u32, u32) {
+    let mut table = String::from("| case |");
+    for way in WAYS {
+        table.push_str(&format!(" {} |", words(way)));
+    }
+    table.push_str("\n| --- | --- | --- | --- | --- |\n");
+    let (mut passed, mut failed) = (0, 0);
+    for (case, cells) in cases {
+        table.push_str(&format!("| {case} |"));
+        for way in WAYS {
+            let cell = cells.iter().find(|cell| cell.0 == way).map(|cell| &cell.1);
+            match cell {
+                None => table.push_str(" |"),
+                Some(cell) if cell.ok => {
+                    passed += 1;
+                    table.push_str(&format!(" ok, {:.1} s |", cell.took.as_secs_f64()));
+                }
+                Some(_) => {
+                    failed += 1;
+                    table.push_str(" **FAILED** |");
+                }
+            }
+        }
+        table.push('\n');
+    }
+    (table, passed, failed)
+}
+
+/// Prints the table of several runs' `results.jsonl`, with the cases in this order.
+///
+/// # Panics
+/// When they cannot be read.
+pub fn merge(files: &[PathBuf], order: &[String]) -> ExitCode {
+    let mut cases: Cases = order
+        .iter()
+        .map(|name| (name.clone(), Vec::new()))
+        .collect();
+    for file in files {
+        let text = fs::read_to_string(file).expect("readable results");
+        for line in text.lines() {
+            let result: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+            let way = WAYS.into_iter().find(|way| {
+                result["client"] == format!("{:?}", way.client)
+                    && result["family"] == format!("{:?}", way.family)
+            });
+            let case = cases.iter_mut().find(|case| result["case"] == case.0);
+            let cell = Cell {
+                took: Duration::from_secs_f64(result["seconds"].as_f64().unwrap_or(0.0)),
+                ok: result["ok"] == true,
+            };
+            case.expect("a case of ours")
+                .1
+                .push((way.expect("a way"), cell));
+        }
+    }
+    cases.retain(|case| !case.1.is_empty());
+    let (table, passed, failed) = table(&cases);
+    println!("{table}");
+    verdict(passed, failed)
 }
