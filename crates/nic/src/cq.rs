@@ -2,11 +2,12 @@
 
 mod channel;
 mod moderation;
+mod ring;
 mod tasks;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rnic_transport::Completion;
@@ -16,41 +17,12 @@ use crate::error::{Error, Result};
 use crate::sys;
 use channel::ChannelShared;
 use moderation::{Moderation, Verdict};
+use ring::Ring;
 
 pub use channel::CompChannel;
 pub use moderation::MAX_CQ_PERIOD;
+pub(crate) use ring::{Freed, Slots};
 pub(crate) use tasks::CqTasks;
-
-/// Room in a queue pair's work queues as the application sees it: a slot is free again once the completion that
-/// retired its work request was polled, as on hardware.
-#[derive(Debug, Default)]
-pub(crate) struct Slots {
-    pub(crate) send_used: AtomicI32,
-    pub(crate) recv_used: AtomicI32,
-}
-
-/// A completion and the slots that polling it frees.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) completion: Completion,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) send_slots: u32,
-    pub(crate) recv_slots: u32,
-}
-
-impl Entry {
-    /// Frees the places of the work requests that this completion retires.
-    fn release(&self) {
-        if self.send_slots != 0 {
-            let used = &self.slots.send_used;
-            used.fetch_sub(self.send_slots as i32, Ordering::AcqRel);
-        }
-        if self.recv_slots != 0 {
-            let used = &self.slots.recv_used;
-            used.fetch_sub(self.recv_slots as i32, Ordering::AcqRel);
-        }
-    }
-}
 
 /// When a completion arose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +51,7 @@ enum Armed {
 
 #[derive(Debug)]
 struct Inner {
-    ring: VecDeque<Entry>,
+    ring: Ring,
     /// Of each entry in `ring`, if the queue keeps them.
     stamps: Option<VecDeque<Stamp>>,
     capacity: u32,
@@ -95,10 +67,12 @@ struct Inner {
 }
 
 impl Inner {
-    fn take_oldest(&mut self) -> Option<(Entry, Stamp)> {
-        let entry = self.ring.pop_front()?;
+    fn take_oldest(&mut self) -> Option<(Completion, Stamp)> {
+        let mut oldest = None;
+        self.ring
+            .pop(1, &mut |completion| oldest = Some(completion));
         let stamp = self.stamps.as_mut().and_then(VecDeque::pop_front);
-        Some((entry, stamp.unwrap_or_default()))
+        Some((oldest?, stamp.unwrap_or_default()))
     }
 }
 
@@ -124,23 +98,21 @@ impl CqShared {
         self.context.id()
     }
 
-    /// Adds a completion; wakes whoever armed the queue for it.
+    /// Adds a completion, which frees slots of that owner when it is polled; wakes whoever armed the queue for it.
     ///
     /// One that finds the queue full puts it into error (IBTA vol. 1, 11.6.3.2): the queue says so once, takes no more,
     /// and every queue pair that completes into it fails.
-    pub(crate) fn push(self: &Arc<Self>, entry: Entry) {
-        let solicited = entry.completion.solicited
-            || entry.completion.status != rnic_transport::Status::Success;
+    pub(crate) fn push(self: &Arc<Self>, completion: Completion, slots: &Arc<Slots>, freed: Freed) {
+        let solicited =
+            completion.solicited || completion.status != rnic_transport::Status::Success;
         let mut inner = self.inner.lock();
         if inner.overrun || inner.ring.len() >= inner.capacity as usize {
             if !inner.ignore_overrun {
-                return self.lose(entry.completion.qpn, inner);
+                return self.lose(completion.qpn, inner);
             }
-            if let Some((oldest, _)) = inner.take_oldest() {
-                oldest.release();
-            }
+            inner.take_oldest();
         }
-        inner.ring.push_back(entry);
+        inner.ring.push(completion, slots, freed);
         inner.pushed += 1;
         if let Some(stamps) = &mut inner.stamps {
             stamps.push_back(Stamp {
@@ -208,29 +180,25 @@ impl CqShared {
 
     /// Removes the completions of a destroyed or reset queue pair; the places of its shared receive queue are free then.
     pub(crate) fn purge(&self, qpn: u32) {
-        self.retain(|entry| entry.completion.qpn != qpn);
+        self.retain(|completion, _| completion.qpn != qpn);
     }
 
     /// Removes the completions of a destroyed shared receive queue.
     pub(crate) fn purge_srq(&self, slots: &Arc<Slots>) {
-        self.retain(|entry| !Arc::ptr_eq(&entry.slots, slots));
+        self.retain(|_, of| !Arc::ptr_eq(of, slots));
     }
 
-    fn retain(&self, keeps: impl Fn(&Entry) -> bool) {
+    fn retain(&self, keeps: impl Fn(&Completion, &Arc<Slots>) -> bool) {
         let mut inner = self.inner.lock();
-        if let Some(mut stamps) = inner.stamps.take() {
-            let mut of = inner.ring.iter();
-            stamps.retain(|_| of.next().is_some_and(&keeps));
-            inner.stamps = Some(stamps);
-        }
-        inner.ring.retain(|e| {
-            let keep = keeps(e);
-            if !keep {
-                let used = &e.slots.recv_used;
-                used.fetch_sub(e.recv_slots as i32, Ordering::AcqRel);
-            }
+        let mut stamps = inner.stamps.take().map(VecDeque::into_iter);
+        let mut kept = VecDeque::new();
+        inner.ring.retain(|completion, slots| {
+            let stamp = stamps.as_mut().and_then(Iterator::next);
+            let keep = keeps(completion, slots);
+            kept.extend(stamp.filter(|_| keep));
             keep
         });
+        inner.stamps = stamps.map(|_| kept);
         self.len.store(inner.ring.len(), Ordering::Release);
     }
 
@@ -239,11 +207,7 @@ impl CqShared {
             return 0;
         }
         let mut inner = self.inner.lock();
-        let n = inner.ring.len().min(max);
-        for entry in inner.ring.drain(..n) {
-            entry.release();
-            out(entry.completion);
-        }
+        let n = inner.ring.pop(max, out);
         if let Some(stamps) = &mut inner.stamps {
             stamps.drain(..n);
         }
@@ -261,10 +225,9 @@ impl CqShared {
         if before_event && inner.fired.is_some_and(|fired| popped + 1 >= fired) {
             return None;
         }
-        let (entry, stamp) = inner.take_oldest()?;
-        entry.release();
+        let oldest = inner.take_oldest();
         self.len.store(inner.ring.len(), Ordering::Release);
-        Some((entry.completion, stamp))
+        oldest
     }
 }
 
@@ -291,7 +254,7 @@ impl Cq {
         Ok(Cq {
             shared: Arc::new(CqShared {
                 inner: Mutex::new(Inner {
-                    ring: VecDeque::with_capacity((capacity as usize + 1).min(4096)),
+                    ring: Ring::with_capacity((capacity as usize + 1).min(4096)),
                     stamps: options.timestamps.then(VecDeque::new),
                     capacity,
                     pushed: 0,

@@ -8,7 +8,7 @@ use rnic_transport::{
     Misplaced, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
 };
 
-use crate::cq::Entry;
+use crate::cq::Freed;
 use crate::memory::{self, MemoryTable, PacketMemory};
 use crate::neighbour::Elsewhere;
 use crate::qp::{QpShared, ReceiveSource, Signals};
@@ -316,16 +316,16 @@ impl Host for DeviceHost<'_> {
         let Some(cq) = &self.shared.send_cq else {
             return;
         };
-        cq.push(Entry {
-            // As below: what is posted in ERR may be flushed without RTR before.
-            completion: Completion {
-                qpn: self.shared.qpn,
-                ..completion
-            },
-            slots: self.shared.slots.clone(),
-            send_slots,
-            recv_slots: 0,
-        });
+        // As below: what is posted in ERR may be flushed without RTR before.
+        let completion = Completion {
+            qpn: self.shared.qpn,
+            ..completion
+        };
+        let freed = Freed {
+            send: send_slots,
+            recv: 0,
+        };
+        cq.push(completion, &self.shared.slots, freed);
     }
 
     fn complete_recv(&mut self, completion: Completion) {
@@ -349,16 +349,12 @@ impl Host for DeviceHost<'_> {
             },
         };
         let Some(cq) = cq else { return };
-        cq.push(Entry {
-            // The transport learns its number with RTR; receives of INIT may be flushed before.
-            completion: Completion {
-                qpn: self.shared.qpn,
-                ..completion
-            },
-            slots: slots.clone(),
-            send_slots: 0,
-            recv_slots: 1,
-        });
+        // The transport learns its number with RTR; receives of INIT may be flushed before.
+        let completion = Completion {
+            qpn: self.shared.qpn,
+            ..completion
+        };
+        cq.push(completion, slots, Freed { send: 0, recv: 1 });
     }
 
     fn event(&mut self, event: QpEvent) {

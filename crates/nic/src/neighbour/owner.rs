@@ -15,7 +15,7 @@ use rnic_transport::{
 use rnic_wire::{Packet, PathMtu, Psn};
 
 use super::message::{Message, Packets, READ_AHEAD, Target, Verdicts, rights};
-use crate::cq::Entry;
+use crate::cq::Freed;
 use crate::engine::SrqTable;
 use crate::memory::MemoryTable;
 use crate::sys::FileIdentity;
@@ -361,15 +361,12 @@ impl Host for OwnerHost<'_, '_> {
             return;
         };
         let Some(xrc) = &entry.shared.xrc else { return };
-        xrc.cq.push(Entry {
-            completion: Completion {
-                qpn: self.qpn,
-                ..completion
-            },
-            slots: entry.shared.slots.clone(),
-            send_slots: 0,
-            recv_slots: 1,
-        });
+        let completion = Completion {
+            qpn: self.qpn,
+            ..completion
+        };
+        let freed = Freed { send: 0, recv: 1 };
+        xrc.cq.push(completion, &entry.shared.slots, freed);
     }
 
     // The target's process has them.

@@ -30,13 +30,17 @@ impl Qp {
         let (Some(entry), ahs) = engine.qp_and_ahs(shared.qpn) else {
             return Err((0, gone(VERB)));
         };
+        let mut ahead = 0;
         let (accepted, refused) = take_each(wqes, |wqe| {
-            check_send(shared, state, 0, &wqe)?;
+            check_send(shared, state, ahead, &wqe)?;
             check_address(shared, ahs, &wqe)?;
             enqueue_send(shared, entry, wqe);
+            ahead += 1;
             Ok(())
         });
         if accepted > 0 {
+            let used = &shared.slots.send_used;
+            used.fetch_add(accepted as i32, Ordering::AcqRel);
             start_sending(shared, state, engine);
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
@@ -62,6 +66,8 @@ impl Qp {
         let Some(entry) = engine.qp_mut(shared.qpn) else {
             return Err(gone("ibv_wr_complete"));
         };
+        let used = &shared.slots.send_used;
+        used.fetch_add(wqes.len() as i32, Ordering::AcqRel);
         for wqe in wqes.drain(..) {
             enqueue_send(shared, entry, wqe);
         }
@@ -86,12 +92,15 @@ impl Qp {
         let Some(entry) = engine.qp_mut(shared.qpn) else {
             return Err((0, gone(VERB)));
         };
+        let mut ahead = 0;
         let (accepted, refused) = take_each(wqes, |wqe| {
-            let wqe = admit_recv(shared, state, wqe)?;
-            shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
+            let wqe = admit_recv(shared, state, ahead, wqe)?;
             entry.receives.push_back(wqe);
+            ahead += 1;
             Ok(())
         });
+        let used = &shared.slots.recv_used;
+        used.fetch_add(ahead, Ordering::AcqRel);
         if accepted > 0 && lint::is_on() {
             lint::receive_posted(shared);
         }
@@ -163,7 +172,8 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
         ));
     }
     let used = shared.slots.send_used.load(Ordering::Acquire);
-    if used.max(0) as usize + ahead >= shared.cap.max_send_wr as usize {
+    let used = used.max(0) as usize + ahead;
+    if used >= shared.cap.max_send_wr as usize {
         return Err(Error::new(
             VERB,
             libc::ENOMEM,
@@ -224,12 +234,12 @@ fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> 
     ))
 }
 
+#[inline]
 fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
     wqe.signaled |= shared.sq_sig_all;
     if lint::is_on() {
         lint::stage(&wqe);
     }
-    shared.slots.send_used.fetch_add(1, Ordering::AcqRel);
     entry.signals.posted(wqe.signaled);
     entry.transport.post_send(wqe);
 }
@@ -251,8 +261,8 @@ fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, E
     nic.after_drive(engine);
 }
 
-/// May this work request enter the receive queue?
-fn admit_recv(shared: &QpShared, state: QpState, wqe: RecvWqe) -> Result<RecvWqe> {
+/// May this work request enter the receive queue, behind what is posted and `ahead` more?
+fn admit_recv(shared: &QpShared, state: QpState, ahead: i32, wqe: RecvWqe) -> Result<RecvWqe> {
     const VERB: &str = "ibv_post_recv";
     match shared.source {
         ReceiveSource::Own if shared.qp_type == QpType::XrcSend => {
@@ -285,7 +295,7 @@ fn admit_recv(shared: &QpShared, state: QpState, wqe: RecvWqe) -> Result<RecvWqe
             ),
         ));
     }
-    let used = shared.slots.recv_used.load(Ordering::Acquire);
+    let used = shared.slots.recv_used.load(Ordering::Acquire) + ahead;
     if used >= shared.cap.max_recv_wr as i32 {
         return Err(Error::new(
             VERB,

@@ -272,6 +272,7 @@ impl Rc {
     }
 
     /// Queues a WQE. The caller has checked state, queue depth, SGE count and message length limit.
+    #[inline]
     pub fn post_send(&mut self, wqe: SendWqe) {
         self.requester.post(wqe, &self.shared);
     }

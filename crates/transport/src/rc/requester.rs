@@ -92,6 +92,8 @@ struct Entry {
 }
 
 impl Entry {
+    /// Inlined, with what calls it, since each call would copy the work request once more.
+    #[inline]
     fn new(wqe: SendWqe, mtu: u32) -> Entry {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
@@ -107,25 +109,26 @@ impl Entry {
         };
         let oversize = asked > MAX_MESSAGE;
         let len = if oversize { 0 } else { len as u32 };
-        let mut entry = Entry {
+        Entry {
             wqe,
             start: NOT_STARTED,
             len,
-            packets: 1,
+            packets: Entry::packets_of(kind, len, mtu),
             kind,
             oversize,
             checked: false,
-        };
-        entry.count_packets(mtu);
-        entry
+        }
     }
 
-    fn count_packets(&mut self, mtu: u32) {
-        self.packets = match self.kind {
+    #[inline]
+    fn packets_of(kind: Kind, len: u32, mtu: u32) -> u32 {
+        match kind {
             Kind::Atomic | Kind::Confirmed => 1,
             Kind::Local => 0,
-            _ => self.len.div_ceil(mtu).max(1),
-        };
+            // A division costs more than all the rest of a short message.
+            _ if len <= mtu => 1,
+            _ => len.div_ceil(mtu),
+        }
     }
 
     /// The mark behind the first `k` of its packets.
@@ -152,10 +155,12 @@ impl Entry {
         mark
     }
 
+    #[inline]
     fn end(&self, mtu: u32) -> Mark {
         self.mark_at(self.packets, mtu)
     }
 
+    #[inline]
     fn started(&self) -> bool {
         self.start.pos != NOT_STARTED.pos
     }
@@ -252,10 +257,11 @@ impl Requester {
         self.pieces.reserve(usize::from(sh.attr.max_rd_atomic));
         self.requests.reserve(usize::from(sh.attr.max_rd_atomic));
         for entry in self.queue.iter_mut().filter(|entry| !entry.started()) {
-            entry.count_packets(sh.mtu);
+            entry.packets = Entry::packets_of(entry.kind, entry.len, sh.mtu);
         }
     }
 
+    #[inline]
     pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
         self.queue.push_back(Entry::new(wqe, sh.mtu));
     }

@@ -1,0 +1,232 @@
+//! The completions of a queue, and whose places in work queues they free.
+//!
+//! Completions of one queue pair mostly come in runs. So whose they are is noted once per run, and freed once per run and
+//! poll: neither costs an atomic operation for every completion.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rnic_transport::Completion;
+
+/// Room in a queue pair's work queues as the application sees it: a slot is free again once the completion that
+/// retired its work request was polled, as on hardware.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    pub(crate) send_used: AtomicI32,
+    pub(crate) recv_used: AtomicI32,
+}
+
+/// Slots that polling a completion frees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Freed {
+    pub(crate) send: u32,
+    pub(crate) recv: u32,
+}
+
+impl Freed {
+    fn add(&mut self, more: Freed) {
+        self.send += more.send;
+        self.recv += more.recv;
+    }
+
+    fn release(self, slots: &Slots) {
+        if self.send != 0 {
+            let used = &slots.send_used;
+            used.fetch_sub(self.send as i32, Ordering::AcqRel);
+        }
+        if self.recv != 0 {
+            let used = &slots.recv_used;
+            used.fetch_sub(self.recv as i32, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Completions in a row that free slots of the same owner.
+#[derive(Debug, Default)]
+struct Run {
+    slots: Arc<Slots>,
+    len: usize,
+}
+
+/// Completions, oldest first.
+#[derive(Debug)]
+pub(super) struct Ring {
+    entries: VecDeque<(Completion, Freed)>,
+    /// Of `entries`, in order, but the last one.
+    runs: VecDeque<Run>,
+    /// Stays when it is empty, for the next completion.
+    last: Run,
+}
+
+impl Ring {
+    pub(super) fn with_capacity(capacity: usize) -> Ring {
+        Ring {
+            entries: VecDeque::with_capacity(capacity),
+            runs: VecDeque::new(),
+            last: Run::default(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn reserve(&mut self, more: usize) {
+        self.entries.reserve(more);
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, completion: Completion, slots: &Arc<Slots>, freed: Freed) {
+        self.entries.push_back((completion, freed));
+        if !Arc::ptr_eq(&self.last.slots, slots) {
+            self.end_run(slots);
+        }
+        self.last.len += 1;
+    }
+
+    /// The completions that follow are of this owner.
+    #[cold]
+    fn end_run(&mut self, next: &Arc<Slots>) {
+        let next = Run {
+            slots: next.clone(),
+            len: 0,
+        };
+        let ended = std::mem::replace(&mut self.last, next);
+        if ended.len > 0 {
+            self.runs.push_back(ended);
+        }
+    }
+
+    /// Takes the `n` oldest, or all if there are fewer, and frees their slots.
+    #[inline]
+    pub(super) fn pop(&mut self, n: usize, out: &mut dyn FnMut(Completion)) -> usize {
+        let n = n.min(self.entries.len());
+        let mut left = n;
+        while left > 0 {
+            let run = self.runs.front_mut().unwrap_or(&mut self.last);
+            let part = run.len.min(left);
+            let mut freed = Freed::default();
+            for (completion, slots) in self.entries.drain(..part) {
+                freed.add(slots);
+                out(completion);
+            }
+            freed.release(&run.slots);
+            run.len -= part;
+            left -= part;
+            if run.len == 0 {
+                // Unless it was the last.
+                self.runs.pop_front();
+            }
+        }
+        n
+    }
+
+    /// Drops the completions that `keeps` does not want; the receives that they end are free then, sends stay taken.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&Completion, &Arc<Slots>) -> bool) {
+        let last = std::mem::take(&mut self.last);
+        let runs = std::mem::take(&mut self.runs);
+        for run in runs.into_iter().chain([last]) {
+            for _ in 0..run.len {
+                let Some((completion, freed)) = self.entries.pop_front() else {
+                    return;
+                };
+                if keeps(&completion, &run.slots) {
+                    self.push(completion, &run.slots, freed);
+                } else {
+                    let receives = Freed { send: 0, ..freed };
+                    receives.release(&run.slots);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Every completion comes out once and in order, and frees what it was pushed with, of its owner.
+
+    use proptest::prelude::*;
+    use rnic_transport::{CompletionOpcode, Immediate, Status};
+
+    use super::*;
+
+    fn completion(wr_id: u64, qpn: u32) -> Completion {
+        Completion {
+            wr_id,
+            status: Status::Success,
+            opcode: CompletionOpcode::Send,
+            byte_len: 0,
+            vendor_err: 0,
+            qpn,
+            src_qpn: 0,
+            immediate: Immediate::None,
+            grh: false,
+            solicited: false,
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(usize, Freed),
+        Pop(usize),
+        Purge(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let push = (0..3usize, 0..3u32, 0..2u32)
+            .prop_map(|(owner, send, recv)| Step::Push(owner, Freed { send, recv }));
+        prop_oneof![
+            8 => push,
+            3 => (0..6usize).prop_map(Step::Pop),
+            1 => (0..3usize).prop_map(Step::Purge),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_ring_is_a_queue_of_completions_with_their_owners(steps in prop::collection::vec(step(), 0..80)) {
+            let owners: [Arc<Slots>; 3] = Default::default();
+            let mut freed = [(0, 0); 3];
+            let mut ring = Ring::with_capacity(4);
+            let mut model: VecDeque<(u64, usize, Freed)> = VecDeque::new();
+            for (wr_id, step) in (0..).zip(steps) {
+                match step {
+                    Step::Push(owner, slots) => {
+                        ring.push(completion(wr_id, owner as u32), &owners[owner], slots);
+                        model.push_back((wr_id, owner, slots));
+                    }
+                    Step::Pop(n) => {
+                        let mut seen = Vec::new();
+                        let popped = ring.pop(n, &mut |completion| seen.push(completion.wr_id));
+                        let expected: Vec<_> = model.drain(..n.min(model.len())).collect();
+                        prop_assert_eq!(popped, expected.len());
+                        for (wr_id, (expected, owner, slots)) in seen.into_iter().zip(expected) {
+                            prop_assert_eq!(wr_id, expected);
+                            freed[owner].0 -= slots.send as i32;
+                            freed[owner].1 -= slots.recv as i32;
+                        }
+                    }
+                    Step::Purge(owner) => {
+                        ring.retain(|completion, slots| {
+                            assert!(Arc::ptr_eq(slots, &owners[completion.qpn as usize]));
+                            completion.qpn as usize != owner
+                        });
+                        model.retain(|(_, of, slots)| {
+                            if *of == owner {
+                                freed[owner].1 -= slots.recv as i32;
+                            }
+                            *of != owner
+                        });
+                    }
+                }
+                prop_assert_eq!(ring.len(), model.len());
+                for (slots, freed) in owners.iter().zip(freed) {
+                    let used = (&slots.send_used, &slots.recv_used);
+                    prop_assert_eq!(used.0.load(Ordering::Relaxed), freed.0);
+                    prop_assert_eq!(used.1.load(Ordering::Relaxed), freed.1);
+                }
+            }
+        }
+    }
+}
