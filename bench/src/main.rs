@@ -181,6 +181,9 @@ fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
     missing.sort();
     missing.dedup();
     notes.extend(missing.into_iter().map(|why| format!("Left out: {why}.")));
+    if effort < 1.0 {
+        notes.push("Short runs (--quick).".into());
+    }
     for note in &notes {
         eprintln!("bench: {note}");
     }
