@@ -34,5 +34,12 @@ pub fn dest_qpn(packet: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, packet[5], packet[6], packet[7]]))
 }
 
+/// Destination QPN of a packet without ICRC; `None` if it is too short for a BTH.
+#[inline]
+pub(crate) fn dest_qpn_of(packet: &[u8]) -> Option<u32> {
+    (packet.len() >= rnic_wire::Bth::LEN)
+        .then(|| u32::from_be_bytes([0, packet[5], packet[6], packet[7]]))
+}
+
 #[cfg(test)]
 pub(crate) mod tests;

@@ -27,6 +27,7 @@ pub mod door;
 mod error;
 pub mod faults;
 pub mod framing;
+mod host;
 pub mod neighbours;
 pub mod path;
 pub mod pcap;
@@ -61,6 +62,9 @@ pub struct LinkConfig {
     pub pcap: Option<std::path::PathBuf>,
     /// Never use GSO (for tests of the fall-back).
     pub no_gso: bool,
+    /// Packets between processes of one user and host, and within a process, go through memory. Not with faults or
+    /// pcap, which need the packets.
+    pub host_path: bool,
 }
 
 /// Where packets may be left to the kernel to cut (UDP_SEGMENT); environment variable `RNIC_GSO`.
@@ -99,8 +103,12 @@ pub struct LinkCounters {
     pub tx_multicast: u64,
     /// System calls that sent something.
     pub tx_syscalls: u64,
-    /// Packets that the kernel refused: too long for the path, no route, no room.
+    /// Packets that were lost on the way out: too long for the path, no route, no room.
     pub tx_errors: u64,
+    /// Packets of `tx_packets` that went through memory.
+    pub tx_host_packets: u64,
+    /// Their bytes, with an ICRC each that they do not have.
+    pub tx_host_bytes: u64,
     /// Packets that arrived, whatever became of them.
     pub rx_packets: u64,
     /// Their bytes, BTH to ICRC.
@@ -121,6 +129,12 @@ pub struct LinkCounters {
     pub rx_unknown_qpn: u64,
     /// Dropped: to QP 1, but no message of the connection manager.
     pub rx_bad_mad: u64,
+    /// Packets of `rx_packets` that came through memory.
+    pub rx_host_packets: u64,
+    /// Their bytes, with an ICRC each that they do not have.
+    pub rx_host_bytes: u64,
+    /// Rings given up because the other process wrote nonsense.
+    pub host_rings_wrong: u64,
 }
 
 impl LinkCounters {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
 
 use crate::LinkError;
+use crate::host::HostRoute;
 use crate::qp1::QP1;
 use crate::registry::range_of;
 use crate::sys::Addr;
@@ -52,7 +53,7 @@ impl PathSpec {
     }
 }
 
-fn with_scope(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
+pub(crate) fn with_scope(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
     match ip {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
             SocketAddr::V6(SocketAddrV6::new(v6, port, 0, scope_id))
@@ -79,12 +80,20 @@ pub struct Route {
     pub(crate) socket: Arc<TxSocket>,
     /// Its packets come to processes of this host, or of this host too.
     pub(crate) local: bool,
+    /// They go through memory.
+    pub(crate) host: Option<HostRoute>,
     to: Option<Addr>,
     gso: AtomicBool,
 }
 
 impl Route {
-    pub(crate) fn new(spec: &PathSpec, socket: Arc<TxSocket>, gso: bool, local: bool) -> Route {
+    pub(crate) fn new(
+        spec: &PathSpec,
+        socket: Arc<TxSocket>,
+        gso: bool,
+        local: bool,
+        host: Option<HostRoute>,
+    ) -> Route {
         let flow = Flow {
             src: spec.local.to_canonical(),
             dst: spec.remote.to_canonical(),
@@ -99,6 +108,7 @@ impl Route {
             to: (!socket.connected()).then(|| Addr::inet(&spec.remote_socket_addr())),
             socket,
             local,
+            host,
             gso: AtomicBool::new(gso),
         }
     }
@@ -162,11 +172,13 @@ impl Paths {
         entry.as_ref().map(|e| &e.route)
     }
 
-    /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host.
+    /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host; `host` may then know a way
+    /// through memory.
     pub(crate) fn open(
         &mut self,
         spec: &PathSpec,
         gso: impl FnOnce(bool) -> bool,
+        host: impl FnOnce(&PathSpec) -> Option<HostRoute>,
     ) -> Result<PathId, LinkError> {
         let key = spec.key();
         if let Some(&place) = self.by_key.get(&key) {
@@ -186,8 +198,14 @@ impl Paths {
         let (local, multicast) = (tx::is_local(&key), key.remote.is_multicast());
         // What the kernel cuts is steered as one, and each message to QP 1 may be for another process.
         let gso = gso(local) && range_of(key.dest_qpn) != range_of(QP1);
+        let for_queue_pairs = range_of(key.dest_qpn) != range_of(QP1);
+        let host = if local && for_queue_pairs {
+            host(&key)
+        } else {
+            None
+        };
         let entry = Entry {
-            route: Arc::new(Route::new(&key, socket, gso, local || multicast)),
+            route: Arc::new(Route::new(&key, socket, gso, local || multicast, host)),
             key,
             users: 1,
         };
@@ -200,23 +218,25 @@ impl Paths {
         Ok(PathId(self.entries[place].0 << PLACE_BITS | place as u32))
     }
 
-    pub(crate) fn release(&mut self, id: PathId) {
+    /// Gives the way through memory that it had, if it is gone now.
+    pub(crate) fn release(&mut self, id: PathId) -> Option<HostRoute> {
         let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
-        let Some((generation, slot)) = self.entries.get_mut(place) else {
-            return;
-        };
-        let Some(entry) = slot.as_mut().filter(|_| *generation == id.0 >> PLACE_BITS) else {
-            return;
-        };
+        let (generation, slot) = self.entries.get_mut(place)?;
+        let entry = slot
+            .as_mut()
+            .filter(|_| *generation == id.0 >> PLACE_BITS)?;
         entry.users -= 1;
-        if entry.users == 0 {
-            self.by_key.remove(&entry.key);
-            entry.route.socket.drop_from(&entry.key);
-            *slot = None;
-            *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
-            self.free.push(place);
-            self.sockets.tidy();
+        if entry.users > 0 {
+            return None;
         }
+        let host = entry.route.host;
+        self.by_key.remove(&entry.key);
+        entry.route.socket.drop_from(&entry.key);
+        *slot = None;
+        *generation = (*generation + 1) & ((1 << (32 - PLACE_BITS)) - 1);
+        self.free.push(place);
+        self.sockets.tidy();
+        host
     }
 }
 

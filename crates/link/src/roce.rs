@@ -13,6 +13,7 @@ use crate::domains::{DomainError, DomainKey};
 use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
 use crate::faults::Faults;
 use crate::framing::{Numbering, dest_qpn, seal};
+use crate::host::{Deliver, HostPath, Room};
 use crate::neighbours::{Neighbours, PeerId};
 use crate::path::{PathId, PathSpec, Paths};
 use crate::pcap::Pcap;
@@ -44,6 +45,8 @@ pub struct Received<'a> {
 const MORE_LIKELY: usize = 8192;
 /// How long the door is looked at in every call after something came through it.
 const DOOR_WATCH_NS: u64 = 100_000_000;
+/// How long the socket is left alone while rings are in use and it had nothing at the last look.
+const LOOK_EVERY_NS: u64 = 20_000;
 /// Otherwise in every so many calls.
 const DOOR_EVERY: u32 = 256;
 
@@ -69,6 +72,15 @@ struct Live {
     inbox: Inbox,
     share: Share,
     backlog: Backlog,
+    host: Option<HostPath>,
+    /// When the socket is looked at again while rings are in use.
+    look_at: u64,
+    /// The packet given out last is in a ring's buffer.
+    by_host: bool,
+    /// A ring was full since the last [`RoceLink::take_blocked`].
+    blocked: bool,
+    /// The time at the last call that had one.
+    now: u64,
 }
 
 impl RoceLink {
@@ -84,6 +96,11 @@ impl RoceLink {
             Some(capture) => Box::new(Pcap::new(udp, capture)),
             None => Box::new(udp),
         };
+        let host = if config.host_path && config.faults.is_none() && config.pcap.is_none() {
+            Some(share.open_host_path()?)
+        } else {
+            None
+        };
         if let Some(spec) = config.faults {
             link = Box::new(Faults::new(link, spec));
         }
@@ -96,6 +113,11 @@ impl RoceLink {
                 inbox: Inbox::default(),
                 backlog: Backlog::new(udp::rx::is_dual_stack(share.receiver())),
                 share,
+                host,
+                look_at: 0,
+                by_host: false,
+                blocked: false,
+                now: 0,
             }),
             counters: LinkCounters::default(),
         };
@@ -216,10 +238,14 @@ impl RoceLink {
             });
         };
         let gso = live.gso;
-        live.paths.open(spec, |local| match gso {
+        let gso = |local| match gso {
             Gso::On => true,
             Gso::Off => false,
             Gso::LocalOnly => local,
+        };
+        let (share, host) = (&live.share, &mut live.host);
+        live.paths.open(spec, gso, |key| {
+            host.as_mut().and_then(|host| share.host_route(host, key))
         })
     }
 
@@ -247,17 +273,20 @@ impl RoceLink {
 
     /// Gives a path back.
     pub fn release_path(&mut self, path: PathId) {
-        if let Some(live) = &mut self.live {
-            live.paths.release(path);
+        if let Some(live) = &mut self.live
+            && let Some(route) = live.paths.release(path)
+            && let Some(host) = &mut live.host
+        {
+            host.release(route);
         }
     }
 
-    /// Packets of this path come to processes of this host, or (multicast) of this host too.
+    /// Packets of this path come to sockets of processes of this host, or (multicast) of this host too.
     #[inline]
     pub fn is_local(&self, path: PathId) -> bool {
         let live = self.live.as_ref();
         live.and_then(|live| live.paths.get(path))
-            .is_some_and(|route| route.local)
+            .is_some_and(|route| route.local && route.host.is_none())
     }
 
     /// Bytes that wait in the fullest receive buffer of the host's processes, of twice [`receive_buffer`] that fit;
@@ -274,11 +303,28 @@ impl RoceLink {
     }
 
     /// Room for one packet of `len` bytes (BTH .. last pad byte; the link adds the ICRC), with arbitrary content;
-    /// `None`: flush first. A packet of a path that was given back is lost.
+    /// `None`: flush first, or, if [`take_blocked`](RoceLink::take_blocked) says so, wait. A packet of a path that was given
+    /// back is lost.
     #[inline]
     pub fn packet(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
         let live = self.live.as_mut()?;
         let route = live.paths.get(path);
+        live.by_host = false;
+        if let Some(route) = route.and_then(|route| route.host)
+            && let Some(host) = &mut live.host
+        {
+            match host.room(route, len, live.now, &mut self.counters) {
+                Room::Yes => {
+                    live.by_host = true;
+                    return Some(host.packet());
+                }
+                Room::Full => {
+                    live.blocked = true;
+                    return None;
+                }
+                Room::Gone => {}
+            }
+        }
         let segments = route.map_or(1, |route| live.link.max_segments(route));
         live.batch.packet(route, len, segments)
     }
@@ -286,7 +332,10 @@ impl RoceLink {
     /// Takes back the packet given out last.
     pub fn retract(&mut self) {
         if let Some(live) = &mut self.live {
-            live.batch.retract();
+            match &mut live.host {
+                Some(host) if live.by_host => host.retract(),
+                _ => live.batch.retract(),
+            }
         }
     }
 
@@ -295,13 +344,63 @@ impl RoceLink {
     pub fn has_pending(&self) -> bool {
         self.live
             .as_ref()
-            .is_some_and(|live| !live.batch.is_empty())
+            .is_some_and(|live| !live.batch.is_empty() || host_has_pending(live))
+    }
+
+    /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has to take packets from
+    /// its ring first: flushing does not help, and another path may well have room.
+    #[inline]
+    pub fn take_blocked(&mut self) -> bool {
+        self.live
+            .as_mut()
+            .is_some_and(|live| std::mem::take(&mut live.blocked))
+    }
+
+    /// The application polls, so no process has to wake this one for packets (true), or it does not any more.
+    pub fn leave_to_polling(&mut self, polled: bool) {
+        if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {
+            host.set_polled(polled);
+        }
+    }
+
+    /// Nobody will look at the rings from now on unless [`wake_fd`](RoceLink::wake_fd) is readable. True: something is
+    /// there already.
+    pub fn fall_asleep(&mut self) -> bool {
+        let live = self.live.as_mut();
+        live.and_then(|live| live.host.as_mut())
+            .is_some_and(HostPath::fall_asleep)
+    }
+
+    /// Packets lie in the rings of other processes or of this one.
+    pub fn has_arrivals(&self) -> bool {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.host.as_ref())
+            .is_some_and(HostPath::has_arrivals)
+    }
+
+    /// [`receive`](RoceLink::receive) left packets behind for which no descriptor is readable.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.host.as_ref())
+            .is_some_and(HostPath::has_left)
+    }
+
+    /// Readable when a process of this host woke this one; -1 if none ever does.
+    pub fn wake_fd(&self) -> RawFd {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.host.as_ref())
+            .map_or(-1, HostPath::wake_fd)
     }
 
     /// Completes ICRCs and sends all packets built since the last flush. Never blocks; what the kernel refuses is
     /// counted and lost, as on a wire.
     pub fn flush(&mut self, now_ns: u64) {
         let Some(live) = &mut self.live else { return };
+        live.now = now_ns;
+        if let Some(host) = &mut live.host {
+            host.flush(&mut self.counters);
+        }
         if live.batch.is_empty() && live.link.next_timeout().is_none_or(|t| t > now_ns) {
             return;
         }
@@ -349,7 +448,34 @@ impl RoceLink {
         let Some(live) = &mut self.live else { return 0 };
         let counters = &mut self.counters;
         let inbox = &mut live.inbox;
+        live.now = now_ns;
         let mut delivered = inbox.go_on(now_ns, &mut live.share, counters, deliver);
+        let door = door || inbox.door_is_due(now_ns);
+        let mut budget = budget;
+        if let Some(host) = &mut live.host
+            && inbox.rest.is_none()
+        {
+            if door {
+                host.attend(counters);
+            }
+            let share = &live.share;
+            let owns = |qpn| share.owns(qpn);
+            let (taken, broke) = host.receive(
+                now_ns,
+                budget - delivered.min(budget),
+                &owns,
+                counters,
+                deliver,
+            );
+            delivered += taken;
+            let quiet = host.is_in_use() && !door && now_ns != 0 && now_ns < live.look_at;
+            if broke || quiet {
+                return delivered;
+            }
+            // What the rings brought does not keep the socket from its look.
+            budget = budget.max(delivered + 1);
+        }
+        let before = counters.rx_packets;
         // What is for others, or for nobody, must not keep the caller either.
         let mut looks = 0;
         while delivered < budget && looks < budget && inbox.rest.is_none() {
@@ -371,9 +497,12 @@ impl RoceLink {
                 Ok(Arrival::Empty) | Err(_) => break,
             }
         }
+        if counters.rx_packets == before {
+            live.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
+        }
         let lost = live.share.finish_hand_over(now_ns);
         counters.hand_over_lost(lost);
-        if door || inbox.door_is_due(now_ns) {
+        if door {
             while delivered < budget && looks < budget.saturating_mul(2) && inbox.rest.is_none() {
                 looks += 1;
                 counters.rx_syscalls += 1;
@@ -411,7 +540,10 @@ impl RoceLink {
     pub fn door_fds(&self) -> Vec<RawFd> {
         self.live
             .iter()
-            .flat_map(|live| live.share.door_fds())
+            .flat_map(|live| {
+                let listener = live.host.as_ref().map(HostPath::listener_fd);
+                live.share.door_fds().into_iter().chain(listener)
+            })
             .collect()
     }
 
@@ -419,7 +551,13 @@ impl RoceLink {
     /// now and then from the background thread. Returns after how many nanoseconds it wants to be called again.
     pub fn maintain(&mut self, now_ns: u64) -> u64 {
         match &mut self.live {
-            Some(live) => live.share.maintain(now_ns),
+            Some(live) => {
+                if let Some(host) = &mut live.host {
+                    host.maintain();
+                    host.attend(&mut self.counters);
+                }
+                live.share.maintain(now_ns)
+            }
             None => u64::MAX,
         }
     }
@@ -433,6 +571,7 @@ impl RoceLink {
 
     /// In a forked child: close every descriptor without telling anyone.
     pub fn abandon(&mut self) {
+        // Nothing of it is changed that others see: the parent's part goes on.
         self.live = None;
     }
 
@@ -471,6 +610,11 @@ impl Drop for RoceLink {
     }
 }
 
+#[inline]
+fn host_has_pending(live: &Live) -> bool {
+    live.host.as_ref().is_some_and(HostPath::has_pending)
+}
+
 /// The receiving side: buffer and what is known about senders.
 struct Inbox {
     buffer: Box<[u8]>,
@@ -492,9 +636,6 @@ struct Rest {
     /// Where the door's message ends that the train is part of; `None`: it came through the port.
     message_end: Option<usize>,
 }
-
-/// Takes a packet, or leaves it for later.
-type Deliver<'a> = dyn FnMut(Received<'_>) -> ControlFlow<()> + 'a;
 
 struct Sender {
     flow: Flow,

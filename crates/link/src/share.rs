@@ -12,7 +12,9 @@ use crate::LinkError;
 use crate::datagram::Train;
 use crate::domains::{DomainError, DomainKey, DomainLocks};
 use crate::door::{self, Door};
+use crate::host::{HostPath, HostRoute, meeting};
 use crate::neighbours::{self, Neighbours, PeerId};
+use crate::path::PathSpec;
 use crate::ports::Ports;
 use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
@@ -138,6 +140,28 @@ impl Share {
 
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
+    }
+
+    /// Where other processes bring their rings.
+    pub(crate) fn open_host_path(&self) -> Result<HostPath, LinkError> {
+        let number = self.ranges.first().map_or(0, |own| range_of(own.first));
+        HostPath::open(self.registry.dir(), self.registry.path(), number)
+    }
+
+    /// A way through memory to the process that has the destination QPN.
+    pub(crate) fn host_route(&self, host: &mut HostPath, spec: &PathSpec) -> Option<HostRoute> {
+        let range = range_of(spec.dest_qpn);
+        let own = self.registry.owns(range);
+        let door = if own {
+            *self.registry.own().first()?
+        } else {
+            self.registry.entry(range)?.door
+        };
+        let folder = (self.registry.dir(), self.registry.path());
+        // A door of ours is no other process's.
+        (own || !self.registry.owns(door))
+            .then(|| host.route(folder, door, own, spec))
+            .flatten()
     }
 
     /// See [`crate::RoceLink::write_will`].
@@ -438,6 +462,7 @@ impl Share {
             if entry.door == range {
                 door::remove(self.registry.dir(), range);
                 neighbours::remove(self.registry.dir(), range);
+                meeting::remove(self.registry.dir(), range);
             }
         }
         Ok(!dead.is_empty())
@@ -468,6 +493,7 @@ impl Share {
         if let Some(first) = ranges.first() {
             door::remove(registry.dir(), range_of(first.first));
             neighbours::remove(registry.dir(), range_of(first.first));
+            meeting::remove(registry.dir(), range_of(first.first));
         }
         registry.release_all();
         drop(leaving);

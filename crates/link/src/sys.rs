@@ -13,8 +13,10 @@ use libc::c_long;
 
 mod file;
 mod local;
+mod shared;
 pub use file::*;
 pub use local::*;
+pub use shared::*;
 
 fn check(ret: c_long) -> io::Result<usize> {
     // The errno of a failed raw call is left where libc's would be.

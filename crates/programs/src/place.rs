@@ -148,12 +148,16 @@ impl Place {
             "RNIC_FAULTS",
             "RNIC_PCAP",
             "RNIC_GSO",
+            "RNIC_HOST_PATH",
             "RNIC_RUNTIME_DIR",
             "RNIC_REPORT",
             "RNIC_STATS",
             "RNIC_LINT",
         ] {
             command.env_remove(name);
+        }
+        if let Some(host_path) = std::env::var_os("RNIC_TEST_HOST_PATH") {
+            command.env("RNIC_HOST_PATH", host_path);
         }
         if let Some(runtime) = &self.runtime {
             command

@@ -93,14 +93,16 @@ pub fn main(args: Args) -> Result<()> {
     );
     if let Some(faults) = faults {
         if !args.quiet {
-            eprintln!("rnic: faults {faults}");
+            eprintln!(
+                "rnic: faults {faults} (packets take the network stack within this host, too)"
+            );
         }
         command.env("RNIC_FAULTS", faults.to_string());
     }
     if let Some(pcap) = pcap {
         if !args.quiet {
             eprintln!(
-                "rnic: packets go to {0}; `rnic dissect {0}` says what they mean",
+                "rnic: packets go to {0}, by the network stack within this host, too; `rnic dissect {0}` says what they mean",
                 pcap.display()
             );
         }

@@ -15,7 +15,7 @@ pub(crate) fn spec(local: &str, remote: &str, dest_qpn: u32) -> PathSpec {
 pub(crate) fn route(local: &str, remote: &str, dest_qpn: u32) -> Arc<Route> {
     let mut paths = Paths::default();
     let id = paths
-        .open(&spec(local, remote, dest_qpn), |_| true)
+        .open(&spec(local, remote, dest_qpn), |_| true, |_| None)
         .expect("a path");
     paths.get(id).expect("the route").clone()
 }
@@ -24,13 +24,17 @@ pub(crate) fn route(local: &str, remote: &str, dest_qpn: u32) -> Arc<Route> {
 fn queue_pairs_of_one_range_share_a_path() {
     let mut paths = Paths::default();
     let a = paths
-        .open(&spec("127.0.0.1", "127.0.0.1", 0x5001), |_| true)
+        .open(&spec("127.0.0.1", "127.0.0.1", 0x5001), |_| true, |_| None)
         .unwrap();
     let b = paths
-        .open(&spec("::ffff:127.0.0.1", "127.0.0.1", 0x5fff), |_| true)
+        .open(
+            &spec("::ffff:127.0.0.1", "127.0.0.1", 0x5fff),
+            |_| true,
+            |_| None,
+        )
         .unwrap();
     let c = paths
-        .open(&spec("127.0.0.1", "127.0.0.1", 0x6001), |_| true)
+        .open(&spec("127.0.0.1", "127.0.0.1", 0x6001), |_| true, |_| None)
         .unwrap();
     assert_eq!(a, b);
     assert_ne!(a, c);
@@ -44,10 +48,10 @@ fn queue_pairs_of_one_range_share_a_path() {
 fn another_host_may_share_the_port() {
     let mut paths = Paths::default();
     let a = paths
-        .open(&spec("127.0.0.1", "127.0.0.1", 0x5001), |_| true)
+        .open(&spec("127.0.0.1", "127.0.0.1", 0x5001), |_| true, |_| None)
         .unwrap();
     let b = paths
-        .open(&spec("127.0.0.1", "127.0.0.2", 0x6001), |_| true)
+        .open(&spec("127.0.0.1", "127.0.0.2", 0x6001), |_| true, |_| None)
         .unwrap();
     let port = |id| paths.get(id).unwrap().flow.src_port;
     assert_eq!(port(a), port(b));
@@ -59,7 +63,7 @@ fn ports_are_limited() {
     for local in ["127.0.0.1", "::1"] {
         let mut ports = std::collections::BTreeSet::new();
         let ids: Vec<_> = (1..100)
-            .map(|range| paths.open(&spec(local, local, range << 12), |_| true))
+            .map(|range| paths.open(&spec(local, local, range << 12), |_| true, |_| None))
             .collect();
         if local == "::1" && ids[0].is_err() {
             eprintln!("no ::1 here: IPv6 is not tested");
@@ -77,14 +81,14 @@ fn ports_are_limited() {
 fn paths_are_counted_and_stale_ids_find_nothing() {
     let mut paths = Paths::default();
     let s = spec("127.0.0.1", "127.0.0.1", 0x5001);
-    let first = paths.open(&s, |_| true).unwrap();
-    assert_eq!(paths.open(&s, |_| true).unwrap(), first);
+    let first = paths.open(&s, |_| true, |_| None).unwrap();
+    assert_eq!(paths.open(&s, |_| true, |_| None).unwrap(), first);
     paths.release(first);
     assert!(paths.get(first).is_some());
     paths.release(first);
     assert!(paths.get(first).is_none());
     paths.release(first);
-    let second = paths.open(&s, |_| true).unwrap();
+    let second = paths.open(&s, |_| true, |_| None).unwrap();
     assert_ne!(first, second);
     assert!(paths.get(first).is_none());
     paths.release(first);
@@ -98,10 +102,10 @@ fn paths_are_counted_and_stale_ids_find_nothing() {
 #[test]
 fn impossible_paths_are_refused() {
     let mut paths = Paths::default();
-    let mixed = paths.open(&spec("127.0.0.1", "::1", 0x5001), |_| true);
+    let mixed = paths.open(&spec("127.0.0.1", "::1", 0x5001), |_| true, |_| None);
     assert!(matches!(mixed, Err(LinkError::Io { .. })), "{mixed:?}");
     // Nobody's address (TEST-NET-1).
-    let foreign = paths.open(&spec("192.0.2.77", "127.0.0.1", 0x5001), |_| true);
+    let foreign = paths.open(&spec("192.0.2.77", "127.0.0.1", 0x5001), |_| true, |_| None);
     let text = foreign.unwrap_err().to_string();
     assert!(text.contains("source address"), "{text}");
 }

@@ -204,10 +204,15 @@ fn choose_interface(fd: &Fd, spec: &PathSpec) -> Result<(), LinkError> {
 
 /// Is the remote address one of this host's?
 pub(crate) fn is_local(spec: &PathSpec) -> bool {
-    if spec.remote.is_multicast() {
+    is_own_address(spec.remote.to_canonical(), spec.scope_id)
+}
+
+/// Is the address, one of that interface if it is link-local, one of this host's?
+pub(crate) fn is_own_address(ip: IpAddr, scope_id: u32) -> bool {
+    if ip.is_multicast() || ip.is_unspecified() {
         return false;
     }
-    let remote = spec.remote_socket_addr();
+    let remote = crate::path::with_scope(ip, 0, scope_id);
     let family = if remote.is_ipv4() {
         libc::AF_INET
     } else {

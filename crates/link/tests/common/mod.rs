@@ -322,7 +322,7 @@ fn counters_in_words(c: &LinkCounters) -> String {
     format!(
         "tx_packets={} tx_bytes={} tx_syscalls={} tx_errors={} rx_packets={} rx_bytes={} rx_syscalls={} rx_bad_icrc={} \
          rx_truncated={} rx_handed_over={} rx_adopted={} rx_unknown_qpn={} \
-         rx_bad_mad={}",
+         rx_bad_mad={} tx_host_packets={} rx_host_packets={} host_rings_wrong={}",
         c.tx_packets,
         c.tx_bytes,
         c.tx_syscalls,
@@ -335,7 +335,10 @@ fn counters_in_words(c: &LinkCounters) -> String {
         c.rx_handed_over,
         c.rx_adopted,
         c.rx_unknown_qpn,
-        c.rx_bad_mad
+        c.rx_bad_mad,
+        c.tx_host_packets,
+        c.rx_host_packets,
+        c.host_rings_wrong
     )
 }
 
@@ -356,6 +359,7 @@ pub fn agent_main() {
             .iter()
             .find_map(|w| w.strip_prefix("PCAP="))
             .map(Into::into),
+        host_path: words.contains(&"host_path"),
     };
     let mut link = RoceLink::open(&config).expect("open the link");
     eprintln!("@{}", link.qpn_ranges()[0].first);

@@ -110,9 +110,10 @@ pub(super) fn stop(shared: &NicShared) {
 
 fn run(shared: &NicShared, mut port: PortWatch) {
     let state = &shared.background;
-    let (rx, doors) = {
+    let (rx, wake, doors) = {
         let engine = shared.engine.lock();
-        (engine.link.rx_fd(), engine.link.door_fds())
+        let link = &engine.link;
+        (link.rx_fd(), link.wake_fd(), link.door_fds())
     };
     let mut score = 0;
     let mut lateness = *LATE.start();
@@ -130,17 +131,16 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             }
             let wake_at = engine.next_deadline().unwrap_or(u64::MAX).min(maintain_at);
             state.wakeup.will_sleep(wake_at);
-            (
-                !engine.ready.is_empty(),
-                wake_at,
-                engine.patience.is_waiting(),
-            )
+            let patient = engine.patience.is_waiting();
+            // What waits for receives is no work.
+            let arrived = !watching && engine.link.fall_asleep() && !patient;
+            (!engine.ready.is_empty() || arrived, wake_at, patient)
         };
         let bell = state.wakeup.bell().fd();
         let mut fds = match (patient, watching) {
             // What waits for receives would wake the thread over and over.
             (true, _) => vec![bell],
-            (false, watching) => wait_set(bell, rx, &doors, watching),
+            (false, watching) => wait_set(bell, [rx, wake], &doors, watching),
         };
         fds.push(port.fd());
         let ready = sleep(&fds, work && !watching, deadline, watching);
@@ -172,7 +172,11 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             }
             calm_ticks = 0;
             state.wakeup.watch(false);
-            let late = shared.engine.lock().round(true) > 0;
+            let late = {
+                let mut engine = shared.engine.lock();
+                engine.link.leave_to_polling(false);
+                engine.round(true) > 0
+            };
             score = 0;
             if late && !asked {
                 score = -lateness;
@@ -189,7 +193,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
         if received >= STREAM {
             linger(shared);
         }
-        if ready[1] && fds.contains(&rx) {
+        if (ready[1] || ready[2]) && fds.contains(&rx) {
             // An application that polls would have found the packet itself, even if this thread was quicker.
             if application_polls || contended || rests {
                 score += 1;
@@ -197,6 +201,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                 score = (score - USEFUL).max(-*LATE.end());
             }
             if score > NEEDLESS {
+                shared.engine.lock().link.leave_to_polling(true);
                 state.wakeup.watch(true);
                 score = 0;
             }
@@ -225,7 +230,14 @@ fn linger(shared: &NicShared) {
 fn neglected(shared: &NicShared, rx: RawFd) -> bool {
     /// This thread may have taken the core from the very thread that polls: it gives it back before it judges.
     const PATIENCE: Duration = Duration::from_micros(100);
-    let waiting = || sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0]);
+    let waiting = || {
+        sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
+            // Whoever has the engine takes in what has arrived.
+            || shared
+                .engine
+                .try_lock()
+                .is_some_and(|engine| engine.link.has_arrivals())
+    };
     if !waiting() {
         return false;
     }
@@ -235,11 +247,11 @@ fn neglected(shared: &NicShared, rx: RawFd) -> bool {
     shared.polls.load(Ordering::Relaxed) == polls && waiting()
 }
 
-/// The wake-up first, the receive socket second if it is to wake the thread.
-fn wait_set(wake: RawFd, rx: RawFd, doors: &[RawFd], watching: bool) -> Vec<RawFd> {
-    let mut fds = vec![wake];
+/// The bell first, then what packets arrive by if it is to wake the thread.
+fn wait_set(bell: RawFd, packets: [RawFd; 2], doors: &[RawFd], watching: bool) -> Vec<RawFd> {
+    let mut fds = vec![bell];
     if !watching {
-        fds.push(rx);
+        fds.extend(packets);
     }
     fds.extend(doors);
     fds
@@ -315,20 +327,26 @@ pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
 }
 
 fn rest(shared: &NicShared) {
-    let rx = {
-        let Some(engine) = shared.engine.try_lock() else {
+    let (rx, wake) = {
+        let Some(mut engine) = shared.engine.try_lock() else {
             return;
         };
-        if !engine.ready.is_empty() {
+        if !engine.ready.is_empty() || engine.link.fall_asleep() {
             return;
         }
-        engine.link.rx_fd()
+        (engine.link.rx_fd(), engine.link.wake_fd())
     };
     // An interrupted or failed wait is as good as none.
     let resting = &shared.background.resting;
     resting.fetch_add(1, Ordering::Relaxed);
-    let _ = sys::poll(&[rx], Some(REST));
+    let ready = sys::poll(&[rx, wake], Some(REST));
     resting.fetch_sub(1, Ordering::Relaxed);
+    // What woke it stays readable until it is seen to, which a round of polling does not.
+    if ready.is_ok_and(|ready| ready[1])
+        && let Some(mut engine) = shared.engine.try_lock()
+    {
+        engine.round(true);
+    }
 }
 
 /// Whether more threads want to run on this machine than it has cores.

@@ -92,6 +92,7 @@ impl Engine {
             self.link.has_pending()
                 || self.link.next_timeout().is_some()
                 || self.gate.deadline().is_some()
+                || !self.stalled.is_empty()
         };
         if !self.closed && (!self.ready.is_empty() || waits()) {
             self.transmit(acks);
@@ -178,6 +179,9 @@ impl Engine {
         if self.gate.is_closed() {
             self.ready.extend(self.gate.try_open(&mut self.link, now));
         }
+        if !self.stalled.is_empty() {
+            self.ready.extend(self.stalled.take());
+        }
         let mut turns = TURNS;
         // Those with a held ACK stay in the list, behind all others.
         let mut held = 0;
@@ -233,6 +237,15 @@ impl Engine {
             self.neighbours.note(entry, None);
         }
         settle(entry, &mut self.ready, &mut self.timers);
+        if self.link.take_blocked() {
+            if entry.ready && self.ready.back() == Some(&qpn) {
+                self.ready.pop_back();
+                self.stalled.hold(qpn, now);
+                return false;
+            }
+        } else {
+            self.stalled.moved();
+        }
         let held = hold && !entry.transport.may_request();
         if unreliable && self.gate.is_due(&self.link) {
             self.flush(now);
@@ -252,11 +265,13 @@ impl Engine {
         let link = self.link.next_timeout();
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
-        let neighbours = self.neighbours.deadline();
-        [timer, link, cq_tasks, gate, patience, cm, neighbours]
-            .into_iter()
-            .flatten()
-            .min()
+        let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
+        [
+            timer, link, cq_tasks, gate, patience, cm, neighbours, stalled,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 

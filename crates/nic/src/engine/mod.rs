@@ -16,6 +16,7 @@ mod patience;
 mod port;
 mod sink;
 mod srq_table;
+mod stalled;
 mod table;
 mod timers;
 mod wakeup;
@@ -51,6 +52,7 @@ use gate::Gate;
 use host::DeviceHost;
 use patience::Patience;
 pub(crate) use srq_table::SrqTable;
+use stalled::Stalled;
 pub(crate) use table::QpTable;
 pub(crate) use timers::Timers;
 
@@ -80,6 +82,7 @@ pub(crate) struct Engine {
     pub(crate) cm: Cm,
     groups: Groups,
     gate: Gate,
+    stalled: Stalled,
     patience: Patience,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
@@ -116,6 +119,7 @@ impl Engine {
             cm,
             groups: Groups::default(),
             gate: Gate::default(),
+            stalled: Stalled::default(),
             patience: Patience::default(),
             datagram_qps: Vec::new(),
             qps,
@@ -400,6 +404,11 @@ pub(crate) fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mu
     timers.note(entry);
 }
 
+/// `RNIC_HOST_PATH=off`: all packets take the network stack.
+fn host_path_is_on() -> bool {
+    !matches!(std::env::var("RNIC_HOST_PATH").as_deref(), Ok("off" | "0"))
+}
+
 fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
     let mut config = LinkConfig::default();
     if let Some(text) = std::env::var_os("RNIC_FAULTS") {
@@ -410,6 +419,7 @@ fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
         })?);
     }
     config.pcap = std::env::var_os("RNIC_PCAP").map(Into::into);
+    config.host_path = host_path_is_on();
     config.no_gso = std::env::var_os("RNIC_NO_GSO").is_some();
     Ok(config)
 }

@@ -167,7 +167,7 @@ impl Nic {
     /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
     pub(crate) fn after_drive(&self, mut engine: MutexGuard<'_, Engine>) {
         engine.tell();
-        let work_left = !engine.ready.is_empty();
+        let work_left = !engine.ready.is_empty() || engine.link.has_left();
         let deadline = engine.next_deadline();
         drop(engine);
         self.shared().background.wakeup.hear(work_left, deadline);

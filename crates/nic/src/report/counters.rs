@@ -132,10 +132,14 @@ impl State {
             line.number("tx_packets", link.tx_packets)
                 .number("tx_bytes", link.tx_bytes)
                 .number("tx_multicast", link.tx_multicast)
+                .number("tx_host_packets", link.tx_host_packets)
+                .number("tx_host_bytes", link.tx_host_bytes)
                 .number("tx_errors", link.tx_errors)
                 .number("rx_packets", link.rx_packets)
                 .number("rx_bytes", link.rx_bytes)
-                .number("rx_multicast", link.rx_multicast);
+                .number("rx_multicast", link.rx_multicast)
+                .number("rx_host_packets", link.rx_host_packets)
+                .number("rx_host_bytes", link.rx_host_bytes);
         });
         line.object("drops", |line| {
             line.number("bad_icrc", link.rx_bad_icrc)
@@ -145,7 +149,8 @@ impl State {
                 .number("malformed", drops.malformed)
                 .number("bad_pkey", drops.bad_pkey)
                 .number("wrong_address", drops.wrong_address)
-                .number("not_ready", drops.not_ready);
+                .number("not_ready", drops.not_ready)
+                .number("wrong_rings", link.host_rings_wrong);
         });
         line
     }

@@ -140,7 +140,9 @@ pub fn print(report: &Report) {
         any = true;
         eprintln!("\nrnic: counters of {}", report.process(id));
         table(&qps);
-        events(&Sum::of(report, &qps, &[id]));
+        let sum = Sum::of(report, &qps, &[id]);
+        events(&sum);
+        paths(&sum);
     }
     if !any {
         eprintln!("\nrnic: no process of this run opened the device; nothing moved over rnic0");
@@ -230,6 +232,21 @@ fn table(qps: &[&Qp]) {
         eprintln!(
             "  ... and {} more queue pairs (all of them: --json)",
             qps.len() - SHOWN
+        );
+    }
+}
+
+/// How the packets came and went.
+fn paths(sum: &Sum) {
+    let link = |name: &str| sum.link.get(name).copied().unwrap_or(0);
+    let by_memory = link("tx_host_packets") + link("rx_host_packets");
+    if by_memory > 0 {
+        let all = link("tx_packets") + link("rx_packets");
+        let size = link("tx_host_bytes") + link("rx_host_bytes");
+        eprintln!(
+            "  {:<15} {by_memory} of {all} packets went through shared memory, {}",
+            "host path",
+            bytes(size)
         );
     }
 }

@@ -1,0 +1,389 @@
+//! The rings that this process receives from.
+
+use std::os::fd::RawFd;
+
+use rnic_wire::{Bth, ICRC_LEN};
+
+use super::meeting::{self, Met};
+use super::ring::{Consumer, Kind, MAX_RECORD, Record, Wrong};
+use super::{Deliver, FLOWS, Flow, RINGS};
+use crate::LinkCounters;
+use crate::framing::dest_qpn_of;
+use crate::roce::Received;
+use crate::sys::{self, Fd, FdSet};
+
+/// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not look.
+const COOL_NS: u64 = 10_000_000;
+/// Packets taken from one ring before the next has its turn.
+const TURN: usize = 64;
+
+#[derive(Debug)]
+struct Inbound {
+    /// Name in the set of connections.
+    name: u64,
+    consumer: Consumer,
+    /// `None`: from this process itself.
+    connection: Option<Fd>,
+    flows: Vec<Option<Flow>>,
+    /// It was in use lately.
+    hot: bool,
+    last: u64,
+    /// The producer knows that it need not wake.
+    looked_at: bool,
+    /// The producer is gone; what it left is still taken.
+    over: bool,
+    /// The producer wrote nonsense.
+    wrong: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Inbounds {
+    rings: Vec<Inbound>,
+    /// Accepted, but no ring came yet.
+    silent: Vec<(u64, Fd)>,
+    set: FdSet,
+    names: u64,
+    buffer: Box<[u8]>,
+    /// How many are hot; they are not kept in order.
+    hot: usize,
+    /// Whose turn it is.
+    next: usize,
+    /// The application polls, and nobody need be woken while it does.
+    polled: bool,
+    /// Packets were left in a ring for lack of budget.
+    left: bool,
+}
+
+/// Why no more is taken from a ring.
+enum End {
+    Empty,
+    Turn,
+    Break,
+    Wrong,
+}
+
+impl Inbounds {
+    pub(super) fn new() -> std::io::Result<Inbounds> {
+        Ok(Inbounds {
+            rings: Vec::new(),
+            silent: Vec::new(),
+            set: FdSet::new()?,
+            names: 0,
+            buffer: vec![0; MAX_RECORD].into(),
+            hot: 0,
+            next: 0,
+            polled: false,
+            left: false,
+        })
+    }
+
+    pub(super) fn wake_fd(&self) -> RawFd {
+        self.set.raw()
+    }
+
+    /// This process's ring to itself.
+    pub(super) fn add_own(&mut self, file: &Fd) -> Option<()> {
+        let consumer = Consumer::attach(file).ok()?;
+        self.add(0, consumer, None);
+        Some(())
+    }
+
+    /// Whoever adds it looks at it soon.
+    fn add(&mut self, name: u64, consumer: Consumer, connection: Option<Fd>) {
+        consumer.fall_asleep();
+        let ring = Inbound {
+            name,
+            consumer,
+            connection,
+            flows: Vec::new(),
+            hot: true,
+            last: 0,
+            looked_at: false,
+            over: false,
+            wrong: false,
+        };
+        // The own one is found at the front.
+        let place = if name == 0 { 0 } else { self.rings.len() };
+        self.rings.insert(place, ring);
+        self.hot += 1;
+    }
+
+    /// Accepts who came.
+    pub(super) fn accept(&mut self, listener: &Fd) {
+        while let Ok(connection) = sys::accept(listener) {
+            self.names += 1;
+            // Beyond that many it is closed at once, and its packets go by UDP.
+            if self.rings.len() + self.silent.len() < RINGS
+                && self.set.add(&connection, self.names).is_ok()
+            {
+                self.silent.push((self.names, connection));
+            }
+        }
+    }
+
+    /// Sees to the connections on which something happened.
+    pub(super) fn attend(&mut self, counters: &mut LinkCounters) {
+        for name in self.set.ready() {
+            if let Some(place) = self.silent.iter().position(|(n, _)| *n == name) {
+                match meeting::meet(&self.silent[place].1) {
+                    Met::NotYet => {}
+                    Met::Nothing => {
+                        self.silent.swap_remove(place);
+                        counters.host_rings_wrong += 1;
+                    }
+                    Met::Ring(consumer) => {
+                        let (name, connection) = self.silent.swap_remove(place);
+                        self.add(name, consumer, Some(connection));
+                    }
+                }
+            } else if let Some(ring) = self.rings.iter_mut().find(|ring| ring.name == name) {
+                let connection = ring.connection.as_ref();
+                let over = connection.is_none_or(is_over);
+                ring.over |= over;
+                self.hot += usize::from(!ring.hot);
+                ring.hot = true;
+            }
+        }
+        if self.rings.iter().any(|ring| ring.over) {
+            self.rings
+                .retain(|ring| !ring.over || !ring.consumer.is_empty());
+            self.count_hot();
+        }
+    }
+
+    fn count_hot(&mut self) {
+        self.hot = self.rings.iter().filter(|ring| ring.hot).count();
+    }
+
+    #[inline]
+    pub(super) fn is_in_use(&self) -> bool {
+        self.hot > 0
+    }
+
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.rings.iter().any(|ring| !ring.consumer.is_empty())
+    }
+
+    #[inline]
+    pub(super) fn has_left(&self) -> bool {
+        self.left
+            || self
+                .rings
+                .first()
+                .is_some_and(|ring| ring.connection.is_none() && !ring.consumer.is_empty())
+    }
+
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        now: u64,
+        budget: usize,
+        owns: &dyn Fn(u32) -> bool,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> (usize, bool) {
+        self.left = false;
+        if self.rings.is_empty() {
+            return (0, false);
+        }
+        self.receive_some(now, budget, owns, counters, deliver)
+    }
+
+    fn receive_some(
+        &mut self,
+        now: u64,
+        budget: usize,
+        owns: &dyn Fn(u32) -> bool,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> (usize, bool) {
+        let rings = self.rings.len();
+        self.next = (self.next + 1) % rings;
+        let mut delivered = 0;
+        let mut wrong = false;
+        // Of the cold ones one is looked at.
+        let mut cold = true;
+        for i in 0..rings {
+            let place = if self.next + i < rings {
+                self.next + i
+            } else {
+                self.next + i - rings
+            };
+            let ring = &mut self.rings[place];
+            if !ring.hot && !std::mem::take(&mut cold) {
+                continue;
+            }
+            if ring.consumer.is_empty() {
+                if ring.hot {
+                    ring.cool(now, self.polled);
+                    self.hot -= usize::from(!ring.hot);
+                }
+                continue;
+            }
+            if !ring.hot {
+                ring.hot = true;
+                self.hot += 1;
+            }
+            ring.last = now;
+            let quota = TURN.min(budget.saturating_sub(delivered));
+            let (taken, end) = ring.take(quota, &mut self.buffer, owns, counters, deliver);
+            delivered += taken;
+            ring.consumer.tell();
+            match end {
+                End::Empty => {
+                    if self.polled {
+                        ring.look();
+                    } else if !ring.stay_asleep() {
+                        self.left = true;
+                    }
+                }
+                End::Turn => self.left = true,
+                End::Break => return (delivered, true),
+                End::Wrong => {
+                    counters.host_rings_wrong += 1;
+                    ring.wrong = true;
+                    wrong = true;
+                }
+            }
+        }
+        if wrong {
+            // What is in a wrong ring is not looked at again.
+            self.rings.retain(|ring| !ring.wrong);
+            self.count_hot();
+        }
+        (delivered, false)
+    }
+
+    /// From now on the application polls, or does not any more.
+    pub(super) fn set_polled(&mut self, polled: bool) {
+        self.polled = polled;
+    }
+
+    /// Nobody will look unless woken; true: something is there already.
+    pub(super) fn fall_asleep(&mut self) -> bool {
+        let mut something = self.left;
+        for ring in self.rings.iter_mut().filter(|ring| ring.hot) {
+            something |= !ring.stay_asleep() || !ring.consumer.is_empty();
+        }
+        something
+    }
+}
+
+/// The other process has closed the connection; else what it wrote to wake this one is read.
+fn is_over(connection: &Fd) -> bool {
+    match sys::receive_bytes(connection, &mut [0; 64]) {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
+    }
+}
+
+impl Inbound {
+    /// Nothing is there: perhaps for long enough.
+    #[inline]
+    fn cool(&mut self, now: u64, polled: bool) {
+        if self.last == 0 {
+            self.last = now;
+        }
+        if now.saturating_sub(self.last) > COOL_NS {
+            self.hot = !self.stay_asleep();
+        } else if polled {
+            self.look();
+        }
+    }
+
+    #[inline]
+    fn look(&mut self) {
+        if !self.looked_at {
+            self.looked_at = true;
+            self.consumer.look();
+        }
+    }
+
+    /// The producer is to wake this process; false: there is something already.
+    fn stay_asleep(&mut self) -> bool {
+        self.looked_at = false;
+        self.consumer.is_asleep() || self.consumer.fall_asleep()
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        quota: usize,
+        buffer: &mut [u8],
+        owns: &dyn Fn(u32) -> bool,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> (usize, End) {
+        let mut taken = 0;
+        loop {
+            let record = match self.consumer.front_record() {
+                Ok(Some(record)) => record,
+                Ok(None) => return (taken, End::Empty),
+                Err(Wrong) => return (taken, End::Wrong),
+            };
+            if taken >= quota {
+                return (taken, End::Turn);
+            }
+            self.consumer.copy(record, buffer);
+            let bytes = &buffer[..record.len];
+            match record.kind {
+                Kind::Flow { flow } => {
+                    if !self.learn(flow, bytes) {
+                        return (taken, End::Wrong);
+                    }
+                }
+                Kind::Packet { flow } => {
+                    let known = self.flows.get(usize::from(flow)).copied().flatten();
+                    let Some(flow) = known else {
+                        return (taken, End::Wrong);
+                    };
+                    let Some(dest_qpn) = dest_qpn_of(bytes) else {
+                        return (taken, End::Wrong);
+                    };
+                    if owns(dest_qpn) {
+                        let received = Received {
+                            src: flow.src,
+                            dst: flow.dst,
+                            bytes,
+                            dest_qpn,
+                        };
+                        if deliver(received).is_break() {
+                            return (taken, End::Break);
+                        }
+                    } else {
+                        counters.rx_unknown_qpn += 1;
+                    }
+                    count(counters, record);
+                }
+            }
+            taken += 1;
+            self.consumer.advance(record);
+        }
+    }
+
+    /// The producer says what a flow is.
+    #[cold]
+    fn learn(&mut self, flow: u16, bytes: &[u8]) -> bool {
+        let place = usize::from(flow);
+        let said = Flow::decode(bytes).filter(Flow::is_of_this_host);
+        if place >= FLOWS || said.is_none() {
+            return false;
+        }
+        if self.flows.len() <= place {
+            self.flows.resize(place + 1, None);
+        }
+        self.flows[place] = said;
+        true
+    }
+}
+
+const _: () = assert!(Bth::LEN >= 8, "the QPN is in there");
+
+fn count(counters: &mut LinkCounters, record: Record) {
+    let len = (record.len + ICRC_LEN) as u64;
+    counters.rx_packets += 1;
+    counters.rx_bytes += len;
+    counters.rx_host_packets += 1;
+    counters.rx_host_bytes += len;
+}

@@ -1,0 +1,87 @@
+//! How a producer gets its ring to the consumer.
+//!
+//! Each process listens at `host.<number>` beside its [door](crate::door). Who opens a path to it connects there and sends
+//! one message with the file of the ring; both are done before anybody has to accept, so nobody waits for a peer, which
+//! may be busy or stopped, or may be setting up its own ring to us at this moment. What is in the ring waits there
+//! until it is accepted. The connection stays: a byte in it wakes the consumer ([`super::wake`]), and its end says that
+//! the other process is gone, however it went.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::ring::{Consumer, DATA};
+use crate::sys::{self, Addr, Fd};
+
+/// Connections that nobody has accepted yet.
+const BACKLOG: i32 = 256;
+const GREETING: usize = 16;
+const MAGIC: [u8; 8] = *b"rnicHST1";
+
+fn file_name(number: u32) -> String {
+    format!("host.{number}")
+}
+
+fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
+    let name = file_name(number);
+    Addr::unix(path.join(&name).as_os_str().as_bytes())
+        .or_else(|| Addr::unix(format!("/proc/self/fd/{}/{name}", dir.raw()).as_bytes()))
+}
+
+/// Removes the meeting point of a process that is gone.
+pub(crate) fn remove(dir: &Fd, number: u32) {
+    if let Ok(name) = CString::new(file_name(number)) {
+        let _ = sys::unlink_at(dir, &name);
+    }
+}
+
+fn greeting() -> [u8; GREETING] {
+    let mut out = [0; GREETING];
+    out[..8].copy_from_slice(&MAGIC);
+    out[8..].copy_from_slice(&(DATA as u64).to_ne_bytes());
+    out
+}
+
+/// Listens at meeting point `number` of the folder `dir`, whose name is `path`; a stale one is replaced.
+pub(super) fn listen(dir: &Fd, path: &Path, number: u32) -> io::Result<Fd> {
+    let socket = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
+    remove(dir, number);
+    let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
+    sys::bind(&socket, &address)?;
+    sys::start_to_listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Hands a ring to the process at meeting point `number`; gives the connection. Does not wait.
+pub(super) fn hand_out(dir: &Fd, path: &Path, number: u32, ring: &Fd) -> io::Result<Fd> {
+    let socket = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
+    let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
+    sys::connect(&socket, &address)?;
+    if sys::send_with_fd(&socket, &greeting(), ring)? != GREETING {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    Ok(socket)
+}
+
+/// What became of a connection that was accepted.
+pub(super) enum Met {
+    /// It has brought a ring.
+    Ring(Consumer),
+    /// Nothing has come yet.
+    NotYet,
+    /// It has brought something else, or is over.
+    Nothing,
+}
+
+/// Takes the ring that a connection brought.
+pub(super) fn meet(connection: &Fd) -> Met {
+    let mut said = [0; GREETING];
+    match sys::receive_with_fd(connection, &mut said) {
+        Ok((GREETING, Some(file))) if said == greeting() => {
+            Consumer::attach(&file).map_or(Met::Nothing, Met::Ring)
+        }
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Met::NotYet,
+        _ => Met::Nothing,
+    }
+}

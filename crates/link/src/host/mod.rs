@@ -1,0 +1,248 @@
+//! The host path: packets between processes of one user and host, and between queue pairs of one process, go through
+//! memory.
+//!
+//! A process has a [`ring`] to each process that it sends to, made when the first path there is opened ([`meeting`]), so
+//! a path leads through memory or through sockets from its first packet on. Packets carry no ICRC: memory does not
+//! corrupt. Everything above sees the same packets as by UDP, whole and in order.
+//!
+//! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that takes nothing for a second loses
+//!   packets, as one does whose socket is full.
+//! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are looked at in turn. Who
+//!   does not look is woken ([`wake`]).
+//! * **The other process is not trusted.** Bytes are copied before they are looked at ([`segment`]), lengths are bounded,
+//!   addresses must be the host's, and QPNs this process's. A ring that has nonsense in it is closed and counted; one
+//!   whose process is gone is closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
+
+mod inbound;
+pub(crate) mod meeting;
+mod outbound;
+mod ring;
+mod segment;
+mod wake;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::ControlFlow;
+use std::os::fd::RawFd;
+
+use crate::path::PathSpec;
+use crate::roce::Received;
+use crate::sys::Fd;
+use crate::{LinkCounters, LinkError};
+use inbound::Inbounds;
+use outbound::Outbounds;
+pub(crate) use outbound::{HostRoute, Room};
+use ring::Producer;
+
+/// Most rings to others, and most from others: each takes a descriptor and half a megabyte.
+const RINGS: usize = 256;
+/// Most flows of a ring.
+const FLOWS: usize = 256;
+/// Bytes of what is said of a flow.
+const FLOW_LEN: usize = 36;
+
+/// Both ends of all packets of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Flow {
+    src: IpAddr,
+    dst: IpAddr,
+    /// The interface of link-local addresses.
+    scope_id: u32,
+}
+
+impl Flow {
+    fn of(spec: &PathSpec) -> Flow {
+        Flow {
+            src: spec.local.to_canonical(),
+            dst: spec.remote.to_canonical(),
+            scope_id: spec.scope_id,
+        }
+    }
+
+    fn encode(&self) -> [u8; FLOW_LEN] {
+        let v6 = |ip: IpAddr| match ip {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        let mut out = [0; FLOW_LEN];
+        out[..16].copy_from_slice(&v6(self.src));
+        out[16..32].copy_from_slice(&v6(self.dst));
+        out[32..].copy_from_slice(&self.scope_id.to_ne_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Flow> {
+        let bytes: &[u8; FLOW_LEN] = bytes.try_into().ok()?;
+        let ip = |at: usize| {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&bytes[at..at + 16]);
+            IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+        };
+        Some(Flow {
+            src: ip(0),
+            dst: ip(16),
+            scope_id: u32::from_ne_bytes([bytes[32], bytes[33], bytes[34], bytes[35]]),
+        })
+    }
+
+    /// Another process of this host may say that of its packets.
+    fn is_of_this_host(&self) -> bool {
+        let ours = |ip| crate::udp::tx::is_own_address(ip, self.scope_id);
+        self.src.is_ipv4() == self.dst.is_ipv4() && ours(self.src) && ours(self.dst)
+    }
+}
+
+/// Takes a packet, or leaves it for later.
+pub(crate) type Deliver<'a> = dyn FnMut(Received<'_>) -> ControlFlow<()> + 'a;
+
+/// All rings of a process.
+pub(crate) struct HostPath {
+    listener: Fd,
+    out: Outbounds,
+    inbound: Inbounds,
+}
+
+impl HostPath {
+    /// Listens at meeting point `number` of the runtime folder.
+    pub(crate) fn open(
+        dir: &Fd,
+        path: &std::path::Path,
+        number: u32,
+    ) -> Result<HostPath, LinkError> {
+        let io = LinkError::io("open the host path");
+        let open = || {
+            Ok(HostPath {
+                listener: meeting::listen(dir, path, number)?,
+                out: Outbounds::default(),
+                inbound: Inbounds::new()?,
+            })
+        };
+        open().map_err(io)
+    }
+
+    /// A way to the process at meeting point `number` (`own`: this one); `None`: there is none, by memory.
+    pub(crate) fn route(
+        &mut self,
+        (dir, path): (&Fd, &std::path::Path),
+        number: u32,
+        own: bool,
+        spec: &PathSpec,
+    ) -> Option<HostRoute> {
+        if let Some(route) = self.out.find(number, Flow::of(spec)) {
+            return route;
+        }
+        let (producer, file) = Producer::create().ok()?;
+        let connection = if own {
+            self.inbound.add_own(&file)?;
+            None
+        } else {
+            Some(meeting::hand_out(dir, path, number, &file).ok()?)
+        };
+        self.out.add(number, producer, connection)?;
+        self.out.find(number, Flow::of(spec)).flatten()
+    }
+
+    /// A path that had this route is gone.
+    pub(crate) fn release(&mut self, route: HostRoute) {
+        self.out.release(route);
+    }
+
+    /// Room for a packet, which [`HostPath::packet`] then gives.
+    #[inline]
+    pub(crate) fn room(
+        &mut self,
+        route: HostRoute,
+        len: usize,
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> Room {
+        self.out.room(route, len, now, counters)
+    }
+
+    /// The bytes of the packet that there was room for.
+    #[inline]
+    pub(crate) fn packet(&mut self) -> &mut [u8] {
+        self.out.packet()
+    }
+
+    /// Takes back the packet that was given out last.
+    pub(crate) fn retract(&mut self) {
+        self.out.retract();
+    }
+
+    /// Publishes what was built and wakes who has to be.
+    #[inline]
+    pub(crate) fn flush(&mut self, counters: &mut LinkCounters) {
+        self.out.flush(counters);
+    }
+
+    /// Something was built and not published.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.out.has_pending()
+    }
+
+    /// Offers what is in the rings to `deliver`, up to about `budget` packets. Gives how many were taken, and whether
+    /// `deliver` broke.
+    #[inline]
+    pub(crate) fn receive(
+        &mut self,
+        now: u64,
+        budget: usize,
+        owns: &dyn Fn(u32) -> bool,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> (usize, bool) {
+        self.inbound.receive(now, budget, owns, counters, deliver)
+    }
+
+    /// Some ring was in use lately.
+    #[inline]
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.inbound.is_in_use()
+    }
+
+    /// New rings, those that wake this process, and those that are over. Takes system calls.
+    pub(crate) fn attend(&mut self, counters: &mut LinkCounters) {
+        self.inbound.accept(&self.listener);
+        self.inbound.attend(counters);
+    }
+
+    /// See [`crate::RoceLink::leave_to_polling`].
+    pub(crate) fn set_polled(&mut self, polled: bool) {
+        self.inbound.set_polled(polled);
+    }
+
+    /// See [`crate::RoceLink::fall_asleep`].
+    pub(crate) fn fall_asleep(&mut self) -> bool {
+        self.inbound.fall_asleep()
+    }
+
+    /// See [`crate::RoceLink::has_arrivals`].
+    pub(crate) fn has_arrivals(&self) -> bool {
+        self.inbound.has_arrivals()
+    }
+
+    /// Packets that nobody will wake this process for were left: those of its own, and those beyond a budget.
+    #[inline]
+    pub(crate) fn has_left(&self) -> bool {
+        self.inbound.has_left()
+    }
+
+    /// Finds out which peers are gone.
+    pub(crate) fn maintain(&mut self) {
+        self.out.maintain();
+    }
+
+    /// Readable when a ring wakes this process.
+    pub(crate) fn wake_fd(&self) -> RawFd {
+        self.inbound.wake_fd()
+    }
+
+    /// Readable when there is a new ring.
+    pub(crate) fn listener_fd(&self) -> RawFd {
+        self.listener.raw()
+    }
+}
+
+#[cfg(test)]
+mod tests;

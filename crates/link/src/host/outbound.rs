@@ -1,0 +1,350 @@
+//! The rings that this process sends through.
+
+use std::io;
+
+use super::ring::{Kind, MAX_RECORD, Producer, Wrong};
+use super::{FLOW_LEN, FLOWS, Flow, RINGS};
+use crate::LinkCounters;
+use crate::sys::{self, Fd};
+
+use rnic_wire::ICRC_LEN;
+
+/// A consumer that takes nothing for so long loses packets.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// How often a peer whose ring is full is asked whether it lives.
+const ASK_NS: u64 = 1_000_000;
+
+/// Where packets of a path go: place and generation of the ring, and the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostRoute {
+    place: u16,
+    flow: u16,
+    generation: u32,
+}
+
+/// Whether a packet can be built now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Yes.
+    Yes,
+    /// Later: the consumer has not taken enough.
+    Full,
+    /// That ring is gone.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Outbound {
+    peer: u32,
+    producer: Producer,
+    /// `None`: to this process itself.
+    connection: Option<Fd>,
+    flows: Vec<Flow>,
+    /// So many of them, the first, were told.
+    announced: usize,
+    /// Paths.
+    users: usize,
+    /// Since when there was no room, and when to ask next whether the peer lives.
+    full: Option<(u64, u64)>,
+    /// Something was published since the last look at the flag.
+    published: bool,
+}
+
+/// A packet that is being built.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    place: usize,
+    flow: u16,
+    len: usize,
+    lost: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    ring: Option<Outbound>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Outbounds {
+    slots: Vec<Slot>,
+    buffer: Box<[u8]>,
+    pending: Option<Pending>,
+    /// Places with something published.
+    published: Vec<usize>,
+}
+
+impl Default for Outbounds {
+    fn default() -> Outbounds {
+        Outbounds {
+            slots: Vec::new(),
+            buffer: vec![0; MAX_RECORD].into(),
+            pending: None,
+            published: Vec::new(),
+        }
+    }
+}
+
+impl Outbounds {
+    /// The way to a peer: `None`: there is no ring yet; `Some(None)`: it has no room for more flows.
+    pub(super) fn find(&mut self, peer: u32, flow: Flow) -> Option<Option<HostRoute>> {
+        let (place, slot) = self
+            .slots
+            .iter_mut()
+            .enumerate()
+            .find(|(_, slot)| slot.ring.as_ref().is_some_and(|ring| ring.peer == peer))?;
+        let generation = slot.generation;
+        let ring = slot.ring.as_mut()?;
+        if ring.is_over() {
+            self.close(place);
+            return None;
+        }
+        let known = ring.flows.iter().position(|f| *f == flow);
+        let flow = match known {
+            Some(known) => known,
+            None if ring.flows.len() < FLOWS => {
+                ring.flows.push(flow);
+                ring.flows.len() - 1
+            }
+            None => return Some(None),
+        };
+        ring.users += 1;
+        Some(Some(HostRoute {
+            place: place as u16,
+            flow: flow as u16,
+            generation,
+        }))
+    }
+
+    /// Adds a ring; `None`: there are too many in use.
+    pub(super) fn add(
+        &mut self,
+        peer: u32,
+        producer: Producer,
+        connection: Option<Fd>,
+    ) -> Option<()> {
+        let unused = |slot: &Slot| slot.ring.as_ref().is_none_or(|ring| ring.users == 0);
+        let free = self.slots.iter().position(|slot| slot.ring.is_none());
+        let place = match free {
+            Some(place) => place,
+            None if self.slots.len() < RINGS => {
+                self.slots.push(Slot {
+                    generation: 0,
+                    ring: None,
+                });
+                self.slots.len() - 1
+            }
+            None => {
+                // What it holds is still taken from it.
+                let place = self.slots.iter().position(unused)?;
+                self.close(place);
+                place
+            }
+        };
+        self.slots[place].ring = Some(Outbound {
+            peer,
+            producer,
+            connection,
+            flows: Vec::new(),
+            announced: 0,
+            users: 0,
+            full: None,
+            published: false,
+        });
+        Some(())
+    }
+
+    fn close(&mut self, place: usize) {
+        let slot = &mut self.slots[place];
+        slot.ring = None;
+        slot.generation = slot.generation.wrapping_add(1);
+    }
+
+    #[inline]
+    fn get(&mut self, route: HostRoute) -> Option<&mut Outbound> {
+        let slot = self.slots.get_mut(usize::from(route.place))?;
+        let ring = slot.ring.as_mut()?;
+        (slot.generation == route.generation).then_some(ring)
+    }
+
+    pub(super) fn release(&mut self, route: HostRoute) {
+        if let Some(ring) = self.get(route) {
+            ring.users = ring.users.saturating_sub(1);
+        }
+    }
+
+    #[inline]
+    pub(super) fn room(
+        &mut self,
+        route: HostRoute,
+        len: usize,
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> Room {
+        self.commit(counters);
+        if len > MAX_RECORD {
+            return Room::Gone;
+        }
+        let Some(ring) = self.get(route) else {
+            return Room::Gone;
+        };
+        let lost = match ring.make_room(route.flow, len) {
+            Ok(true) => {
+                ring.full = None;
+                false
+            }
+            Ok(false) => match ring.wait(now) {
+                Ok(lost) => lost,
+                Err(Wrong) => {
+                    self.close(usize::from(route.place));
+                    return Room::Gone;
+                }
+            },
+            Err(Wrong) => {
+                counters.host_rings_wrong += 1;
+                self.close(usize::from(route.place));
+                return Room::Gone;
+            }
+        };
+        // The consumer may sleep and not know of what fills its ring.
+        if !lost && ring.full.is_some() {
+            self.flush(counters);
+            return Room::Full;
+        }
+        self.pending = Some(Pending {
+            place: usize::from(route.place),
+            flow: route.flow,
+            len,
+            lost,
+        });
+        Room::Yes
+    }
+
+    #[inline]
+    pub(super) fn packet(&mut self) -> &mut [u8] {
+        let len = self.pending.map_or(0, |pending| pending.len);
+        &mut self.buffer[..len]
+    }
+
+    pub(super) fn retract(&mut self) {
+        self.pending = None;
+    }
+
+    #[inline]
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.is_some() || !self.published.is_empty()
+    }
+
+    /// The packet that was built goes into its ring.
+    #[inline]
+    fn commit(&mut self, counters: &mut LinkCounters) {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        let Some(ring) = self
+            .slots
+            .get_mut(pending.place)
+            .and_then(|s| s.ring.as_mut())
+        else {
+            return;
+        };
+        if pending.lost {
+            counters.tx_errors += 1;
+            return;
+        }
+        let flow = pending.flow;
+        ring.producer
+            .push(Kind::Packet { flow }, &self.buffer[..pending.len]);
+        if !ring.published {
+            ring.published = true;
+            self.published.push(pending.place);
+        }
+        counters.tx_packets += 1;
+        counters.tx_bytes += (pending.len + ICRC_LEN) as u64;
+        counters.tx_host_packets += 1;
+        counters.tx_host_bytes += (pending.len + ICRC_LEN) as u64;
+    }
+
+    #[inline]
+    pub(super) fn flush(&mut self, counters: &mut LinkCounters) {
+        self.commit(counters);
+        while let Some(place) = self.published.pop() {
+            let Some(ring) = self.slots[place].ring.as_mut() else {
+                continue;
+            };
+            ring.published = false;
+            if ring.producer.must_wake() {
+                counters.tx_syscalls += 1;
+                if !ring.wake() {
+                    self.close(place);
+                }
+            }
+        }
+    }
+
+    pub(super) fn maintain(&mut self) {
+        for place in 0..self.slots.len() {
+            let ring = self.slots[place].ring.as_ref();
+            if ring.is_some_and(Outbound::is_over) {
+                self.close(place);
+            }
+        }
+    }
+}
+
+impl Outbound {
+    /// Is there room for a packet of that flow? The consumer is told of the flow before its first one.
+    #[inline]
+    fn make_room(&mut self, flow: u16, len: usize) -> Result<bool, Wrong> {
+        while self.announced <= usize::from(flow) {
+            if !self.producer.has_room(FLOW_LEN)? {
+                return Ok(false);
+            }
+            let kind = Kind::Flow {
+                flow: self.announced as u16,
+            };
+            self.producer
+                .push(kind, &self.flows[self.announced].encode());
+            self.announced += 1;
+        }
+        self.producer.has_room(len)
+    }
+
+    /// There is no room. True: the packet is lost; an error: the peer is gone.
+    #[cold]
+    fn wait(&mut self, now: u64) -> Result<bool, Wrong> {
+        let (since, ask_at) = self.full.unwrap_or((now, now.saturating_add(ASK_NS)));
+        let ask = now >= ask_at;
+        if ask && self.is_over() {
+            return Err(Wrong);
+        }
+        let next = if ask {
+            now.saturating_add(ASK_NS)
+        } else {
+            ask_at
+        };
+        self.full = Some((since, next));
+        Ok(now.saturating_sub(since) > PATIENCE_NS)
+    }
+
+    /// The other process has closed the connection. Nothing else ever comes through it.
+    fn is_over(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| {
+            !sys::receive_bytes(connection, &mut [0; 8])
+                .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+        })
+    }
+
+    /// Wakes the consumer; false: it is gone. This process itself knows.
+    #[cold]
+    fn wake(&self) -> bool {
+        self.connection.as_ref().is_none_or(|connection| {
+            match sys::send_to(connection, &[0], None) {
+                Ok(_) => true,
+                // As many bytes as fit will wake it.
+                Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+            }
+        })
+    }
+}

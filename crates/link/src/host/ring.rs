@@ -1,0 +1,251 @@
+//! A ring of records from one process to another.
+//!
+//! A record starts on a cache line with a word that says what it is and how long; zero means that it is not there yet.
+//! The producer makes the word behind a record zero before it publishes the record by its word, so the consumer, which
+//! waits at one word, never takes bytes of an earlier lap for one: a small packet is one cache line that changes hands
+//! once. A record does not go round the end; one that says so fills what is left there.
+//!
+//! Each side keeps its own position to itself. What the other side wrote is checked against it, and a ring whose other
+//! side writes nonsense is [`Wrong`]: it is given up.
+
+use std::sync::atomic::Ordering;
+
+use super::segment::Segment;
+use super::wake;
+use crate::sys::Fd;
+
+/// Bytes for records.
+pub(super) const DATA: usize = 512 * 1024;
+/// Bytes of the segment of a ring.
+pub(super) const LEN: usize = DATA + DATA_AT;
+/// Largest record.
+pub(super) const MAX_RECORD: usize = 64 * 1024 + 256;
+
+const LINE: usize = 64;
+const WORD: usize = 8;
+/// Offsets of the consumer's position and of its flag, each in a cache line of its own.
+const HEAD_AT: usize = 0;
+const FLAG_AT: usize = 2 * LINE;
+const DATA_AT: usize = 4096;
+/// How far the consumer gets before it tells the producer.
+const TELL_EVERY: u64 = DATA as u64 / 8;
+
+const MAGIC: u64 = 0xa7;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A packet, BTH to pad, of this flow.
+    Packet { flow: u16 },
+    /// What this flow is.
+    Flow { flow: u16 },
+}
+
+/// What is left up to the end is empty.
+const PACKET: u64 = 1;
+const FLOW: u64 = 2;
+const SKIP: u64 = 3;
+
+fn encode(kind: u64, flow: u16, len: usize) -> u64 {
+    MAGIC << 56 | kind << 48 | u64::from(flow) << 32 | len as u64
+}
+
+/// Bytes that a record of `len` bytes takes.
+fn span(len: usize) -> usize {
+    (WORD + len).next_multiple_of(LINE)
+}
+
+/// The other side wrote what no ring can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wrong;
+
+/// The sending end.
+#[derive(Debug)]
+pub(super) struct Producer {
+    segment: Segment,
+    /// Bytes written since the beginning.
+    tail: u64,
+    /// The consumer's position when it was last looked at.
+    head: u64,
+}
+
+impl Producer {
+    /// A new ring, and the file for the consumer.
+    pub(super) fn create() -> std::io::Result<(Producer, Fd)> {
+        let (segment, file) = Segment::create(LEN)?;
+        let producer = Producer {
+            segment,
+            tail: 0,
+            head: 0,
+        };
+        Ok((producer, file))
+    }
+
+    /// Is there room for a record of `len` bytes? There may be more later.
+    #[inline]
+    pub(super) fn has_room(&mut self, len: usize) -> Result<bool, Wrong> {
+        let (skip, whole) = self.plan(len);
+        // One line stays free for the zero behind the record.
+        let needed = (skip + whole + LINE) as u64;
+        if self.tail + needed - self.head <= DATA as u64 {
+            return Ok(true);
+        }
+        let head = self.segment.word(HEAD_AT).load(Ordering::Acquire);
+        if head < self.head || head > self.tail {
+            return Err(Wrong);
+        }
+        self.head = head;
+        Ok(self.tail + needed - head <= DATA as u64)
+    }
+
+    /// What is to be skipped before a record, and what it takes.
+    #[inline]
+    fn plan(&self, len: usize) -> (usize, usize) {
+        let (at, whole) = ((self.tail % DATA as u64) as usize, span(len));
+        let skip = if at + whole > DATA { DATA - at } else { 0 };
+        (skip, whole)
+    }
+
+    /// Publishes a record; there must be room.
+    #[inline]
+    pub(super) fn push(&mut self, kind: Kind, bytes: &[u8]) {
+        let (skip, whole) = self.plan(bytes.len());
+        let at = (self.tail % DATA as u64) as usize;
+        let start = if skip == 0 { at } else { 0 };
+        let behind = (start + whole) % DATA;
+        self.word(behind).store(0, Ordering::Relaxed);
+        self.segment.write(DATA_AT + start + WORD, bytes);
+        let word = match kind {
+            Kind::Packet { flow } => encode(PACKET, flow, bytes.len()),
+            Kind::Flow { flow } => encode(FLOW, flow, bytes.len()),
+        };
+        self.word(start).store(word, Ordering::Release);
+        if skip > 0 {
+            self.word(at).store(encode(SKIP, 0, 0), Ordering::Release);
+        }
+        self.tail += (skip + whole) as u64;
+    }
+
+    fn word(&self, at: usize) -> &std::sync::atomic::AtomicU64 {
+        self.segment.word(DATA_AT + at)
+    }
+
+    /// The consumer has to be woken for what was published.
+    #[inline]
+    pub(super) fn must_wake(&self) -> bool {
+        wake::must_wake(self.segment.flag(FLAG_AT))
+    }
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    segment: Segment,
+    head: u64,
+    told: u64,
+}
+
+/// A record at the front of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) kind: Kind,
+    pub(super) len: usize,
+}
+
+impl Consumer {
+    /// The other end of a ring that is `file`.
+    pub(super) fn attach(file: &Fd) -> std::io::Result<Consumer> {
+        Ok(Consumer {
+            segment: Segment::attach(file, LEN)?,
+            head: 0,
+            told: 0,
+        })
+    }
+
+    fn at(&self) -> usize {
+        (self.head % DATA as u64) as usize
+    }
+
+    #[inline]
+    fn front(&self) -> u64 {
+        let word = self.segment.word(DATA_AT + self.at());
+        word.load(Ordering::Acquire)
+    }
+
+    /// Nothing is there.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.front() == 0
+    }
+
+    /// The record at the front, if one is there. Its bytes are whatever [`Consumer::copy`] then gives.
+    #[inline]
+    pub(super) fn front_record(&mut self) -> Result<Option<Record>, Wrong> {
+        let mut word = self.front();
+        if word == 0 {
+            return Ok(None);
+        }
+        if word >> 48 == MAGIC << 8 | SKIP {
+            if self.at() == 0 {
+                return Err(Wrong);
+            }
+            self.head += (DATA - self.at()) as u64;
+            word = self.front();
+        }
+        let (kind, flow, len) = (word >> 48, (word >> 32) as u16, word as u32 as usize);
+        let kind = match kind ^ (MAGIC << 8) {
+            PACKET => Kind::Packet { flow },
+            FLOW => Kind::Flow { flow },
+            _ => return Err(Wrong),
+        };
+        if len > MAX_RECORD || self.at() + span(len) > DATA {
+            return Err(Wrong);
+        }
+        Ok(Some(Record { kind, len }))
+    }
+
+    /// Copies the bytes of the record at the front.
+    #[inline]
+    pub(super) fn copy(&self, record: Record, to: &mut [u8]) {
+        let to = &mut to[..record.len];
+        self.segment.read(DATA_AT + self.at() + WORD, to);
+    }
+
+    /// The record at the front is done with.
+    #[inline]
+    pub(super) fn advance(&mut self, record: Record) {
+        self.head += span(record.len) as u64;
+        if self.head - self.told >= TELL_EVERY {
+            self.tell();
+        }
+    }
+
+    /// Lets the producer have the room.
+    #[inline]
+    pub(super) fn tell(&mut self) {
+        if self.told != self.head {
+            self.told = self.head;
+            let head = self.segment.word(HEAD_AT);
+            head.store(self.head, Ordering::Release);
+        }
+    }
+
+    /// The producer has to wake this process from now on; false: something came meanwhile.
+    pub(super) fn fall_asleep(&self) -> bool {
+        wake::fall_asleep(self.segment.flag(FLAG_AT));
+        self.is_empty()
+    }
+
+    /// It need not.
+    pub(super) fn look(&self) {
+        wake::look(self.segment.flag(FLAG_AT));
+    }
+
+    /// It has to, and has not done so since.
+    pub(super) fn is_asleep(&self) -> bool {
+        wake::is_asleep(self.segment.flag(FLAG_AT))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,131 @@
+//! What goes in comes out, in order and whole, wherever the end of the ring is; and nothing that the other side writes makes
+//! this side panic, hang, or read elsewhere.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+pub(in crate::host) fn pair() -> (Producer, Consumer) {
+    let (producer, file) = Producer::create().expect("a ring");
+    (producer, Consumer::attach(&file).expect("its other end"))
+}
+
+impl Producer {
+    /// Writes where only a hostile process does.
+    pub(in crate::host) fn scribble(&self, at: usize, bytes: &[u8]) {
+        self.segment.write(at, bytes);
+    }
+}
+
+fn bytes_of(number: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| number.wrapping_add(i as u8)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn records_come_out_as_they_went_in(
+        steps in prop::collection::vec((prop_oneof![0usize..200, 0..MAX_RECORD], 0usize..4), 1..400),
+    ) {
+        let (mut producer, mut consumer) = pair();
+        let mut inside = VecDeque::new();
+        let mut buffer = vec![0; MAX_RECORD];
+        let take = |inside: &mut VecDeque<(u16, Vec<u8>)>, consumer: &mut Consumer, buffer: &mut [u8]| {
+            let record = consumer.front_record().expect("a right ring").expect("a record");
+            consumer.copy(record, buffer);
+            let (flow, bytes) = inside.pop_front().expect("what was put in");
+            assert_eq!(record.kind, Kind::Packet { flow });
+            assert_eq!(&buffer[..record.len], &bytes[..]);
+            consumer.advance(record);
+        };
+        for (number, (len, taken)) in steps.into_iter().enumerate() {
+            while !producer.has_room(len).expect("a right ring") {
+                take(&mut inside, &mut consumer, &mut buffer);
+                consumer.tell();
+            }
+            let flow = number as u16;
+            let bytes = bytes_of(number as u8, len);
+            producer.push(Kind::Packet { flow }, &bytes);
+            inside.push_back((flow, bytes));
+            for _ in 0..taken.min(inside.len()) {
+                take(&mut inside, &mut consumer, &mut buffer);
+            }
+        }
+        while !inside.is_empty() {
+            take(&mut inside, &mut consumer, &mut buffer);
+        }
+        prop_assert!(consumer.is_empty());
+    }
+
+    #[test]
+    fn a_hostile_producer_is_found_out_or_harmless(
+        writes in prop::collection::vec((0usize..64, any::<u64>(), 0u64..4, 0u64..70_000), 1..64),
+    ) {
+        let (producer, mut consumer) = pair();
+        for (line, garbage, kind, len) in writes {
+            // Garbage, and words that are nearly right.
+            let words = [garbage, encode(kind, garbage as u16, len as usize)];
+            let word = words[(garbage % 2) as usize];
+            producer.scribble(DATA_AT + line * LINE, &word.to_ne_bytes());
+            producer.scribble(DATA_AT + DATA - (line + 1) * LINE, &word.to_ne_bytes());
+        }
+        let mut buffer = vec![0; MAX_RECORD];
+        for _ in 0..DATA / LINE {
+            match consumer.front_record() {
+                Ok(Some(record)) => {
+                    consumer.copy(record, &mut buffer);
+                    consumer.advance(record);
+                }
+                Ok(None) | Err(Wrong) => break,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_ring_has_no_room_and_loses_nothing() {
+    let (mut producer, mut consumer) = pair();
+    let mut pushed = 0u32;
+    while producer.has_room(1000).expect("right") {
+        producer.push(Kind::Packet { flow: 0 }, &[pushed as u8; 1000]);
+        pushed += 1;
+    }
+    assert!(pushed as usize > DATA / 1100);
+    let mut buffer = vec![0; MAX_RECORD];
+    for number in 0..pushed {
+        let record = consumer.front_record().expect("right").expect("there");
+        consumer.copy(record, &mut buffer);
+        assert_eq!(buffer[..1000], [number as u8; 1000]);
+        consumer.advance(record);
+    }
+    assert!(consumer.is_empty());
+    consumer.tell();
+    assert!(producer.has_room(MAX_RECORD).expect("right"));
+}
+
+#[test]
+fn a_consumer_that_lies_about_its_position_is_found_out() {
+    for lie in [1u64 << 40, u64::MAX] {
+        let (mut producer, _consumer) = pair();
+        producer.scribble(HEAD_AT, &lie.to_ne_bytes());
+        while let Ok(true) = producer.has_room(1000) {
+            producer.push(Kind::Packet { flow: 0 }, &[0; 1000]);
+        }
+        assert_eq!(producer.has_room(1000), Err(Wrong), "{lie:#x}");
+    }
+}
+
+#[test]
+fn a_file_that_could_shrink_is_refused() {
+    let long_enough = std::env::temp_dir().join(format!("rnic-ring-{}", std::process::id()));
+    std::fs::write(&long_enough, vec![0; LEN]).expect("a file");
+    let name = std::ffi::CString::new(long_enough.to_str().expect("text")).expect("no zero");
+    let file = crate::sys::open_at(None, &name, libc::O_RDWR, 0).expect("opened");
+    assert!(Consumer::attach(&file).is_err(), "a file of a disk");
+    std::fs::remove_file(&long_enough).expect("removed");
+    let short = crate::sys::memory_file(LEN - 4096).expect("a file");
+    assert!(Consumer::attach(&short).is_err(), "too short");
+}

@@ -1,0 +1,112 @@
+//! Memory that two processes share: the one place that touches it.
+//!
+//! The other process may change any byte at any time. So nothing here gives out a reference to plain bytes: words are
+//! atomic, and bytes are copied between shared and private memory. What was copied may be torn or nonsense, but it does
+//! not change any more once it is private, and only then is it looked at.
+//!
+//! # Why the `unsafe` in here is sound
+//! A [`Segment`] owns a mapping of `len` bytes, which stays until it is dropped. The file behind it can never become
+//! shorter (a seal, looked at before it is mapped), so no access within it can raise SIGBUS. Every access is checked
+//! against `len`.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::sys::{self, Fd};
+
+/// A mapping of a memory file.
+#[derive(Debug)]
+pub(super) struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is no thread's own, and what is done to it through `&Segment` is atomic, or a copy of bytes that
+// this process's engine, which holds a lock, is the only one to make.
+unsafe impl Send for Segment {}
+
+impl Segment {
+    /// A new one, all zero, and the file behind it.
+    pub(super) fn create(len: usize) -> io::Result<(Segment, Fd)> {
+        let file = sys::memory_file(len)?;
+        Ok((Segment::map(&file, len)?, file))
+    }
+
+    /// One of another process, `len` bytes long.
+    pub(super) fn attach(file: &Fd, len: usize) -> io::Result<Segment> {
+        if !sys::is_safe_memory_file(file, len) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Segment::map(file, len)
+    }
+
+    fn map(file: &Fd, len: usize) -> io::Result<Segment> {
+        // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.raw(),
+                0,
+            )
+        };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Segment { base, len }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Where `len` bytes at `at` lie, all of them inside.
+    #[inline]
+    fn bytes(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(at <= self.len && len <= self.len - at, "inside the segment");
+        // SAFETY: inside the mapping, as was just checked.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    /// The word at `at`, a multiple of 8.
+    #[inline]
+    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8), "aligned");
+        let word = self.bytes(at, 8).cast();
+        // SAFETY: aligned and inside the mapping, which lives as long as `self`; all access to it is atomic.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    /// The half word at `at`, a multiple of 4.
+    #[inline]
+    pub(super) fn flag(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4), "aligned");
+        let word = self.bytes(at, 4).cast();
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+
+    /// Copies private bytes into it.
+    #[inline]
+    pub(super) fn write(&self, at: usize, from: &[u8]) {
+        let to = self.bytes(at, from.len());
+        // SAFETY: `to` has room for as many bytes, and no private memory overlaps a mapping of our own. Should the other
+        // process write there at the same time, the bytes are arbitrary, for it alone to read.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+    }
+
+    /// Copies bytes out of it.
+    #[inline]
+    pub(super) fn read(&self, at: usize, to: &mut [u8]) {
+        let from = self.bytes(at, to.len());
+        // SAFETY: as in `write`. Should the other process write there at the same time, the bytes are arbitrary, and
+        // any bytes are a value of `u8`.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

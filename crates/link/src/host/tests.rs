@@ -1,0 +1,36 @@
+//! What is said of flows.
+
+use super::*;
+
+#[test]
+fn a_flow_is_understood_as_it_was_said() {
+    let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+    for (src, dst) in [("127.0.0.1", "10.1.2.3"), ("fe80::1", "::1")] {
+        let flow = Flow {
+            src: ip(src),
+            dst: ip(dst),
+            scope_id: 3,
+        };
+        assert_eq!(Flow::decode(&flow.encode()), Some(flow));
+    }
+    assert_eq!(Flow::decode(&[0; FLOW_LEN - 1]), None);
+}
+
+#[test]
+fn only_addresses_of_this_host_are_believed() {
+    let flow = |src: &str, dst: &str| Flow {
+        src: src.parse().expect("an address"),
+        dst: dst.parse().expect("an address"),
+        scope_id: 0,
+    };
+    assert!(flow("127.0.0.1", "127.0.0.2").is_of_this_host());
+    for (src, dst) in [
+        ("192.0.2.1", "127.0.0.1"),
+        ("127.0.0.1", "192.0.2.1"),
+        ("::1", "127.0.0.1"),
+        ("224.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+    ] {
+        assert!(!flow(src, dst).is_of_this_host(), "{src} {dst}");
+    }
+}

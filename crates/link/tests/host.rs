@@ -1,0 +1,433 @@
+//! Packets between links of one host go through memory: whole, in order, none lost, whoever else is there.
+
+mod common;
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use common::{Agent, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
+use rnic_link::{LinkConfig, PathId, RoceLink};
+
+const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+#[test]
+fn agent() {
+    common::agent_main();
+}
+
+fn open() -> RoceLink {
+    let config = LinkConfig {
+        host_path: true,
+        ..LinkConfig::default()
+    };
+    RoceLink::open(&config).expect("open the link")
+}
+
+fn qpn_of(link: &RoceLink) -> u32 {
+    link.qpn_ranges()[0].first
+}
+
+/// Sends what there is room for; gives the first number that had none.
+fn send(
+    link: &mut RoceLink,
+    path: PathId,
+    qpn: u32,
+    first: u32,
+    last: u32,
+    len: usize,
+    now: u64,
+) -> u32 {
+    let mut next = first;
+    while next < last {
+        let Some(packet) = link.packet(path, len) else {
+            link.flush(now);
+            if link.take_blocked() {
+                return next;
+            }
+            continue;
+        };
+        write_packet(packet, qpn, next);
+        next += 1;
+    }
+    link.flush(now);
+    next
+}
+
+/// Takes what is there; the numbers must go on from `next`.
+fn take(link: &mut RoceLink, qpn: u32, next: &mut u32, now: u64) -> usize {
+    link.receive(now, 64, true, &mut |packet| {
+        assert_eq!((packet.src, packet.dst, packet.dest_qpn), (LO, LO, qpn));
+        assert_eq!(read_packet(packet.bytes, qpn), Some(*next));
+        *next += 1;
+    })
+}
+
+#[test]
+fn everything_arrives_in_order_without_the_network() {
+    if !isolated("everything_arrives_in_order_without_the_network") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let qpn = qpn_of(&b);
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    assert!(!a.is_local(path), "no socket has to be paced");
+    let (mut sent, mut got) = (0, 0);
+    const ALL: u32 = 20_000;
+    while got < ALL {
+        // Lengths around the cache line, and a ring that is full again and again.
+        let len = [28, 56, 60, 1040, 4116][(sent % 5) as usize];
+        sent = send(
+            &mut a,
+            path,
+            qpn,
+            sent,
+            (sent + 300).min(ALL),
+            len,
+            now_ns(start),
+        );
+        take(&mut b, qpn, &mut got, now_ns(start));
+        assert!(start.elapsed() < PATIENCE);
+    }
+    let (tx, rx) = (a.counters(), b.counters());
+    assert_eq!(
+        (tx.tx_host_packets, rx.rx_host_packets),
+        (ALL.into(), ALL.into())
+    );
+    assert_eq!(
+        (tx.tx_packets, rx.rx_packets, tx.tx_errors),
+        (ALL.into(), ALL.into(), 0)
+    );
+}
+
+#[test]
+fn queue_pairs_of_one_process_meet_in_memory() {
+    if !isolated("queue_pairs_of_one_process_meet_in_memory") {
+        return;
+    }
+    let start = Instant::now();
+    let mut link = open();
+    let qpn = qpn_of(&link) + 7;
+    let path = link.path(&spec(LO, LO, qpn)).expect("a path");
+    let mut got = 0;
+    for round in 0..100 {
+        let (first, last) = (round * 20, round * 20 + 20);
+        assert_eq!(
+            send(&mut link, path, qpn, first, last, 100, now_ns(start)),
+            last
+        );
+        assert!(link.has_left(), "nobody else will look");
+        while got < last {
+            take(&mut link, qpn, &mut got, now_ns(start));
+        }
+    }
+    assert!(!link.has_left());
+    assert_eq!(link.counters().rx_host_packets, 2000);
+}
+
+#[test]
+fn who_sleeps_is_woken() {
+    if !isolated("who_sleeps_is_woken") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let qpn = qpn_of(&b);
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    let mut got = 0;
+    // The first one comes with the ring, which wakes by the other descriptor.
+    send(&mut a, path, qpn, 0, 1, 100, now_ns(start));
+    while got < 1 {
+        take(&mut b, qpn, &mut got, now_ns(start));
+    }
+    for round in 1..200 {
+        assert!(!b.fall_asleep(), "nothing is there");
+        assert!(!readable(b.wake_fd()));
+        send(&mut a, path, qpn, round, round + 1, 100, now_ns(start));
+        assert!(readable(b.wake_fd()), "round {round}");
+        while got < round + 1 {
+            take(&mut b, qpn, &mut got, now_ns(start));
+        }
+        // While it polls nobody spends a system call on it.
+        b.leave_to_polling(true);
+        b.receive(now_ns(start), 1, false, &mut |_| {});
+        let before = a.counters().tx_syscalls;
+        send(&mut a, path, qpn, round + 1, round + 2, 100, now_ns(start));
+        assert_eq!(a.counters().tx_syscalls, before);
+        b.leave_to_polling(false);
+        assert!(b.fall_asleep(), "something is there");
+        while got < round + 2 {
+            take(&mut b, qpn, &mut got, now_ns(start));
+        }
+        got = round + 1;
+    }
+}
+
+fn readable(fd: i32) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one local pollfd.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
+#[test]
+fn who_takes_nothing_holds_up_nobody_and_loses_after_a_second() {
+    if !isolated("who_takes_nothing_holds_up_nobody_and_loses_after_a_second") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut stopped, mut lively) = (open(), open(), open());
+    let (to, other) = (qpn_of(&stopped), qpn_of(&lively));
+    let path = a.path(&spec(LO, LO, to)).expect("a path");
+    let fine = a.path(&spec(LO, LO, other)).expect("a path");
+    let now = now_ns(start);
+    let held = send(&mut a, path, to, 0, 10_000, 1000, now);
+    assert!((100..10_000).contains(&held), "{held}");
+    let mut got = 0;
+    for round in 0..1000 {
+        assert_eq!(send(&mut a, path, to, held, held + 1, 1000, now), held);
+        assert_eq!(
+            send(&mut a, fine, other, round, round + 1, 1000, now),
+            round + 1
+        );
+        while got < round + 1 {
+            take(&mut lively, other, &mut got, now);
+        }
+    }
+    // It is there again: nothing was lost.
+    let mut got = 0;
+    while got < held {
+        take(&mut stopped, to, &mut got, now);
+    }
+    let sent = send(&mut a, path, to, held, 10_000, 1000, now);
+    // Or it is not: then as on a socket.
+    let late = now + 3_000_000_000;
+    a.flush(late);
+    assert_eq!(send(&mut a, path, to, sent, 10_000, 1000, late), 10_000);
+    assert_eq!(a.counters().tx_errors, u64::from(10_000 - sent));
+    while got < sent {
+        take(&mut stopped, to, &mut got, late);
+    }
+}
+
+#[test]
+fn the_ring_of_a_killed_process_is_given_up() {
+    if !isolated("the_ring_of_a_killed_process_is_given_up") {
+        return;
+    }
+    let start = Instant::now();
+    let mut a = open();
+    let peer = Agent::start(&["host_path"]);
+    let qpn = peer.qpn;
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    send(&mut a, path, qpn, 0, 10, 100, now_ns(start));
+    assert_eq!(a.counters().tx_host_packets, 10);
+    peer.kill();
+    a.maintain(now_ns(start));
+    // By UDP, and lost there.
+    assert_eq!(send(&mut a, path, qpn, 0, 5000, 1000, now_ns(start)), 5000);
+    assert_eq!(a.counters().tx_host_packets, 10);
+    // A path that is opened now does not find it either.
+    a.release_path(path);
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    send(&mut a, path, qpn, 0, 10, 100, now_ns(start));
+    assert_eq!(a.counters().tx_host_packets, 10);
+}
+
+#[test]
+fn what_a_process_sent_before_it_ended_arrives() {
+    if !isolated("what_a_process_sent_before_it_ended_arrives") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let qpn = qpn_of(&b);
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    assert_eq!(send(&mut a, path, qpn, 0, 300, 1000, now_ns(start)), 300);
+    drop(a);
+    let mut got = 0;
+    while got < 300 {
+        take(&mut b, qpn, &mut got, now_ns(start));
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert!(!b.has_arrivals());
+}
+
+#[test]
+fn one_without_the_host_path_is_reached_by_sockets() {
+    if !isolated("one_without_the_host_path_is_reached_by_sockets") {
+        return;
+    }
+    let start = Instant::now();
+    let mut a = open();
+    let mut peer = Agent::start(&[]);
+    let qpn = peer.qpn;
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    assert!(a.is_local(path));
+    send(&mut a, path, qpn, 0, 10, 100, now_ns(start));
+    peer.expect(LO, qpn, 0, 10);
+    assert_eq!(peer.counter("rx_host_packets"), 0);
+}
+
+#[test]
+fn many_peers_each_get_their_own() {
+    if !isolated("many_peers_each_get_their_own") {
+        return;
+    }
+    let mut agents: Vec<Agent> = (0..12).map(|_| Agent::start(&["host_path"])).collect();
+    let count = 20;
+    for to in 0..agents.len() {
+        let qpn = agents[to].qpn + to as u32;
+        for (i, agent) in agents.iter_mut().enumerate() {
+            agent.send(LO, LO, qpn, i as u32 * count, count, 1000);
+        }
+        let all = agents.len() as u32 * count;
+        agents[to].expect(LO, qpn, 0, all);
+        assert_eq!(agents[to].counter("rx_host_packets"), all.into());
+    }
+}
+
+/// Where a link waits for rings.
+fn meeting_point(qpn: u32) -> std::path::PathBuf {
+    let runtime = std::env::var_os("RNIC_RUNTIME_DIR").expect("set by `isolated`");
+    let folder = std::fs::read_dir(runtime)
+        .expect("the runtime folder")
+        .next()
+        .expect("of this namespace")
+        .expect("read");
+    folder.path().join(format!("host.{}", qpn >> 12))
+}
+
+/// Bytes with a descriptor to a connection.
+fn hand_out(connection: &UnixStream, bytes: &[u8], fd: &OwnedFd) {
+    let mut control = [0u64; 3];
+    let mut iov = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: a C struct of integers and pointers.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut iov;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = 24;
+    // SAFETY: the control data has room for one message with one descriptor.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(&raw const header);
+        (*message).cmsg_level = libc::SOL_SOCKET;
+        (*message).cmsg_type = libc::SCM_RIGHTS;
+        (*message).cmsg_len = libc::CMSG_LEN(4) as _;
+        libc::CMSG_DATA(message)
+            .cast::<i32>()
+            .write_unaligned(fd.as_raw_fd());
+        libc::sendmsg(connection.as_raw_fd(), &raw const header, 0);
+    }
+}
+
+/// A memory file of `len` bytes full of `filling`, sealed or not.
+fn memory(len: usize, filling: u8, sealed: bool) -> OwnedFd {
+    // SAFETY: system calls with a terminated name and a new descriptor.
+    let fd = unsafe {
+        let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING);
+        assert!(fd >= 0);
+        OwnedFd::from_raw_fd(fd)
+    };
+    std::fs::File::from(fd.try_clone().expect("a copy"))
+        .write_all(&vec![filling; len])
+        .expect("filled");
+    if sealed {
+        // SAFETY: no pointers.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
+    }
+    fd
+}
+
+#[test]
+fn rubbish_is_counted_and_harms_nobody() {
+    if !isolated("rubbish_is_counted_and_harms_nobody") {
+        return;
+    }
+    const LEN: usize = 4096 + 512 * 1024;
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let qpn = qpn_of(&b);
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    let mut greeting = *b"rnicHST1\0\0\0\0\0\0\0\0";
+    greeting[8..].copy_from_slice(&(512u64 * 1024).to_ne_bytes());
+    let mut kept = Vec::new();
+    let mut got = 0;
+    let mut wrong = 0;
+    let door = meeting_point(qpn);
+    let mut check = |b: &mut RoceLink, got: &mut u32, more: u64| {
+        wrong += more;
+        let begun = Instant::now();
+        while b.counters().host_rings_wrong < wrong {
+            take(b, qpn, got, now_ns(start));
+            assert!(begun.elapsed() < PATIENCE, "{wrong}");
+        }
+        assert_eq!(b.counters().host_rings_wrong, wrong);
+        let last = *got + 1;
+        send(&mut a, path, qpn, *got, last, 100, now_ns(start));
+        while *got < last {
+            take(b, qpn, got, now_ns(start));
+            assert!(begun.elapsed() < PATIENCE);
+        }
+    };
+    // No greeting, a wrong one, one without a ring, one that says nothing at all.
+    for said in [&b"GET / HTTP/1.1\r\n"[..], b"x", &greeting] {
+        let mut connection = UnixStream::connect(&door).expect("connected");
+        connection.write_all(said).expect("said");
+        kept.push(connection);
+        check(&mut b, &mut got, 1);
+    }
+    kept.push(UnixStream::connect(&door).expect("connected"));
+    check(&mut b, &mut got, 0);
+    // Files that are no ring: one that could shrink under the reader, one too short, none of memory, a socket.
+    let null = std::fs::File::open("/dev/zero").expect("there");
+    for file in [
+        memory(LEN, 0, false),
+        memory(LEN - 1, 0, true),
+        null.into(),
+        UnixStream::pair().expect("a pair").0.into(),
+    ] {
+        let connection = UnixStream::connect(&door).expect("connected");
+        hand_out(&connection, &greeting, &file);
+        kept.push(connection);
+        check(&mut b, &mut got, 1);
+    }
+    // Rings full of rubbish.
+    for filling in [1, 0xa7, 0xff] {
+        let connection = UnixStream::connect(&door).expect("connected");
+        hand_out(&connection, &greeting, &memory(LEN, filling, true));
+        kept.push(connection);
+        check(&mut b, &mut got, 1);
+    }
+    // A ring with addresses that are not this host's, and one with packets of no flow.
+    let mut words = [0u8; 64];
+    words[..8].copy_from_slice(&(0xa7 << 56 | 2 << 48 | 36u64).to_ne_bytes());
+    words[18..22].copy_from_slice(&[0xff, 0xff, 192, 0]);
+    words[34..40].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
+    let mut packet = [0u8; 64];
+    packet[..8].copy_from_slice(&(0xa7 << 56 | 1 << 48 | 20u64).to_ne_bytes());
+    for line in [words, packet] {
+        let file = memory(LEN, 0, true);
+        std::os::unix::fs::FileExt::write_all_at(
+            &std::fs::File::from(file.try_clone().expect("a copy")),
+            &line,
+            4096,
+        )
+        .expect("written");
+        let connection = UnixStream::connect(&door).expect("connected");
+        hand_out(&connection, &greeting, &file);
+        kept.push(connection);
+        check(&mut b, &mut got, 1);
+    }
+    drop(kept);
+    check(&mut b, &mut got, 0);
+}

@@ -1,0 +1,60 @@
+//! Queue pairs that cannot go on because the process that they send to has not taken enough from its ring.
+//!
+//! They wait beside the list of those that are ready, so that they hold up nobody. As long as the application polls they
+//! are tried with every round; else the engine tries them now and then, less often as time goes on. The link gives them
+//! room after a second in any case, and loses their packets then.
+
+/// How long to wait before trying again, at first and at most.
+const PAUSE_NS: std::ops::RangeInclusive<u64> = 30_000..=5_000_000;
+
+/// Those that wait.
+#[derive(Debug)]
+pub(super) struct Stalled {
+    qpns: Vec<u32>,
+    again: u64,
+    pause: u64,
+}
+
+impl Default for Stalled {
+    fn default() -> Stalled {
+        Stalled {
+            qpns: Vec::new(),
+            again: 0,
+            pause: *PAUSE_NS.start(),
+        }
+    }
+}
+
+impl Stalled {
+    /// A queue pair found no room.
+    pub(super) fn hold(&mut self, qpn: u32, now: u64) {
+        // Rounds of an application that polls come in between.
+        if now >= self.again {
+            self.again = now.saturating_add(self.pause);
+            self.pause = (self.pause * 2).min(*PAUSE_NS.end());
+        }
+        self.qpns.push(qpn);
+    }
+
+    /// A queue pair found room.
+    #[inline]
+    pub(super) fn moved(&mut self) {
+        self.pause = *PAUSE_NS.start();
+    }
+
+    /// When they are to be tried again, whoever polls.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        (!self.qpns.is_empty()).then_some(self.again)
+    }
+
+    /// Those that waited.
+    #[inline]
+    pub(super) fn take(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.qpns)
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.qpns.is_empty()
+    }
+}
