@@ -12,6 +12,8 @@ use crate::tracker::{Mtu, Tracker};
 const REORDER_PACKETS: u64 = 128;
 const REORDER_NS: u64 = 4_000_000;
 
+/// No timer runs out sooner: a queue pair's may be set to 8 us, but nobody does.
+const SHORTEST_TIMEOUT_NS: u64 = 1_000_000;
 /// Retransmissions that are kept.
 const REPEATS: usize = 10_000;
 
@@ -336,6 +338,9 @@ impl Tracker {
             && since(time) < waited / 2
         {
             return (Cause::MissingResponse { number }, since(time));
+        }
+        if waited < SHORTEST_TIMEOUT_NS {
+            return (Cause::Early, waited);
         }
         (Cause::Timeout, waited)
     }

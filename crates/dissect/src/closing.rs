@@ -22,6 +22,12 @@ impl Tracker {
                 notes.at(self.end, message.sent.0, &packets, what);
             }
         }
+        let last = match message.outcome {
+            Outcome::Done { time, .. } => time,
+            _ => message.sent.0,
+        };
+        let (from, to) = self.side.time.unwrap_or((message.begun.0, last));
+        self.side.time = Some((from.min(message.begun.0), to.max(last)));
         let kind = message.kind;
         self.side.bytes += message.bytes;
         match self
@@ -58,6 +64,14 @@ impl Tracker {
             }
         }
         for repeat in &self.side.repeats {
+            if repeat.cause == Cause::Early {
+                let what = What::Early {
+                    psn: repeat.psns.0,
+                    packets: repeat.packets,
+                    waited_ns: repeat.waited_ns,
+                };
+                notes.at(self.end, repeat.time, &[repeat.numbers.0], what);
+            }
             if repeat.cause == Cause::Timeout && !repeat.rest_of_read {
                 let what = What::Timeout {
                     psn: repeat.psns.0,

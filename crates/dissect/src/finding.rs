@@ -51,6 +51,12 @@ pub enum What {
         acknowledged_by: Option<u64>,
         peer_had: PeerHad,
     },
+    /// Packets that came again at once, without having been asked for.
+    Early {
+        psn: Psn,
+        packets: u32,
+        waited_ns: u64,
+    },
     /// The receiver had nothing posted.
     Rnr {
         message: u64,
@@ -185,6 +191,7 @@ impl What {
             What::Lost { .. } => "lost",
             What::NakAfterRnr { .. } => "nak-after-rnr",
             What::Timeout { .. } => "timeout",
+            What::Early { .. } => "early",
             What::Rnr { .. } => "rnr",
             What::Refused { .. } => "refused",
             What::OddSyndrome { .. } => "odd-syndrome",

@@ -101,6 +101,8 @@ pub struct Side {
     pub message_count: u64,
     /// Payload bytes that were asked to be moved, each counted once: SEND, WRITE and READ.
     pub bytes: u64,
+    /// From the first packet of the first message to the last answer, or last packet.
+    pub time: Option<(u64, u64)>,
     /// By kind: messages and bytes.
     pub kinds: Vec<(Kind, u64, u64)>,
     /// From a message's first packet to its acknowledgement, by kind.
@@ -262,6 +264,8 @@ pub enum Cause {
     },
     /// No answer came in time.
     Timeout,
+    /// Nothing in the capture asked for it, and no timer is that short.
+    Early,
 }
 
 /// Packets sent again, in a row.

@@ -175,3 +175,16 @@ fn conversations_side_by_side_are_told_apart_by_their_psns() {
         assert_eq!(a + 0x200, b);
     }
 }
+
+#[test]
+fn a_packet_that_the_network_doubled_is_no_timeout() {
+    let mut all = frames("rc_send_v4");
+    // The middle of the message of three, 20 us later, before its LAST.
+    let mut copy = all[3].clone();
+    copy.time_ns += 20_000;
+    all.insert(4, copy);
+    let (finished, _) = dissect(&all);
+    let conversation = only(&finished.capture);
+    assert_eq!(found(conversation), ["early"]);
+    assert_eq!(conversation.sides[0].messages[1].bytes, 3072);
+}

@@ -116,6 +116,7 @@ pub fn cause(cause: Cause) -> String {
         }
         Cause::MissingResponse { number } => format!("response missing before packet {number}"),
         Cause::Timeout => "timeout".into(),
+        Cause::Early => "not asked for".into(),
     }
 }
 

@@ -378,14 +378,8 @@ pub fn summary(conversation: &Conversation, side: &Side) -> Vec<String> {
             ),
         });
     }
-    let first = side.messages.first().map(|message| message.begun.0);
-    let lasts = side.messages.iter().map(|message| match message.outcome {
-        Outcome::Done { time, .. } => time,
-        _ => message.sent.0,
-    });
-    if let (Some(first), Some(last)) = (first, lasts.max())
+    if let Some((first, last)) = side.time
         && side.message_count > 1
-        && side.messages.len() as u64 == side.message_count
         && last > first
     {
         let seconds = (last - first) as f64 / 1e9;

@@ -89,6 +89,23 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
                 None,
             )
         }
+        What::Early {
+            psn,
+            packets,
+            waited_ns,
+        } => (
+            format!(
+                "{} of {me} from PSN {:#08x} on came twice, {} apart",
+                count(u64::from(*packets), "packet"),
+                psn.value(),
+                span(*waited_ns)
+            ),
+            Some(
+                "no timer is that short: the network doubled it, or what asked for it is not in the capture"
+                    .into(),
+            ),
+            None,
+        ),
         What::Rnr { message: id, timer_ns, times } => (
             format!(
                 "{peer} was not ready for {}: {}, wait {} each",

@@ -58,6 +58,7 @@ function words(packet) {
 function choose(conversation) {
   state.conversation = conversation;
   state.odd = oddNumbers(conversation);
+  state.messages = new Map(conversation.messages.map((message) => [message[0] + ":" + message[1], message]));
   state.selected = null;
   $("conversation").value = String(conversations.indexOf(conversation));
   const about = $("about");
@@ -134,7 +135,7 @@ function layout() {
 function related() {
   const packet = state.hover || state.selected;
   if (!packet) return () => false;
-  const message = state.conversation.messages.find((m) => m[0] === packet[SIDE] && m[1] === packet[MESSAGE]);
+  const message = state.messages.get(packet[SIDE] + ":" + packet[MESSAGE]);
   const answer = message ? message[6] : null;
   return (other) => other === packet || (packet[MESSAGE] > 0 && other[SIDE] === packet[SIDE] && other[MESSAGE] === packet[MESSAGE])
     || (other[FROM] === packet[FROM] && other[PSN] === packet[PSN] && other[OP] === packet[OP]) || other[NUMBER] === answer;
@@ -238,7 +239,7 @@ function detail(packet) {
     table.append(line);
   }
   const parts = [html("h2", `Packet ${packet[NUMBER]}`), html("p", packet[PLACE]), table];
-  const message = state.conversation.messages.find((m) => m[0] === packet[SIDE] && m[1] === packet[MESSAGE]);
+  const message = state.messages.get(packet[SIDE] + ":" + packet[MESSAGE]);
   if (message) {
     const [side, id, operation, bytes, first, , , , outcome, repeated, notes] = message;
     parts.push(html("h2", `Message ${id} of ${"AB"[side]}`), html("p", `${operation}, ${bytes} bytes, from packet ${first}`), html("p", outcome));
