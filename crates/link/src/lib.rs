@@ -27,6 +27,7 @@ pub mod door;
 mod error;
 pub mod faults;
 pub mod framing;
+mod groups;
 mod host;
 pub mod neighbours;
 pub mod path;

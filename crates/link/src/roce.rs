@@ -255,13 +255,20 @@ impl RoceLink {
     /// # Errors
     /// No such interface, or more groups than the system allows a socket (`net.ipv4.igmp_max_memberships`).
     pub fn join(&mut self, group: IpAddr, ifindex: u32) -> std::io::Result<()> {
-        self.set_membership(group, ifindex, true)
+        self.set_membership(group, ifindex, true)?;
+        if let Some(live) = &mut self.live {
+            live.share.groups.join(group, ifindex);
+        }
+        Ok(())
     }
 
     /// Leaves it; all memberships end with the process.
     pub fn leave(&mut self, group: IpAddr, ifindex: u32) {
         // The interface may be gone, and the membership with it.
         let _ = self.set_membership(group, ifindex, false);
+        if let Some(live) = &mut self.live {
+            live.share.groups.leave(group, ifindex);
+        }
     }
 
     fn set_membership(&self, group: IpAddr, ifindex: u32, member: bool) -> std::io::Result<()> {
@@ -494,7 +501,11 @@ impl RoceLink {
                     }
                 }
                 Ok(Arrival::Useless) => counters.rx_truncated += 1,
-                Ok(Arrival::Empty) | Err(_) => break,
+                Ok(Arrival::Empty) => {
+                    live.share.groups.drained();
+                    break;
+                }
+                Err(_) => break,
             }
         }
         if counters.rx_packets == before {
@@ -795,7 +806,9 @@ impl Inbox {
                 // Each member has a copy of its own; a unicast packet cannot claim to be one.
                 Some(qpn)
                     if !(share.owns(qpn)
-                        || qpn == MULTICAST_QPN && train.dst.is_multicast()
+                        || qpn == MULTICAST_QPN
+                            && train.dst.is_multicast()
+                            && share.groups.may_hear(train.dst)
                         || qpn == QP1 && checked) =>
                 {
                     if qpn == QP1 {
@@ -947,6 +960,15 @@ fn foreign(
         ..*train
     };
     let handed_over = match origin {
+        // See `groups`. To all others: which of them is the member is not known, and the rest have nothing to count.
+        _ if qpn == MULTICAST_QPN && train.dst.is_multicast() => {
+            if let Origin::Port { now_ns } = origin {
+                let (others, lost) = share.hand_to_all(&train, run, now_ns);
+                counters.rx_handed_over += others * n as u64;
+                counters.hand_over_lost(lost);
+            }
+            return;
+        }
         Origin::Port { now_ns } => share.hand_over(qpn, &train, run, now_ns),
         Origin::Door { .. } => None,
     };

@@ -12,6 +12,7 @@ use crate::LinkError;
 use crate::datagram::Train;
 use crate::domains::{DomainError, DomainKey, DomainLocks};
 use crate::door::{self, Door};
+use crate::groups::Groups;
 use crate::host::{HostPath, HostRoute, meeting};
 use crate::neighbours::{self, Neighbours, PeerId};
 use crate::path::PathSpec;
@@ -45,6 +46,7 @@ pub(crate) struct Share {
     /// From the first will on.
     wills: Option<Wills>,
     ranges: Vec<QpnRange>,
+    pub(crate) groups: Groups,
     place: Place,
     /// The kernel takes steering programs.
     steered: bool,
@@ -93,6 +95,7 @@ impl Share {
             place: Place::default(),
             steered: true,
             unpublished: false,
+            groups: Groups::default(),
             leaving: None,
             probe_not_before: 0,
             probe_interval: *PROBE_INTERVAL.start(),

@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::IpAddr;
+use std::process::Command;
 use std::time::Instant;
 
 use common::{Agent, PATIENCE, isolated, isolated_if_possible};
@@ -157,6 +158,73 @@ fn wrongly_steered_packets_are_handed_over() {
         assert_eq!(agent.counter("rx_bad_icrc"), 0);
         assert_eq!(agent.counter("rx_truncated"), 0);
         assert!(agent.counter("rx_adopted") > 0);
+    }
+}
+
+/// Interfaces `rn0` and `rn1`, joined, both in this namespace; what leaves by the one comes in by the other as if from
+/// another host. `None`: there is no `ip` here.
+fn veth() -> Option<(IpAddr, String)> {
+    let ip = |words: &str| {
+        let status = Command::new("ip").args(words.split(' ')).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !ip("link add rn0 type veth peer name rn1") {
+        return None;
+    }
+    for words in [
+        "addr add 10.77.0.1/24 dev rn0",
+        "addr add 10.77.0.2/24 dev rn1",
+        "link set rn0 up",
+        "link set rn1 up",
+    ] {
+        assert!(ip(words), "ip {words}");
+    }
+    for (option, value) in [("accept_local", "1"), ("rp_filter", "0")] {
+        let path = format!("/proc/sys/net/ipv4/conf/rn0/{option}");
+        std::fs::write(path, value).expect("own namespace");
+    }
+    let ifindex = std::fs::read_to_string("/sys/class/net/rn0/ifindex").ok();
+    // /sys may be that of another namespace.
+    let ifindex = ifindex.or_else(|| {
+        let out = Command::new("ip")
+            .args(["-o", "link", "show", "rn0"])
+            .output();
+        let text = String::from_utf8(out.ok()?.stdout).ok()?;
+        Some(text.split(':').next()?.to_owned())
+    })?;
+    Some(("10.77.0.2".parse().ok()?, ifindex.trim().to_owned()))
+}
+
+/// Linux gives the one copy for a group's only member to whatever process steering names.
+#[test]
+fn the_only_member_of_a_group_gets_what_comes_to_others() {
+    if !isolated("the_only_member_of_a_group_gets_what_comes_to_others") {
+        return;
+    }
+    let Some((sender, ifindex)) = veth() else {
+        eprintln!("SKIPPED: no `ip` with veth here");
+        return;
+    };
+    let group: IpAddr = "239.7.7.1".parse().unwrap();
+    let all = 0xff_ffff;
+    let mut agents: Vec<Agent> = (0..4).map(|_| Agent::start(&[])).collect();
+    assert_eq!(agents[2].ask(&format!("join {group} {ifindex}")), ["ok"]);
+    for place in [0, 1, 2, 3, u32::MAX] {
+        agents[0].ask(&format!("steer {place}"));
+        agents[3].send(sender, group, all, 0, 20, 500);
+        agents[2].expect(sender, all, 0, 20);
+    }
+    // Two members have a copy each, whoever is steered to.
+    assert_eq!(agents[1].ask(&format!("join {group} {ifindex}")), ["ok"]);
+    agents[0].ask("steer 3");
+    let before = handed_over(&mut agents);
+    agents[3].send(sender, group, all, 0, 20, 500);
+    agents[1].expect(sender, all, 0, 20);
+    agents[2].expect(sender, all, 0, 20);
+    assert_eq!(handed_over(&mut agents), before);
+    for agent in &mut agents {
+        assert_eq!(agent.counter("rx_unknown_qpn"), 0);
+        assert_eq!(agent.ask("total"), ["0"]);
     }
 }
 

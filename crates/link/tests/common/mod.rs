@@ -548,6 +548,14 @@ pub fn agent_main() {
                     Err(e) => eprintln!("@errno {}", e.raw_os_error().unwrap_or(0)),
                 }
             }
+            ["join", group, ifindex] => {
+                let (group, ifindex) = (
+                    group.parse().expect("group"),
+                    ifindex.parse().expect("ifindex"),
+                );
+                link.join(group, ifindex).expect("joined");
+                eprintln!("@ok");
+            }
             ["unlisten"] => {
                 claims.clear();
                 eprintln!("@ok");
