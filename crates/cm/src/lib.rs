@@ -14,6 +14,11 @@
 //! * What Linux only says once, a REJ, is said again when the peer shows that it did not hear it.
 //! * A DREQ that arrives before the RTU proves that the peer was ready: [`Event::Established`] comes before
 //!   [`Event::Disconnected`].
+//! * Of the REQs that are asked for at once only [`Config::request_window`] are on the way, so that a burst of them does
+//!   not overrun the peer's receive buffer.
+//! * An answer to a REQ or SIDR_REQ has to name its transaction, not only its communication id, which a process that is
+//!   started anew may use again.
+//! * An MRA postpones one repetition; the peer, if it is still there, asks for more when that one comes.
 //! * A REP for a connection that does not exist is answered with REJ ("invalid communication id"), so that the peer
 //!   need not time out.
 //!
@@ -31,6 +36,10 @@
 //! Each connection that was begun ends for the application with exactly one of [`Event::Rejected`],
 //! [`Event::Unreachable`] and [`Event::Disconnected`], unless it destroys the connection earlier, after which no event
 //! names it.
+//!
+//! Messages of a connection go where its REQ's path leads, whatever address they came from, as in Linux: REP, RTU, MRA,
+//! DREQ. A refusal of what is no connection (yet), and a DREP for what is none any more, go back to where the message
+//! came from.
 //!
 //! # Hostile peers
 //! Nothing that arrives makes this crate panic, and it bounds the memory: a REQ costs some only if the host admits it

@@ -29,7 +29,7 @@ fn header() -> IpCmHeader {
 }
 
 /// A message that is likely to be understood, and to be about something that exists.
-fn message(rng: &mut Rng, ids: &[u32]) -> Vec<u8> {
+fn message(rng: &mut Rng, ids: &[u32], transactions: &[[u8; 8]]) -> Vec<u8> {
     let mut bytes = [0; MAD_LEN];
     rng.fill(&mut bytes);
     if rng.u8(0..50) == 0 {
@@ -38,6 +38,11 @@ fn message(rng: &mut Rng, ids: &[u32]) -> Vec<u8> {
     let attribute = rng.u8(0x10..=0x19);
     bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
     bytes[16..18].copy_from_slice(&[0, attribute]);
+    match rng.u8(0..4) {
+        0 => {}
+        1 => bytes[8..16].fill(0),
+        _ => bytes[8..16].copy_from_slice(rng.choice(transactions).unwrap_or(&[0; 8])),
+    }
     let theirs = u32::from(rng.u8(1..4)).to_be_bytes();
     let ours = rng.choice(ids).copied().unwrap_or(0).to_be_bytes();
     let body = &mut bytes[24..];
@@ -177,12 +182,13 @@ fn anything_may_be_said_at_any_time() {
         let mut now = Time(0);
         let mut ids: Vec<u32> = Vec::new();
         let mut destroyed = BTreeSet::new();
+        let mut transactions = Vec::new();
         for _ in 0..150 {
             let calls = 1 + ids.len();
             match rng.u8(0..20) {
                 0 => ids.push(connect(&mut rng, now, &mut endpoint)),
                 1..=11 => {
-                    let bytes = message(&mut rng, &ids);
+                    let bytes = message(&mut rng, &ids, &transactions);
                     let from = Address::new(gid(US), gid(PEER));
                     let drop = rng.u8(0..20);
                     let mut admit = |_: &_| match drop {
@@ -206,8 +212,10 @@ fn anything_may_be_said_at_any_time() {
             }
             // One call makes few messages; time makes one of each connection at most, and a few for its end.
             let mut sent = 0;
-            while endpoint.poll_transmit().is_some() {
+            while let Some(transmit) = endpoint.poll_transmit() {
                 sent += 1;
+                // The peer says them again.
+                transactions.push(transmit.mad[8..16].try_into().unwrap());
             }
             assert!(sent <= 4 + 3 * calls, "seed {seed}: {sent} messages");
             while let Some(event) = endpoint.poll_event() {
@@ -263,7 +271,7 @@ fn a_flood_leaves_nothing_behind() {
     let mut rng = Rng::with_seed(1);
     let from = Address::new(gid(US), gid(PEER));
     for i in 0..20_000u32 {
-        let mut bytes = message(&mut rng, &[]);
+        let mut bytes = message(&mut rng, &[], &[]);
         if bytes.len() == MAD_LEN {
             bytes[24..28].copy_from_slice(&i.to_be_bytes());
             // Another GUID for each.

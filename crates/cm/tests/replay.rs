@@ -8,6 +8,7 @@ use rnic_cm::{
 use rnic_wire::cm::{Attribute, IpCmHeader, MAD_LEN, Mad, Message};
 use rnic_wire::ip::IpUdp;
 use rnic_wire::{Gid, Packet, PathMtu};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
@@ -47,9 +48,12 @@ fn comparable(mad: &Mad) -> [u8; MAD_LEN] {
     bytes
 }
 
-/// Names us as the receiver of a message of the other side.
-fn to_us(mad: &Mad, id: u32) -> [u8; MAD_LEN] {
+/// Names us as the receiver of a message of the other side; `ours`: if it answers a request, our transaction of it.
+fn to_us(mad: &Mad, id: u32, ours: Option<u64>) -> [u8; MAD_LEN] {
     let mut bytes = mad.emit();
+    if let Some(tid) = ours {
+        bytes[8..16].copy_from_slice(&tid.to_be_bytes());
+    }
     match mad.message.attribute() {
         Attribute::Req | Attribute::SidrReq => {}
         Attribute::SidrRep => bytes[24..28].copy_from_slice(&id.to_be_bytes()),
@@ -65,6 +69,8 @@ struct Stand {
     listens: bool,
     /// Our connection or resolution.
     id: u32,
+    /// Our transaction by Linux's, of each request.
+    transactions: BTreeMap<u64, u64>,
     said: Vec<(Time, Mad)>,
     events: Vec<Event>,
 }
@@ -100,7 +106,8 @@ impl Stand {
             true => Admission::Admit(0),
             false => Admission::NobodyListens,
         };
-        let bytes = to_us(mad, self.id);
+        let ours = self.transactions.get(&mad.tid).copied();
+        let bytes = to_us(mad, self.id, ours);
         self.endpoint.handle(now, &from, &bytes, &mut |_| admission);
         self.drain(now);
     }
@@ -214,6 +221,7 @@ fn replay(capture: &str, active: bool, lost: Option<Attribute>) -> Stand {
         peer,
         listens: !capture.contains("nolisten"),
         id: 0,
+        transactions: BTreeMap::new(),
         said: Vec::new(),
         events: Vec::new(),
     };
@@ -227,6 +235,10 @@ fn replay(capture: &str, active: bool, lost: Option<Attribute>) -> Stand {
             if !seen.contains(&kind) {
                 seen.push(kind);
                 stand.act(*now, &mad.message);
+                if matches!(kind, Attribute::Req | Attribute::SidrReq) {
+                    let ours = stand.said.last().expect("our request").1.tid;
+                    stand.transactions.insert(mad.tid, ours);
+                }
             }
         } else if lost == Some(kind) {
             lost = None;

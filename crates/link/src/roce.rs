@@ -197,6 +197,12 @@ impl RoceLink {
         }
     }
 
+    /// The QPN ranges of all live processes of the host, this one's included. Some system calls for each.
+    pub fn live_ranges(&self) -> Vec<u32> {
+        let live = self.live.as_ref();
+        live.map_or(Vec::new(), |live| live.share.live_ranges())
+    }
+
     /// The host's port table; `None` after [`abandon`](RoceLink::abandon).
     pub fn ports(&self) -> Option<Ports> {
         self.live.as_ref().map(|live| live.share.ports().clone())

@@ -195,6 +195,12 @@ impl Share {
         })
     }
 
+    /// See [`crate::RoceLink::live_ranges`].
+    pub(crate) fn live_ranges(&self) -> Vec<u32> {
+        let live = self.registry.live().unwrap_or_default();
+        live.iter().map(|(range, _)| *range).collect()
+    }
+
     pub(crate) fn door(&self) -> &Door {
         &self.door
     }

@@ -673,12 +673,21 @@ pub(crate) struct InterfaceAddress {
     pub(crate) addr: IpAddr,
     pub(crate) scope_id: u32,
     pub(crate) loopback: bool,
+    /// Somebody has switched it on.
+    up: bool,
     /// Its link can carry packets: there is a carrier, and nothing else keeps it from it (RFC 2863, operstate).
     pub(crate) running: bool,
 }
 
-/// Addresses of all interfaces that are up, and the first hardware address found.
+/// Addresses of all interfaces that are up, and the first hardware address found there.
 pub(crate) fn interface_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
+    let (mut found, mac) = all_addresses()?;
+    found.retain(|entry| entry.up);
+    Ok((found, mac))
+}
+
+/// Addresses of all interfaces, and the first hardware address of one that is up.
+fn all_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` receives a list that is freed below.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
@@ -694,9 +703,10 @@ pub(crate) fn interface_addresses() -> io::Result<(Vec<InterfaceAddress>, Option
             let entry = &*cursor;
             cursor = entry.ifa_next;
             let flags = entry.ifa_flags as libc::c_int;
-            if entry.ifa_addr.is_null() || flags & libc::IFF_UP == 0 {
+            if entry.ifa_addr.is_null() {
                 continue;
             }
+            let up = flags & libc::IFF_UP != 0;
             let name = std::ffi::CStr::from_ptr(entry.ifa_name);
             let index = libc::if_nametoindex(name.as_ptr());
             let (addr, scope_id) = match i32::from((*entry.ifa_addr).sa_family) {
@@ -713,7 +723,7 @@ pub(crate) fn interface_addresses() -> io::Result<(Vec<InterfaceAddress>, Option
                 libc::AF_PACKET => {
                     let sll = entry.ifa_addr.cast::<libc::sockaddr_ll>().read_unaligned();
                     let bytes = &sll.sll_addr[..6];
-                    if mac.is_none() && sll.sll_halen == 6 && bytes.iter().any(|b| *b != 0) {
+                    if up && mac.is_none() && sll.sll_halen == 6 && bytes.iter().any(|b| *b != 0) {
                         mac = bytes.try_into().ok();
                     }
                     continue;
@@ -726,6 +736,7 @@ pub(crate) fn interface_addresses() -> io::Result<(Vec<InterfaceAddress>, Option
                 addr,
                 scope_id,
                 loopback: flags & libc::IFF_LOOPBACK != 0,
+                up,
                 running: flags & libc::IFF_RUNNING != 0,
             });
         }
@@ -733,6 +744,16 @@ pub(crate) fn interface_addresses() -> io::Result<(Vec<InterfaceAddress>, Option
     // SAFETY: `list` came from getifaddrs and is not used after this.
     unsafe { libc::freeifaddrs(list) };
     Ok((found, mac))
+}
+
+/// The interface that has an address, and whether it is up.
+pub(crate) fn interface_of(wanted: IpAddr) -> Option<(String, bool)> {
+    all_addresses()
+        .ok()?
+        .0
+        .into_iter()
+        .find(|entry| entry.addr == wanted)
+        .map(|entry| (entry.name, entry.up))
 }
 
 /// MTU of an interface, bytes; asked of the kernel by ioctl, since sysfs may show another network namespace.

@@ -5,7 +5,7 @@ use super::{Endpoint, State, peer_timeout_ns};
 use crate::{Address, CmError, ConnId, Connect, Event, Reply, Time};
 use alloc::boxed::Box;
 use rnic_wire::cm::{
-    Answered, IpCmHeader, Message, Mra, RejectReason, Rep, Req, ReqPath, Rtu, ServiceId,
+    Answered, IpCmHeader, Mad, Message, Mra, RejectReason, Rep, Req, ReqPath, Rtu, ServiceId,
     private_data,
 };
 
@@ -50,8 +50,21 @@ impl Endpoint {
         connection.local_qpn = connect.qpn;
         connection.interval_ns = self.request_interval_ns();
         connection.max_retries = self.config.max_retries.min(15);
-        self.connections.insert(id, connection);
-        self.say_until_answered(now, id, tid, Message::Req(req));
+        connection.held = self.must_hold();
+        if connection.held {
+            let mad = Mad {
+                tid,
+                attr_modifier: 0,
+                message: Message::Req(req),
+            };
+            connection.mad = Some(Box::new(mad.emit()));
+            connection.retries_left = connection.max_retries;
+            self.connections.insert(id, connection);
+            self.hold(now, id);
+        } else {
+            self.connections.insert(id, connection);
+            self.say_until_answered(now, id, tid, Message::Req(req));
+        }
         Ok(ConnId(id))
     }
 
@@ -78,8 +91,11 @@ impl Endpoint {
 
     pub(super) fn handle_rep(&mut self, now: Time, from: &Address, tid: u64, rep: &Rep) {
         let id = rep.remote_id;
-        let Some(connection) = self.connections.get_mut(id).filter(|c| c.active) else {
-            // Whoever accepts what nobody asks for any more need not wait for an RTU.
+        let known = self.connections.get_mut(id);
+        let Some(connection) = known.filter(|c| c.active && (c.is_of(tid) || !c.may_be_answered()))
+        else {
+            // Whoever accepts what nobody asks for any more (or what an earlier process asked for under this id) need not
+            // wait for an RTU.
             self.counters.unexpected += 1;
             let reason = RejectReason::INVALID_COMM_ID;
             self.refuse(from, tid, (id, rep.local_id), Answered::Rep, reason, &[]);

@@ -59,7 +59,10 @@ impl Endpoint {
         }
         self.disown(id);
         match state {
-            Some(State::ReqSent) => self.give_up_request(id),
+            Some(State::ReqSent) => {
+                self.give_up_request(id);
+                self.release_requests(now);
+            }
             Some(State::RepSent) => self.abandon(now, id, RejectReason::CONSUMER_DEFINED),
             Some(State::Established) => self.send_dreq(now, id, [0; 220]),
             Some(State::DreqReceived) => self.confirm(now, id, [0; 224]),

@@ -24,6 +24,8 @@ pub(super) struct Connection {
     pub told: bool,
     /// Passive, and closed before the peer said that it was ready: it may still be asking.
     pub half_open: bool,
+    /// Active: its REQ waits for others to be answered, see [`super::pacing`].
+    pub held: bool,
     /// We said "wait longer".
     pub asked_to_wait: bool,
     /// Transaction of REQ, REP and RTU.
@@ -42,7 +44,7 @@ pub(super) struct Connection {
     pub address: Address,
     /// Time between repetitions.
     pub interval_ns: u64,
-    /// The same for the message under way, since the peer said "wait longer" (MRA), which counts once.
+    /// The same until the next repetition, since the peer said "wait longer" (MRA), which counts once.
     pub patience_ns: Option<u64>,
     /// Repetitions of each message.
     pub max_retries: u8,
@@ -70,6 +72,7 @@ impl Connection {
             orphan: false,
             told: false,
             half_open: false,
+            held: false,
             asked_to_wait: false,
             tid,
             remote_id: 0,
@@ -98,6 +101,32 @@ impl Connection {
         self.patience_ns.unwrap_or(self.interval_ns)
     }
 
+    /// Its transaction is that of its REQ, on both sides.
+    pub fn may_be_answered(&self) -> bool {
+        matches!(
+            self.state,
+            State::ReqSent | State::RepReceived | State::ReqReceived | State::RepSent
+        )
+    }
+
+    /// An answer to what it has asked or answered itself, before it is established, is of the same transaction.
+    pub fn is_of(&self, tid: u64) -> bool {
+        self.tid == tid
+    }
+
+    /// It has said something that is repeated until it is answered, and the peer has not asked for patience.
+    pub fn is_waiting(&self) -> bool {
+        let repeats = matches!(
+            self.state,
+            State::ReqSent | State::RepSent | State::DreqSent
+        );
+        repeats && !self.held && self.patience_ns.is_none()
+    }
+
+    fn is_asking(&self) -> bool {
+        self.state == State::ReqSent && !self.held
+    }
+
     fn is_over(&self) -> bool {
         matches!(self.state, State::TimeWait | State::Refused)
     }
@@ -116,6 +145,8 @@ pub(super) struct Connections {
     next_over: u64,
     /// How many wait for the host's first word.
     unanswered: usize,
+    /// How many REQs were sent that have no answer.
+    asking: usize,
 }
 
 impl Connections {
@@ -125,6 +156,10 @@ impl Connections {
 
     pub fn unanswered(&self) -> usize {
         self.unanswered
+    }
+
+    pub fn asking(&self) -> usize {
+        self.asking
     }
 
     pub fn over(&self) -> usize {
@@ -163,11 +198,23 @@ impl Connections {
 
     pub fn insert(&mut self, id: u32, connection: Connection) {
         self.unanswered += usize::from(connection.state == State::ReqReceived);
+        self.asking += usize::from(connection.is_asking());
         if let Some(peer) = connection.peer {
             self.by_request.insert((peer, connection.remote_id), id);
             self.by_queue_pair.insert((peer, connection.remote_qpn), id);
         }
         self.by_id.insert(id, connection);
+    }
+
+    /// A held REQ is sent after all. `false`: it is not held.
+    pub fn release(&mut self, id: u32) -> bool {
+        let held = self.by_id.get_mut(&id).filter(|connection| connection.held);
+        let Some(connection) = held else {
+            return false;
+        };
+        connection.held = false;
+        self.asking += usize::from(connection.is_asking());
+        true
     }
 
     /// The active side has learned who its peer is.
@@ -185,7 +232,9 @@ impl Connections {
         };
         self.unanswered -= usize::from(connection.state == State::ReqReceived);
         self.unanswered += usize::from(state == State::ReqReceived);
+        self.asking -= usize::from(connection.is_asking());
         connection.state = state;
+        self.asking += usize::from(connection.is_asking());
         if connection.is_over() && connection.over.is_none() {
             connection.over = Some(self.next_over);
             self.over.insert(self.next_over, id);
@@ -200,6 +249,7 @@ impl Connections {
     pub fn remove(&mut self, id: u32) -> Option<Connection> {
         let connection = self.by_id.remove(&id)?;
         self.unanswered -= usize::from(connection.state == State::ReqReceived);
+        self.asking -= usize::from(connection.is_asking());
         if let Some(over) = connection.over {
             self.over.remove(&over);
         }

@@ -3,17 +3,21 @@
 mod active;
 mod closing;
 mod connection;
+mod pacing;
 mod passive;
 mod refusal;
 mod sidr;
 mod timers;
 
-use crate::{Address, CmError, Config, ConnId, Counters, Ended, Event, Time, Transmit, Will};
+use crate::{
+    Address, CmError, Config, ConnId, Counters, Ended, Event, SidrId, Time, Transmit, Will,
+};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use connection::{Connection, Connections};
 use core::fmt;
+use pacing::Pacing;
 use rnic_wire::Gid;
 use rnic_wire::cm::{
     IpCmError, IpCmHeader, MAD_LEN, Mad, Message, RejectReason, ServiceId, Transport, timeout_ns,
@@ -98,6 +102,7 @@ pub struct Endpoint {
     connections: Connections,
     resolutions: Resolutions,
     timers: Timers,
+    pacing: Pacing,
     events: VecDeque<Event>,
     out: VecDeque<Transmit>,
     /// Upper half of the ids of our transactions.
@@ -128,6 +133,7 @@ impl Endpoint {
             connections: Connections::default(),
             resolutions: Resolutions::default(),
             timers: Timers::default(),
+            pacing: Pacing::default(),
             events: VecDeque::new(),
             out: VecDeque::new(),
             transactions: (random >> 32) as u32,
@@ -161,13 +167,14 @@ impl Endpoint {
             Message::Req(req) => self.handle_req(now, from, mad.tid, req, admit),
             Message::Rep(rep) => self.handle_rep(now, from, mad.tid, rep),
             Message::Rtu(rtu) => self.handle_rtu(now, rtu),
-            Message::Mra(mra) => self.handle_mra(now, mra),
-            Message::Rej(rej) => self.handle_rej(now, from, rej),
+            Message::Mra(mra) => self.handle_mra(now, mad.tid, mra),
+            Message::Rej(rej) => self.handle_rej(now, from, mad.tid, rej),
             Message::Dreq(dreq) => self.handle_dreq(now, from, mad.tid, dreq),
             Message::Drep(drep) => self.handle_drep(now, drep),
             Message::SidrReq(req) => self.handle_sidr_req(now, from, mad.tid, req, admit),
-            Message::SidrRep(rep) => self.handle_sidr_rep(rep),
+            Message::SidrRep(rep) => self.handle_sidr_rep(mad.tid, rep),
         }
+        self.release_requests(now);
     }
 
     /// Time has passed. Does nothing before [`Endpoint::poll_timeout`].
@@ -185,6 +192,7 @@ impl Endpoint {
                 self.resolution_timeout(now, id);
             }
         }
+        self.release_requests(now);
     }
 
     /// When [`Endpoint::handle_timeout`] has something to do.
@@ -243,6 +251,48 @@ impl Endpoint {
             remote_qpn: connection.remote_qpn,
             address: connection.address,
         })
+    }
+
+    /// Says once more, at once, what has no answer yet: something that messages may have been lost with has gone. What
+    /// the timers do is not changed.
+    pub fn repeat_all(&mut self) {
+        let waiting: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_waiting())
+            .map(|(id, _)| id)
+            .collect();
+        for id in waiting {
+            self.counters.retransmits += 1;
+            self.say_again(id);
+        }
+        for id in self.resolutions.asking() {
+            self.counters.retransmits += 1;
+            self.answer_again(id);
+        }
+    }
+
+    /// How often a connection's last message, one that is repeated until it is answered, was sent so far.
+    pub fn tries(&self, conn: ConnId) -> Option<u32> {
+        let connection = self.connections.get(conn.0)?;
+        let repeats = connection
+            .max_retries
+            .saturating_sub(connection.retries_left);
+        Some(u32::from(repeats) + u32::from(!connection.held))
+    }
+
+    /// The same of a question for a datagram service.
+    pub fn sidr_tries(&self, sidr: SidrId) -> Option<u32> {
+        let left = self.resolutions.get(sidr.0)?.retries_left();
+        Some(u32::from(self.config.max_retries.min(15).saturating_sub(left)) + 1)
+    }
+
+    /// Something was said that has no answer yet.
+    pub fn is_waiting(&self) -> bool {
+        self.connections
+            .iter()
+            .any(|(_, connection)| connection.is_waiting())
+            || self.resolutions.asking().next().is_some()
     }
 
     /// The configuration.
@@ -405,6 +455,12 @@ impl Endpoint {
             return;
         };
         connection.deadline = None;
+        if connection.held {
+            self.release(now, id);
+            return;
+        }
+        // To wait longer was said of this time only.
+        connection.patience_ns = None;
         let state = connection.state();
         let repeats = matches!(state, State::ReqSent | State::RepSent | State::DreqSent);
         if repeats && connection.retries_left > 0 {

@@ -223,7 +223,12 @@ impl Endpoint {
                 connection.asked_to_wait = true;
                 self.reply(from, tid, Message::Mra(mra));
             }
-            State::Refused => self.repeat_refusal(now, id),
+            State::Refused if connection.mad.is_some() => self.repeat_refusal(now, id),
+            // It was withdrawn, or is of a peer that was restarted meanwhile.
+            State::Refused => {
+                let reason = RejectReason::STALE_CONNECTION;
+                self.refuse(from, tid, (id, req.local_id), Answered::Req, reason, &[]);
+            }
             // It never got the REP: what it asked for is over before it began.
             State::DreqSent | State::TimeWait if half_open => {
                 let reason = RejectReason::CONSUMER_DEFINED;

@@ -107,7 +107,9 @@ impl Endpoint {
 
     /// Our REQ was never answered, or nobody is interested in the answer any more. The peer may have got it.
     pub(super) fn give_up_request(&mut self, id: u32) {
-        if let Some(connection) = self.connections.remove(id) {
+        if let Some(connection) = self.connections.remove(id)
+            && !connection.held
+        {
             let reason = RejectReason::TIMEOUT;
             let guid = self.config.guid.to_be_bytes();
             let (to, tid) = (connection.address, connection.tid);
@@ -128,7 +130,7 @@ impl Endpoint {
         self.send_dreq_later(now, id);
     }
 
-    pub(super) fn handle_mra(&mut self, now: Time, mra: &Mra) {
+    pub(super) fn handle_mra(&mut self, now: Time, tid: u64, mra: &Mra) {
         let id = mra.remote_id;
         let Some(connection) = self.connections.get_mut(id) else {
             self.counters.unexpected += 1;
@@ -139,7 +141,7 @@ impl Endpoint {
             (Answered::Rep, State::RepSent) => connection.remote_id == mra.local_id,
             _ => false,
         };
-        if !fits {
+        if !fits || !connection.is_of(tid) {
             self.counters.unexpected += 1;
             return;
         }
@@ -153,8 +155,12 @@ impl Endpoint {
         self.arm(id, at);
     }
 
-    pub(super) fn handle_rej(&mut self, now: Time, from: &Address, rej: &Rej) {
-        let Some(id) = self.rejected(from, rej) else {
+    pub(super) fn handle_rej(&mut self, now: Time, from: &Address, tid: u64, rej: &Rej) {
+        let rejected = self.rejected(from, rej).filter(|id| {
+            let connection = self.connections.get(*id);
+            connection.is_some_and(|c| c.is_of(tid) || !c.may_be_answered())
+        });
+        let Some(id) = rejected else {
             self.counters.unexpected += 1;
             return;
         };

@@ -7,6 +7,7 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use rnic_wire::Gid;
 use rnic_wire::cm::{
     IpCmHeader, MAD_LEN, Mad, Message, ServiceId, SidrRep, SidrReq, SidrStatus, timeout_ns,
@@ -37,6 +38,12 @@ pub(super) struct Resolution {
     pub deadline: Option<Time>,
     /// Its place in the queue of the answered ones.
     over: Option<u64>,
+}
+
+impl Resolution {
+    pub fn retries_left(&self) -> u8 {
+        self.retries_left
+    }
 }
 
 /// All resolutions.
@@ -70,6 +77,17 @@ impl Resolutions {
 
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Resolution> {
         self.by_id.get_mut(&id)
+    }
+
+    /// Questions that have no answer yet.
+    pub fn asking(&self) -> impl Iterator<Item = u32> + use<> {
+        let asking = |r: &Resolution| r.stage == Stage::Asking;
+        let ids: Vec<u32> = self
+            .iter()
+            .filter(|(_, r)| asking(r))
+            .map(|(id, _)| id)
+            .collect();
+        ids.into_iter()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Resolution)> {
@@ -303,10 +321,10 @@ impl Endpoint {
         });
     }
 
-    pub(super) fn handle_sidr_rep(&mut self, rep: &SidrRep) {
+    pub(super) fn handle_sidr_rep(&mut self, tid: u64, rep: &SidrRep) {
         let id = rep.request_id;
         let known = self.resolutions.get(id);
-        let Some(resolution) = known.filter(|r| r.stage == Stage::Asking) else {
+        let Some(resolution) = known.filter(|r| r.stage == Stage::Asking && r.tid == tid) else {
             self.counters.unexpected += 1;
             return;
         };
@@ -339,7 +357,7 @@ impl Endpoint {
     }
 
     /// Sends what was sent last, question or answer.
-    fn answer_again(&mut self, id: u32) {
+    pub(super) fn answer_again(&mut self, id: u32) {
         let known = self.resolutions.get(id);
         let said = known.and_then(|r| Some((r.address, *r.mad.as_deref()?)));
         let Some((address, mad)) = said else {

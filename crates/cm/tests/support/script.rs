@@ -106,6 +106,10 @@ impl<'a> Args<'a> {
         self.0.remove(key)
     }
 
+    fn peek(&self, key: &str) -> Option<&'a str> {
+        self.0.get(key).copied()
+    }
+
     fn number(&mut self, key: &str, default: u64) -> Result<u64, String> {
         self.text(key).map_or(Ok(default), number)
     }
@@ -130,6 +134,8 @@ struct Stage {
     endpoint: Endpoint,
     admission: Admission,
     names: BTreeMap<String, u32>,
+    /// Transactions of our requests, by communication id: those of the answers.
+    transactions: BTreeMap<u32, u64>,
     sent: VecDeque<Transmit>,
     events: VecDeque<Event>,
 }
@@ -148,6 +154,7 @@ impl Stage {
             endpoint,
             admission: Admission::Admit(0),
             names: BTreeMap::new(),
+            transactions: BTreeMap::new(),
             sent: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -181,8 +188,24 @@ impl Stage {
         }
         self.nothing_is_left()?;
         self.stimulus(first, rest)?;
-        self.sent
-            .extend(std::iter::from_fn(|| self.endpoint.poll_transmit()));
+        while let Some(transmit) = self.endpoint.poll_transmit() {
+            match Mad::parse(&transmit.mad) {
+                Ok(Mad {
+                    tid,
+                    message: Message::Req(Req { local_id: id, .. }),
+                    ..
+                })
+                | Ok(Mad {
+                    tid,
+                    message: Message::SidrReq(SidrReq { request_id: id, .. }),
+                    ..
+                }) => {
+                    self.transactions.insert(id, tid);
+                }
+                _ => {}
+            }
+            self.sent.push_back(transmit);
+        }
         self.events
             .extend(std::iter::from_fn(|| self.endpoint.poll_event()));
         Ok(())
@@ -214,6 +237,7 @@ impl Stage {
                     max_requests: number("max_requests", 4096)? as usize,
                     max_time_wait: number("max_time_wait", 4096)? as usize,
                     max_replies: number("max_replies", 4096)? as usize,
+                    request_window: number("request_window", 4096)? as usize,
                     max_retries: number("max_retries", 15)? as u8,
                     ..Config::default()
                 };
@@ -399,7 +423,14 @@ impl Stage {
     fn message(&self, kind: &str, args: &mut Args<'_>) -> Result<Mad, String> {
         let private = args.text("private");
         let peer = args.number("peer", PEER)? as u32;
-        let tid = args.number("tid", 0x1000)?;
+        let asked = match kind {
+            "REQ" | "SIDR_REQ" | "DREQ" | "DREP" => None,
+            _ => args
+                .peek("of")
+                .map_or(self.names.get("c"), |name| self.names.get(name))
+                .and_then(|id| self.transactions.get(id)),
+        };
+        let tid = args.number("tid", asked.copied().unwrap_or(0x1000))?;
         let message = match kind {
             "REQ" => Message::Req(self.req(args, peer, private)?),
             "SIDR_REQ" => {

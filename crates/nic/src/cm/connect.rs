@@ -124,8 +124,11 @@ impl Cm {
             terms,
             peer_range: None,
             will: None,
+            asked_at: now,
+            noted: false,
         });
         entry.state = State::Connect;
+        self.has_asked(key, now);
         Ok(())
     }
 

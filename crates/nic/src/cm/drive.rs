@@ -6,7 +6,7 @@ use rnic_link::{PathSpec, QP1, Received, RoceLink};
 use rnic_wire::Gid;
 
 use super::event::EventKind;
-use super::qp1::Arrived;
+use super::qp1::{Arrived, Taken};
 use super::slab::{Key, Slab};
 use super::state::{Cm, Source, Waiting};
 use super::tell::{admit, wanted};
@@ -39,6 +39,7 @@ impl Cm {
             queries: Default::default(),
             life: Default::default(),
             held: Default::default(),
+            waits: Default::default(),
             forwards: Vec::new(),
             deadline: None,
         };
@@ -65,8 +66,8 @@ impl Cm {
         self.table.iter().find(|row| row.gid == gid)
     }
 
-    /// A packet to QP 1; false: dropped.
-    pub(crate) fn receive(&mut self, received: &Received<'_>) -> bool {
+    /// A packet to QP 1.
+    pub(crate) fn receive(&mut self, received: &Received<'_>) -> Taken {
         self.qp1.receive(received)
     }
 
@@ -94,6 +95,7 @@ impl Cm {
         }
         self.look_after_peers(now);
         self.look_for_neighbours(now);
+        self.look_at_waits(now);
     }
 
     /// Takes a message in; one that nobody listens for is kept for a moment, unless this is the last look at it.
@@ -146,12 +148,16 @@ impl Cm {
                 sent = true;
             }
         }
+        if sent {
+            self.begin_census(link, now);
+        }
         let due = self.endpoint.poll_timeout().map(|at| at.0);
         let looks = [
             due,
             self.life.deadline(),
             self.queries.deadline(),
             self.held.deadline(),
+            self.waits.deadline(),
             self.will_deadline(),
         ];
         self.deadline = looks.into_iter().flatten().min();
@@ -176,6 +182,7 @@ impl Engine {
     #[cold]
     pub(crate) fn attend_to_cm(&mut self, now: u64) {
         self.cm.attend(now);
+        self.cm.look_for_deaths(&self.link, now);
         if self.cm.will_deadline().is_some_and(|at| at <= now) {
             self.cm.execute_wills(&mut self.link, now);
         }
@@ -206,8 +213,12 @@ impl Engine {
             table.iter().any(same)
         };
         for key in cm.ids.keys() {
-            let source = cm.ids.get(key).and_then(|entry| entry.source);
-            if source.is_some_and(|source| !there(&source)) {
+            let Some(entry) = cm.ids.get_mut(key) else {
+                continue;
+            };
+            let lost = entry.source.is_some_and(|source| !there(&source));
+            // Once, however often the others change.
+            if std::mem::replace(&mut entry.source_lost, lost) < lost {
                 cm.post(Waiting::new(key, EventKind::AddrChange));
             }
         }

@@ -31,6 +31,12 @@ pub(super) struct Wills {
     next_look: u64,
 }
 
+impl Wills {
+    pub(super) fn strike(&mut self, will: Option<WillId>) {
+        self.to_strike.extend(will);
+    }
+}
+
 impl Cm {
     /// The peer may think of the connection as established from now on.
     pub(super) fn needs_will(&mut self, key: Key, conn: ConnId) {
@@ -50,7 +56,7 @@ impl Cm {
     }
 
     pub(super) fn strike(&mut self, will: Option<WillId>) {
-        self.wills.to_strike.extend(will);
+        self.wills.strike(will);
     }
 
     /// Brings the files up to date.

@@ -230,7 +230,8 @@ impl Id {
                 }
             } else {
                 cm.note(Some(key), |attempt| {
-                    report::cm::address_error(attempt, -libc::ENODEV);
+                    let why = resolve::not_the_devices(way.addr.ip());
+                    report::cm::address_error(attempt, -libc::ENODEV, &why);
                 });
                 cm.post(Waiting {
                     status: -libc::ENODEV,

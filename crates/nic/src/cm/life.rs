@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rnic_cm::{ConnId, Time};
+use rnic_link::RoceLink;
 use rnic_link::qp1::range_of_id;
 use rnic_link::wills::WillId;
 
@@ -27,41 +28,65 @@ pub(super) struct Life {
     peers: HashMap<u32, HashSet<Key>>,
     /// When to look next; meaningless without peers.
     next: u64,
+    /// The QPN ranges of the host's processes as they were last seen while something had no answer; when to look again.
+    census: Vec<u32>,
+    next_census: u64,
 }
+
+/// Connections whose ids are gone, and their wills.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    connections: Vec<(ConnId, Option<WillId>)>,
+    /// How many there may be before those that are over are looked for again.
+    enough: usize,
+}
+
+/// So few are never worth the look.
+const FEW: usize = 64;
 
 impl Life {
     pub(super) fn deadline(&self) -> Option<u64> {
-        (!self.peers.is_empty()).then_some(self.next)
+        let peers = (!self.peers.is_empty()).then_some(self.next);
+        let census = (!self.census.is_empty()).then_some(self.next_census);
+        peers.into_iter().chain(census).min()
     }
 }
 
 impl Cm {
     /// The id of a connection is gone; what the peer still has to confirm is kept in mind.
     pub(super) fn leave_connection(&mut self, conn: ConnId, will: Option<WillId>) {
-        while let Some((first, old)) = self.leaving.front().copied()
-            && self.endpoint.will(first).is_none()
-        {
-            self.leaving.pop_front();
-            self.strike(old);
-        }
         match self.endpoint.will(conn) {
-            Some(_) => self.leaving.push_back((conn, will)),
+            Some(_) => self.leaving.connections.push((conn, will)),
             None => self.strike(will),
+        }
+        if self.leaving.connections.len() > self.leaving.enough {
+            self.is_leaving();
+            // Looked at so seldom that each costs little.
+            self.leaving.enough = FEW.max(2 * self.leaving.connections.len());
         }
     }
 
     /// Some peer has not confirmed that a connection is over.
     fn is_leaving(&mut self) -> bool {
         let Cm {
-            leaving, endpoint, ..
+            leaving,
+            endpoint,
+            wills,
+            ..
         } = self;
-        leaving.retain(|(conn, _)| endpoint.will(*conn).is_some());
-        !leaving.is_empty()
+        leaving.connections.retain(|(conn, will)| {
+            let goes_on = endpoint.will(*conn).is_some();
+            if !goes_on {
+                wills.strike(*will);
+            }
+            goes_on
+        });
+        !leaving.connections.is_empty()
     }
 
     /// Tells those peers again.
     fn repeat_farewells(&mut self, now: u64) {
-        for (conn, _) in &self.leaving {
+        for (conn, _) in &self.leaving.connections {
             if let Some(will) = self.endpoint.will(*conn) {
                 self.endpoint.execute(Time(now), &will);
             }
@@ -105,7 +130,7 @@ impl Cm {
 
     /// Ends what there was with processes that are dead.
     pub(super) fn look_after_peers(&mut self, now: u64) {
-        if self.life.deadline().is_none_or(|at| at > now) {
+        if self.life.peers.is_empty() || self.life.next > now {
             return;
         }
         self.life.next = now.saturating_add(PERIOD);
@@ -128,10 +153,40 @@ impl Cm {
     }
 }
 
+impl Cm {
+    /// Something was said that waits for an answer: from now on it matters who of this host is there.
+    pub(super) fn begin_census(&mut self, link: &RoceLink, now: u64) {
+        if self.life.census.is_empty() && self.endpoint.is_waiting() {
+            self.life.census = link.live_ranges();
+            self.life.next_census = now.saturating_add(PERIOD);
+        }
+    }
+
+    /// With a process that is gone (killed, perhaps) went what waited in its socket, which may have been for, or from, any
+    /// process of this host: what has no answer yet is said once more, without waiting for the timers.
+    pub(super) fn look_for_deaths(&mut self, link: &RoceLink, now: u64) {
+        if self.life.census.is_empty() || self.life.next_census > now {
+            return;
+        }
+        if !self.endpoint.is_waiting() {
+            self.life.census.clear();
+            return;
+        }
+        let there = link.live_ranges();
+        let before = std::mem::replace(&mut self.life.census, there);
+        self.life.next_census = now.saturating_add(PERIOD);
+        let there = &self.life.census;
+        if before.iter().any(|range| !there.contains(range)) {
+            self.endpoint.repeat_all();
+        }
+    }
+}
+
 impl Engine {
     /// The process ends, or its NIC: what peers think of as connected is over, and they are told. Takes 50 ms at most.
     pub(crate) fn close_cm(&mut self) {
         self.cm.let_go(sys::now_ns());
+        self.cm.note_waits(sys::now_ns());
         for key in self.cm.ids.keys() {
             self.cm.destroy(key, sys::now_ns());
         }

@@ -24,6 +24,7 @@ mod route;
 mod slab;
 mod state;
 mod tell;
+mod waits;
 
 pub use channel::EventChannel;
 pub use estate::execute_wills_of_the_dead;
@@ -33,6 +34,7 @@ pub use params::{ConnParam, Ece, IdOption};
 pub use rnic_wire::cm::PortSpace;
 pub use route::{PathRecord, Route};
 
+pub(crate) use qp1::Taken;
 pub(crate) use state::Cm;
 
 /// Q_Key of queue pairs in the port spaces UDP and IPOIB (`RDMA_UDP_QKEY`).

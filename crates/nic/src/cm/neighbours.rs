@@ -111,7 +111,8 @@ impl Cm {
                 entry.state = State::Bound;
                 let status = -libc::ETIMEDOUT;
                 self.note(Some(query.id), |attempt| {
-                    report::cm::address_error(attempt, status);
+                    let why = format!("nobody answers to {} (ARP, neighbour discovery)", query.hop);
+                    report::cm::address_error(attempt, status, &why);
                 });
                 self.post(Waiting {
                     status,

@@ -22,6 +22,15 @@ pub(super) struct Arrived {
     pub(super) mad: [u8; MAD_LEN],
 }
 
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Yes,
+    Malformed,
+    /// Dropped: too many wait.
+    NoRoom,
+}
+
 /// QP 1 of this process.
 #[derive(Debug, Default)]
 pub(super) struct Qp1 {
@@ -38,10 +47,10 @@ struct Kept {
 }
 
 impl Qp1 {
-    /// Takes a packet to QP 1; false: it is malformed, or there is no room.
-    pub(super) fn receive(&mut self, received: &Received<'_>) -> bool {
+    /// Takes a packet to QP 1.
+    pub(super) fn receive(&mut self, received: &Received<'_>) -> Taken {
         let Ok(packet) = Packet::parse(received.bytes) else {
-            return false;
+            return Taken::Malformed;
         };
         let good = packet.bth.opcode == OPCODE
             && packet.bth.pkey & 0x7fff == DEFAULT_PKEY & 0x7fff
@@ -50,15 +59,16 @@ impl Qp1 {
                 .deth
                 .is_some_and(|deth| deth.qkey == QP1_QKEY && deth.src_qp == QP1);
         match <[u8; MAD_LEN]>::try_from(packet.payload.here()) {
-            Ok(mad) if good && self.waiting.len() < MOST_WAITING => {
+            Ok(_) if good && self.waiting.len() >= MOST_WAITING => Taken::NoRoom,
+            Ok(mad) if good => {
                 self.waiting.push(Arrived {
                     src: received.src,
                     dst: received.dst,
                     mad,
                 });
-                true
+                Taken::Yes
             }
-            _ => false,
+            _ => Taken::Malformed,
         }
     }
 

@@ -65,8 +65,21 @@ pub(super) fn bindable(
         None => Err(Error::new(
             verb,
             libc::EADDRNOTAVAIL,
-            format!("{} is no address of this host", addr.ip()),
+            not_the_devices(addr.ip()),
         )),
+    }
+}
+
+/// Why an address is none of the device's.
+pub(super) fn not_the_devices(addr: IpAddr) -> String {
+    match sys::interface_of(addr) {
+        Some((name, false)) => {
+            format!("{addr} is on {name}, which is down (ip link set {name} up)")
+        }
+        Some((name, true)) => {
+            format!("{addr} is on {name}, but not in the device's GID table (rnic devices)")
+        }
+        None => format!("{addr} is no address of this host"),
     }
 }
 

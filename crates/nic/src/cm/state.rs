@@ -18,11 +18,12 @@ use super::estate::Wills;
 use super::event::{Event, EventKind, EventParam};
 use super::held::Held;
 use super::id::{Id, IdShared};
-use super::life::Life;
+use super::life::{Leaving, Life};
 use super::neighbours::Queries;
 use super::qp1::{Arrived, Qp1};
 use super::route::PathRecord;
 use super::slab::{Key, Slab};
+use super::waits::Waits;
 use crate::engine::Nic;
 use crate::gid_table::GidEntry;
 use crate::qp::QpType;
@@ -82,6 +83,10 @@ pub(super) struct Connection {
     pub(super) peer_range: Option<u32>,
     /// What would be said to a peer elsewhere, should this process be killed.
     pub(super) will: Option<WillId>,
+    /// When this side asked.
+    pub(super) asked_at: u64,
+    /// That there is no answer was noted for a report.
+    pub(super) noted: bool,
 }
 
 /// How the endpoint calls it.
@@ -144,6 +149,8 @@ pub(super) struct Entry {
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) source: Option<Source>,
+    /// It has gone, and that was told.
+    pub(super) source_lost: bool,
     /// What the way to the peer carries.
     pub(super) mtu: Option<PathMtu>,
     pub(super) path: Option<PathRecord>,
@@ -171,6 +178,7 @@ impl Entry {
             local: None,
             peer: None,
             source: None,
+            source_lost: false,
             mtu: None,
             path: None,
             claim: None,
@@ -231,11 +239,12 @@ pub(crate) struct Cm {
     /// The host's addresses, as they were last looked at.
     pub(super) table: Vec<GidEntry>,
     /// Connections of ids that are gone whose peers have not confirmed the end yet, among others.
-    pub(super) leaving: VecDeque<(ConnId, Option<WillId>)>,
+    pub(super) leaving: Leaving,
     pub(super) wills: Wills,
     pub(super) queries: Queries,
     pub(super) life: Life,
     pub(crate) held: Held,
+    pub(super) waits: Waits,
     /// Requests to be sent once more, to the process that listens by now.
     pub(super) forwards: Vec<Arrived>,
     /// When something is due.

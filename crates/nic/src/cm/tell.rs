@@ -101,8 +101,8 @@ impl Cm {
                 Event::Unreachable { conn } => {
                     let status = -libc::ETIMEDOUT;
                     let key = self.told(conn.0, EventKind::Unreachable, status, Phase::Ended);
-                    self.note(key, report::cm::unreachable);
                     if let Some(key) = key {
+                        self.note_silence(key, now);
                         self.forget_connection(key);
                     }
                 }
@@ -130,8 +130,8 @@ impl Cm {
                 Event::SidrUnreachable { sidr } => {
                     let status = -libc::ETIMEDOUT;
                     let key = self.told(sidr.0, EventKind::Unreachable, status, Phase::Ended);
-                    self.note(key, report::cm::unreachable);
                     if let Some(key) = key {
+                        self.note_silence(key, now);
                         self.forget_connection(key);
                     }
                 }
@@ -151,6 +151,13 @@ impl Cm {
             service: ServiceId::new(entry.port_space, entry.peer.map_or(0, |peer| peer.port())),
             local: entry.local,
             peer: entry.peer,
+        });
+    }
+
+    fn note_silence(&self, key: Key, now: u64) {
+        let silence = self.silence(key, now);
+        self.note(Some(key), |attempt| {
+            report::cm::unreachable(attempt, silence)
         });
     }
 
@@ -251,6 +258,8 @@ impl Cm {
             },
             peer_range: None,
             will: None,
+            asked_at: 0,
+            noted: false,
         });
         let param = EventParam::Conn(ConnEvent {
             private_data: request.private_data().to_vec(),
@@ -295,6 +304,8 @@ impl Cm {
             terms: Terms::of_datagrams(entry.ah(&path), mtu),
             peer_range: None,
             will: None,
+            asked_at: 0,
+            noted: false,
         });
         let param = EventParam::Ud(UdEvent {
             private_data: request.private_data().to_vec(),
@@ -354,6 +365,7 @@ impl Cm {
         terms.initiator_depth = reply.initiator_depth();
         terms.rnr_retry_count = rep.rnr_retry_count;
         terms.timeout = ack_timeout(rep.target_ack_delay, terms.timeout.saturating_sub(1));
+        self.note_answer(key);
         self.watch(key, rep.local_id, now);
         self.post(Waiting {
             param: EventParam::Conn(ConnEvent {
@@ -428,7 +440,9 @@ impl Cm {
             (EventKind::Unreachable, i32::from(rep.status.0))
         };
         self.forget_connection(key);
-        if !found {
+        if found {
+            self.note_answer(key);
+        } else {
             let status = rep.status.0;
             let private = rep.private_data;
             self.note(Some(key), |attempt| {

@@ -13,6 +13,7 @@ use super::srq_table::SrqTable;
 use super::table::QpTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, settle};
+use crate::cm::Taken;
 use crate::memory::MemoryTable;
 use crate::neighbour::Neighbourhood;
 use crate::sys;
@@ -133,7 +134,11 @@ impl Engine {
                 )
             };
             if received.dest_qpn == QP1 {
-                drops.malformed += u64::from(!cm.receive(&received));
+                match cm.receive(&received) {
+                    Taken::Yes => {}
+                    Taken::Malformed => drops.malformed += 1,
+                    Taken::NoRoom => drops.no_room += 1,
+                }
                 return ControlFlow::Continue(());
             }
             if received.dest_qpn != MULTICAST_QPN {

@@ -72,6 +72,8 @@ pub struct DropCounters {
     pub wrong_address: u64,
     /// The queue pair is in a state that receives nothing.
     pub not_ready: u64,
+    /// To QP 1, where too many wait already.
+    pub no_room: u64,
 }
 
 /// Everything the engine's lock guards.

@@ -116,9 +116,12 @@ fn write_private_data(line: &mut Line, data: &[u8]) {
 /// Most listeners that are named.
 const NAMED: usize = 8;
 
+fn is_here(peer: SocketAddr) -> bool {
+    gid_table().iter().any(|row| row.addr == peer.ip())
+}
+
 /// Who does listen on this host, if the peer is here.
 fn write_listeners(line: &mut Line, attempt: &Attempt, ports: Option<&Ports>) {
-    let is_here = |peer: SocketAddr| gid_table().iter().any(|row| row.addr == peer.ip());
     let Some(ports) = ports.filter(|_| attempt.peer.is_some_and(is_here)) else {
         return;
     };
@@ -165,18 +168,48 @@ pub(crate) fn datagrams_refused(
     });
 }
 
-/// The peer never answered.
-#[cold]
-pub(crate) fn unreachable(attempt: &Attempt) {
-    tell("unreachable", |line| write_attempt(line, attempt));
+/// How often, and how long, somebody has asked in vain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    pub(crate) tries: u32,
+    pub(crate) waited_ns: u64,
 }
 
-/// An address is not the device's, or cannot be reached: -errno of the event.
+fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence) {
+    write_attempt(line, attempt);
+    let here = attempt.peer.is_some_and(is_here);
+    line.number("tries", silence.tries.into())
+        .number("waited_ns", silence.waited_ns)
+        .flag("peer_here", here);
+}
+
+/// The peer never answered.
 #[cold]
-pub(crate) fn address_error(attempt: &Attempt, status: i32) {
+pub(crate) fn unreachable(attempt: &Attempt, silence: Silence) {
+    tell("unreachable", |line| write_silence(line, attempt, silence));
+}
+
+/// The peer has not answered yet.
+#[cold]
+pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence) {
+    tell("no answer yet", |line| {
+        write_silence(line, attempt, silence)
+    });
+}
+
+/// It has, after that was noted.
+#[cold]
+pub(crate) fn answered(attempt: &Attempt) {
+    tell("answered", |line| write_attempt(line, attempt));
+}
+
+/// An address is not the device's, or cannot be reached: -errno of the event, and why.
+#[cold]
+pub(crate) fn address_error(attempt: &Attempt, status: i32, why: &str) {
     tell("address error", |line| {
         write_attempt(line, attempt);
-        line.number("errno", status.unsigned_abs().into());
+        line.number("errno", status.unsigned_abs().into())
+            .text("reason_text", why);
     });
 }
 

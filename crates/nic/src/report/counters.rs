@@ -150,7 +150,8 @@ impl State {
                 .number("bad_pkey", drops.bad_pkey)
                 .number("wrong_address", drops.wrong_address)
                 .number("not_ready", drops.not_ready)
-                .number("wrong_rings", link.host_rings_wrong);
+                .number("wrong_rings", link.host_rings_wrong)
+                .number("no_room", drops.no_room);
         });
         line
     }

@@ -31,6 +31,12 @@ pub(crate) struct NextHop {
     ifindex: u32,
 }
 
+impl std::fmt::Display for NextHop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.addr.fmt(f)
+    }
+}
+
 /// The host that packets to `peer` go to next; `None`: this one, or the kernel does not say.
 pub(crate) fn next_hop(peer: IpAddr, ifindex: u32) -> Option<NextHop> {
     let mut body = [0; BODY_LEN];

@@ -21,7 +21,8 @@ pub fn tell(report: &Report) -> Option<Story> {
         return Some(of_attempt(report, attempt));
     }
     // Still waiting when the program ended.
-    let waiting = |attempt: &&Attempt| attempt.what == "no answer yet";
+    let waiting =
+        |attempt: &&Attempt| attempt.what == "no answer yet" && !was_answered(report, attempt);
     if let Some(attempt) = attempts.iter().rfind(waiting) {
         return Some(of_attempt(report, attempt));
     }
@@ -36,6 +37,22 @@ pub fn tell(report: &Report) -> Option<Story> {
         .iter()
         .rfind(asked)
         .map(|attempt| of_request(report, attempt))
+}
+
+/// It had no answer yet when that was noted, but got one later.
+fn was_answered(report: &Report, attempt: &Attempt) -> bool {
+    let ends = |a: &Attempt| {
+        (
+            a.process,
+            a.service.clone(),
+            a.local.clone(),
+            a.peer.clone(),
+        )
+    };
+    report
+        .attempts
+        .iter()
+        .any(|other| other.what == "answered" && ends(other) == ends(attempt))
 }
 
 fn wish(attempt: &Attempt) -> String {
@@ -205,8 +222,13 @@ fn unanswered(attempt: &Attempt, story: &mut Story) {
         "it was still waiting for an answer"
     };
     if let (Some(tries), Some(waited)) = (attempt.tries, attempt.waited_ns) {
+        let times = match tries {
+            1 => "once".to_owned(),
+            tries => format!("{tries} times"),
+        };
+        let least = if over { "" } else { "at least " };
         story.seen.push(format!(
-            "the request was sent {tries} times in {}, by UDP to port 4791 of {}; nothing came back",
+            "the request was sent {least}{times} in {}, by UDP to port 4791 of {}; nothing came back",
             seconds(waited),
             host(attempt)
         ));

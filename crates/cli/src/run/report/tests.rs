@@ -431,9 +431,22 @@ fn a_connection_that_was_not_made_is_told() {
             &[
                 HEAD,
                 "still waiting",
-                "sent 2 times in 6.4 s",
+                "sent at least 2 times in 6.4 s",
                 "is an address of this host",
             ],
+        ),
+        (
+            vec![
+                attempt(
+                    1,
+                    9,
+                    "no answer yet",
+                    r#","tries":1,"waited_ns":1000000000"#,
+                ),
+                attempt(1, 19, "answered", ""),
+                attempt(2, 8, "backlog full", ""),
+            ],
+            &["backlog is full"],
         ),
         (
             vec![attempt(1, 9, "datagrams refused", r#","status":1"#)],
