@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate, PdHold};
 
+use crate::cancel;
 use crate::cq_ex::Polling;
 use crate::device::{ContextObject, is_parents, nic};
 use crate::memory::allocator::{Home, Housed, take_housed};
@@ -248,26 +249,38 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     })
 }
 
-unsafe extern "C" fn get_cq_event(
+unsafe extern "C-unwind" fn get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    seam::number(|| {
-        // SAFETY: a channel of ours, or NULL.
-        let object = unsafe { from_c::<ChannelObject>(channel) }?;
-        if cq.is_null() || cq_context.is_null() {
-            return Err(EINVAL);
-        }
-        let source = object.nic.get_event()? as *mut ibv_cq;
-        // SAFETY: the cookie is the address of a queue that cannot be destroyed before this event is acknowledged;
-        // the variables are the caller's.
-        unsafe {
-            *cq_context = (*source).cq_context;
-            *cq = source;
-        }
-        Ok(0)
-    })
+    cancel::event(
+        || {
+            // SAFETY: a channel of ours, or NULL.
+            let object = unsafe { from_c::<ChannelObject>(channel) }?;
+            if cq.is_null() || cq_context.is_null() {
+                return Err(EINVAL);
+            }
+            object.nic.expect_event()?;
+            Ok(object.nic.fd())
+        },
+        || {
+            // SAFETY: as above; it may not be destroyed while somebody waits for its events.
+            let object = unsafe { from_c::<ChannelObject>(channel) }?;
+            let Some(cookie) = object.nic.event_of_token() else {
+                return Ok(false);
+            };
+            let source = cookie as *mut ibv_cq;
+            // SAFETY: the cookie is the address of a queue that cannot be destroyed before this event is acknowledged;
+            // the variables are the caller's.
+            unsafe {
+                *cq_context = (*source).cq_context;
+                *cq = source;
+            }
+            Ok(true)
+        },
+        || (),
+    )
 }
 
 unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, events: u32) {

@@ -10,54 +10,47 @@ use std::sync::atomic::Ordering;
 
 use rnic_nic::{AsyncEvent, QpEvent};
 
+use crate::cancel;
 use crate::cq::CqObject;
 use crate::device::ContextObject;
 use crate::object::{acknowledge, from_c};
 use crate::qp::QpObject;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{self, EINVAL, Errno};
 use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
 
-unsafe extern "C" fn get_async_event(
+unsafe extern "C-unwind" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    seam::number(|| {
-        // SAFETY: a context of ours, or NULL.
-        let object = unsafe { from_c::<ContextObject>(context) }?;
-        if event.is_null() {
-            return Err(EINVAL);
-        }
-        // The events of the parent are not a forked child's to take.
-        if !object.nic.is_alive() {
-            return Err(Errno(libc::ENODEV));
-        }
-        loop {
-            take_token(object.nic.async_fd())?;
+    cancel::event(
+        || {
+            // SAFETY: a context of ours, or NULL.
+            let object = unsafe { from_c::<ContextObject>(context) }?;
+            if event.is_null() {
+                return Err(EINVAL);
+            }
+            // The events of the parent are not a forked child's to take.
+            if !object.nic.is_alive() {
+                return Err(Errno(libc::ENODEV));
+            }
+            Ok(object.nic.async_fd())
+        },
+        || {
+            // SAFETY: as above; it may not be closed while somebody waits for its events.
+            let object = unsafe { from_c::<ContextObject>(context) }?;
             let _taking = object.async_lock.lock();
             // A token whose event was revoked in between finds nothing.
-            if let Some(taken) = object.nic.next_async_event() {
-                // SAFETY: the caller's structure.
-                unsafe { *event = deliver(taken) };
-                return Ok(0);
-            }
-        }
-    })
-}
-
-/// Takes one event from the semaphore; blocks unless the program set O_NONBLOCK.
-fn take_token(fd: c_int) -> Result<()> {
-    let mut token = 0u64;
-    // SAFETY: eight bytes of a local variable.
-    match unsafe { libc::read(fd, (&raw mut token).cast(), 8) } {
-        8 => Ok(()),
-        _ => Err(Errno(
-            std::io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        )),
-    }
+            let Some(taken) = object.nic.next_async_event() else {
+                return Ok(false);
+            };
+            // SAFETY: the caller's structure.
+            unsafe { *event = deliver(taken) };
+            Ok(true)
+        },
+        || (),
+    )
 }
 
 /// The C form of an event, counted for its object; under the `async_lock`.

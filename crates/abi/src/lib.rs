@@ -20,6 +20,7 @@
 )]
 
 mod ah;
+mod cancel;
 mod cm;
 mod compat_1_0;
 mod counters;

@@ -96,6 +96,17 @@ pub fn quiet(body: impl FnOnce() -> Result<()>) {
     let _ = guard(body);
 }
 
+/// Cleans up after a failure that `errno` tells of.
+pub fn keeping_errno(body: impl FnOnce()) {
+    // SAFETY: the address of this thread's errno is always valid.
+    let errno = unsafe { *libc::__errno_location() };
+    quiet(|| {
+        body();
+        Ok(())
+    });
+    set_errno(errno);
+}
+
 /// An attempt that may come to nothing.
 #[cfg(not(test))]
 pub fn attempt<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {

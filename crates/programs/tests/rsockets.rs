@@ -45,6 +45,8 @@ const STREAMS: &[Stream] = &[
     },
     stream("rstream", "-S 1000000 -I 2 -C 3 -T b -T v"),
     stream("rstream", "-S 1000 -I 5 -C 5 -T r -T v"),
+    stream("rstream", "-S 1000 -I 5 -C 5 -T r -T n"),
+    stream("rstream", "-f name -S 1000 -I 5 -C 5"),
     stream("rstream", "-f ip -B 100000 -i 0 -k 5 -S 3000 -I 5 -C 5"),
     stream("riostream", "-S 1000 -I 20 -C 5 -T v"),
     stream("riostream", "-S 65536 -I 5 -C 5 -T b -T v"),
@@ -53,6 +55,27 @@ const STREAMS: &[Stream] = &[
         program: "riostream",
         options: "-S 4096 -I 5 -C 5 -T v",
         server: "-T a",
+    },
+];
+
+/// Over IPv6, whose addresses `rstream` takes if it is told so or left to guess.
+const STREAMS6: &[Stream] = &[
+    stream("rstream", "-S 3000 -I 20 -C 5 -T v"),
+    stream("rstream", "-f ipv6 -S 65536 -I 5 -C 5 -T b -T v"),
+    stream("rstream", "-f ipv6 -S 65536 -I 5 -C 5 -T n -T v"),
+    stream("rstream", "-f ipv6 -S 1000 -I 5 -C 5 -T r"),
+    stream("rstream", "-f ipv6 -B 100000 -i 0 -k 5 -S 3000 -I 5 -C 5"),
+    stream("riostream", "-S 3000 -I 20 -C 5 -T v"),
+    stream("riostream", "-f ipv6 -S 65536 -I 5 -C 5 -T n -T v"),
+];
+
+/// The same program over plain TCP, for comparison; a server that forks for each client does only that.
+const OVER_TCP: &[Stream] = &[
+    stream("rstream", "-T s -S 3000 -I 5 -C 5 -T v"),
+    Stream {
+        program: "rstream",
+        options: "-T s -S 3000 -I 5 -C 5",
+        server: "-T f",
     },
 ];
 
@@ -96,6 +119,12 @@ fn test(name: &str, path: Path, user: User, streams: &[Stream]) {
         streams,
         |stream| stream.options,
         |stream| run_stream(&meeting, stream),
+    );
+    let tcp = meeting.clone().ready(Ready::ListensByTcp);
+    each(
+        OVER_TCP,
+        |stream| stream.options,
+        |stream| run_stream(&tcp, stream),
     );
     // Its server listens on IPv4's addresses only.
     if !meeting.server_address.contains(':') {
@@ -172,7 +201,7 @@ macro_rules! paths {
 
 paths! {
     loopback: Loopback, Current, STREAMS;
-    loopback6_as_nobody: Loopback6, Nobody, FEW_STREAMS;
+    loopback6_as_nobody: Loopback6, Nobody, STREAMS6;
     veth: Veth, Current, FEW_STREAMS;
     veth6_as_nobody: Veth6, Nobody, FEW_STREAMS;
 }
@@ -195,9 +224,10 @@ fn over_rsockets(preload: &std::path::Path, program: &str) -> [String; 3] {
     ["sh".to_owned(), "-c".to_owned(), script]
 }
 
-/// Programs that know only TCP, under the stock librspreload.so: curl, and a server that listens in the port space of the
-/// connection manager and on no TCP port. (Debian's nc and Python make sockets with SOCK_NONBLOCK or SOCK_CLOEXEC in their
-/// type, which librspreload leaves to TCP.)
+/// Programs that know only TCP, under the stock librspreload.so: curl and nc, and a server that listens in the port space of
+/// the connection manager and on no TCP port. (OpenBSD's nc, Python and Perl make sockets with SOCK_NONBLOCK or SOCK_CLOEXEC
+/// in their type, which librspreload leaves to TCP. The traditional nc does not, but serves no connection whose descriptor is
+/// above 16.)
 #[test]
 fn tcp_programs_over_rsockets() {
     let trial = Trial::start("tcp_programs_over_rsockets");
@@ -214,6 +244,7 @@ fn tcp_programs_over_rsockets() {
     let Some(server) = compile::c_program(&trial, "tcp_server") else {
         return;
     };
+    let nc = skip::have_programs(trial.name(), &["nc.traditional"]);
     for (user, address, url) in [
         (User::Current, "127.0.0.1", "http://127.0.0.1:7471/"),
         (User::Nobody, "::1", "http://[::1]:7471/"),
@@ -227,15 +258,23 @@ fn tcp_programs_over_rsockets() {
         let mut server = meeting.start_server(&server.each_ref().map(String::as_str));
         meeting.wait_until_ready(&mut server);
         assert!(!server.listens(meeting.port), "it has a TCP port");
-        for (curl, answer) in [
+        let mut clients = vec![
             (format!("curl -sS {url}"), "hello over rsockets\n"),
             (
                 format!("curl -sS {url} {url}"),
                 "hello over rsockets\nhello over rsockets\n",
             ),
-        ] {
-            let curl = over_rsockets(&preload, &curl);
-            let client = meeting.start_client(&curl.each_ref().map(String::as_str));
+        ];
+        // It knows IPv4 only. What it is sent comes back until it closes its end.
+        if nc && !address.contains(':') {
+            clients.push((
+                format!("sh -c 'echo hello from nc | nc.traditional -q 1 {address} 7471'"),
+                "hello from nc\n",
+            ));
+        }
+        for (program, answer) in clients {
+            let program = over_rsockets(&preload, &program);
+            let client = meeting.start_client(&program.each_ref().map(String::as_str));
             let client = client.wait(meeting.time);
             assert!(
                 client.ok() && client.stdout == answer,

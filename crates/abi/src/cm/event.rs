@@ -4,6 +4,7 @@
 //! its id sees the steps in between.
 
 use core::ffi::{c_int, c_void};
+use std::cell::RefCell;
 use std::ptr::null;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::channel::{self, ChannelObject};
 use super::id::{self, IdObject};
 use super::multicast::Group;
 use super::{ece, route, states};
+use crate::cancel;
 use crate::object::{Object, into_c, take_c};
 use crate::qp::ah_to_c;
 use crate::seam::{self, EINVAL, Errno, Result};
@@ -285,19 +287,43 @@ pub unsafe fn acknowledge(event: *mut rdma_cm_event) {
     }
 }
 
-unsafe extern "C" fn get_cm_event(
+thread_local! {
+    /// The channel that this thread waits on, so that its descriptor stays while it is destroyed. Not in a variable of a
+    /// function that may be unwound: the share of a thread that was cancelled ends with the thread.
+    static WAITING: RefCell<Option<Arc<ChannelObject>>> = const { RefCell::new(None) };
+}
+
+unsafe extern "C-unwind" fn get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    seam::number(|| {
-        if event.is_null() {
-            return Err(EINVAL);
-        }
-        let channel = channel::from_c(channel)?;
-        // SAFETY: the caller's variable.
-        unsafe { *event = next(&channel)? };
-        Ok(0)
-    })
+    cancel::event(
+        || {
+            if event.is_null() {
+                return Err(EINVAL);
+            }
+            let channel = match WAITING.take() {
+                // It waits on.
+                Some(waiting) if waiting.c() == channel => waiting,
+                _ => channel::from_c(channel)?,
+            };
+            channel.nic().expect_event()?;
+            let fd = channel.nic().fd();
+            WAITING.set(Some(channel));
+            Ok(fd)
+        },
+        || {
+            let channel = WAITING.take().ok_or(EINVAL)?;
+            let Some(taken) = channel.nic().event_of_token()?.and_then(process) else {
+                WAITING.set(Some(channel));
+                return Ok(false);
+            };
+            // SAFETY: the caller's variable.
+            unsafe { *event = taken };
+            Ok(true)
+        },
+        || drop(WAITING.take()),
+    )
 }
 
 unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {

@@ -52,22 +52,42 @@ impl EventChannel {
     /// # Errors
     /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child.
     pub fn get(&self) -> Result<Event> {
-        let nic = &self.shared.nic;
         loop {
-            nic.check_alive(GET)?;
-            nic.expect_sleep();
+            self.expect_event()?;
             let taken = self.shared.fd.take();
             taken.map_err(|_| Error::last_os(GET, "event channel"))?;
-            nic.check_alive(GET)?;
-            let mut engine = nic.lock();
-            let now = sys::now_ns();
-            if let Some(event) = engine.cm.next_event(nic, self.shared.key, now) {
+            if let Some(event) = self.event_of_token()? {
                 return Ok(event);
             }
-            // Its event may have gone with its id between the token and now.
+        }
+    }
+
+    /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he may sleep there.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child.
+    pub fn expect_event(&self) -> Result<()> {
+        let nic = &self.shared.nic;
+        nic.check_alive(GET)?;
+        nic.expect_sleep();
+        Ok(())
+    }
+
+    /// The event of a token that was read. `None`: it has gone with its id meanwhile, and so has the token.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child.
+    pub fn event_of_token(&self) -> Result<Option<Event>> {
+        let nic = &self.shared.nic;
+        nic.check_alive(GET)?;
+        let mut engine = nic.lock();
+        let now = sys::now_ns();
+        let event = engine.cm.next_event(nic, self.shared.key, now);
+        if event.is_none() {
             engine.send_cm(now);
             nic.after_drive(engine);
         }
+        Ok(event)
     }
 }
 

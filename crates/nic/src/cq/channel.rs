@@ -68,23 +68,38 @@ impl CompChannel {
     /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child: the parent's events are not
     /// its own.
     pub fn get_event(&self) -> Result<u64> {
-        self.context.nic.check_alive("ibv_get_cq_event")?;
         loop {
-            self.context.nic.expect_sleep();
+            self.expect_event()?;
             self.shared
                 .events
                 .take()
                 .map_err(|_| Error::last_os("ibv_get_cq_event", "completion channel"))?;
-            // Counted under the lock that `revoke` takes: whoever destroys the queue revokes the event or sees it counted.
-            let mut queue = self.shared.queue.lock();
-            // A queue destroyed between its event and now leaves a token without an entry.
-            if let Some(cq) = queue.pop_front().and_then(|weak| weak.upgrade()) {
-                cq.events_delivered.fetch_add(1, Ordering::AcqRel);
-                drop(queue);
-                cq.event_taken();
-                return Ok(cq.cookie.load(Ordering::Relaxed));
+            if let Some(cookie) = self.event_of_token() {
+                return Ok(cookie);
             }
         }
+    }
+
+    /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he may sleep there.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child.
+    pub fn expect_event(&self) -> Result<()> {
+        self.context.nic.check_alive("ibv_get_cq_event")?;
+        self.context.nic.expect_sleep();
+        Ok(())
+    }
+
+    /// The event of a token that was read: the cookie of its queue. `None`: the queue was destroyed meanwhile.
+    pub fn event_of_token(&self) -> Option<u64> {
+        // Counted under the lock that `revoke` takes: whoever destroys the queue revokes the event or sees it counted.
+        let mut queue = self.shared.queue.lock();
+        // A queue destroyed between its event and now leaves a token without an entry.
+        let cq = queue.pop_front()?.upgrade()?;
+        cq.events_delivered.fetch_add(1, Ordering::AcqRel);
+        drop(queue);
+        cq.event_taken();
+        Some(cq.cookie.load(Ordering::Relaxed))
     }
 
     /// Completion queues still use it.
