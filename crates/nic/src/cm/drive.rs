@@ -218,7 +218,7 @@ impl Engine {
             };
             let lost = entry.source.is_some_and(|source| !there(&source));
             // Once, however often the others change.
-            if std::mem::replace(&mut entry.source_lost, lost) < lost {
+            if !std::mem::replace(&mut entry.source_lost, lost) && lost {
                 cm.post(Waiting::new(key, EventKind::AddrChange));
             }
         }
