@@ -134,15 +134,11 @@ pub fn lock_open() -> OpenGuard {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Some open context's `cmd_fd` is the one looked for.
-pub fn opened_on(is: impl Fn(c_int) -> bool) -> bool {
-    lock_open().iter().any(|fd| is(*fd))
-}
-
-/// Opens the device; `cmd_fd` belongs to the context from now on.
+/// Opens the device, or with `cmd_fd` imports that context; the descriptor belongs to the new one from now on.
 pub fn open_as(cmd_fd: Option<c_int>) -> Result<*mut ibv_context> {
     fork::register();
-    let nic = Context::open().map_err(|error| {
+    let nic = cmd_fd.map_or_else(Context::open, Context::import);
+    let nic = nic.map_err(|error| {
         explain(&error);
         Errno(error.errno())
     })?;
@@ -202,8 +198,8 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
     context.ops.post_srq_recv = Some(srq::post_srq_recv);
     context.ops.post_send = Some(post::post_send);
     context.ops.post_recv = Some(post::post_recv);
-    // Nothing is ever sent to it; some programs dup it.
-    context.cmd_fd = nic.async_fd();
+    // Nothing is ever sent to it; programs dup it, and send it to others.
+    context.cmd_fd = nic.cmd_fd();
     context.async_fd = nic.async_fd();
     context.num_comp_vectors = 1;
     context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;

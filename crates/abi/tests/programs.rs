@@ -152,7 +152,8 @@ programs!(
     window_post,
     window_uc,
     domains,
-    import
+    import,
+    import_processes
 );
 
 /// What hardware had pinned is here an error, where all memory is reached in the guarded way.

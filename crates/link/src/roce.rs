@@ -174,6 +174,22 @@ impl RoceLink {
         }
     }
 
+    /// What other processes need to know to find this one: the runtime folder's number, and this process's door.
+    pub fn card(&self) -> Option<(u64, u32)> {
+        self.live.as_ref().and_then(|live| live.share.card())
+    }
+
+    /// The other process with that door.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn neighbour(&mut self, door: u32) -> std::io::Result<PeerId> {
+        match &mut self.live {
+            Some(live) => live.share.neighbour(door),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
+    }
+
     /// Opens an XRC domain for this process, which has it not open, under the rules of `ibv_open_xrcd(3)`.
     ///
     /// # Errors

@@ -205,6 +205,12 @@ impl Share {
         &self.door
     }
 
+    /// See [`crate::RoceLink::card`].
+    pub(crate) fn card(&self) -> Option<(u64, u32)> {
+        let door = *self.registry.own().first()?;
+        Some((self.registry.cookie(), door))
+    }
+
     /// Those of the door and of the neighbours.
     pub(crate) fn door_fds(&self) -> [std::os::fd::RawFd; 2] {
         [self.door.raw_fd(), self.neighbours.raw_fd()]
@@ -224,7 +230,7 @@ impl Share {
         }
     }
 
-    /// The process with that door.
+    /// See [`crate::RoceLink::neighbour`].
     pub(crate) fn neighbour(&mut self, door: u32) -> io::Result<PeerId> {
         let (dir, path) = (self.registry.dir(), self.registry.path());
         self.neighbours.connect(dir, path, door)

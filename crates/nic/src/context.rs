@@ -13,6 +13,7 @@ use crate::device::{DeviceAttr, PortAttr};
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
+use crate::neighbour::{Card, Origin};
 use crate::sys::EventFd;
 use crate::xrcd::Xrcd;
 
@@ -51,6 +52,9 @@ pub(crate) struct ContextShared {
     pub(crate) nic: Nic,
     id: u64,
     events: Arc<AsyncEvents>,
+    card: Card,
+    /// Of an import: whose it is.
+    origin: Option<Origin>,
 }
 
 /// The asynchronous events of a context that wait to be taken.
@@ -104,18 +108,37 @@ impl Context {
     /// # Errors
     /// EADDRINUSE if somebody else owns UDP port 4791, ENODEV if the host has no usable address; in words.
     pub fn open() -> Result<Context> {
+        Context::open_with(|_| Ok(None))
+    }
+
+    /// An import of the context whose [`Context::cmd_fd`] this is, or was sent by another process of this user on this
+    /// host (`ibv_import_device(3)`). Domains, regions and device memory of that context can then be imported.
+    ///
+    /// # Errors
+    /// As [`Context::open`]; EINVAL: no such descriptor; ENODEV: its process is gone, ETIMEDOUT: or does not answer;
+    /// EACCES: it does not know that context any more; EPERM: its memory cannot be opened.
+    pub fn import(cmd_fd: RawFd) -> Result<Context> {
+        Context::open_with(|nic| Origin::find(nic, cmd_fd))
+    }
+
+    fn open_with(origin: impl FnOnce(&Nic) -> Result<Option<Origin>>) -> Result<Context> {
         let nic = Nic::get()?;
+        let origin = origin(&nic)?;
         let fd = EventFd::new().map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?;
         let events = Arc::new(AsyncEvents {
             fd,
             queue: Mutex::new(VecDeque::new()),
         });
         nic.tell_of_the_port(&events);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let card = Card::issue(&nic, id)?;
         Ok(Context {
             shared: Arc::new(ContextShared {
                 nic,
-                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                id,
                 events,
+                card,
+                origin,
             }),
         })
     }
@@ -142,6 +165,15 @@ impl Context {
     /// A number that no other context of the process has.
     pub fn id(&self) -> u64 {
         self.shared.id
+    }
+
+    /// The descriptor that proves the right to use this context: who is sent it may import from it.
+    pub fn cmd_fd(&self) -> RawFd {
+        self.shared.card.fd()
+    }
+
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.shared.origin.as_ref()
     }
 
     /// Device attributes.

@@ -6,12 +6,81 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::memory::{DEVICE_MEMORY, DeviceMemory};
+use crate::memory::{DEVICE_MEMORY, DeviceMemory, Foreign};
 
 #[derive(Debug)]
 pub(crate) struct DmShared {
-    pub(crate) memory: DeviceMemory,
+    memory: Bytes,
     number: u32,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Own(DeviceMemory),
+    /// Another process's.
+    Foreign {
+        process: Arc<Foreign>,
+        base: u64,
+        len: u64,
+    },
+}
+
+impl DmShared {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match &self.memory {
+            Bytes::Own(memory) => memory.len(),
+            Bytes::Foreign { len, .. } => *len,
+        }
+    }
+
+    pub(crate) fn contains(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.len())
+    }
+
+    /// Where it is, if it is this process's.
+    pub(crate) fn address(&self) -> Option<usize> {
+        match &self.memory {
+            Bytes::Own(memory) => Some(memory.address()),
+            Bytes::Foreign { .. } => None,
+        }
+    }
+
+    /// Where it is in the process that it belongs to, which keeps it as long as it is imported.
+    pub(crate) fn reach(&self) -> Option<(&Arc<Foreign>, u64)> {
+        match &self.memory {
+            Bytes::Own(_) => None,
+            Bytes::Foreign { process, base, .. } => Some((process, *base)),
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> bool {
+        match &self.memory {
+            Bytes::Own(memory) => memory.write(offset, data),
+            Bytes::Foreign { process, base, .. } => {
+                self.contains(offset, data.len() as u64)
+                    && process.write(0, base.wrapping_add(offset), data)
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> bool {
+        match &self.memory {
+            Bytes::Own(memory) => memory.read(offset, out),
+            Bytes::Foreign { process, base, .. } => {
+                self.contains(offset, out.len() as u64)
+                    && process.read(0, base.wrapping_add(offset), out)
+            }
+        }
+    }
+}
+
+/// A piece by number, for another process that uses it.
+pub(crate) fn find(number: u32) -> Option<Arc<DmShared>> {
+    lock_all().get(&number).and_then(Weak::upgrade)
 }
 
 /// The process's pieces by number, for `ibv_import_dm(3)`.
@@ -57,7 +126,10 @@ impl Context {
             )
         })?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(DmShared { memory, number });
+        let shared = Arc::new(DmShared {
+            memory: Bytes::Own(memory),
+            number,
+        });
         let mut all = lock_all();
         all.retain(|_, dm| dm.strong_count() > 0);
         all.insert(number, Arc::downgrade(&shared));
@@ -72,6 +144,14 @@ impl Context {
     /// # Errors
     /// ENOENT: there is none.
     pub fn import_dm(&self, number: u32) -> Result<Dm> {
+        if let Some(origin) = self.origin() {
+            let (process, base, len) = origin.import_dm(&self.shared.nic, number)?;
+            let memory = Bytes::Foreign { process, base, len };
+            return Ok(Dm {
+                shared: Arc::new(DmShared { memory, number }),
+                context: self.clone(),
+            });
+        }
         let found = lock_all().get(&number).and_then(Weak::upgrade);
         let shared = found.ok_or_else(|| {
             Error::new(
@@ -88,9 +168,16 @@ impl Context {
 }
 
 impl Dm {
+    /// Ends an import (`ibv_unimport_dm(3)`): the process that it belongs to may free it.
+    pub fn unimport(self) {
+        if let (Some(_), Some(origin)) = (self.shared.reach(), self.context.origin()) {
+            origin.unimport_dm(&self.context.shared.nic, self.shared.number);
+        }
+    }
+
     /// Bytes.
     pub fn len(&self) -> u64 {
-        self.shared.memory.len()
+        self.shared.len()
     }
 
     /// Never: device memory has at least one byte.
@@ -120,7 +207,7 @@ impl Dm {
     /// only copy.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         check_alignment("ibv_memcpy_to_dm", offset, data.len())?;
-        match self.shared.memory.write(offset, data) {
+        match self.shared.write(offset, data) {
             true => Ok(()),
             false => Err(self.outside("ibv_memcpy_to_dm", offset, data.len())),
         }
@@ -132,7 +219,7 @@ impl Dm {
     /// As [`Dm::write`].
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         check_alignment("ibv_memcpy_from_dm", offset, out.len())?;
-        match self.shared.memory.read(offset, out) {
+        match self.shared.read(offset, out) {
             true => Ok(()),
             false => Err(self.outside("ibv_memcpy_from_dm", offset, out.len())),
         }

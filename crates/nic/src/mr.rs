@@ -122,16 +122,23 @@ impl Pd {
                 ),
             ));
         }
-        if !dm.shared.memory.contains(offset, len as u64) {
+        if !dm.shared.contains(offset, len as u64) {
             return Err(Error::invalid(
                 VERB,
                 format!("{offset}..+{len} leaves the {} bytes", dm.len()),
             ));
         }
         self.check_same_context(VERB, dm.context().id())?;
+        let base = dm.shared.address().ok_or_else(|| {
+            Error::new(
+                VERB,
+                libc::EOPNOTSUPP,
+                "device memory of another process: import a region of it",
+            )
+        })?;
         let spec = RegionSpec {
             pd: self.shared.id,
-            base: dm.shared.memory.address() + offset as usize,
+            base: base + offset as usize,
             len: len as u64,
             iova: 0,
             access: wanted,
@@ -194,11 +201,33 @@ impl Pd {
         })
     }
 
-    /// Key and length of the region of this domain with that index, the upper 24 bits of its keys.
-    pub fn find_mr(&self, index: u32) -> Option<(u32, u64)> {
+    /// Key and length of the region of this domain with that index, the upper 24 bits of its keys. If the domain is an
+    /// import from another process, so is the region then: local work requests and peers reach that process's memory by it,
+    /// until the region is deregistered there. Atomics and windows are refused.
+    ///
+    /// # Errors
+    /// ENOENT: there is none. ENODEV: its process is gone, ETIMEDOUT: or does not answer. EBUSY: its key is another region's
+    /// here. ENOMEM: too many imports.
+    pub fn find_mr(&self, index: u32) -> Result<(u32, u64)> {
+        const VERB: &str = "ibv_import_mr";
         let nic = &self.context().shared.nic;
-        nic.check_alive("ibv_import_mr").ok()?;
-        nic.lock().memory.find_region(self.shared.id, index)
+        nic.check_alive(VERB)?;
+        if self.is_foreign()
+            && let Some(origin) = self.context().origin()
+        {
+            return origin.import_mr(nic, self.shared.id, self.number(), index);
+        }
+        let found = nic.lock().memory.find_region(self.shared.id, index);
+        found.ok_or_else(|| Error::new(VERB, libc::ENOENT, "the domain has no such region"))
+    }
+
+    /// Ends the use of what [`Pd::find_mr`] has found.
+    pub fn forget_mr(&self, key: u32) {
+        if self.is_foreign()
+            && let Some(origin) = self.context().origin()
+        {
+            origin.unimport_mr(&self.context().shared.nic, self.number(), key);
+        }
     }
 
     /// Brings the pages of on-demand regions into memory, entry by entry: lkey, address, length.
@@ -419,16 +448,26 @@ impl Mr {
             Ok(spec) => spec,
             Err(error) => {
                 // A bind that was posted before may have been done meanwhile.
-                return match nic.lock().memory.disable(self.key) {
-                    Ok(()) => Err(ReregError::Lost(error)),
+                let mut engine = nic.lock();
+                return match engine.memory.disable(self.key) {
+                    Ok(()) => {
+                        let imports = engine.neighbours.revoke(self.key);
+                        drop(engine);
+                        imports.wait();
+                        Err(ReregError::Lost(error))
+                    }
                     Err(bound) => unchanged(busy(VERB, bound)),
                 };
             }
         };
+        let mut engine = nic.lock();
         // SAFETY: the caller's promise.
-        if let Err(bound) = unsafe { nic.lock().memory.change(self.key, spec) } {
+        if let Err(bound) = unsafe { engine.memory.change(self.key, spec) } {
             return unchanged(busy(VERB, bound));
         }
+        let imports = engine.neighbours.revoke(self.key);
+        drop(engine);
+        imports.wait();
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
         self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
         if lint::is_on() && is_locked(self.access, &self.kind) {
@@ -456,6 +495,9 @@ impl Mr {
             let facts = engine.memory.facts(self.key);
             let removed = engine.memory.remove(self.key);
             removed.map_err(|bound| busy(VERB, bound))?;
+            let imports = engine.neighbours.revoke(self.key);
+            drop(engine);
+            imports.wait();
             report::deregistered(self.key, facts);
         }
         self.released();
@@ -495,6 +537,9 @@ impl Drop for Mr {
             let mut engine = nic.lock();
             report::deregistered(self.key, engine.memory.facts(self.key));
             engine.memory.remove_with_windows(self.key);
+            let imports = engine.neighbours.revoke(self.key);
+            drop(engine);
+            imports.wait();
         }
         self.released();
     }

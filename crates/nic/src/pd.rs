@@ -13,7 +13,9 @@ use crate::srq::{Srq, SrqInit};
 pub(crate) struct PdShared {
     pub(crate) id: rnic_transport::Pd,
     pub(crate) context: Context,
-    pub(crate) users: AtomicU32,
+    pub(crate) users: Arc<AtomicU32>,
+    /// Of an import: what the process that it belongs to calls it.
+    foreign: Option<u32>,
     /// What it stands on, in use as long as it exists: the domain of a parent domain or import, a thread domain.
     #[allow(dead_code, reason = "held")]
     base: Option<PdHold>,
@@ -56,7 +58,21 @@ static NEXT_PD: AtomicU32 = AtomicU32::new(1);
 /// The process's protection domains by number, for `ibv_import_pd(3)`.
 static ALL: Mutex<Domains> = Mutex::new(BTreeMap::new());
 
-type Domains = BTreeMap<u32, Weak<PdShared>>;
+type Domains = BTreeMap<u32, Known>;
+
+#[derive(Debug)]
+pub(crate) struct Known {
+    domain: Weak<PdShared>,
+    context: u64,
+    users: Arc<AtomicU32>,
+}
+
+/// The users of domain `number` of that context, for another process that becomes one.
+pub(crate) fn users_of(number: u32, context: u64) -> Option<Arc<AtomicU32>> {
+    let all = lock_all();
+    let known = all.get(&number)?;
+    (known.context == context && known.domain.strong_count() > 0).then(|| known.users.clone())
+}
 
 pub(crate) type AllGuard = MutexGuard<'static, Domains>;
 
@@ -69,10 +85,15 @@ impl Context {
     /// Makes a protection domain.
     pub fn alloc_pd(&self) -> Pd {
         let id = NEXT_PD.fetch_add(1, Ordering::Relaxed);
-        let pd = Pd::new(id, self, None, None);
+        let pd = Pd::new(id, self, None, None, None);
         let mut all = lock_all();
-        all.retain(|_, pd| pd.strong_count() > 0);
-        all.insert(id, Arc::downgrade(&pd.shared));
+        all.retain(|_, pd| pd.domain.strong_count() > 0);
+        let known = Known {
+            domain: Arc::downgrade(&pd.shared),
+            context: self.id(),
+            users: pd.shared.users.clone(),
+        };
+        all.insert(id, known);
         pd
     }
 
@@ -83,13 +104,21 @@ impl Context {
         }
     }
 
-    /// The protection domain with that [`Pd::number`], whatever context of this process made it. It stays in use until
-    /// the result is dropped.
+    /// The protection domain with that [`Pd::number`], whatever context of this process made it; in an import of another
+    /// process's context, one of that context. It stays in use until the result is dropped, or ([`Pd::unimport`])
+    /// unimported.
     ///
     /// # Errors
-    /// ENOENT: there is none.
+    /// ENOENT: there is none. ENODEV: its process is gone, ETIMEDOUT: or does not answer.
     pub fn import_pd(&self, number: u32) -> Result<Pd> {
-        let found = lock_all().get(&number).and_then(Weak::upgrade);
+        if let Some(origin) = self.origin() {
+            let fresh = || NEXT_PD.fetch_add(1, Ordering::Relaxed);
+            let id = origin.import_pd(&self.shared.nic, number, fresh)?;
+            return Ok(Pd::new(id, self, Some(number), None, None));
+        }
+        let found = lock_all()
+            .get(&number)
+            .and_then(|known| known.domain.upgrade());
         let shared = found.ok_or_else(|| {
             Error::new(
                 "ibv_import_pd",
@@ -98,17 +127,24 @@ impl Context {
             )
         })?;
         let original = Pd { shared };
-        Ok(Pd::new(number, self, Some(original.hold()), None))
+        Ok(Pd::new(number, self, None, Some(original.hold()), None))
     }
 }
 
 impl Pd {
-    fn new(id: u32, context: &Context, base: Option<PdHold>, td: Option<Td>) -> Pd {
+    fn new(
+        id: u32,
+        context: &Context,
+        foreign: Option<u32>,
+        base: Option<PdHold>,
+        td: Option<Td>,
+    ) -> Pd {
         Pd {
             shared: Arc::new(PdShared {
                 id: rnic_transport::Pd(id),
                 context: context.clone(),
-                users: AtomicU32::new(0),
+                users: Arc::default(),
+                foreign,
                 base,
                 thread_domain: td,
             }),
@@ -124,7 +160,14 @@ impl Pd {
             self.check_same_context("ibv_alloc_parent_domain", td.shared.id())?;
         }
         let id = self.shared.id.0;
-        Ok(Pd::new(id, self.context(), Some(self.hold()), td.cloned()))
+        let (context, foreign) = (self.context(), self.shared.foreign);
+        Ok(Pd::new(
+            id,
+            context,
+            foreign,
+            Some(self.hold()),
+            td.cloned(),
+        ))
     }
 
     /// The context it was made in.
@@ -132,9 +175,21 @@ impl Pd {
         &self.shared.context
     }
 
-    /// What names it within the process.
+    /// What names it within the process that it belongs to.
     pub fn number(&self) -> u32 {
-        self.shared.id.0
+        self.shared.foreign.unwrap_or(self.shared.id.0)
+    }
+
+    /// An import from another process.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.shared.foreign.is_some()
+    }
+
+    /// Ends an import (`ibv_unimport_pd(3)`): the process that it belongs to may free it. What was made in it here stays.
+    pub fn unimport(self) {
+        if let (Some(number), Some(origin)) = (self.shared.foreign, self.context().origin()) {
+            origin.unimport_pd(&self.context().shared.nic, number);
+        }
     }
 
     /// Regions, windows, shared receive queues, queue pairs or parent domains still belong to it.

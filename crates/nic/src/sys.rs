@@ -3,6 +3,7 @@
 //! One of the modules of this crate with unsafe code. Everything here takes and gives plain values.
 
 mod netlink;
+mod process;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -10,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 pub(crate) use netlink::{NextHop, is_known, next_hop};
+pub(crate) use process::{Gate, SLOTS, is_proc, memfd, own_memory, read_at, write_at};
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
 #[derive(Debug)]

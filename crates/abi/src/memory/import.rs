@@ -1,30 +1,17 @@
-//! `ibv_import_*(3)`: further handles of a device, a domain, a region, device memory, within this process.
-//!
-//! Another process has an engine of its own, so its objects cannot be had: their descriptors and handles are not found.
+//! `ibv_import_*(3)`: further handles of a device, a domain, a region, device memory, of this process or of another one of
+//! this user that sent the `cmd_fd` of its context.
 
 use core::ffi::c_int;
-use std::os::fd::RawFd;
-use std::ptr::null_mut;
 
 use super::PdObject;
 use super::dm::{DmObject, hand_out_dm};
 use super::mr::{hand_out_import, take_import};
 use super::pd::hand_out_pd;
-use crate::device::{nic, open_as, opened_on};
+use crate::device::{nic, open_as};
 use crate::object::{from_c, take_c};
-use crate::seam::{self, EINVAL, Errno};
+use crate::seam::{self, Errno};
 use crate::symbols::export;
 use crate::types::*;
-
-/// The two descriptors are of one eventfd.
-fn same_eventfd(one: RawFd, other: RawFd) -> bool {
-    let id = |fd| {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-        let line = info.lines().find(|line| line.starts_with("eventfd-id:"))?;
-        Some(line.to_owned())
-    };
-    one == other || id(one).is_some_and(|id_of_one| Some(id_of_one) == id(other))
-}
 
 /// A context on a duplicate of another one's `cmd_fd`, which belongs to it from now on.
 extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
@@ -32,9 +19,6 @@ extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
         // SAFETY: F_GETFD takes a plain integer.
         if unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
             return Err(Errno(libc::EBADF));
-        }
-        if !opened_on(|fd| same_eventfd(fd, cmd_fd)) {
-            return Err(EINVAL);
         }
         open_as(Some(cmd_fd))
     })
@@ -54,7 +38,7 @@ unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
         // SAFETY: an imported domain, or NULL; the program gives it up.
         unsafe {
             from_c::<PdObject>(pd)?;
-            drop(take_c::<PdObject>(pd));
+            take_c::<PdObject>(pd).nic.unimport();
         }
         Ok(())
     });
@@ -64,9 +48,9 @@ unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     seam::pointer(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
-        let (key, length) = object.nic.find_mr(handle).ok_or(Errno(libc::ENOENT))?;
+        let (key, length) = object.nic.find_mr(handle)?;
         // SAFETY: checked above. Where the memory is, is not told (ibv_import_mr(3)).
-        Ok(unsafe { hand_out_import(pd, null_mut(), length as usize, key) })
+        Ok(unsafe { hand_out_import(pd, length as usize, key, object.nic.clone()) })
     })
 }
 
@@ -88,7 +72,7 @@ unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
         // SAFETY: imported device memory, or NULL; the program gives it up.
         unsafe {
             from_c::<DmObject>(dm)?;
-            drop(take_c::<DmObject>(dm));
+            take_c::<DmObject>(dm).nic.unimport();
         }
         Ok(())
     });

@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 
 use parking_lot::Mutex;
-use rnic_nic::{Access, Advice, Error, Mr, Rereg, ReregError};
+use rnic_nic::{Access, Advice, Error, Mr, Pd, Rereg, ReregError};
 
 use super::PdObject;
 use crate::device::is_parents;
@@ -22,8 +22,8 @@ pub struct MrObject {
 
 enum Handle {
     Own(Mutex<Mr>),
-    /// Of `ibv_import_mr`: another object stands for the region.
-    Imported,
+    /// Of `ibv_import_mr`, in that domain: another object stands for the region.
+    Imported(Pd),
 }
 
 impl MrObject {
@@ -31,7 +31,7 @@ impl MrObject {
     fn own(&self) -> Result<&Mutex<Mr>> {
         match &self.nic {
             Handle::Own(nic) => Ok(nic),
-            Handle::Imported => Err(EINVAL),
+            Handle::Imported(_) => Err(EINVAL),
         }
     }
 }
@@ -66,17 +66,13 @@ pub unsafe fn hand_out(pd: *mut ibv_pd, addr: *mut c_void, length: usize, nic: M
 ///
 /// # Safety
 /// `pd` is a live protection domain of ours.
-pub unsafe fn hand_out_import(
-    pd: *mut ibv_pd,
-    addr: *mut c_void,
-    length: usize,
-    key: u32,
-) -> *mut ibv_mr {
+pub unsafe fn hand_out_import(pd: *mut ibv_pd, length: usize, key: u32, domain: Pd) -> *mut ibv_mr {
     let c = ibv_mr {
         // SAFETY: live by contract; nobody changes its fields.
         context: unsafe { (*pd).context },
         pd,
-        addr,
+        // Where the memory is, is not told (ibv_import_mr(3)).
+        addr: null_mut(),
         length,
         handle: key >> 8,
         lkey: key,
@@ -84,7 +80,7 @@ pub unsafe fn hand_out_import(
     };
     into_c(Box::new(MrObject {
         c: UnsafeCell::new(c),
-        nic: Handle::Imported,
+        nic: Handle::Imported(domain),
     }))
 }
 
@@ -95,7 +91,9 @@ pub unsafe fn hand_out_import(
 pub unsafe fn take_import(mr: *mut ibv_mr) -> Result<()> {
     // SAFETY: by contract.
     unsafe {
-        if matches!(from_c::<MrObject>(mr)?.nic, Handle::Imported) {
+        let object = from_c::<MrObject>(mr)?;
+        if let Handle::Imported(domain) = &object.nic {
+            domain.forget_mr((*mr).lkey);
             drop(take_c::<MrObject>(mr));
         }
     }

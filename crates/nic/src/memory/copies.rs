@@ -20,6 +20,8 @@ pub(super) enum Backing {
     Paged,
     /// Nothing: reads as zeros, swallows what is written (`ibv_alloc_null_mr(3)`).
     Null,
+    /// Another process's memory, which [`super::foreign`] reaches.
+    Foreign,
 }
 
 /// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): memory that the peer shares with this
@@ -48,6 +50,7 @@ impl Place {
             Backing::Pinned => copy_out(self.at, out),
             Backing::Paged => return paged_out(self.at, out),
             Backing::Null => out.fill(0),
+            Backing::Foreign => return Err(Fault::Unmapped),
         }
         Ok(())
     }
@@ -62,6 +65,7 @@ impl Place {
             Backing::Pinned => copy_in(self.at, data),
             Backing::Paged => return paged_in(self.at, data),
             Backing::Null => {}
+            Backing::Foreign => return Err(Fault::Unmapped),
         }
         Ok(())
     }
@@ -77,6 +81,7 @@ impl Place {
             Backing::Pinned => pull_in(self.at, packet, from, len),
             Backing::Paged => paged_pull(self.at, packet, from, len),
             Backing::Null => Ok(()),
+            Backing::Foreign => Err(Fault::Unmapped.into()),
         }
     }
 
@@ -119,6 +124,8 @@ impl Place {
         }
         match self.backing {
             Backing::Null => return Ok(None),
+            // Not even by hand.
+            Backing::Foreign => return Err(Fault::NoRight),
             // No system call executes a 64-bit atomic for us. The page is fetched for writing first; a program that
             // unmaps it from another thread at the very same moment loses that race.
             Backing::Paged => sys::populate(self.at, 8, true).map_err(|_| Fault::Unmapped)?,
@@ -138,7 +145,7 @@ fn copy_out(at: usize, out: &mut [u8]) {
 }
 
 /// Length of the part that is stored last.
-fn tail_of(at: usize, len: usize) -> usize {
+pub(super) fn tail_of(at: usize, len: usize) -> usize {
     let end = at.wrapping_add(len);
     if end.is_multiple_of(8) && len >= 8 {
         8

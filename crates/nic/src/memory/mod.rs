@@ -10,6 +10,7 @@
 //! | `grants` | whether an access is allowed |
 //! | `transfers` | grant, then copy |
 //! | `copies` | the copies themselves, `unsafe` |
+//! | `foreign` | memory of other processes |
 //! | `advice` | what `ibv_advise_mr` is about |
 //! | `device_memory` | memory that the device owns |
 
@@ -18,6 +19,7 @@ mod advice;
 mod copies;
 mod device_memory;
 mod fault;
+mod foreign;
 mod grants;
 mod key;
 mod region;
@@ -31,5 +33,6 @@ mod tests;
 pub use access::Access;
 pub(crate) use copies::{PacketMemory, fetch};
 pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
+pub(crate) use foreign::{Exported, Foreign};
 pub(crate) use region::{RegionSpec, WindowsBound};
 pub(crate) use table::MemoryTable;

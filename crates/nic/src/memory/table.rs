@@ -7,6 +7,7 @@ use rnic_transport::Pd;
 
 use super::Access;
 use super::copies::Backing;
+use super::foreign::Reach;
 use super::key::{self, IndexHasher};
 use crate::report::RegionFacts;
 
@@ -54,6 +55,8 @@ pub(crate) struct MemoryTable {
     entries: HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>,
     /// Bound type-2 windows: queue pair and index.
     pub(super) by_qpn: BTreeSet<(u32, u32)>,
+    /// How regions of other processes are reached, by index.
+    pub(super) reaches: HashMap<u32, Reach>,
     /// Index retired last, so that a fresh key never equals it.
     last_removed: u32,
 }
@@ -112,6 +115,11 @@ impl MemoryTable {
         }
     }
 
+    /// Enters under a key that somebody else chose and nobody here has.
+    pub(super) fn enter_as(&mut self, key: u32, entry: Entry) {
+        self.entries.insert(key::index(key), entry);
+    }
+
     pub(super) fn take(&mut self, index: u32) -> Option<Entry> {
         self.last_removed = index;
         self.entries.remove(&index)
@@ -125,5 +133,6 @@ impl MemoryTable {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.by_qpn.clear();
+        self.reaches.clear();
     }
 }

@@ -2,11 +2,50 @@
 
 use rnic_transport::{AtomicOp, LocalFault, Misplaced, Pd, RemoteAccess, RemoteFault};
 
-use super::MemoryTable;
-use super::copies::PacketMemory;
+use super::copies::{Backing, PacketMemory, Place, fetch};
 use super::fault::Fault;
+use super::foreign::Reach;
+use super::{MemoryTable, key};
 
 impl MemoryTable {
+    #[inline]
+    fn read_at(&self, key: u32, place: Place, out: &mut [u8]) -> Result<(), Fault> {
+        match place.backing {
+            Backing::Foreign => self.reach(key)?.read(place.at, out),
+            _ => place.read(out),
+        }
+    }
+
+    #[inline]
+    fn write_at(&self, key: u32, place: Place, data: &[u8]) -> Result<(), Fault> {
+        match place.backing {
+            Backing::Foreign => self.reach(key)?.write(place.at, data),
+            _ => place.write(data),
+        }
+    }
+
+    fn pull_at(
+        &self,
+        key: u32,
+        place: Place,
+        packet: &dyn PacketMemory,
+        (from, len): (usize, usize),
+    ) -> Result<(), Misplaced<Fault>> {
+        if place.backing != Backing::Foreign {
+            return place.pull(packet, from, len);
+        }
+        let mut buffer = vec![0; len];
+        if !fetch(packet, from, &mut buffer) {
+            return Err(Misplaced::Lost);
+        }
+        Ok(self.write_at(key, place, &buffer)?)
+    }
+
+    #[cold]
+    fn reach(&self, key: u32) -> Result<&Reach, Fault> {
+        self.reaches.get(&key::index(key)).ok_or(Fault::Unmapped)
+    }
+
     pub(crate) fn read_local(
         &self,
         pd: Pd,
@@ -15,7 +54,7 @@ impl MemoryTable {
         out: &mut [u8],
     ) -> Result<(), LocalFault> {
         let place = self.grant_local(pd, key, va, out.len() as u64, false)?;
-        Ok(place.read(out)?)
+        Ok(self.read_at(key, place, out)?)
     }
 
     pub(crate) fn write_local(
@@ -26,7 +65,7 @@ impl MemoryTable {
         data: &[u8],
     ) -> Result<(), LocalFault> {
         let place = self.grant_local(pd, key, va, data.len() as u64, true)?;
-        Ok(place.write(data)?)
+        Ok(self.write_at(key, place, data)?)
     }
 
     /// [`MemoryTable::write_local`] of `len` bytes that lie in `packet` from `from` on.
@@ -40,7 +79,8 @@ impl MemoryTable {
     ) -> Result<(), Misplaced<LocalFault>> {
         let granted = self.grant_local(pd, key, va, len as u64, true);
         let place = granted.map_err(LocalFault::from)?;
-        place.pull(packet, from, len).map_err(refused)
+        self.pull_at(key, place, packet, (from, len))
+            .map_err(refused)
     }
 
     pub(crate) fn read_remote(
@@ -53,7 +93,7 @@ impl MemoryTable {
     ) -> Result<(), RemoteFault> {
         let len = out.len() as u64;
         let place = self.grant_remote(pd, qpn, key, va, len, RemoteAccess::Read)?;
-        Ok(place.read(out)?)
+        Ok(self.read_at(key, place, out)?)
     }
 
     pub(crate) fn write_remote(
@@ -66,7 +106,7 @@ impl MemoryTable {
     ) -> Result<(), RemoteFault> {
         let len = data.len() as u64;
         let place = self.grant_remote(pd, qpn, key, va, len, RemoteAccess::Write)?;
-        Ok(place.write(data)?)
+        Ok(self.write_at(key, place, data)?)
     }
 
     /// [`MemoryTable::write_remote`] of `len` bytes that lie in `packet` from `from` on.
@@ -81,7 +121,8 @@ impl MemoryTable {
     ) -> Result<(), Misplaced<RemoteFault>> {
         let granted = self.grant_remote(pd, qpn, key, va, len as u64, RemoteAccess::Write);
         let place = granted.map_err(RemoteFault::from)?;
-        place.pull(packet, from, len).map_err(refused)
+        self.pull_at(key, place, packet, (from, len))
+            .map_err(refused)
     }
 
     pub(crate) fn atomic_write(

@@ -90,7 +90,9 @@ impl MemoryTable {
     /// The memory that a bind asks for: index of the region, where it is, how it is reached.
     fn bindable(&self, pd: Pd, bind: &BindWindow) -> Result<(u32, usize, Backing), BindFault> {
         let region = self.get(bind.lkey).ok_or(BindFault::UnknownRegion)?;
-        if !matches!(region.role, Role::Region { .. }) || region.backing == Backing::Null {
+        if !matches!(region.role, Role::Region { .. })
+            || matches!(region.backing, Backing::Null | Backing::Foreign)
+        {
             return Err(BindFault::UnknownRegion);
         }
         if region.pd != pd {

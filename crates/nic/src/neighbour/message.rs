@@ -6,6 +6,8 @@
 
 use rnic_transport::{Refused, RemoteFault, Verdict};
 
+use crate::memory::Exported;
+
 /// Most bytes that one [`Message::Read`] asks for.
 pub(super) const READ_AHEAD: u32 = 48 * 1024;
 /// Most bytes of the packets of one [`Message::Execute`].
@@ -70,6 +72,54 @@ pub(super) enum Message<'a> {
         qpn: u32,
         bytes: Result<&'a [u8], RemoteFault>,
     },
+    /// The sender has the descriptor of a context ([`Token`]). Answer: [`Message::Told`], with descriptors of the memory and
+    /// of the gate.
+    Hello { request: u32, token: Token },
+    /// An object of that context is to be used. Answer: [`Message::Told`].
+    Import {
+        request: u32,
+        token: Token,
+        object: Object,
+    },
+    /// It is not used any more; a region is named by its key.
+    Unimport { object: Object },
+    /// What was asked about; `errno` 0: granted.
+    Told {
+        request: u32,
+        errno: u32,
+        slot: u32,
+        region: Exported,
+    },
+}
+
+/// Proves that its sender was given the descriptor of a context.
+pub(super) type Token = [u8; 16];
+
+/// What can be imported, by the number that its process has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Object {
+    Pd(u32),
+    Mr { pd: u32, index: u32 },
+    Dm(u32),
+}
+
+impl Object {
+    fn words(self) -> [u32; 3] {
+        match self {
+            Object::Pd(number) => [0, number, 0],
+            Object::Mr { pd, index } => [1, pd, index],
+            Object::Dm(number) => [2, number, 0],
+        }
+    }
+
+    fn of(words: [u32; 3]) -> Option<Object> {
+        match words {
+            [0, number, _] => Some(Object::Pd(number)),
+            [1, pd, index] => Some(Object::Mr { pd, index }),
+            [2, number, _] => Some(Object::Dm(number)),
+            _ => None,
+        }
+    }
 }
 
 const JOIN: u8 = 1;
@@ -78,6 +128,10 @@ const READ: u8 = 3;
 const LEAVE: u8 = 4;
 const VERDICTS: u8 = 5;
 const DATA: u8 = 6;
+const HELLO: u8 = 7;
+const IMPORT: u8 = 8;
+const UNIMPORT: u8 = 9;
+const TOLD: u8 = 10;
 
 /// Packets, each behind its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +274,40 @@ impl<'a> Message<'a> {
                 words(&mut out, VERDICTS, &[request, qpn]);
                 out.extend_from_slice(verdicts.0);
             }
+            Message::Hello { request, token } => {
+                words(&mut out, HELLO, &[request]);
+                out.extend_from_slice(&token);
+            }
+            Message::Import {
+                request,
+                token,
+                object,
+            } => {
+                words(&mut out, IMPORT, &[request]);
+                out.extend_from_slice(&token);
+                for word in object.words() {
+                    out.extend_from_slice(&word.to_ne_bytes());
+                }
+            }
+            Message::Unimport { object } => words(&mut out, UNIMPORT, &object.words()),
+            Message::Told {
+                request,
+                errno,
+                slot,
+                region,
+            } => {
+                let Exported {
+                    key,
+                    access,
+                    base,
+                    iova,
+                    len,
+                } = region;
+                words(&mut out, TOLD, &[request, errno, slot, key, access]);
+                for long in [base, iova, len] {
+                    out.extend_from_slice(&long.to_ne_bytes());
+                }
+            }
             Message::Data {
                 request,
                 qpn,
@@ -285,6 +373,30 @@ impl<'a> Message<'a> {
                 bytes: match r.u8()? {
                     0 => Ok(r.rest()),
                     other => Err(*FAULTS.get(usize::from(other - 1))?),
+                },
+            },
+            HELLO => Message::Hello {
+                request: r.u32()?,
+                token: r.array()?,
+            },
+            IMPORT => Message::Import {
+                request: r.u32()?,
+                token: r.array()?,
+                object: Object::of([r.u32()?, r.u32()?, r.u32()?])?,
+            },
+            UNIMPORT => Message::Unimport {
+                object: Object::of([r.u32()?, r.u32()?, r.u32()?])?,
+            },
+            TOLD => Message::Told {
+                request: r.u32()?,
+                errno: r.u32()?,
+                slot: r.u32()?,
+                region: Exported {
+                    key: r.u32()?,
+                    access: r.u32()?,
+                    base: r.u64()?,
+                    iova: r.u64()?,
+                    len: r.u64()?,
                 },
             },
             _ => return None,
@@ -394,6 +506,30 @@ mod tests {
                 qpn: 2,
                 bytes: Err(RemoteFault::Unmapped),
             },
+            Message::Hello {
+                request: 1,
+                token: [7; 16],
+            },
+            Message::Import {
+                request: 1,
+                token: [7; 16],
+                object: Object::Mr { pd: 3, index: 4 },
+            },
+            Message::Unimport {
+                object: Object::Dm(8),
+            },
+            Message::Told {
+                request: 1,
+                errno: 2,
+                slot: 3,
+                region: Exported {
+                    key: 1,
+                    access: 2,
+                    base: 3,
+                    iova: 4,
+                    len: 5,
+                },
+            },
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
@@ -401,7 +537,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_is_survived(kind in 0u8..9, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn anything_is_survived(kind in 0u8..13, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut message = vec![kind];
             message.extend(bytes);
             match Message::decode(&message) {

@@ -1,10 +1,13 @@
 //! What processes of one user do for each other: an XRC target takes requests for shared receive queues that another
-//! process of its XRC domain owns, and that process executes them.
+//! process of its XRC domain owns, and that process executes them; and a process that was given a context's `cmd_fd` imports
+//! objects of it.
 //!
 //! | file | duty |
 //! | --- | --- |
 //! | `message` | what is said, byte by byte |
 //! | `target` | what a queue pair keeps until another process has executed its requests |
+//! | `export` | what others may use of this process: domains, regions, device memory |
+//! | `import` | asking for that |
 //! | `owner` | executing for the targets of other processes |
 //! | `mod` | who is asked what, and what becomes of the answers |
 //!
@@ -13,6 +16,8 @@
 //! engine. A process that ends is as one whose queues were destroyed; one that says nothing for [`PATIENCE_NS`] as one
 //! that cannot write to its receives.
 
+mod export;
+mod import;
 mod message;
 mod owner;
 mod target;
@@ -27,6 +32,10 @@ use rnic_wire::Packet;
 use crate::engine::{Engine, QpTable, SrqTable, Timers, lend, settle};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, ReceiveSource};
+use export::Exports;
+pub(crate) use export::{Card, Imports};
+use import::Imported;
+pub(crate) use import::Origin;
 use message::{Message, Packets, Target, rights};
 use owner::{Device, Owner};
 pub(crate) use target::Elsewhere;
@@ -46,6 +55,8 @@ pub(crate) struct Neighbourhood {
     /// When which queue pair has waited long enough, in the order of time.
     waiting: VecDeque<(u64, u32)>,
     last_request: u32,
+    exports: Exports,
+    imported: Imported,
 }
 
 impl Neighbourhood {
@@ -82,6 +93,11 @@ impl Neighbourhood {
         for peer in &elsewhere.known_to {
             let _ = neighbours.say(*peer, &message, Vec::new());
         }
+    }
+
+    /// A region is deregistered, or is another one now: importers lose it.
+    pub(crate) fn revoke(&mut self, key: u32) -> Imports {
+        self.exports.revoke(key)
     }
 
     fn next_request(&mut self) -> u32 {
@@ -175,9 +191,11 @@ impl Engine {
             return 0;
         };
         let mut answers = Vec::new();
+        let mut hellos = Vec::new();
         let mut nonsense = Vec::new();
         let heard = neighbours.hear(&mut |peer, heard| match heard {
             Heard::Message { bytes, fds } => match Message::decode(bytes) {
+                Some(Message::Hello { request, token }) => hellos.push((peer, request, token)),
                 Some(message) => {
                     let answer = parts.hear(peer, message, fds);
                     answers.extend(answer.map(|answer| (peer, answer)));
@@ -189,6 +207,13 @@ impl Engine {
         for (peer, answer) in answers {
             // Whoever is gone needs none.
             let _ = neighbours.say(peer, &answer, Vec::new());
+        }
+        for (peer, request, token) in hellos {
+            let Some(pid) = neighbours.pid(peer) else {
+                continue;
+            };
+            let (answer, fds) = parts.hood.exports.hello(peer, pid, request, &token);
+            let _ = neighbours.say(peer, &answer, fds);
         }
         for peer in nonsense {
             neighbours.leave(peer);
@@ -245,6 +270,23 @@ impl Parts<'_> {
             Message::Read { .. } => Some(owner.read(peer, message, device)),
             Message::Leave { qpn, flush } => {
                 owner.leave(peer, qpn, flush, device);
+                None
+            }
+            Message::Hello { .. } => None,
+            Message::Import {
+                request,
+                token,
+                object,
+            } => {
+                let exports = &mut self.hood.exports;
+                Some(exports.import(peer, request, &token, object, device.memory))
+            }
+            Message::Unimport { object } => {
+                self.hood.exports.unimport(peer, object);
+                None
+            }
+            Message::Told { .. } => {
+                self.hood.imported.told(message, fds);
                 None
             }
             Message::Verdicts {
@@ -436,6 +478,8 @@ impl Parts<'_> {
     /// A process is gone.
     fn lost(&mut self, peer: PeerId) {
         self.hood.owner.forget(peer, self.srqs);
+        self.hood.exports.forget(peer);
+        self.hood.imported.forget(peer);
         self.hood.joined.retain(|(who, _)| *who != peer);
         for qpn in self.qps.qpns() {
             let Some(entry) = self.qps.get_mut(qpn) else {
