@@ -431,3 +431,25 @@ fn rubbish_is_counted_and_harms_nobody() {
     drop(kept);
     check(&mut b, &mut got, 0);
 }
+
+#[test]
+fn nobody_falls_asleep_with_packets_in_its_own_ring() {
+    if !isolated("nobody_falls_asleep_with_packets_in_its_own_ring") {
+        return;
+    }
+    let mut link = open();
+    let qpn = qpn_of(&link);
+    let path = link.path(&spec(LO, LO, qpn)).expect("a path");
+    let mut got = 0;
+    send(&mut link, path, qpn, 0, 1, 100, 1);
+    take(&mut link, qpn, &mut got, 1);
+    // Nothing came for long; then a timer lets a queue pair send, and nobody else will look.
+    for now in [2, 1_000_000_000] {
+        link.receive(now, 64, true, &mut |_| {});
+    }
+    send(&mut link, path, qpn, 1, 2, 100, 1_000_000_001);
+    assert!(link.fall_asleep(), "something is there");
+    take(&mut link, qpn, &mut got, 1_000_000_002);
+    assert_eq!(got, 2);
+    assert!(!link.fall_asleep());
+}
