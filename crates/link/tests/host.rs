@@ -453,3 +453,45 @@ fn nobody_falls_asleep_with_packets_in_its_own_ring() {
     assert_eq!(got, 2);
     assert!(!link.fall_asleep());
 }
+
+#[test]
+fn a_forked_child_does_not_keep_a_dead_peer_in_sight() {
+    if !isolated("a_forked_child_does_not_keep_a_dead_peer_in_sight") {
+        return;
+    }
+    let start = Instant::now();
+    let mut b = open();
+    let qpn = qpn_of(&b);
+    let mut peer = Agent::start(&["host_path"]);
+    peer.send(LO, LO, qpn, 0, 1, 100);
+    let mut got = 0;
+    while got < 1 {
+        take(&mut b, qpn, &mut got, now_ns(start));
+        assert!(start.elapsed() < PATIENCE);
+    }
+    let (parents, childs) = UnixStream::pair().expect("a pair");
+    // SAFETY: the child makes system calls only.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // It has a copy of everything, and lives until the parent closes its end.
+        let mut byte = 0u8;
+        // SAFETY: descriptors of its own, one local byte.
+        unsafe {
+            libc::close(parents.as_raw_fd());
+            libc::read(childs.as_raw_fd(), (&raw mut byte).cast(), 1);
+            libc::_exit(0);
+        }
+    }
+    peer.kill();
+    while !readable(b.wake_fd()) {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    b.receive(now_ns(start), 64, true, &mut |_| {});
+    assert!(
+        !readable(b.wake_fd()),
+        "who waits would be woken without end"
+    );
+    drop(parents);
+    // SAFETY: the child's status is not asked for.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}

@@ -129,7 +129,8 @@ impl Inbounds {
                 match meeting::meet(&self.silent[place].1) {
                     Met::NotYet => {}
                     Met::Nothing => {
-                        self.silent.swap_remove(place);
+                        let (_, connection) = self.silent.swap_remove(place);
+                        self.set.remove(&connection);
                         counters.host_rings_wrong += 1;
                     }
                     Met::Ring(consumer) => {
@@ -146,13 +147,19 @@ impl Inbounds {
             }
         }
         if self.rings.iter().any(|ring| ring.over) {
-            self.rings
-                .retain(|ring| !ring.over || !ring.consumer.is_empty());
-            self.count_hot();
+            self.close_those(|ring| ring.over && ring.consumer.is_empty());
         }
     }
 
-    fn count_hot(&mut self) {
+    fn close_those(&mut self, which: impl Fn(&Inbound) -> bool) {
+        let set = &self.set;
+        self.rings.retain(|ring| {
+            let closed = which(ring);
+            if let Some(connection) = ring.connection.as_ref().filter(|_| closed) {
+                set.remove(connection);
+            }
+            !closed
+        });
         self.hot = self.rings.iter().filter(|ring| ring.hot).count();
     }
 
@@ -249,8 +256,7 @@ impl Inbounds {
         }
         if wrong {
             // What is in a wrong ring is not looked at again.
-            self.rings.retain(|ring| !ring.wrong);
-            self.count_hot();
+            self.close_those(|ring| ring.wrong);
         }
         (delivered, false)
     }

@@ -161,7 +161,22 @@ impl FdSet {
         self.0.0
     }
 
-    /// Adds a descriptor, which leaves the set when it is closed. `name` is what [`FdSet::ready`] gives.
+    /// Takes a descriptor out, before it is closed: a forked child may have a copy, and as long as any is open the kernel
+    /// reports what happens to it.
+    pub fn remove(&self, fd: &Fd) {
+        // SAFETY: no event is read or written.
+        let _ = check(unsafe {
+            libc::syscall(
+                libc::SYS_epoll_ctl,
+                self.0.0,
+                libc::EPOLL_CTL_DEL,
+                fd.0,
+                0usize,
+            )
+        });
+    }
+
+    /// Adds a descriptor, to be [removed](FdSet::remove) before it is closed. `name` is what [`FdSet::ready`] gives.
     pub fn add(&self, fd: &Fd, name: u64) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
