@@ -631,6 +631,8 @@ impl RoceLink {
 impl Drop for RoceLink {
     fn drop(&mut self) {
         if let Some(live) = &mut self.live {
+            // What lies in rings is for nobody but this process, and a producer need not go on.
+            live.host = None;
             live.share.begin_to_leave();
             self.drain();
         }

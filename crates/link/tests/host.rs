@@ -495,3 +495,48 @@ fn a_forked_child_does_not_keep_a_dead_peer_in_sight() {
     // SAFETY: the child's status is not asked for.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
 }
+
+#[test]
+fn who_is_refused_goes_by_udp_at_once() {
+    if !isolated("who_is_refused_goes_by_udp_at_once") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let qpn = qpn_of(&b);
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    send(&mut a, path, qpn, 0, 1, 100, now_ns(start));
+    assert_eq!(a.counters().tx_host_packets, 1);
+    // No descriptor is left for the ring.
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: local structs of the right type.
+    let before = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        let before = limit;
+        limit.rlim_cur = 128;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        before
+    };
+    let mut all = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        all.push(file);
+    }
+    let listener = *b.door_fds().last().expect("the listener");
+    assert!(readable(listener));
+    b.receive(now_ns(start), 64, true, &mut |_| {});
+    let spins = readable(listener);
+    // SAFETY: as above.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before) };
+    drop(all);
+    assert!(!spins, "who waits would be woken without end");
+    let mut got = 1;
+    send(&mut a, path, qpn, 1, 2, 100, now_ns(start));
+    assert_eq!(a.counters().tx_host_packets, 1);
+    while got < 2 {
+        take(&mut b, qpn, &mut got, now_ns(start));
+        assert!(start.elapsed() < PATIENCE);
+    }
+}

@@ -43,6 +43,8 @@ pub(super) struct Inbounds {
     /// Accepted, but no ring came yet.
     silent: Vec<(u64, Fd)>,
     set: FdSet,
+    /// Given up for a moment to close a connection for which there is no descriptor.
+    spare: Option<Fd>,
     names: u64,
     buffer: Box<[u8]>,
     /// How many are hot; they are not kept in order.
@@ -69,6 +71,7 @@ impl Inbounds {
             rings: Vec::new(),
             silent: Vec::new(),
             set: FdSet::new()?,
+            spare: sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok(),
             names: 0,
             buffer: vec![0; MAX_RECORD].into(),
             hot: 0,
@@ -111,7 +114,26 @@ impl Inbounds {
 
     /// Accepts who came.
     pub(super) fn accept(&mut self, listener: &Fd) {
-        while let Ok(connection) = sys::accept(listener) {
+        if self.spare.is_none() {
+            self.spare = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok();
+        }
+        for _ in 0..=RINGS {
+            let connection = match sys::accept(listener) {
+                Ok(connection) => connection,
+                // Who cannot be accepted would keep the listener readable, and believe that his packets arrive.
+                Err(e)
+                    if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+                        && self.spare.take().is_some() =>
+                {
+                    let refused = sys::accept(listener).map(drop);
+                    self.spare = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok();
+                    match refused {
+                        Ok(()) => continue,
+                        Err(_) => break,
+                    }
+                }
+                Err(_) => break,
+            };
             self.names += 1;
             // Beyond that many it is closed at once, and its packets go by UDP.
             if self.rings.len() + self.silent.len() < RINGS

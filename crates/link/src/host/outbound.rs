@@ -48,13 +48,14 @@ struct Outbound {
     full: Option<(u64, u64)>,
     /// Something was published since the last look at the flag.
     published: bool,
+    /// The consumer has it: until then the connection is looked at, since it may be refused.
+    taken: bool,
 }
 
 /// A packet that is being built.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    place: usize,
-    flow: u16,
+    route: HostRoute,
     len: usize,
     lost: bool,
 }
@@ -124,7 +125,12 @@ impl Outbounds {
         producer: Producer,
         connection: Option<Fd>,
     ) -> Option<()> {
-        let unused = |slot: &Slot| slot.ring.as_ref().is_none_or(|ring| ring.users == 0);
+        // The one to this process itself stays: its other end would not notice.
+        let unused = |slot: &Slot| {
+            slot.ring
+                .as_ref()
+                .is_none_or(|ring| ring.users == 0 && ring.connection.is_some())
+        };
         let free = self.slots.iter().position(|slot| slot.ring.is_none());
         let place = match free {
             Some(place) => place,
@@ -151,6 +157,7 @@ impl Outbounds {
             users: 0,
             full: None,
             published: false,
+            taken: false,
         });
         Some(())
     }
@@ -189,6 +196,10 @@ impl Outbounds {
         let Some(ring) = self.get(route) else {
             return Room::Gone;
         };
+        if !ring.taken && !ring.published && ring.is_refused() {
+            self.close(usize::from(route.place));
+            return Room::Gone;
+        }
         let lost = match ring.make_room(route.flow, len) {
             Ok(true) => {
                 ring.full = None;
@@ -212,12 +223,7 @@ impl Outbounds {
             self.flush(counters);
             return Room::Full;
         }
-        self.pending = Some(Pending {
-            place: usize::from(route.place),
-            flow: route.flow,
-            len,
-            lost,
-        });
+        self.pending = Some(Pending { route, len, lost });
         Room::Yes
     }
 
@@ -242,23 +248,22 @@ impl Outbounds {
         let Some(pending) = self.pending.take() else {
             return;
         };
-        let Some(ring) = self
-            .slots
-            .get_mut(pending.place)
-            .and_then(|s| s.ring.as_mut())
-        else {
-            return;
+        let place = usize::from(pending.route.place);
+        // Its ring may have been closed meanwhile, and another one be in its place, which knows nothing of the flow.
+        let ring = match self.slots.get_mut(place) {
+            Some(slot) if slot.generation == pending.route.generation => slot.ring.as_mut(),
+            _ => None,
         };
-        if pending.lost {
+        let Some(ring) = ring.filter(|_| !pending.lost) else {
             counters.tx_errors += 1;
             return;
-        }
-        let flow = pending.flow;
+        };
+        let flow = pending.route.flow;
         ring.producer
             .push(Kind::Packet { flow }, &self.buffer[..pending.len]);
         if !ring.published {
             ring.published = true;
-            self.published.push(pending.place);
+            self.published.push(place);
         }
         counters.tx_packets += 1;
         counters.tx_bytes += (pending.len + ICRC_LEN) as u64;
@@ -326,6 +331,13 @@ impl Outbound {
         };
         self.full = Some((since, next));
         Ok(now.saturating_sub(since) > PATIENCE_NS)
+    }
+
+    /// The consumer has not shown that it has the ring, and has closed the connection.
+    #[cold]
+    fn is_refused(&mut self) -> bool {
+        self.taken = self.connection.is_none() || self.producer.has_consumer();
+        !self.taken && self.is_over()
     }
 
     /// The other process has closed the connection. Nothing else ever comes through it.

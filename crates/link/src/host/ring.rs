@@ -130,6 +130,12 @@ impl Producer {
         self.segment.word(DATA_AT + at)
     }
 
+    /// The consumer has been at the ring.
+    pub(super) fn has_consumer(&self) -> bool {
+        let head = self.segment.word(HEAD_AT).load(Ordering::Relaxed);
+        head != 0 || wake::is_asleep(self.segment.flag(FLAG_AT))
+    }
+
     /// The consumer has to be woken for what was published.
     #[inline]
     pub(super) fn must_wake(&self) -> bool {
