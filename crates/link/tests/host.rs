@@ -540,3 +540,35 @@ fn who_is_refused_goes_by_udp_at_once() {
         assert!(start.elapsed() < PATIENCE);
     }
 }
+
+#[test]
+fn a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look() {
+    if !isolated("a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let mut c = RoceLink::open(&LinkConfig::default()).expect("open the link");
+    let qpn = qpn_of(&b);
+    let (near, far) = (qpn + 1, qpn + 2);
+    let path = a.path(&spec(LO, LO, near)).expect("a path");
+    send(&mut a, path, near, 0, 1, 100, now_ns(start));
+    let path = c.path(&spec(LO, LO, far)).expect("a path");
+    send(&mut c, path, far, 0, 1, 100, now_ns(start));
+    let begun = Instant::now();
+    let mut found = false;
+    while !found {
+        b.receive_while(now_ns(start), 64, true, &mut |packet| {
+            if packet.dest_qpn == near {
+                return std::ops::ControlFlow::Break(());
+            }
+            found = true;
+            std::ops::ControlFlow::Continue(())
+        });
+        assert!(begun.elapsed().as_secs() < 10, "never looked at");
+    }
+    let mut got = 0;
+    while got < 1 {
+        take(&mut b, near, &mut got, now_ns(start));
+    }
+}

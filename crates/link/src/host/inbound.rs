@@ -211,10 +211,10 @@ impl Inbounds {
         owns: &dyn Fn(u32) -> bool,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
-    ) -> (usize, bool) {
+    ) -> usize {
         self.left = false;
         if self.rings.is_empty() {
-            return (0, false);
+            return 0;
         }
         self.receive_some(now, budget, owns, counters, deliver)
     }
@@ -226,7 +226,7 @@ impl Inbounds {
         owns: &dyn Fn(u32) -> bool,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
-    ) -> (usize, bool) {
+    ) -> usize {
         let rings = self.rings.len();
         self.next = (self.next + 1) % rings;
         let mut delivered = 0;
@@ -268,7 +268,7 @@ impl Inbounds {
                     }
                 }
                 End::Turn => self.left = true,
-                End::Break => return (delivered, true),
+                End::Break => break,
                 End::Wrong => {
                     counters.host_rings_wrong += 1;
                     ring.wrong = true;
@@ -280,7 +280,7 @@ impl Inbounds {
             // What is in a wrong ring is not looked at again.
             self.close_those(|ring| ring.wrong);
         }
-        (delivered, false)
+        delivered
     }
 
     /// From now on the application polls, or does not any more.

@@ -181,8 +181,7 @@ impl HostPath {
         self.out.has_pending()
     }
 
-    /// Offers what is in the rings to `deliver`, up to about `budget` packets. Gives how many were taken, and whether
-    /// `deliver` broke.
+    /// Offers what is in the rings to `deliver`, up to about `budget` packets. Gives how many were taken.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -191,7 +190,7 @@ impl HostPath {
         owns: &dyn Fn(u32) -> bool,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
-    ) -> (usize, bool) {
+    ) -> usize {
         self.inbound.receive(now, budget, owns, counters, deliver)
     }
 
