@@ -572,3 +572,42 @@ fn a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look() {
         take(&mut b, near, &mut got, now_ns(start));
     }
 }
+
+#[test]
+fn an_address_that_sockets_may_bind_to_need_not_be_the_hosts() {
+    if !isolated("an_address_that_sockets_may_bind_to_need_not_be_the_hosts") {
+        return;
+    }
+    let mut link = open();
+    let qpn = qpn_of(&link);
+    for option in ["ipv4", "ipv6"] {
+        let option = format!("/proc/sys/net/{option}/ip_nonlocal_bind");
+        if let Err(e) = std::fs::write(&option, "1") {
+            eprintln!("SKIPPED: {option}: {e}");
+            return;
+        }
+    }
+    let v6: IpAddr = "::1".parse().expect("an address");
+    for (local, remote, ours) in [
+        (LO, "127.0.0.2", true),
+        (LO, "192.0.2.1", false),
+        (v6, "::1", true),
+        (v6, "2001:db8::1", false),
+    ] {
+        let remote = remote.parse().expect("an address");
+        let Ok(path) = link.path(&spec(local, remote, qpn)) else {
+            assert!(v6 == local, "{remote}");
+            continue;
+        };
+        // One that leads through memory needs no pacing.
+        let before = link.counters().tx_host_packets;
+        let packet = link.packet(path, 100).expect("room");
+        write_packet(packet, qpn, 0);
+        link.flush(1);
+        assert_eq!(
+            link.counters().tx_host_packets - before,
+            u64::from(ours),
+            "{remote}"
+        );
+    }
+}

@@ -224,6 +224,50 @@ pub(crate) fn is_own_address(ip: IpAddr, scope_id: u32) -> bool {
     };
     sys::socket(family, libc::SOCK_DGRAM)
         .is_ok_and(|fd| sys::bind(&fd, &Addr::inet(&any_port)).is_ok())
+        && (!binds_to_anything(ip) || is_in_local_table(ip))
+}
+
+/// Sockets may be bound to addresses of other hosts (`net.ipv4.ip_nonlocal_bind`), so that it says nothing.
+fn binds_to_anything(ip: IpAddr) -> bool {
+    let option = match ip {
+        IpAddr::V4(_) => "/proc/sys/net/ipv4/ip_nonlocal_bind",
+        IpAddr::V6(_) => "/proc/sys/net/ipv6/ip_nonlocal_bind",
+    };
+    std::fs::read_to_string(option).is_ok_and(|text| text.trim() != "0")
+}
+
+/// The same by what the kernel tells of its tables.
+fn is_in_local_table(ip: IpAddr) -> bool {
+    let table = |name: &str| {
+        std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default()
+    };
+    match ip {
+        IpAddr::V4(v4) => is_local_in_trie(&table("fib_trie"), v4),
+        IpAddr::V6(v6) => {
+            let hex = format!("{:032x}", u128::from(v6));
+            table("if_inet6").lines().any(|line| line.starts_with(&hex))
+        }
+    }
+}
+
+/// `/proc/net/fib_trie`: a line `|-- ADDRESS` per prefix, and behind it `/LEN SCOPE TYPE` per route.
+fn is_local_in_trie(trie: &str, ip: std::net::Ipv4Addr) -> bool {
+    let mut prefix = 0;
+    trie.lines().any(|line| {
+        let line = line.trim();
+        if let Some(address) = line.strip_prefix("|-- ") {
+            prefix = address.parse::<std::net::Ipv4Addr>().map_or(0, u32::from);
+            return false;
+        }
+        let Some((len, "host LOCAL")) =
+            line.strip_prefix('/').and_then(|rest| rest.split_once(' '))
+        else {
+            return false;
+        };
+        let len = len.parse::<u32>().unwrap_or(32).min(32);
+        let mask = u32::MAX.checked_shl(32 - len).unwrap_or(0);
+        u32::from(ip) & mask == prefix & mask
+    })
 }
 
 /// What the kernel knows of the path MTU, IP header included.
