@@ -368,6 +368,14 @@ impl RoceLink {
         }
     }
 
+    /// The time, for packets that are built before the next call that has one: how long a ring is full is measured by it.
+    #[inline]
+    pub fn set_time(&mut self, now_ns: u64) {
+        if let Some(live) = &mut self.live {
+            live.now = now_ns;
+        }
+    }
+
     /// Packets are waiting for `flush`.
     #[inline]
     pub fn has_pending(&self) -> bool {

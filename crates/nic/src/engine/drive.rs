@@ -184,7 +184,12 @@ impl Engine {
         if self.gate.is_closed() {
             self.ready.extend(self.gate.try_open(&mut self.link, now));
         }
-        if !self.stalled.is_empty() {
+        self.link.set_time(now);
+        // More of them than turns would never leave the list empty, and the engine without rest.
+        if self.ready.is_empty()
+            || self.ready.len() + self.stalled.len() <= TURNS
+            || self.stalled.deadline().is_some_and(|at| at <= now)
+        {
             self.ready.extend(self.stalled.take());
         }
         let mut turns = TURNS;

@@ -1,7 +1,7 @@
 //! Queue pairs that cannot go on because the process that they send to has not taken enough from its ring.
 //!
 //! They wait beside the list of those that are ready, so that they hold up nobody. As long as the application polls they
-//! are tried with every round; else the engine tries them now and then, less often as time goes on. The link gives them
+//! are tried with every round, or, if they are many, with every round that finds no others ready; else the engine tries them now and then, less often as time goes on. The link gives them
 //! room after a second in any case, and loses their packets then.
 
 /// How long to wait before trying again, at first and at most.
@@ -51,6 +51,11 @@ impl Stalled {
     #[inline]
     pub(super) fn take(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.qpns)
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.qpns.len()
     }
 
     #[inline]
