@@ -43,6 +43,8 @@ pub struct Received<'a> {
 /// Another look is worth its system call when the last one brought this many bytes, or more packets than the two that
 /// a reply and its ACK are.
 const MORE_LIKELY: usize = 8192;
+/// When the rings bring so many packets in a call, the next one comes late, and a look more costs little.
+const BUSY: usize = 16;
 /// How long the door is looked at in every call after something came through it.
 const DOOR_WATCH_NS: u64 = 100_000_000;
 /// How long the socket is left alone while rings are in use and it had nothing at the last look.
@@ -488,7 +490,7 @@ impl RoceLink {
         live.now = now_ns;
         let mut delivered = inbox.go_on(now_ns, &mut live.share, counters, deliver);
         let door = door || inbox.door_is_due(now_ns);
-        let mut budget = budget;
+        let (mut budget, mut rings_are_busy) = (budget, false);
         if let Some(host) = &mut live.host
             && inbox.rest.is_none()
         {
@@ -497,20 +499,22 @@ impl RoceLink {
             }
             let share = &live.share;
             let owns = |qpn| share.owns(qpn);
-            delivered += host.receive(
+            let taken = host.receive(
                 now_ns,
                 budget - delivered.min(budget),
                 &owns,
                 counters,
                 deliver,
             );
+            delivered += taken;
+            rings_are_busy = taken >= BUSY;
             let quiet = host.is_in_use() && !door && now_ns != 0 && now_ns < live.look_at;
             // Nor does a packet that has to stay in its ring: others would starve in the socket behind it.
             if quiet {
                 return delivered;
             }
-            // What the rings brought does not keep the socket from its look.
-            budget = budget.max(delivered + 1);
+            // What the rings brought does not keep the socket from its look: it loses what they only hold back.
+            budget = budget.max(delivered.saturating_add(1 + budget / 4));
         }
         let before = counters.rx_packets;
         // What is for others, or for nobody, must not keep the caller either.
@@ -526,7 +530,8 @@ impl RoceLink {
                         inbox.train(0, &train, false, origin, &mut live.share, counters, deliver);
                     let all_ours = counters.rx_handed_over == astray;
                     looks += std::mem::take(&mut inbox.managed);
-                    if train.len < MORE_LIKELY && train.len <= 2 * train.segment && all_ours {
+                    let last = train.len < MORE_LIKELY && train.len <= 2 * train.segment;
+                    if last && all_ours && !rings_are_busy {
                         break;
                     }
                 }

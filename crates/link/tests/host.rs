@@ -611,3 +611,34 @@ fn an_address_that_sockets_may_bind_to_need_not_be_the_hosts() {
         );
     }
 }
+
+#[test]
+fn rings_in_use_leave_the_socket_its_share() {
+    if !isolated("rings_in_use_leave_the_socket_its_share") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let config = LinkConfig {
+        no_gso: true,
+        ..LinkConfig::default()
+    };
+    let mut c = RoceLink::open(&config).expect("open the link");
+    let qpn = qpn_of(&b);
+    let (near, far) = (qpn + 1, qpn + 2);
+    let by_ring = a.path(&spec(LO, LO, near)).expect("a path");
+    let by_socket = c.path(&spec(LO, LO, far)).expect("a path");
+    b.receive(now_ns(start), 64, true, &mut |_| {});
+    const ALL: u32 = 200;
+    send(&mut c, by_socket, far, 0, ALL, 100, now_ns(start));
+    let (mut sent, mut got, mut calls) = (0, 0, 0);
+    while got < ALL {
+        sent = send(&mut a, by_ring, near, sent, sent + 64, 100, now_ns(start));
+        b.receive(now_ns(start), 64, false, &mut |packet| {
+            got += u32::from(packet.dest_qpn == far);
+        });
+        calls += 1;
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert!(calls < ALL / 4, "one packet for {} of rings", sent / calls);
+}
