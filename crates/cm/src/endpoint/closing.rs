@@ -81,6 +81,7 @@ impl Endpoint {
             State::ReqSent | State::ReqReceived | State::RepSent | State::RepReceived => {
                 self.tell(id, Event::Unreachable { conn });
                 self.connections.remove(id);
+                self.release_requests(now);
             }
             State::Established | State::DreqSent | State::DreqReceived => {
                 self.tell_ended(id, Ended::PeerDied);

@@ -109,9 +109,10 @@ impl Connection {
         )
     }
 
-    /// An answer to what it has asked or answered itself, before it is established, is of the same transaction.
+    /// An answer to what it has asked or answered itself, before it is established, is of the same transaction. There is
+    /// none to a request that was not sent yet.
     pub fn is_of(&self, tid: u64) -> bool {
-        self.tid == tid
+        self.tid == tid && !self.held
     }
 
     /// It has said something that is repeated until it is answered, and the peer has not asked for patience.

@@ -456,7 +456,7 @@ impl Endpoint {
         };
         connection.deadline = None;
         if connection.held {
-            self.release(now, id);
+            self.release_in_time(now, id);
             return;
         }
         // To wait longer was said of this time only.

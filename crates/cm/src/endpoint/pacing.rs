@@ -11,12 +11,12 @@ use alloc::collections::VecDeque;
 /// Between held requests that leave although nothing was answered.
 const STEP_NS: u64 = 1_000_000;
 
-/// The held ones, and others that were held.
+/// The held ones, and others that were held: the first one is held, and the only one with a timer.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     held: VecDeque<u32>,
-    /// When the last of them leaves at the latest.
-    last: u64,
+    /// When the last of them left, or should have.
+    last: Time,
 }
 
 impl Endpoint {
@@ -27,10 +27,12 @@ impl Endpoint {
 
     /// Keeps the request of a connection, which was not sent yet.
     pub(super) fn hold(&mut self, now: Time, id: u32) {
-        self.pacing.last = self.pacing.last.max(now.0).saturating_add(STEP_NS);
+        self.wake_for_held();
+        if self.pacing.held.is_empty() {
+            self.pacing.last = now;
+        }
         self.pacing.held.push_back(id);
-        let at = Time(self.pacing.last);
-        self.arm(id, at);
+        self.wake_for_held();
     }
 
     /// Sends what may be sent by now.
@@ -38,18 +40,42 @@ impl Endpoint {
         while !self.must_hold()
             && let Some(id) = self.pacing.held.pop_front()
         {
-            self.release(now, id);
+            if self.release(now, id) {
+                self.pacing.last = now;
+            }
         }
-        if self.pacing.held.is_empty() {
-            self.pacing.last = 0;
+        self.wake_for_held();
+    }
+
+    /// The time of a held request has come.
+    pub(super) fn release_in_time(&mut self, now: Time, id: u32) {
+        self.release(now, id);
+        // Not `now`, which may be late: how many leave does not depend on how often somebody looks.
+        self.pacing.last = self.pacing.last.after(STEP_NS);
+        self.wake_for_held();
+    }
+
+    /// The first that is still held waits for its turn; those behind it for theirs to be the first.
+    fn wake_for_held(&mut self) {
+        while let Some(id) = self.pacing.held.front().copied() {
+            match self.connections.get(id).filter(|c| c.held) {
+                Some(first) if first.deadline.is_some() => return,
+                Some(_) => return self.arm(id, self.pacing.last.after(STEP_NS)),
+                None => self.pacing.held.pop_front(),
+            };
         }
     }
 
     /// Sends the request of a connection if it is held.
-    pub(super) fn release(&mut self, now: Time, id: u32) -> bool {
+    fn release(&mut self, now: Time, id: u32) -> bool {
         let released = self.connections.release(id);
-        if released {
-            self.repeat_now(now, id);
+        if let Some(connection) = self.connections.get(id).filter(|_| released) {
+            let (address, at) = (connection.address, now.after(connection.interval_ns));
+            // Whatever else waits to leave: it was never sent, and its repetition is seconds away.
+            if let Some(mad) = connection.mad.as_deref().copied() {
+                self.send(address, mad);
+            }
+            self.arm(id, at);
         }
         released
     }
