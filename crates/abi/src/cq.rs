@@ -329,7 +329,7 @@ pub fn work_completion(completion: &Completion) -> ibv_wc {
 
 /// The `poll_cq` operation: number of completions, or a negative errno.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
-    seam::count(|| {
+    seam::data_count(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;
         let max = seam::unsigned(entries)? as usize;
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_w
 
 /// The `req_notify_cq` operation.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    seam::status(|| {
+    seam::data_status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;
         object.nic.request_notify(solicited_only != 0);

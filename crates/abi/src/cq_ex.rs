@@ -166,7 +166,7 @@ unsafe fn advance(object: &CqObject, first: bool) -> Result<()> {
 
 /// 0 and the queue locked, or ENOENT or another errno and unlocked.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    seam::status(|| {
+    seam::data_status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq.cast()) }?;
         // SAFETY: NULL or the caller's structure.
@@ -180,14 +180,14 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    seam::status(|| {
+    seam::data_status(|| {
         // SAFETY: a queue of ours, locked since `start_poll`.
         unsafe { advance(from_c::<CqObject>(cq.cast())?, false) }
     })
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    seam::quiet(|| {
+    seam::data_quiet(|| {
         // SAFETY: a queue of ours, or NULL.
         unsafe { from_c::<CqObject>(cq.cast()) }?.polling.end();
         Ok(())

@@ -235,7 +235,7 @@ pub unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    seam::status(|| {
+    seam::data_status(|| {
         let mut last = wr;
         // SAFETY: a queue pair of ours, or NULL.
         let outcome = unsafe { from_c::<QpObject>(qp) }.and_then(|object| {
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    seam::status(|| {
+    seam::data_status(|| {
         let mut last = wr;
         // SAFETY: a queue pair of ours, or NULL.
         let outcome = unsafe { from_c::<QpObject>(qp) }.and_then(|object| {

@@ -53,9 +53,26 @@ fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno(libc::EIO)))
 }
 
-/// Verbs that return 0 or a positive errno.
-pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
-    match guard(body) {
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// `guard` with cancellation off. What the standard library calls in between (open, read, write, close) are cancellation
+/// points: a thread with a `pthread_cancel(3)` ahead of it would be unwound there, through our frames and with our locks,
+/// which ends the process. It is cancelled later, at the next point of its own or in `cancel::event`.
+fn shielded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    const PTHREAD_CANCEL_DISABLE: c_int = 1;
+    let mut old = 0;
+    // SAFETY: `old` is a place for the state before.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut old) };
+    let outcome = guard(body);
+    // SAFETY: a state that the C library gave; it may take NULL.
+    unsafe { pthread_setcancelstate(old, null_mut()) };
+    outcome
+}
+
+fn as_status(outcome: Result<()>) -> c_int {
+    match outcome {
         Ok(()) => 0,
         Err(Errno(errno)) => {
             set_errno(errno);
@@ -64,9 +81,19 @@ pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
+/// Verbs that return 0 or a positive errno.
+pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
+    as_status(shielded(body))
+}
+
+/// The same for the data path, whose system calls are raw ones and so no cancellation points.
+pub fn data_status(body: impl FnOnce() -> Result<()>) -> c_int {
+    as_status(guard(body))
+}
+
 /// Verbs that return a pointer, or NULL and errno.
 pub fn pointer<T>(body: impl FnOnce() -> Result<*mut T>) -> *mut T {
-    guard(body).unwrap_or_else(|Errno(errno)| {
+    shielded(body).unwrap_or_else(|Errno(errno)| {
         set_errno(errno);
         null_mut()
     })
@@ -74,15 +101,14 @@ pub fn pointer<T>(body: impl FnOnce() -> Result<*mut T>) -> *mut T {
 
 /// Verbs that return a number, or -1 and errno.
 pub fn number(body: impl FnOnce() -> Result<c_int>) -> c_int {
-    guard(body).unwrap_or_else(|Errno(errno)| {
+    shielded(body).unwrap_or_else(|Errno(errno)| {
         set_errno(errno);
         -1
     })
 }
 
-/// Verbs that return a count, or a negative errno (`ibv_poll_cq`, `_ibv_query_gid_table`).
-pub fn count(body: impl FnOnce() -> Result<usize>) -> isize {
-    match guard(body) {
+fn as_count(outcome: Result<usize>) -> isize {
+    match outcome {
         Ok(n) => n as isize,
         Err(Errno(errno)) => {
             set_errno(errno);
@@ -91,8 +117,23 @@ pub fn count(body: impl FnOnce() -> Result<usize>) -> isize {
     }
 }
 
+/// Verbs that return a count, or a negative errno (`_ibv_query_gid_table`).
+pub fn count(body: impl FnOnce() -> Result<usize>) -> isize {
+    as_count(shielded(body))
+}
+
+/// The same for the data path (`ibv_poll_cq`), see [`data_status`].
+pub fn data_count(body: impl FnOnce() -> Result<usize>) -> isize {
+    as_count(guard(body))
+}
+
 /// Functions without a result.
 pub fn quiet(body: impl FnOnce() -> Result<()>) {
+    let _ = shielded(body);
+}
+
+/// The same for the data path, see [`data_status`].
+pub fn data_quiet(body: impl FnOnce() -> Result<()>) {
     let _ = guard(body);
 }
 
@@ -110,7 +151,7 @@ pub fn keeping_errno(body: impl FnOnce()) {
 /// An attempt that may come to nothing.
 #[cfg(not(test))]
 pub fn attempt<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
-    guard(|| Ok(body())).ok().flatten()
+    shielded(|| Ok(body())).ok().flatten()
 }
 
 /// A C string argument as text; NULL and what is not UTF-8 are EINVAL.

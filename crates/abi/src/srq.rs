@@ -215,7 +215,7 @@ pub unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    seam::status(|| {
+    seam::data_status(|| {
         let mut last = wr;
         // SAFETY: a queue of ours, or NULL.
         let outcome = unsafe { from_c::<SrqObject>(srq) }.and_then(|object| {

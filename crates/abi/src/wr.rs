@@ -132,7 +132,7 @@ unsafe fn with_batch(
     qp: *mut ibv_qp_ex,
     work: impl FnOnce(&QpObject, &Builder, &mut Vec<SendWqe>) -> rnic_nic::Result<()>,
 ) {
-    seam::quiet(|| {
+    seam::data_quiet(|| {
         // SAFETY: by contract; the lock that `ibv_wr_start` took makes the batch ours.
         let (object, builder, batch) = unsafe {
             let (object, builder) = builder(qp)?;
@@ -238,7 +238,7 @@ unsafe fn refuse(qp: *mut ibv_qp_ex, what: &'static str) {
 }
 
 unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
-    seam::quiet(|| {
+    seam::data_quiet(|| {
         // SAFETY: a queue pair of ours, or NULL.
         let (_, builder) = unsafe { builder(qp) }?;
         builder.lock.lock();
@@ -249,7 +249,7 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
-    seam::status(|| {
+    seam::data_status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         let (object, builder) = unsafe { builder(qp) }?;
         if !builder.lock.is_locked() {
@@ -269,7 +269,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
-    seam::quiet(|| {
+    seam::data_quiet(|| {
         // SAFETY: a queue pair of ours, or NULL.
         let (_, builder) = unsafe { builder(qp) }?;
         if builder.lock.is_locked() {

@@ -1,5 +1,6 @@
 /* Threads that wait for events of the three kinds are cancelled, in their wait or just before it, again and again; then the
- * same objects are used as if nothing had been, and given back. What was cancelled has left no descriptor behind.
+ * same objects are used as if nothing had been, and given back. What was cancelled has left no descriptor behind. A thread
+ * that has its cancellation before it finishes other verbs first.
  */
 #include "rc.h"
 
@@ -37,6 +38,31 @@ static void *wait_for_async_event(void *unused)
     waiting = syscall(SYS_gettid);
     ibv_get_async_event(context, &event);
     return unused;
+}
+
+/* Verbs that open, read, write and close: that is no place to be unwound. */
+static _Atomic int finished;
+
+static void *work_with_cancellation_ahead(void *unused)
+{
+    if ((errno = pthread_cancel(pthread_self())))
+        die("pthread_cancel");
+    for (int i = 0; i < 3; i++) {
+        int count;
+        struct ibv_device **list = ibv_get_device_list(&count);
+        struct ibv_context *own = list && count ? ibv_open_device(list[0]) : NULL;
+        struct ibv_comp_channel *events = own ? ibv_create_comp_channel(own) : NULL;
+        struct ibv_cq *cq = events ? ibv_create_cq(own, 4, NULL, events, 0) : NULL;
+        struct ibv_port_attr port;
+        struct rdma_event_channel *cm_events = rdma_create_event_channel();
+        if (!cq || !cm_events || ibv_query_port(own, 1, &port) || ibv_destroy_cq(cq) ||
+            ibv_destroy_comp_channel(events) || ibv_close_device(own))
+            return unused;
+        rdma_destroy_event_channel(cm_events);
+        ibv_free_device_list(list);
+    }
+    finished = 1;
+    return wait_for_cm_event(unused);
 }
 
 /* The thread sleeps; its only sleep is that for the event. */
@@ -94,6 +120,13 @@ int main(int argc, char **argv)
         cancel_one(wait_for_completion, i % 2);
         cancel_one(wait_for_async_event, i % 2);
     }
+    pthread_t thread;
+    void *result = NULL;
+    if ((errno = pthread_create(&thread, NULL, work_with_cancellation_ahead, NULL)) ||
+        (errno = pthread_join(thread, &result)))
+        die("pthread_create, pthread_join");
+    if (!finished || result != PTHREAD_CANCELED)
+        die("verbs were not finished before the cancellation, or it was lost");
     if (descriptors() != before)
         die("%d descriptors before, %d after", before, descriptors());
 

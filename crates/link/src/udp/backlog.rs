@@ -1,14 +1,13 @@
 //! How full the receive buffers of port 4791 are, of all processes of this host.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use rnic_wire::ROCE_PORT;
+
+use crate::sys::{self, Fd};
 
 /// A look at the kernel's table of sockets.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    table: Option<File>,
+    table: Option<Fd>,
     text: Vec<u8>,
 }
 
@@ -19,12 +18,12 @@ impl Backlog {
     /// Of sockets of this family, which all processes of a host choose alike.
     pub(crate) fn new(v6: bool) -> Backlog {
         let path = if v6 {
-            "/proc/net/udp6"
+            c"/proc/net/udp6"
         } else {
-            "/proc/net/udp"
+            c"/proc/net/udp"
         };
         Backlog {
-            table: File::open(path).ok(),
+            table: sys::open_at_following(path, libc::O_RDONLY, 0).ok(),
             text: Vec::new(),
         }
     }
@@ -34,8 +33,8 @@ impl Backlog {
         let Some(table) = &self.table else { return 0 };
         self.text.resize(TABLE, 0);
         let mut len = 0;
-        // The kernel gives about a page at a time.
-        while let Ok(n @ 1..) = table.read_at(&mut self.text[len..], len as u64) {
+        // The kernel gives about a page at a time. Not by the standard library's read: that is a cancellation point.
+        while let Ok(n @ 1..) = sys::read_at(table, &mut self.text[len..], len as u64) {
             len += n;
         }
         most(&self.text[..len])
