@@ -25,7 +25,10 @@ impl From<rnic_nic::Error> for Errno {
     /// The words are kept for those who asked for them (`RNIC_LOG`): C has room for the number only.
     fn from(error: rnic_nic::Error) -> Errno {
         if log_enabled() && error.errno() != libc::EAGAIN {
-            eprintln!("rnic: {error}");
+            quiet(|| {
+                eprintln!("rnic: {error}");
+                Ok(())
+            });
         }
         if error.errno() != libc::EAGAIN {
             rnic_nic::refused_verb(&error);

@@ -151,6 +151,28 @@ pub(crate) fn poll(fds: &[RawFd], timeout: Option<Duration>) -> io::Result<[bool
     Ok(set.map(|s| s.revents != 0))
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
+}
+
+/// With the thread's cancellation off: for what the data path does seldom and by the standard library, whose system calls
+/// are cancellation points, where a `pthread_cancel(3)` would unwind us with our locks held.
+pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+    struct Restore(libc::c_int);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: a state that the C library gave; it may take NULL.
+            unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+        }
+    }
+    const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
+    let mut old = 0;
+    // SAFETY: `old` is a place for the state before.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut old) };
+    let _restore = Restore(old);
+    body()
+}
+
 /// Monotonic clock in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)

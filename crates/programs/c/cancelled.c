@@ -54,6 +54,9 @@ static void *work_with_cancellation_ahead(void *unused)
         struct ibv_comp_channel *events = own ? ibv_create_comp_channel(own) : NULL;
         struct ibv_cq *cq = events ? ibv_create_cq(own, 4, NULL, events, 0) : NULL;
         struct ibv_port_attr port;
+        struct ibv_wc wc;
+        for (int polls = 0; cq && polls < 10000; polls++)
+            ibv_poll_cq(cq, 1, &wc);
         struct rdma_event_channel *cm_events = rdma_create_event_channel();
         if (!cq || !cm_events || ibv_query_port(own, 1, &port) || ibv_destroy_cq(cq) ||
             ibv_destroy_comp_channel(events) || ibv_close_device(own))

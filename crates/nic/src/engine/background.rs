@@ -365,11 +365,8 @@ impl Crowd {
 
     fn cores_are_short(&self) -> bool {
         let mut text = [0u8; 64];
-        let Some(n) = self
-            .loadavg
-            .as_ref()
-            .and_then(|f| f.read_at(&mut text, 0).ok())
-        else {
+        let mut look = |file: &File| sys::uncancelled(|| file.read_at(&mut text, 0).ok());
+        let Some(n) = self.loadavg.as_ref().and_then(&mut look) else {
             return false;
         };
         running(&text[..n]).is_some_and(|running| running > self.cores)

@@ -51,7 +51,7 @@ impl Engine {
         let now = sys::now_ns();
         let received = self.receive(now, door) + self.hear_neighbours(now, door);
         if self.cm.is_due(now) {
-            self.attend_to_cm(now);
+            sys::uncancelled(|| self.attend_to_cm(now));
         }
         self.fire_timers(Time(now));
         if self.cq_tasks.next().is_some_and(|at| at <= now) {
@@ -208,7 +208,7 @@ impl Engine {
         }
         self.flush(now);
         if self.neighbours.has_questions() {
-            self.ask_neighbours(now);
+            sys::uncancelled(|| self.ask_neighbours(now));
         }
         if self.ahs.has_retired() {
             self.sweep_ahs();

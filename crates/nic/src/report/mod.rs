@@ -194,12 +194,14 @@ fn append(lines: &str) {
     let Some(settings) = settings() else {
         return;
     };
-    let file = std::fs::OpenOptions::new()
-        .append(true)
-        .open(&settings.file);
-    if let Ok(mut file) = file {
-        let _ = file.write_all(lines.as_bytes());
-    }
+    sys::uncancelled(|| {
+        let file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&settings.file);
+        if let Ok(mut file) = file {
+            let _ = file.write_all(lines.as_bytes());
+        }
+    });
 }
 
 /// The device was opened by this process.
