@@ -20,6 +20,8 @@ const LIVE_AT_MOST: usize = 16_384;
 /// Requests whose packet number is remembered.
 const RECENT: usize = 2048;
 const GAPS: usize = 4096;
+/// PSNs of the longest message, 2^31 bytes at the smallest path MTU.
+const LONGEST: u32 = 1 << 23;
 
 /// PSNs that were not seen, and what is said of them when it is clear why.
 #[derive(Clone, Debug)]
@@ -260,7 +262,8 @@ impl Tracker {
                 if continues
                     && !last.complete
                     && kind.continues(last.kind)
-                    && last.last_psn().add(missing + 1) == psn =>
+                    && last.last_psn().add(missing + 1) == psn
+                    && last.span + missing < LONGEST =>
             {
                 last.span += missing + 1;
                 last.missing += missing;

@@ -182,3 +182,31 @@ fn limits_hold() {
         assert!(conversation.findings.len() < 1000);
     }
 }
+
+/// Middle packets, each as far ahead as counts as a gap: no message grows beyond the longest one that there is.
+#[test]
+fn a_message_without_end_is_cut() {
+    const STEP: u32 = 1 << 17;
+    let mut bytes = frames("rc_flush_v4")[0].bytes.clone();
+    let wire_len = bytes.len() as u32;
+    // Cut behind the BTH, so that the ICRC is not checked.
+    bytes.truncate(14 + 20 + 8 + 12);
+    let bth = 14 + 20 + 8;
+    bytes[bth] = 0x07;
+    let mut dissector = Dissector::new(Limits::default());
+    for n in 0..40_000u32 {
+        bytes[bth + 9..bth + 12].copy_from_slice(&n.wrapping_mul(STEP).to_be_bytes()[1..]);
+        let frame = Frame {
+            number: u64::from(n) + 1,
+            time_ns: u64::from(n),
+            link_type: 1,
+            interface: 0,
+            wire_len,
+            bytes: &bytes,
+        };
+        dissector.frame(&frame, |_, _| {});
+    }
+    let capture = dissector.finish().capture;
+    let messages = &capture.conversations[0].sides[0].messages;
+    assert!(messages.iter().all(|message| message.span <= 1 << 23));
+}
