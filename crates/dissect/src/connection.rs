@@ -70,15 +70,17 @@ pub(crate) enum News {
 }
 
 impl Connections {
-    /// A MAD from `src` to `dst`. Returns the connection, who of it sent the message, and what follows.
+    /// A MAD from `src` to `dst`. Returns the connection, who of it sent the message, and what follows; `None` if it would be
+    /// one more than `most`.
     pub fn message(
         &mut self,
+        most: usize,
         src: IpAddr,
         dst: IpAddr,
         time: u64,
         number: u64,
         mad: &Mad,
-    ) -> (usize, End, News) {
+    ) -> Option<(usize, End, News)> {
         let (local, remote) = match &mad.message {
             Message::Req(m) => (m.local_id, 0),
             Message::Mra(m) => (m.local_id, m.remote_id),
@@ -94,6 +96,7 @@ impl Connections {
         let asks = matches!(mad.message, Message::Req(_) | Message::SidrReq(_));
         let (index, from) = match self.find(src, dst, local, remote, resolution, asks) {
             Some(found) => found,
+            None if self.all.len() >= most => return None,
             None => {
                 // Who rejects or replies is the passive side; of others one does not know.
                 let passive = matches!(
@@ -147,7 +150,7 @@ impl Connections {
             connection.more_steps += 1;
         }
         let news = connection.learn(index, from, mad);
-        (index, from, news)
+        Some((index, from, news))
     }
 
     fn find(

@@ -22,7 +22,7 @@ use crate::pairing::{FlowKey, flow_key};
 pub struct Limits {
     /// Messages per send queue.
     pub messages: usize,
-    /// Conversations; packets of further ones are counted as strays.
+    /// Conversations, and as many connections; packets of further ones have no place.
     pub conversations: usize,
 }
 
@@ -291,9 +291,10 @@ impl Dissector {
                 return None;
             }
         };
+        let most = self.limits.conversations;
         let (connection, from, news) = self
             .connections
-            .message(flow.src, flow.dst, p.time_ns, p.number, &mad);
+            .message(most, flow.src, flow.dst, p.time_ns, p.number, &mad)?;
         if let News::Pair(index) = news {
             self.connect(index, p);
         }

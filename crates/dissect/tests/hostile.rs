@@ -210,3 +210,30 @@ fn a_message_without_end_is_cut() {
     let messages = &capture.conversations[0].sides[0].messages;
     assert!(messages.iter().all(|message| message.span <= 1 << 23));
 }
+
+/// Requests of ever new connections: they are bounded as conversations are.
+#[test]
+fn connections_are_limited() {
+    let mut frame = frames("cm_rping_v4").swap_remove(0);
+    // Without the end of the ICRC, so that it is not checked.
+    frame.bytes.truncate(frame.bytes.len() - 1);
+    let local_id = 14 + 20 + 8 + 12 + 8 + 24;
+    let limits = Limits {
+        messages: 10,
+        conversations: 100,
+    };
+    let mut dissector = Dissector::new(limits);
+    for n in 1..=1000u32 {
+        frame.bytes[local_id..local_id + 4].copy_from_slice(&n.to_be_bytes());
+        let frame = Frame {
+            number: u64::from(n),
+            time_ns: frame.time_ns,
+            link_type: 1,
+            interface: 0,
+            wire_len: frame.wire_len,
+            bytes: &frame.bytes,
+        };
+        dissector.frame(&frame, |_, _| {});
+    }
+    assert_eq!(dissector.finish().capture.connections.len(), 100);
+}
