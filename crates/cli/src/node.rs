@@ -1,7 +1,8 @@
 //! A process that has the device open, and its peer: the same program, started again or waiting elsewhere.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rnic::exchange::Exchange;
 use rnic::{
@@ -39,6 +40,23 @@ impl Peer {
     /// Process number.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What failed here, with the end of that process in front if it was killed: then it could not say so itself.
+    pub fn blame(&mut self, failure: Failure) -> Failure {
+        // Its end of the channel is closed before it counts as ended.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(Some(status)) if status.signal().is_some() => {
+                    return failure.during(&format!("the second process was killed ({status})"));
+                }
+                _ => return failure,
+            }
+        }
     }
 
     /// Waits for its end; the channel to it is closed first, which ends a peer that still listens.

@@ -166,6 +166,32 @@ fn a_server_and_a_client() {
 }
 
 #[test]
+fn a_second_process_that_is_killed_is_not_taken_for_a_silent_one() {
+    let mut command = rnic();
+    let args = ["bench", "--op", "write", "--what", "latency", "--size", "8"];
+    command.args(args).args(["--milliseconds", "20000"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let first = command.spawn().expect("rnic starts");
+    let children = format!("/proc/{0}/task/{0}/children", first.id());
+    let second = loop {
+        let text = std::fs::read_to_string(&children).expect("it runs");
+        match text.split_whitespace().next() {
+            Some(pid) => break pid.to_owned(),
+            None => std::thread::yield_now(),
+        }
+    };
+    let kill = Command::new("kill").args(["-KILL", &second]).status();
+    assert!(kill.expect("kill(1)").success());
+    let output = first.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(
+        said.contains("the second process was killed (signal: 9"),
+        "{said}"
+    );
+}
+
+#[test]
 fn nonsense_is_said_to_be_nonsense() {
     let refused = |args: &[&str], status, words: &str| {
         let output = bench(args);

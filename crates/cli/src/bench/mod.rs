@@ -213,10 +213,10 @@ pub fn main(args: Args) -> Result<()> {
             run(&args, &task, exchange, peer, None, same_way(own))?.0
         }
         None => {
-            let (peer, exchange) = Peer::start("bench", &args.gid.to_args())?;
+            let (mut peer, exchange) = Peer::start("bench", &args.gid.to_args())?;
             let name = format!("pid {}", peer.id());
             let outcome = run(&args, &task, exchange, name, Some(0), Context::loopback_gid);
-            let (report, exchange) = outcome?;
+            let (report, exchange) = outcome.map_err(|failure| peer.blame(failure))?;
             peer.finish(exchange)?;
             report
         }

@@ -295,8 +295,9 @@ pub fn main(args: Args) -> Result<()> {
             Ok(())
         }
         None => {
-            let (peer, exchange) = Peer::start("verify", &args.gid.to_args())?;
-            let exchange = drive(exchange, &args.gid, Context::loopback_gid, &task, stop)?;
+            let (mut peer, exchange) = Peer::start("verify", &args.gid.to_args())?;
+            let outcome = drive(exchange, &args.gid, Context::loopback_gid, &task, stop);
+            let exchange = outcome.map_err(|failure| peer.blame(failure))?;
             peer.finish(exchange)
         }
     }
