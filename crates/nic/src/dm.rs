@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::{DEVICE_MEMORY, DeviceMemory, Foreign};
+use crate::sys::DEVICE_SLOT;
 
 #[derive(Debug)]
 pub(crate) struct DmShared {
@@ -62,7 +63,7 @@ impl DmShared {
             Bytes::Own(memory) => memory.write(offset, data),
             Bytes::Foreign { process, base, .. } => {
                 self.contains(offset, data.len() as u64)
-                    && process.write(0, base.wrapping_add(offset), data)
+                    && process.write(DEVICE_SLOT, base.wrapping_add(offset), data)
             }
         }
     }
@@ -72,7 +73,7 @@ impl DmShared {
             Bytes::Own(memory) => memory.read(offset, out),
             Bytes::Foreign { process, base, .. } => {
                 self.contains(offset, out.len() as u64)
-                    && process.read(0, base.wrapping_add(offset), out)
+                    && process.read(DEVICE_SLOT, base.wrapping_add(offset), out)
             }
         }
     }

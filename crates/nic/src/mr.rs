@@ -226,7 +226,7 @@ impl Pd {
         if self.is_foreign()
             && let Some(origin) = self.context().origin()
         {
-            origin.unimport_mr(&self.context().shared.nic, self.number(), key);
+            origin.unimport_mr(&self.context().shared.nic, key);
         }
     }
 

@@ -8,8 +8,8 @@
 #include "pair.h"
 
 /* What the child has, and what the parent asks of it. */
-struct objects { uint32_t pid, pd, mr, key, dm; uint64_t address; };
-enum command { PEEK, BUSY, DEREGISTER, FREE, QUIT };
+struct objects { uint32_t pid, pd, mr, key, dm, second; uint64_t address; };
+enum command { PEEK, BUSY, REREGISTER, DEREGISTER, FREE, QUIT };
 struct question { enum command command; uint32_t offset; };
 struct answer { char bytes[64]; };
 
@@ -49,11 +49,13 @@ static void own(int socket)
 	memset(buffer, 0x11, BUFFER);
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	struct ibv_mr *mr = ibv_reg_mr(pd, buffer, BUFFER, access);
+	struct ibv_mr *second = ibv_reg_mr(pd, aligned_alloc(4096, 4096), 4096, access);
 	struct ibv_alloc_dm_attr dm_attr = { .length = 64 };
 	struct ibv_dm *dm = ibv_alloc_dm(context, &dm_attr);
 	uint32_t word = 77;
-	CHECK(pd && mr && dm && !ibv_memcpy_to_dm(dm, 8, &word, 4));
-	struct objects objects = { getpid(), pd->handle, mr->handle, mr->lkey, dm->handle, (uintptr_t)buffer };
+	CHECK(pd && mr && second && dm && !ibv_memcpy_to_dm(dm, 8, &word, 4));
+	struct objects objects = { getpid(), pd->handle, mr->handle, mr->lkey, dm->handle, second->handle,
+		(uintptr_t)buffer };
 	send_objects(socket, &objects, context->cmd_fd);
 	struct question q;
 	while (read(socket, &q, sizeof q) == sizeof q && q.command != QUIT) {
@@ -67,8 +69,11 @@ static void own(int socket)
 			CHECK(!ibv_memcpy_from_dm(&word, dm, 16, 4));
 			memcpy(a.bytes, &word, 4);
 			break;
+		case REREGISTER:
+			CHECK(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access));
+			break;
 		case DEREGISTER:
-			CHECK(!ibv_dereg_mr(mr));
+			CHECK(!ibv_dereg_mr(mr) && !ibv_dereg_mr(second));
 			CHECK(ibv_dealloc_pd(pd) == EBUSY);
 			break;
 		case FREE:
@@ -97,8 +102,10 @@ static struct objects start(int *fd)
 {
 	int sockets[2];
 	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets));
-	if (!fork())
+	if (!fork()) {
+		close(sockets[0]);
 		own(sockets[1]);
+	}
 	close(sockets[1]);
 	child = sockets[0];
 	struct objects objects;
@@ -203,12 +210,32 @@ int main(void)
 	to_rts(pair.near.qp, far.qp->qp_num);
 	to_rts(far.qp, pair.near.qp->qp_num);
 	CHECK(do_one(&pair.near, IBV_WR_RDMA_WRITE, here, theirs.address, mr->rkey) == IBV_WC_SUCCESS);
+
+	/* What is registered anew is another region: the import of before stays closed, whatever is imported after it. */
+	ask(REREGISTER, 0);
+	CHECK(!ibv_import_mr(pd, theirs.mr) && errno == EBUSY);
+	struct ibv_mr *second = ibv_import_mr(pd, theirs.second);
+	CHECK(second);
+	CHECK(do_one(&pair.near, IBV_WR_RDMA_WRITE, here, theirs.address, mr->rkey) == IBV_WC_REM_ACCESS_ERR);
+	ibv_unimport_mr(mr);
+	mr = ibv_import_mr(pd, theirs.mr);
+	CHECK(mr);
+	qps[1] = far.qp;
+	for (int i = 0; i < 2; i++) {
+		CHECK(!ibv_modify_qp(qps[i], &reset, IBV_QP_STATE));
+		to_init(qps[i]);
+	}
+	to_rts(pair.near.qp, far.qp->qp_num);
+	to_rts(far.qp, pair.near.qp->qp_num);
+	CHECK(do_one(&pair.near, IBV_WR_RDMA_WRITE, here, theirs.address, mr->rkey) == IBV_WC_SUCCESS);
+
 	CHECK(!kill(theirs.pid, SIGKILL));
 	CHECK(waitpid(theirs.pid, &status, 0) == (pid_t)theirs.pid);
 	CHECK(do_one(&pair.near, IBV_WR_RDMA_WRITE, here, theirs.address, mr->rkey) == IBV_WC_REM_ACCESS_ERR);
 	CHECK(!ibv_import_pd(context, theirs.pd) && errno == ENODEV);
 	CHECK(!ibv_import_device(again) && errno == ENODEV);
 	ibv_unimport_mr(mr);
+	ibv_unimport_mr(second);
 	destroy_side(&far);
 	ibv_unimport_pd(pd);
 	CHECK(!ibv_close_device(context));

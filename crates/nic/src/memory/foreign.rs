@@ -129,19 +129,17 @@ impl MemoryTable {
         true
     }
 
-    /// Takes one import back; true: it was the last.
-    pub(crate) fn unimport(&mut self, found: u32) -> bool {
+    /// Takes one import back; its slot, if there was one.
+    pub(crate) fn unimport(&mut self, found: u32) -> Option<u32> {
         let index = key::index(found);
-        let Some(reach) = self.reaches.get_mut(&index) else {
-            return false;
-        };
+        let reach = self.reaches.get_mut(&index)?;
+        let slot = reach.slot;
         reach.imports -= 1;
-        if reach.imports > 0 {
-            return false;
+        if reach.imports == 0 {
+            self.reaches.remove(&index);
+            self.take(index);
         }
-        self.reaches.remove(&index);
-        self.take(index);
-        true
+        Some(slot)
     }
 }
 

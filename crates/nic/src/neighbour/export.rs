@@ -97,6 +97,8 @@ impl Card {
 pub(super) struct Exports {
     contexts: Vec<(Weak<Token>, u64)>,
     importers: HashMap<PeerId, Importer>,
+    /// Those whose connection ended while a copy was under way: what they used is kept until it has come to an end.
+    departing: Vec<Importer>,
 }
 
 #[derive(Debug)]
@@ -258,7 +260,10 @@ impl Exports {
                     users.fetch_sub(1, Ordering::AcqRel);
                 }
             }
-            Object::Mr { index: key, .. } => importer.release(key),
+            Object::Mr {
+                pd: slot,
+                index: key,
+            } => importer.release(slot, key),
             Object::Dm(number) => {
                 let found = importer.pieces.iter().position(|dm| dm.number() == number);
                 if let Some(found) = found {
@@ -268,11 +273,16 @@ impl Exports {
         }
     }
 
-    /// A process is gone, and with it what it used.
+    /// A process is gone, and with it what it used; or only its connection is, and then nothing passes its gate any more.
     pub(super) fn forget(&mut self, peer: PeerId) {
-        if let Some(importer) = self.importers.remove(&peer) {
-            for (_, users) in importer.domains {
+        self.departing.retain(Importer::is_busy);
+        if let Some(mut importer) = self.importers.remove(&peer) {
+            for (_, users) in std::mem::take(&mut importer.domains) {
                 users.fetch_sub(1, Ordering::AcqRel);
+            }
+            importer.gate.revoke_all();
+            if importer.is_busy() {
+                self.departing.push(importer);
             }
         }
     }
@@ -280,6 +290,16 @@ impl Exports {
     /// Nobody reaches a region any more that is deregistered.
     pub(super) fn revoke(&mut self, key: u32) -> Imports {
         let mut waits = Vec::new();
+        for importer in &self.departing {
+            if importer
+                .regions
+                .iter()
+                .flatten()
+                .any(|region| region.key == key)
+            {
+                waits.push((importer.gate.clone(), importer.pid));
+            }
+        }
         for importer in self.importers.values_mut() {
             for (slot, region) in importer.regions.iter_mut().enumerate() {
                 if let Some(region) = region
@@ -297,6 +317,10 @@ impl Exports {
 }
 
 impl Importer {
+    fn is_busy(&self) -> bool {
+        self.gate.is_busy(self.pid)
+    }
+
     /// The slot that guards a region.
     fn slot(&mut self, key: u32) -> Option<u32> {
         let known = |region: &Option<Region>| {
@@ -325,18 +349,15 @@ impl Importer {
         Some(slot as u32)
     }
 
-    /// The importer has forgotten one import of a region, revoked or not: those that were are the older ones.
-    fn release(&mut self, key: u32) {
-        let of_key = |region: &Option<Region>| region.is_some_and(|region| region.key == key);
-        let revoked = |region: &Option<Region>| region.is_some_and(|region| region.revoked);
-        let mut slots = self.regions.iter();
-        let found = slots
-            .position(|region| of_key(region) && revoked(region))
-            .or_else(|| self.regions.iter().position(of_key));
-        let Some(place) = found.and_then(|slot| self.regions.get_mut(slot)) else {
+    /// The importer has forgotten one import of a region, revoked or not. A key may have several slots, of before and after
+    /// it was registered anew, and one that is still in use must not become another region's.
+    fn release(&mut self, slot: u32, key: u32) {
+        let Some(place) = self.regions.get_mut(slot as usize) else {
             return;
         };
-        if let Some(region) = place {
+        if let Some(region) = place
+            && region.key == key
+        {
             region.imports -= 1;
             if region.imports == 0 {
                 *place = None;

@@ -29,7 +29,9 @@ pub(crate) struct Origin {
 /// Questions of verbs that wait, and what was answered.
 #[derive(Debug, Default)]
 pub(super) struct Imported {
-    awaited: HashMap<u32, Option<Answer>>,
+    awaited: HashMap<u32, (PeerId, Option<Answer>)>,
+    /// Imports whose answer was not waited for: what is granted then is to be given back.
+    late: HashMap<u32, (PeerId, Object)>,
     processes: HashMap<PeerId, Arc<Foreign>>,
     /// Domains of other processes: theirs, and what they are here.
     domains: HashMap<(PeerId, u32), u32>,
@@ -44,15 +46,24 @@ struct Answer {
 }
 
 impl Imported {
-    /// [`Message::Told`] has come; what nobody waits for is forgotten.
-    pub(super) fn told(&mut self, message: Message<'_>, fds: &mut Vec<OwnedFd>) {
-        if let Message::Told {
+    /// [`Message::Told`] has come; what is to be said to it. An answer counts if it comes from whom was asked.
+    pub(super) fn told(
+        &mut self,
+        peer: PeerId,
+        message: Message<'_>,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Option<Vec<u8>> {
+        let Message::Told {
             request,
             errno,
             slot,
             region,
         } = message
-            && let Some(answer) = self.awaited.get_mut(&request)
+        else {
+            return None;
+        };
+        if let Some((asked, answer)) = self.awaited.get_mut(&request)
+            && *asked == peer
         {
             *answer = Some(Answer {
                 errno: errno as i32,
@@ -60,12 +71,24 @@ impl Imported {
                 region,
                 fds: std::mem::take(fds),
             });
+            return None;
         }
+        let (_, object) = self
+            .late
+            .get(&request)
+            .filter(|(asked, _)| *asked == peer)?;
+        let object = match *object {
+            Object::Mr { .. } => granted(slot, region.key),
+            other => other,
+        };
+        self.late.remove(&request);
+        (errno == 0).then(|| Message::Unimport { object }.encode())
     }
 
     /// A process is gone.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.processes.remove(&peer);
+        self.late.retain(|_, (who, _)| *who != peer);
         self.domains.retain(|(who, _), _| *who != peer);
     }
 }
@@ -164,11 +187,7 @@ impl Origin {
         if fits && memory(&mut nic.lock()) {
             return Ok((region.key, region.len));
         }
-        let object = Object::Mr {
-            pd,
-            index: region.key,
-        };
-        self.unimport(nic, object);
+        self.unimport(nic, granted(slot, region.key));
         Err(Error::new(
             VERB,
             libc::EBUSY,
@@ -176,12 +195,13 @@ impl Origin {
         ))
     }
 
-    pub(crate) fn unimport_mr(&self, nic: &Nic, pd: u32, key: u32) {
-        if let Some(mut engine) = nic.lock_if_alive() {
-            engine.memory.unimport(key);
+    pub(crate) fn unimport_mr(&self, nic: &Nic, key: u32) {
+        let slot = nic
+            .lock_if_alive()
+            .and_then(|mut engine| engine.memory.unimport(key));
+        if let Some(slot) = slot {
+            self.unimport(nic, granted(slot, key));
         }
-        // Regions that were imported are told by their keys.
-        self.unimport(nic, Object::Mr { pd, index: key });
     }
 
     /// Who has a piece of device memory, where, and its length.
@@ -193,6 +213,14 @@ impl Origin {
 
     pub(crate) fn unimport_dm(&self, nic: &Nic, number: u32) {
         self.unimport(nic, Object::Dm(number));
+    }
+}
+
+/// A region that was imported, as [`Message::Unimport`] names it.
+fn granted(slot: u32, key: u32) -> Object {
+    Object::Mr {
+        pd: slot,
+        index: key,
     }
 }
 
@@ -213,30 +241,43 @@ fn ask<'a>(
     message: impl FnOnce(u32) -> Message<'a>,
 ) -> Result<Answer> {
     nic.check_alive(verb)?;
-    let (request, door) = {
+    let (request, door, object) = {
         let mut engine = nic.lock();
         let request = engine.neighbours.next_request();
-        let bytes = message(request).encode();
+        let message = message(request);
+        let bytes = message.encode();
+        let object = match message {
+            Message::Import { object, .. } => Some(object),
+            _ => None,
+        };
         let neighbours = engine.link.neighbours().ok_or_else(|| gone(verb))?;
         let said = neighbours.say(peer, &bytes, Vec::new());
         let door = neighbours.raw_fd();
         said.map_err(|_| gone(verb))?;
-        engine.neighbours.imported.awaited.insert(request, None);
-        (request, door)
+        let awaited = &mut engine.neighbours.imported.awaited;
+        awaited.insert(request, (peer, None));
+        (request, door, object)
     };
     let start = Instant::now();
     loop {
         let mut engine = nic.lock();
         engine.hear_neighbours(sys::now_ns(), true);
         let awaited = &mut engine.neighbours.imported.awaited;
-        let answer = awaited.get_mut(&request).and_then(Option::take);
+        let answer = awaited.get_mut(&request).and_then(|(_, said)| said.take());
         let there = engine
             .link
             .neighbours()
             .is_some_and(|neighbours| neighbours.pid(peer).is_some());
         let late = start.elapsed() > PATIENCE;
         if answer.is_some() || !there || late {
-            engine.neighbours.imported.awaited.remove(&request);
+            let imported = &mut engine.neighbours.imported;
+            imported.awaited.remove(&request);
+            if answer.is_none()
+                && there
+                && let Some(object) = object
+            {
+                imported.late.insert(request, (peer, object));
+            }
         }
         nic.after_drive(engine);
         match answer {

@@ -81,7 +81,7 @@ pub(super) enum Message<'a> {
         token: Token,
         object: Object,
     },
-    /// It is not used any more; a region is named by its key.
+    /// It is not used any more; a region is named by its slot (in the place of its domain) and key.
     Unimport { object: Object },
     /// What was asked about; `errno` 0: granted.
     Told {

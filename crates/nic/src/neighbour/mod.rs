@@ -285,10 +285,7 @@ impl Parts<'_> {
                 self.hood.exports.unimport(peer, object);
                 None
             }
-            Message::Told { .. } => {
-                self.hood.imported.told(message, fds);
-                None
-            }
+            Message::Told { .. } => self.hood.imported.told(peer, message, fds),
             Message::Verdicts {
                 request,
                 qpn,

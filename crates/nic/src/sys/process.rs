@@ -107,8 +107,10 @@ unsafe impl Sync for Gate {}
 
 /// Bytes of the page.
 const PAGE: usize = 4096;
-/// Slots of a gate; slot 0 is never revoked.
+/// Slots of a gate; there is no slot 0, whose word is the count of copies.
 pub(crate) const SLOTS: u32 = (PAGE / 4 - 1) as u32;
+/// The slot beside them: device memory, which is taken away all at once or not at all.
+pub(crate) const DEVICE_SLOT: u32 = SLOTS;
 /// How long a copy of a process is waited for that may be stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -166,7 +168,7 @@ impl Gate {
     /// Runs `copy` unless the slot is revoked; `None`: it is.
     pub(crate) fn pass<T>(&self, slot: u32, copy: impl FnOnce() -> T) -> Option<T> {
         self.copies().fetch_add(1, Ordering::SeqCst);
-        let open = slot == 0 || self.word(slot).load(Ordering::SeqCst) == 0;
+        let open = slot != 0 && self.word(slot).load(Ordering::SeqCst) == 0;
         let done = open.then(copy);
         self.copies().fetch_sub(1, Ordering::SeqCst);
         done
@@ -174,6 +176,18 @@ impl Gate {
 
     pub(crate) fn revoke(&self, slot: u32) {
         self.word(slot).store(1, Ordering::SeqCst);
+    }
+
+    /// Nothing passes any more.
+    pub(crate) fn revoke_all(&self) {
+        for slot in 1..=DEVICE_SLOT {
+            self.revoke(slot);
+        }
+    }
+
+    /// A copy of process `pid` may be under way.
+    pub(crate) fn is_busy(&self, pid: u32) -> bool {
+        self.copies().load(Ordering::SeqCst) != 0 && exists(pid)
     }
 
     pub(crate) fn allow(&self, slot: u32) {
@@ -184,8 +198,7 @@ impl Gate {
     /// waited for without end.
     pub(crate) fn wait(&self, pid: u32) {
         let start = Instant::now();
-        while self.copies().load(Ordering::SeqCst) != 0 && start.elapsed() < PATIENCE && exists(pid)
-        {
+        while self.is_busy(pid) && start.elapsed() < PATIENCE {
             std::thread::yield_now();
         }
     }
@@ -215,6 +228,11 @@ mod tests {
         gate.wait(std::process::id());
         gate.allow(3);
         assert_eq!(other.pass(3, || 7), Some(7));
+        assert_eq!(other.pass(DEVICE_SLOT, || 7), Some(7));
+        gate.revoke_all();
+        assert_eq!(other.pass(3, || 7), None);
+        assert_eq!(other.pass(DEVICE_SLOT, || 7), None);
+        assert!(!gate.is_busy(std::process::id()));
     }
 
     #[test]
