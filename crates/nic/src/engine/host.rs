@@ -284,6 +284,10 @@ impl Host for DeviceHost<'_> {
         let Some(srqn) = pd.srq_elsewhere() else {
             return true;
         };
+        // No bytes: an empty READ, or the answer to a FLUSH or atomic write. Their key means nothing, or no right to read.
+        if len == 0 {
+            return true;
+        }
         let elsewhere = self.elsewhere.get_or_insert_default();
         elsewhere.is_at_hand(srqn, rkey, va, len, left)
     }

@@ -318,7 +318,7 @@ impl Engine {
             entry.shared.set_state(QpState::Err);
             entry.free_retired();
             self.neighbours.take_leave(entry, true, &mut self.link);
-            entry.elsewhere = None;
+            entry.elsewhere = entry.elsewhere.take().and_then(|e| e.only_read());
         }
     }
 

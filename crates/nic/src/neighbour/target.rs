@@ -225,6 +225,18 @@ impl Elsewhere {
         });
     }
 
+    /// In ERR: READs that came before the request which was refused are still answered, and its NAK leaves behind them.
+    /// All else is over.
+    pub(crate) fn only_read(self: Box<Self>) -> Option<Box<Elsewhere>> {
+        let reads = self.read.wanted.is_some() || self.read.have.is_some();
+        reads.then(|| {
+            Box::new(Elsewhere {
+                read: self.read,
+                ..Elsewhere::default()
+            })
+        })
+    }
+
     /// Something is to be asked for.
     #[inline]
     pub(crate) fn has_question(&self) -> bool {
