@@ -265,11 +265,11 @@ fn tcp_programs_over_rsockets() {
                 "hello over rsockets\nhello over rsockets\n",
             ),
         ];
-        // It knows IPv4 only. What it is sent comes back until it closes its end.
+        // It knows IPv4 only, and ends when the server closes; by itself (`-q`) it does not over rsockets.
         if nc && !address.contains(':') {
             clients.push((
-                format!("sh -c 'echo hello from nc | nc.traditional -q 1 {address} 7471'"),
-                "hello from nc\n",
+                format!("sh -c 'echo GET by nc | nc.traditional {address} 7471'"),
+                "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nhello over rsockets\n",
             ));
         }
         for (program, answer) in clients {
