@@ -11,7 +11,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 pub(crate) use netlink::{NextHop, is_known, next_hop};
-pub(crate) use process::{DEVICE_SLOT, Gate, SLOTS, is_proc, memfd, own_memory, read_at, write_at};
+pub(crate) use process::{
+    DEVICE_SLOT, Gate, SLOTS, is_proc, note, own_memory, peek, read_at, write_at,
+};
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
 #[derive(Debug)]

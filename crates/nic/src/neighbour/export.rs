@@ -52,7 +52,7 @@ impl Named {
     /// Reads a card; `None`: it is none.
     pub(super) fn read(fd: RawFd) -> Option<Named> {
         let mut bytes = [0; CARD_LEN];
-        if !sys::read_at(fd, &mut bytes, 0) || bytes[..8] != MAGIC {
+        if !sys::peek(fd, &mut bytes) || bytes[..8] != MAGIC {
             return None;
         }
         Some(Named {
@@ -77,7 +77,7 @@ impl Card {
             door,
             token: *token,
         };
-        let file = sys::memfd(&named.encode()).map_err(|_| Error::last_os(VERB, "memfd_create"))?;
+        let file = sys::note(&named.encode()).map_err(|_| Error::last_os(VERB, "socketpair"))?;
         let contexts = &mut engine.neighbours.exports.contexts;
         contexts.retain(|(token, _)| token.strong_count() > 0);
         contexts.push((Arc::downgrade(&token), context));
