@@ -74,7 +74,8 @@ fn introduce(station: &Station, peer: &Peer) {
         "Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable)."
     );
     println!(
-        "Packets are RoCEv2: UDP port 4791, here over {}, path MTU {}.\n",
+        "Packets are RoCEv2, here with addresses of {}, path MTU {}. Between processes of one host they\n\
+         go through shared memory; with RNIC_HOST_PATH=off, and to other hosts, by UDP port 4791.\n",
         local.ifname,
         station.qp.path_mtu().bytes()
     );
