@@ -1,4 +1,8 @@
+use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
+
+use super::inbox::sender_of;
 use super::*;
+use crate::path::PathId;
 
 fn flow(port: u16) -> Flow {
     Flow {

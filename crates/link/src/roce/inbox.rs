@@ -1,0 +1,258 @@
+//! What came out of a socket: trains are cut into packets, and each is looked at.
+
+use std::net::IpAddr;
+
+use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
+
+use super::hand_over::{Origin, foreign, foreign_run, is_for_us};
+use super::receiving::Received;
+use crate::LinkCounters;
+use crate::datagram::Train;
+use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
+use crate::framing::dest_qpn;
+use crate::host::Deliver;
+use crate::qp1::QP1;
+use crate::share::Share;
+use crate::steering::MULTICAST_QPN;
+
+/// The receiving side: buffer and what is known about senders.
+pub(super) struct Inbox {
+    pub(super) buffer: Box<[u8]>,
+    /// By hash of addresses and port; a sender that falls to the same place as another displaces it.
+    pub(super) senders: Vec<Option<Sender>>,
+    pub(super) door_until: u64,
+    calls: u32,
+    /// What nobody took yet of the buffer.
+    pub(super) rest: Option<Rest>,
+    /// Packets to QP 1 since the last look: each costs system calls.
+    pub(super) managed: usize,
+}
+
+/// Packets in the buffer that wait; the ICRC of the first is right.
+pub(super) struct Rest {
+    start: usize,
+    /// Of what is left.
+    train: Train,
+    /// Where the door's message ends that the train is part of; `None`: it came through the port.
+    message_end: Option<usize>,
+}
+
+pub(super) struct Sender {
+    pub(super) flow: Flow,
+    pub(super) icrc: IcrcContext,
+    ids: PeerIds,
+}
+
+const SENDERS: usize = 256;
+/// While nothing comes through the door, it is looked at in every so many calls.
+const DOOR_EVERY: u32 = 256;
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox {
+            buffer: vec![0; MESSAGE_LEN].into(),
+            senders: (0..SENDERS).map(|_| None).collect(),
+            door_until: 0,
+            calls: 0,
+            rest: None,
+            managed: 0,
+        }
+    }
+}
+
+impl Sender {
+    fn new(flow: Flow) -> Sender {
+        Sender {
+            flow,
+            icrc: IcrcContext::new(&flow),
+            ids: PeerIds::default(),
+        }
+    }
+}
+
+pub(super) fn sender_of(senders: &mut [Option<Sender>], flow: Flow) -> &mut Sender {
+    let slot = &mut senders[place_of(&flow)];
+    if slot.as_ref().is_some_and(|sender| sender.flow != flow) {
+        *slot = None;
+    }
+    slot.get_or_insert_with(|| Sender::new(flow))
+}
+
+fn place_of(flow: &Flow) -> usize {
+    let fold = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => u64::from(u32::from(ip)),
+        IpAddr::V6(ip) => {
+            let bits = u128::from(ip);
+            bits as u64 ^ (bits >> 64) as u64
+        }
+    };
+    let key =
+        fold(flow.src) ^ fold(flow.dst).rotate_left(29) ^ u64::from(flow.src_port).rotate_left(47);
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % SENDERS
+}
+
+impl Inbox {
+    pub(super) fn door_is_due(&mut self, now_ns: u64) -> bool {
+        self.calls = self.calls.wrapping_add(1);
+        now_ns < self.door_until || self.calls.is_multiple_of(DOOR_EVERY)
+    }
+
+    /// Offers what was left once more. Returns packets delivered.
+    #[inline]
+    pub(super) fn go_on(
+        &mut self,
+        now_ns: u64,
+        share: &mut Share,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        match self.rest.take() {
+            None => 0,
+            Some(rest) => self.go_on_with(&rest, now_ns, share, counters, deliver),
+        }
+    }
+
+    #[cold]
+    fn go_on_with(
+        &mut self,
+        rest: &Rest,
+        now_ns: u64,
+        share: &mut Share,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        let Rest { start, train, .. } = rest;
+        let origin = match rest.message_end {
+            None => Origin::Port { now_ns },
+            Some(end) => Origin::Door { end },
+        };
+        let mut delivered = self.train(*start, train, true, origin, share, counters, deliver);
+        if let Some(end) = rest.message_end
+            && self.rest.is_none()
+        {
+            delivered += self.message(start + train.len, end, share, counters, deliver);
+        }
+        delivered
+    }
+
+    /// Sorts a message of the door, or its end, which lies in the buffer from `at` to `len`. Returns packets delivered.
+    pub(super) fn message(
+        &mut self,
+        mut at: usize,
+        len: usize,
+        share: &mut Share,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        let mut delivered = 0;
+        while at < len && self.rest.is_none() {
+            let Some(train) = door::decode_header(&self.buffer[at..len]) else {
+                counters.rx_truncated += 1;
+                break;
+            };
+            at += HEADER_LEN;
+            let origin = Origin::Door { end: len };
+            delivered += self.train(at, &train, false, origin, share, counters, deliver);
+            at += train.len;
+        }
+        delivered
+    }
+
+    /// Sorts the packets of a train, which lies in the buffer from `start` on; `checked`: the ICRC of the first is right.
+    /// Returns packets delivered.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of the link, lent one by one"
+    )]
+    pub(super) fn train(
+        &mut self,
+        start: usize,
+        train: &Train,
+        mut checked: bool,
+        origin: Origin,
+        share: &mut Share,
+        counters: &mut LinkCounters,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        let Inbox {
+            buffer,
+            senders,
+            rest: left,
+            managed,
+            ..
+        } = self;
+        let mut rest = &buffer[start..start + train.len];
+        let flow = Flow {
+            src: train.src,
+            dst: train.dst,
+            src_port: train.src_port,
+            dst_port: ROCE_PORT,
+        };
+        let sender = sender_of(senders, flow);
+        let came_before = counters.rx_packets;
+        let mut delivered = 0;
+        while !rest.is_empty() {
+            let (packet, behind) = rest.split_at(train.segment.min(rest.len()));
+            match dest_qpn(packet) {
+                // Each member has a copy of its own; a unicast packet cannot claim to be one.
+                Some(qpn)
+                    if !(share.owns(qpn)
+                        || qpn == MULTICAST_QPN
+                            && train.dst.is_multicast()
+                            && share.groups.may_hear(train.dst)
+                        || qpn == QP1 && checked) =>
+                {
+                    if qpn == QP1 {
+                        *managed += 1;
+                        checked = sender.ids.check(&sender.icrc, packet).is_ok();
+                        if checked && is_for_us(packet, origin, share, counters, train) {
+                            continue;
+                        }
+                        counters.rx_bad_icrc += u64::from(!checked);
+                        counters.rx_packets += 1;
+                        counters.rx_bytes += packet.len() as u64;
+                        checked = false;
+                        rest = behind;
+                        continue;
+                    }
+                    let n = foreign_run(rest, train.segment, qpn);
+                    let (run, behind) = rest.split_at((n * train.segment).min(rest.len()));
+                    foreign(train, run, n, qpn, origin, share, counters);
+                    rest = behind;
+                    continue;
+                }
+                Some(qpn) if checked || sender.ids.check(&sender.icrc, packet).is_ok() => {
+                    let taken = deliver(Received {
+                        src: flow.src,
+                        dst: flow.dst,
+                        bytes: &packet[..packet.len() - ICRC_LEN],
+                        dest_qpn: qpn,
+                    });
+                    if taken.is_break() {
+                        *left = Some(Rest {
+                            start: start + train.len - rest.len(),
+                            train: Train {
+                                len: rest.len(),
+                                ..*train
+                            },
+                            message_end: origin.message_end(),
+                        });
+                        break;
+                    }
+                    delivered += 1;
+                }
+                Some(_) => counters.rx_bad_icrc += 1,
+                None => counters.rx_truncated += 1,
+            }
+            counters.rx_packets += 1;
+            counters.rx_bytes += packet.len() as u64;
+            counters.rx_adopted += u64::from(origin.message_end().is_some());
+            checked = false;
+            rest = behind;
+        }
+        if train.dst.is_multicast() {
+            counters.rx_multicast += counters.rx_packets - came_before;
+        }
+        delivered
+    }
+}

@@ -1,0 +1,121 @@
+//! What the link has together with the other processes of the host: QPN ranges, ports, domains, wills.
+
+use super::RoceLink;
+use crate::LinkError;
+use crate::domains::{DomainError, DomainKey};
+use crate::neighbours::{Neighbours, PeerId};
+use crate::ports::Ports;
+use crate::registry::QpnRange;
+use crate::wills::{Estate, Will, WillId};
+
+impl RoceLink {
+    /// The QPN ranges of this process.
+    pub fn qpn_ranges(&self) -> &[QpnRange] {
+        self.live.as_ref().map_or(&[], |live| live.share.ranges())
+    }
+
+    /// Claims one more range.
+    pub fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
+        match &mut self.live {
+            Some(live) => live.share.claim(),
+            None => Err(LinkError::Io {
+                what: "claim a QPN range",
+                source: std::io::ErrorKind::NotConnected.into(),
+            }),
+        }
+    }
+
+    /// Conversations with other processes of this user; `None` after [`abandon`](RoceLink::abandon).
+    #[inline]
+    pub fn neighbours(&mut self) -> Option<&mut Neighbours> {
+        self.live.as_mut().map(|live| live.share.neighbours())
+    }
+
+    /// The other process whose range `number` lies in.
+    ///
+    /// # Errors
+    /// Nobody has it, or its process takes no connections.
+    pub fn owner_of(&mut self, number: u32) -> std::io::Result<PeerId> {
+        match &mut self.live {
+            Some(live) => live.share.owner_of(number),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// What other processes need to know to find this one: the runtime folder's number, and this process's door.
+    pub fn card(&self) -> Option<(u64, u32)> {
+        self.live.as_ref().and_then(|live| live.share.card())
+    }
+
+    /// The other process with that door.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn neighbour(&mut self, door: u32) -> std::io::Result<PeerId> {
+        match &mut self.live {
+            Some(live) => live.share.neighbour(door),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Opens an XRC domain for this process, which has it not open, under the rules of `ibv_open_xrcd(3)`.
+    ///
+    /// # Errors
+    /// See [`DomainError`].
+    pub fn open_domain(
+        &mut self,
+        key: DomainKey,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<(), DomainError> {
+        match &mut self.live {
+            Some(live) => live.share.open_domain(key, create, exclusive),
+            None => Err(std::io::Error::from(std::io::ErrorKind::NotConnected).into()),
+        }
+    }
+
+    /// Closes one that this process has open.
+    pub fn close_domain(&mut self, key: DomainKey) {
+        if let Some(live) = &mut self.live {
+            live.share.close_domain(key);
+        }
+    }
+
+    /// The QPN ranges of all live processes of the host, this one's included. Some system calls for each.
+    pub fn live_ranges(&self) -> Vec<u32> {
+        let live = self.live.as_ref();
+        live.map_or(Vec::new(), |live| live.share.live_ranges())
+    }
+
+    /// The host's port table; `None` after [`abandon`](RoceLink::abandon).
+    pub fn ports(&self) -> Option<Ports> {
+        self.live.as_ref().map(|live| live.share.ports().clone())
+    }
+
+    /// Leaves a will: should this process be killed, another of this host executes it (one that asks, see
+    /// [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at most, but for the first.
+    ///
+    /// # Errors
+    /// No room on the file system, or 131,072 wills.
+    pub fn write_will(&mut self, will: &Will) -> std::io::Result<WillId> {
+        match &mut self.live {
+            Some(live) => live.share.write_will(will),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Takes it back: there is nothing left to be said. All wills of a process that closes the link are taken back.
+    pub fn strike_will(&mut self, will: WillId) {
+        if let Some(live) = &mut self.live {
+            live.share.strike_will(will);
+        }
+    }
+
+    /// What processes left that were killed and did not close the link: for this process alone to execute, until it drops
+    /// the estate. Takes a few microseconds per process that leaves wills, so once a second is often enough. Empty, too,
+    /// while another process is at the registry.
+    pub fn take_wills_of_the_dead(&mut self) -> Vec<Estate> {
+        let live = self.live.as_ref();
+        live.map_or(Vec::new(), |live| live.share.take_wills_of_the_dead())
+    }
+}

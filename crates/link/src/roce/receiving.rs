@@ -1,0 +1,226 @@
+//! Packets that arrive: from the socket, from rings, through the door.
+
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::os::fd::RawFd;
+
+use super::RoceLink;
+use super::hand_over::Origin;
+use crate::datagram::{Arrival, Link};
+use crate::host::{Deliver, HostPath};
+use crate::sys;
+
+/// A packet that arrived: ICRC right, QPN ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// From the first byte of the BTH to the last pad byte, without ICRC.
+    pub bytes: &'a [u8],
+    /// Destination QPN from the BTH; [`MULTICAST_QPN`]: `dst` is a multicast group.
+    pub dest_qpn: u32,
+}
+
+/// Another look is worth its system call when the last one brought this many bytes, or more packets than the two that
+/// a reply and its ACK are.
+const MORE_LIKELY: usize = 8192;
+/// When the rings bring so many packets in a call, the next one comes late, and a look more costs little.
+const BUSY: usize = 16;
+/// How long the door is looked at in every call after something came through it.
+const DOOR_WATCH_NS: u64 = 100_000_000;
+/// How long the socket is left alone while rings are in use and it had nothing at the last look.
+const LOOK_EVERY_NS: u64 = 20_000;
+
+impl RoceLink {
+    /// Joins a multicast group on an interface: from now on packets to it arrive here, a copy for each process that is a
+    /// member, with [`MULTICAST_QPN`] as their QPN.
+    ///
+    /// # Errors
+    /// No such interface, or more groups than the system allows a socket (`net.ipv4.igmp_max_memberships`).
+    pub fn join(&mut self, group: IpAddr, ifindex: u32) -> std::io::Result<()> {
+        self.set_membership(group, ifindex, true)?;
+        if let Some(live) = &mut self.live {
+            live.share.groups.join(group, ifindex);
+        }
+        Ok(())
+    }
+
+    /// Leaves it; all memberships end with the process.
+    pub fn leave(&mut self, group: IpAddr, ifindex: u32) {
+        // The interface may be gone, and the membership with it.
+        let _ = self.set_membership(group, ifindex, false);
+        if let Some(live) = &mut self.live {
+            live.share.groups.leave(group, ifindex);
+        }
+    }
+
+    fn set_membership(&self, group: IpAddr, ifindex: u32, member: bool) -> std::io::Result<()> {
+        match &self.live {
+            Some(live) => sys::set_membership(live.share.receiver(), group, ifindex, member),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// The application polls, so no process has to wake this one for packets (true), or it does not any more.
+    pub fn leave_to_polling(&mut self, polled: bool) {
+        if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {
+            host.set_polled(polled);
+        }
+    }
+
+    /// Nobody will look at the rings from now on unless [`wake_fd`](RoceLink::wake_fd) is readable. True: something is
+    /// there already.
+    pub fn fall_asleep(&mut self) -> bool {
+        let live = self.live.as_mut();
+        live.and_then(|live| live.host.as_mut())
+            .is_some_and(HostPath::fall_asleep)
+    }
+
+    /// Packets lie in the rings of other processes or of this one.
+    pub fn has_arrivals(&self) -> bool {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.host.as_ref())
+            .is_some_and(HostPath::has_arrivals)
+    }
+
+    /// [`receive`](RoceLink::receive) left packets behind for which no descriptor is readable.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.host.as_ref())
+            .is_some_and(HostPath::has_left)
+    }
+
+    /// Readable when a process of this host woke this one; -1 if none ever does.
+    pub fn wake_fd(&self) -> RawFd {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.host.as_ref())
+            .map_or(-1, HostPath::wake_fd)
+    }
+
+    /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many batches held nothing
+    /// for it; never blocks.
+    /// Returns packets delivered. `door`: also look at the hand-over door (the background thread does; other calls
+    /// look there too while it is in use, and rarely else).
+    pub fn receive(
+        &mut self,
+        now_ns: u64,
+        budget: usize,
+        door: bool,
+        deliver: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        self.receive_while(now_ns, budget, door, &mut |received| {
+            deliver(received);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`receive`](RoceLink::receive), but `deliver` may break: the packet it was offered then stays, and all behind
+    /// it; the next call offers it again first. Meanwhile the descriptors may be readable, or not.
+    pub fn receive_while(
+        &mut self,
+        now_ns: u64,
+        budget: usize,
+        door: bool,
+        deliver: &mut Deliver<'_>,
+    ) -> usize {
+        let Some(live) = &mut self.live else { return 0 };
+        let counters = &mut self.counters;
+        let inbox = &mut live.inbox;
+        live.now = now_ns;
+        let mut delivered = inbox.go_on(now_ns, &mut live.share, counters, deliver);
+        let door = door || inbox.door_is_due(now_ns);
+        let (mut budget, mut rings_are_busy) = (budget, false);
+        if let Some(host) = &mut live.host
+            && inbox.rest.is_none()
+        {
+            if door {
+                host.attend(counters);
+            }
+            let share = &live.share;
+            let owns = |qpn| share.owns(qpn);
+            let taken = host.receive(
+                now_ns,
+                budget - delivered.min(budget),
+                &owns,
+                counters,
+                deliver,
+            );
+            delivered += taken;
+            rings_are_busy = taken >= BUSY;
+            let quiet = host.is_in_use() && !door && now_ns != 0 && now_ns < live.look_at;
+            // Nor does a packet that has to stay in its ring: others would starve in the socket behind it.
+            if quiet {
+                return delivered;
+            }
+            // What the rings brought does not keep the socket from its look: it loses what they only hold back.
+            budget = budget.max(delivered.saturating_add(1 + budget / 4));
+        }
+        let before = counters.rx_packets;
+        // What is for others, or for nobody, must not keep the caller either.
+        let mut looks = 0;
+        while delivered < budget && looks < budget && inbox.rest.is_none() {
+            looks += 1;
+            counters.rx_syscalls += 1;
+            match live.link.receive(&mut inbox.buffer) {
+                Ok(Arrival::Train(train)) => {
+                    let astray = counters.rx_handed_over;
+                    let origin = Origin::Port { now_ns };
+                    delivered +=
+                        inbox.train(0, &train, false, origin, &mut live.share, counters, deliver);
+                    let all_ours = counters.rx_handed_over == astray;
+                    looks += std::mem::take(&mut inbox.managed);
+                    let last = train.len < MORE_LIKELY && train.len <= 2 * train.segment;
+                    if last && all_ours && !rings_are_busy {
+                        break;
+                    }
+                }
+                Ok(Arrival::Useless) => counters.rx_truncated += 1,
+                Ok(Arrival::Empty) => {
+                    live.share.groups.drained();
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        if counters.rx_packets == before {
+            live.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
+        }
+        let lost = live.share.finish_hand_over(now_ns);
+        counters.hand_over_lost(lost);
+        if door {
+            while delivered < budget && looks < budget.saturating_mul(2) && inbox.rest.is_none() {
+                looks += 1;
+                counters.rx_syscalls += 1;
+                let Some(len) = live.share.door().receive(&mut inbox.buffer) else {
+                    break;
+                };
+                inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
+                delivered += inbox.message(0, len, &mut live.share, counters, deliver);
+                looks += std::mem::take(&mut inbox.managed);
+            }
+        }
+        live.share.after_receive();
+        delivered
+    }
+
+    /// The socket on which packets arrive: readable means call `receive`. -1 after `abandon`.
+    pub fn rx_fd(&self) -> RawFd {
+        self.live
+            .as_ref()
+            .map_or(-1, |live| live.share.receiver().raw())
+    }
+
+    /// The hand-over door and other rarely readable descriptors: readable means call `receive(.., door: true, ..)`.
+    pub fn door_fds(&self) -> Vec<RawFd> {
+        self.live
+            .iter()
+            .flat_map(|live| {
+                let listener = live.host.as_ref().map(HostPath::listener_fd);
+                live.share.door_fds().into_iter().chain(listener)
+            })
+            .collect()
+    }
+}

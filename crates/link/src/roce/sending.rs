@@ -1,0 +1,164 @@
+//! Paths, and packets that leave on them.
+
+use super::{Live, RoceLink};
+use crate::framing::{Numbering, seal};
+use crate::host::{HostPath, Room};
+use crate::path::{PathId, PathSpec};
+use crate::{Gso, LinkError, udp};
+
+impl RoceLink {
+    /// Sets up (or finds again) a path; counted, give it back with `release_path`.
+    pub fn path(&mut self, spec: &PathSpec) -> Result<PathId, LinkError> {
+        let Some(live) = &mut self.live else {
+            return Err(LinkError::Io {
+                what: "set up a path",
+                source: std::io::ErrorKind::NotConnected.into(),
+            });
+        };
+        let gso = live.gso;
+        let gso = |local| match gso {
+            Gso::On => true,
+            Gso::Off => false,
+            Gso::LocalOnly => local,
+        };
+        let (share, host) = (&live.share, &mut live.host);
+        live.paths.open(spec, gso, |key| {
+            host.as_mut().and_then(|host| share.host_route(host, key))
+        })
+    }
+
+    /// Gives a path back.
+    pub fn release_path(&mut self, path: PathId) {
+        if let Some(live) = &mut self.live
+            && let Some(route) = live.paths.release(path)
+            && let Some(host) = &mut live.host
+        {
+            host.release(route);
+        }
+    }
+
+    /// Packets of this path come to sockets of processes of this host, or (multicast) of this host too.
+    #[inline]
+    pub fn is_local(&self, path: PathId) -> bool {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.paths.get(path))
+            .is_some_and(|route| route.local && route.host.is_none())
+    }
+
+    /// Bytes that wait in the fullest receive buffer of the host's processes, of twice [`receive_buffer`] that fit;
+    /// 0 if unknown. Takes some ten microseconds.
+    ///
+    /// [`receive_buffer`]: RoceLink::receive_buffer
+    pub fn host_backlog(&mut self) -> usize {
+        self.live.as_mut().map_or(0, |live| live.backlog.most())
+    }
+
+    /// Largest IP packet that the way to the peer takes, bytes (65536 on lo); `None` if unknown.
+    pub fn path_ip_mtu(&self, spec: &PathSpec) -> Option<u32> {
+        udp::tx::path_mtu(spec)
+    }
+
+    /// Room for one packet of `len` bytes (BTH .. last pad byte; the link adds the ICRC), with arbitrary content;
+    /// `None`: flush first, or, if [`take_blocked`](RoceLink::take_blocked) says so, wait. A packet of a path that was given
+    /// back is lost.
+    #[inline]
+    pub fn packet(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
+        let live = self.live.as_mut()?;
+        let route = live.paths.get(path);
+        live.by_host = false;
+        if let Some(route) = route.and_then(|route| route.host)
+            && let Some(host) = &mut live.host
+        {
+            match host.room(route, len, live.now, &mut self.counters) {
+                Room::Yes => {
+                    live.by_host = true;
+                    return Some(host.packet());
+                }
+                Room::Full => {
+                    live.blocked = true;
+                    return None;
+                }
+                Room::Gone => {}
+            }
+        }
+        let segments = route.map_or(1, |route| live.link.max_segments(route));
+        live.batch.packet(route, len, segments)
+    }
+
+    /// Takes back the packet given out last.
+    pub fn retract(&mut self) {
+        if let Some(live) = &mut self.live {
+            match &mut live.host {
+                Some(host) if live.by_host => host.retract(),
+                _ => live.batch.retract(),
+            }
+        }
+    }
+
+    /// The time, for packets that are built before the next call that has one: how long a ring is full is measured by it.
+    #[inline]
+    pub fn set_time(&mut self, now_ns: u64) {
+        if let Some(live) = &mut self.live {
+            live.now = now_ns;
+        }
+    }
+
+    /// Packets are waiting for `flush`.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        self.live
+            .as_ref()
+            .is_some_and(|live| !live.batch.is_empty() || host_has_pending(live))
+    }
+
+    /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has to take packets from
+    /// its ring first: flushing does not help, and another path may well have room.
+    #[inline]
+    pub fn take_blocked(&mut self) -> bool {
+        self.live
+            .as_mut()
+            .is_some_and(|live| std::mem::take(&mut live.blocked))
+    }
+
+    /// Completes ICRCs and sends all packets built since the last flush. Never blocks; what the kernel refuses is
+    /// counted and lost, as on a wire.
+    pub fn flush(&mut self, now_ns: u64) {
+        let Some(live) = &mut self.live else { return };
+        live.now = now_ns;
+        if let Some(host) = &mut live.host {
+            host.flush(&mut self.counters);
+        }
+        if live.batch.is_empty() && live.link.next_timeout().is_none_or(|t| t > now_ns) {
+            return;
+        }
+        let (runs, bytes) = live.batch.parts_mut();
+        for run in runs {
+            let Some(route) = &run.route else { continue };
+            let numbering = if run.count > 1 {
+                Numbering::Batch
+            } else {
+                Numbering::Single
+            };
+            let bytes = &mut bytes[run.start..run.start + run.len];
+            seal(bytes, run.segment, &route.icrc, numbering);
+        }
+        live.link.send(&mut live.batch, now_ns, &mut self.counters);
+        live.batch.clear();
+    }
+
+    /// When `flush` must be called for held-back packets (fault injection's delay and reorder), or `receive` for those
+    /// that wait to be handed over.
+    pub fn next_timeout(&self) -> Option<u64> {
+        let live = self.live.as_ref()?;
+        let hand_over = live.share.door().next_timeout();
+        [live.link.next_timeout(), hand_over]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+#[inline]
+fn host_has_pending(live: &Live) -> bool {
+    live.host.as_ref().is_some_and(HostPath::has_pending)
+}

@@ -1,0 +1,143 @@
+//! Descriptors: tokens to wait for, which file one refers to, waiting for several.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// An eventfd in semaphore mode: one token per event, readable while tokens are left.
+#[derive(Debug)]
+pub(crate) struct EventFd(OwnedFd);
+
+impl EventFd {
+    pub(crate) fn new() -> io::Result<EventFd> {
+        // SAFETY: eventfd takes no pointer.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and is owned by nobody else.
+        Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Adds `n` tokens.
+    pub(crate) fn add(&self, n: u64) {
+        let value = n.to_ne_bytes();
+        // SAFETY: the pointer and length are those of `value`.
+        // By raw system call: a preloaded library may have its own idea of `write`.
+        unsafe { libc::syscall(libc::SYS_write, self.fd(), value.as_ptr(), value.len()) };
+    }
+
+    /// Takes one token, blocking unless the application made the descriptor non-blocking.
+    pub(crate) fn take(&self) -> io::Result<()> {
+        let mut value = [0u8; 8];
+        // SAFETY: the pointer and length are those of `value`.
+        let n =
+            unsafe { libc::syscall(libc::SYS_read, self.fd(), value.as_mut_ptr(), value.len()) };
+        if n == 8 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Takes one token if there is one, whatever the application set on the descriptor.
+    pub(crate) fn try_take(&self) -> bool {
+        if !poll(&[self.fd()], Some(Duration::ZERO)).is_ok_and(|r| r[0]) {
+            return false;
+        }
+        let mut value = [0u8; 8];
+        let iov = libc::iovec {
+            iov_base: value.as_mut_ptr().cast(),
+            iov_len: value.len(),
+        };
+        // SAFETY: one iovec that describes `value`; RWF_NOWAIT never blocks.
+        let n = unsafe { libc::preadv2(self.fd(), &iov, 1, -1, libc::RWF_NOWAIT) };
+        n == 8
+    }
+}
+
+/// Which file a descriptor refers to. Holds on to the file, so that no other one gets its number.
+#[derive(Debug)]
+pub(crate) struct FileIdentity {
+    held: OwnedFd,
+    device: libc::dev_t,
+    inode: libc::ino_t,
+}
+
+impl FileIdentity {
+    pub(crate) fn of(fd: RawFd) -> io::Result<FileIdentity> {
+        // SAFETY: takes no pointer.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        if copy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and is owned by nobody else.
+        FileIdentity::of_owned(unsafe { OwnedFd::from_raw_fd(copy) })
+    }
+
+    /// Keeps the descriptor.
+    pub(crate) fn of_owned(held: OwnedFd) -> io::Result<FileIdentity> {
+        // SAFETY: an all-zero stat is a valid value of that plain C struct.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: `stat` is a valid place for the answer.
+        if unsafe { libc::fstat(held.as_raw_fd(), &mut stat) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(FileIdentity {
+            held,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    /// One more descriptor of the file.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.held.try_clone()
+    }
+
+    /// Device and inode.
+    pub(crate) fn numbers(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    pub(crate) fn same(&self, other: &FileIdentity) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
+/// Waits until one of up to 8 descriptors is readable; says which are. `None`: for ever.
+pub(crate) fn poll(fds: &[RawFd], timeout: Option<Duration>) -> io::Result<[bool; 8]> {
+    let mut set = [libc::pollfd {
+        fd: -1,
+        events: libc::POLLIN,
+        revents: 0,
+    }; 8];
+    let n = fds.len().min(8);
+    for (slot, fd) in set.iter_mut().zip(fds) {
+        slot.fd = *fd;
+    }
+    let ts = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs() as libc::time_t,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let ts_ptr = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `set` has at least `n` entries, `ts` lives across the call, no signal mask is given.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            set.as_mut_ptr(),
+            n,
+            ts_ptr,
+            std::ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(set.map(|s| s.revents != 0))
+}
