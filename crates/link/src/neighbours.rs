@@ -14,7 +14,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::sys::{self, Addr, Fd};
+use crate::sys::{self, Addr, Fd, FdSet};
 
 /// Most bytes of a message.
 pub const MESSAGE_LEN: usize = 96 * 1024;
@@ -22,6 +22,8 @@ pub const MESSAGE_LEN: usize = 96 * 1024;
 pub const QUEUE: usize = 16 << 20;
 /// Most connections.
 pub const PEERS: usize = 1024;
+/// Connections that nobody has accepted yet.
+const BACKLOG: i32 = 128;
 const BUFFER: i32 = 1 << 20;
 /// Messages taken from one peer before the next has its turn.
 const TURN: usize = 32;
@@ -74,12 +76,11 @@ struct Slot {
 #[derive(Debug)]
 pub struct Neighbours {
     listener: Fd,
-    epoll: Fd,
+    set: FdSet,
     slots: Vec<Slot>,
     open: usize,
     lost: Vec<PeerId>,
     buffer: Box<[u8]>,
-    happened: Vec<u64>,
 }
 
 fn file_name(number: u32) -> String {
@@ -104,30 +105,23 @@ impl Neighbours {
     pub(crate) fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<Neighbours> {
         remove(dir, number);
         let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
-        let listener = sys::listen(&address)?;
-        let epoll = sys::epoll()?;
+        let listener = sys::listen(&address, libc::SOCK_SEQPACKET, BACKLOG)?;
+        let set = FdSet::new()?;
         // Edge-triggered: a process without free descriptors is not to spin for want of them.
-        sys::watch(
-            &epoll,
-            &listener,
-            libc::EPOLLIN | libc::EPOLLET,
-            LISTENER,
-            false,
-        )?;
+        set.add_edge(&listener, LISTENER)?;
         Ok(Neighbours {
             listener,
-            epoll,
+            set,
             slots: Vec::new(),
             open: 0,
             lost: Vec::new(),
             buffer: Box::default(),
-            happened: Vec::new(),
         })
     }
 
     /// Readable means: call [`Neighbours::hear`].
     pub fn raw_fd(&self) -> RawFd {
-        self.epoll.raw()
+        self.set.raw()
     }
 
     /// There is somebody to listen to.
@@ -176,7 +170,7 @@ impl Neighbours {
             slot: slot as u32,
             generation,
         };
-        sys::watch(&self.epoll, &socket, libc::EPOLLIN, id.pack(), false)?;
+        self.set.add(&socket, id.pack())?;
         self.slots[slot] = Slot {
             generation,
             peer: Some(Peer {
@@ -246,12 +240,8 @@ impl Neighbours {
             return;
         };
         let Some(peer) = &slot.peer else { return };
-        let events = if peer.queue.is_empty() {
-            libc::EPOLLIN
-        } else {
-            libc::EPOLLIN | libc::EPOLLOUT
-        };
-        let _ = sys::watch(&self.epoll, &peer.socket, events, id.pack(), true);
+        let wants_room = !peer.queue.is_empty();
+        let _ = self.set.set_wants_room(&peer.socket, id.pack(), wants_room);
     }
 
     /// Something that [`Neighbours::hear`] reports did not happen on a socket.
@@ -263,26 +253,21 @@ impl Neighbours {
     /// notes what is to be answered; gives how much was told.
     pub fn hear(&mut self, told: &mut dyn FnMut(PeerId, Heard<'_>)) -> usize {
         let mut count = 0;
-        let mut happened = std::mem::take(&mut self.happened);
-        if sys::happened(&self.epoll, &mut happened).is_err() {
-            happened.clear();
-        }
-        if self.buffer.is_empty() && !happened.is_empty() {
-            self.buffer = vec![0; MESSAGE_LEN].into();
-        }
-        for data in &happened {
-            if *data == LISTENER {
+        for data in self.set.ready() {
+            if data == LISTENER {
                 while let Ok(socket) = sys::accept(&self.listener) {
                     // Whom there is no room for finds the connection closed.
                     let _ = self.add(socket, None);
                 }
                 continue;
             }
-            let id = PeerId::unpack(*data);
+            if self.buffer.is_empty() {
+                self.buffer = vec![0; MESSAGE_LEN].into();
+            }
+            let id = PeerId::unpack(data);
             self.send_queued(id);
             count += self.hear_one(id, told);
         }
-        self.happened = happened;
         for id in std::mem::take(&mut self.lost) {
             if let Some(slot) = self.slots.get_mut(id.slot as usize)
                 && slot.generation == id.generation
@@ -334,7 +319,7 @@ impl Neighbours {
             match sys::receive_message(&peer.socket, buffer, &mut fds) {
                 Ok(Some(len)) if len > 0 => {
                     let bytes = &buffer[..len];
-                    let fds = &mut fds;
+                    let fds = &mut fds.into_iter().map(OwnedFd::from).collect();
                     told(id, Heard::Message { bytes, fds });
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return heard,

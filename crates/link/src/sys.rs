@@ -7,16 +7,20 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::c_long;
 
+mod datagram;
+mod epoll;
 mod file;
-mod local;
-mod shared;
+mod memory;
+mod unix;
+pub use datagram::*;
+pub use epoll::*;
 pub use file::*;
-pub use local::*;
-pub use shared::*;
+pub use memory::*;
+pub use unix::*;
 
 fn check(ret: c_long) -> io::Result<usize> {
     // The errno of a failed raw call is left where libc's would be.
@@ -31,6 +35,21 @@ impl Fd {
     /// The number, for `poll` and the like.
     pub fn raw(&self) -> RawFd {
         self.0
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open as long as `self` lives.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl From<Fd> for OwnedFd {
+    fn from(fd: Fd) -> OwnedFd {
+        let number = std::mem::ManuallyDrop::new(fd).0;
+        // SAFETY: `fd` owned the descriptor, and closes it no more.
+        unsafe { OwnedFd::from_raw_fd(number) }
     }
 }
 
@@ -286,210 +305,15 @@ pub fn attach_reuseport_program(fd: &Fd, program: &[BpfInsn]) -> io::Result<()> 
     Ok(())
 }
 
-/// sendto(2), never raising SIGPIPE; without an address on a connected socket.
-pub fn send_to(fd: &Fd, bytes: &[u8], to: Option<&Addr>) -> io::Result<usize> {
-    let (name, name_len) = to.map_or((std::ptr::null(), 0), |to| (to.bytes.as_ptr(), to.len));
-    // SAFETY: both buffers are valid for the lengths given with them and only read.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sendto,
-            fd.0,
-            bytes.as_ptr(),
-            bytes.len(),
-            libc::MSG_NOSIGNAL,
-            name,
-            name_len,
-        )
-    })
-}
-
-/// What one message of [`send_many`] is made of.
-pub struct Message<'a> {
-    /// Payload: one datagram, or several of `segment` bytes each.
-    pub bytes: &'a [u8],
-    /// Let the kernel cut `bytes` into datagrams of this length (UDP_SEGMENT); 0: one datagram.
-    pub segment: u16,
-    /// Where to; `None` on a connected socket.
-    pub to: Option<&'a Addr>,
-}
-
-/// Most messages that one call of [`send_many`] takes.
-pub const SEND_MANY: usize = 64;
-
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const fn cmsg_space(payload: usize) -> usize {
     HEADER.next_multiple_of(size_of::<usize>()) + payload.next_multiple_of(size_of::<usize>())
 }
 
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct SegmentCmsg([u8; cmsg_space(2)]);
-
-impl SegmentCmsg {
-    fn new(segment: u16) -> SegmentCmsg {
-        let mut c = SegmentCmsg([0; cmsg_space(2)]);
-        let (len, level, kind) = (HEADER + 2, libc::SOL_UDP, libc::UDP_SEGMENT);
-        let w = size_of::<usize>();
-        c.0[..w].copy_from_slice(&len.to_ne_bytes());
-        c.0[w..w + 4].copy_from_slice(&level.to_ne_bytes());
-        c.0[w + 4..w + 8].copy_from_slice(&kind.to_ne_bytes());
-        c.0[HEADER..HEADER + 2].copy_from_slice(&segment.to_ne_bytes());
-        c
-    }
-}
-
-fn message_header(
-    message: &Message<'_>,
-    iov: &mut libc::iovec,
-    cmsg: &SegmentCmsg,
-) -> libc::msghdr {
-    *iov = libc::iovec {
-        iov_base: message.bytes.as_ptr().cast_mut().cast(),
-        iov_len: message.bytes.len(),
-    };
-    // SAFETY: msghdr is a C struct of integers and pointers, for which all zero bytes are a value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    if let Some(to) = message.to {
-        header.msg_name = to.bytes.as_ptr().cast_mut().cast();
-        header.msg_namelen = to.len;
-    }
-    header.msg_iov = iov;
-    header.msg_iovlen = 1;
-    if message.segment != 0 {
-        header.msg_control = cmsg.0.as_ptr().cast_mut().cast();
-        header.msg_controllen = cmsg.0.len() as _;
-    }
-    header
-}
-
-/// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first did not.
-pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
-    // The usual handful without clearing room for all.
-    if messages.len() <= 4 {
-        send_up_to::<4>(fd, messages)
-    } else {
-        send_up_to::<SEND_MANY>(fd, messages)
-    }
-}
-
-fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
-    let n = messages.len().min(N);
-    // SAFETY: mmsghdr and iovec are C structs of integers and pointers, for which all zero bytes are a value.
-    let mut headers: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let mut iovs: [libc::iovec; N] = unsafe { std::mem::zeroed() };
-    let mut cmsgs = [SegmentCmsg([0; cmsg_space(2)]); N];
-    for (i, message) in messages[..n].iter().enumerate() {
-        if message.segment != 0 {
-            cmsgs[i] = SegmentCmsg::new(message.segment);
-        }
-        headers[i].msg_hdr = message_header(message, &mut iovs[i], &cmsgs[i]);
-    }
-    // SAFETY: the first `n` headers point at iovs, cmsgs and buffers that live through the call; only `msg_len` of
-    // each header is written.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sendmmsg,
-            fd.0,
-            headers.as_mut_ptr(),
-            n as u32,
-            libc::MSG_NOSIGNAL,
-        )
-    })
-}
-
-/// What [`receive`] found out about a datagram, or a train of datagrams merged by GRO.
-#[derive(Clone, Copy)]
-pub struct Datagram {
-    /// Bytes in the buffer.
-    pub len: usize,
-    /// Sender; `None` for a unix socket without a name.
-    pub from: Option<SocketAddr>,
-    /// Address it was sent to (IP_PKTINFO).
-    pub to: Option<IpAddr>,
-    /// Length of each of the merged datagrams (UDP_GRO); 0: a single one.
-    pub segment: usize,
-    /// It was longer than the buffer.
-    pub truncated: bool,
-}
-
-#[repr(C, align(8))]
-struct ControlBuffer([u8; 256]);
-
-/// recvmsg(2) with address, destination and GRO size. Never blocks.
-pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
-    let mut control = std::mem::MaybeUninit::<ControlBuffer>::uninit();
-    let mut from = Addr::empty();
-    let mut iov = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    // SAFETY: msghdr is a C struct of integers and pointers, for which all zero bytes are a value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_name = from.bytes.as_mut_ptr().cast();
-    header.msg_namelen = from.bytes.len() as u32;
-    header.msg_iov = &raw mut iov;
-    header.msg_iovlen = 1;
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<ControlBuffer>() as _;
-    // SAFETY: the kernel writes at most the given lengths into `buffer`, `from.bytes` and `control`, all of which
-    // live through the call and are borrowed by nobody else.
-    let len = check(unsafe {
-        libc::syscall(libc::SYS_recvmsg, fd.0, &raw mut header, libc::MSG_DONTWAIT)
-    })?;
-    from.len = header.msg_namelen.min(from.bytes.len() as u32);
-    let filled = (header.msg_controllen as usize).min(size_of::<ControlBuffer>());
-    // SAFETY: the kernel has initialised the first `msg_controllen` bytes of the buffer, bounded by its size above.
-    let control = unsafe { std::slice::from_raw_parts(control.as_ptr().cast::<u8>(), filled) };
-    let mut out = Datagram {
-        len: len.min(buffer.len()),
-        from: if from.len > 2 { from.to_inet() } else { None },
-        to: None,
-        segment: 0,
-        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
-    };
-    parse_control(control, &mut out);
-    Ok(out)
-}
-
-fn parse_control(mut control: &[u8], out: &mut Datagram) {
-    let word = size_of::<usize>();
-    let int = |b: &[u8]| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
-    while control.len() >= HEADER {
-        let mut len = [0; size_of::<usize>()];
-        len.copy_from_slice(&control[..word]);
-        let len = usize::from_ne_bytes(len);
-        if len < HEADER || len > control.len() {
-            return;
-        }
-        let (level, kind) = (int(&control[word..]), int(&control[word + 4..]));
-        let data = &control[HEADER..len];
-        match (level, kind) {
-            (libc::SOL_UDP, libc::UDP_GRO) if data.len() >= 4 => {
-                out.segment = usize::try_from(int(data)).unwrap_or(0);
-            }
-            // struct in6_pktinfo { struct in6_addr; int ifindex }
-            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() >= 16 => {
-                let mut octets = [0; 16];
-                octets.copy_from_slice(&data[..16]);
-                out.to = Some(IpAddr::V6(Ipv6Addr::from(octets)).to_canonical());
-            }
-            // struct in_pktinfo { int ifindex; struct in_addr spec_dst; struct in_addr addr }
-            (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() >= 12 => {
-                out.to = Some(Ipv4Addr::new(data[8], data[9], data[10], data[11]).into());
-            }
-            _ => {}
-        }
-        control = control
-            .get(len.next_multiple_of(word)..)
-            .unwrap_or_default();
-    }
-}
-
 /// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the packet path.
-pub fn wait_readable(fd: &Fd, milliseconds: i32) -> bool {
+pub fn wait_readable(fd: &impl AsFd, milliseconds: i32) -> bool {
     let mut poll = libc::pollfd {
-        fd: fd.0,
+        fd: fd.as_fd().as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };

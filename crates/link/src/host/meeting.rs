@@ -45,12 +45,9 @@ fn greeting() -> [u8; GREETING] {
 
 /// Listens at meeting point `number` of the folder `dir`, whose name is `path`; a stale one is replaced.
 pub(super) fn listen(dir: &Fd, path: &Path, number: u32) -> io::Result<Fd> {
-    let socket = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
     remove(dir, number);
     let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
-    sys::bind(&socket, &address)?;
-    sys::start_to_listen(&socket, BACKLOG)?;
-    Ok(socket)
+    sys::listen(&address, libc::SOCK_STREAM, BACKLOG)
 }
 
 /// Hands a ring to the process at meeting point `number`; gives the connection. Does not wait.
@@ -58,9 +55,7 @@ pub(super) fn hand_out(dir: &Fd, path: &Path, number: u32, ring: &Fd) -> io::Res
     let socket = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
     let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
     sys::connect(&socket, &address)?;
-    if sys::send_with_fd(&socket, &greeting(), ring)? != GREETING {
-        return Err(io::ErrorKind::WriteZero.into());
-    }
+    sys::send_message(&socket, &greeting(), &[ring])?;
     Ok(socket)
 }
 
@@ -77,9 +72,10 @@ pub(super) enum Met {
 /// Takes the ring that a connection brought.
 pub(super) fn meet(connection: &Fd) -> Met {
     let mut said = [0; GREETING];
-    match sys::receive_with_fd(connection, &mut said) {
-        Ok((GREETING, Some(file))) if said == greeting() => {
-            Consumer::attach(&file).map_or(Met::Nothing, Met::Ring)
+    let mut files = Vec::new();
+    match sys::receive_message(connection, &mut said, &mut files) {
+        Ok(Some(GREETING)) if said == greeting() && files.len() == 1 => {
+            Consumer::attach(&files[0]).map_or(Met::Nothing, Met::Ring)
         }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Met::NotYet,
         _ => Met::Nothing,

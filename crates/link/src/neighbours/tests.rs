@@ -29,7 +29,7 @@ impl Place {
 fn hear(of: &mut Neighbours, enough: usize) -> Vec<(PeerId, Option<Vec<u8>>, usize)> {
     let mut all = Vec::new();
     while all.len() < enough {
-        sys::wait_readable(&of.epoll, 1000);
+        sys::wait_readable(&of.set, 1000);
         of.hear(&mut |peer, heard| {
             all.push(match heard {
                 Heard::Message { bytes, fds } => (peer, Some(bytes.to_vec()), fds.len()),

@@ -157,7 +157,14 @@ pub(super) fn byte_lock(kind: i32, offset: u64) -> libc::flock {
 /// Locks the byte at `offset` for this open file description (fcntl F_OFD_SETLK); false: another one holds it.
 /// The kernel drops the lock when the last copy of the descriptor is closed, be it by SIGKILL.
 pub fn try_lock_byte(fd: &Fd, offset: u64) -> io::Result<bool> {
-    let lock = byte_lock(libc::F_WRLCK, offset);
+    try_lock_byte_as(fd, offset, false)
+}
+
+/// Locks the byte at `offset` for this open file description: shared with others that do the same, or exclusively. False:
+/// another one has it in a way that excludes this.
+pub fn try_lock_byte_as(fd: &Fd, offset: u64, shared: bool) -> io::Result<bool> {
+    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    let lock = byte_lock(kind, offset);
     // SAFETY: `lock` is a local `struct flock` and only read.
     match check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_SETLK, &raw const lock) })
     {

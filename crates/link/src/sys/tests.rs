@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::datagram::parse_control;
 use super::*;
 
 #[test]

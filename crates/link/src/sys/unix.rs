@@ -1,8 +1,8 @@
-//! Connections between processes of one host: unix sockets that keep messages apart and carry descriptors, and epoll(7).
+//! Unix sockets: connections between processes of one host, and descriptors sent through them.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use super::{Addr, Fd, HEADER, check, cmsg_space, set_option, socket};
 
@@ -13,12 +13,12 @@ const CONTROL: usize = cmsg_space(MOST_FDS * size_of::<RawFd>());
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// A socket that takes connections at `address`.
-pub fn listen(address: &Addr) -> io::Result<Fd> {
-    let fd = socket(libc::AF_UNIX, libc::SOCK_SEQPACKET)?;
+/// A socket that takes connections at `address`: one that keeps messages apart (SOCK_SEQPACKET), or a stream.
+pub fn listen(address: &Addr, kind: i32, backlog: i32) -> io::Result<Fd> {
+    let fd = socket(libc::AF_UNIX, kind)?;
     super::bind(&fd, address)?;
     // SAFETY: no pointers.
-    check(unsafe { libc::syscall(libc::SYS_listen, fd.0, 128) })?;
+    check(unsafe { libc::syscall(libc::SYS_listen, fd.0, backlog) })?;
     Ok(fd)
 }
 
@@ -59,60 +59,8 @@ pub fn peer_of(fd: &Fd) -> io::Result<(u32, u32)> {
     Ok((cred.uid, cred.pid as u32))
 }
 
-/// An epoll instance.
-pub fn epoll() -> io::Result<Fd> {
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) })?;
-    Ok(Fd(fd as RawFd))
-}
-
-/// Adds `fd` with the events `events` under the number `data`, or changes what it was added with.
-pub fn watch(epoll: &Fd, fd: &Fd, events: i32, data: u64, change: bool) -> io::Result<()> {
-    let operation = if change {
-        libc::EPOLL_CTL_MOD
-    } else {
-        libc::EPOLL_CTL_ADD
-    };
-    let mut event = libc::epoll_event {
-        events: events as u32,
-        u64: data,
-    };
-    // SAFETY: the kernel reads the local `event`.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_epoll_ctl,
-            epoll.0,
-            operation,
-            fd.0,
-            &raw mut event,
-        )
-    })?;
-    Ok(())
-}
-
-/// The numbers of up to 16 descriptors that something happened to. Never blocks.
-pub fn happened(epoll: &Fd, out: &mut Vec<u64>) -> io::Result<()> {
-    const MOST: usize = 16;
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-    // SAFETY: the kernel writes at most `MOST` entries; no signal mask is given.
-    let n = check(unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait,
-            epoll.0,
-            events.as_mut_ptr(),
-            MOST,
-            0,
-            0usize,
-            8usize,
-        )
-    })?;
-    out.clear();
-    out.extend(events.iter().take(n).map(|event| event.u64));
-    Ok(())
-}
-
 /// Sends one message with up to [`MOST_FDS`] descriptors. Never blocks, never raises SIGPIPE.
-pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[impl AsFd]) -> io::Result<()> {
     let mut control = Control([0; CONTROL]);
     let mut iov = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
@@ -124,16 +72,17 @@ pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
     header.msg_iovlen = 1;
     if !fds.is_empty() {
         let fds = fds.get(..MOST_FDS).unwrap_or(fds);
-        let len = HEADER + size_of_val(fds);
+        let payload = fds.len() * size_of::<RawFd>();
+        let len = HEADER + payload;
         let w = size_of::<usize>();
         control.0[..w].copy_from_slice(&len.to_ne_bytes());
         control.0[w..w + 4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
         control.0[w + 4..w + 8].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
         for (place, fd) in control.0[HEADER..].chunks_exact_mut(4).zip(fds) {
-            place.copy_from_slice(&fd.as_raw_fd().to_ne_bytes());
+            place.copy_from_slice(&fd.as_fd().as_raw_fd().to_ne_bytes());
         }
         header.msg_control = (&raw mut control).cast();
-        header.msg_controllen = cmsg_space(size_of_val(fds)) as _;
+        header.msg_controllen = cmsg_space(payload) as _;
     }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the header names `bytes` and the local `control`, which live through the call and are only read.
@@ -145,13 +94,9 @@ pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
     }
 }
 
-/// Receives one message into `buffer`, and its descriptors into `fds`; its length, 0 at the end of the connection.
-/// `None`: it was longer than the buffer or had more descriptors than fit. Never blocks.
-pub fn receive_message(
-    fd: &Fd,
-    buffer: &mut [u8],
-    fds: &mut Vec<OwnedFd>,
-) -> io::Result<Option<usize>> {
+/// Receives one message (of a stream: what is there) into `buffer`, and its descriptors into `fds`; its length, 0 at the
+/// end of the connection. `None`: it was longer than the buffer or had more descriptors than fit. Never blocks.
+pub fn receive_message(fd: &Fd, buffer: &mut [u8], fds: &mut Vec<Fd>) -> io::Result<Option<usize>> {
     let mut control = MaybeUninit::<Control>::uninit();
     let mut iov = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
@@ -175,7 +120,7 @@ pub fn receive_message(
     Ok((!cut).then_some(len.min(buffer.len())))
 }
 
-fn take_fds(mut control: &[u8], fds: &mut Vec<OwnedFd>) {
+fn take_fds(mut control: &[u8], fds: &mut Vec<Fd>) {
     let word = size_of::<usize>();
     let int = |b: &[u8]| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
     while control.len() >= HEADER {
@@ -189,8 +134,8 @@ fn take_fds(mut control: &[u8], fds: &mut Vec<OwnedFd>) {
             == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
         {
             for number in control[HEADER..len].chunks_exact(4) {
-                // SAFETY: the kernel has just made this descriptor for this process; nobody else knows it.
-                fds.push(unsafe { OwnedFd::from_raw_fd(int(number)) });
+                // The kernel has just made this descriptor for this process; nobody else knows it.
+                fds.push(Fd(int(number)));
             }
         }
         control = control
@@ -199,16 +144,18 @@ fn take_fds(mut control: &[u8], fds: &mut Vec<OwnedFd>) {
     }
 }
 
-/// Locks the byte at `offset` for this open file description: shared with others that do the same, or exclusively. False:
-/// another one has it in a way that excludes this.
-pub fn try_lock_byte_as(fd: &Fd, offset: u64, shared: bool) -> io::Result<bool> {
-    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
-    let lock = super::file::byte_lock(kind, offset);
-    // SAFETY: `lock` is a local `struct flock` and only read.
-    match check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_SETLK, &raw const lock) })
-    {
-        Ok(_) => Ok(true),
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
-        Err(e) => Err(e),
-    }
+/// recv(2) of what is there, up to a buffer's length; 0: the peer has closed. Never blocks.
+pub fn receive_bytes(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`; no address is asked for.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_recvfrom,
+            fd.0,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            libc::MSG_DONTWAIT,
+            0usize,
+            0usize,
+        )
+    })
 }
