@@ -5,13 +5,17 @@
 //! returned with all that it held, and what follows has not begun. The bounds `Copy` see to it, as what is copied has no
 //! destructor.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use libc::pollfd;
 
 use crate::seam::{self, Result};
 
 unsafe extern "C-unwind" {
     /// The declaration in the libc crate promises that it does not unwind.
     fn read(fd: c_int, buffer: *mut c_void, length: usize) -> isize;
+    fn poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int;
 }
 
 /// What a verb does that takes an event: `prepare` gives the descriptor, one token of which is an event; `take` takes the
@@ -41,4 +45,93 @@ pub fn event(
             _ => return -1,
         }
     }
+}
+
+/// A descriptor to wait for.
+pub const fn readable(fd: c_int) -> pollfd {
+    pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// As [`event`], for a thread that is of use while it waits. `look` is called first, and again (`woken`) whenever one of
+/// the descriptors that it filled in was readable: true as long as there is something to wait for in this way. Then the
+/// event is taken, or waited for, in read(2). `look`'s third argument: it may have the thread wait in its way.
+///
+/// read(2) goes on after a signal whose handler was installed with SA_RESTART, poll(2) never does. So the first signal
+/// that could mean either ends the wait, as it would end read(2), and from then on threads wait in read(2) alone.
+#[inline(always)]
+pub fn useful_event(
+    prepare: impl Fn() -> Result<c_int> + Copy,
+    look: impl Fn(&mut [pollfd; 3], bool, bool) -> Result<bool> + Copy,
+    take: impl Fn() -> Result<bool> + Copy,
+    give_up: impl Fn() + Copy,
+) -> c_int {
+    loop {
+        let fd = seam::number(prepare);
+        if fd < 0 {
+            return -1;
+        }
+        let mut fds = [readable(-1); 3];
+        let mut woken = false;
+        loop {
+            let may = WAITS_IN_POLL.load(Ordering::Relaxed);
+            match seam::number(|| look(&mut fds, woken, may).map(c_int::from)) {
+                0 => break,
+                1 => {}
+                _ => return -1,
+            }
+            // SAFETY: three descriptors in a local variable.
+            let n = unsafe { poll(fds.as_mut_ptr(), fds.len() as c_ulong, -1) };
+            woken = true;
+            if n < 0 && !goes_on_after_signals() {
+                seam::set_errno(libc::EINTR);
+                seam::keeping_errno(give_up);
+                return -1;
+            }
+        }
+        let mut token = 0u64;
+        // SAFETY: eight bytes of a local variable.
+        if unsafe { read(fd, (&raw mut token).cast(), 8) } != 8 {
+            seam::keeping_errno(give_up);
+            return -1;
+        }
+        match seam::number(|| take().map(c_int::from)) {
+            0 => {}
+            1 => return 0,
+            _ => return -1,
+        }
+    }
+}
+
+/// No signal came yet that ends a wait, or may have.
+static WAITS_IN_POLL: AtomicBool = AtomicBool::new(true);
+
+/// A wait was interrupted: whether it would go on were it in read(2), as far as handlers tell.
+fn goes_on_after_signals() -> bool {
+    let (mut restarts, mut ends) = (false, false);
+    for signal in 1..=64 {
+        // SAFETY: an all-zero sigaction is a valid value of that plain C struct, and a place for the answer.
+        let action = unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            if libc::sigaction(signal, core::ptr::null(), &mut action) != 0 {
+                continue;
+            }
+            action
+        };
+        if matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+            continue;
+        }
+        if action.sa_flags & libc::SA_RESTART != 0 {
+            restarts = true;
+        } else {
+            ends = true;
+        }
+    }
+    if restarts && ends {
+        WAITS_IN_POLL.store(false, Ordering::Relaxed);
+    }
+    !ends
 }

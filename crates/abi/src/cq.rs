@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate, PdHold};
+use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate, PdHold, Waiting};
 
 use crate::cancel;
 use crate::cq_ex::Polling;
@@ -254,19 +254,29 @@ unsafe extern "C-unwind" fn get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    cancel::event(
+    cancel::useful_event(
         || {
             // SAFETY: a channel of ours, or NULL.
             let object = unsafe { from_c::<ChannelObject>(channel) }?;
             if cq.is_null() || cq_context.is_null() {
                 return Err(EINVAL);
             }
-            object.nic.expect_event()?;
             Ok(object.nic.fd())
+        },
+        |fds, woken, may_drive| {
+            // SAFETY: as above.
+            let object = unsafe { from_c::<ChannelObject>(channel) }?;
+            let woken = woken.then(|| [fds[1].revents != 0, fds[2].revents != 0]);
+            let Waiting::SleepOn(packets) = object.nic.wait(woken, may_drive)? else {
+                return Ok(false);
+            };
+            *fds = [object.nic.fd(), packets[0], packets[1]].map(cancel::readable);
+            Ok(true)
         },
         || {
             // SAFETY: as above; it may not be destroyed while somebody waits for its events.
             let object = unsafe { from_c::<ChannelObject>(channel) }?;
+            CompChannel::end_wait();
             let Some(cookie) = object.nic.event_of_token() else {
                 return Ok(false);
             };
@@ -279,7 +289,7 @@ unsafe extern "C-unwind" fn get_cq_event(
             }
             Ok(true)
         },
-        || (),
+        CompChannel::end_wait,
     )
 }
 

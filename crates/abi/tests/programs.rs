@@ -64,7 +64,7 @@ macro_rules! programs {
 }
 
 programs!(
-    smoke, refusals, events, extended, forked, files, batch, states
+    smoke, refusals, events, waiting, extended, forked, files, batch, states
 );
 programs!(srq, srq_services, xrc, xrc_processes);
 

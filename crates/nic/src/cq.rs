@@ -354,7 +354,11 @@ impl Cq {
             _ => Armed::Solicited,
         };
         drop(inner);
-        self.shared.context.nic.expect_sleep();
+        // Who waits in the verb looks after packets himself.
+        let channel = self.shared.channel.as_ref();
+        if !channel.is_some_and(|channel| channel.is_driven()) {
+            self.shared.context.nic.expect_sleep();
+        }
     }
 
     /// Changes the capacity; gives the new one. What waits in the queue stays, in order.

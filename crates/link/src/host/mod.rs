@@ -206,6 +206,11 @@ impl HostPath {
         self.inbound.attend(counters);
     }
 
+    /// Only those that wake this process, and those that are over.
+    pub(crate) fn heed(&mut self, counters: &mut LinkCounters) {
+        self.inbound.attend(counters);
+    }
+
     /// See [`crate::RoceLink::leave_to_polling`].
     pub(crate) fn set_polled(&mut self, polled: bool) {
         self.inbound.set_polled(polled);

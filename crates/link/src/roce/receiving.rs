@@ -78,6 +78,18 @@ impl RoceLink {
             .is_some_and(HostPath::fall_asleep)
     }
 
+    /// For who slept on descriptors and says which are readable: who woke this process is noted, and a socket without
+    /// packets is not looked at soon.
+    pub fn woken(&mut self, now_ns: u64, rx_readable: bool, wake_readable: bool) {
+        let Some(live) = &mut self.live else { return };
+        if wake_readable && let Some(host) = &mut live.host {
+            host.heed(&mut self.counters);
+        }
+        if !rx_readable {
+            live.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
+        }
+    }
+
     /// Packets lie in the rings of other processes or of this one.
     pub fn has_arrivals(&self) -> bool {
         let live = self.live.as_ref();

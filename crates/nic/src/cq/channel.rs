@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::CqShared;
 use crate::context::{Context, ContextShared};
+use crate::engine::{Waiting, end_wait};
 use crate::error::{Error, Result};
 use crate::sys::EventFd;
 
@@ -17,9 +18,29 @@ pub(crate) struct ChannelShared {
     events: EventFd,
     queue: Mutex<VecDeque<Weak<CqShared>>>,
     pub(super) users: AtomicU32,
+    /// How surely the application waits for events in `ibv_get_cq_event`, and not on the descriptor.
+    waits_inside: AtomicU32,
 }
 
+/// So many events that nobody had to wait for in the verb make an application one that waits elsewhere.
+const SURE: u32 = 16;
+
 impl ChannelShared {
+    fn has_event(&self) -> bool {
+        !self.queue.lock().is_empty()
+    }
+
+    /// The application drives the engine while it waits for events of this channel.
+    pub(super) fn is_driven(&self) -> bool {
+        self.waits_inside.load(Ordering::Relaxed) > 0
+    }
+
+    fn found_at_once(&self) {
+        let sure = self.waits_inside.load(Ordering::Relaxed);
+        self.waits_inside
+            .store(sure.saturating_sub(1), Ordering::Relaxed);
+    }
+
     pub(super) fn push(&self, cq: &Arc<CqShared>) {
         self.queue.lock().push_back(Arc::downgrade(cq));
         self.events.add(1);
@@ -52,6 +73,7 @@ impl CompChannel {
                 events,
                 queue: Mutex::new(VecDeque::new()),
                 users: AtomicU32::new(0),
+                waits_inside: AtomicU32::new(0),
             }),
             context: context.shared.clone(),
         })
@@ -81,10 +103,31 @@ impl CompChannel {
     }
 
     /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he may sleep there.
+    /// Says how, and drives the engine meanwhile if he may. `woken`: he slept as the last call said, and which of the
+    /// two descriptors are readable; `None`: he begins to wait. After [`Waiting::Over`] and [`Waiting::SleepOnChannel`] he takes a token, and calls [`CompChannel::end_wait`].
     ///
     /// # Errors
     /// ENODEV in a forked child.
-    pub fn expect_event(&self) -> Result<()> {
+    pub fn wait(&self, woken: Option<[bool; 2]>, may_drive: bool) -> Result<Waiting> {
+        let nic = &self.context.nic;
+        nic.check_alive("ibv_get_cq_event")?;
+        let shared = &self.shared;
+        let may_drive = may_drive && (woken.is_some() || shared.events.blocks());
+        let waiting = nic.wait(woken, may_drive, || shared.has_event());
+        match waiting {
+            Waiting::SleepOn(_) => shared.waits_inside.store(SURE, Ordering::Relaxed),
+            Waiting::Over if woken.is_none() => shared.found_at_once(),
+            _ => {}
+        }
+        Ok(waiting)
+    }
+
+    /// The thread that waited does so no longer.
+    pub fn end_wait() {
+        end_wait();
+    }
+
+    fn expect_event(&self) -> Result<()> {
         self.context.nic.check_alive("ibv_get_cq_event")?;
         self.context.nic.expect_sleep();
         Ok(())

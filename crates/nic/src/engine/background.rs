@@ -5,17 +5,16 @@
 //! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks once per
 //! millisecond whether the application still polls (*watching*).
 
-use std::cell::Cell;
-use std::fs::File;
 use std::os::fd::RawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::drive::Acks;
+use super::linger::{self, Linger};
 use super::nic::NicShared;
 use super::port::PortWatch;
+use super::spin::Crowd;
 use super::wakeup::{Bell, Wakeup};
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd};
@@ -32,18 +31,20 @@ const USEFUL: i32 = 4;
 const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
 /// So many packets in one round are a stream, of which more is on its way.
 const STREAM: usize = 8;
-/// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a batch of packets.
-const LINGER_NS: u64 = 30_000;
+/// How long the thread waits awake at most before it looks after the rest of its duties.
+const LINGER_NS: u64 = 2_000_000;
 /// Ticks of undisturbed watching after which all lateness is forgotten.
 const FORGET: u32 = 50;
+/// Ticks in which nothing happens after which it does not watch over a thread that waits for an event any more.
+const QUIET: u32 = 50;
 
 /// The background thread as the application's threads see it.
 pub(super) struct Background {
     pub(super) wakeup: Wakeup<EventFd>,
     stop: AtomicBool,
     /// Threads of the application that rest on the receive socket between two polls.
-    resting: AtomicU32,
-    crowd: Crowd,
+    pub(super) resting: AtomicU32,
+    pub(super) crowd: Crowd,
     thread: parking_lot::Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -118,6 +119,8 @@ fn run(shared: &NicShared, mut port: PortWatch) {
     let mut score = 0;
     let mut lateness = *LATE.start();
     let mut calm_ticks = 0;
+    let mut quiet_ticks = 0;
+    let mut awake = Linger::default();
     let mut last_polls = shared.polls.load(Ordering::Relaxed);
     let mut maintain_at = 0;
     while !state.stop.load(Ordering::Acquire) {
@@ -153,7 +156,13 @@ fn run(shared: &NicShared, mut port: PortWatch) {
         last_polls = polls;
 
         if watching {
-            if application_polls && !asked && !neglected(shared, rx) {
+            quiet_ticks = if application_polls {
+                0
+            } else {
+                quiet_ticks + 1
+            };
+            let looked_after = application_polls || (shared.waiters.drive() && quiet_ticks < QUIET);
+            if looked_after && !asked && !neglected(shared, rx) {
                 // The application drives; only what it never looks at is left to do here.
                 if let Some(mut engine) = shared.engine.try_lock() {
                     let now = sys::now_ns();
@@ -184,14 +193,17 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             }
             continue;
         }
-        let rests = state.resting.load(Ordering::Relaxed) > 0;
+        let rests = state.resting.load(Ordering::Relaxed) > 0 || shared.waiters.drive();
+        // Who sleeps until its completion is there polls only afterwards.
+        let application_polls = application_polls && !shared.waiters.sleep();
         // Whoever has the engine now is the application, and would have found the packet at its next look.
         let (received, contended) = match shared.engine.try_lock() {
             Some(mut engine) => (engine.round(true), false),
             None => (shared.engine.lock().round(true), true),
         };
-        if received >= STREAM {
-            linger(shared);
+        let needed = received > 0 && !application_polls && !contended && !rests;
+        if (needed || received >= STREAM) && awake.woken(sys::now_ns(), received >= STREAM) {
+            linger(shared, &mut awake);
         }
         if (ready[1] || ready[2]) && fds.contains(&rx) {
             // An application that polls would have found the packet itself, even if this thread was quicker.
@@ -209,20 +221,45 @@ fn run(shared: &NicShared, mut port: PortWatch) {
     }
 }
 
-/// Drives the engine as long as a stream goes on.
-fn linger(shared: &NicShared) {
-    let mut last = sys::now_ns();
-    while !shared.background.stop.load(Ordering::Relaxed) {
-        let received = shared.engine.lock().round(false);
+/// Drives the engine awake as long as that pays, nobody else does, and the core is free.
+fn linger(shared: &NicShared, awake: &mut Linger) {
+    let polls = || shared.polls.load(Ordering::Relaxed);
+    let (polls_before, begin) = (polls(), sys::now_ns());
+    let (mut last, mut offered) = (begin, begin);
+    // Until the thread sleeps again nobody need wake it.
+    shared.engine.lock().link.leave_to_polling(true);
+    while !shared.background.stop.load(Ordering::Relaxed)
+        && polls() == polls_before
+        && !shared.waiters.drive()
+    {
+        let Some(mut engine) = shared.engine.try_lock() else {
+            break;
+        };
+        let received = engine.round(false);
+        drop(engine);
+        shared.cq_tasks.let_go();
         let now = sys::now_ns();
         if received > 0 {
-            last = now;
-        } else if now - last > LINGER_NS {
-            return;
+            awake.paid(now);
+            (last, offered) = (now, now);
+        } else if now - last > linger::STAY_NS {
+            awake.in_vain();
+            break;
+        } else if now - offered > linger::OFFER_NS {
+            std::thread::yield_now();
+            offered = sys::now_ns();
+            if offered - now > linger::TAKEN_NS {
+                awake.crowded();
+                break;
+            }
+        }
+        if now - begin > LINGER_NS {
+            break;
         }
         // Whoever wants the lock meanwhile gets it.
         std::hint::spin_loop();
     }
+    shared.engine.lock().link.leave_to_polling(false);
 }
 
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
@@ -269,125 +306,4 @@ fn sleep(fds: &[RawFd], work: bool, deadline: u64, watching: bool) -> [bool; 8] 
         timeout = Some(timeout.map_or(TICK, |t| t.min(TICK)));
     }
     sys::poll(fds, timeout).unwrap_or([false; 8])
-}
-
-/// Empty polls between two looks at the clock.
-const LOOK_EVERY: u32 = 16;
-/// How long an application may poll in vain before it is asked whether others need its core.
-const SPIN_NS: u64 = 50_000;
-/// How long it then waits for a packet before it polls again.
-const REST: Duration = Duration::from_micros(200);
-
-/// What a thread's polls found lately.
-#[derive(Clone, Copy, Default)]
-struct Vain {
-    polls: u32,
-    /// Since when nothing was found; 0: not looked at the clock yet.
-    since: u64,
-    /// Involuntary context switches at the last look.
-    switches: i64,
-}
-
-thread_local! {
-    static VAIN: Cell<Vain> = const { Cell::new(Vain { polls: 0, since: 0, switches: 0 }) };
-}
-
-/// Spinning is right while cores are free. Where they are not, a thread that spins in vain takes the core from others,
-/// perhaps from the very peer it waits for: after a while it sleeps on the socket for a moment instead.
-pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
-    let mut vain = VAIN.get();
-    if found {
-        if vain.polls != 0 || vain.since != 0 {
-            VAIN.set(Vain {
-                polls: 0,
-                since: 0,
-                ..vain
-            });
-        }
-        return;
-    }
-    vain.polls += 1;
-    if vain.polls.is_multiple_of(LOOK_EVERY) {
-        let now = sys::now_ns();
-        if vain.since == 0 {
-            vain.since = now;
-        } else if now - vain.since > SPIN_NS {
-            let switches = sys::involuntary_switches();
-            let preempted = switches > vain.switches;
-            vain.switches = switches;
-            vain.since = now;
-            if preempted || shared.background.crowd.cores_are_short() {
-                rest(shared);
-                // Still in vain: the next look comes after the next few polls, not after a whole spin.
-                vain.since = now.saturating_sub(SPIN_NS);
-            }
-        }
-    }
-    VAIN.set(vain);
-}
-
-fn rest(shared: &NicShared) {
-    let (rx, wake) = {
-        let Some(mut engine) = shared.engine.try_lock() else {
-            return;
-        };
-        if !engine.ready.is_empty() || engine.link.fall_asleep() {
-            return;
-        }
-        (engine.link.rx_fd(), engine.link.wake_fd())
-    };
-    // An interrupted or failed wait is as good as none.
-    let resting = &shared.background.resting;
-    resting.fetch_add(1, Ordering::Relaxed);
-    let ready = sys::poll(&[rx, wake], Some(REST));
-    resting.fetch_sub(1, Ordering::Relaxed);
-    // What woke it stays readable until it is seen to, which a round of polling does not.
-    if ready.is_ok_and(|ready| ready[1])
-        && let Some(mut engine) = shared.engine.try_lock()
-    {
-        engine.round(true);
-    }
-}
-
-/// Whether more threads want to run on this machine than it has cores.
-struct Crowd {
-    loadavg: Option<File>,
-    cores: usize,
-}
-
-impl Crowd {
-    fn new() -> Crowd {
-        Crowd {
-            loadavg: File::open("/proc/loadavg").ok(),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
-        }
-    }
-
-    fn cores_are_short(&self) -> bool {
-        let mut text = [0u8; 64];
-        let mut look = |file: &File| sys::uncancelled(|| file.read_at(&mut text, 0).ok());
-        let Some(n) = self.loadavg.as_ref().and_then(&mut look) else {
-            return false;
-        };
-        running(&text[..n]).is_some_and(|running| running > self.cores)
-    }
-}
-
-/// The threads that run or want to: the number before the slash in /proc/loadavg (proc_loadavg(5)).
-fn running(loadavg: &[u8]) -> Option<usize> {
-    let text = std::str::from_utf8(loadavg).ok()?;
-    let (running, _) = text.split_ascii_whitespace().nth(3)?.split_once('/')?;
-    running.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    //! Reading the scheduler's figures.
-
-    #[test]
-    fn the_number_of_running_threads_is_found() {
-        assert_eq!(super::running(b"0.50 1.25 2.00 3/412 31337\n"), Some(3));
-        assert_eq!(super::running(b"0.50 1.25"), None);
-        assert_eq!(super::running(b"\xff\xff"), None);
-    }
 }

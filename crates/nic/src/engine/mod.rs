@@ -10,15 +10,18 @@ mod drive;
 mod fork;
 mod gate;
 mod host;
+mod linger;
 mod nic;
 mod objects;
 mod patience;
 mod port;
 mod sink;
+mod spin;
 mod srq_table;
 mod stalled;
 mod table;
 mod timers;
+mod waiters;
 mod wakeup;
 mod watch;
 
@@ -55,6 +58,8 @@ pub(crate) use srq_table::SrqTable;
 use stalled::Stalled;
 pub(crate) use table::QpTable;
 pub(crate) use timers::Timers;
+pub use waiters::Waiting;
+pub(crate) use waiters::end_wait;
 
 /// Bounds of a queue pair's send window, bytes.
 const WINDOW: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;

@@ -8,7 +8,8 @@ use rnic_link::{LinkCounters, LinkError};
 
 use super::background::{self, Background};
 use super::drive::Acks;
-use super::{DropCounters, Engine, fork, port};
+use super::waiters::Waiters;
+use super::{DropCounters, Engine, fork, port, spin};
 use crate::context::AsyncEvents;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
@@ -24,6 +25,7 @@ pub(crate) struct NicShared {
     /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
     pub(super) polls: AtomicU64,
     pub(super) background: Background,
+    pub(super) waiters: Arc<Waiters>,
     pub(super) contexts: port::Contexts,
     guarded_memory: bool,
 }
@@ -73,6 +75,7 @@ impl Nic {
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
                 polls: AtomicU64::new(0),
+                waiters: Arc::default(),
                 contexts: port::Contexts::default(),
                 guarded_memory: sys::guarded_memory(),
             });
@@ -83,7 +86,7 @@ impl Nic {
         .map(|handle| Nic { handle })
     }
 
-    fn shared(&self) -> &NicShared {
+    pub(super) fn shared(&self) -> &NicShared {
         &self.handle.shared
     }
 
@@ -181,7 +184,7 @@ impl Nic {
 
     /// Called after each poll: if cores are short, an application that finds nothing lets others run.
     pub(crate) fn spin_or_rest(&self, found: bool) {
-        background::spin_or_rest(self.shared(), found);
+        spin::spin_or_rest(self.shared(), found);
     }
 }
 

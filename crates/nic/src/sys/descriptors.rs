@@ -23,6 +23,13 @@ impl EventFd {
         self.0.as_raw_fd()
     }
 
+    /// The application has not made the descriptor non-blocking.
+    pub(crate) fn blocks(&self) -> bool {
+        // SAFETY: takes no pointer.
+        let flags = unsafe { libc::fcntl(self.fd(), libc::F_GETFL) };
+        flags >= 0 && flags & libc::O_NONBLOCK == 0
+    }
+
     /// Adds `n` tokens.
     pub(crate) fn add(&self, n: u64) {
         let value = n.to_ne_bytes();

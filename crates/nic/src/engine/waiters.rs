@@ -1,0 +1,193 @@
+//! Threads that wait for an event inside a verb, and drive the engine meanwhile.
+//!
+//! A thread that waits in `ibv_get_cq_event` would be woken by the background thread, which a packet woke before: two
+//! wake-ups for one message. So it waits for packets itself and runs the engine when they come. Only one thread does, and
+//! only while no other waits: where several wait, whoever is woken may be the wrong one and busy afterwards. The
+//! background thread then has one more thread that looks after packets, as one that polls is, and it knows in the same
+//! way when there is none (`background.rs`): packets are waiting, and nobody takes them.
+//!
+//! A thread may be cancelled while it waits. What it holds is therefore not in its stack, but in a thread-local variable.
+
+use std::cell::RefCell;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::nic::Nic;
+use crate::sys;
+
+/// Wake-ups in one wait that found nothing: somebody else drives.
+const NEEDLESS: u32 = 16;
+/// Rounds of work without an end after which others are to go on with it: the thread cannot be cancelled meanwhile.
+const ROUNDS: u32 = 256;
+
+/// How many threads of the process wait for events.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// And drive; at most one.
+    driving: AtomicU32,
+    /// And sleep until somebody else has driven.
+    asleep: AtomicU32,
+}
+
+impl Waiters {
+    /// A thread looks after packets while it waits.
+    pub(super) fn drive(&self) -> bool {
+        self.driving.load(Ordering::Relaxed) > 0
+    }
+
+    /// A thread needs others to look after its packets.
+    pub(super) fn sleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed) > 0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Drives,
+    Sleeps,
+}
+
+/// What this thread is at.
+#[derive(Debug)]
+struct Wait {
+    waiters: Arc<Waiters>,
+    role: Role,
+    needless: u32,
+}
+
+impl Wait {
+    fn begin(waiters: &Arc<Waiters>, may_drive: bool) -> Wait {
+        let drives = may_drive
+            && !waiters.sleep()
+            && waiters
+                .driving
+                .compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        let mut wait = Wait {
+            waiters: waiters.clone(),
+            role: Role::Drives,
+            needless: 0,
+        };
+        if !drives {
+            wait.role = Role::Sleeps;
+            wait.waiters.asleep.fetch_add(1, Ordering::Relaxed);
+        }
+        wait
+    }
+
+    fn go_to_sleep(&mut self) {
+        if self.role == Role::Drives {
+            self.waiters.driving.store(0, Ordering::Relaxed);
+            self.waiters.asleep.fetch_add(1, Ordering::Relaxed);
+            self.role = Role::Sleeps;
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        match self.role {
+            Role::Drives => self.waiters.driving.store(0, Ordering::Relaxed),
+            Role::Sleeps => {
+                self.waiters.asleep.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+thread_local! {
+    static WAIT: RefCell<Option<Wait>> = const { RefCell::new(None) };
+}
+
+/// This thread waits no longer.
+pub(crate) fn end_wait() {
+    // Fails in a thread that is ending, whose wait ended with its variables.
+    let _ = WAIT.try_with(|wait| wait.borrow_mut().take());
+}
+
+/// What a thread that waits for an event is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The event is there.
+    Over,
+    /// Sleep until its channel or one of these descriptors is readable, then ask again.
+    SleepOn([RawFd; 2]),
+    /// Sleep until its channel is readable: others drive.
+    SleepOnChannel,
+}
+
+impl Nic {
+    /// This thread waits until `over`. `woken`: it slept on the descriptors that the last call gave, and these are
+    /// readable now; `None`: it begins to wait.
+    pub(crate) fn wait(
+        &self,
+        woken: Option<[bool; 2]>,
+        may_drive: bool,
+        over: impl Fn() -> bool,
+    ) -> Waiting {
+        if woken.is_none() && over() {
+            end_wait();
+            return Waiting::Over;
+        }
+        let waiting = WAIT.try_with(|wait| {
+            let mut wait = wait.borrow_mut();
+            if woken.is_none() {
+                // What a thread left that did not come back from its sleep ends first.
+                *wait = None;
+                *wait = Some(Wait::begin(&self.shared().waiters, may_drive));
+            }
+            let waiting = wait
+                .as_mut()
+                .and_then(|wait| self.drive_while_waiting(wait, woken, &over));
+            if waiting == Some(Waiting::Over) {
+                *wait = None;
+            }
+            waiting
+        });
+        waiting.ok().flatten().unwrap_or_else(|| {
+            self.expect_sleep();
+            Waiting::SleepOnChannel
+        })
+    }
+
+    /// `None`: the thread does not drive, or not any more.
+    fn drive_while_waiting(
+        &self,
+        wait: &mut Wait,
+        mut woken: Option<[bool; 2]>,
+        over: impl Fn() -> bool,
+    ) -> Option<Waiting> {
+        if wait.role == Role::Sleeps {
+            return None;
+        }
+        let mut look = woken.is_some();
+        for _ in 0..ROUNDS {
+            let mut engine = self.lock();
+            if look {
+                self.count_poll();
+                if let Some([socket, rings]) = woken.take() {
+                    engine.link.woken(sys::now_ns(), socket, rings);
+                }
+                let received = engine.round(false);
+                wait.needless = if received > 0 { 0 } else { wait.needless + 1 };
+            }
+            look = engine.link.fall_asleep() || !engine.ready.is_empty();
+            // What waits for receives would wake the thread over and over.
+            let in_vain = engine.patience.is_waiting() || wait.needless > NEEDLESS;
+            let fds = [engine.link.rx_fd(), engine.link.wake_fd()];
+            self.after_drive(engine);
+            if over() {
+                return Some(Waiting::Over);
+            }
+            if in_vain {
+                break;
+            }
+            if !look {
+                return Some(Waiting::SleepOn(fds));
+            }
+        }
+        wait.go_to_sleep();
+        None
+    }
+}
