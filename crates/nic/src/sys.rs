@@ -23,6 +23,4 @@ pub(crate) use netlink::{NextHop, is_known, next_hop};
 pub(crate) use process::{
     DEVICE_SLOT, Gate, SLOTS, is_proc, note, own_memory, peek, read_at, write_at,
 };
-pub(crate) use threads::{
-    become_background_thread, involuntary_switches, uncancelled, with_signals_blocked,
-};
+pub(crate) use threads::{become_background_thread, uncancelled, with_signals_blocked};

@@ -1,8 +1,12 @@
 //! What a thread does that polls in vain.
+//!
+//! Spinning is right while cores are free. Where they are not, it takes the core from others, perhaps from the very peer
+//! that is waited for. Nothing that a process can ask says for sure which it is, so a thread offers its core after a
+//! moment: on a free one that takes a fraction of a microsecond, and on a crowded one the others run. Threads that all do
+//! so share a core in turns of microseconds. A thread that takes the core and keeps it is none of those, and against such
+//! a one a thread that sleeps fares better than one that offers: the scheduler lets it go first when it wakes.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,59 +15,103 @@ use crate::sys;
 
 /// Empty polls between two looks at the clock.
 const LOOK_EVERY: u32 = 16;
-/// How long an application may poll in vain before it is asked whether others need its core.
-const SPIN_NS: u64 = 50_000;
-/// How long it then waits for a packet before it polls again.
+/// The same once others took the core.
+const LOOK_OFTEN: u32 = 4;
+/// How long an application polls in vain before it offers its core, and again before it does so anew.
+const OFFER_NS: u64 = 10_000;
+/// An offer that took so long was taken.
+const TAKEN_NS: u64 = 1_500;
+/// Who takes the core for so long keeps it until the scheduler takes it back.
+const KEPT_NS: u64 = 300_000;
+/// How long to wait for a packet then, before polling again.
 const REST: Duration = Duration::from_micros(200);
+/// So many rests follow before the core is offered again.
+const RESTS: u32 = 16;
 
 /// What a thread's polls found lately.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Vain {
     polls: u32,
-    /// Since when nothing was found; 0: not looked at the clock yet.
+    /// Since when nothing was found, or the core was offered; 0: not looked at the clock yet.
     since: u64,
-    /// Involuntary context switches at the last look.
-    switches: i64,
+    /// The last offer was taken.
+    crowded: bool,
+    /// Rests to come in place of offers.
+    rests: u32,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Poll,
+    Offer,
+    Rest,
+}
+
+impl Vain {
+    /// A poll found nothing.
+    #[inline]
+    fn next(&mut self, clock: impl FnOnce() -> u64) -> Next {
+        self.polls += 1;
+        let every = if self.crowded { LOOK_OFTEN } else { LOOK_EVERY };
+        if !self.polls.is_multiple_of(every) {
+            return Next::Poll;
+        }
+        let now = clock();
+        if self.since == 0 {
+            self.since = now;
+        }
+        if !self.crowded && now - self.since < OFFER_NS {
+            return Next::Poll;
+        }
+        self.since = now;
+        if self.rests > 0 {
+            self.rests -= 1;
+            return Next::Rest;
+        }
+        Next::Offer
+    }
+
+    /// An offer took so long.
+    fn offered(&mut self, took: u64) {
+        self.crowded = took > TAKEN_NS;
+        if took > KEPT_NS {
+            self.rests = RESTS;
+        }
+        self.since += took;
+    }
 }
 
 thread_local! {
-    static VAIN: Cell<Vain> = const { Cell::new(Vain { polls: 0, since: 0, switches: 0 }) };
+    static VAIN: Cell<Vain> = const {
+        Cell::new(Vain { polls: 0, since: 0, crowded: false, rests: 0 })
+    };
 }
 
-/// Spinning is right while cores are free. Where they are not, a thread that spins in vain takes the core from others,
-/// perhaps from the very peer it waits for: after a while it sleeps on the socket for a moment instead.
+/// After each poll: one that found nothing may let others run.
+#[inline]
 pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
     let mut vain = VAIN.get();
     if found {
-        if vain.polls != 0 || vain.since != 0 {
-            VAIN.set(Vain {
-                polls: 0,
-                since: 0,
-                ..vain
-            });
+        if vain.polls != 0 {
+            (vain.polls, vain.since) = (0, 0);
+            VAIN.set(vain);
         }
         return;
     }
-    vain.polls += 1;
-    if vain.polls.is_multiple_of(LOOK_EVERY) {
-        let now = sys::now_ns();
-        if vain.since == 0 {
-            vain.since = now;
-        } else if now - vain.since > SPIN_NS {
-            let switches = sys::involuntary_switches();
-            let preempted = switches > vain.switches;
-            vain.switches = switches;
-            vain.since = now;
-            if preempted || shared.background.crowd.cores_are_short() {
-                rest(shared);
-                // Still in vain: the next look comes after the next few polls, not after a whole spin.
-                vain.since = now.saturating_sub(SPIN_NS);
-            }
+    match vain.next(sys::now_ns) {
+        Next::Poll => {}
+        Next::Offer => {
+            let before = sys::now_ns();
+            std::thread::yield_now();
+            vain.offered(sys::now_ns() - before);
         }
+        Next::Rest => rest(shared),
     }
     VAIN.set(vain);
 }
 
+#[cold]
 fn rest(shared: &NicShared) {
     let (rx, wake) = {
         let Some(mut engine) = shared.engine.try_lock() else {
@@ -87,45 +135,50 @@ fn rest(shared: &NicShared) {
     }
 }
 
-/// Whether more threads want to run on this machine than it has cores.
-pub(super) struct Crowd {
-    loadavg: Option<File>,
-    cores: usize,
-}
-
-impl Crowd {
-    pub(super) fn new() -> Crowd {
-        Crowd {
-            loadavg: File::open("/proc/loadavg").ok(),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
-        }
-    }
-
-    fn cores_are_short(&self) -> bool {
-        let mut text = [0u8; 64];
-        let mut look = |file: &File| sys::uncancelled(|| file.read_at(&mut text, 0).ok());
-        let Some(n) = self.loadavg.as_ref().and_then(&mut look) else {
-            return false;
-        };
-        running(&text[..n]).is_some_and(|running| running > self.cores)
-    }
-}
-
-/// The threads that run or want to: the number before the slash in /proc/loadavg (proc_loadavg(5)).
-fn running(loadavg: &[u8]) -> Option<usize> {
-    let text = std::str::from_utf8(loadavg).ok()?;
-    let (running, _) = text.split_ascii_whitespace().nth(3)?.split_once('/')?;
-    running.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
-    //! Reading the scheduler's figures.
+    //! A core is offered after a while, often among those that offer theirs too, and slept on beside one that keeps it.
+
+    use super::*;
+
+    /// Polls every 500 ns in vain; an offer takes `took`. What was done other than polling.
+    fn polls(vain: &mut Vain, count: u32, took: u64) -> (u32, u32) {
+        let (mut now, mut offers, mut rests) = (1, 0, 0);
+        for _ in 0..count {
+            now += 500;
+            match vain.next(|| now) {
+                Next::Poll => {}
+                Next::Offer => {
+                    offers += 1;
+                    now += took;
+                    vain.offered(took);
+                }
+                Next::Rest => rests += 1,
+            }
+        }
+        (offers, rests)
+    }
 
     #[test]
-    fn the_number_of_running_threads_is_found() {
-        assert_eq!(super::running(b"0.50 1.25 2.00 3/412 31337\n"), Some(3));
-        assert_eq!(super::running(b"0.50 1.25"), None);
-        assert_eq!(super::running(b"\xff\xff"), None);
+    fn a_free_core_is_spun_on() {
+        let (offers, rests) = polls(&mut Vain::default(), 10_000, 300);
+        assert!((200..=500).contains(&offers), "{offers} in 5 ms");
+        assert_eq!(rests, 0);
+    }
+
+    #[test]
+    fn a_crowded_core_is_offered_after_each_few_polls() {
+        let (offers, rests) = polls(&mut Vain::default(), 10_000, 20_000);
+        assert!(offers > 2_400, "{offers}");
+        assert_eq!(rests, 0);
+    }
+
+    #[test]
+    fn beside_one_that_keeps_the_core_a_thread_sleeps() {
+        let (offers, rests) = polls(&mut Vain::default(), 10_000, 3_000_000);
+        assert!(
+            rests >= offers * (RESTS - 1),
+            "{offers} offers, {rests} rests"
+        );
     }
 }

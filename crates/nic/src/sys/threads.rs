@@ -22,15 +22,6 @@ pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// How often the scheduler took the core from this thread although it wanted to run.
-pub(crate) fn involuntary_switches() -> i64 {
-    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid place for the answer.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-    usage.ru_nivcsw
-}
-
 /// Prepares the calling thread to be the background engine: no signals for it, short timer slack, any core.
 pub(crate) fn become_background_thread() {
     // SAFETY: prctl with plain integers; the cpu set is a local value whose size is given.
