@@ -130,6 +130,8 @@ pub struct Counters {
     pub dropped: u64,
     /// Send work requests that succeeded, by operation. A READ's bytes came in, all others' went out.
     pub requested: ByOperation,
+    /// Those of them that the device executed in the peer's memory by itself.
+    pub without_packets: Traffic,
     /// Requests of the peer that were executed; of a message that is still coming, its bytes so far.
     pub served: ByOperation,
 }
@@ -144,7 +146,7 @@ impl core::ops::AddAssign for Counters {
             };
         }
         add! {
-            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent operational_naks_sent access_naks_received invalid_naks_received operational_naks_received naks_received duplicates_received out_of_sequence messages_dropped qkey_violations dropped requested served
+            packets_sent packets_received bytes_sent bytes_received messages_sent messages_received retransmitted_packets timeouts sequence_naks_sent sequence_naks_received rnr_naks_sent rnr_naks_received access_naks_sent invalid_naks_sent operational_naks_sent access_naks_received invalid_naks_received operational_naks_received naks_received duplicates_received out_of_sequence messages_dropped qkey_violations dropped requested without_packets served
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a queue pair asks of the device around it.
 
-use crate::{Address, BindWindow, Completion, Evidence, Placement, RecvWqe, Sge};
+use crate::{Address, BindWindow, Completion, Evidence, Placement, RecvWqe, SendData, Sge};
 
 /// A protection domain's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -125,6 +125,27 @@ impl<F> From<F> for Misplaced<F> {
     }
 }
 
+/// A part of an RDMA WRITE or READ, for [`Host::execute`].
+#[derive(Clone, Copy, Debug)]
+pub struct OneSided<'a> {
+    /// The queue pair's protection domain.
+    pub pd: Pd,
+    /// The queue pair that it is connected with.
+    pub dest_qpn: u32,
+    /// A WRITE, else a READ.
+    pub write: bool,
+    /// The peer's key.
+    pub rkey: u32,
+    /// Where at the peer this part begins.
+    pub va: u64,
+    /// Where the bytes of the whole operation are here, or go.
+    pub data: &'a SendData,
+    /// Bytes of them before this part.
+    pub offset: u64,
+    /// Bytes of this part.
+    pub len: u32,
+}
+
 /// Asynchronous events of a queue pair (`enum ibv_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpEvent {
@@ -168,6 +189,16 @@ pub trait Host {
     }
     /// Copies `out.len()` bytes of the packet in hand, from byte `from` on; false: they cannot be had.
     fn fetch(&self, _from: usize, _out: &mut [u8]) -> bool {
+        false
+    }
+
+    /// [`Host::execute`] may have a chance.
+    fn may_execute(&self) -> bool {
+        false
+    }
+    /// Executes a part of an RDMA WRITE or READ in the peer's memory, which this device reaches by itself: all of it, under the
+    /// peer's rules, the last bytes of a WRITE last. False: it does not, and part of it may be done.
+    fn execute(&mut self, _part: &OneSided<'_>) -> bool {
         false
     }
 

@@ -38,6 +38,19 @@ impl<'a, S: PacketSink> Output<'a, S> {
         most.min(self.left.saturating_add(mtu - 1))
     }
 
+    /// Nothing is left of the budget.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Takes from the budget what work cost that emitted nothing.
+    #[inline]
+    pub(crate) fn spend(&mut self, cost: usize) {
+        self.over = cost.saturating_sub(self.left);
+        self.left = self.left.saturating_sub(cost);
+    }
+
     /// Room for a datagram, likewise.
     #[inline]
     pub(crate) fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {

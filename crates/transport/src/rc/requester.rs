@@ -18,6 +18,7 @@
 //! unsignaled one none, a failing one always one.
 
 mod ack;
+mod execute;
 mod local;
 mod plan;
 mod probe;
@@ -226,6 +227,8 @@ pub(crate) struct Requester {
     gather: SgCursor,
     /// Where in the front READ's list the next response goes.
     scatter: SgCursor,
+    /// Bytes of the front WQE that were executed without packets.
+    executed: u32,
     /// No WQE starts (SQD).
     pub(super) halted: bool,
     /// `current` cannot be sent; it fails when it is at the front.
@@ -268,7 +271,9 @@ impl Requester {
 
     /// No WQE is under way.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.fault.is_none() && self.queue.front().is_none_or(|front| !front.started())
+        self.fault.is_none()
+            && self.executed == 0
+            && self.queue.front().is_none_or(|front| !front.started())
     }
 
     /// The attributes that say how often to retry have changed.

@@ -3,8 +3,8 @@
 use super::{Rc, RcAttr};
 use crate::{
     Address, AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate, LocalFault,
-    PacketSink, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendOp,
-    SendWqe, SgList, Sge, Status, Time,
+    OneSided, PacketSink, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData,
+    SendOp, SendWqe, SgList, Sge, Status, Time,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -41,6 +41,10 @@ pub(crate) struct Bench {
     pub(crate) elsewhere: bool,
     /// And the bytes of its memory have been fetched.
     pub(crate) at_hand: bool,
+    /// Parts of WRITEs and READs that are executed without packets before they are refused; `None`: nobody even asks.
+    pub(crate) reach: Option<usize>,
+    /// Those that were: a WRITE?, where at the peer, bytes that lie before, bytes.
+    pub(crate) executed: Vec<(bool, u64, u64, u32)>,
 }
 
 impl Bench {
@@ -91,6 +95,22 @@ impl Host for Bench {
         let range = self.local(lkey, addr, data.len())?;
         self.memory[range].copy_from_slice(data);
         Ok(())
+    }
+
+    fn may_execute(&self) -> bool {
+        self.reach.is_some()
+    }
+
+    fn execute(&mut self, part: &OneSided<'_>) -> bool {
+        let Some(left) = self.reach.and_then(|left| left.checked_sub(1)) else {
+            return false;
+        };
+        assert_eq!((part.pd, part.dest_qpn), (Pd(1), 0x42));
+        assert!(part.offset + u64::from(part.len) <= part.data.len());
+        self.reach = Some(left);
+        self.executed
+            .push((part.write, part.va, part.offset, part.len));
+        true
     }
 
     fn check_remote(
@@ -328,6 +348,8 @@ impl Fixture {
             evidence: Vec::new(),
             elsewhere: false,
             at_hand: false,
+            reach: None,
+            executed: Vec::new(),
         };
         let mut rc = Rc::new();
         rc.receive_ready(attr);

@@ -1,5 +1,6 @@
 //! What the requester sends next.
 
+use super::execute::Executed;
 use super::plan::{Plan, solicitable};
 use super::probe::PROBE_PSNS;
 use super::window::PACKET_OVERHEAD;
@@ -23,7 +24,7 @@ impl Requester {
             Some(entry) => {
                 self.fault.is_none()
                     && !self.waits_for_receiver()
-                    && (!self.halted || entry.started())
+                    && (!self.halted || entry.started() || self.executed > 0)
                     && self.within_limits(entry, sh)
             }
             None => false,
@@ -154,6 +155,13 @@ impl Requester {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
+        if self.may_execute(sh) {
+            match self.execute(sh, host, out)? {
+                Executed::No => {}
+                Executed::Yes => return Ok(true),
+                Executed::Later => return Ok(false),
+            }
+        }
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
@@ -259,7 +267,7 @@ impl Requester {
 }
 
 /// Local checks before the first packet of a WQE leaves, so that a bad one sends nothing.
-fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
+pub(super) fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
     if entry.oversize {
         return Err(Failure {
             status: Status::LocalLengthError,

@@ -1,0 +1,118 @@
+//! RDMA WRITEs and READs that need no packets, since the device reaches the peer's memory by itself ([`Host::execute`]).
+//!
+//! Such a one is executed when its turn to be sent comes and nothing before it is unacknowledged: so all that the peer was
+//! sent before was executed, and what comes behind leaves later. It takes no PSN. A long one is done in parts, so that others
+//! have their turns in between. The host may refuse at any part, whatever the reason: then all of it goes by packets, and
+//! whatever is wrong with it is found in the way of the wire.
+
+use super::transmit::admit;
+use super::{Kind, Requester};
+use crate::host::OneSided;
+use crate::output::Output;
+use crate::rc::{Failure, Role, Shared};
+use crate::scatter::SgCursor;
+use crate::{Host, PacketSink, SendOp, Status};
+
+/// Bytes of a part: as much as is copied in about ten microseconds.
+const PART: u32 = 256 * 1024;
+/// What an operation costs of a turn's budget beside its bytes: they are copied fast, but each takes a system call.
+const COST: usize = 4096;
+
+/// How far it got.
+pub(super) enum Executed {
+    /// Not at all: it goes by packets.
+    No,
+    /// A part of it, or all.
+    Yes,
+    /// The turn is over.
+    Later,
+}
+
+impl Requester {
+    /// May the current WQE be executed without packets, as far as this side knows?
+    #[inline]
+    pub(super) fn may_execute(&self, sh: &Shared) -> bool {
+        self.current == 0
+            && self.una.pos == self.max.pos
+            && sh.attr.role == Role::Rc
+            && self.queue.front().is_some_and(|front| {
+                matches!(front.wqe.op, SendOp::Write { .. } | SendOp::Read { .. })
+                    && front.len > 0
+                    && !front.started()
+            })
+    }
+
+    /// Executes a part of it. An error concerns the current WQE.
+    pub(super) fn execute<H: Host, S: PacketSink>(
+        &mut self,
+        sh: &mut Shared,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> Result<Executed, Failure> {
+        let Some(entry) = self.queue.front_mut() else {
+            return Ok(Executed::No);
+        };
+        let (write, remote_addr, rkey) = match entry.wqe.op {
+            SendOp::Write { remote_addr, rkey } => (true, remote_addr, rkey),
+            SendOp::Read { remote_addr, rkey } => (false, remote_addr, rkey),
+            _ => return Ok(Executed::No),
+        };
+        if !host.may_execute() {
+            return Ok(Executed::No);
+        }
+        if !entry.checked {
+            admit(entry, sh, host)?;
+            entry.checked = true;
+        }
+        if out.is_spent() {
+            return Ok(Executed::Later);
+        }
+        let len = (entry.len - self.executed).min(PART);
+        let done = remote_addr
+            .checked_add(u64::from(self.executed))
+            .is_some_and(|va| {
+                host.execute(&OneSided {
+                    pd: sh.attr.pd,
+                    dest_qpn: sh.attr.dest_qpn,
+                    write,
+                    rkey,
+                    va,
+                    data: &entry.wqe.data,
+                    offset: u64::from(self.executed),
+                    len,
+                })
+            });
+        if !done {
+            self.executed = 0;
+            return Ok(Executed::No);
+        }
+        out.spend(len as usize + COST);
+        self.executed += len;
+        if self.executed == entry.len {
+            self.retire_executed(sh, host);
+        }
+        Ok(Executed::Yes)
+    }
+
+    /// The front WQE is done.
+    fn retire_executed<H: Host>(&mut self, sh: &mut Shared, host: &mut H) {
+        self.executed = 0;
+        let Some(front) = self.queue.pop_front() else {
+            return;
+        };
+        debug_assert!(matches!(front.kind, Kind::Acked | Kind::Read));
+        self.gather = SgCursor::default();
+        self.scatter = SgCursor::default();
+        let bytes = u64::from(front.len);
+        sh.counters.messages_sent += 1;
+        sh.counters.requested.requested(&front.wqe.op, bytes);
+        sh.counters.without_packets.add(bytes);
+        if front.wqe.signaled {
+            host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
+        }
+        self.retire_local(sh, host);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! What needs no packets keeps its place in the send queue, and what is refused goes by packets.
+
+use super::PART;
+use crate::rc::testing::*;
+use crate::{Host, LocalFault, SendData, SendOp, Status};
+use Operation::*;
+use alloc::vec;
+use rnic_wire::{NakCode, Operation};
+
+const OK: Status = Status::Success;
+const VA: u64 = 0x5000;
+
+/// A queue pair whose host executes so many parts.
+fn reaching(parts: usize) -> Fixture {
+    let mut f = Fixture::new();
+    f.bench.memory.resize(4 * PART as usize, 9);
+    f.bench.reach = Some(parts);
+    f
+}
+
+#[test]
+fn writes_and_reads_complete_in_order_without_packets() {
+    let mut f = reaching(usize::MAX);
+    let write = f.post(WRITE, 10);
+    f.post_with(WRITE, 20, |wqe| wqe.signaled = false);
+    let read = f.post(READ, 300);
+    assert!(f.poll().is_empty());
+    assert_eq!(f.sends(), [(write, OK), (read, OK)]);
+    assert_eq!(
+        f.bench.executed,
+        [(true, VA, 0, 10), (true, VA, 0, 20), (false, VA, 0, 300)]
+    );
+    let counters = f.rc.counters();
+    assert_eq!((counters.messages_sent, counters.packets_sent), (3, 0));
+    assert_eq!(counters.without_packets.bytes, 330);
+    assert_eq!(counters.requested.write.bytes, 30);
+    assert_eq!(f.rc.sq_psn().value(), sq(0), "no PSN is taken");
+    assert_eq!(f.rc.next_timeout(), None);
+    f.post(SendOp::Send, 10);
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(0))]);
+}
+
+#[test]
+fn nothing_overtakes_what_is_unacknowledged() {
+    let mut f = reaching(usize::MAX);
+    let send = f.post(SendOp::Send, 10);
+    let write = f.post(WRITE, 10);
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(0)), (WriteOnly, sq(1))]);
+    assert!(f.bench.executed.is_empty());
+    f.feed_ack(sq(1));
+    assert_eq!(f.sends(), [(send, OK), (write, OK)]);
+    let (write, send) = (f.post(WRITE, 10), f.post(SendOp::Send, 10));
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(2))]);
+    assert_eq!(f.bench.executed.len(), 1);
+    assert_eq!(f.sends(), [(write, OK)], "and what is behind leaves later");
+    f.feed_ack(sq(2));
+    assert_eq!(f.sends(), [(send, OK)]);
+}
+
+#[test]
+fn what_must_be_sent_again_is_not_overtaken_either() {
+    let mut f = reaching(usize::MAX);
+    f.post(SendOp::Send, 10);
+    assert_eq!(f.poll().len(), 1);
+    f.feed_nak(sq(0), NakCode::PsnSequenceError);
+    f.post(WRITE, 10);
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(0)), (WriteOnly, sq(1))]);
+    assert!(f.bench.executed.is_empty());
+}
+
+#[test]
+fn other_operations_and_empty_ones_take_packets() {
+    let mut f = reaching(usize::MAX);
+    let imm = SendOp::WriteImm {
+        remote_addr: VA,
+        rkey: 5,
+        imm: [1; 4],
+    };
+    for (op, len) in [(imm, 10), (WRITE, 0), (FETCH_ADD, 8), (READ, 0)] {
+        f.post(op, len);
+    }
+    assert_eq!(f.poll().len(), 4);
+    assert!(f.bench.executed.is_empty());
+}
+
+#[test]
+fn a_long_one_goes_on_turn_by_turn_and_a_budget_ends_a_turn() {
+    let mut f = reaching(usize::MAX);
+    let long = f.post(WRITE, 2 * PART + 5);
+    let next = f.post(WRITE, 1);
+    for turn in 1..=3 {
+        assert!(f.poll_some(1, 1).is_empty());
+        assert_eq!(f.bench.executed.len(), turn);
+        assert!(f.rc.wants_transmit());
+    }
+    assert_eq!(f.sends(), [(long, OK)]);
+    let part = u64::from(PART);
+    assert_eq!(
+        f.bench.executed,
+        [
+            (true, VA, 0, PART),
+            (true, VA + part, part, PART),
+            (true, VA + 2 * part, 2 * part, 5)
+        ]
+    );
+    f.poll();
+    assert_eq!(f.sends(), [(next, OK)]);
+}
+
+#[test]
+fn what_is_refused_goes_by_packets_from_its_beginning() {
+    for parts in 0..3 {
+        let mut f = reaching(parts);
+        let id = f.post(READ, 2 * PART + 5);
+        let sent = f.poll();
+        assert_eq!(f.bench.executed.len(), parts);
+        let asked = sent[0].ext.reth.expect("a request");
+        assert_eq!((sent[0].brief(), asked.va), ((ReadRequest, sq(0)), VA));
+        f.feed_nak(sq(0), NakCode::RemoteAccessError);
+        assert_eq!(f.sends(), [(id, Status::RemoteAccessError)]);
+    }
+}
+
+#[test]
+fn a_write_that_was_refused_is_not_tried_again_while_it_is_under_way() {
+    let mut f = reaching(0);
+    f.post(WRITE, 3 * MTU as u32);
+    assert_eq!(f.poll_some(1, 1).len(), 1);
+    f.bench.reach = Some(1);
+    assert_eq!(f.poll().len(), 2);
+    assert!(f.bench.executed.is_empty());
+}
+
+#[test]
+fn a_fence_waits_for_reads_that_have_packets() {
+    let mut f = reaching(0);
+    f.post(READ, 10);
+    assert_eq!(f.poll().len(), 1);
+    f.bench.reach = Some(usize::MAX);
+    f.post_with(WRITE, 10, |wqe| wqe.fence = true);
+    assert!(f.poll().is_empty() && f.bench.executed.is_empty());
+    f.feed_read_response(ReadResponseOnly, sq(0), &[1; 10]);
+    assert!(f.poll().is_empty());
+    assert_eq!(f.bench.executed.len(), 1);
+}
+
+#[test]
+fn local_faults_fail_as_ever() {
+    let mut f = reaching(usize::MAX);
+    let ok = f.post(WRITE, 10);
+    let read = f.post_with(READ, 10, |wqe| {
+        wqe.data = SendData::Inline([1; 10].iter().copied().collect());
+    });
+    let flushed = f.post(WRITE, 10);
+    f.poll();
+    let failed = Status::LocalQpOperationError;
+    let want = [
+        (ok, OK),
+        (read, failed),
+        (flushed, Status::WorkRequestFlushed),
+    ];
+    assert_eq!(f.sends(), want);
+    let mut f = reaching(usize::MAX);
+    f.bench.memory = vec![0; 5];
+    let fault = f.bench.check_local(crate::Pd(1), &sge(0, 10), true);
+    assert_eq!(fault, Err(LocalFault::OutOfRange));
+    let read = f.post(READ, 10);
+    f.poll();
+    assert_eq!(f.sends(), [(read, Status::LocalProtectionError)]);
+    assert!(f.bench.executed.is_empty());
+}
+
+#[test]
+fn a_send_queue_that_drains_ends_what_was_begun() {
+    let mut f = reaching(usize::MAX);
+    let long = f.post(WRITE, PART + 1);
+    f.post(WRITE, 1);
+    f.poll_some(1, 1);
+    f.rc.drain(true, &mut f.bench);
+    assert!(f.rc.is_draining() && f.bench.events.is_empty());
+    f.poll();
+    assert_eq!(f.sends(), [(long, OK)]);
+    assert_eq!(f.bench.events, [crate::QpEvent::SendQueueDrained]);
+    assert_eq!(f.bench.executed.len(), 2, "and begins nothing");
+    f.rc.resume();
+    f.poll();
+    assert_eq!(f.bench.executed.len(), 3);
+}
+
+#[test]
+fn what_was_begun_is_flushed_with_the_rest() {
+    let mut f = reaching(usize::MAX);
+    let ids = [f.post(WRITE, PART + 1), f.post(WRITE, 1)];
+    f.poll_some(1, 1);
+    f.rc.fail(&mut f.bench);
+    let flushed = Status::WorkRequestFlushed;
+    assert_eq!(f.sends(), ids.map(|id| (id, flushed)));
+    assert_eq!(f.bench.executed.len(), 1);
+}
