@@ -45,6 +45,9 @@ pub mod wills;
 pub use domains::{DomainError, DomainKey};
 pub use error::LinkError;
 pub use faults::FaultSpec;
+pub use host::grants::{Grant, GrantName};
+pub use host::reach::Reach;
+pub use host::{Copies, RingId};
 pub use neighbours::{Heard, Neighbours, PeerId};
 pub use path::{PathId, PathSpec};
 pub use ports::{BindFlags, PortClaim, Ports};
@@ -52,6 +55,7 @@ pub use qp1::QP1;
 pub use registry::QpnRange;
 pub use roce::{Received, RoceLink};
 pub use steering::MULTICAST_QPN;
+pub use sys::process::Span;
 pub use wills::{Estate, WILL_LEN, Will, WillId};
 
 /// How to open the link.
@@ -66,6 +70,9 @@ pub struct LinkConfig {
     /// Packets between processes of one user and host, and within a process, go through memory. Not with faults or
     /// pcap, which need the packets.
     pub host_path: bool,
+    /// Processes of one user and host reach each other's registered memory, where [granted](Grant), without packets. Only
+    /// with `host_path`.
+    pub one_sided: bool,
 }
 
 /// Where packets may be left to the kernel to cut (UDP_SEGMENT); environment variable `RNIC_GSO`.
@@ -136,6 +143,8 @@ pub struct LinkCounters {
     pub rx_host_bytes: u64,
     /// Rings given up because the other process wrote nonsense.
     pub host_rings_wrong: u64,
+    /// Processes of this host whose memory the kernel does not let this one reach.
+    pub host_out_of_reach: u64,
 }
 
 impl LinkCounters {

@@ -2,6 +2,7 @@
 
 mod hand_over;
 mod inbox;
+mod one_sided;
 mod processes;
 mod receiving;
 mod sending;
@@ -67,7 +68,7 @@ impl RoceLink {
             None => Box::new(udp),
         };
         let host = if config.host_path && config.faults.is_none() && config.pcap.is_none() {
-            Some(share.open_host_path()?)
+            Some(share.open_host_path(config.one_sided)?)
         } else {
             None
         };
@@ -141,7 +142,11 @@ impl RoceLink {
 
     /// Counts since open.
     pub fn counters(&self) -> LinkCounters {
-        self.counters
+        let host = self.live.as_ref().and_then(|live| live.host.as_ref());
+        LinkCounters {
+            host_out_of_reach: host.map_or(0, HostPath::out_of_reach),
+            ..self.counters
+        }
     }
 }
 

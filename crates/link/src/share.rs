@@ -146,9 +146,9 @@ impl Share {
     }
 
     /// Where other processes bring their rings.
-    pub(crate) fn open_host_path(&self) -> Result<HostPath, LinkError> {
+    pub(crate) fn open_host_path(&self, one_sided: bool) -> Result<HostPath, LinkError> {
         let number = self.ranges.first().map_or(0, |own| range_of(own.first));
-        HostPath::open(self.registry.dir(), self.registry.path(), number)
+        HostPath::open(self.registry.dir(), self.registry.path(), number, one_sided)
     }
 
     /// A way through memory to the process that has the destination QPN.

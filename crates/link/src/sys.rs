@@ -15,11 +15,13 @@ mod datagram;
 mod epoll;
 mod file;
 mod memory;
+pub mod process;
 mod unix;
 pub use datagram::*;
 pub use epoll::*;
 pub use file::*;
 pub use memory::*;
+pub(crate) use process::has_ended;
 pub use unix::*;
 
 fn check(ret: c_long) -> io::Result<usize> {

@@ -4,6 +4,8 @@ use std::os::fd::RawFd;
 
 use rnic_wire::{Bth, ICRC_LEN};
 
+use super::granted::{Copies, Granted, Identity};
+use super::grants::{Board, Grant, GrantName};
 use super::meeting::{self, Met};
 use super::ring::{Consumer, Kind, MAX_RECORD, Record, Wrong};
 use super::{Deliver, FLOWS, Flow, RINGS};
@@ -17,11 +19,16 @@ const COOL_NS: u64 = 10_000_000;
 /// Packets taken from one ring before the next has its turn.
 const TURN: usize = 64;
 
+/// A ring of this process's, by which packets came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RingId(u64);
+
 #[derive(Debug)]
 struct Inbound {
     /// Name in the set of connections.
     name: u64,
     consumer: Consumer,
+    granted: Granted,
     /// `None`: from this process itself.
     connection: Option<Fd>,
     flows: Vec<Option<Flow>>,
@@ -55,6 +62,10 @@ pub(super) struct Inbounds {
     polled: bool,
     /// Packets were left in a ring for lack of budget.
     left: bool,
+    /// `None`: nothing is granted to anybody.
+    identity: Option<Identity>,
+    /// What was granted to those whose rings were closed in the middle of a copy.
+    departing: Vec<Granted>,
 }
 
 /// Why no more is taken from a ring.
@@ -66,7 +77,7 @@ enum End {
 }
 
 impl Inbounds {
-    pub(super) fn new() -> std::io::Result<Inbounds> {
+    pub(super) fn new(one_sided: bool) -> std::io::Result<Inbounds> {
         Ok(Inbounds {
             rings: Vec::new(),
             silent: Vec::new(),
@@ -78,6 +89,8 @@ impl Inbounds {
             next: 0,
             polled: false,
             left: false,
+            identity: one_sided.then(Identity::new),
+            departing: Vec::new(),
         })
     }
 
@@ -88,16 +101,21 @@ impl Inbounds {
     /// This process's ring to itself.
     pub(super) fn add_own(&mut self, file: &Fd) -> Option<()> {
         let consumer = Consumer::attach(file).ok()?;
-        self.add(0, consumer, None);
+        let granted = Granted::new(Board::of(file).ok()?, std::process::id());
+        self.add(0, consumer, granted, None);
         Some(())
     }
 
     /// Whoever adds it looks at it soon.
-    fn add(&mut self, name: u64, consumer: Consumer, connection: Option<Fd>) {
+    fn add(&mut self, name: u64, consumer: Consumer, granted: Granted, connection: Option<Fd>) {
         consumer.fall_asleep();
+        if let Some(identity) = &self.identity {
+            granted.welcome(identity);
+        }
         let ring = Inbound {
             name,
             consumer,
+            granted,
             connection,
             flows: Vec::new(),
             hot: true,
@@ -155,9 +173,10 @@ impl Inbounds {
                         self.set.remove(&connection);
                         counters.host_rings_wrong += 1;
                     }
-                    Met::Ring(consumer) => {
+                    Met::Ring(consumer, board) => {
                         let (name, connection) = self.silent.swap_remove(place);
-                        self.add(name, consumer, Some(connection));
+                        let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
+                        self.add(name, consumer, Granted::new(board, pid), Some(connection));
                     }
                 }
             } else if let Some(ring) = self.rings.iter_mut().find(|ring| ring.name == name) {
@@ -175,14 +194,34 @@ impl Inbounds {
 
     fn close_those(&mut self, which: impl Fn(&Inbound) -> bool) {
         let set = &self.set;
-        self.rings.retain(|ring| {
-            let closed = which(ring);
-            if let Some(connection) = ring.connection.as_ref().filter(|_| closed) {
+        self.departing.retain(Granted::lingers);
+        for mut ring in self.rings.extract_if(.., |ring| which(ring)) {
+            if let Some(connection) = &ring.connection {
                 set.remove(connection);
             }
-            !closed
-        });
+            if ring.granted.shut() {
+                self.departing.push(ring.granted);
+            }
+        }
         self.hot = self.rings.iter().filter(|ring| ring.hot).count();
+    }
+
+    pub(super) fn grant(&mut self, ring: RingId, grant: &Grant) {
+        let ring = self.rings.iter_mut().find(|known| known.name == ring.0);
+        if let Some(ring) = ring
+            && self.identity.is_some()
+        {
+            ring.granted.grant(grant);
+        }
+    }
+
+    pub(super) fn revoke(&mut self, which: &dyn Fn(&GrantName) -> bool) -> Copies {
+        let mut copies = Copies::default();
+        let known = self.rings.iter_mut().map(|ring| &mut ring.granted);
+        for granted in known.chain(&mut self.departing) {
+            copies.add(granted.revoke(which));
+        }
+        copies
     }
 
     #[inline]
@@ -376,6 +415,7 @@ impl Inbound {
                             dst: flow.dst,
                             bytes,
                             dest_qpn,
+                            ring: Some(RingId(self.name)),
                         };
                         if deliver(received).is_break() {
                             return (taken, End::Break);

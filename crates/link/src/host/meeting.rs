@@ -11,13 +11,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::grants::Board;
 use super::ring::{Consumer, DATA};
 use crate::sys::{self, Addr, Fd};
 
 /// Connections that nobody has accepted yet.
 const BACKLOG: i32 = 256;
 const GREETING: usize = 16;
-const MAGIC: [u8; 8] = *b"rnicHST1";
+const MAGIC: [u8; 8] = *b"rnicHST2";
 
 fn file_name(number: u32) -> String {
     format!("host.{number}")
@@ -62,7 +63,7 @@ pub(super) fn hand_out(dir: &Fd, path: &Path, number: u32, ring: &Fd) -> io::Res
 /// What became of a connection that was accepted.
 pub(super) enum Met {
     /// It has brought a ring.
-    Ring(Consumer),
+    Ring(Consumer, Board),
     /// Nothing has come yet.
     NotYet,
     /// It has brought something else, or is over.
@@ -75,7 +76,10 @@ pub(super) fn meet(connection: &Fd) -> Met {
     let mut files = Vec::new();
     match sys::receive_message(connection, &mut said, &mut files) {
         Ok(Some(GREETING)) if said == greeting() && files.len() == 1 => {
-            Consumer::attach(&files[0]).map_or(Met::Nothing, Met::Ring)
+            // In this order: the first makes sure of the file's length.
+            let ring = Consumer::attach(&files[0]);
+            let met = ring.and_then(|ring| Ok((ring, Board::of(&files[0])?)));
+            met.map_or(Met::Nothing, |(ring, board)| Met::Ring(ring, board))
         }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Met::NotYet,
         _ => Met::Nothing,

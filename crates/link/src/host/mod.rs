@@ -12,10 +12,15 @@
 //! * **The other process is not trusted.** Bytes are copied before they are looked at ([`segment`]), lengths are bounded,
 //!   addresses must be the host's, and QPNs this process's. A ring that has nonsense in it is closed and counted; one
 //!   whose process is gone is closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
+//! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to the producer's, that one
+//!   [reaches](reach) by itself, where the kernel permits it.
 
+mod granted;
+pub mod grants;
 mod inbound;
 pub(crate) mod meeting;
 mod outbound;
+pub mod reach;
 mod ring;
 mod segment;
 mod wake;
@@ -23,14 +28,20 @@ mod wake;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::ControlFlow;
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::path::PathSpec;
 use crate::roce::Received;
-use crate::sys::Fd;
+use crate::sys::{self, Fd};
 use crate::{LinkCounters, LinkError};
+pub use granted::Copies;
+use grants::{Board, Grant, GrantName};
 use inbound::Inbounds;
+pub use inbound::RingId;
 use outbound::Outbounds;
 pub(crate) use outbound::{HostRoute, Room};
+use reach::Reach;
 use ring::Producer;
 
 /// Most rings to others, and most from others: each takes a descriptor and half a megabyte.
@@ -99,6 +110,8 @@ pub(crate) struct HostPath {
     listener: Fd,
     out: Outbounds,
     inbound: Inbounds,
+    /// Processes that could not be reached without packets.
+    refused: Arc<AtomicU64>,
 }
 
 impl HostPath {
@@ -107,13 +120,15 @@ impl HostPath {
         dir: &Fd,
         path: &std::path::Path,
         number: u32,
+        one_sided: bool,
     ) -> Result<HostPath, LinkError> {
         let io = LinkError::io("open the host path");
         let open = || {
             Ok(HostPath {
                 listener: meeting::listen(dir, path, number)?,
                 out: Outbounds::default(),
-                inbound: Inbounds::new()?,
+                inbound: Inbounds::new(one_sided)?,
+                refused: Arc::default(),
             })
         };
         open().map_err(io)
@@ -131,19 +146,43 @@ impl HostPath {
             return route;
         }
         let (producer, file) = Producer::create().ok()?;
-        let connection = if own {
+        let (connection, pid) = if own {
             self.inbound.add_own(&file)?;
-            None
+            (None, std::process::id())
         } else {
-            Some(meeting::hand_out(dir, path, number, &file).ok()?)
+            let connection = meeting::hand_out(dir, path, number, &file).ok()?;
+            let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
+            (Some(connection), pid)
         };
-        self.out.add(number, producer, connection)?;
+        let reach = Reach::new(Board::of(&file).ok()?, pid, self.refused.clone());
+        self.out
+            .add(number, producer, connection, Arc::new(reach))?;
         self.out.find(number, Flow::of(spec)).flatten()
     }
 
     /// A path that had this route is gone.
     pub(crate) fn release(&mut self, route: HostRoute) {
         self.out.release(route);
+    }
+
+    /// The process that a route leads to.
+    pub(crate) fn reach(&mut self, route: HostRoute) -> Option<Arc<Reach>> {
+        self.out.reach(route)
+    }
+
+    /// Processes that could not be reached without packets.
+    pub(crate) fn out_of_reach(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// See [`crate::RoceLink::grant`].
+    pub(crate) fn grant(&mut self, ring: RingId, grant: &Grant) {
+        self.inbound.grant(ring, grant);
+    }
+
+    /// See [`crate::RoceLink::revoke`].
+    pub(crate) fn revoke(&mut self, which: &dyn Fn(&GrantName) -> bool) -> Copies {
+        self.inbound.revoke(which)
     }
 
     /// Room for a packet, which [`HostPath::packet`] then gives.

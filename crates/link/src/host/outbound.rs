@@ -1,7 +1,9 @@
 //! The rings that this process sends through.
 
 use std::io;
+use std::sync::Arc;
 
+use super::reach::Reach;
 use super::ring::{Kind, MAX_RECORD, Producer, Wrong};
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
@@ -37,6 +39,8 @@ pub(crate) enum Room {
 struct Outbound {
     peer: u32,
     producer: Producer,
+    /// What its process grants.
+    reach: Arc<Reach>,
     /// `None`: to this process itself.
     connection: Option<Fd>,
     flows: Vec<Flow>,
@@ -124,6 +128,7 @@ impl Outbounds {
         peer: u32,
         producer: Producer,
         connection: Option<Fd>,
+        reach: Arc<Reach>,
     ) -> Option<()> {
         // The one to this process itself stays: its other end would not notice.
         let unused = |slot: &Slot| {
@@ -151,6 +156,7 @@ impl Outbounds {
         self.slots[place].ring = Some(Outbound {
             peer,
             producer,
+            reach,
             connection,
             flows: Vec::new(),
             announced: 0,
@@ -173,6 +179,10 @@ impl Outbounds {
         let slot = self.slots.get_mut(usize::from(route.place))?;
         let ring = slot.ring.as_mut()?;
         (slot.generation == route.generation).then_some(ring)
+    }
+
+    pub(super) fn reach(&mut self, route: HostRoute) -> Option<Arc<Reach>> {
+        self.get(route).map(|ring| ring.reach.clone())
     }
 
     pub(super) fn release(&mut self, route: HostRoute) {
@@ -295,6 +305,12 @@ impl Outbounds {
                 self.close(place);
             }
         }
+    }
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        self.reach.end();
     }
 }
 

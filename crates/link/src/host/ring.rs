@@ -18,6 +18,8 @@ use crate::sys::Fd;
 pub(super) const DATA: usize = 512 * 1024;
 /// Bytes of the segment of a ring.
 pub(super) const LEN: usize = DATA + DATA_AT;
+/// Bytes of its file: behind the ring lies the [board](super::grants) of what the consumer's process grants.
+const WHOLE: usize = LEN + super::grants::LEN;
 /// Largest record.
 pub(super) const MAX_RECORD: usize = 64 * 1024 + 256;
 
@@ -72,7 +74,7 @@ pub(super) struct Producer {
 impl Producer {
     /// A new ring, and the file for the consumer.
     pub(super) fn create() -> std::io::Result<(Producer, Fd)> {
-        let (segment, file) = Segment::create(LEN)?;
+        let (segment, file) = Segment::create(LEN, WHOLE)?;
         let producer = Producer {
             segment,
             tail: 0,
@@ -162,7 +164,7 @@ impl Consumer {
     /// The other end of a ring that is `file`.
     pub(super) fn attach(file: &Fd) -> std::io::Result<Consumer> {
         Ok(Consumer {
-            segment: Segment::attach(file, LEN)?,
+            segment: Segment::attach(file, LEN, WHOLE)?,
             head: 0,
             told: 0,
         })

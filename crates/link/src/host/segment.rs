@@ -7,7 +7,7 @@
 //! # Why the `unsafe` in here is sound
 //! A [`Segment`] owns a mapping of `len` bytes, which stays until it is dropped. The file behind it can never become
 //! shorter (a seal, looked at before it is mapped), so no access within it can raise SIGBUS. Every access is checked
-//! against `len`.
+//! against `len`. [`Words`] is one of which only the atomic words are used, so threads may share it.
 
 use std::io;
 use std::ptr::NonNull;
@@ -27,21 +27,22 @@ pub(super) struct Segment {
 unsafe impl Send for Segment {}
 
 impl Segment {
-    /// A new one, all zero, and the file behind it.
-    pub(super) fn create(len: usize) -> io::Result<(Segment, Fd)> {
-        let file = sys::memory_file(len)?;
-        Ok((Segment::map(&file, len)?, file))
+    /// A new one, all zero, and the file behind it, which is `whole` bytes long.
+    pub(super) fn create(len: usize, whole: usize) -> io::Result<(Segment, Fd)> {
+        let file = sys::memory_file(whole)?;
+        Ok((Segment::map(&file, 0, len)?, file))
     }
 
-    /// One of another process, `len` bytes long.
-    pub(super) fn attach(file: &Fd, len: usize) -> io::Result<Segment> {
-        if !sys::is_safe_memory_file(file, len) {
+    /// The first `len` bytes of one of another process, which is `whole` bytes long.
+    pub(super) fn attach(file: &Fd, len: usize, whole: usize) -> io::Result<Segment> {
+        if !sys::is_safe_memory_file(file, whole) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Segment::map(file, len)
+        Segment::map(file, 0, len)
     }
 
-    fn map(file: &Fd, len: usize) -> io::Result<Segment> {
+    /// `len` bytes at `at`, a multiple of the page size, of a file that is known to be that long.
+    fn map(file: &Fd, at: usize, len: usize) -> io::Result<Segment> {
         // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe {
             libc::mmap(
@@ -50,7 +51,7 @@ impl Segment {
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_POPULATE,
                 file.raw(),
-                0,
+                at as libc::off_t,
             )
         };
         match NonNull::new(base.cast::<u8>()) {
@@ -108,5 +109,25 @@ impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A part of which only words are used.
+#[derive(Debug)]
+pub(super) struct Words(Segment);
+
+// SAFETY: words are atomic, and nothing else is done through `&Words`.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// `len` bytes at `at` of a file that a [`Segment`] was made of or attached to, and that is at least as long.
+    pub(super) fn map(file: &Fd, at: usize, len: usize) -> io::Result<Words> {
+        Ok(Words(Segment::map(file, at, len)?))
+    }
+
+    /// The word at `at`, a multiple of 8.
+    #[inline]
+    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+        self.0.word(at)
     }
 }

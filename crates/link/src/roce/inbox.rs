@@ -227,6 +227,7 @@ impl Inbox {
                         dst: flow.dst,
                         bytes: &packet[..packet.len() - ICRC_LEN],
                         dest_qpn: qpn,
+                        ring: None,
                     });
                     if taken.is_break() {
                         *left = Some(Rest {

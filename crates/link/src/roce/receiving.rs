@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use super::RoceLink;
 use super::hand_over::Origin;
 use crate::datagram::{Arrival, Link};
-use crate::host::{Deliver, HostPath};
+use crate::host::{Deliver, HostPath, RingId};
 use crate::sys;
 
 /// A packet that arrived: ICRC right, QPN ours.
@@ -21,6 +21,8 @@ pub struct Received<'a> {
     pub bytes: &'a [u8],
     /// Destination QPN from the BTH; [`MULTICAST_QPN`]: `dst` is a multicast group.
     pub dest_qpn: u32,
+    /// The ring by which it came, if it came through memory.
+    pub ring: Option<RingId>,
 }
 
 /// Another look is worth its system call when the last one brought this many bytes, or more packets than the two that

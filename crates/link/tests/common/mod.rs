@@ -360,6 +360,7 @@ pub fn agent_main() {
             .find_map(|w| w.strip_prefix("PCAP="))
             .map(Into::into),
         host_path: words.contains(&"host_path"),
+        one_sided: words.contains(&"host_path"),
     };
     let mut link = RoceLink::open(&config).expect("open the link");
     eprintln!("@{}", link.qpn_ranges()[0].first);

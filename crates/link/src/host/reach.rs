@@ -1,0 +1,227 @@
+//! The memory of another process of this host, reached by this one: what its [grants](super::grants) allow is read and
+//! written without a packet, and without any of its time.
+//!
+//! Whether this is permitted is the kernel's to say (the rules of ptrace(2): same user, Yama, name spaces), and found out by
+//! trying, once: whoever may not goes on with packets. A process's number may become another one's, and its memory may become
+//! another program's. Its `/proc/PID/mem` stands for the one address space that was there when it was opened; that it is the
+//! right one is known from a nonce, which only that process has at that place. Short copies go through that file. It copies
+//! twice, so long ones go by process_vm_writev(2) and process_vm_readv(2), which take a number: right before a write the file
+//! is asked whether its address space is still in use, and a read brings the nonce along. (Between that question and the
+//! write the process would have to end and another one to get its number.)
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::grants::{Board, GrantName, Nonce};
+use crate::sys::Fd;
+use crate::sys::process::{self, Span};
+
+/// Longest copy that goes through the file.
+const SHORT: usize = 4096;
+/// Most pieces of local memory in one copy, and one more for each that is cut in two.
+const MOST_SPANS: usize = 32;
+
+/// A process whose memory this one may be able to reach.
+#[derive(Debug)]
+pub struct Reach {
+    board: Board,
+    /// 0: its number means nothing here.
+    pid: u32,
+    turn: AtomicU64,
+    /// Its ring is gone.
+    over: AtomicBool,
+    /// Known when it was tried; `None` in it: not permitted.
+    memory: OnceLock<Option<Memory>>,
+    /// How many processes are found out of reach.
+    refused: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    file: Fd,
+    nonce: Nonce,
+    /// Calls that take a process's number are not permitted.
+    only_file: AtomicBool,
+}
+
+/// Length of the part of a write that is stored last: programs spin on the end of a buffer to learn that all of it came.
+fn tail_of(at: u64, len: u64) -> u64 {
+    let end = at.wrapping_add(len);
+    match len {
+        8.. if end.is_multiple_of(8) => 8,
+        4.. if end.is_multiple_of(4) => 4,
+        _ => len.min(1),
+    }
+}
+
+impl Reach {
+    pub(super) fn new(board: Board, pid: u32, refused: Arc<AtomicU64>) -> Reach {
+        Reach {
+            board,
+            pid,
+            turn: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            memory: OnceLock::new(),
+            refused,
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    fn memory(&self) -> Option<&Memory> {
+        if let Some(tried) = self.memory.get() {
+            return tried.as_ref();
+        }
+        // It may not have accepted the ring yet.
+        let nonce = self.board.nonce()?;
+        let tried = || {
+            let memory = Memory::open(self.pid, nonce).ok();
+            if memory.is_none() {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            memory
+        };
+        self.memory.get_or_init(tried).as_ref()
+    }
+
+    /// Copies all bytes of `local` to (`write`), or from, what the process has registered under that name, from `va` on. False:
+    /// that is not granted, not permitted, or not all of it could be copied. One call at a time.
+    ///
+    /// # Safety
+    /// `local` is memory of this process that the kernel may read (`write`), or write.
+    #[inline]
+    pub unsafe fn copy(&self, name: &GrantName, write: bool, va: u64, local: &[Span]) -> bool {
+        if self.over.load(Ordering::Relaxed) || local.len() > MOST_SPANS {
+            return false;
+        }
+        let Some(memory) = self.memory() else {
+            return false;
+        };
+        let len: u64 = local.iter().map(|span| span.len() as u64).sum();
+        let turn = self.turn.fetch_add(2, Ordering::Relaxed) + 1;
+        self.board.during(turn, || {
+            let Some(at) = self.board.place(name, va, len, write) else {
+                return false;
+            };
+            // SAFETY: by contract.
+            let copied = unsafe {
+                if write {
+                    memory.write(self.pid, at, len, local)
+                } else {
+                    memory.read(self.pid, at, len, local)
+                }
+            };
+            copied.is_ok()
+        })
+    }
+}
+
+impl Memory {
+    fn open(pid: u32, nonce: Nonce) -> io::Result<Memory> {
+        let file = process::open_memory(pid)?;
+        let mut said = [0; 2];
+        process::read_words(&file, nonce.at, &mut said)?;
+        if said != nonce.value {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Memory {
+            file,
+            nonce,
+            only_file: AtomicBool::new(false),
+        })
+    }
+
+    fn by_file(&self, len: u64) -> bool {
+        len <= SHORT as u64 || self.only_file.load(Ordering::Relaxed)
+    }
+
+    /// Whatever the call said: next time another way is taken if it may not be used at all.
+    fn note(&self, called: io::Result<usize>) -> io::Result<usize> {
+        called.inspect_err(|e| {
+            if matches!(e.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
+                self.only_file.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+
+    /// # Safety
+    /// As [`Reach::copy`].
+    unsafe fn write(&self, pid: u32, at: u64, len: u64, local: &[Span]) -> io::Result<()> {
+        let tail = tail_of(at, len);
+        let body = len - tail;
+        let copied = if self.by_file(len) {
+            let mut spans = [Span::EMPTY; MOST_SPANS + 1];
+            let count = cut(local, body as usize, &mut spans);
+            // SAFETY: by contract; the same memory, one span cut in two.
+            unsafe { process::write_spans(&self.file, at, &spans[..count]) }?
+        } else {
+            process::read_words(&self.file, self.nonce.at, &mut [0; 1])?;
+            // Two pieces of the other side: the kernel copies one after the other.
+            let remote = [
+                Span::new(at as usize, body as usize),
+                Span::new((at + body) as usize, tail as usize),
+            ];
+            // SAFETY: by contract.
+            self.note(unsafe { process::write_to(pid, local, &remote) })?
+        };
+        whole(copied, len)
+    }
+
+    /// # Safety
+    /// As [`Reach::copy`].
+    unsafe fn read(&self, pid: u32, at: u64, len: u64, local: &[Span]) -> io::Result<()> {
+        if self.by_file(len) {
+            // SAFETY: by contract.
+            let copied = unsafe { process::read_spans(&self.file, at, local) }?;
+            return whole(copied, len);
+        }
+        let mut said = [0; 2];
+        let mut spans = [Span::EMPTY; MOST_SPANS + 1];
+        spans[0] = Span::of(&mut said);
+        spans[1..=local.len()].copy_from_slice(local);
+        let remote = [
+            Span::new(self.nonce.at as usize, spans[0].len()),
+            Span::new(at as usize, len as usize),
+        ];
+        // SAFETY: by contract, and `said` is ours.
+        let copied = unsafe { process::read_from(pid, &spans[..=local.len()], &remote) };
+        whole(self.note(copied)?, len + spans[0].len() as u64)?;
+        if said == self.nonce.value {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
+    }
+}
+
+fn whole(copied: usize, len: u64) -> io::Result<()> {
+    if copied as u64 == len {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// Cuts spans in two at byte `at`; gives how many there are then.
+fn cut(local: &[Span], at: usize, out: &mut [Span; MOST_SPANS + 1]) -> usize {
+    let (mut left, mut count) = (at, 0);
+    let mut push = |span: Span| {
+        if span.len() > 0 {
+            out[count] = span;
+            count += 1;
+        }
+    };
+    for span in local {
+        let (front, back) = span.split_at(left.min(span.len()));
+        left -= front.len();
+        push(front);
+        push(back);
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests;
