@@ -68,6 +68,32 @@ programs!(
 );
 programs!(srq, srq_services, xrc, xrc_processes);
 
+/// Operations that need no time of the target, then the same where the system does not let the one reach the other's memory.
+#[test]
+fn one_sided() {
+    if !common::headers_available() {
+        return;
+    }
+    let report = common::scratch("one_sided").join("report");
+    for refused in [false, true] {
+        std::fs::write(&report, "").expect("an empty report");
+        let path = report.to_str().expect("a path");
+        let environment = [("RNIC_REPORT", path), ("RNIC_STATS", "1"), ("REFUSED", "1")];
+        let environment = if refused {
+            &environment[..]
+        } else {
+            &environment[..2]
+        };
+        run_with("one_sided", &["-libverbs"], environment);
+        let told = std::fs::read_to_string(&report).expect("the report");
+        let without = told.matches("\"messages_without_packets\":").count()
+            - told.matches("\"messages_without_packets\":0").count();
+        assert_eq!(without > 0, !refused, "{told}");
+        let out_of_reach = told.contains("\"out_of_reach\":1");
+        assert_eq!(out_of_reach, refused, "{told}");
+    }
+}
+
 // Datagrams and what is unreliable.
 programs!(ud, receives, multicast);
 
@@ -175,7 +201,15 @@ programs!(
 );
 
 // What there is to ask, and what a software NIC answers to it.
-programs!(queries, no_offloads, counters);
+programs!(queries, no_offloads);
+
+/// What takes no packets is not counted by the port that it reaches, so all take packets here.
+#[test]
+fn counters() {
+    if common::headers_available() {
+        run_with("counters", &["-libverbs"], &[("RNIC_HOST_PATH", "rings")]);
+    }
+}
 programs!(atomic_write, flush);
 
 // Connections.

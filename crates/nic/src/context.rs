@@ -158,7 +158,8 @@ impl Context {
     /// with them all access to memory, and their completions. The handles stay valid, and good for nothing.
     pub fn revoke(&self) {
         if self.is_alive() {
-            self.shared.nic.lock().remove_qps_of(self.shared.id);
+            let copies = self.shared.nic.lock().remove_qps_of(self.shared.id);
+            copies.wait();
         }
     }
 

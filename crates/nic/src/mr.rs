@@ -451,9 +451,9 @@ impl Mr {
                 let mut engine = nic.lock();
                 return match engine.memory.disable(self.key) {
                     Ok(()) => {
-                        let imports = engine.neighbours.revoke(self.key);
+                        let uses = engine.revoke_key(self.key);
                         drop(engine);
-                        imports.wait();
+                        uses.wait();
                         Err(ReregError::Lost(error))
                     }
                     Err(bound) => unchanged(busy(VERB, bound)),
@@ -465,9 +465,12 @@ impl Mr {
         if let Err(bound) = unsafe { engine.memory.change(self.key, spec) } {
             return unchanged(busy(VERB, bound));
         }
-        let imports = engine.neighbours.revoke(self.key);
+        let uses = engine.revoke_key(self.key);
         drop(engine);
-        imports.wait();
+        if !uses.wait() {
+            let _ = nic.lock().memory.disable(self.key);
+            return Err(ReregError::Lost(in_use(VERB)));
+        }
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
         self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
         if lint::is_on() && is_locked(self.access, &self.kind) {
@@ -485,7 +488,8 @@ impl Mr {
     /// Deregisters: on return no copy in flight can touch the memory.
     ///
     /// # Errors
-    /// EBUSY: windows are bound to it. It is as it was.
+    /// EBUSY: windows are bound to it, and it is as it was; or a process of this host was stopped in the middle of an RDMA
+    /// operation on it: then nobody begins another one, and it can be tried again.
     pub fn try_deregister(&mut self) -> Result<()> {
         const VERB: &str = "ibv_dereg_mr";
         let nic = &self.pd.context().shared.nic;
@@ -493,11 +497,19 @@ impl Mr {
         if self.registered && nic.check_alive(VERB).is_ok() {
             let mut engine = nic.lock();
             let facts = engine.memory.facts(self.key);
+            let disabled = engine.memory.disable(self.key);
+            disabled.map_err(|bound| busy(VERB, bound))?;
+            let uses = engine.revoke_key(self.key);
+            if !uses.is_over() {
+                drop(engine);
+                if !uses.wait() {
+                    return Err(in_use(VERB));
+                }
+                engine = nic.lock();
+            }
             let removed = engine.memory.remove(self.key);
-            removed.map_err(|bound| busy(VERB, bound))?;
-            let imports = engine.neighbours.revoke(self.key);
             drop(engine);
-            imports.wait();
+            removed.map_err(|bound| busy(VERB, bound))?;
             report::deregistered(self.key, facts);
         }
         self.released();
@@ -522,6 +534,15 @@ fn is_locked(access: Access, kind: &Kind) -> bool {
     matches!(kind, Kind::Memory) && !access.contains(Access::ON_DEMAND)
 }
 
+fn in_use(verb: &'static str) -> Error {
+    Error::new(
+        verb,
+        libc::EBUSY,
+        "a process of this host is stopped in the middle of an RDMA operation on it: nothing new begins, but that one may \
+         go on",
+    )
+}
+
 fn busy(verb: &'static str, WindowsBound(windows): WindowsBound) -> Error {
     Error::new(
         verb,
@@ -537,9 +558,12 @@ impl Drop for Mr {
             let mut engine = nic.lock();
             report::deregistered(self.key, engine.memory.facts(self.key));
             engine.memory.remove_with_windows(self.key);
-            let imports = engine.neighbours.revoke(self.key);
+            let uses = engine.revoke_key(self.key);
             drop(engine);
-            imports.wait();
+            if !uses.wait() {
+                // Memory of ours stays: it may be written some day.
+                std::mem::forget(std::mem::replace(&mut self.kind, Kind::Null));
+            }
         }
         self.released();
     }

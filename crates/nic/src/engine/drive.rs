@@ -7,6 +7,7 @@ use rnic_link::{MULTICAST_QPN, QP1, Received};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Packet;
 
+use super::one_sided::{Asking, Shown};
 use super::patience::{Patience, Round};
 use super::sink::{PathSink, network_header};
 use super::srq_table::SrqTable;
@@ -83,6 +84,8 @@ impl Engine {
             return;
         }
         let shared = entry.shared.clone();
+        // Nobody was promised anything.
+        let _ = self.revoke_qp(qpn);
         self.flush_qp(qpn);
         shared.post_event(QpEvent::Fatal);
     }
@@ -113,10 +116,11 @@ impl Engine {
             patience,
             cm,
             neighbours,
+            shown,
             ..
         } = self;
         let round = patience.begin(now);
-        link.receive_while(now, RECEIVE_BUDGET, door, &mut |received| {
+        let received = link.receive_while(now, RECEIVE_BUDGET, door, &mut |received| {
             let mut deliver = |qpn, may_wait| {
                 deliver(
                     Time(now),
@@ -131,6 +135,7 @@ impl Engine {
                     patience,
                     if may_wait { Some(&round) } else { None },
                     neighbours,
+                    shown,
                 )
             };
             if received.dest_qpn == QP1 {
@@ -153,7 +158,11 @@ impl Engine {
                 let _ = deliver(*member, false);
             }
             ControlFlow::Continue(())
-        })
+        });
+        if !self.shown.is_empty() {
+            self.grant_shown();
+        }
+        received
     }
 
     fn fire_timers(&mut self, now: Time) {
@@ -226,6 +235,11 @@ impl Engine {
             return false;
         }
         entry.ready = false;
+        if entry.granted && entry.transport.is_error() {
+            entry.granted = false;
+            // It failed by itself: nobody was promised anything.
+            let _ = self.link.revoke(|name| name.dest_qpn == qpn);
+        }
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
             && entry.held_ack.may_wait(now);
@@ -305,6 +319,7 @@ fn deliver(
     patience: &mut Patience,
     round: Option<&Round>,
     neighbours: &mut Neighbourhood,
+    shown: &mut Vec<Shown>,
 ) -> ControlFlow<()> {
     const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
@@ -343,8 +358,12 @@ fn deliver(
     {
         return DONE;
     }
+    let asking = Asking::of(entry, received.ring, &packet);
     let (transport, mut host) = lend(entry, memory, srqs);
     transport.handle_packet(now, &packet, || network_header(received), &mut host);
+    if let Some(asking) = asking {
+        shown.extend(asking.shows(entry));
+    }
     if entry.elsewhere.is_some() {
         neighbours.note(entry, Some(received.bytes));
     }

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rnic_link::{GrantName, Reach};
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault,
-    Misplaced, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
+    Misplaced, OneSided, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
 };
 
 use crate::cq::Freed;
@@ -29,6 +30,8 @@ pub(crate) struct DeviceHost<'a> {
     pub(super) packet: Option<&'a dyn PacketMemory>,
     /// XRC: what another process does for the queue pair.
     pub(super) elsewhere: &'a mut Option<Box<Elsewhere>>,
+    /// The peer's process, whose memory this one may be able to reach.
+    pub(super) reach: Option<&'a Reach>,
 }
 
 impl DeviceHost<'_> {
@@ -130,6 +133,21 @@ impl Host for DeviceHost<'_> {
     fn fetch(&self, from: usize, out: &mut [u8]) -> bool {
         self.packet
             .is_some_and(|packet| memory::fetch(packet, from, out))
+    }
+
+    #[inline]
+    fn may_execute(&self) -> bool {
+        self.reach.is_some()
+    }
+
+    fn execute(&mut self, part: &OneSided<'_>) -> bool {
+        let name = GrantName {
+            src_qpn: self.shared.qpn,
+            dest_qpn: part.dest_qpn,
+            key: part.rkey,
+        };
+        self.reach
+            .is_some_and(|reach| self.memory.execute(reach, &name, part))
     }
 
     fn check_remote(

@@ -13,6 +13,7 @@ mod host;
 mod linger;
 mod nic;
 mod objects;
+mod one_sided;
 mod patience;
 mod port;
 mod sink;
@@ -28,7 +29,7 @@ mod watch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rnic_link::{LinkConfig, LinkCounters, LinkError, RoceLink};
+use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, RoceLink};
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
 
@@ -100,6 +101,8 @@ pub(crate) struct Engine {
     pub(crate) timers: Timers,
     cq_tasks: Arc<CqTasks>,
     pub(crate) ready: VecDeque<u32>,
+    /// Requests of this round that came by rings and were executed.
+    shown: Vec<one_sided::Shown>,
     /// Bytes built since the last flush.
     staged: usize,
     drops: DropCounters,
@@ -136,6 +139,7 @@ impl Engine {
             timers: Timers::default(),
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
+            shown: Vec::new(),
             staged: 0,
             drops: DropCounters::default(),
             retired: Counters::default(),
@@ -198,9 +202,11 @@ impl Engine {
         self.qps.insert(entry);
     }
 
-    /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is done, and it is to know.
-    pub(crate) fn remove_qp(&mut self, qpn: u32) {
+    /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is done, and it is to know. Gives
+    /// what peers may still have under way by it, to be waited for without the engine's lock.
+    pub(crate) fn remove_qp(&mut self, qpn: u32) -> Copies {
         self.send_last(qpn);
+        let copies = self.revoke_qp(qpn);
         self.memory.invalidate_all_of(qpn);
         if let Some(entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
             self.patience.removed(&entry);
@@ -217,22 +223,25 @@ impl Engine {
                 self.sweep_ahs();
             }
         }
+        copies
     }
 
     /// Takes out all queue pairs of a context.
-    pub(crate) fn remove_qps_of(&mut self, context: u64) {
+    pub(crate) fn remove_qps_of(&mut self, context: u64) -> Copies {
+        let mut copies = Copies::default();
         for qpn in self.qps.qpns() {
             let Some(shared) = self.qps.get_mut(qpn).map(|entry| entry.shared.clone()) else {
                 continue;
             };
             if shared.context().id() == context && !shared.has_listener_outside(context) {
-                self.remove_qp(qpn);
+                copies.join(self.remove_qp(qpn));
                 shared.set_removed();
                 for cq in shared.cqs() {
                     cq.purge(qpn);
                 }
             }
         }
+        copies
     }
 
     /// The receive in use of a queue pair ends without a completion, as it is reset.
@@ -372,6 +381,7 @@ pub(crate) fn lend<'a>(
         selected_srq,
         signals,
         elsewhere,
+        reach,
         ..
     } = entry;
     let host = DeviceHost {
@@ -383,6 +393,7 @@ pub(crate) fn lend<'a>(
         signals,
         packet: None,
         elsewhere,
+        reach: reach.as_deref(),
     };
     (transport, host)
 }
@@ -401,6 +412,11 @@ pub(crate) fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mu
             entry.shared.set_state(QpState::Err);
             entry.free_retired();
         }
+        // Its turn is where grants are taken back.
+        if entry.granted && !entry.ready {
+            entry.ready = true;
+            ready.push_back(entry.shared.qpn);
+        }
     } else if entry.transport.is_send_error() && entry.transport.sends_outstanding() == 0 {
         if entry.shared.state() != QpState::Sqe {
             entry.shared.set_state(QpState::Sqe);
@@ -411,9 +427,14 @@ pub(crate) fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mu
     timers.note(entry);
 }
 
-/// `RNIC_HOST_PATH=off`: all packets take the network stack.
-fn host_path_is_on() -> bool {
-    !matches!(std::env::var("RNIC_HOST_PATH").as_deref(), Ok("off" | "0"))
+/// Packets by memory, and operations without packets. `RNIC_HOST_PATH=off`: all packets take the network stack; `rings`: all
+/// operations take packets.
+fn host_path() -> (bool, bool) {
+    match std::env::var("RNIC_HOST_PATH").as_deref() {
+        Ok("off" | "0") => (false, false),
+        Ok("rings") => (true, false),
+        _ => (true, true),
+    }
 }
 
 fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
@@ -426,7 +447,7 @@ fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
         })?);
     }
     config.pcap = std::env::var_os("RNIC_PCAP").map(Into::into);
-    config.host_path = host_path_is_on();
+    (config.host_path, config.one_sided) = host_path();
     config.no_gso = std::env::var_os("RNIC_NO_GSO").is_some();
     Ok(config)
 }

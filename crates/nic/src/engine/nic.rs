@@ -235,12 +235,15 @@ pub fn shutdown() {
         engine.round(false);
         // What arrives from now on finds no memory.
         engine.memory.clear();
+        let mut copies = engine.link.revoke(|_| true);
         for qpn in engine.qps.qpns() {
-            engine.remove_qp(qpn);
+            copies.join(engine.remove_qp(qpn));
         }
         engine.close_cm();
         engine.closed = true;
         report::note_all(&engine, true);
+        drop(engine);
+        copies.wait();
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `transfers` | grant, then copy |
 //! | `copies` | the copies themselves, `unsafe` |
 //! | `foreign` | memory of other processes |
+//! | `one_sided` | what takes part in WRITEs and READs without packets |
 //! | `advice` | what `ibv_advise_mr` is about |
 //! | `device_memory` | memory that the device owns |
 
@@ -22,6 +23,7 @@ mod fault;
 mod foreign;
 mod grants;
 mod key;
+mod one_sided;
 mod region;
 mod table;
 mod transfers;

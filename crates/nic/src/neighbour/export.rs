@@ -122,6 +122,10 @@ struct Region {
 pub(crate) struct Imports(Vec<(Arc<Gate>, u32)>);
 
 impl Imports {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// To be called without the engine's lock: until none of them is.
     pub(crate) fn wait(self) {
         for (gate, pid) in self.0 {

@@ -61,11 +61,15 @@ impl Qp {
             from
         };
         transitions::check(shared.qp_type, from, to, mask)?;
+        // What peers may do by it is found out anew.
+        let copies = engine.revoke_qp(shared.qpn);
         let outcome = apply(&mut engine, shared.qpn, attr, mask, from, to, &table);
         if outcome.is_ok() {
             report::modified(&mut engine, shared.qpn);
         }
         nic.after_drive(engine);
+        // One that is stopped in the middle of a copy may end it: the memory is not given back yet.
+        copies.wait();
         outcome
     }
 }
@@ -177,6 +181,9 @@ fn apply(
         true => Some(resolve(engine, &wanted, table)?),
         false => None,
     };
+    let reach = peer
+        .filter(|_| shared_type(engine, qpn) == Some(QpType::Rc))
+        .and_then(|peer| engine.link.reach(peer.path));
     let window = engine.window_bytes();
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     entry.attr = wanted;
@@ -196,6 +203,7 @@ fn apply(
                 ..QpAttr::default()
             };
             shared.set_state(QpState::Reset);
+            entry.reach = None;
             let old = entry.peer.take();
             if let Some(peer) = old {
                 engine.link.release_path(peer.path);
@@ -210,6 +218,7 @@ fn apply(
         QpState::Err => engine.flush_qp(qpn),
         QpState::Rtr => {
             entry.peer = peer;
+            entry.reach = reach;
             if shared.qp_type == QpType::Ud {
                 // No message is longer than what the port carries.
                 entry.attr.path_mtu = Some(active_mtu(table));
@@ -238,6 +247,9 @@ fn apply(
         }
         QpState::Sqd => {
             retune(entry, window);
+            if peer.is_some() {
+                entry.reach = reach;
+            }
             if peer.is_some()
                 && let Some(old) = std::mem::replace(&mut entry.peer, peer)
             {
@@ -247,6 +259,10 @@ fn apply(
         QpState::Init | QpState::Sqe => shared.set_state(to),
     }
     Ok(())
+}
+
+fn shared_type(engine: &mut Engine, qpn: u32) -> Option<QpType> {
+    engine.qp_mut(qpn).map(|entry| entry.shared.qp_type)
 }
 
 /// Remembers what the mask names, for later transitions and `ibv_query_qp`.

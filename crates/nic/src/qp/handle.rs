@@ -176,7 +176,8 @@ impl Drop for QpTarget {
         // In a forked child the engine is a dead copy.
         let removed = shared.removed.load(Ordering::Acquire);
         if !removed && context.nic.check_alive("ibv_destroy_qp").is_ok() {
-            context.nic.lock().remove_qp(shared.qpn);
+            let copies = context.nic.lock().remove_qp(shared.qpn);
+            copies.wait();
             for cq in shared.cqs() {
                 cq.purge(shared.qpn);
             }

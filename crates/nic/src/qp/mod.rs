@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
-use rnic_link::PathId;
+use rnic_link::{PathId, Reach};
 use rnic_transport::{QueuePair, Rc, RecvWqe, Time, Uc, Ud};
 use rnic_wire::Gid;
 
@@ -186,6 +186,10 @@ pub(crate) struct QpEntry {
     pub(crate) completion_lost: bool,
     /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
     pub(crate) awaited: bool,
+    /// RC: the peer's process, if its memory may be within reach.
+    pub(crate) reach: Option<Arc<Reach>>,
+    /// Peers may reach memory by way of it.
+    pub(crate) granted: bool,
     /// XRC: what another process does for it.
     pub(crate) elsewhere: Option<Box<Elsewhere>>,
     /// Deadline that the engine's timer heap holds for it.
@@ -214,6 +218,8 @@ impl QpEntry {
             held_ack: HeldAck::default(),
             completion_lost: false,
             awaited: false,
+            reach: None,
+            granted: false,
             elsewhere: None,
             armed: None,
         }

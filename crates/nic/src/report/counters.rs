@@ -134,6 +134,7 @@ impl State {
                 .number("tx_multicast", link.tx_multicast)
                 .number("tx_host_packets", link.tx_host_packets)
                 .number("tx_host_bytes", link.tx_host_bytes)
+                .number("out_of_reach", link.host_out_of_reach)
                 .number("tx_errors", link.tx_errors)
                 .number("rx_packets", link.rx_packets)
                 .number("rx_bytes", link.rx_bytes)
@@ -185,6 +186,8 @@ fn write_counters(line: &mut Line, c: &Counters) {
         });
     }
     for (name, value) in [
+        ("messages_without_packets", c.without_packets.messages),
+        ("bytes_without_packets", c.without_packets.bytes),
         ("packets_sent", c.packets_sent),
         ("packets_received", c.packets_received),
         ("bytes_sent", c.bytes_sent),

@@ -143,6 +143,7 @@ pub fn print(report: &Report) {
         let sum = Sum::of(report, &qps, &[id]);
         events(&sum);
         paths(&sum);
+        without_packets(&sum);
     }
     if !any {
         eprintln!("\nrnic: no process of this run opened the device; nothing moved over rnic0");
@@ -247,6 +248,26 @@ fn paths(sum: &Sum) {
             "  {:<15} {by_memory} of {all} packets went through shared memory, {}",
             "host path",
             bytes(size)
+        );
+    }
+}
+
+/// What needed no packets, and where the system did not let it be.
+fn without_packets(sum: &Sum) {
+    let event = |name: &str| sum.counters.events.get(name).copied().unwrap_or(0);
+    let messages = event("messages_without_packets");
+    if messages > 0 {
+        eprintln!(
+            "  {:<15} {messages} RDMA operations took no packets, {}",
+            "",
+            bytes(event("bytes_without_packets"))
+        );
+    }
+    let refused = sum.link.get("out_of_reach").copied().unwrap_or(0);
+    if refused > 0 {
+        eprintln!(
+            "  {:<15} the system does not let these processes reach each other's memory (ptrace(2)), so all operations took packets: {refused}",
+            ""
         );
     }
 }

@@ -1,0 +1,130 @@
+//! RDMA WRITEs and READs without packets: what peers of this host are granted, and what is taken back from them.
+//!
+//! A peer whose request was executed has shown that it knows the key and is connected: from then on it may do the same by
+//! itself, until the region or the queue pair changes in whatever way. How that works: `rnic_link`'s `host::grants`.
+
+use rnic_link::{Copies, Grant, GrantName, RingId};
+use rnic_transport::{QueuePair, Role};
+use rnic_wire::{Packet, Psn};
+
+use super::Engine;
+use crate::neighbour::Imports;
+use crate::qp::QpEntry;
+
+/// A request that came by a ring and was executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    ring: RingId,
+    qpn: u32,
+    key: u32,
+}
+
+/// A request that came by a ring and may be executed.
+pub(super) struct Asking {
+    shown: Shown,
+    expected: Psn,
+}
+
+impl Asking {
+    /// Before the packet is handed to its queue pair.
+    #[inline]
+    pub(super) fn of(entry: &QpEntry, ring: Option<RingId>, packet: &Packet<'_>) -> Option<Asking> {
+        let (QueuePair::Rc(rc), Some(ring), Some(reth)) = (&entry.transport, ring, packet.ext.reth)
+        else {
+            return None;
+        };
+        let shown = Shown {
+            ring,
+            qpn: entry.shared.qpn,
+            key: reth.rkey,
+        };
+        Some(Asking {
+            shown,
+            expected: rc.rq_psn(),
+        })
+    }
+
+    /// After that: what is shown if it was the expected one and was not refused.
+    pub(super) fn shows(self, entry: &QpEntry) -> Option<Shown> {
+        let QueuePair::Rc(rc) = &entry.transport else {
+            return None;
+        };
+        (!rc.is_error() && rc.rq_psn() != self.expected).then_some(self.shown)
+    }
+}
+
+/// What may still touch memory that was taken back.
+#[must_use = "the memory is in use until it is over"]
+pub(crate) struct Uses {
+    imports: Imports,
+    copies: Copies,
+}
+
+impl Uses {
+    /// To be called without the engine's lock: until none of it is under way. False: a process was stopped in the middle.
+    pub(crate) fn wait(self) -> bool {
+        self.imports.wait();
+        self.copies.wait()
+    }
+
+    /// Nothing was under way.
+    pub(crate) fn is_over(&self) -> bool {
+        self.imports.is_empty() && self.copies.is_empty()
+    }
+}
+
+impl Engine {
+    /// Grants what was shown to be known.
+    #[cold]
+    pub(super) fn grant_shown(&mut self) {
+        while let Some(shown) = self.shown.pop() {
+            self.grant(shown);
+        }
+    }
+
+    fn grant(&mut self, shown: Shown) -> Option<()> {
+        let Shown { ring, qpn, key } = shown;
+        let entry = self.qps.get_mut(qpn)?;
+        let QueuePair::Rc(rc) = &entry.transport else {
+            return None;
+        };
+        let attr = rc.attr();
+        if rc.is_error() || attr.role != Role::Rc {
+            return None;
+        }
+        let region = self.memory.reachable(attr.pd, key)?;
+        let grant = Grant {
+            name: GrantName {
+                src_qpn: attr.dest_qpn,
+                dest_qpn: qpn,
+                key,
+            },
+            iova: region.iova,
+            base: region.base,
+            len: region.len,
+            read: region.read && attr.remote_read && attr.max_dest_rd_atomic > 0,
+            write: region.write && attr.remote_write,
+        };
+        entry.granted = true;
+        self.link.grant(ring, &grant);
+        Some(())
+    }
+
+    /// Nobody reaches memory any more by way of a queue pair.
+    pub(crate) fn revoke_qp(&mut self, qpn: u32) -> Copies {
+        let entry = self.qps.get_mut(qpn);
+        if entry.is_some_and(|entry| std::mem::take(&mut entry.granted)) {
+            self.link.revoke(|name| name.dest_qpn == qpn)
+        } else {
+            Copies::default()
+        }
+    }
+
+    /// Nobody reaches a region any more, neither by itself nor by an import.
+    pub(crate) fn revoke_key(&mut self, key: u32) -> Uses {
+        Uses {
+            imports: self.neighbours.revoke(key),
+            copies: self.link.revoke(|name| name.key == key),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! RDMA WRITEs and READs between processes of one host without packets: what of a region may be granted to a peer, and where
+//! the bytes of this side are.
+
+use rnic_link::{GrantName, Reach, Span};
+use rnic_transport::{OneSided, Pd, SendData};
+
+use super::copies::Backing;
+use super::table::Role;
+use super::{Access, MemoryTable};
+
+/// A region that peers may reach by themselves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reachable {
+    pub(crate) iova: u64,
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+/// Most pieces of local memory.
+const PIECES: usize = 32;
+
+impl MemoryTable {
+    /// The region of that key, if it is one of ordinary memory: windows and what is reached in a special way are not.
+    pub(crate) fn reachable(&self, pd: Pd, key: u32) -> Option<Reachable> {
+        let entry = self.get(key)?;
+        let ordinary =
+            matches!(entry.role, Role::Region { .. }) && entry.backing == Backing::Pinned;
+        (ordinary && entry.pd == pd).then(|| Reachable {
+            iova: entry.iova,
+            base: entry.base as u64,
+            len: entry.len,
+            read: entry.access.contains(Access::REMOTE_READ),
+            write: entry.access.contains(Access::REMOTE_WRITE),
+        })
+    }
+
+    /// Executes `part` in the memory of the process that `reach` leads to. False: it was not, or not all of it.
+    #[inline]
+    pub(crate) fn execute(&self, reach: &Reach, name: &GrantName, part: &OneSided<'_>) -> bool {
+        let mut spans = [Span::EMPTY; PIECES];
+        let Some(count) = self.spans(part, &mut spans) else {
+            return false;
+        };
+        // SAFETY: the table granted these bytes for reading (a WRITE's) or writing, under the engine's lock, which the caller
+        // holds until this returns; see the contract of `MemoryTable::insert`. Inline data is only read, by a WRITE. Other
+        // threads may access the memory meanwhile, as with DMA; the kernel makes no reference to it.
+        unsafe { reach.copy(name, part.write, part.va, &spans[..count]) }
+    }
+
+    /// Where the bytes of `part` are in this process; `None`: not all of them in memory that is reached directly.
+    fn spans(&self, part: &OneSided<'_>, out: &mut [Span; PIECES]) -> Option<usize> {
+        let list = match part.data {
+            SendData::Gather(list) => list,
+            SendData::Inline(bytes) if part.write => {
+                let from = usize::try_from(part.offset).ok()?;
+                let bytes = bytes.get(from..)?.get(..part.len as usize)?;
+                out[0] = Span::new(bytes.as_ptr() as usize, bytes.len());
+                return Some(1);
+            }
+            SendData::Inline(_) => return None,
+        };
+        let (mut skip, mut left, mut count) = (part.offset, u64::from(part.len), 0);
+        for sge in list {
+            let length = u64::from(sge.length);
+            let before = skip.min(length);
+            skip -= before;
+            let len = (length - before).min(left);
+            if len == 0 {
+                continue;
+            }
+            let addr = sge.addr.checked_add(before)?;
+            let granted = self.grant_local(part.pd, sge.lkey, addr, len, !part.write);
+            let place = granted
+                .ok()
+                .filter(|place| place.backing == Backing::Pinned)?;
+            *out.get_mut(count)? = Span::new(place.at, len as usize);
+            count += 1;
+            left -= len;
+        }
+        (left == 0).then_some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests;
