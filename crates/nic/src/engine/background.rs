@@ -30,6 +30,8 @@ const USEFUL: i32 = 4;
 const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
 /// So many packets in one round are a stream, of which more is on its way.
 const STREAM: usize = 8;
+/// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a batch of packets.
+const FOLLOW_NS: u64 = 30_000;
 /// How long the thread waits awake at most before it looks after the rest of its duties.
 const LINGER_NS: u64 = 2_000_000;
 /// Ticks of undisturbed watching after which all lateness is forgotten.
@@ -199,14 +201,16 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             None => (shared.engine.lock().round(true), true),
         };
         let needed = received > 0 && !application_polls && !contended && !rests;
-        if (needed || received >= STREAM) && awake.woken(sys::now_ns(), received >= STREAM) {
+        if needed && awake.woken(sys::now_ns(), received >= STREAM) {
             linger(shared, &mut awake);
+        } else if received >= STREAM {
+            follow(shared);
         }
         if (ready[1] || ready[2]) && fds.contains(&rx) {
             // An application that polls would have found the packet itself, even if this thread was quicker.
-            if application_polls || contended || rests {
+            if application_polls || contended || rests || received == 0 {
                 score += 1;
-            } else if received > 0 {
+            } else {
                 score = (score - USEFUL).max(-*LATE.end());
             }
             if score > NEEDLESS {
@@ -215,6 +219,22 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                 score = 0;
             }
         }
+    }
+}
+
+/// Drives the engine as long as a stream goes on that the application might look after, too.
+fn follow(shared: &NicShared) {
+    let mut last = sys::now_ns();
+    while !shared.background.stop.load(Ordering::Relaxed) {
+        let received = shared.engine.lock().round(false);
+        let now = sys::now_ns();
+        if received > 0 {
+            last = now;
+        } else if now - last > FOLLOW_NS {
+            return;
+        }
+        // Whoever wants the lock meanwhile gets it.
+        std::hint::spin_loop();
     }
 }
 

@@ -19,6 +19,8 @@ const LOOK_EVERY: u32 = 16;
 const LOOK_OFTEN: u32 = 4;
 /// How long an application polls in vain before it offers its core, and again before it does so anew.
 const OFFER_NS: u64 = 10_000;
+/// The same once others took it. Less would be less than a system call is worth.
+const OFFER_OFTEN_NS: u64 = 2_000;
 /// An offer that took so long was taken.
 const TAKEN_NS: u64 = 1_500;
 /// Who takes the core for so long keeps it until the scheduler takes it back.
@@ -53,7 +55,10 @@ impl Vain {
     #[inline]
     fn next(&mut self, clock: impl FnOnce() -> u64) -> Next {
         self.polls += 1;
-        let every = if self.crowded { LOOK_OFTEN } else { LOOK_EVERY };
+        let (every, patience) = match self.crowded {
+            true => (LOOK_OFTEN, OFFER_OFTEN_NS),
+            false => (LOOK_EVERY, OFFER_NS),
+        };
         if !self.polls.is_multiple_of(every) {
             return Next::Poll;
         }
@@ -61,7 +66,7 @@ impl Vain {
         if self.since == 0 {
             self.since = now;
         }
-        if !self.crowded && now - self.since < OFFER_NS {
+        if now - self.since < patience {
             return Next::Poll;
         }
         self.since = now;
