@@ -55,6 +55,7 @@ pub use qp1::QP1;
 pub use registry::QpnRange;
 pub use roce::{Received, RoceLink};
 pub use steering::MULTICAST_QPN;
+pub use sys::Fd;
 pub use sys::process::Span;
 pub use wills::{Estate, WILL_LEN, Will, WillId};
 

@@ -5,21 +5,26 @@
 //! when one of the two does. What is said is the device's business.
 //!
 //! Nobody ever waits: what the socket does not take is queued, and a peer that lets more than [`QUEUE`] bytes pile up is
-//! left.
+//! left; so is the one with most of them when all together have [`QUEUES`].
 
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::sys::{self, Addr, Fd, FdSet};
+use crate::sys::{self, Accepted, Addr, Fd, FdSet, Listener};
 
 /// Most bytes of a message.
 pub const MESSAGE_LEN: usize = 96 * 1024;
-/// Most bytes that wait for one peer.
+/// Most bytes that wait for one peer, with what it takes to keep them.
 pub const QUEUE: usize = 16 << 20;
+/// Most that wait for all.
+pub const QUEUES: usize = 64 << 20;
+/// What a message takes beside its bytes, and each descriptor: an open file of the kernel's.
+const MESSAGE_COST: usize = 128;
+const FD_COST: usize = 4096;
 /// Most connections.
 pub const PEERS: usize = 1024;
 /// Connections that nobody has accepted yet.
@@ -27,6 +32,8 @@ const BACKLOG: i32 = 128;
 const BUFFER: i32 = 1 << 20;
 /// Messages taken from one peer before the next has its turn.
 const TURN: usize = 32;
+/// Connections taken before those that are there have their turn.
+const ACCEPT_TURN: usize = 64;
 const LISTENER: u64 = u64::MAX;
 
 /// One connection, past ones included.
@@ -44,7 +51,7 @@ pub enum Heard<'a> {
         /// What.
         bytes: &'a [u8],
         /// Descriptors that came along.
-        fds: &'a mut Vec<OwnedFd>,
+        fds: &'a mut Vec<Fd>,
     },
     /// It is gone, or was left because it does not listen.
     Gone,
@@ -60,7 +67,7 @@ struct Peer {
     pid: u32,
     /// The door's number of a process that this one connected to.
     number: Option<u32>,
-    queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    queue: VecDeque<(Vec<u8>, Vec<Fd>)>,
     queued: usize,
     /// To be reported.
     lost: bool,
@@ -75,10 +82,14 @@ struct Slot {
 /// This process's connections.
 #[derive(Debug)]
 pub struct Neighbours {
-    listener: Fd,
+    listener: Listener,
+    /// It is not in the set: there was no descriptor for who came.
+    starved: bool,
     set: FdSet,
     slots: Vec<Slot>,
     open: usize,
+    /// Of all queues.
+    queued: usize,
     lost: Vec<PeerId>,
     buffer: Box<[u8]>,
 }
@@ -107,13 +118,15 @@ impl Neighbours {
         let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
         let listener = sys::listen(&address, libc::SOCK_SEQPACKET, BACKLOG)?;
         let set = FdSet::new()?;
-        // Edge-triggered: a process without free descriptors is not to spin for want of them.
-        set.add_edge(&listener, LISTENER)?;
+        set.add(&listener, LISTENER)?;
+        let listener = Listener::new(listener);
         Ok(Neighbours {
             listener,
+            starved: false,
             set,
             slots: Vec::new(),
             open: 0,
+            queued: 0,
             lost: Vec::new(),
             buffer: Box::default(),
         })
@@ -202,7 +215,7 @@ impl Neighbours {
     ///
     /// # Errors
     /// The peer is gone, or about to be reported as gone.
-    pub fn say(&mut self, id: PeerId, bytes: &[u8], fds: Vec<OwnedFd>) -> Result<(), Gone> {
+    pub fn say(&mut self, id: PeerId, bytes: &[u8], fds: Vec<Fd>) -> Result<(), Gone> {
         debug_assert!(bytes.len() <= MESSAGE_LEN);
         let peer = self.peer_mut(id).ok_or(Gone)?;
         if peer.queue.is_empty() {
@@ -212,19 +225,41 @@ impl Neighbours {
                 Err(_) => return self.lose(id),
             }
         }
-        peer.queued += bytes.len();
+        let cost = cost(bytes, &fds);
+        peer.queued += cost;
         peer.queue.push_back((bytes.to_vec(), fds));
-        if peer.queued > QUEUE {
+        let full = peer.queued > QUEUE;
+        self.queued += cost;
+        if full {
             return self.lose(id);
         }
         self.watch(id);
-        Ok(())
+        if self.queued > QUEUES {
+            self.lose_the_slowest();
+        }
+        // It may have been the slowest.
+        self.peer_mut(id).map(drop).ok_or(Gone)
+    }
+
+    #[cold]
+    fn lose_the_slowest(&mut self) {
+        let queued = |(_, slot): &(usize, &Slot)| slot.peer.as_ref().map_or(0, |peer| peer.queued);
+        let most = self.slots.iter().enumerate().max_by_key(queued);
+        if let Some((place, slot)) = most {
+            let id = PeerId {
+                slot: place as u32,
+                generation: slot.generation,
+            };
+            let _ = self.lose(id);
+        }
     }
 
     fn lose(&mut self, id: PeerId) -> Result<(), Gone> {
         if let Some(peer) = self.peer_mut(id) {
             peer.lost = true;
             peer.queue.clear();
+            let queued = std::mem::take(&mut peer.queued);
+            self.queued -= queued;
             self.lost.push(id);
         }
         Err(Gone)
@@ -244,7 +279,8 @@ impl Neighbours {
         let _ = self.set.set_wants_room(&peer.socket, id.pack(), wants_room);
     }
 
-    /// Something that [`Neighbours::hear`] reports did not happen on a socket.
+    /// Somebody was left, which [`Neighbours::take_losses`] or the next [`Neighbours::hear`] reports; no descriptor is
+    /// readable for it.
     pub fn has_losses(&self) -> bool {
         !self.lost.is_empty()
     }
@@ -255,10 +291,7 @@ impl Neighbours {
         let mut count = 0;
         for data in self.set.ready() {
             if data == LISTENER {
-                while let Ok(socket) = sys::accept(&self.listener) {
-                    // Whom there is no room for finds the connection closed.
-                    let _ = self.add(socket, None);
-                }
+                self.accept();
                 continue;
             }
             if self.buffer.is_empty() {
@@ -268,17 +301,51 @@ impl Neighbours {
             self.send_queued(id);
             count += self.hear_one(id, told);
         }
+        self.take_losses(&mut |id| {
+            told(id, Heard::Gone);
+            count += 1;
+        });
+        count
+    }
+
+    /// Who was left since the last report.
+    pub fn take_losses(&mut self, gone: &mut dyn FnMut(PeerId)) {
         for id in std::mem::take(&mut self.lost) {
             if let Some(slot) = self.slots.get_mut(id.slot as usize)
                 && slot.generation == id.generation
-                && slot.peer.take().is_some()
+                && let Some(peer) = slot.peer.take()
             {
+                self.set.remove(&peer.socket);
                 self.open -= 1;
-                told(id, Heard::Gone);
-                count += 1;
+                gone(id);
             }
         }
-        count
+    }
+
+    /// Takes connections. What is not taken now is by a later call.
+    fn accept(&mut self) {
+        for _ in 0..ACCEPT_TURN {
+            match self.listener.accept() {
+                // Whom there is no room for finds the connection closed.
+                Accepted::Connection(socket) => drop(self.add(socket, None)),
+                Accepted::Refused => {}
+                Accepted::Nobody => return,
+                // Whoever waits for the set would spin for want of a descriptor: `maintain` looks again.
+                Accepted::NoRoom => {
+                    self.set.remove(self.listener.fd());
+                    self.starved = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Connections that nothing could be done about may be taken now.
+    pub(crate) fn maintain(&mut self) {
+        if self.starved && self.set.add(self.listener.fd(), LISTENER).is_ok() {
+            self.starved = false;
+            self.accept();
+        }
     }
 
     fn send_queued(&mut self, id: PeerId) {
@@ -288,18 +355,25 @@ impl Neighbours {
         if peer.queue.is_empty() {
             return;
         }
+        let before = peer.queued;
+        let mut over = false;
         while let Some((bytes, fds)) = peer.queue.front() {
             match sys::send_message(&peer.socket, bytes, fds) {
                 Ok(()) => {
-                    peer.queued -= bytes.len();
+                    peer.queued -= cost(bytes, fds);
                     peer.queue.pop_front();
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    let _ = self.lose(id);
-                    return;
+                    over = true;
+                    break;
                 }
             }
+        }
+        let sent = before - peer.queued;
+        self.queued -= sent;
+        if over {
+            return self.leave(id);
         }
         self.watch(id);
     }
@@ -319,7 +393,7 @@ impl Neighbours {
             match sys::receive_message(&peer.socket, buffer, &mut fds) {
                 Ok(Some(len)) if len > 0 => {
                     let bytes = &buffer[..len];
-                    let fds = &mut fds.into_iter().map(OwnedFd::from).collect();
+                    let fds = &mut fds;
                     told(id, Heard::Message { bytes, fds });
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return heard,
@@ -333,6 +407,11 @@ impl Neighbours {
         }
         TURN
     }
+}
+
+/// What it takes to keep a message.
+fn cost(bytes: &[u8], fds: &[Fd]) -> usize {
+    MESSAGE_COST + bytes.len() + fds.len() * FD_COST
 }
 
 impl PeerId {

@@ -444,6 +444,7 @@ impl Share {
             if self.place.known().is_none() {
                 self.steering_is_stale(now_ns);
             }
+            self.neighbours.maintain();
         }
         if now_ns >= self.touch_at {
             self.touch_at = now_ns.saturating_add(TOUCH_INTERVAL);

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use libc::c_long;
 
@@ -29,11 +29,30 @@ fn check(ret: c_long) -> io::Result<usize> {
     usize::try_from(ret).map_err(|_| io::Error::last_os_error())
 }
 
-/// An owned descriptor, closed by the raw call.
+/// An owned descriptor, closed by the raw call: neither a preloaded library's `close` nor a cancellation point.
 #[derive(Debug)]
 pub struct Fd(RawFd);
 
 impl Fd {
+    /// From the result of a system call that makes a descriptor.
+    ///
+    /// # Safety
+    /// It is that, and nobody else has the descriptor.
+    pub unsafe fn from_call(ret: c_long) -> io::Result<Fd> {
+        check(ret).map(|fd| Fd(fd as RawFd))
+    }
+
+    /// One more descriptor of the same file.
+    pub fn duplicate(&self) -> io::Result<Fd> {
+        Fd::duplicate_of(self.0)
+    }
+
+    /// The same for a number of somebody else's.
+    pub fn duplicate_of(fd: RawFd) -> io::Result<Fd> {
+        // SAFETY: no pointers, and a new descriptor.
+        unsafe { Fd::from_call(libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0)) }
+    }
+
     /// The number, for `poll` and the like.
     pub fn raw(&self) -> RawFd {
         self.0
@@ -44,14 +63,6 @@ impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: it is open as long as `self` lives.
         unsafe { BorrowedFd::borrow_raw(self.0) }
-    }
-}
-
-impl From<Fd> for OwnedFd {
-    fn from(fd: Fd) -> OwnedFd {
-        let number = std::mem::ManuallyDrop::new(fd).0;
-        // SAFETY: `fd` owned the descriptor, and closes it no more.
-        unsafe { OwnedFd::from_raw_fd(number) }
     }
 }
 

@@ -13,6 +13,8 @@ use crate::sys::DEVICE_SLOT;
 pub(crate) struct DmShared {
     memory: Bytes,
     number: u32,
+    /// The context that allocated it, or imported it from another process.
+    context: u64,
 }
 
 #[derive(Debug)]
@@ -79,9 +81,10 @@ impl DmShared {
     }
 }
 
-/// A piece by number, for another process that uses it.
-pub(crate) fn find(number: u32) -> Option<Arc<DmShared>> {
-    lock_all().get(&number).and_then(Weak::upgrade)
+/// A piece of that context by number, for another process that uses it.
+pub(crate) fn find(number: u32, context: u64) -> Option<Arc<DmShared>> {
+    let found = lock_all().get(&number).and_then(Weak::upgrade);
+    found.filter(|piece| piece.context == context)
 }
 
 /// The process's pieces by number, for `ibv_import_dm(3)`.
@@ -130,6 +133,7 @@ impl Context {
         let shared = Arc::new(DmShared {
             memory: Bytes::Own(memory),
             number,
+            context: self.id(),
         });
         let mut all = lock_all();
         all.retain(|_, dm| dm.strong_count() > 0);
@@ -149,7 +153,11 @@ impl Context {
             let (process, base, len) = origin.import_dm(&self.shared.nic, number)?;
             let memory = Bytes::Foreign { process, base, len };
             return Ok(Dm {
-                shared: Arc::new(DmShared { memory, number }),
+                shared: Arc::new(DmShared {
+                    memory,
+                    number,
+                    context: self.id(),
+                }),
                 context: self.clone(),
             });
         }

@@ -24,7 +24,7 @@ pub(crate) struct Domain {
     /// What names it to other processes.
     number: u32,
     /// `None`: nobody else can open it.
-    file: Option<FileIdentity>,
+    file: Option<Arc<FileIdentity>>,
     /// Its XRC_RECV queue pairs, for [`Xrcd::open_qp`].
     targets: Mutex<Vec<Weak<QpTarget>>>,
 }
@@ -35,7 +35,7 @@ impl Domain {
     }
 
     pub(crate) fn file(&self) -> Option<&FileIdentity> {
-        self.file.as_ref()
+        self.file.as_deref()
     }
 
     pub(crate) fn add_target(&self, target: &Arc<QpTarget>) {
@@ -69,6 +69,11 @@ impl Domains {
     fn of(&self, file: &FileIdentity) -> Option<Arc<Domain>> {
         let mut open = self.0.iter().filter_map(|(_, domain)| domain.upgrade());
         open.find(|domain| domain.file.as_ref().is_some_and(|other| other.same(file)))
+    }
+
+    /// The file of an open domain, if it is the same as this.
+    pub(crate) fn file_like(&self, file: &FileIdentity) -> Option<Arc<FileIdentity>> {
+        self.of(file).and_then(|domain| domain.file.clone())
     }
 
     /// Tells other processes of those that nobody here has open any more.
@@ -125,7 +130,7 @@ impl Xrcd {
                 }
                 let domain = Arc::new(Domain {
                     number: NEXT.fetch_add(1, Ordering::Relaxed),
-                    file,
+                    file: file.map(Arc::new),
                     targets: Mutex::new(Vec::new()),
                 });
                 if let Some(key) = key {

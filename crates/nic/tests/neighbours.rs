@@ -255,6 +255,42 @@ impl Owner {
     }
 }
 
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+impl Owner {
+    /// A stranger shows files of domains that this process does not have open, and those that it has, again and again.
+    fn keeps_no_descriptors(&self, path: &Path, dir: &Path) {
+        let peer = Stranger::connect(path);
+        let ask = execute(Operation::SendOnly, self.srq.number(), b"hello");
+        let before = descriptors();
+        for domain in 0..300 {
+            let name = dir.with_extension(format!("other{domain}"));
+            let other = File::create(&name).unwrap();
+            assert!(peer.say(&words(JOIN, &[domain]), Some(&other)));
+            std::fs::remove_file(&name).unwrap();
+        }
+        // The answer comes behind all of them.
+        assert!(peer.say(&ask, None));
+        assert!(peer.hear()[9] > 1, "domain 9 is another one");
+        // The stranger's connection is the one that may be new.
+        assert!(descriptors() <= before + 1, "{} kept", descriptors());
+    }
+
+    /// A stranger says that a target has a number of this process, to whose queue pairs windows are bound.
+    fn takes_nobody_for_itself(&self, path: &Path, file: &File) {
+        let peer = Stranger::connect(path);
+        assert!(peer.say(&words(JOIN, &[9]), Some(file)));
+        let mut ask = execute(Operation::SendOnly, self.srq.number(), b"hello");
+        let own = self.srq.number() ^ 1;
+        ask[5..9].copy_from_slice(&own.to_ne_bytes());
+        assert!(peer.say(&ask, None));
+        assert!(peer.hear()[9] > 1, "executed");
+        assert_eq!(self.completed(), (0, 0));
+    }
+}
+
 #[test]
 fn whatever_a_neighbour_says_no_receive_is_lost_and_no_other_byte_is_touched() {
     let dir = std::env::temp_dir().join(format!("rnic-neighbours-{}", std::process::id()));
@@ -265,8 +301,10 @@ fn whatever_a_neighbour_says_no_receive_is_lost_and_no_other_byte_is_touched() {
     let path = socket_in(&dir);
     assert_eq!(owner.post_all(), ROOM);
     owner.works(&path, &file);
-
     owner.post_all();
+    owner.keeps_no_descriptors(&path, &dir);
+    owner.takes_nobody_for_itself(&path, &file);
+
     let srqn = owner.srq.number();
     let mut noise = Noise(std::process::id().into());
     let operations = [

@@ -8,7 +8,7 @@
 #include "pair.h"
 
 /* What the child has, and what the parent asks of it. */
-struct objects { uint32_t pid, pd, mr, key, dm, second; uint64_t address; };
+struct objects { uint32_t pid, pd, mr, key, dm, second, elsewhere; uint64_t address; };
 enum command { PEEK, BUSY, REREGISTER, DEREGISTER, FREE, QUIT };
 struct question { enum command command; uint32_t offset; };
 struct answer { char bytes[64]; };
@@ -52,10 +52,12 @@ static void own(int socket)
 	struct ibv_mr *second = ibv_reg_mr(pd, aligned_alloc(4096, 4096), 4096, access);
 	struct ibv_alloc_dm_attr dm_attr = { .length = 64 };
 	struct ibv_dm *dm = ibv_alloc_dm(context, &dm_attr);
+	/* That of another context, whose cmd_fd the parent is not sent. */
+	struct ibv_dm *elsewhere = ibv_alloc_dm(open_device(), &dm_attr);
 	uint32_t word = 77;
-	CHECK(pd && mr && second && dm && !ibv_memcpy_to_dm(dm, 8, &word, 4));
+	CHECK(pd && mr && second && dm && elsewhere && !ibv_memcpy_to_dm(dm, 8, &word, 4));
 	struct objects objects = { getpid(), pd->handle, mr->handle, mr->lkey, dm->handle, second->handle,
-		(uintptr_t)buffer };
+		elsewhere->handle, (uintptr_t)buffer };
 	send_objects(socket, &objects, context->cmd_fd);
 	struct question q;
 	while (read(socket, &q, sizeof q) == sizeof q && q.command != QUIT) {
@@ -159,6 +161,7 @@ int main(void)
 
 	/* Device memory; it stays as long as somebody uses it. */
 	CHECK(!ibv_import_dm(context, theirs.dm + 1000) && errno == ENOENT);
+	CHECK(!ibv_import_dm(context, theirs.elsewhere) && errno == ENOENT);
 	struct ibv_dm *dm = ibv_import_dm(context, theirs.dm);
 	uint32_t word = 0;
 	CHECK(dm && !ibv_memcpy_from_dm(&word, dm, 8, 4) && word == 77);

@@ -12,7 +12,7 @@ use super::{Deliver, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
 use crate::framing::dest_qpn_of;
 use crate::roce::Received;
-use crate::sys::{self, Fd, FdSet};
+use crate::sys::{self, Accepted, Fd, FdSet, Listener};
 
 /// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not look.
 const COOL_NS: u64 = 10_000_000;
@@ -50,8 +50,6 @@ pub(super) struct Inbounds {
     /// Accepted, but no ring came yet.
     silent: Vec<(u64, Fd)>,
     set: FdSet,
-    /// Given up for a moment to close a connection for which there is no descriptor.
-    spare: Option<Fd>,
     names: u64,
     buffer: Box<[u8]>,
     /// How many are hot; they are not kept in order.
@@ -82,7 +80,6 @@ impl Inbounds {
             rings: Vec::new(),
             silent: Vec::new(),
             set: FdSet::new()?,
-            spare: sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok(),
             names: 0,
             buffer: vec![0; MAX_RECORD].into(),
             hot: 0,
@@ -131,26 +128,12 @@ impl Inbounds {
     }
 
     /// Accepts who came.
-    pub(super) fn accept(&mut self, listener: &Fd) {
-        if self.spare.is_none() {
-            self.spare = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok();
-        }
+    pub(super) fn accept(&mut self, listener: &mut Listener) {
         for _ in 0..=RINGS {
-            let connection = match sys::accept(listener) {
-                Ok(connection) => connection,
-                // Who cannot be accepted would keep the listener readable, and believe that his packets arrive.
-                Err(e)
-                    if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-                        && self.spare.take().is_some() =>
-                {
-                    let refused = sys::accept(listener).map(drop);
-                    self.spare = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok();
-                    match refused {
-                        Ok(()) => continue,
-                        Err(_) => break,
-                    }
-                }
-                Err(_) => break,
+            let connection = match listener.accept() {
+                Accepted::Connection(connection) => connection,
+                Accepted::Refused => continue,
+                Accepted::Nobody | Accepted::NoRoom => break,
             };
             self.names += 1;
             // Beyond that many it is closed at once, and its packets go by UDP.

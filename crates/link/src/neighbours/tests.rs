@@ -40,8 +40,8 @@ fn hear(of: &mut Neighbours, enough: usize) -> Vec<(PeerId, Option<Vec<u8>>, usi
     all
 }
 
-fn null() -> OwnedFd {
-    std::fs::File::open("/dev/null").unwrap().into()
+fn null() -> Fd {
+    sys::open_at(None, c"/dev/null", libc::O_RDONLY, 0).unwrap()
 }
 
 #[test]
@@ -127,9 +127,101 @@ fn a_message_that_is_too_long_or_an_empty_one_ends_the_connection() {
         let raw = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET).unwrap();
         sys::connect(&raw, &address).unwrap();
         sys::ask_for_buffers(&raw, BUFFER);
-        let fds: Vec<OwnedFd> = (0..fds).map(|_| null()).collect();
+        let fds: Vec<Fd> = (0..fds).map(|_| null()).collect();
         sys::send_message(&raw, &vec![1; len], &fds).unwrap();
         assert_eq!(hear(&mut a, 1)[0].1, None);
         assert!(!a.has_peers());
     }
+}
+
+#[test]
+fn small_messages_are_counted_with_what_it_takes_to_keep_them() {
+    let place = Place::new();
+    let mut b = place.process(8);
+    let _deaf = place.process(7);
+    let to_a = place.connect(&mut b, 7);
+    let said = (0..)
+        .take_while(|_| b.say(to_a, b"x", Vec::new()).is_ok())
+        .count();
+    assert!(said < 2 * QUEUE / MESSAGE_COST, "{said} messages kept");
+    assert_eq!(hear(&mut b, 1), [(to_a, None, 0)]);
+    let to_a = place.connect(&mut b, 7);
+    let said = (0..)
+        .take_while(|_| b.say(to_a, b"x", vec![null()]).is_ok())
+        .count();
+    // Those in the socket count for whoever sent them, by the kernel.
+    assert!(said < 2 * QUEUE / FD_COST, "{said} descriptors kept");
+}
+
+#[test]
+fn who_listens_stays_when_all_queues_together_are_full() {
+    let place = Place::new();
+    let mut b = place.process(8);
+    let deaf: Vec<Neighbours> = (10..16).map(|number| place.process(number)).collect();
+    let slow: Vec<PeerId> = (10..16)
+        .map(|number| place.connect(&mut b, number))
+        .collect();
+    let mut a = place.process(7);
+    let to_a = place.connect(&mut b, 7);
+    let message = vec![0; MESSAGE_LEN];
+    let mut lost = Vec::new();
+    // Each stays within its own bound.
+    for _ in 0..(QUEUE - QUEUE / 8) / (MESSAGE_LEN + MESSAGE_COST) {
+        for peer in &slow {
+            let _ = b.say(*peer, &message, Vec::new());
+        }
+        b.say(to_a, b"hello", Vec::new()).unwrap();
+        a.hear(&mut |_, _| {});
+        assert!(b.queued <= QUEUES, "{} bytes", b.queued);
+    }
+    assert!(b.has_losses());
+    b.hear(&mut |peer, _| lost.push(peer));
+    assert!(!lost.is_empty() && lost.len() < slow.len(), "{lost:?}");
+    assert!(!lost.contains(&to_a));
+    drop(deaf);
+}
+
+#[test]
+fn who_comes_while_there_is_no_descriptor_is_refused_and_later_ones_are_heard() {
+    // The limit is the process's: the rest is done in a child that has nothing else to do.
+    const CHILD: &str = "RNIC_TEST_NO_DESCRIPTORS";
+    if std::env::var_os(CHILD).is_none() {
+        let name = std::thread::current().name().unwrap().to_owned();
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([&name, "--exact", "--test-threads=1"])
+            .env(CHILD, "1")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    let place = Place::new();
+    let (mut a, mut b) = (place.process(7), place.process(8));
+    let from = place.connect(&mut b, 7);
+    let all: Vec<Fd> = std::iter::from_fn(|| sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok())
+        .take(1 << 20)
+        .collect();
+    assert!(sys::wait_readable(&a.set, 0));
+    a.hear(&mut |_, _| {});
+    assert!(!a.has_peers());
+    assert!(
+        !sys::wait_readable(&a.set, 0),
+        "whoever waits for it would spin"
+    );
+    assert_eq!(hear(&mut b, 1), [(from, None, 0)], "refused, and told so");
+    // Not even the spare one: whoever comes waits, and nobody spins.
+    drop(all);
+    let from = place.connect(&mut b, 7);
+    a.listener.give_up_spare();
+    let all: Vec<Fd> = std::iter::from_fn(|| sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok())
+        .take(1 << 20)
+        .collect();
+    a.hear(&mut |_, _| {});
+    a.maintain();
+    assert!(!a.has_peers() && !sys::wait_readable(&a.set, 0));
+    drop(all);
+    a.maintain();
+    assert!(a.has_peers());
+    b.say(from, b"still there", Vec::new()).unwrap();
+    assert_eq!(hear(&mut a, 1)[0].1.as_deref(), Some(&b"still there"[..]));
 }

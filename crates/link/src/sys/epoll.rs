@@ -48,12 +48,6 @@ impl FdSet {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, name)
     }
 
-    /// Adds a descriptor that is reported when something new happens to it, and not as long as it is readable.
-    pub fn add_edge(&self, fd: &Fd, name: u64) -> io::Result<()> {
-        let events = libc::EPOLLIN | libc::EPOLLET;
-        self.control(libc::EPOLL_CTL_ADD, fd, events, name)
-    }
-
     /// Whether a descriptor that was added is reported when it is writable, too.
     pub fn set_wants_room(&self, fd: &Fd, name: u64, wants: bool) -> io::Result<()> {
         let out = if wants { libc::EPOLLOUT } else { 0 };

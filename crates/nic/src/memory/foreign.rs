@@ -1,8 +1,8 @@
 //! Regions of another process's memory (`ibv_import_mr(3)`).
 
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use rnic_link::Fd;
 use rnic_transport::Pd;
 
 use super::copies::{Backing, tail_of};
@@ -14,25 +14,25 @@ use crate::sys::Gate;
 /// A process that lets this one reach into its memory.
 #[derive(Debug)]
 pub(crate) struct Foreign {
-    memory: OwnedFd,
+    memory: Fd,
     gate: Gate,
 }
 
 impl Foreign {
-    pub(crate) fn new(memory: OwnedFd, gate: Gate) -> Foreign {
+    pub(crate) fn new(memory: Fd, gate: Gate) -> Foreign {
         Foreign { memory, gate }
     }
 
     /// Copies bytes at `at` of that process to `out`, unless the slot is revoked.
     pub(crate) fn read(&self, slot: u32, at: u64, out: &mut [u8]) -> bool {
-        let memory = self.memory.as_raw_fd();
+        let memory = self.memory.raw();
         let copy = || crate::sys::read_at(memory, out, at);
         self.gate.pass(slot, copy) == Some(true)
     }
 
     /// Copies `data` to `at`, the last bytes last, unless the slot is revoked.
     pub(crate) fn write(&self, slot: u32, at: u64, data: &[u8]) -> bool {
-        let memory = self.memory.as_raw_fd();
+        let memory = self.memory.raw();
         let (head, tail) = data.split_at(data.len() - tail_of(at as usize, data.len()));
         let copy = || {
             crate::sys::write_at(memory, head, at)

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use rnic_link::PeerId;
+use rnic_link::{Fd, PeerId};
 use rnic_transport::Pd;
 
 use super::message::{Message, Object, Token};
@@ -25,7 +25,7 @@ const CARD_LEN: usize = 8 + 8 + 4 + 16;
 /// What a context's `cmd_fd` leads to: who holds a descriptor of it may import from the context.
 #[derive(Debug)]
 pub(crate) struct Card {
-    file: OwnedFd,
+    file: Fd,
     /// Known as long as the context is there.
     _token: Arc<Token>,
 }
@@ -88,7 +88,7 @@ impl Card {
     }
 
     pub(crate) fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+        self.file.raw()
     }
 }
 
@@ -154,7 +154,7 @@ impl Exports {
         pid: u32,
         request: u32,
         token: &Token,
-    ) -> (Vec<u8>, Vec<OwnedFd>) {
+    ) -> (Vec<u8>, Vec<Fd>) {
         let mut fds = Vec::new();
         let errno = match self.welcome(peer, pid, token) {
             Ok(given) => {
@@ -172,7 +172,7 @@ impl Exports {
         peer: PeerId,
         pid: u32,
         token: &Token,
-    ) -> std::result::Result<Vec<OwnedFd>, i32> {
+    ) -> std::result::Result<Vec<Fd>, i32> {
         if !self.is_own(token) {
             return Err(libc::EACCES);
         }
@@ -235,7 +235,7 @@ impl Exports {
                 Ok((slot, region))
             }
             Object::Dm(number) => {
-                let piece = dm::find(number).ok_or(libc::ENOENT)?;
+                let piece = dm::find(number, context).ok_or(libc::ENOENT)?;
                 let base = piece.address().ok_or(libc::ENOENT)? as u64;
                 if importer.pieces.len() >= OBJECTS {
                     return Err(libc::ENOMEM);

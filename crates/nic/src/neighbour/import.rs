@@ -1,11 +1,11 @@
 //! The side that imports another process's objects: asks for them, and waits for the answer without any lock.
 
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rnic_link::PeerId;
+use rnic_link::{Fd, PeerId};
 use rnic_transport::Pd;
 
 use super::export::Named;
@@ -42,7 +42,7 @@ struct Answer {
     errno: i32,
     slot: u32,
     region: Exported,
-    fds: Vec<OwnedFd>,
+    fds: Vec<Fd>,
 }
 
 impl Imported {
@@ -51,7 +51,7 @@ impl Imported {
         &mut self,
         peer: PeerId,
         message: Message<'_>,
-        fds: &mut Vec<OwnedFd>,
+        fds: &mut Vec<Fd>,
     ) -> Option<Vec<u8>> {
         let Message::Told {
             request,
@@ -124,8 +124,8 @@ impl Origin {
         };
         let answer = ask(VERB, nic, peer, |request| Message::Hello { request, token })?;
         let nonsense = || Error::new(VERB, libc::EPROTO, "the process answers without sense");
-        let [memory, gate] = <[OwnedFd; 2]>::try_from(answer.fds).map_err(|_| nonsense())?;
-        if !sys::is_proc(memory.as_raw_fd()) {
+        let [memory, gate] = <[Fd; 2]>::try_from(answer.fds).map_err(|_| nonsense())?;
+        if !sys::is_proc(memory.raw()) {
             return Err(nonsense());
         }
         let gate = Gate::open(gate).map_err(|_| {

@@ -23,15 +23,15 @@ mod owner;
 mod target;
 
 use std::collections::{HashSet, VecDeque};
-use std::os::fd::OwnedFd;
 
-use rnic_link::{Heard, PeerId, RoceLink};
+use rnic_link::{Fd, Heard, PeerId, RoceLink};
 use rnic_transport::{QueuePair, RemoteFault, Time, Verdict};
 use rnic_wire::Packet;
 
 use crate::engine::{Engine, QpTable, SrqTable, Timers, lend, settle};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, ReceiveSource};
+use crate::xrcd::Domains;
 use export::Exports;
 pub(crate) use export::{Card, Imports};
 use import::Imported;
@@ -142,6 +142,7 @@ struct Parts<'a> {
     ready: &'a mut VecDeque<u32>,
     timers: &'a mut Timers,
     hood: &'a mut Neighbourhood,
+    domains: &'a Domains,
     now: u64,
 }
 
@@ -171,6 +172,7 @@ impl Engine {
             ready,
             timers,
             neighbours,
+            domains,
             ..
         } = self;
         let parts = Parts {
@@ -180,6 +182,7 @@ impl Engine {
             ready,
             timers,
             hood: neighbours,
+            domains,
             now,
         };
         (parts, link)
@@ -218,7 +221,18 @@ impl Engine {
         for peer in nonsense {
             neighbours.leave(peer);
         }
+        self.report_losses(now);
         heard
+    }
+
+    /// No descriptor becomes readable for who was left: those who wait for him learn it now.
+    fn report_losses(&mut self, now: u64) {
+        let (mut parts, link) = self.parts(now);
+        if let Some(neighbours) = link.neighbours()
+            && neighbours.has_losses()
+        {
+            neighbours.take_losses(&mut |peer| parts.lost(peer));
+        }
     }
 
     /// Asks what queue pairs have to ask.
@@ -229,6 +243,7 @@ impl Engine {
         for qpn in questions {
             parts.ask(qpn, link);
         }
+        self.report_losses(now);
     }
 
     #[cold]
@@ -246,12 +261,7 @@ impl Engine {
 
 impl Parts<'_> {
     /// Takes in a message; the answer to it.
-    fn hear(
-        &mut self,
-        peer: PeerId,
-        message: Message<'_>,
-        fds: &mut Vec<OwnedFd>,
-    ) -> Option<Vec<u8>> {
+    fn hear(&mut self, peer: PeerId, message: Message<'_>, fds: &mut Vec<Fd>) -> Option<Vec<u8>> {
         let device = Device {
             memory: self.memory,
             srqs: self.srqs,
@@ -259,15 +269,23 @@ impl Parts<'_> {
         let owner = &mut self.hood.owner;
         match message {
             Message::Join { domain } => {
-                let _ = owner.join(peer, domain, fds.pop()?);
+                owner.join(peer, domain, fds.pop()?, self.domains);
                 None
             }
             Message::Execute {
                 request,
                 target,
                 packets,
-            } => Some(owner.execute(peer, request, target, packets, device)),
-            Message::Read { .. } => Some(owner.read(peer, message, device)),
+            } => {
+                // Windows bound to a queue pair of this process are not for others.
+                let qpn = target.qpn;
+                let packets = Some(packets).filter(|_| !self.qps.owns(qpn));
+                Some(owner.execute(peer, request, target, packets, device))
+            }
+            Message::Read { qpn, .. } => {
+                let honest = !self.qps.owns(qpn);
+                Some(owner.read(peer, message, honest, device))
+            }
             Message::Leave { qpn, flush } => {
                 owner.leave(peer, qpn, flush, device);
                 None
@@ -294,6 +312,9 @@ impl Parts<'_> {
                 let asked = |elsewhere: &Elsewhere| {
                     elsewhere.asked == Some(peer) && elsewhere.request == request
                 };
+                if verdicts.iter().any(|verdict| verdict == NO_SRQ) {
+                    self.show_domain_again(peer, qpn);
+                }
                 self.executed(qpn, asked, &mut verdicts.iter());
                 None
             }
@@ -305,9 +326,22 @@ impl Parts<'_> {
                 let asked = |elsewhere: &Elsewhere| {
                     elsewhere.read.asked == Some(peer) && elsewhere.read.request == request
                 };
+                if bytes.is_err() {
+                    self.show_domain_again(peer, qpn);
+                }
                 self.read(qpn, asked, bytes);
                 None
             }
+        }
+    }
+
+    /// The domain of a queue pair may not have been open there when its file was shown.
+    #[cold]
+    fn show_domain_again(&mut self, peer: PeerId, qpn: u32) {
+        if let Some(entry) = self.qps.get_mut(qpn)
+            && let ReceiveSource::Xrc(domain) = &entry.shared.source
+        {
+            self.hood.joined.remove(&(peer, domain.number()));
         }
     }
 

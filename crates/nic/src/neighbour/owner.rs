@@ -4,32 +4,36 @@
 //! asks for by packets is, and what they can make this process keep is bounded.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rnic_link::PeerId;
+use rnic_link::{Fd, PeerId};
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, Delegate, Evidence, Host, LocalFault, Pd,
-    Placement, QpEvent, RcAttr, RecvWqe, Refused, RemoteAccess, RemoteFault, Sge, Verdict,
+    Placement, QpEvent, RcAttr, RecvWqe, RemoteAccess, RemoteFault, Sge, Verdict,
 };
 use rnic_wire::{Packet, PathMtu, Psn};
 
 use super::message::{Message, Packets, READ_AHEAD, Target, Verdicts, rights};
+use super::target::NO_SRQ;
 use crate::cq::Freed;
 use crate::engine::SrqTable;
 use crate::memory::MemoryTable;
 use crate::sys::FileIdentity;
+use crate::xrcd::Domains;
 
 /// Most targets of other processes that are executed for.
 const TARGETS: usize = 1 << 16;
 /// Most domains that one process may have joined.
 const DOMAINS: usize = 1024;
+/// Most that all may have.
+const ALL_DOMAINS: usize = 1 << 16;
 
 /// What this process does for others.
 #[derive(Debug, Default)]
 pub(super) struct Owner {
-    /// Files of XRC domains, by who showed them and what it calls them.
-    joined: HashMap<(PeerId, u32), FileIdentity>,
+    /// XRC domains of this process, by who showed their files and what it calls them. No descriptor is kept for it.
+    joined: HashMap<(PeerId, u32), Arc<FileIdentity>>,
     /// By queue pair number.
     targets: HashMap<(PeerId, u32), Served>,
 }
@@ -50,31 +54,39 @@ pub(super) struct Device<'a> {
 }
 
 impl Owner {
-    /// Somebody shows the file of a domain; false: too many.
-    pub(super) fn join(&mut self, peer: PeerId, domain: u32, fd: OwnedFd) -> bool {
-        let known = self.joined.keys().filter(|(who, _)| *who == peer).count();
-        match FileIdentity::of_owned(fd) {
-            Ok(file) if known < DOMAINS => {
-                self.joined.insert((peer, domain), file);
-                true
+    /// Somebody shows the file of a domain. One that is not open here is no concern of this process: who showed it is
+    /// refused what it asks for, and shows it again when it asks again.
+    pub(super) fn join(&mut self, peer: PeerId, domain: u32, fd: Fd, domains: &Domains) {
+        let Ok(file) = FileIdentity::of_owned(fd) else {
+            return;
+        };
+        let Some(open) = domains.file_like(&file) else {
+            return;
+        };
+        if self.joined.len() >= DOMAINS {
+            let of_peer = self.joined.keys().filter(|(who, _)| *who == peer).count();
+            if of_peer >= DOMAINS || self.joined.len() >= ALL_DOMAINS {
+                return;
             }
-            _ => false,
         }
+        self.joined.insert((peer, domain), open);
     }
 
-    /// Executes requests up to the first that cannot be, and gives the answer.
+    /// Executes requests up to the first that cannot be, and gives the answer. `None`: none is executed.
     pub(super) fn execute(
         &mut self,
         peer: PeerId,
         request: u32,
         target: Target,
-        packets: Packets<'_>,
+        packets: Option<Packets<'_>>,
         device: Device<'_>,
     ) -> Vec<u8> {
         let mut verdicts = Vec::new();
-        self.execute_each(peer, target, packets, device, &mut |verdict| {
-            Verdicts::push(&mut verdicts, verdict);
-        });
+        let mut told = |verdict| Verdicts::push(&mut verdicts, verdict);
+        match packets {
+            Some(packets) => self.execute_each(peer, target, packets, device, &mut told),
+            None => told(NO_SRQ),
+        }
         let answer = Message::Verdicts {
             request,
             qpn: target.qpn,
@@ -91,7 +103,7 @@ impl Owner {
         mut device: Device<'_>,
         told: &mut dyn FnMut(Verdict),
     ) {
-        let refused = Verdict::Refused(Refused::Malformed);
+        let refused = NO_SRQ;
         let (Some(attr), Some(domain)) = (attr_of(target), self.joined.get(&(peer, target.domain)))
         else {
             return told(refused);
@@ -135,8 +147,14 @@ impl Owner {
         }
     }
 
-    /// Reads for a READ of another process's target, and gives the answer.
-    pub(super) fn read(&self, peer: PeerId, message: Message<'_>, device: Device<'_>) -> Vec<u8> {
+    /// Reads for a READ of another process's target, and gives the answer. Not `honest`: it does not have that target.
+    pub(super) fn read(
+        &self,
+        peer: PeerId,
+        message: Message<'_>,
+        honest: bool,
+        device: Device<'_>,
+    ) -> Vec<u8> {
         let Message::Read {
             request,
             qpn,
@@ -150,7 +168,7 @@ impl Owner {
             return Vec::new();
         };
         let mut buffer = vec![0; len.min(READ_AHEAD) as usize];
-        let domain = self.joined.get(&(peer, domain));
+        let domain = self.joined.get(&(peer, domain)).filter(|_| honest);
         let pd = domain.and_then(|domain| pd_of(device.srqs, srqn, domain));
         let bytes = match pd {
             Some(pd) => device.memory.read_remote(pd, qpn, rkey, va, &mut buffer),

@@ -1,26 +1,25 @@
 //! Descriptors: tokens to wait for, which file one refers to, waiting for several.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
+
+use rnic_link::Fd;
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
 #[derive(Debug)]
-pub(crate) struct EventFd(OwnedFd);
+pub(crate) struct EventFd(Fd);
 
 impl EventFd {
     pub(crate) fn new() -> io::Result<EventFd> {
         // SAFETY: eventfd takes no pointer.
         let fd = unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
         // SAFETY: the descriptor was just made and is owned by nobody else.
-        Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(EventFd(unsafe { Fd::from_call(fd.into()) }?))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.0.raw()
     }
 
     /// The application has not made the descriptor non-blocking.
@@ -70,28 +69,22 @@ impl EventFd {
 /// Which file a descriptor refers to. Holds on to the file, so that no other one gets its number.
 #[derive(Debug)]
 pub(crate) struct FileIdentity {
-    held: OwnedFd,
+    held: Fd,
     device: libc::dev_t,
     inode: libc::ino_t,
 }
 
 impl FileIdentity {
     pub(crate) fn of(fd: RawFd) -> io::Result<FileIdentity> {
-        // SAFETY: takes no pointer.
-        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-        if copy < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and is owned by nobody else.
-        FileIdentity::of_owned(unsafe { OwnedFd::from_raw_fd(copy) })
+        FileIdentity::of_owned(Fd::duplicate_of(fd)?)
     }
 
     /// Keeps the descriptor.
-    pub(crate) fn of_owned(held: OwnedFd) -> io::Result<FileIdentity> {
+    pub(crate) fn of_owned(held: Fd) -> io::Result<FileIdentity> {
         // SAFETY: an all-zero stat is a valid value of that plain C struct.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: `stat` is a valid place for the answer.
-        if unsafe { libc::fstat(held.as_raw_fd(), &mut stat) } != 0 {
+        if unsafe { libc::fstat(held.raw(), &mut stat) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(FileIdentity {
@@ -102,8 +95,8 @@ impl FileIdentity {
     }
 
     /// One more descriptor of the file.
-    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.held.try_clone()
+    pub(crate) fn descriptor(&self) -> io::Result<Fd> {
+        self.held.duplicate()
     }
 
     /// Device and inode.

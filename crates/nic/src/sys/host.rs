@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
+
+use rnic_link::Fd;
 
 /// A socket that becomes readable when an interface or an address of the host changes (rtnetlink(7)). Needs no privilege.
 #[derive(Debug)]
-pub(crate) struct RouteSocket(OwnedFd);
+pub(crate) struct RouteSocket(Fd);
 
 impl RouteSocket {
     /// By raw system calls: a preloaded library may have its own idea of sockets.
@@ -19,16 +21,13 @@ impl RouteSocket {
                 libc::AF_NETLINK,
                 libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
                 libc::NETLINK_ROUTE,
-            ) as RawFd;
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let fd = OwnedFd::from_raw_fd(fd);
+            );
+            let fd = Fd::from_call(fd)?;
             let mut address: libc::sockaddr_nl = std::mem::zeroed();
             address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
             address.nl_groups = groups as u32;
             let len = size_of::<libc::sockaddr_nl>();
-            match libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const address, len) {
+            match libc::syscall(libc::SYS_bind, fd.raw(), &raw const address, len) {
                 0 => Ok(RouteSocket(fd)),
                 _ => Err(io::Error::last_os_error()),
             }
@@ -36,7 +35,7 @@ impl RouteSocket {
     }
 
     pub(crate) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.0.raw()
     }
 
     /// Throws away what was told: that something changed is enough, also where messages were lost (ENOBUFS).
@@ -73,16 +72,13 @@ pub(crate) fn knock(source: SocketAddr, peer: SocketAddr) {
     // SAFETY: the descriptor is fresh and owned from its first line on; every address is as long as it is said to be.
     unsafe {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let fd = libc::syscall(libc::SYS_socket, family, kind, 0) as RawFd;
-        if fd < 0 {
-            return;
-        }
-        let fd = OwnedFd::from_raw_fd(fd);
+        let fd = libc::syscall(libc::SYS_socket, family, kind, 0);
+        let Ok(fd) = Fd::from_call(fd) else { return };
         let (address, len) = socket_address(source, 0);
-        libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const address, len);
+        libc::syscall(libc::SYS_bind, fd.raw(), &raw const address, len);
         let (address, len) = socket_address(peer, DISCARD);
         let nothing = std::ptr::null::<u8>();
-        let fd = fd.as_raw_fd();
+        let fd = fd.raw();
         libc::syscall(libc::SYS_sendto, fd, nothing, 0, 0, &raw const address, len);
     }
 }
@@ -110,25 +106,19 @@ pub(crate) fn way_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result
     // raw system calls, as a preloaded library may have its own idea of sockets.
     unsafe {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        let fd = checked(libc::syscall(libc::SYS_socket, family, kind, 0))? as RawFd;
-        let fd = OwnedFd::from_raw_fd(fd);
+        let fd = Fd::from_call(libc::syscall(libc::SYS_socket, family, kind, 0))?;
         if let Some(source) = source {
             let (address, len) = socket_address(source, 0);
-            let r = libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const address, len);
+            let r = libc::syscall(libc::SYS_bind, fd.raw(), &raw const address, len);
             checked(r)?;
         }
         let (address, len) = socket_address(peer, rnic_wire::ROCE_PORT);
-        let r = libc::syscall(libc::SYS_connect, fd.as_raw_fd(), &raw const address, len);
+        let r = libc::syscall(libc::SYS_connect, fd.raw(), &raw const address, len);
         checked(r)?;
         let mut address: libc::sockaddr_storage = std::mem::zeroed();
         let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
         let to = (&raw mut address, &raw mut len);
-        checked(libc::syscall(
-            libc::SYS_getsockname,
-            fd.as_raw_fd(),
-            to.0,
-            to.1,
-        ))?;
+        checked(libc::syscall(libc::SYS_getsockname, fd.raw(), to.0, to.1))?;
         let source = match i32::from(address.ss_family) {
             libc::AF_INET => {
                 let sin = (&raw const address).cast::<libc::sockaddr_in>().read();
@@ -145,7 +135,7 @@ pub(crate) fn way_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;
         let r = libc::syscall(
             libc::SYS_getsockopt,
-            fd.as_raw_fd(),
+            fd.raw(),
             level,
             option,
             &raw mut mtu,

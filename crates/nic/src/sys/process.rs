@@ -6,21 +6,20 @@
 //! nothing once that is gone.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+use rnic_link::Fd;
+
+fn owned(fd: libc::c_long) -> io::Result<Fd> {
     // SAFETY: the descriptor was just made and is owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    unsafe { Fd::from_call(fd) }
 }
 
 /// A file without a name that holds `bytes`, and whose length nobody changes.
-pub(crate) fn memfd(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn memfd(bytes: &[u8]) -> io::Result<Fd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let create = |flags: libc::c_uint| {
         // SAFETY: a terminated string.
@@ -28,12 +27,12 @@ pub(crate) fn memfd(bytes: &[u8]) -> io::Result<OwnedFd> {
     };
     // Some systems insist on the first, older ones do not know it.
     let fd = create(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| create(flags))?;
-    if !write_at(fd.as_raw_fd(), bytes, 0) {
+    if !write_at(fd.raw(), bytes, 0) {
         return Err(io::Error::last_os_error());
     }
     let seals = SEALS | libc::F_SEAL_SEAL;
     // SAFETY: takes no pointer.
-    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
+    if unsafe { libc::fcntl(fd.raw(), libc::F_ADD_SEALS, seals) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(fd)
@@ -41,7 +40,7 @@ pub(crate) fn memfd(bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// A descriptor that says `bytes` to whoever [`peek`]s at it. It is a socket: unlike a file it cannot be opened anew through
 /// `/proc/PID/fd` by processes that it was not sent to.
-pub(crate) fn note(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn note(bytes: &[u8]) -> io::Result<Fd> {
     let mut pair = [-1; 2];
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: `pair` has room for two descriptors. A raw call: under librspreload.so libc's is another one.
@@ -58,7 +57,7 @@ pub(crate) fn note(bytes: &[u8]) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     let [pen, note] = [owned(pair[0].into())?, owned(pair[1].into())?];
-    if write_all(pen.as_raw_fd(), bytes) {
+    if write_all(pen.raw(), bytes) {
         // The message stays in the queue of the other end, into which nobody can put a second one.
         Ok(note)
     } else {
@@ -95,7 +94,7 @@ pub(crate) fn peek(fd: RawFd, out: &mut [u8]) -> bool {
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// This process's memory, for somebody else.
-pub(crate) fn own_memory() -> io::Result<OwnedFd> {
+pub(crate) fn own_memory() -> io::Result<Fd> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: a terminated string.
     owned(unsafe {
@@ -150,7 +149,7 @@ fn exists(pid: u32) -> bool {
 #[derive(Debug)]
 pub(crate) struct Gate {
     words: NonNull<AtomicU32>,
-    file: OwnedFd,
+    file: Fd,
 }
 
 // SAFETY: the page is mapped until the gate is dropped, and is used by atomics alone.
@@ -174,11 +173,11 @@ impl Gate {
     }
 
     /// Somebody else's.
-    pub(crate) fn open(file: OwnedFd) -> io::Result<Gate> {
+    pub(crate) fn open(file: Fd) -> io::Result<Gate> {
         // SAFETY: takes no pointer.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        let seals = unsafe { libc::fcntl(file.raw(), libc::F_GET_SEALS) };
         let mut last = [0];
-        let whole = read_at(file.as_raw_fd(), &mut last, PAGE as u64 - 1);
+        let whole = read_at(file.raw(), &mut last, PAGE as u64 - 1);
         // A page that could be taken away would end this process at its next look.
         if seals < 0 || seals & SEALS != SEALS || !whole {
             return Err(io::ErrorKind::InvalidData.into());
@@ -186,7 +185,7 @@ impl Gate {
         Gate::map(file)
     }
 
-    fn map(file: OwnedFd) -> io::Result<Gate> {
+    fn map(file: Fd) -> io::Result<Gate> {
         // SAFETY: a new mapping at a place of the kernel's choice.
         let at = unsafe {
             libc::mmap(
@@ -194,7 +193,7 @@ impl Gate {
                 PAGE,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
-                file.as_raw_fd(),
+                file.raw(),
                 0,
             )
         };
@@ -204,8 +203,8 @@ impl Gate {
         }
     }
 
-    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.file.try_clone()
+    pub(crate) fn descriptor(&self) -> io::Result<Fd> {
+        self.file.duplicate()
     }
 
     fn word(&self, index: u32) -> &AtomicU32 {
@@ -268,6 +267,8 @@ impl Drop for Gate {
 mod tests {
     //! What is revoked is not reached; a note goes on saying what it says.
 
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -275,13 +276,13 @@ mod tests {
         let note = note(b"hello").unwrap();
         let mut out = [0; 5];
         for _ in 0..2 {
-            assert!(peek(note.as_raw_fd(), &mut out) && &out == b"hello");
+            assert!(peek(note.raw(), &mut out) && &out == b"hello");
         }
-        assert!(!peek(note.as_raw_fd(), &mut [0; 4]), "longer than that");
-        assert!(!peek(note.as_raw_fd(), &mut [0; 6]), "shorter");
-        let path = format!("/proc/self/fd/{}", note.as_raw_fd());
+        assert!(!peek(note.raw(), &mut [0; 4]), "longer than that");
+        assert!(!peek(note.raw(), &mut [0; 6]), "shorter");
+        let path = format!("/proc/self/fd/{}", note.raw());
         assert!(std::fs::File::open(path).is_err());
-        assert!(!peek(memfd(b"hello").unwrap().as_raw_fd(), &mut out));
+        assert!(!peek(memfd(b"hello").unwrap().raw(), &mut out));
         let (silent, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(!peek(silent.as_raw_fd(), &mut out));
     }
@@ -335,7 +336,7 @@ mod tests {
             )
         })
         .unwrap();
-        assert!(write_at(plain.as_raw_fd(), &[0; PAGE], 0));
+        assert!(write_at(plain.raw(), &[0; PAGE], 0));
         assert!(Gate::open(plain).is_err());
         assert!(Gate::open(memfd(&[0; 100]).unwrap()).is_err());
     }
@@ -345,10 +346,10 @@ mod tests {
         let memory = own_memory().unwrap();
         let mut bytes = [1u8; 16];
         let at = bytes.as_mut_ptr() as u64;
-        assert!(write_at(memory.as_raw_fd(), &[9; 16], at));
+        assert!(write_at(memory.raw(), &[9; 16], at));
         let mut copy = [0; 16];
-        assert!(read_at(memory.as_raw_fd(), &mut copy, at));
+        assert!(read_at(memory.raw(), &mut copy, at));
         assert_eq!((copy, std::hint::black_box(bytes)), ([9; 16], [9; 16]));
-        assert!(!read_at(memory.as_raw_fd(), &mut copy, 8));
+        assert!(!read_at(memory.raw(), &mut copy, 8));
     }
 }
