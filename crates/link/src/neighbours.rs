@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::sys::{self, Accepted, Addr, Fd, FdSet, Listener};
+use crate::sys::{self, Accepted, Addr, Fd, FdSet};
 
 /// Most bytes of a message.
 pub const MESSAGE_LEN: usize = 96 * 1024;
@@ -82,7 +82,7 @@ struct Slot {
 /// This process's connections.
 #[derive(Debug)]
 pub struct Neighbours {
-    listener: Listener,
+    listener: Fd,
     /// It is not in the set: there was no descriptor for who came.
     starved: bool,
     set: FdSet,
@@ -119,7 +119,6 @@ impl Neighbours {
         let listener = sys::listen(&address, libc::SOCK_SEQPACKET, BACKLOG)?;
         let set = FdSet::new()?;
         set.add(&listener, LISTENER)?;
-        let listener = Listener::new(listener);
         Ok(Neighbours {
             listener,
             starved: false,
@@ -325,14 +324,14 @@ impl Neighbours {
     /// Takes connections. What is not taken now is by a later call.
     fn accept(&mut self) {
         for _ in 0..ACCEPT_TURN {
-            match self.listener.accept() {
+            match sys::accept(&self.listener) {
                 // Whom there is no room for finds the connection closed.
                 Accepted::Connection(socket) => drop(self.add(socket, None)),
                 Accepted::Refused => {}
                 Accepted::Nobody => return,
                 // Whoever waits for the set would spin for want of a descriptor: `maintain` looks again.
                 Accepted::NoRoom => {
-                    self.set.remove(self.listener.fd());
+                    self.set.remove(&self.listener);
                     self.starved = true;
                     return;
                 }
@@ -342,7 +341,7 @@ impl Neighbours {
 
     /// Connections that nothing could be done about may be taken now.
     pub(crate) fn maintain(&mut self) {
-        if self.starved && self.set.add(self.listener.fd(), LISTENER).is_ok() {
+        if self.starved && self.set.add(&self.listener, LISTENER).is_ok() {
             self.starved = false;
             self.accept();
         }

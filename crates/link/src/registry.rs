@@ -265,6 +265,11 @@ impl Registry {
         &self.path
     }
 
+    /// When somebody came or went last, if that is known; see [`sys::Stat::modified`].
+    pub(crate) fn changed(&self) -> Option<u64> {
+        sys::stat(&self.file).ok().map(|stat| stat.modified)
+    }
+
     pub(crate) fn dir(&self) -> &Fd {
         &self.dir
     }

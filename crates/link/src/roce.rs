@@ -62,6 +62,7 @@ impl RoceLink {
             None => None,
         };
         let share = Share::join()?;
+        sys::keep_spare();
         let udp = UdpLink::new(share.receiver().clone());
         let mut link: Box<dyn Link> = match capture {
             Some(capture) => Box::new(Pcap::new(udp, capture)),

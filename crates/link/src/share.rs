@@ -59,8 +59,7 @@ pub(crate) struct Share {
     reap_at: u64,
     touch_at: u64,
     /// The doors of the other processes, and until when that is taken for true.
-    others: Vec<u32>,
-    others_until: u64,
+    others: Others,
 }
 
 impl Share {
@@ -101,8 +100,7 @@ impl Share {
             probe_interval: *PROBE_INTERVAL.start(),
             reap_at: 0,
             touch_at: 0,
-            others: Vec::new(),
-            others_until: 0,
+            others: Others::default(),
         };
         share.add(first);
         share.steer(&locked).map_err(in_folder)?;
@@ -391,21 +389,23 @@ impl Share {
 
     /// Gives a packet to all other processes; to how many, and how many packets were lost, of these or of earlier calls.
     pub(crate) fn hand_to_all(&mut self, train: &Train, bytes: &[u8], now_ns: u64) -> (u64, u64) {
-        if now_ns >= self.others_until {
-            self.others_until = now_ns.saturating_add(OTHERS_INTERVAL);
+        let changed = self.registry.changed();
+        if !self.others.are_known(now_ns, changed) {
             let live = self.registry.live().unwrap_or_default();
-            self.others.clear();
-            self.others.extend(live.iter().map(|(_, entry)| entry.door));
-            self.others.sort_unstable();
-            self.others.dedup();
+            let doors = &mut self.others.doors;
+            doors.clear();
+            doors.extend(live.iter().map(|(_, entry)| entry.door));
+            doors.sort_unstable();
+            doors.dedup();
             let registry = &self.registry;
-            self.others.retain(|door| !registry.owns(*door));
+            doors.retain(|door| !registry.owns(*door));
+            self.others.learnt(now_ns, changed, sys::now_realtime_ns());
         }
         let mut lost = 0;
-        for i in 0..self.others.len() {
-            lost += self.hand_to(self.others[i], train, bytes, now_ns);
+        for i in 0..self.others.doors.len() {
+            lost += self.hand_to(self.others.doors[i], train, bytes, now_ns);
         }
-        (self.others.len() as u64, lost)
+        (self.others.doors.len() as u64, lost)
     }
 
     /// Sends what is still to be handed over; how many packets were lost.
@@ -543,5 +543,49 @@ fn send_probes(cookie: u64, members: usize) {
         if all_sent {
             return;
         }
+    }
+}
+
+/// The doors of all other processes, as they were a moment ago. Who is gone may be in the list; who has come is, at once.
+#[derive(Debug, Default)]
+struct Others {
+    doors: Vec<u32>,
+    until: u64,
+    /// When the registry was changed last, if that says whether it was changed since.
+    changed: Option<u64>,
+}
+
+impl Others {
+    fn are_known(&self, now_ns: u64, changed: Option<u64>) -> bool {
+        now_ns < self.until && changed.is_some() && self.changed == changed
+    }
+
+    /// `wallclock` is that of `changed`.
+    fn learnt(&mut self, now_ns: u64, changed: Option<u64>, wallclock: u64) {
+        self.until = now_ns.saturating_add(OTHERS_INTERVAL);
+        // Another change within the clock's step would leave no trace.
+        self.changed = changed.filter(|at| wallclock.saturating_sub(*at) > OTHERS_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_come_since_is_in_the_list_of_others() {
+        let mut others = Others::default();
+        assert!(!others.are_known(0, Some(5)));
+        others.learnt(0, Some(5), 5 + 2 * OTHERS_INTERVAL);
+        assert!(others.are_known(1, Some(5)));
+        assert!(!others.are_known(1, Some(6)), "somebody came");
+        assert!(!others.are_known(1, None), "nobody knows");
+        assert!(
+            !others.are_known(OTHERS_INTERVAL, Some(5)),
+            "some may have gone"
+        );
+        // Learnt within a step of the clock in which somebody came.
+        others.learnt(0, Some(5), 6);
+        assert!(!others.are_known(1, Some(5)));
     }
 }

@@ -16,12 +16,14 @@ mod epoll;
 mod file;
 mod memory;
 pub mod process;
+mod spare;
 mod unix;
 pub use datagram::*;
 pub use epoll::*;
 pub use file::*;
 pub use memory::*;
 pub(crate) use process::has_ended;
+pub use spare::*;
 pub use unix::*;
 
 fn check(ret: c_long) -> io::Result<usize> {

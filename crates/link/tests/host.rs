@@ -642,3 +642,69 @@ fn rings_in_use_leave_the_socket_its_share() {
     }
     assert!(calls < ALL / 4, "one packet for {} of rings", sent / calls);
 }
+
+#[test]
+fn a_path_that_fell_back_to_sockets_is_paced() {
+    if !isolated("a_path_that_fell_back_to_sockets_is_paced") {
+        return;
+    }
+    let start = Instant::now();
+    let mut a = open();
+    let peer = Agent::start(&["host_path"]);
+    let qpn = peer.qpn;
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    send(&mut a, path, qpn, 0, 10, 100, now_ns(start));
+    assert!(!a.is_local(path), "memory paces itself");
+    peer.kill();
+    a.maintain(now_ns(start));
+    send(&mut a, path, qpn, 10, 20, 100, now_ns(start));
+    assert!(a.is_local(path));
+}
+
+#[test]
+fn a_consumer_that_closed_a_used_ring_is_noticed_while_packets_leave() {
+    if !isolated("a_consumer_that_closed_a_used_ring_is_noticed_while_packets_leave") {
+        return;
+    }
+    let mut a = open();
+    let mut b = open();
+    let qpn = qpn_of(&b);
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    send(&mut a, path, qpn, 0, 10, 100, 1);
+    let mut got = 0;
+    while got < 10 {
+        take(&mut b, qpn, &mut got, 1);
+    }
+    // So that nobody has to be woken, which would tell.
+    b.leave_to_polling(true);
+    b.receive(1, 1, false, &mut |_| {});
+    drop(b);
+    // Neither is the ring full nor does anybody maintain the link.
+    send(&mut a, path, qpn, 10, 20, 100, 20_000_000);
+    assert_eq!(a.counters().tx_host_packets, 10);
+}
+
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_out() {
+    if !isolated("who_connects_and_says_nothing_keeps_nobody_out") {
+        return;
+    }
+    let start = Instant::now();
+    let (mut a, mut b) = (open(), open());
+    let qpn = qpn_of(&b);
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(UnixStream::connect(meeting_point(qpn)).expect("a connection"));
+        b.receive(now_ns(start), 64, true, &mut |_| {});
+    }
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    let mut got = 0;
+    for round in 0..100 {
+        send(&mut a, path, qpn, round, round + 1, 100, now_ns(start));
+        while got < round + 1 {
+            take(&mut b, qpn, &mut got, now_ns(start));
+            assert!(start.elapsed() < PATIENCE);
+        }
+    }
+    assert_eq!(b.counters().rx_host_packets, 100);
+}

@@ -12,10 +12,12 @@ use super::{Deliver, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
 use crate::framing::dest_qpn_of;
 use crate::roce::Received;
-use crate::sys::{self, Accepted, Fd, FdSet, Listener};
+use crate::sys::{self, Accepted, Fd, FdSet};
 
 /// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not look.
 const COOL_NS: u64 = 10_000_000;
+/// Most connections that have brought no ring yet.
+const SILENT: usize = 64;
 /// Packets taken from one ring before the next has its turn.
 const TURN: usize = 64;
 
@@ -128,20 +130,24 @@ impl Inbounds {
     }
 
     /// Accepts who came.
-    pub(super) fn accept(&mut self, listener: &mut Listener) {
+    pub(super) fn accept(&mut self, listener: &Fd) {
         for _ in 0..=RINGS {
-            let connection = match listener.accept() {
+            let connection = match sys::accept(listener) {
                 Accepted::Connection(connection) => connection,
                 Accepted::Refused => continue,
                 Accepted::Nobody | Accepted::NoRoom => break,
             };
             self.names += 1;
             // Beyond that many it is closed at once, and its packets go by UDP.
-            if self.rings.len() + self.silent.len() < RINGS
-                && self.set.add(&connection, self.names).is_ok()
-            {
-                self.silent.push((self.names, connection));
+            if self.rings.len() >= RINGS || self.set.add(&connection, self.names).is_err() {
+                continue;
             }
+            // A ring comes with the connection or right behind it: who brings none for long is not waited for.
+            if self.silent.len() >= SILENT {
+                let (_, oldest) = self.silent.remove(0);
+                self.set.remove(&oldest);
+            }
+            self.silent.push((self.names, connection));
         }
     }
 
@@ -152,14 +158,18 @@ impl Inbounds {
                 match meeting::meet(&self.silent[place].1) {
                     Met::NotYet => {}
                     Met::Nothing => {
-                        let (_, connection) = self.silent.swap_remove(place);
+                        let (_, connection) = self.silent.remove(place);
                         self.set.remove(&connection);
                         counters.host_rings_wrong += 1;
                     }
                     Met::Ring(consumer, board) => {
-                        let (name, connection) = self.silent.swap_remove(place);
-                        let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
-                        self.add(name, consumer, Granted::new(board, pid), Some(connection));
+                        let (name, connection) = self.silent.remove(place);
+                        if self.rings.len() < RINGS {
+                            let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
+                            self.add(name, consumer, Granted::new(board, pid), Some(connection));
+                        } else {
+                            self.set.remove(&connection);
+                        }
                     }
                 }
             } else if let Some(ring) = self.rings.iter_mut().find(|ring| ring.name == name) {

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::path::PathSpec;
 use crate::roce::Received;
-use crate::sys::{self, Fd, Listener};
+use crate::sys::{self, Fd};
 use crate::{LinkCounters, LinkError};
 pub use granted::Copies;
 use grants::{Board, Grant, GrantName};
@@ -107,7 +107,7 @@ pub(crate) type Deliver<'a> = dyn FnMut(Received<'_>) -> ControlFlow<()> + 'a;
 
 /// All rings of a process.
 pub(crate) struct HostPath {
-    listener: Listener,
+    listener: Fd,
     out: Outbounds,
     inbound: Inbounds,
     /// Processes that could not be reached without packets.
@@ -125,7 +125,7 @@ impl HostPath {
         let io = LinkError::io("open the host path");
         let open = || {
             Ok(HostPath {
-                listener: Listener::new(meeting::listen(dir, path, number)?),
+                listener: meeting::listen(dir, path, number)?,
                 out: Outbounds::default(),
                 inbound: Inbounds::new(one_sided)?,
                 refused: Arc::default(),
@@ -158,6 +158,12 @@ impl HostPath {
         self.out
             .add(number, producer, connection, Arc::new(reach))?;
         self.out.find(number, Flow::of(spec)).flatten()
+    }
+
+    /// The route leads somewhere: its ring was not closed since.
+    #[inline]
+    pub(crate) fn is_open(&self, route: HostRoute) -> bool {
+        self.out.is_open(route)
     }
 
     /// A path that had this route is gone.
@@ -241,7 +247,7 @@ impl HostPath {
 
     /// New rings, those that wake this process, and those that are over. Takes system calls.
     pub(crate) fn attend(&mut self, counters: &mut LinkCounters) {
-        self.inbound.accept(&mut self.listener);
+        self.inbound.accept(&self.listener);
         self.inbound.attend(counters);
     }
 
@@ -283,7 +289,7 @@ impl HostPath {
 
     /// Readable when there is a new ring.
     pub(crate) fn listener_fd(&self) -> RawFd {
-        self.listener.fd().raw()
+        self.listener.raw()
     }
 }
 

@@ -15,6 +15,8 @@ use rnic_wire::ICRC_LEN;
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// How often a peer whose ring is full is asked whether it lives.
 const ASK_NS: u64 = 1_000_000;
+/// The same of one whose ring is in use and has room.
+const LOOK_NS: u64 = 10_000_000;
 
 /// Where packets of a path go: place and generation of the ring, and the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ struct Outbound {
     full: Option<(u64, u64)>,
     /// Something was published since the last look at the flag.
     published: bool,
+    /// When to ask next whether the peer lives while packets leave.
+    look_at: u64,
     /// The consumer has it: until then the connection is looked at, since it may be refused.
     taken: bool,
 }
@@ -162,6 +166,7 @@ impl Outbounds {
             announced: 0,
             users: 0,
             full: None,
+            look_at: 0,
             published: false,
             taken: false,
         });
@@ -185,6 +190,12 @@ impl Outbounds {
         self.get(route).map(|ring| ring.reach.clone())
     }
 
+    #[inline]
+    pub(super) fn is_open(&self, route: HostRoute) -> bool {
+        let slot = self.slots.get(usize::from(route.place));
+        slot.is_some_and(|slot| slot.generation == route.generation && slot.ring.is_some())
+    }
+
     pub(super) fn release(&mut self, route: HostRoute) {
         if let Some(ring) = self.get(route) {
             ring.users = ring.users.saturating_sub(1);
@@ -206,7 +217,12 @@ impl Outbounds {
         let Some(ring) = self.get(route) else {
             return Room::Gone;
         };
-        if !ring.taken && !ring.published && ring.is_refused() {
+        // A consumer that has closed the ring takes nothing more from it, and does not say so to who need not wake him.
+        let closed = now >= ring.look_at && {
+            ring.look_at = now.saturating_add(LOOK_NS);
+            ring.is_over()
+        };
+        if closed || !ring.taken && !ring.published && ring.is_refused() {
             self.close(usize::from(route.place));
             return Room::Gone;
         }

@@ -34,3 +34,23 @@ fn only_addresses_of_this_host_are_believed() {
         assert!(!flow(src, dst).is_of_this_host(), "{src} {dst}");
     }
 }
+
+#[test]
+fn whose_an_address_is_is_known_without_a_descriptor_left() {
+    // The limit is the process's: the rest is done in a child that has nothing else to do.
+    const CHILD: &str = "RNIC_TEST_NO_DESCRIPTORS";
+    if std::env::var_os(CHILD).is_none() {
+        let name = std::thread::current().name().expect("a test").to_owned();
+        let status = std::process::Command::new(std::env::current_exe().expect("this"))
+            .args([&name, "--exact", "--test-threads=1"])
+            .env(CHILD, "1")
+            .status();
+        assert!(status.expect("a child").success());
+        return;
+    }
+    crate::sys::keep_spare();
+    let open = || crate::sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok();
+    let all: Vec<Fd> = std::iter::from_fn(open).collect();
+    only_addresses_of_this_host_are_believed();
+    drop(all);
+}

@@ -40,9 +40,12 @@ impl RoceLink {
     /// Packets of this path come to sockets of processes of this host, or (multicast) of this host too.
     #[inline]
     pub fn is_local(&self, path: PathId) -> bool {
-        let live = self.live.as_ref();
-        live.and_then(|live| live.paths.get(path))
-            .is_some_and(|route| route.local && route.host.is_none())
+        let Some(live) = &self.live else { return false };
+        let route = live.paths.get(path).filter(|route| route.local);
+        route.is_some_and(|route| {
+            let host = route.host.zip(live.host.as_ref());
+            host.is_none_or(|(route, host)| !host.is_open(route))
+        })
     }
 
     /// Bytes that wait in the fullest receive buffer of the host's processes, of twice [`receive_buffer`] that fit;

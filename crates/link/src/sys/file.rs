@@ -48,6 +48,8 @@ pub struct Stat {
     pub mode: u32,
     /// Bytes.
     pub size: u64,
+    /// When it was written to, in nanoseconds since 1970, in steps of some milliseconds.
+    pub modified: u64,
     /// No name leads to it any more.
     pub removed: bool,
 }
@@ -64,6 +66,9 @@ pub fn stat(fd: &Fd) -> io::Result<Stat> {
         uid: st.st_uid,
         mode: st.st_mode,
         size: u64::try_from(st.st_size).unwrap_or(0),
+        modified: (st.st_mtime as u64)
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(st.st_mtime_nsec as u64),
         removed: st.st_nlink == 0,
     })
 }

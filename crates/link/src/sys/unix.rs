@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use super::{Addr, Fd, HEADER, check, cmsg_space, set_option, socket};
+use super::{Addr, Fd, HEADER, check, cmsg_space, set_option, socket, with_spare};
 
 /// Descriptors that one message carries at most.
 pub const MOST_FDS: usize = 4;
@@ -22,21 +22,13 @@ pub fn listen(address: &Addr, kind: i32, backlog: i32) -> io::Result<Fd> {
     Ok(fd)
 }
 
-/// A socket that takes connections, also when the process has no descriptor left: then it closes who comes, who would
-/// believe otherwise to have been heard and keep the socket readable.
-#[derive(Debug)]
-pub struct Listener {
-    socket: Fd,
-    /// Given up for a moment to accept and close a connection.
-    spare: Option<Fd>,
-}
-
-/// What [`Listener::accept`] found.
+/// What [`accept`] found.
 #[derive(Debug)]
 pub enum Accepted {
     /// Somebody.
     Connection(Fd),
-    /// Somebody, for whom there was no descriptor.
+    /// Somebody, for whom there was no descriptor: the connection is closed. Else who came would believe to have been heard,
+    /// and keep the socket readable.
     Refused,
     /// Nobody.
     Nobody,
@@ -44,52 +36,27 @@ pub enum Accepted {
     NoRoom,
 }
 
-impl Listener {
-    /// `socket` listens.
-    pub fn new(socket: Fd) -> Listener {
-        let spare = spare();
-        Listener { socket, spare }
-    }
-
-    /// The socket.
-    pub fn fd(&self) -> &Fd {
-        &self.socket
-    }
-
-    /// As after a moment in which another thread took the descriptor.
-    #[cfg(test)]
-    pub fn give_up_spare(&mut self) {
-        self.spare = None;
-    }
-
-    /// The next connection. Never blocks.
-    pub fn accept(&mut self) -> Accepted {
-        if self.spare.is_none() {
-            self.spare = spare();
-        }
-        let no_room = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-        match accept(&self.socket) {
-            Ok(connection) => Accepted::Connection(connection),
-            Err(e) if no_room(&e) && self.spare.take().is_some() => {
-                let refused = accept(&self.socket).map(drop);
-                self.spare = spare();
-                match refused {
-                    Ok(()) => Accepted::Refused,
-                    Err(e) if no_room(&e) => Accepted::NoRoom,
-                    Err(_) => Accepted::Nobody,
-                }
+/// The next connection of a socket that listens. Never blocks.
+pub fn accept(listener: &Fd) -> Accepted {
+    match accept_one(listener) {
+        Ok(connection) => Accepted::Connection(connection),
+        Err(e) if is_out_of_descriptors(&e) => {
+            match with_spare(|| accept_one(listener).map(drop)) {
+                Some(Ok(())) => Accepted::Refused,
+                Some(Err(e)) if !is_out_of_descriptors(&e) => Accepted::Nobody,
+                _ => Accepted::NoRoom,
             }
-            Err(e) if no_room(&e) => Accepted::NoRoom,
-            Err(_) => Accepted::Nobody,
         }
+        Err(_) => Accepted::Nobody,
     }
 }
 
-fn spare() -> Option<Fd> {
-    socket(libc::AF_UNIX, libc::SOCK_STREAM).ok()
+/// The process, or the system, has no descriptor left.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-fn accept(fd: &Fd) -> io::Result<Fd> {
+fn accept_one(fd: &Fd) -> io::Result<Fd> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: null pointers mean that the address is not wanted.
     let fd = check(unsafe { libc::syscall(libc::SYS_accept4, fd.0, 0usize, 0usize, flags) })?;

@@ -222,9 +222,16 @@ pub(crate) fn is_own_address(ip: IpAddr, scope_id: u32) -> bool {
         SocketAddr::V4(v4) => SocketAddr::V4(SocketAddrV4::new(*v4.ip(), 0)),
         SocketAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(*v6.ip(), 0, 0, v6.scope_id())),
     };
-    sys::socket(family, libc::SOCK_DGRAM)
-        .is_ok_and(|fd| sys::bind(&fd, &Addr::inet(&any_port)).is_ok())
-        && (!binds_to_anything(ip) || is_in_local_table(ip))
+    let binds = || {
+        let fd = sys::socket(family, libc::SOCK_DGRAM)?;
+        sys::bind(&fd, &Addr::inet(&any_port))
+    };
+    let is_ours = || binds().map(|()| !binds_to_anything(ip) || is_in_local_table(ip));
+    let ours = match is_ours() {
+        Err(e) if sys::is_out_of_descriptors(&e) => sys::with_spare(is_ours).unwrap_or(Err(e)),
+        known => known,
+    };
+    ours.unwrap_or(false)
 }
 
 /// Sockets may be bound to addresses of other hosts (`net.ipv4.ip_nonlocal_bind`), so that it says nothing.
