@@ -29,7 +29,7 @@ pub struct Config {
     /// Connections in time-wait, and refusals kept for peers that repeat their request: beyond this the oldest ones are
     /// forgotten early.
     pub max_time_wait: usize,
-    /// REQs of ours without an answer beyond which the next ones wait: for an answer, or for a millisecond each.
+    /// REQs and DREQs of ours without an answer beyond which the next ones wait: for an answer, or for a millisecond each.
     pub request_window: usize,
     /// Undrained MADs beyond which no answer is given to what a peer will say again.
     pub max_replies: usize,

@@ -14,8 +14,8 @@
 //! * What Linux only says once, a REJ, is said again when the peer shows that it did not hear it.
 //! * A DREQ that arrives before the RTU proves that the peer was ready: [`Event::Established`] comes before
 //!   [`Event::Disconnected`].
-//! * Of the REQs that are asked for at once only [`Config::request_window`] are on the way, so that a burst of them does
-//!   not overrun the peer's receive buffer.
+//! * Of the REQs and DREQs that are asked for at once only [`Config::request_window`] are on the way, so that a burst of
+//!   them does not overrun the peer's receive buffer.
 //! * An answer to a REQ or SIDR_REQ has to name its transaction, not only its communication id, which a process that is
 //!   started anew may use again.
 //! * An MRA postpones one repetition; the peer, if it is still there, asks for more when that one comes.

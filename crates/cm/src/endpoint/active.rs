@@ -5,7 +5,7 @@ use super::{Endpoint, State, peer_timeout_ns};
 use crate::{Address, CmError, ConnId, Connect, Event, Reply, Time};
 use alloc::boxed::Box;
 use rnic_wire::cm::{
-    Answered, IpCmHeader, Mad, Message, Mra, RejectReason, Rep, Req, ReqPath, Rtu, ServiceId,
+    Answered, IpCmHeader, Message, Mra, RejectReason, Rep, Req, ReqPath, Rtu, ServiceId,
     private_data,
 };
 
@@ -50,21 +50,9 @@ impl Endpoint {
         connection.local_qpn = connect.qpn;
         connection.interval_ns = self.request_interval_ns();
         connection.max_retries = self.config.max_retries.min(15);
-        connection.held = self.must_hold();
-        if connection.held {
-            let mad = Mad {
-                tid,
-                attr_modifier: 0,
-                message: Message::Req(req),
-            };
-            connection.mad = Some(Box::new(mad.emit()));
-            connection.retries_left = connection.max_retries;
-            self.connections.insert(id, connection);
-            self.hold(now, id);
-        } else {
-            self.connections.insert(id, connection);
-            self.say_until_answered(now, id, tid, Message::Req(req));
-        }
+        let hold = self.must_hold();
+        self.connections.insert(id, connection);
+        self.ask(now, id, tid, Message::Req(req), hold);
         Ok(ConnId(id))
     }
 

@@ -86,6 +86,7 @@ impl Endpoint {
             State::Established | State::DreqSent | State::DreqReceived => {
                 self.tell_ended(id, Ended::PeerDied);
                 self.enter_time_wait(now, id);
+                self.release_requests(now);
             }
             State::TimeWait | State::Refused => {}
         }
@@ -112,14 +113,20 @@ impl Endpoint {
         connection.interval_ns = WILL_INTERVAL_NS;
         connection.max_retries = WILL_RETRIES;
         self.connections.insert(id, connection);
-        self.send_dreq(now, id, [0; 220]);
+        // At once: whoever executes wills has a second for it, and the repetitions are near.
+        if let Some(dreq) = self.dreq(id, [0; 220]) {
+            self.connections.set_state(id, State::DreqSent);
+            let tid = self.transaction(id);
+            self.say_until_answered(now, id, tid, Message::Dreq(dreq));
+        }
     }
 
     fn send_dreq(&mut self, now: Time, id: u32, private_data: [u8; 220]) {
         if let Some(dreq) = self.dreq(id, private_data) {
+            let hold = self.must_hold();
             self.connections.set_state(id, State::DreqSent);
             let tid = self.transaction(id);
-            self.say_until_answered(now, id, tid, Message::Dreq(dreq));
+            self.ask(now, id, tid, Message::Dreq(dreq), hold);
         }
     }
 
@@ -340,7 +347,8 @@ impl Endpoint {
     pub(super) fn handle_drep(&mut self, now: Time, drep: &Drep) {
         let id = drep.remote_id;
         let fits = self.connections.get(id).is_some_and(|connection| {
-            connection.state() == State::DreqSent && connection.remote_id == drep.local_id
+            let asked = connection.state() == State::DreqSent && !connection.held;
+            asked && connection.remote_id == drep.local_id
         });
         if !fits {
             self.counters.unexpected += 1;
@@ -359,6 +367,9 @@ impl Endpoint {
 
     /// Says what is under way without waiting for the timer.
     pub(super) fn repeat_now(&mut self, now: Time, id: u32) {
+        if self.release(now, id) {
+            return;
+        }
         self.say_again(id);
         if let Some(connection) = self.connections.get(id) {
             let at = now.after(connection.wait_ns());

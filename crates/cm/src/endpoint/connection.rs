@@ -24,7 +24,7 @@ pub(super) struct Connection {
     pub told: bool,
     /// Passive, and closed before the peer said that it was ready: it may still be asking.
     pub half_open: bool,
-    /// Active: its REQ waits for others to be answered, see [`super::pacing`].
+    /// Its REQ or DREQ waits for others to be answered, see [`super::pacing`].
     pub held: bool,
     /// We said "wait longer".
     pub asked_to_wait: bool,
@@ -125,7 +125,7 @@ impl Connection {
     }
 
     fn is_asking(&self) -> bool {
-        self.state == State::ReqSent && !self.held
+        matches!(self.state, State::ReqSent | State::DreqSent) && !self.held
     }
 
     fn is_over(&self) -> bool {
@@ -146,7 +146,7 @@ pub(super) struct Connections {
     next_over: u64,
     /// How many wait for the host's first word.
     unanswered: usize,
-    /// How many REQs were sent that have no answer.
+    /// How many REQs and DREQs were sent that have no answer.
     asking: usize,
 }
 
@@ -207,7 +207,15 @@ impl Connections {
         self.by_id.insert(id, connection);
     }
 
-    /// A held REQ is sent after all. `false`: it is not held.
+    /// Its request waits.
+    pub fn set_held(&mut self, id: u32) {
+        if let Some(connection) = self.by_id.get_mut(&id) {
+            self.asking -= usize::from(connection.is_asking());
+            connection.held = true;
+        }
+    }
+
+    /// A held request is sent after all. `false`: it is not held.
     pub fn release(&mut self, id: u32) -> bool {
         let held = self.by_id.get_mut(&id).filter(|connection| connection.held);
         let Some(connection) = held else {
@@ -234,6 +242,8 @@ impl Connections {
         self.unanswered -= usize::from(connection.state == State::ReqReceived);
         self.unanswered += usize::from(state == State::ReqReceived);
         self.asking -= usize::from(connection.is_asking());
+        // Whatever it was to say is past.
+        connection.held = false;
         connection.state = state;
         self.asking += usize::from(connection.is_asking());
         if connection.is_over() && connection.over.is_none() {

@@ -253,18 +253,30 @@ impl Endpoint {
         })
     }
 
-    /// Says once more, at once, what has no answer yet: something that messages may have been lost with has gone. What
-    /// the timers do is not changed.
-    pub fn repeat_all(&mut self) {
+    /// Says once more what has no answer yet: something that messages may have been lost with has gone. So many as may be
+    /// on the way at once are said now, the others a millisecond after another. What the timers do is not changed.
+    pub fn repeat_all(&mut self, now: Time) {
         let waiting: Vec<u32> = self
             .connections
             .iter()
             .filter(|(_, connection)| connection.is_waiting())
             .map(|(id, _)| id)
             .collect();
-        for id in waiting {
-            self.counters.retransmits += 1;
-            self.say_again(id);
+        for (place, id) in waiting.into_iter().enumerate() {
+            if place < self.config.request_window {
+                self.counters.retransmits += 1;
+                self.say_again(id);
+                continue;
+            }
+            let later = (place - self.config.request_window + 1) as u64;
+            let at = now.after(later * pacing::STEP_NS);
+            let connection = self.connections.get_mut(id);
+            if let Some(connection) = connection.filter(|c| c.deadline.is_some_and(|due| due > at))
+            {
+                // One more than its timer would have sent.
+                connection.retries_left = connection.retries_left.saturating_add(1);
+                self.arm(id, at);
+            }
         }
         for id in self.resolutions.asking() {
             self.counters.retransmits += 1;

@@ -1,15 +1,17 @@
-//! Requests that wait for others to be answered.
+//! Requests that wait for others to be answered: to connect, and to disconnect.
 //!
-//! Nothing but the receive buffer of the peer's port paces datagrams, and a REQ that is lost there comes again only after
-//! 6 s. So of the REQs that a process sends at once only so many may be without an answer; each answer lets the next one
+//! Nothing but the receive buffer of the peer's port paces datagrams, and a REQ or DREQ that is lost there comes again only
+//! after 6 s. So of those that a process sends at once only so many may be without an answer; each answer lets the next one
 //! go, and without answers they leave one by one. Linux sends what it is given.
 
 use super::Endpoint;
 use crate::Time;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use rnic_wire::cm::{Mad, Message};
 
 /// Between held requests that leave although nothing was answered.
-const STEP_NS: u64 = 1_000_000;
+pub(super) const STEP_NS: u64 = 1_000_000;
 
 /// The held ones, and others that were held: the first one is held, and the only one with a timer.
 #[derive(Debug, Default)]
@@ -33,6 +35,26 @@ impl Endpoint {
         }
         self.pacing.held.push_back(id);
         self.wake_for_held();
+    }
+
+    /// Says it until it is answered: now, or when its turn comes.
+    pub(super) fn ask(&mut self, now: Time, id: u32, tid: u64, message: Message, hold: bool) {
+        if !hold {
+            return self.say_until_answered(now, id, tid, message);
+        }
+        if let Some(connection) = self.connections.get_mut(id) {
+            let mad = Mad {
+                tid,
+                attr_modifier: 0,
+                message,
+            };
+            connection.mad = Some(Box::new(mad.emit()));
+            connection.retries_left = connection.max_retries;
+            connection.deadline = None;
+            connection.patience_ns = None;
+            self.connections.set_held(id);
+            self.hold(now, id);
+        }
     }
 
     /// Sends what may be sent by now.
@@ -67,7 +89,7 @@ impl Endpoint {
     }
 
     /// Sends the request of a connection if it is held.
-    fn release(&mut self, now: Time, id: u32) -> bool {
+    pub(super) fn release(&mut self, now: Time, id: u32) -> bool {
         let released = self.connections.release(id);
         if let Some(connection) = self.connections.get(id).filter(|_| released) {
             let (address, at) = (connection.address, now.after(connection.interval_ns));

@@ -356,3 +356,24 @@ fn no_answer_goes_to_a_group() {
         assert_eq!(b.poll_transmit().unwrap().address.remote_gid, gid(A));
     }
 }
+
+#[test]
+fn of_many_that_wait_so_many_are_said_again_at_once_as_may_be_on_the_way() {
+    let mut a = endpoint(5, A);
+    let window = a.config.request_window;
+    let begin = Time(0);
+    for _ in 0..window + 8 {
+        a.connect(begin, &request(&[])).unwrap();
+    }
+    let step = |n: u64| begin.after(n * pacing::STEP_NS);
+    let mut said = |a: &mut Endpoint, now: Time| {
+        a.handle_timeout(now);
+        core::iter::from_fn(|| a.poll_transmit()).count()
+    };
+    assert_eq!(said(&mut a, step(8)), window + 8, "all are sent by now");
+    a.repeat_all(step(8));
+    assert_eq!(said(&mut a, step(8)), window);
+    assert_eq!(said(&mut a, step(9)), 1);
+    assert_eq!(said(&mut a, step(16)), 7);
+    assert_eq!(said(&mut a, step(100)), 0, "the rest is the timers'");
+}

@@ -82,13 +82,18 @@ impl Cm {
 
     /// When to look for those of the dead; only where the connection manager is in use.
     pub(super) fn will_deadline(&self) -> Option<u64> {
-        (!self.channels.is_empty()).then_some(self.wills.next_look)
+        let wanted = !self.channels.is_empty() || self.leaves_wills();
+        wanted.then_some(self.wills.next_look)
     }
 
     /// Executes what dead processes left. True: there was something.
     pub(super) fn execute_wills(&mut self, link: &mut RoceLink, now: u64) -> bool {
         self.wills.next_look = now.saturating_add(LOOK);
         self.wills.estates.retain(|(_, until)| *until > now);
+        if self.leaves_wills() {
+            // Strikes those of connections that are over by now.
+            self.is_leaving();
+        }
         let estates = link.take_wills_of_the_dead();
         let some = !estates.is_empty();
         for estate in estates {

@@ -37,6 +37,8 @@ pub(super) struct Life {
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     connections: Vec<(ConnId, Option<WillId>)>,
+    /// Some of them have one.
+    wills: bool,
     /// How many there may be before those that are over are looked for again.
     enough: usize,
 }
@@ -56,7 +58,10 @@ impl Cm {
     /// The id of a connection is gone; what the peer still has to confirm is kept in mind.
     pub(super) fn leave_connection(&mut self, conn: ConnId, will: Option<WillId>) {
         match self.endpoint.will(conn) {
-            Some(_) => self.leaving.connections.push((conn, will)),
+            Some(_) => {
+                self.leaving.wills |= will.is_some();
+                self.leaving.connections.push((conn, will));
+            }
             None => self.strike(will),
         }
         if self.leaving.connections.len() > self.leaving.enough {
@@ -66,17 +71,25 @@ impl Cm {
         }
     }
 
+    /// Wills are left of connections whose ids are gone.
+    pub(super) fn leaves_wills(&self) -> bool {
+        self.leaving.wills
+    }
+
     /// Some peer has not confirmed that a connection is over.
-    fn is_leaving(&mut self) -> bool {
+    pub(super) fn is_leaving(&mut self) -> bool {
         let Cm {
             leaving,
             endpoint,
             wills,
             ..
         } = self;
+        leaving.wills = false;
         leaving.connections.retain(|(conn, will)| {
             let goes_on = endpoint.will(*conn).is_some();
-            if !goes_on {
+            if goes_on {
+                leaving.wills |= will.is_some();
+            } else {
                 wills.strike(*will);
             }
             goes_on
@@ -177,7 +190,7 @@ impl Cm {
         self.life.next_census = now.saturating_add(PERIOD);
         let there = &self.life.census;
         if before.iter().any(|range| !there.contains(range)) {
-            self.endpoint.repeat_all();
+            self.endpoint.repeat_all(Time(now));
         }
     }
 }
