@@ -207,12 +207,12 @@ impl CqShared {
             return 0;
         }
         let mut inner = self.inner.lock();
-        let n = inner.ring.pop(max, out);
-        if let Some(stamps) = &mut inner.stamps {
-            stamps.drain(..n);
-        }
-        self.len.store(inner.ring.len(), Ordering::Release);
-        n
+        let popping = Popping {
+            before: inner.ring.len(),
+            inner: &mut inner,
+            len: &self.len,
+        };
+        popping.inner.ring.pop(max, out)
     }
 
     /// The oldest completion. `before_event`: unless it is the one whose event waits in the channel, or a later one.
@@ -228,6 +228,24 @@ impl CqShared {
         let oldest = inner.take_oldest();
         self.len.store(inner.ring.len(), Ordering::Release);
         oldest
+    }
+}
+
+/// What goes with the completions is brought up to date, also when the application's callback panics.
+struct Popping<'a> {
+    inner: &'a mut Inner,
+    len: &'a AtomicUsize,
+    before: usize,
+}
+
+impl Drop for Popping<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let left = self.inner.ring.len();
+        if let Some(stamps) = &mut self.inner.stamps {
+            stamps.drain(..self.before - left);
+        }
+        self.len.store(left, Ordering::Release);
     }
 }
 

@@ -49,6 +49,21 @@ struct Run {
     len: usize,
 }
 
+/// What was taken of a run is noted, also when the application's callback panics.
+struct Taken<'a> {
+    run: &'a mut Run,
+    count: usize,
+    freed: Freed,
+}
+
+impl Drop for Taken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.freed.release(&self.run.slots);
+        self.run.len -= self.count;
+    }
+}
+
 /// Completions, oldest first.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -106,16 +121,21 @@ impl Ring {
         while left > 0 {
             let run = self.runs.front_mut().unwrap_or(&mut self.last);
             let part = run.len.min(left);
-            let mut freed = Freed::default();
-            for (completion, slots) in self.entries.drain(..part) {
-                freed.add(slots);
+            let mut taken = Taken {
+                run,
+                count: 0,
+                freed: Freed::default(),
+            };
+            while taken.count < part
+                && let Some((completion, freed)) = self.entries.pop_front()
+            {
+                taken.count += 1;
+                taken.freed.add(freed);
                 out(completion);
             }
-            freed.release(&run.slots);
-            run.len -= part;
+            drop(taken);
             left -= part;
-            if run.len == 0 {
-                // Unless it was the last.
+            if self.runs.front().is_some_and(|run| run.len == 0) {
                 self.runs.pop_front();
             }
         }
@@ -181,6 +201,34 @@ mod tests {
             3 => (0..6usize).prop_map(Step::Pop),
             1 => (0..3usize).prop_map(Step::Purge),
         ]
+    }
+
+    #[test]
+    fn a_callback_that_panics_has_what_it_was_given_and_the_rest_stays() {
+        let owners: [Arc<Slots>; 2] = Default::default();
+        let mut ring = Ring::with_capacity(8);
+        for wr_id in 0..5 {
+            let freed = Freed { send: 1, recv: 0 };
+            ring.push(
+                completion(wr_id, 0),
+                &owners[usize::from(wr_id >= 3)],
+                freed,
+            );
+        }
+        let used = |of: usize| owners[of].send_used.load(Ordering::Relaxed);
+        for (panics_at, left, freed) in [(1, 3, (-2, 0)), (2, 2, (-3, 0)), (3, 1, (-3, -1))] {
+            let mut out = |completion: Completion| assert_ne!(completion.wr_id, panics_at);
+            let popped =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.pop(5, &mut out)));
+            assert!(popped.is_err());
+            assert_eq!((ring.len(), (used(0), used(1))), (left, freed));
+        }
+        let mut last = None;
+        assert_eq!(
+            ring.pop(5, &mut |completion| last = Some(completion.wr_id)),
+            1
+        );
+        assert_eq!((last, used(1)), (Some(4), -2));
     }
 
     proptest! {
