@@ -27,6 +27,43 @@ impl Place {
     }
 }
 
+/// The setters that the builders of all queue pairs with a peer have in common: what goes to their `place` and `settings`.
+macro_rules! common_setters {
+    () => {
+        /// The local address; [`Context::routable_gid`](crate::Context::routable_gid) if not set.
+        pub fn gid(mut self, gid: &GidEntry) -> Self {
+            self.place.gid = Some(gid.clone());
+            self
+        }
+
+        /// Largest path MTU; what the address's interface takes if not set. The peer may have less.
+        pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
+            self.place.path_mtu = Some(mtu);
+            self
+        }
+
+        /// What peers may do through this queue pair, beside the rights of each region; everything if not set.
+        pub fn access(mut self, access: Access) -> Self {
+            self.settings.access = access;
+            self
+        }
+
+        /// Code of the wait that the peer is told when no receive is posted here; 12 (0.64 ms) if not set.
+        pub fn min_rnr_timer(mut self, code: u8) -> Self {
+            self.settings.min_rnr_timer = code;
+            self
+        }
+
+        /// Traffic class (IPv6) or type of service (IPv4) and hop limit of packets; 0 and 64 if not set.
+        pub fn ip_header(mut self, traffic_class: u8, hop_limit: u8) -> Self {
+            self.settings.traffic_class = traffic_class;
+            self.settings.hop_limit = hop_limit;
+            self
+        }
+    };
+}
+pub(crate) use common_setters;
+
 /// Attributes of a queue pair that its builder sets. Each service takes those it has a use for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {

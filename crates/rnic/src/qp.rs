@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::Buffer;
-use crate::connect::{Place, Settings};
+use crate::connect::{Place, Settings, common_setters};
 use crate::cq::CompletionQueue;
 use crate::datagram::DatagramQueuePair;
 use crate::endpoint::Endpoint;
@@ -126,23 +126,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// The local address; [`Context::routable_gid`](crate::Context::routable_gid) if not set.
-    pub fn gid(mut self, gid: &GidEntry) -> Self {
-        self.place.gid = Some(gid.clone());
-        self
-    }
-
-    /// Largest path MTU; what the address's interface takes if not set. The peer may have less.
-    pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
-        self.place.path_mtu = Some(mtu);
-        self
-    }
-
-    /// What peers may do through this queue pair, beside the rights of each region; everything if not set.
-    pub fn access(mut self, access: Access) -> Self {
-        self.settings.access = access;
-        self
-    }
+    common_setters!();
 
     /// Local ACK timeout: 4.096 us x 2^`code`, 0 = never; 14 (67 ms) if not set.
     pub fn timeout(mut self, code: u8) -> Self {
@@ -162,23 +146,10 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// Code of the wait that the peer is told when no receive is posted here; 12 (0.64 ms) if not set.
-    pub fn min_rnr_timer(mut self, code: u8) -> Self {
-        self.settings.min_rnr_timer = code;
-        self
-    }
-
     /// READs and atomics in flight at once, as requester and as responder; 16 each if not set.
     pub fn max_rd_atomic(mut self, requester: u8, responder: u8) -> Self {
         self.settings.max_rd_atomic = requester;
         self.settings.max_dest_rd_atomic = responder;
-        self
-    }
-
-    /// Traffic class (IPv6) or type of service (IPv4) and hop limit of packets; 0 and 64 if not set.
-    pub fn ip_header(mut self, traffic_class: u8, hop_limit: u8) -> Self {
-        self.settings.traffic_class = traffic_class;
-        self.settings.hop_limit = hop_limit;
         self
     }
 

@@ -41,7 +41,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use crate::Buffer;
-use crate::connect::{Place, Settings};
+use crate::connect::{Place, Settings, common_setters};
 use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::endpoint::Endpoint;
@@ -207,40 +207,11 @@ pub struct XrcTargetBuilder {
 }
 
 impl XrcTargetBuilder {
-    /// The local address; [`Context::routable_gid`] if not set.
-    pub fn gid(mut self, gid: &GidEntry) -> Self {
-        self.place.gid = Some(gid.clone());
-        self
-    }
-
-    /// Largest path MTU; what the address's interface takes if not set. The peer may have less.
-    pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
-        self.place.path_mtu = Some(mtu);
-        self
-    }
-
-    /// What peers may do through this queue pair, beside the rights of each region; everything if not set.
-    pub fn access(mut self, access: Access) -> Self {
-        self.settings.access = access;
-        self
-    }
-
-    /// Code of the wait that the peer is told when no receive is posted; 12 (0.64 ms) if not set.
-    pub fn min_rnr_timer(mut self, code: u8) -> Self {
-        self.settings.min_rnr_timer = code;
-        self
-    }
+    common_setters!();
 
     /// READs and atomics of the peer in flight at once; 16 if not set.
     pub fn max_dest_rd_atomic(mut self, responder: u8) -> Self {
         self.settings.max_dest_rd_atomic = responder;
-        self
-    }
-
-    /// Traffic class (IPv6) or type of service (IPv4) and hop limit of packets; 0 and 64 if not set.
-    pub fn ip_header(mut self, traffic_class: u8, hop_limit: u8) -> Self {
-        self.settings.traffic_class = traffic_class;
-        self.settings.hop_limit = hop_limit;
         self
     }
 

@@ -1,9 +1,9 @@
-//! Connections by the connection manager, over loopback: the calls that wait.
+//! Connections by the connection manager, over loopback: the calls that wait; and services and groups, with events, too.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use rnic::cm::{CmMulticast, RejectReason, UDP_QKEY};
+use rnic::cm::{CmChannel, CmEvent, CmMulticast, RejectReason, UDP_QKEY};
 use rnic::{
     CmConnection, CmConnector, CmError, CmListener, CompletionQueue, Connected, Context, Error,
     GidEntry, HEADER_LEN, PreparedQueuePair, ProtectionDomain, QpState, Rc, SendRequest, Status,
@@ -376,4 +376,90 @@ fn a_group_is_joined_with_its_key_only() {
     );
     drop(member);
     right.detach(group).expect_err("dropping it left the group");
+}
+
+#[test]
+fn services_are_found_and_groups_joined_on_one_channel_by_one_thread() {
+    const LISTENER: u64 = 0;
+    const FOUND: u64 = 1;
+    const LEFT: u64 = 2;
+    const RIGHT: u64 = 3;
+    const NOBODY: u64 = 4;
+    let side = Side::new();
+    let ud = |qkey| {
+        let qp = side.pd.create_qp::<Ud>(&side.cq, &side.cq);
+        qp.qkey(qkey).build().expect("a queue pair")
+    };
+    let (server, client) = (ud(0x1234), ud(0x1234));
+    let channel = CmChannel::new().expect("a channel");
+    let listener = CmListener::<Ud>::builder((side.ip(), 0)).expect("an address");
+    let listener = listener
+        .channel(&channel, LISTENER)
+        .listen()
+        .expect("listens");
+    let addr = listener.local_addr().expect("an address");
+    let connector = CmConnector::new(addr).expect("an address");
+    let mut search = connector
+        .start_find(&channel, FOUND, &client)
+        .expect("begins");
+    assert!(search.finish().is_none(), "nobody has answered yet");
+    assert_eq!(search.peer_addr(), addr);
+    let request = loop {
+        match channel.wait_event(Some(PATIENCE)).expect("news") {
+            CmEvent::Request(LISTENER) => {
+                break listener
+                    .try_request()
+                    .expect("no error")
+                    .expect("a request");
+            }
+            event => panic!("{event:?}"),
+        }
+    };
+    request.accept(&server, b"it's me").expect("accepts");
+    assert_eq!(
+        channel.wait_event(Some(PATIENCE)).expect("news"),
+        CmEvent::Connected(FOUND)
+    );
+    let found = search.finish().expect("an answer").expect("found");
+    assert!(found.private_data.starts_with(b"it's me\0"));
+    assert_eq!(
+        (found.destination.qpn, found.destination.qkey),
+        (server.qpn(), 0x1234)
+    );
+    assert!(search.finish().is_none(), "answers once");
+
+    drop(listener);
+    let mut search = connector
+        .start_find(&channel, NOBODY, &client)
+        .expect("begins");
+    assert_eq!(
+        channel.wait_event(Some(PATIENCE)).expect("news"),
+        CmEvent::Failed(NOBODY)
+    );
+    match search.finish().expect("an answer") {
+        Err(Error::Connect(CmError::NoService { status: 1, .. })) => {}
+        other => panic!("{other:?}"),
+    }
+
+    if side.ip().is_ipv6() {
+        return;
+    }
+    let group = IpAddr::from([239, 7, 7, 10]);
+    let (deaf, member) = (ud(1), ud(UDP_QKEY));
+    let mut left = CmMulticast::start(&channel, LEFT, &deaf, side.ip(), group).expect("begins");
+    let mut right = CmMulticast::start(&channel, RIGHT, &member, side.ip(), group).expect("begins");
+    let mut news = [(); 2].map(|()| channel.wait_event(Some(PATIENCE)).expect("news").token());
+    news.sort_unstable();
+    assert_eq!(news, [LEFT, RIGHT]);
+    let error = left
+        .finish()
+        .expect("an answer")
+        .expect_err("hears nothing");
+    assert!(error.to_string().contains("0x1234567"), "{error}");
+    let joined = right.finish().expect("an answer").expect("joins");
+    assert_eq!(joined.group(), group);
+    drop(joined);
+    member
+        .detach(group)
+        .expect_err("dropping it left the group");
 }

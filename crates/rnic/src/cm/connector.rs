@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::CmChannel;
 use super::connection::{CmConnection, CmPending};
-use super::datagram::CmDatagramPeer;
+use super::datagram::{CmDatagramPeer, CmSearch};
 use super::error::CmError;
 use super::object::{Kind, Link, Object, Phase, RESOLVE_MS, Ready, Reports, Role};
 use crate::datagram::DatagramQueuePair;
@@ -134,13 +134,30 @@ impl CmConnector {
     /// # Errors
     /// As [`CmConnector::connect`].
     pub fn find(&self, qp: &DatagramQueuePair) -> Result<CmDatagramPeer> {
-        let object = self.object(Reports::private()?, QpType::Ud, Kind::Datagram)?;
+        let reports = Reports::private()?;
+        let channel = reports.channel.clone();
+        let mut search = self.search(reports, qp)?;
+        let done = channel.drive(self.deadline(), || search.finish())?;
+        done.unwrap_or_else(|| Err(self.too_late()))
+    }
+
+    /// Starts looking for such a service, and returns at once. News come to `channel`, with `token`.
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: which call was refused.
+    pub fn start_find(
+        &self,
+        channel: &CmChannel,
+        token: u64,
+        qp: &DatagramQueuePair,
+    ) -> Result<CmSearch> {
+        self.search(Reports::to(channel, token), qp)
+    }
+
+    fn search(&self, reports: Reports, qp: &DatagramQueuePair) -> Result<CmSearch> {
+        let object = self.object(reports, QpType::Ud, Kind::Datagram)?;
         self.go(&object)?;
-        let done = object.channel.drive(self.deadline(), || outcome(&object));
-        match done?.unwrap_or_else(|| Err(self.too_late()))? {
-            Ready::Datagrams(how) => CmDatagramPeer::new(qp, how),
-            Ready::Connection { .. } => Err(Error::InvalidArgument("not datagrams".to_owned())),
-        }
+        Ok(CmSearch::new(object, qp.clone()))
     }
 
     fn object(&self, reports: Reports, service: QpType, kind: Kind) -> Result<Arc<Object>> {

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::channel::CmChannel;
 use super::connector::outcome;
 use super::error::CmError;
 use super::object::{Kind, Link, Object, Phase, RESOLVE_MS, Ready, Reports, Role};
@@ -21,12 +22,54 @@ pub struct CmDatagramPeer {
     pub private_data: Vec<u8>,
 }
 
-impl CmDatagramPeer {
-    pub(super) fn new(qp: &DatagramQueuePair, how: cm::UdEvent) -> Result<CmDatagramPeer> {
-        Ok(CmDatagramPeer {
-            destination: destination(qp, &how)?,
-            private_data: how.private_data,
-        })
+/// A search for such a service that is under way on a [`CmChannel`]. Dropping it gives up.
+pub struct CmSearch {
+    peer: SocketAddr,
+    /// Until it is finished.
+    attempt: Option<(Arc<Object>, DatagramQueuePair)>,
+}
+
+impl std::fmt::Debug for CmSearch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CmSearch")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CmSearch {
+    pub(super) fn new(object: Arc<Object>, qp: DatagramQueuePair) -> CmSearch {
+        CmSearch {
+            peer: object.peer,
+            attempt: Some((object, qp)),
+        }
+    }
+
+    /// The service, or why there is none; `None` as long as neither [`CmEvent::Connected`](super::CmEvent::Connected) nor
+    /// [`CmEvent::Failed`](super::CmEvent::Failed) has come, and once the answer was given.
+    pub fn finish(&mut self) -> Option<Result<CmDatagramPeer>> {
+        let (object, _) = self.attempt.as_ref()?;
+        let ready = outcome(object)?;
+        let (_, qp) = self.attempt.take()?;
+        Some(ready.and_then(|ready| {
+            let how = datagrams(ready)?;
+            Ok(CmDatagramPeer {
+                destination: destination(&qp, &how)?,
+                private_data: how.private_data,
+            })
+        }))
+    }
+
+    /// Whom it looks for.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+fn datagrams(ready: Ready) -> Result<cm::UdEvent> {
+    match ready {
+        Ready::Datagrams(how) => Ok(how),
+        Ready::Connection { .. } => Err(Error::InvalidArgument("not datagrams".to_owned())),
     }
 }
 
@@ -86,40 +129,29 @@ impl CmMulticast {
     /// [`CmError::Multicast`] or [`Error::Verb`] if the group cannot be joined; [`Error::InvalidArgument`] if the queue
     /// pair's queue key is not the group's, [`UDP_QKEY`](super::UDP_QKEY): it would hear nothing.
     pub fn join(qp: &DatagramQueuePair, from: IpAddr, group: IpAddr) -> Result<CmMulticast> {
-        let to = SocketAddr::new(group, 0);
-        let link = Link {
-            kind: Kind::Group,
-            private_data: Vec::new(),
-            phase: Phase::Working,
-        };
-        let object = Object::new(Reports::private()?, QpType::Ud, to, Role::Link(link))?;
-        let source = SocketAddr::new(from, 0);
-        object.id.resolve_addr(Some(source), to, RESOLVE_MS)?;
+        let reports = Reports::private()?;
+        let channel = reports.channel.clone();
+        let mut joining = CmJoining::begin(reports, qp, from, group)?;
         let deadline = Instant::now() + PATIENCE;
-        let done = object.channel.drive(Some(deadline), || outcome(&object))?;
-        let too_late = || {
-            let after = PATIENCE;
-            Err(CmError::TimedOut { peer: to, after }.into())
-        };
-        let Ready::Datagrams(how) = done.unwrap_or_else(too_late)? else {
-            return Err(Error::InvalidArgument("not a group".to_owned()));
-        };
-        if how.qkey != qp.qkey() {
-            return Err(Error::InvalidArgument(format!(
-                "the queue pair's queue key is {:#x}, the group's {:#x}: build it with .qkey({:#x})",
-                qp.qkey(),
-                how.qkey,
-                how.qkey
-            )));
-        }
-        let destination = destination(qp, &how)?;
-        qp.attach(group)?;
-        Ok(CmMulticast {
-            destination,
-            group,
-            qp: qp.clone(),
-            _object: object,
+        let done = channel.drive(Some(deadline), || joining.finish())?;
+        done.unwrap_or_else(|| {
+            let (peer, after) = (SocketAddr::new(group, 0), PATIENCE);
+            Err(CmError::TimedOut { peer, after }.into())
         })
+    }
+
+    /// Starts joining, and returns at once. News come to `channel`, with `token`.
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: which call was refused.
+    pub fn start(
+        channel: &CmChannel,
+        token: u64,
+        qp: &DatagramQueuePair,
+        from: IpAddr,
+        group: IpAddr,
+    ) -> Result<CmJoining> {
+        CmJoining::begin(Reports::to(channel, token), qp, from, group)
     }
 
     /// Where datagrams to all members go.
@@ -136,5 +168,77 @@ impl CmMulticast {
 impl Drop for CmMulticast {
     fn drop(&mut self) {
         let _ = self.qp.detach(self.group);
+    }
+}
+
+/// A membership that begins, on a [`CmChannel`]. Dropping it gives up.
+pub struct CmJoining {
+    group: IpAddr,
+    /// Until it is finished.
+    attempt: Option<(Arc<Object>, DatagramQueuePair)>,
+}
+
+impl std::fmt::Debug for CmJoining {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CmJoining")
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CmJoining {
+    fn begin(
+        reports: Reports,
+        qp: &DatagramQueuePair,
+        from: IpAddr,
+        group: IpAddr,
+    ) -> Result<CmJoining> {
+        let to = SocketAddr::new(group, 0);
+        let link = Link {
+            kind: Kind::Group,
+            private_data: Vec::new(),
+            phase: Phase::Working,
+        };
+        let object = Object::new(reports, QpType::Ud, to, Role::Link(link))?;
+        let source = SocketAddr::new(from, 0);
+        object.id.resolve_addr(Some(source), to, RESOLVE_MS)?;
+        Ok(CmJoining {
+            group,
+            attempt: Some((object, qp.clone())),
+        })
+    }
+
+    /// The membership, or why there is none; `None` as long as neither [`CmEvent::Connected`](super::CmEvent::Connected)
+    /// nor [`CmEvent::Failed`](super::CmEvent::Failed) has come, and once the answer was given. Errors are those of
+    /// [`CmMulticast::join`].
+    pub fn finish(&mut self) -> Option<Result<CmMulticast>> {
+        let (object, _) = self.attempt.as_ref()?;
+        let ready = outcome(object)?;
+        let (object, qp) = self.attempt.take()?;
+        let group = self.group;
+        Some(ready.and_then(|ready| {
+            let how = datagrams(ready)?;
+            if how.qkey != qp.qkey() {
+                return Err(Error::InvalidArgument(format!(
+                    "the queue pair's queue key is {:#x}, the group's {:#x}: build it with .qkey({:#x})",
+                    qp.qkey(),
+                    how.qkey,
+                    how.qkey
+                )));
+            }
+            let destination = destination(&qp, &how)?;
+            qp.attach(group)?;
+            Ok(CmMulticast {
+                destination,
+                group,
+                qp,
+                _object: object,
+            })
+        }))
+    }
+
+    /// The group's address.
+    pub fn group(&self) -> IpAddr {
+        self.group
     }
 }

@@ -100,7 +100,7 @@ mod object;
 pub use channel::{CmChannel, CmEvent};
 pub use connection::{CmConnection, CmPending};
 pub use connector::CmConnector;
-pub use datagram::{CmDatagramPeer, CmMulticast};
+pub use datagram::{CmDatagramPeer, CmJoining, CmMulticast, CmSearch};
 pub use error::{CmError, RejectReason};
 pub use listener::{CmListener, CmListenerBuilder, CmRequest};
 
