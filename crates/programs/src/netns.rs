@@ -155,6 +155,13 @@ impl Netns {
         }
     }
 
+    /// The link-local address of `rn0` need not be asked for. Where that cannot be said, it is waited for.
+    fn expect_no_duplicates(&self) {
+        let say = "echo 0 > /proc/sys/net/ipv6/conf/rn0/accept_dad";
+        let mut shell = self.enter("sh");
+        let _ = shell.args(["-c", say]).stderr(Stdio::null()).status();
+    }
+
     /// Joins both namespaces by a veth pair named `rn0` on either side; see [`Trial::linked`](crate::Trial::linked).
     pub fn link(&self, other: &Netns, mtu: u32) {
         self.ip(&format!(
@@ -163,8 +170,9 @@ impl Netns {
         ));
         for (netns, last) in [(self, 1), (other, 2)] {
             netns.ip(&format!("addr add 10.77.0.{last}/24 dev rn0"));
-            // Without duplicate address detection the address is usable at once.
+            // Without duplicate address detection addresses are usable at once, and not after two seconds.
             netns.ip(&format!("addr add fd77::{last}/64 dev rn0 nodad"));
+            netns.expect_no_duplicates();
             netns.ip("link set rn0 up");
         }
         for netns in [self, other] {

@@ -9,13 +9,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};
 
-/// How many tests of one process may run at a time: programs that poll keep two cores busy.
+/// Tests that share the machine, as many as this at a time: programs that poll keep two cores busy, but most of their time
+/// perftest's spend on finding out their clock's rate, and all on starting and ending.
 fn turns() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).max(1))
+    std::thread::available_parallelism().map_or(1, |cores| 2 * cores.get())
 }
 
+/// How many tests of this process run; a whole machine's worth of them is one that has it for itself.
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
+
+fn claim(wanted: usize) {
+    let mut running = RUNNING
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    while *running + wanted > turns() {
+        running = ENDED
+            .wait(running)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+    }
+    *running += wanted;
+}
 
 /// One test's claim to the machine: a turn among the tests, and a scratch folder with the binaries under test.
 ///
@@ -25,22 +39,23 @@ static ENDED: Condvar = Condvar::new();
 pub struct Trial {
     name: String,
     folder: PathBuf,
+    turns: usize,
 }
 
 impl Trial {
-    /// Waits for a turn and prepares the scratch folder. `name` is the test's, for messages.
+    /// Waits until no other test of this process runs and prepares the scratch folder. `name` is the test's, for messages.
     pub fn start(name: &str) -> Trial {
-        let mut running = RUNNING
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        while *running >= turns() {
-            running = ENDED
-                .wait(running)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-        *running += 1;
-        drop(running);
+        Trial::with(name, turns())
+    }
 
+    /// The same for a test that says nothing about time, and whose programs are in namespaces of their own: it shares the
+    /// machine with others of its kind.
+    pub fn start_beside_others(name: &str) -> Trial {
+        Trial::with(name, 1)
+    }
+
+    fn with(name: &str, turns: usize) -> Trial {
+        claim(turns);
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let folder = std::env::temp_dir().join(format!(
             "rnic-test-{}-{}",
@@ -51,6 +66,7 @@ impl Trial {
         let trial = Trial {
             name: name.to_owned(),
             folder,
+            turns,
         };
         fs::create_dir(&trial.folder).expect("the temporary folder is writable");
         fs::set_permissions(&trial.folder, Permissions::from_mode(0o755)).expect("own folder");
@@ -172,7 +188,7 @@ impl Drop for Trial {
         let mut running = RUNNING
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        *running -= 1;
-        ENDED.notify_one();
+        *running -= self.turns;
+        ENDED.notify_all();
     }
 }

@@ -61,7 +61,7 @@ fn cases(program: &str, spec: Spec) -> Vec<(Vec<u64>, Vec<&'static str>)> {
 }
 
 fn perftest(program: &str, user: User, address: &str) {
-    let trial = Trial::start(program);
+    let trial = Trial::start_beside_others(program);
     if !skip::have_programs(program, &[program]) {
         return;
     }

@@ -138,7 +138,7 @@ enum Path {
 }
 
 fn test(program: &str, path: Path, user: User) {
-    let trial = Trial::start(program);
+    let trial = Trial::start_beside_others(program);
     if !skip::have_programs(program, &[program]) {
         return;
     }
@@ -201,7 +201,7 @@ fn xrc() {
         "ib_atomic_lat",
         "ib_atomic_bw",
     ];
-    let trial = Trial::start("xrc");
+    let trial = Trial::start_beside_others("xrc");
     if !skip::have_programs("xrc", &programs) {
         return;
     }
@@ -275,7 +275,7 @@ programs!(
 #[test]
 fn counters_of_the_port_move() {
     const PROGRAM: &str = "ib_write_bw";
-    let trial = Trial::start("counters_of_the_port_move");
+    let trial = Trial::start_beside_others("counters_of_the_port_move");
     if !skip::have_programs(trial.name(), &[PROGRAM]) {
         return;
     }
