@@ -10,6 +10,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     match result {
         -1 => Err(io::Error::last_os_error()),
@@ -25,29 +27,19 @@ pub fn is_root() -> bool {
 
 /// The processors this thread may run on.
 pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: cpu_set_t is a plain bit set, for which all zeros is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer and the size are those of `set`.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
-        return Vec::new();
-    }
-    // SAFETY: CPU_ISSET reads within the set for numbers below CPU_SETSIZE.
-    (0..libc::CPU_SETSIZE as usize)
-        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
-        .collect()
+    let allowed = sched_getaffinity(None);
+    allowed.map_or(Vec::new(), |set| {
+        (0..CpuSet::MAX_CPU)
+            .filter(|cpu| set.is_set(*cpu))
+            .collect()
+    })
 }
 
-/// Ties the calling thread to one processor.
+/// Ties the calling thread to one of them.
 pub fn pin_thread(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: as in `allowed_cpus`.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is below CPU_SETSIZE.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the pointer and the size are those of `set`.
-    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) }.into()).map(drop)
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    Ok(sched_setaffinity(None, &one)?)
 }
 
 /// Sets an option whose value is an int.

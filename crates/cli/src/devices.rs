@@ -6,7 +6,6 @@ use rnic::{Context, GidEntry, PathMtu, PortState, nic};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
-use crate::sys;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -124,15 +123,19 @@ fn guid(guid: u64) -> String {
 
 fn print(listing: &Listing) {
     for device in &listing.devices {
-        println!("{}  GUID {}", device.name, device.guid);
+        crate::say!("{}  GUID {}", device.name, device.guid);
         for port in &device.ports {
-            println!(
+            crate::say!(
                 "  port {}  {}  link layer {}  MTU {} (largest {})",
-                port.port, port.state, port.link_layer, port.active_mtu, port.max_mtu
+                port.port,
+                port.state,
+                port.link_layer,
+                port.active_mtu,
+                port.max_mtu
             );
         }
     }
-    println!();
+    crate::say!();
     const HEAD: [&str; 8] = [
         "DEV",
         "PORT",
@@ -168,17 +171,16 @@ fn print(listing: &Listing) {
             .zip(&widths)
             .map(|(cell, w)| format!("{cell:<w$}"))
             .collect();
-        println!("{}", cells.join("  ").trim_end());
+        crate::say!("{}", cells.join("  ").trim_end());
     }
 }
 
 pub fn main(args: Args) -> Result<()> {
-    sys::end_on_broken_pipe();
     let (listing, failure) = look();
     if args.json {
         let text =
             serde_json::to_string_pretty(&listing).map_err(|e| Failure::new(e.to_string()))?;
-        println!("{text}");
+        crate::say!("{text}");
     } else {
         print(&listing);
     }

@@ -52,7 +52,7 @@ impl Failure {
 
     /// Prints it to stderr.
     pub fn print(&self) {
-        eprintln!("{self}");
+        crate::remark!("{self}");
     }
 }
 

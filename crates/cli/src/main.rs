@@ -10,6 +10,7 @@ mod failure;
 mod gid;
 mod measure;
 mod node;
+mod out;
 mod part;
 mod run;
 #[allow(

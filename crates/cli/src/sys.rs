@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// The user for whom files are opened.
 pub fn effective_uid() -> u32 {
     effective_ids().0
@@ -26,40 +28,37 @@ pub fn may_execute(path: &Path) -> bool {
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
 }
 
-/// Ends the process quietly when it prints into a pipe that nobody reads (`| head`), as programs in C do.
+/// Ends the process quietly when it prints into a pipe that nobody reads (`| head`), as programs in C do. Not where another
+/// process is written to by a pipe, whose end is to be told.
 pub fn end_on_broken_pipe() {
     // SAFETY: SIG_DFL is a valid disposition, and no handler of ours is replaced.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// The processors this thread may run on.
-pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: cpu_set_t is a plain bit set, for which all zeros is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer and the size are those of `set`.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
-        return Vec::new();
-    }
-    // SAFETY: CPU_ISSET reads within the set for numbers below CPU_SETSIZE.
-    (0..libc::CPU_SETSIZE as usize)
-        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
-        .collect()
+/// Ends it so now.
+pub fn end_by_broken_pipe() -> ! {
+    end_on_broken_pipe();
+    // SAFETY: the default disposition ends the process.
+    unsafe { libc::raise(libc::SIGPIPE) };
+    // The signal is blocked.
+    std::process::exit(128 + libc::SIGPIPE)
 }
 
-/// Ties the calling thread to one processor.
+/// The processors this thread may run on.
+pub fn allowed_cpus() -> Vec<usize> {
+    let allowed = sched_getaffinity(None);
+    allowed.map_or(Vec::new(), |set| {
+        (0..CpuSet::MAX_CPU)
+            .filter(|cpu| set.is_set(*cpu))
+            .collect()
+    })
+}
+
+/// Ties the calling thread to one of them.
 pub fn pin_thread(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: as in `allowed_cpus`.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is below CPU_SETSIZE.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the pointer and the size are those of `set`.
-    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    Ok(sched_setaffinity(None, &one)?)
 }
 
 /// SIGPIPE was ignored when this process began; the standard library has changed that before `main`.

@@ -5,29 +5,14 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-fn rnic() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rnic"));
-    for name in [
-        "RNIC_FAULTS",
-        "RNIC_PCAP",
-        "RNIC_REPORT",
-        "RNIC_STATS",
-        "RNIC_LINT",
-    ] {
-        command.env_remove(name);
-    }
-    command
-}
+mod common;
+use common::{rnic, stderr};
 
 /// Short, whatever it says then.
 fn bench(args: &[&str]) -> Output {
     let mut command = rnic();
     command.args(["bench", "--milliseconds", "5"]).args(args);
     command.output().expect("rnic starts")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[track_caller]

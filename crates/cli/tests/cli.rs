@@ -4,60 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-fn rnic() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rnic"));
-    for name in [
-        "RNIC_FAULTS",
-        "RNIC_PCAP",
-        "RNIC_REPORT",
-        "RNIC_STATS",
-        "RNIC_LINT",
-    ] {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    rnic().args(args).output().expect("rnic starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-#[track_caller]
-fn expect_success(output: &Output) {
-    assert!(
-        output.status.success(),
-        "{}\n{}\n{}",
-        output.status,
-        stdout(output),
-        stderr(output)
-    );
-}
-
-/// A private folder that removes itself.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let dir = std::env::temp_dir().join(format!("rnic-cli-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).expect("a folder");
-        Scratch(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+mod common;
+use common::{Scratch, expect_success, rnic, run, stderr, stdout};
 
 /// Any library that can be preloaded: what `run` does to a program can be seen without ours.
 fn some_library() -> PathBuf {
@@ -534,6 +482,72 @@ fn verify_without_a_server_is_an_error_in_words() {
     let output = run(&["verify", "--client", "nonsense"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("nonsense"), "{}", stderr(&output));
+}
+
+/// As with `rnic ... | head`.
+#[test]
+fn whoever_stops_reading_ends_every_command_quietly() {
+    use std::os::unix::process::ExitStatusExt;
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/captures");
+    let capture = captures.join("rc_read_v4.pcap");
+    let commands: [&[&str]; 10] = [
+        &["--help"],
+        &["explain"],
+        &["explain", "12"],
+        &["devices"],
+        &["devices", "--json"],
+        &["dissect", capture.to_str().unwrap()],
+        &["demo"],
+        &[
+            "bench",
+            "--milliseconds",
+            "5",
+            "--op",
+            "send",
+            "--size",
+            "8",
+        ],
+        &[
+            "bench",
+            "--milliseconds",
+            "5",
+            "--op",
+            "send",
+            "--size",
+            "8",
+            "--json",
+        ],
+        &["verify", "--iterations", "5"],
+    ];
+    for args in commands {
+        let mut command = rnic();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.args(args).spawn().expect("rnic starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("its end");
+        assert!(
+            !stderr(&output).contains("panicked"),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        // The parser of the command line ignores it.
+        let quiet = args == ["--help"] || output.status.signal() == Some(13);
+        assert!(quiet, "{args:?}: {} {}", output.status, stderr(&output));
+    }
+}
+
+#[test]
+fn a_program_ends_as_it_ends_when_nobody_reads_what_rnic_says_of_it() {
+    let scratch = Scratch::new("unread");
+    for option in ["--stats", "--lint", "--stats=json"] {
+        let mut command = run_here(&scratch);
+        command
+            .args([option, "--", "sh", "-c", "exit 7"])
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("rnic starts");
+        drop(child.stderr.take());
+        assert_eq!(child.wait().expect("its end").code(), Some(7), "{option}");
+    }
 }
 
 /// Not a test: holds the port in a network namespace of its own and lists the devices there.

@@ -232,11 +232,11 @@ pub fn main(args: Args) -> Result<()> {
         write(file, page::page(&report)?)?;
     }
     match args.json {
-        true => println!(
+        true => crate::say!(
             "{}",
             serde_json::to_string_pretty(&report).map_err(|e| Failure::new(e.to_string()))?
         ),
-        false => print!("{report}"),
+        false => crate::out::answer(format_args!("{report}")),
     }
     Ok(())
 }
@@ -247,13 +247,13 @@ fn server(addr: &str, gid: &Choice) -> Result<()> {
             .during(&format!("listening on {addr}"))
             .next("ADDRESS:PORT of this host, with a port that is free")
     })?;
-    eprintln!(
+    crate::remark!(
         "rnic: waiting for a client on {}; there: rnic bench --connect {}",
         listener.local_addr()?,
         listener.local_addr()?
     );
     let (stream, client) = listener.accept()?;
-    eprintln!("rnic: measuring with {client}");
+    crate::remark!("rnic: measuring with {client}");
     let own = stream.local_addr()?.ip();
     serve(Exchange::from_tcp(stream)?, gid, same_way(own), None)
 }
@@ -297,7 +297,7 @@ impl Progress {
     fn step(&mut self, what: &str) {
         self.done += 1;
         if self.shown {
-            eprint!("\r\x1b[K{}/{}  {what}", self.done, self.total);
+            crate::out::aside(format_args!("\r\x1b[K{}/{}  {what}", self.done, self.total));
         }
     }
 }
@@ -306,7 +306,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown {
             // The line is the result's now.
-            eprint!("\r\x1b[K");
+            crate::out::aside(format_args!("\r\x1b[K"));
         }
     }
 }

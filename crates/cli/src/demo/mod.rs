@@ -44,7 +44,7 @@ pub fn main(args: Args) -> Result<()> {
     let before = station.qp.counters();
     steps::lead(&mut station)?;
     let after = station.qp.counters();
-    println!(
+    crate::say!(
         "\nEvery byte was checked. {} packets left this process and {} came in; {} were sent again.",
         after.packets_sent - before.packets_sent,
         after.packets_received - before.packets_received,
@@ -58,7 +58,7 @@ pub fn main(args: Args) -> Result<()> {
     // Its last acknowledgement is out: the peer waits for the end of the channel only.
     drop(qp);
     peer.finish(exchange)?;
-    println!(
+    crate::say!(
         "\nDone in {:.1} s. Next:\n  \
          rnic run -- PROGRAM                      your program; if it fails, rnic says which work request and why\n  \
          rnic explain 12                          what a status, errno or event means\n  \
@@ -70,23 +70,23 @@ pub fn main(args: Args) -> Result<()> {
 
 fn introduce(station: &Station, peer: &Peer) {
     let (local, remote) = (&station.gid, station.qp.remote());
-    println!(
+    crate::say!(
         "Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable)."
     );
-    println!(
+    crate::say!(
         "Packets are RoCEv2, here with addresses of {}, path MTU {}. Between processes of one host they\n\
          go through shared memory; with RNIC_HOST_PATH=off, and to other hosts, by UDP port 4791.\n",
         local.ifname,
         station.qp.path_mtu().bytes()
     );
-    println!(
+    crate::say!(
         "  this process  pid {:<8} QP {:#08x}  GID {} = {}",
         std::process::id(),
         station.qp.qpn(),
         local.index,
         local.addr
     );
-    println!(
+    crate::say!(
         "  the peer      pid {:<8} QP {:#08x}  {}\n",
         peer.id(),
         remote.qpn,
@@ -106,12 +106,17 @@ fn table(station: &mut Station) -> Result<()> {
         _ => format!("{} MiB", bytes >> 20),
     };
     let head = || {
-        println!(
+        crate::say!(
             "{:>24}  {:>10}  {:>10}  {:>10}",
-            "", "send", "write", "read"
+            "",
+            "send",
+            "write",
+            "read"
         )
     };
-    println!("\nLatency, median (send and write one way, read there and back; both sides poll):");
+    crate::say!(
+        "\nLatency, median (send and write one way, read there and back; both sides poll):"
+    );
     head();
     for bytes in LATENCY_SIZES {
         let mut cells = Vec::new();
@@ -119,7 +124,7 @@ fn table(station: &mut Station) -> Result<()> {
             let times = measure::latency_for(station, operation, bytes, CELL)?;
             cells.push(format!("{:.2} us", times.median()));
         }
-        println!(
+        crate::say!(
             "{:>24}  {:>10}  {:>10}  {:>10}",
             size(bytes),
             cells[0],
@@ -127,7 +132,7 @@ fn table(station: &mut Station) -> Result<()> {
             cells[2]
         );
     }
-    println!("\nBandwidth, several operations at once:");
+    crate::say!("\nBandwidth, several operations at once:");
     head();
     for bytes in BANDWIDTH_SIZES {
         let mut cells = Vec::new();
@@ -136,7 +141,7 @@ fn table(station: &mut Station) -> Result<()> {
             let rate = measure::bandwidth_for(station, operation, bytes, depth, CELL)?;
             cells.push(format!("{:.2} GB/s", rate / 1e9));
         }
-        println!(
+        crate::say!(
             "{:>24}  {:>10}  {:>10}  {:>10}",
             size(bytes),
             cells[0],

@@ -133,9 +133,9 @@ struct Step {
 
 impl Step {
     fn begin(station: &Station, title: &str, explanation: &[&str]) -> Step {
-        println!("{title}");
+        crate::say!("{title}");
         for line in explanation {
-            println!("   {line}");
+            crate::say!("   {line}");
         }
         let counters = station.qp.counters();
         Step {
@@ -152,7 +152,7 @@ impl Step {
             ));
         }
         let counters = station.qp.counters();
-        println!(
+        crate::say!(
             "   -> verified; {} packets out, {} in\n",
             counters.packets_sent - self.sent,
             counters.packets_received - self.received

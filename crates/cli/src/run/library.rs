@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use crate::failure::{Failure, Result};
 use crate::sys;
@@ -119,13 +118,9 @@ pub fn folder(library: &Path) -> Result<PathBuf> {
 }
 
 fn folder_in(runtime: &Path, library: &Path) -> io::Result<PathBuf> {
-    let modified = std::fs::metadata(library)?.modified()?;
-    let modified = modified
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos());
-    // Without random keys: the same in every run.
+    // Without random keys: the same in every run, and for every build that lies at that place.
     let mut hasher = std::hash::DefaultHasher::new();
-    (library.as_os_str().as_bytes(), modified).hash(&mut hasher);
+    library.as_os_str().as_bytes().hash(&mut hasher);
     let dir = runtime.join(format!("verbs-{:016x}", hasher.finish()));
     private_dir(&dir)?;
     for name in NAMES {

@@ -93,7 +93,7 @@ pub fn main(args: Args) -> Result<()> {
     );
     if let Some(faults) = faults {
         if !args.quiet {
-            eprintln!(
+            crate::remark!(
                 "rnic: faults {faults} (packets take the network stack within this host, too)"
             );
         }
@@ -101,7 +101,7 @@ pub fn main(args: Args) -> Result<()> {
     }
     if let Some(pcap) = pcap {
         if !args.quiet {
-            eprintln!(
+            crate::remark!(
                 "rnic: packets go to {0}, by the network stack within this host, too; `rnic dissect {0}` says what they mean",
                 pcap.display()
             );

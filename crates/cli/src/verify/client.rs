@@ -38,14 +38,15 @@ pub struct Outcome {
 impl Outcome {
     pub fn print(&self, task: &Task) {
         for (n, name) in ["send", "write", "read"].iter().enumerate() {
-            println!(
+            crate::say!(
                 "{name:>8}: {:>10} operations {:>14} bytes",
-                self.operations[n], self.bytes[n]
+                self.operations[n],
+                self.bytes[n]
             );
         }
         let atomics = self.client.checked_operations - self.operations[2];
-        println!("{:>8}: {atomics:>10} operations", "atomic");
-        println!(
+        crate::say!("{:>8}: {atomics:>10} operations", "atomic");
+        crate::say!(
             "{} QPs, {:.2} s; the client sent {} packets, {} of them again, after {} timeouts",
             task.qps,
             self.time.as_secs_f64(),

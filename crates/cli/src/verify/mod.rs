@@ -257,7 +257,7 @@ pub fn main(args: Args) -> Result<()> {
     }
     if let Some(addr) = &args.server {
         let exchange = Exchange::listen(addr.as_str(), |addr| {
-            eprintln!("rnic: waiting for a client on {addr}")
+            crate::remark!("rnic: waiting for a client on {addr}")
         })?;
         let report = serve(exchange, &args.gid, |context| context.routable_gid(1))?;
         return finish(&[("this side", &report)]);
@@ -325,7 +325,7 @@ fn drive(
 fn finish(reports: &[(&str, &Report)]) -> Result<()> {
     for (side, report) in reports {
         for text in &report.mismatches {
-            eprintln!("rnic: {side} found: {text}");
+            crate::remark!("rnic: {side} found: {text}");
         }
     }
     let wrong: u64 = reports
@@ -336,7 +336,7 @@ fn finish(reports: &[(&str, &Report)]) -> Result<()> {
         0 => {
             let bytes: u64 = reports.iter().map(|(_, report)| report.checked_bytes).sum();
             let operations: u64 = reports.iter().map(|(_, report)| report.checked_operations).sum();
-            println!("verified {operations} operations, {bytes} bytes: all right");
+            crate::say!("verified {operations} operations, {bytes} bytes: all right");
             Ok(())
         }
         n => Err(Failure::new(format!("{n} mismatches"))
@@ -348,7 +348,7 @@ fn finish(reports: &[(&str, &Report)]) -> Result<()> {
 /// The NIC reads its faults from the environment, so the program starts itself again with them.
 fn restart_with_faults(text: &str) -> Result<()> {
     let spec = crate::run::faults(text, None)?;
-    eprintln!("rnic: faults {spec}");
+    crate::remark!("rnic: faults {spec}");
     let mut args = std::env::args_os().skip(1);
     let mut kept = Vec::new();
     while let Some(arg) = args.next() {

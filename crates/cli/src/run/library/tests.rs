@@ -47,6 +47,17 @@ fn all_names_lead_to_the_library() {
 }
 
 #[test]
+fn a_newer_build_at_the_same_place_has_the_same_folder() {
+    let scratch = Scratch::new("rebuilt");
+    let library = scratch.0.join("lib.so");
+    std::fs::write(&library, "").unwrap();
+    let before = folder_in(&scratch.0, &library).unwrap();
+    let file = std::fs::File::options().write(true).open(&library).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(folder_in(&scratch.0, &library).unwrap(), before);
+}
+
+#[test]
 fn concurrent_runs_agree() {
     let scratch = Scratch::new("concurrent");
     let library = scratch.0.join("lib.so");

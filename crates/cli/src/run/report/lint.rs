@@ -150,10 +150,10 @@ pub fn to_json(report: &Report) -> Value {
 
 pub fn print(report: &Report) {
     if report.lints.is_empty() {
-        eprintln!("rnic: lint: nothing found that would fail on hardware");
+        crate::remark!("rnic: lint: nothing found that would fail on hardware");
         return;
     }
-    eprintln!("rnic: lint: this works here and would fail on hardware:");
+    crate::remark!("rnic: lint: this works here and would fail on hardware:");
     let mut kinds: Vec<&str> = Vec::new();
     for lint in &report.lints {
         if !kinds.contains(&lint.kind.as_str()) {
@@ -167,21 +167,21 @@ pub fn print(report: &Report) {
                 1 => String::new(),
                 n => format!(" ({n} times or more)"),
             };
-            eprintln!(
+            crate::remark!(
                 "  {}: {}{often}",
                 report.process(lint.process),
                 words(lint).what
             );
         }
         if alike.len() > MOST {
-            eprintln!(
+            crate::remark!(
                 "  ... and {} more alike (all of them: --json)",
                 alike.len() - MOST
             );
         }
         let Words { why, fix, .. } = words(alike[0]);
-        eprintln!("    why: {why}");
-        eprintln!("    fix: {fix}");
+        crate::remark!("    why: {why}");
+        crate::remark!("    fix: {fix}");
     }
 }
 

@@ -243,7 +243,7 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
             "stats": wishes.stats.then(|| stats::to_json(report)),
             "lint": wishes.lint.then(|| lint::to_json(report)),
         });
-        eprintln!("{document}");
+        crate::remark!("{document}");
         return;
     }
     if wishes.stats {

@@ -138,7 +138,7 @@ pub fn print(report: &Report) {
     let mut any = false;
     for (id, qps) in users(report) {
         any = true;
-        eprintln!("\nrnic: counters of {}", report.process(id));
+        crate::remark!("\nrnic: counters of {}", report.process(id));
         table(&qps);
         let sum = Sum::of(report, &qps, &[id]);
         events(&sum);
@@ -146,21 +146,23 @@ pub fn print(report: &Report) {
         without_packets(&sum);
     }
     if !any {
-        eprintln!("\nrnic: no process of this run opened the device; nothing moved over rnic0");
+        crate::remark!(
+            "\nrnic: no process of this run opened the device; nothing moved over rnic0"
+        );
         return;
     }
     let sum = all(report);
     let plural = if sum.queue_pairs == 1 { "QP" } else { "QPs" };
-    eprintln!(
+    crate::remark!(
         "rnic: moved {} over rnic0 in {} {plural}",
         bytes(sum.moved),
         sum.queue_pairs
     );
 }
 
-const HEAD: [&str; 13] = [
-    "QP", "TYPE", "STATE", "PEER", "", "SEND", "WRITE", "READ", "ATOMIC", "BYTES", "PACKETS",
-    "RESENT", "NAKS",
+const HEAD: [&str; 14] = [
+    "QP", "TYPE", "STATE", "PEER", "", "SEND", "WRITE", "READ", "ATOMIC", "FLUSH", "BYTES",
+    "PACKETS", "RESENT", "NAKS",
 ];
 
 /// Two rows per queue pair: what it asked of the peer, and what it did for the peer.
@@ -190,6 +192,7 @@ fn table(qps: &[&Qp]) {
                 by.write.messages.to_string(),
                 by.read.messages.to_string(),
                 by.atomic.messages.to_string(),
+                by.flush.messages.to_string(),
                 bytes(total(by)),
                 last[0].to_string(),
                 last[1].to_string(),
@@ -227,10 +230,10 @@ fn table(qps: &[&Qp]) {
                 false => format!(" {cell:>width$} "),
             };
         }
-        eprintln!("{}", line.trim_end());
+        crate::remark!("{}", line.trim_end());
     }
     if qps.len() > SHOWN {
-        eprintln!(
+        crate::remark!(
             "  ... and {} more queue pairs (all of them: --json)",
             qps.len() - SHOWN
         );
@@ -244,7 +247,7 @@ fn paths(sum: &Sum) {
     if by_memory > 0 {
         let all = link("tx_packets") + link("rx_packets");
         let size = link("tx_host_bytes") + link("rx_host_bytes");
-        eprintln!(
+        crate::remark!(
             "  {:<15} {by_memory} of {all} packets went through shared memory, {}",
             "host path",
             bytes(size)
@@ -285,7 +288,7 @@ fn events(sum: &Sum) {
         } else {
             parts.join(", ")
         };
-        eprintln!("  {label:<15} {text}");
+        crate::remark!("  {label:<15} {text}");
     };
     let naks = |way: &str| {
         [

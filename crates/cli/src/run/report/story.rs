@@ -18,7 +18,7 @@ pub struct Story {
 
 impl Story {
     pub fn print(&self) {
-        eprint!("{self}");
+        crate::out::aside(format_args!("{self}"));
     }
 
     pub fn to_json(&self) -> serde_json::Value {

@@ -1,0 +1,34 @@
+//! Words for people, on stdout and stderr: either may be a pipe that nobody reads any more (`| head`).
+
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write};
+
+use crate::sys;
+
+/// A line of the answer. If nobody reads any more, the process ends quietly, as programs in C do.
+#[macro_export]
+macro_rules! say {
+    () => { $crate::out::answer(format_args!("\n")) };
+    ($($words:tt)*) => { $crate::out::answer(format_args!("{}\n", format_args!($($words)*))) };
+}
+
+/// A line beside it. If nobody reads it, all else goes on.
+#[macro_export]
+macro_rules! remark {
+    ($($words:tt)*) => { $crate::out::aside(format_args!("{}\n", format_args!($($words)*))) };
+}
+
+pub fn answer(words: Arguments<'_>) {
+    match std::io::stdout().write_fmt(words) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => sys::end_by_broken_pipe(),
+        Err(error) => {
+            aside(format_args!("rnic: cannot write to stdout: {error}\n"));
+            std::process::exit(1);
+        }
+    }
+}
+
+pub fn aside(words: Arguments<'_>) {
+    let _ = std::io::stderr().write_fmt(words);
+}

@@ -1,0 +1,60 @@
+//! What tests of the program share.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+pub fn rnic() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rnic"));
+    for name in [
+        "RNIC_FAULTS",
+        "RNIC_PCAP",
+        "RNIC_REPORT",
+        "RNIC_STATS",
+        "RNIC_LINT",
+    ] {
+        command.env_remove(name);
+    }
+    command
+}
+
+pub fn run(args: &[&str]) -> Output {
+    rnic().args(args).output().expect("rnic starts")
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+pub fn expect_success(output: &Output) {
+    assert!(
+        output.status.success(),
+        "{}\n{}\n{}",
+        output.status,
+        stdout(output),
+        stderr(output)
+    );
+}
+
+/// A private folder that removes itself.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("rnic-cli-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).expect("a folder");
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
