@@ -680,7 +680,9 @@ fn a_consumer_that_closed_a_used_ring_is_noticed_while_packets_leave() {
     b.receive(1, 1, false, &mut |_| {});
     drop(b);
     // Neither is the ring full nor does anybody maintain the link.
-    send(&mut a, path, qpn, 10, 20, 100, 20_000_000);
+    let later = 20_000_000;
+    a.set_time(later);
+    send(&mut a, path, qpn, 10, 20, 100, later);
     assert_eq!(a.counters().tx_host_packets, 10);
 }
 

@@ -366,7 +366,7 @@ fn of_many_that_wait_so_many_are_said_again_at_once_as_may_be_on_the_way() {
         a.connect(begin, &request(&[])).unwrap();
     }
     let step = |n: u64| begin.after(n * pacing::STEP_NS);
-    let mut said = |a: &mut Endpoint, now: Time| {
+    let said = |a: &mut Endpoint, now: Time| {
         a.handle_timeout(now);
         core::iter::from_fn(|| a.poll_transmit()).count()
     };
