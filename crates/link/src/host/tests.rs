@@ -48,8 +48,8 @@ fn whose_an_address_is_is_known_without_a_descriptor_left() {
         assert!(status.expect("a child").success());
         return;
     }
-    crate::sys::keep_spare();
-    let open = || crate::sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok();
+    sys::keep_spare();
+    let open = || sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok();
     let all: Vec<Fd> = std::iter::from_fn(open).collect();
     only_addresses_of_this_host_are_believed();
     drop(all);
