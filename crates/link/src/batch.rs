@@ -3,6 +3,9 @@
 //! A run is a row of packets of one route and one length (the last may be shorter): what one `sendmsg` with
 //! UDP_SEGMENT takes. Packets are always copied here, so that the ICRC and the bytes sent cannot disagree when the
 //! application or an inbound WRITE changes its buffer meanwhile, and a run of small packets is one contiguous copy.
+//!
+//! A packet gets its ICRC when the next one is begun, while it is still in the nearest cache. The kernel numbers the packets of
+//! a run from 0 (see [`crate::framing`]), so its place in the run is its IP identification.
 
 use std::sync::Arc;
 
@@ -47,6 +50,8 @@ pub struct TxBatch {
     used: usize,
     runs: Vec<Run>,
     last_len: Option<usize>,
+    /// The packet given out last has no ICRC yet.
+    open: bool,
 }
 
 impl Default for TxBatch {
@@ -63,17 +68,19 @@ impl TxBatch {
             used: 0,
             runs: Vec::with_capacity(64),
             last_len: None,
+            open: false,
         }
     }
 
-    /// Room for a packet of `len` bytes and, behind it, its ICRC; the slice is the `len` bytes, with arbitrary content.
-    /// `None`: no room is left. `max_segments`: longest run that the link can take for this route.
+    /// Room for a packet of `len` bytes and, behind it, its ICRC; the slice is the `len` bytes, with arbitrary content, which
+    /// count as filled in at the next call. `None`: no room is left. `max_segments`: longest run that the link can take for this route.
     pub fn packet(
         &mut self,
         route: Option<&Arc<Route>>,
         len: usize,
         max_segments: usize,
     ) -> Option<&mut [u8]> {
+        self.finish();
         let whole = len.checked_add(ICRC_LEN)?;
         let start = self.used;
         let end = start.checked_add(whole)?;
@@ -95,7 +102,22 @@ impl TxBatch {
         }
         self.used = end;
         self.last_len = Some(whole);
+        self.open = true;
         Some(&mut self.bytes[start..start + len])
+    }
+
+    /// All packets given out are filled in: all have their ICRCs from now on.
+    #[inline]
+    pub fn finish(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        if let (Some(len), Some(run)) = (self.last_len, self.runs.last())
+            && let Some(route) = &run.route
+        {
+            let packet = &mut self.bytes[self.used - len..self.used];
+            route.icrc.append((run.count - 1) as u16, true, packet);
+        }
     }
 
     /// Takes back the packet given out last; does nothing if that was already done.
@@ -103,6 +125,7 @@ impl TxBatch {
         let (Some(len), Some(run)) = (self.last_len.take(), self.runs.last_mut()) else {
             return;
         };
+        self.open = false;
         self.used -= len;
         run.len -= len;
         run.count -= 1;
@@ -119,6 +142,7 @@ impl TxBatch {
         if self.packet(Some(route), len, 1).is_none() {
             return false;
         }
+        self.open = false;
         let start = self.used - packet.len();
         self.bytes[start..self.used].copy_from_slice(packet);
         true
@@ -134,6 +158,7 @@ impl TxBatch {
         self.used = 0;
         self.runs.clear();
         self.last_len = None;
+        self.open = false;
     }
 
     /// The runs, in order.

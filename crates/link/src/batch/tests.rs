@@ -36,6 +36,29 @@ fn equal_packets_make_one_run_and_a_shorter_one_ends_it() {
 }
 
 #[test]
+fn a_packet_has_the_icrc_of_its_place_in_the_run() {
+    let route = route("127.0.0.1", "127.0.0.1", 0x1000);
+    let mut batch = TxBatch::default();
+    put(&mut batch, &route, &[100, 100], 64);
+    batch.packet(Some(&route), 100, 64).expect("room").fill(1);
+    batch.retract();
+    put(&mut batch, &route, &[100, 60, 100], 64);
+    batch.finish();
+    let ids: Vec<Vec<u16>> = batch
+        .runs()
+        .iter()
+        .map(|run| {
+            let packets = batch.bytes(run).chunks(run.segment);
+            packets
+                .enumerate()
+                .map(|(k, packet)| route.icrc.check(packet, k as u16).expect("an ICRC").ip_id)
+                .collect()
+        })
+        .collect();
+    assert_eq!(ids, [vec![0, 1, 2, 3], vec![0]]);
+}
+
+#[test]
 fn other_routes_and_limits_split_runs() {
     let (a, b) = (
         route("127.0.0.1", "127.0.0.1", 0x1000),

@@ -187,7 +187,7 @@ impl RoceLink {
                     let all_ours = counters.rx_handed_over == astray;
                     looks += std::mem::take(&mut inbox.managed);
                     let last = train.len < MORE_LIKELY && train.len <= 2 * train.segment;
-                    if last && all_ours && !rings_are_busy {
+                    if last && all_ours && !rings_are_busy && !door {
                         break;
                     }
                 }

@@ -1,7 +1,8 @@
 //! Paths, and packets that leave on them.
 
+use rnic_wire::ICRC_LEN;
+
 use super::{Live, RoceLink};
-use crate::framing::{Numbering, seal};
 use crate::host::{HostPath, Room};
 use crate::path::{PathId, PathSpec};
 use crate::{Gso, LinkError, udp};
@@ -35,6 +36,25 @@ impl RoceLink {
         {
             host.release(route);
         }
+    }
+
+    /// Packets of this path go through memory, not through a socket.
+    #[inline]
+    pub fn is_by_memory(&self, path: PathId) -> bool {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.paths.get(path))
+            .is_some_and(|route| route.host.is_some())
+    }
+
+    /// So many bytes of packets of `len` bytes each, without their ICRCs, leave in one system call; `None` if each leaves by
+    /// itself.
+    #[inline]
+    pub fn batch_bytes(&self, path: PathId, len: usize) -> Option<usize> {
+        let live = self.live.as_ref()?;
+        let route = live.paths.get(path).filter(|route| route.host.is_none())?;
+        let fit = route.max_run_bytes() / (len + ICRC_LEN);
+        let packets = fit.min(live.link.max_segments(route));
+        (packets > 1).then_some(packets * len)
     }
 
     /// Packets of this path come to sockets of processes of this host, or (multicast) of this host too.
@@ -134,17 +154,7 @@ impl RoceLink {
         if live.batch.is_empty() && live.link.next_timeout().is_none_or(|t| t > now_ns) {
             return;
         }
-        let (runs, bytes) = live.batch.parts_mut();
-        for run in runs {
-            let Some(route) = &run.route else { continue };
-            let numbering = if run.count > 1 {
-                Numbering::Batch
-            } else {
-                Numbering::Single
-            };
-            let bytes = &mut bytes[run.start..run.start + run.len];
-            seal(bytes, run.segment, &route.icrc, numbering);
-        }
+        live.batch.finish();
         live.link.send(&mut live.batch, now_ns, &mut self.counters);
         live.batch.clear();
     }

@@ -46,13 +46,7 @@ fn refused_run(count: usize, spoil: impl FnOnce(&Route)) -> (UdpLink, Arc<Route>
         packet.fill(i as u8);
     }
     assert_eq!(batch.runs().len(), 1);
-    let (_, bytes) = batch.parts_mut();
-    seal(
-        &mut bytes[..count * 100],
-        100,
-        &route.icrc,
-        Numbering::Batch,
-    );
+    batch.finish();
     let mut counters = LinkCounters::default();
     link.send(&mut batch, 0, &mut counters);
     assert_eq!((counters.tx_packets, counters.tx_errors), (count as u64, 0));

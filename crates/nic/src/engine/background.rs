@@ -29,7 +29,7 @@ const USEFUL: i32 = 4;
 /// just kept from its core soon gets the engine back.
 const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
 /// So many packets in one round are a stream, of which more is on its way.
-const STREAM: usize = 8;
+pub(super) const STREAM: usize = 8;
 /// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a batch of packets.
 const FOLLOW_NS: u64 = 30_000;
 /// How long the thread waits awake at most before it looks after the rest of its duties.

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use rnic_link::{MULTICAST_QPN, QP1, Received};
+use rnic_link::{MULTICAST_QPN, QP1, Received, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Time};
-use rnic_wire::Packet;
+use rnic_wire::{Bth, Packet};
 
+use super::gather::Posted;
 use super::one_sided::{Asking, Shown};
 use super::patience::{Patience, Round};
 use super::sink::{PathSink, network_header};
@@ -17,10 +18,13 @@ use super::{DropCounters, Engine, lend, settle};
 use crate::cm::Taken;
 use crate::memory::MemoryTable;
 use crate::neighbour::Neighbourhood;
+use crate::qp::QpEntry;
 use crate::sys;
 
-/// Bytes of packets one queue pair may build before the next has its turn.
+/// Bytes of packets one queue pair may build before the next has its turn, or a little less: see [`Engine::quantum`].
 const QUANTUM: usize = 64 * 1024;
+/// Bytes that are sent before the next turn, whoever has it.
+const FULL: usize = 48 * 1024;
 /// Turns given out per call, so that a call ends although a peer reads without end.
 const TURNS: usize = 16;
 /// Packets taken from the link per call.
@@ -189,7 +193,24 @@ impl Engine {
         self.transmit_at(sys::now_ns(), acks);
     }
 
+    /// What was just posted to this queue pair, which is in the list of the ready, may wait there (see
+    /// [`super::gather`]). Nobody need be told: the ACK of what is under way, or its timer, brings somebody.
+    #[inline]
+    pub(crate) fn may_gather(&mut self, qpn: u32, posted: Posted) -> bool {
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return false;
+        };
+        let (QueuePair::Rc(rc), Some(peer)) = (&entry.transport, entry.peer) else {
+            return false;
+        };
+        rc.bytes_in_flight() > 0
+            && rc.next_timeout().is_some()
+            && !self.link.is_by_memory(peer.path)
+            && self.gather.may_wait(posted, sys::now_ns)
+    }
+
     fn transmit_at(&mut self, now: u64, acks: Acks) {
+        self.gather.left(now);
         if self.gate.is_closed() {
             self.ready.extend(self.gate.try_open(&mut self.link, now));
         }
@@ -211,7 +232,7 @@ impl Engine {
             turns -= 1;
             held += usize::from(self.give_turn(qpn, now, acks));
             // A full staging buffer must leave before anybody can go on.
-            if self.staged >= QUANTUM {
+            if self.staged >= FULL {
                 self.flush(now);
             }
         }
@@ -222,6 +243,18 @@ impl Engine {
         if self.ahs.has_retired() {
             self.sweep_ahs();
         }
+    }
+
+    /// What a queue pair may build in a turn: of full packets, as many as one system call takes. One more would cost another.
+    #[inline]
+    fn quantum(link: &RoceLink, entry: &QpEntry) -> usize {
+        let (QueuePair::Rc(_), Some(peer), Some(mtu)) =
+            (&entry.transport, entry.peer, entry.attr.path_mtu)
+        else {
+            return QUANTUM;
+        };
+        let full = Bth::LEN + mtu.bytes();
+        link.batch_bytes(peer.path, full).unwrap_or(QUANTUM)
     }
 
     /// Lets one queue pair build packets; true: an ACK is all that it still has to send, and may wait.
@@ -243,6 +276,7 @@ impl Engine {
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
             && entry.held_ack.may_wait(now);
+        let quantum = Engine::quantum(&self.link, entry);
         let mut sink = PathSink {
             link: &mut self.link,
             ahs: &mut self.ahs,
@@ -252,9 +286,9 @@ impl Engine {
         };
         let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
         if hold {
-            transport.poll_requests(Time(now), &mut host, &mut sink, QUANTUM);
+            transport.poll_requests(Time(now), &mut host, &mut sink, quantum);
         } else {
-            transport.poll_transmit(Time(now), &mut host, &mut sink, QUANTUM);
+            transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
             entry.held_ack.left();
         }
         if entry.elsewhere.is_some() {

@@ -9,6 +9,7 @@ mod background;
 mod drive;
 mod fork;
 mod gate;
+mod gather;
 mod host;
 mod linger;
 mod nic;
@@ -53,6 +54,8 @@ use crate::qp::{QpEntry, QpState};
 use crate::report;
 use crate::xrcd::Domains;
 use gate::Gate;
+use gather::Gather;
+pub(crate) use gather::Posted;
 use host::DeviceHost;
 use patience::Patience;
 pub(crate) use srq_table::SrqTable;
@@ -90,6 +93,7 @@ pub(crate) struct Engine {
     pub(crate) cm: Cm,
     groups: Groups,
     gate: Gate,
+    gather: Gather,
     stalled: Stalled,
     patience: Patience,
     /// Numbers of the UD queue pairs.
@@ -129,6 +133,7 @@ impl Engine {
             cm,
             groups: Groups::default(),
             gate: Gate::default(),
+            gather: Gather::default(),
             stalled: Stalled::default(),
             patience: Patience::default(),
             datagram_qps: Vec::new(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use rnic_link::{LinkCounters, LinkError};
 
-use super::background::{self, Background};
+use super::background::{self, Background, STREAM};
 use super::drive::Acks;
 use super::waiters::Waiters;
 use super::{DropCounters, Engine, fork, port, spin};
@@ -143,13 +143,15 @@ impl Nic {
     /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
     /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
     /// background thread looks, a millisecond later; it waits only while that thread leaves the engine to the application.
+    /// A stream does not wait: its sender needs the ACK to go on, and the caller will be busy with what came.
     pub(crate) fn drive(&self, verb: &'static str, satisfied: impl FnOnce() -> bool) -> Result<()> {
         self.check_alive(verb)?;
         if let Some(mut engine) = self.shared().engine.try_lock() {
             let owed = !engine.ready.is_empty();
             let received = engine.take_in(false);
             let acks = self.acks();
-            let patient = received > 0 && !owed && acks == Acks::MayWait;
+            let few = received > 0 && received < STREAM;
+            let patient = few && !owed && acks == Acks::MayWait;
             if !(patient && satisfied()) {
                 engine.send_out(acks);
             }

@@ -7,7 +7,7 @@ use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe};
 
 use super::{Qp, QpEntry, QpShared, QpState, QpType, ReceiveSource};
 use crate::device::MAX_MSG;
-use crate::engine::{AhNumber, AhTable, Engine};
+use crate::engine::{AhNumber, AhTable, Engine, Posted};
 use crate::error::{Error, Result};
 use crate::report::lint;
 
@@ -31,9 +31,11 @@ impl Qp {
             return Err((0, gone(VERB)));
         };
         let mut ahead = 0;
+        let mut bytes = 0;
         let (accepted, refused) = take_each(wqes, |wqe| {
             check_send(shared, state, ahead, &wqe)?;
             check_address(shared, ahs, &wqe)?;
+            bytes += wqe.data.len();
             enqueue_send(shared, entry, wqe);
             ahead += 1;
             Ok(())
@@ -41,7 +43,15 @@ impl Qp {
         if accepted > 0 {
             let used = &shared.slots.send_used;
             used.fetch_add(accepted as i32, Ordering::AcqRel);
-            start_sending(shared, state, engine);
+            start_sending(
+                shared,
+                state,
+                engine,
+                Posted {
+                    count: accepted,
+                    bytes,
+                },
+            );
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
@@ -68,10 +78,14 @@ impl Qp {
         };
         let used = &shared.slots.send_used;
         used.fetch_add(wqes.len() as i32, Ordering::AcqRel);
+        let posted = Posted {
+            count: wqes.len(),
+            bytes: wqes.iter().map(|wqe| wqe.data.len()).sum(),
+        };
         for wqe in wqes.drain(..) {
             enqueue_send(shared, entry, wqe);
         }
-        start_sending(shared, state, engine);
+        start_sending(shared, state, engine, posted);
         Ok(())
     }
 
@@ -244,8 +258,13 @@ fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
     entry.transport.post_send(wqe);
 }
 
-/// Lets what was just posted leave, or in ERR flushes it.
-fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, Engine>) {
+/// Lets what was just posted leave, now or with what comes next, or in ERR flushes it.
+fn start_sending(
+    shared: &QpShared,
+    state: QpState,
+    mut engine: MutexGuard<'_, Engine>,
+    posted: Posted,
+) {
     let nic = &shared.context().nic;
     if lint::is_on() {
         lint::posted(&engine.memory, shared);
@@ -256,6 +275,9 @@ fn start_sending(shared: &QpShared, state: QpState, mut engine: MutexGuard<'_, E
         engine.flush_qp(shared.qpn);
     } else {
         engine.schedule(shared.qpn);
+        if engine.may_gather(shared.qpn, posted) {
+            return;
+        }
         engine.transmit(nic.acks());
     }
     nic.after_drive(engine);

@@ -1,0 +1,155 @@
+//! When what was posted may wait for company.
+//!
+//! On a socket a packet of its own costs ten times what it costs in a batch. A program that keeps many short messages under
+//! way posts them one by one, and waits for none of them: so while packets of that connection are under way, what is
+//! posted stays in the send queue until there is a batch, or the program polls in vain, or a moment has passed at the
+//! next post. A lone message leaves at once.
+//!
+//! A program that posts and then does something else leaves it to the background thread to send the rest, when the ACK of
+//! what is under way wakes it, or when it looks, once per millisecond. That happens to it a few times only: whoever let
+//! posts wait for long has the next ones sent at once, more of them each time it happens.
+
+/// Posts that make a batch,
+const POSTS: usize = 32;
+/// or bytes of their messages.
+const BYTES: u64 = 8 * 1024;
+/// How long the first of them may be waiting when another one comes, ns.
+const MOMENT: u64 = 10_000;
+/// Posts between two looks at the clock.
+const LOOK_EVERY: usize = 4;
+/// Who let them wait for so long has turned to something else, ns.
+const LATE: u64 = 20_000;
+/// Posts that then leave at once: at first, and at most.
+const PENALTY: std::ops::RangeInclusive<usize> = 64..=16_384;
+
+/// Work requests that were just posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) count: usize,
+    /// Of their messages.
+    pub(crate) bytes: u64,
+}
+
+/// What waits in the send queues of an engine for company, and how that went so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gather {
+    posts: usize,
+    bytes: u64,
+    /// When the first of them was posted; meaningless while there are none.
+    since: u64,
+    /// Posts that are still to leave at once.
+    at_once: usize,
+    /// What the next lateness costs.
+    penalty: usize,
+}
+
+impl Default for Gather {
+    fn default() -> Gather {
+        Gather {
+            posts: 0,
+            bytes: 0,
+            since: 0,
+            at_once: 0,
+            penalty: *PENALTY.start(),
+        }
+    }
+}
+
+impl Gather {
+    /// They may wait. Once this was false all are expected to
+    /// leave. The clock is not asked each time.
+    #[inline]
+    pub(super) fn may_wait(&mut self, posted: Posted, clock: impl FnOnce() -> u64) -> bool {
+        if self.at_once > 0 {
+            self.at_once = self.at_once.saturating_sub(posted.count);
+            return false;
+        }
+        let first = self.posts == 0;
+        self.posts += posted.count;
+        self.bytes += posted.bytes;
+        if self.posts >= POSTS || self.bytes >= BYTES {
+            if first {
+                // They did not wait at all.
+                self.since = u64::MAX;
+            }
+            return false;
+        }
+        if first {
+            self.since = clock();
+            return true;
+        }
+        !self.posts.is_multiple_of(LOOK_EVERY) || clock().saturating_sub(self.since) < MOMENT
+    }
+
+    /// All that waited has its turn now.
+    #[inline]
+    pub(super) fn left(&mut self, now: u64) {
+        if self.posts == 0 {
+            return;
+        }
+        if now.saturating_sub(self.since) > LATE {
+            self.at_once = self.penalty;
+            self.penalty = (self.penalty * 2).min(*PENALTY.end());
+        } else if self.posts >= POSTS {
+            self.penalty = (self.penalty / 2).max(*PENALTY.start());
+        }
+        self.posts = 0;
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who streams gets batches, who turns away soon has its messages sent at once, and nobody's wait without end.
+
+    use super::*;
+
+    const ONE: Posted = Posted { count: 1, bytes: 8 };
+
+    #[test]
+    fn a_stream_leaves_in_batches() {
+        let mut gather = Gather::default();
+        let mut batches = 0;
+        for n in 0..10 * POSTS as u64 {
+            if !gather.may_wait(ONE, || n * 100) {
+                gather.left(n * 100);
+                batches += 1;
+            }
+        }
+        assert_eq!(batches, 10);
+    }
+
+    #[test]
+    fn much_to_send_does_not_wait() {
+        let mut gather = Gather::default();
+        let (count, bytes) = (1, BYTES);
+        assert!(!gather.may_wait(Posted { count, bytes }, || 0));
+        gather.left(0);
+        let (count, bytes) = (POSTS, 0);
+        assert!(!gather.may_wait(Posted { count, bytes }, || 0));
+    }
+
+    #[test]
+    fn slow_posts_wait_for_few_others_only() {
+        let mut gather = Gather::default();
+        let waited = (0..)
+            .take_while(|n| gather.may_wait(ONE, || n * MOMENT))
+            .count();
+        assert!(waited < LOOK_EVERY);
+    }
+
+    #[test]
+    fn who_turns_away_is_late_a_few_times_only() {
+        let mut gather = Gather::default();
+        let mut late = 0;
+        for round in 0..20_000u64 {
+            let now = round * 2_000_000;
+            // The second of two posts, whose program then computes.
+            if gather.may_wait(ONE, || now) {
+                late += 1;
+                gather.left(now + 1_000_000);
+            }
+        }
+        assert!(late <= 9, "{late} of 20000 messages were late");
+    }
+}
