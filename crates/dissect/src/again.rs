@@ -3,6 +3,7 @@
 use rnic_wire::{Operation, Psn};
 
 use crate::finding::What;
+use crate::gaps::Gap;
 use crate::model::{Cause, Kind, Mark, Outcome, Repeat};
 use crate::notes::Notes;
 use crate::packet::Packet;
@@ -18,52 +19,22 @@ const SHORTEST_TIMEOUT_NS: u64 = 1_000_000;
 const REPEATS: usize = 10_000;
 
 impl Tracker {
-    pub fn gap_of(&self, psn: Psn) -> Option<usize> {
-        self.gaps.iter().rposition(|gap| {
-            gap.left.iter().any(|&(from, count)| {
-                let at = psn.distance_from(from);
-                at >= 0 && (at as u32) < count
-            })
-        })
-    }
-
-    /// A PSN that had been missing.
+    /// A PSN that had been missing in `gap`.
     pub fn fill(
         &mut self,
         p: &Packet,
         op: Operation,
-        gap: usize,
+        gap: &Gap,
         mtu: &Mtu,
         notes: &mut Notes,
     ) -> (Option<u64>, Mark) {
         let psn = p.bth.psn;
-        let (overtaken, behind) = {
-            let gap = &mut self.gaps[gap];
-            let mut left = Vec::with_capacity(gap.left.len() + 1);
-            for &(from, count) in &gap.left {
-                let at = psn.distance_from(from);
-                if at < 0 || at as u32 >= count {
-                    left.push((from, count));
-                    continue;
-                }
-                let at = at as u32;
-                if at > 0 {
-                    left.push((from, at));
-                }
-                if at + 1 < count {
-                    left.push((psn.next(), count - at - 1));
-                }
-            }
-            gap.left = left;
-            let asked = self.nak.is_some_and(|(_, _, time)| time >= gap.time);
-            let goes_on = self.repeat_next == Some(psn) && self.repeat.is_some();
-            let behind = self.side.request_packets - gap.position + 1;
-            let soon = behind <= REORDER_PACKETS && p.time_ns.saturating_sub(gap.time) < REORDER_NS;
-            (soon && !asked && !goes_on, behind)
-        };
-        if !self.gaps[gap].told {
-            self.gaps[gap].told = true;
-            let told = &self.gaps[gap];
+        let asked = self.nak.is_some_and(|(_, _, time)| time >= gap.time);
+        let goes_on = self.repeat_next == Some(psn) && self.repeat.is_some();
+        let behind = self.side.request_packets - gap.position + 1;
+        let soon = behind <= REORDER_PACKETS && p.time_ns.saturating_sub(gap.time) < REORDER_NS;
+        let overtaken = soon && !asked && !goes_on;
+        if !gap.told {
             let what = if overtaken {
                 What::Reordered {
                     psn,
@@ -71,15 +42,11 @@ impl Tracker {
                 }
             } else {
                 What::Gap {
-                    psn: told.from,
-                    count: told.count,
+                    psn: gap.from,
+                    count: gap.count,
                 }
             };
-            let numbers = [told.number, p.number];
-            notes.at(self.end, p.time_ns, &numbers, what);
-        }
-        if self.gaps[gap].left.is_empty() {
-            self.gaps.remove(gap);
+            notes.at(self.end, p.time_ns, &[gap.number, p.number], what);
         }
         self.side.missing_packets = self.side.missing_packets.saturating_sub(1);
         self.side.request_packets += 1;
@@ -111,8 +78,9 @@ impl Tracker {
                 if place < self.live.len() {
                     self.uncertain = None;
                 }
-                self.live.insert(place, message);
+                self.live.insert(place, Box::new(message));
                 self.open_from = self.open_from.min(place);
+                self.plain_from = self.plain_from.min(place);
                 self.join_next(place, op);
                 place
             }

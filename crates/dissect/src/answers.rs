@@ -83,7 +83,8 @@ impl Tracker {
     /// Everything up to and including `psn` has arrived. Returns how many messages that completes, and the last one.
     fn complete_until(&mut self, psn: Psn, p: &Packet) -> (u32, Option<u64>) {
         let mut done = Vec::new();
-        let mut index = self.open_from;
+        // READs without an answer stay open; an acknowledgement does not look at them again and again.
+        let mut index = self.plain_from.max(self.open_from);
         let newest = self.live.len();
         while let Some(message) = self.live.get_mut(index) {
             if message.last_psn().distance_from(psn) > 0 {
@@ -91,12 +92,16 @@ impl Tracker {
             }
             // One whose LAST the capture lacks is acknowledged with those behind it.
             let whole = message.complete || index + 1 < newest;
-            if message.is_open() && whole && !message.kind.has_answer() {
+            if message.is_open() && !message.kind.has_answer() {
+                if !whole {
+                    break;
+                }
                 done.push(index);
                 message.timeouts = 0;
             }
             index += 1;
         }
+        self.plain_from = index;
         let shared = done.len() as u32;
         for &index in &done {
             self.live[index].outcome = Outcome::Done {

@@ -54,8 +54,8 @@ impl Tracker {
     /// At the end of the capture.
     pub fn finish(&mut self, end_ns: u64, notes: &mut Notes) {
         self.end_repeat();
-        for gap in std::mem::take(&mut self.gaps) {
-            if !gap.told && !self.unreliable {
+        for gap in self.gaps.untold() {
+            if !self.unreliable {
                 let what = What::Gap {
                     psn: gap.from,
                     count: gap.count,
@@ -88,7 +88,7 @@ impl Tracker {
             self.tell_unanswered(end_ns, notes);
         }
         while let Some(message) = self.live.pop_front() {
-            self.put_away(message, notes);
+            self.put_away(*message, notes);
         }
     }
 

@@ -22,6 +22,7 @@ mod connection;
 mod dissector;
 mod finding;
 mod frame;
+mod gaps;
 mod latency;
 mod live;
 mod model;

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use rnic_wire::{Operation, PathMtu, Psn};
 
 use crate::finding::What;
+use crate::gaps::Gaps;
 use crate::model::{End, Kind, Mark, Message, MtuSource, Outcome, Repeat, Side};
 use crate::notes::Notes;
 use crate::packet::Packet;
@@ -19,36 +20,25 @@ const LIVE: usize = 2048;
 const LIVE_AT_MOST: usize = 16_384;
 /// Requests whose packet number is remembered.
 const RECENT: usize = 2048;
-const GAPS: usize = 4096;
 /// PSNs of the longest message, 2^31 bytes at the smallest path MTU.
 const LONGEST: u32 = 1 << 23;
-
-/// PSNs that were not seen, and what is said of them when it is clear why.
-#[derive(Clone, Debug)]
-pub(crate) struct Gap {
-    pub from: Psn,
-    pub left: Vec<(Psn, u32)>,
-    pub count: u32,
-    pub number: u64,
-    pub time: u64,
-    /// Request packets of the side before it.
-    pub position: u64,
-    pub told: bool,
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Tracker {
     pub end: End,
     pub unreliable: bool,
     pub side: Side,
-    pub live: VecDeque<Message>,
+    /// In boxes, since a late one is put in the middle of thousands.
+    pub live: VecDeque<Box<Message>>,
     /// No open message lies before this index of `live`.
     pub open_from: usize,
+    /// No message that awaits a mere acknowledgement lies before this one.
+    pub plain_from: usize,
     /// One past the last PSN that was sent.
     pub next: Option<Psn>,
     /// Length of the last message, a READ, while the MTU and thus its span are not known.
     pub uncertain: Option<u32>,
-    pub gaps: Vec<Gap>,
+    pub gaps: Gaps,
     /// The last retransmission; its packets go on at the PSN.
     pub repeat: Option<Repeat>,
     pub repeat_next: Option<Psn>,
@@ -91,9 +81,10 @@ impl Tracker {
             side: Side::default(),
             live: VecDeque::new(),
             open_from: 0,
+            plain_from: 0,
             next: None,
             uncertain: None,
-            gaps: Vec::new(),
+            gaps: Gaps::default(),
             repeat: None,
             repeat_next: None,
             nak: None,
@@ -160,8 +151,8 @@ impl Tracker {
         }
         let (id, mark) = if ahead >= 0 {
             self.fresh(p, op, ahead as u32, mtu, notes)
-        } else if let Some(gap) = self.gap_of(psn) {
-            self.fill(p, op, gap, mtu, notes)
+        } else if let Some(gap) = self.gaps.fill(psn) {
+            self.fill(p, op, &gap, mtu, notes)
         } else {
             self.again(p, op, mtu, notes)
         };
@@ -219,9 +210,9 @@ impl Tracker {
     pub fn restart(&mut self, notes: &mut Notes) {
         self.end_repeat();
         while let Some(message) = self.live.pop_front() {
-            self.put_away(message, notes);
+            self.put_away(*message, notes);
         }
-        self.open_from = 0;
+        (self.open_from, self.plain_from) = (0, 0);
         self.gaps.clear();
         self.uncertain = None;
         (self.nak, self.rnr, self.rnr_psn) = (None, None, None);
@@ -242,19 +233,10 @@ impl Tracker {
         let psn = p.bth.psn;
         if missing > 0 {
             self.side.missing_packets += u64::from(missing);
-            let from = psn.sub(missing);
-            if self.gaps.len() < GAPS {
-                self.gaps.push(Gap {
-                    from,
-                    left: vec![(from, missing)],
-                    count: missing,
-                    number: p.number,
-                    time: p.time_ns,
-                    position: self.side.request_packets,
-                    told: false,
-                });
-            }
         }
+        let position = self.side.request_packets;
+        self.gaps
+            .advance(psn, missing, p.number, p.time_ns, position);
         let kind = Kind::of(p.bth.opcode);
         let continues = op.is_middle() || op.is_last();
         let index = match self.live.back_mut() {
@@ -292,7 +274,7 @@ impl Tracker {
                     );
                 }
                 let message = self.begin(p, continues, mtu);
-                self.live.push_back(message);
+                self.live.push_back(Box::new(message));
                 self.live.len() - 1
             }
         };
@@ -408,11 +390,11 @@ impl Tracker {
         self.side.request_packets += 1;
         let message = self.begin(p, false, &None);
         let id = message.id;
-        self.live.push_back(message);
+        self.live.push_back(Box::new(message));
         self.add_packet(self.live.len() - 1, p, op, notes);
         while self.live.len() > 1 {
             if let Some(message) = self.live.pop_front() {
-                self.put_away(message, notes);
+                self.put_away(*message, notes);
             }
         }
         (Some(id), Mark::Datagram)
@@ -426,7 +408,8 @@ impl Tracker {
                 return;
             };
             self.open_from = self.open_from.saturating_sub(1);
-            self.put_away(message, notes);
+            self.plain_from = self.plain_from.saturating_sub(1);
+            self.put_away(*message, notes);
         }
     }
 }

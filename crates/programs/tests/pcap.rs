@@ -4,6 +4,7 @@ use rnic_programs::perftest::expect_report;
 use rnic_programs::place::RunOptions;
 use rnic_programs::process::{Finished, Process};
 use rnic_programs::{Pair, Place, Trial, User, skip};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -46,6 +47,20 @@ fn tshark(file: &Path, filter: &str) -> Vec<String> {
         "{}",
         finished.describe()
     );
+    finished.stdout.lines().map(str::to_owned).collect()
+}
+
+/// Some fields of the packets that a filter lets pass, a line for each.
+fn fields(file: &Path, filter: &str, names: &[&str]) -> Vec<String> {
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-r"]).arg(file).args(["-Y", filter]);
+    command.args(["--disable-heuristic", "rpcrdma_infiniband"]);
+    command.args(["-T", "fields"]);
+    for name in names {
+        command.args(["-e", name]);
+    }
+    let finished = Process::spawn(command).wait(TIME);
+    finished.expect_success();
     finished.stdout.lines().map(str::to_owned).collect()
 }
 
@@ -207,4 +222,86 @@ fn corruption_shows() {
         wrong > 0 && wrong * 2 < all,
         "{wrong} of {all} packets with a wrong ICRC"
     );
+}
+
+/// `rnic dissect` of a lossy run's capture tells which packets came again and why: as many as a count of repeated PSNs finds.
+#[test]
+fn a_lossy_run_is_explained() {
+    let trial = Trial::start("a_lossy_run_is_explained");
+    if !can_check(&trial, &["ib_write_bw"]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let (mut pair, files) = capturing(&trial, &place, "127.0.0.1", None);
+    // What the server sees: after the loss.
+    pair.client_options.faults = Some("drop=3%,seed=11".to_owned());
+    let outcome = pair.run("ib_write_bw", &["-F", "-n", "100"]);
+    expect_report("ib_write_bw", &outcome, &[65536]);
+    let file = files[0].to_string_lossy();
+    let dissect = |args: &[&str]| {
+        let finished = place.finish(place.rnic(), [&["dissect", &file], args].concat());
+        finished.expect_success();
+        finished.stdout
+    };
+    let report: serde_json::Value =
+        serde_json::from_str(&dissect(&["--json"])).expect("a JSON document");
+
+    // WRITE FIRST, MIDDLE, LAST and ONLY, each with the queue pair and PSN that it is for.
+    let writes = fields(
+        &files[0],
+        "infiniband.bth.opcode >= 6 && infiniband.bth.opcode <= 10",
+        &["infiniband.bth.destqp", "infiniband.bth.psn"],
+    );
+    let different: HashSet<_> = writes.iter().collect();
+    let naks = fields(
+        &files[0],
+        "infiniband.aeth.syndrome == 0x60",
+        &["frame.number"],
+    );
+    let conversations = report["conversations"].as_array().expect("a list");
+    let sides = || {
+        let sides = |conversation: &serde_json::Value| conversation["sides"].clone();
+        conversations
+            .iter()
+            .map(sides)
+            .flat_map(|sides| [sides[0].clone(), sides[1].clone()])
+    };
+    let sum = |name: &str| -> u64 { sides().filter_map(|side| side[name].as_u64()).sum() };
+    let again = (writes.len() - different.len()) as u64;
+    assert_eq!(
+        sum("request_packets") + sum("repeated_packets"),
+        writes.len() as u64
+    );
+    assert_eq!(sum("repeated_packets"), again);
+    let causes: Vec<String> = sides()
+        .flat_map(|side| {
+            side["retransmissions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        })
+        .filter_map(|again| again["cause"].as_str().map(str::to_owned))
+        .collect();
+    // Each begins with the packet that a NAK asked for, unless that was lost again.
+    let asked: Vec<_> = causes
+        .iter()
+        .filter_map(|cause| cause.strip_prefix("NAK in packet "))
+        .collect();
+    assert!(
+        !asked.is_empty() && 2 * asked.len() >= naks.len(),
+        "{causes:?} {naks:?}"
+    );
+    for number in asked {
+        assert!(naks.iter().any(|nak| nak == number), "{number} in {naks:?}");
+    }
+    let text = dissect(&[]);
+    for words in [
+        "is missing (NAK, PSN sequence error)",
+        "NAK 0x60",
+        "retransmission",
+    ] {
+        assert!(text.contains(words), "no {words:?} in\n{text}");
+    }
 }

@@ -232,10 +232,20 @@ pub fn add(cases: &mut Vec<Case>) {
         "ib_read_bw -F -R -n 100 -s 65536 -o 16",
         "ib_atomic_lat -F -R -n 100 -o 16",
         "ib_send_bw -F -R -n 100 -s 4096 -e",
+        "ib_send_lat -F -R -n 100 -c UD",
     ] {
         let server: &'static str = format!("{line} -p {{port}}").leak();
         let client: &'static str = format!("{line} -p {{port}} {{server}}").leak();
-        cases.push(case(line, meeting(server, client, "#bytes")));
+        let space = if line.contains("-c UD") {
+            PS_UDP
+        } else {
+            PS_TCP
+        };
+        let perftest = Meeting {
+            space,
+            ..meeting(server, client, "#bytes")
+        };
+        cases.push(case(line, perftest));
     }
     for who in ["server", "client"] {
         let name = format!("the {who} of a connection is killed");

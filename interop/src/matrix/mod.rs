@@ -58,7 +58,7 @@ const EVERY_WAY: [Way; 4] = [
     way(End::Linux, Family::V6),
 ];
 
-/// Both directions and both families, but not every combination.
+/// Both directions and both families, but not every combination: enough for the core subset.
 const DIAGONAL: [Way; 2] = [way(End::Rnic, Family::V4), way(End::Linux, Family::V6)];
 
 /// The other two.

@@ -52,12 +52,10 @@ pub fn add(cases: &mut Vec<Case>) {
     cases.push(case("ib_read_lat", "-a -n 5", all_sizes()));
     cases.push(case("ib_read_bw", "-a -n 5", all_sizes()));
     for program in ["ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw"] {
-        cases.push(case(program, "-c UC -a -n 5", all_sizes()).only(&DIAGONAL));
-        cases.push(case(program, "-c UC -s 2000 -n 100", vec![2000]).only(&OTHER_DIAGONAL));
+        cases.push(case(program, "-c UC -a -n 5", all_sizes()));
     }
     for program in ["ib_send_lat", "ib_send_bw"] {
-        cases.push(case(program, "-c UD -a -n 5", datagram_sizes()).only(&DIAGONAL));
-        cases.push(case(program, "-c UD -s 2000 -n 100", vec![2000]).only(&OTHER_DIAGONAL));
+        cases.push(case(program, "-c UD -a -n 5", datagram_sizes()));
     }
     for program in ["ib_atomic_lat", "ib_atomic_bw"] {
         for kind in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
@@ -76,15 +74,16 @@ pub fn add(cases: &mut Vec<Case>) {
     for mtu in ["256", "512", "1024", "2048", "4096"] {
         for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw"] {
             let args = format!("-m {mtu} -s 20576 -n 50");
-            cases.push(case(program, &args, vec![20576]).only(&DIAGONAL));
+            cases.push(case(program, &args, vec![20576]));
         }
         let args = format!("-c UC -m {mtu} -s 20576 -n 50");
-        cases.push(case("ib_write_bw", &args, vec![20576]).only(&OTHER_DIAGONAL));
+        cases.push(case("ib_write_bw", &args, vec![20576]));
     }
 
     for (program, args, size) in [
         ("ib_send_lat", "-e -s 4096 -n 50", 4096),
         ("ib_send_bw", "-e -s 4096 -n 50", 4096),
+        ("ib_write_bw", "-e -s 4096 -n 50", 4096),
         ("ib_read_lat", "-e -s 4096 -n 50", 4096),
         ("ib_read_bw", "-e -s 4096 -n 50", 4096),
         ("ib_atomic_lat", "-e -n 50", 8),
@@ -106,18 +105,18 @@ pub fn add(cases: &mut Vec<Case>) {
         "--use-srq -q 4 -s 8192 -n 100",
         vec![8192],
     ));
-    cases.push(case("ib_send_bw", "-l 8 -s 8192 -n 104", vec![8192]).only(&DIAGONAL));
-    cases.push(case("ib_write_bw", "-l 8 -s 8192 -n 104", vec![8192]).only(&OTHER_DIAGONAL));
-    cases.push(case("ib_write_bw", "-Q 1 -t 1 -s 8192 -n 100", vec![8192]).only(&DIAGONAL));
+    cases.push(case("ib_send_bw", "-l 8 -s 8192 -n 104", vec![8192]));
+    cases.push(case("ib_write_bw", "-l 8 -s 8192 -n 104", vec![8192]));
+    cases.push(case("ib_write_bw", "-Q 1 -t 1 -s 8192 -n 100", vec![8192]));
     // At once and as a copy: as much as is sent, more than that, less.
     for (inline, size) in [(1, 1), (64, 64), (200, 200), (200, 64), (64, 200)] {
         for program in ["ib_send_lat", "ib_write_lat"] {
             let args = format!("-I {inline} -s {size} -n 100");
-            cases.push(case(program, &args, vec![size]).only(&DIAGONAL));
+            cases.push(case(program, &args, vec![size]));
         }
         for service in ["UC", "UD"] {
             let args = format!("-c {service} -I {inline} -s {size} -n 100");
-            cases.push(case("ib_send_lat", &args, vec![size]).only(&OTHER_DIAGONAL));
+            cases.push(case("ib_send_lat", &args, vec![size]));
         }
     }
     for (program, args, size) in [

@@ -1,5 +1,4 @@
 //! Any bytes as a capture file, in two pieces: no panic, and every place that was given out lies in the finished capture.
-//! A corpus: ../wire/tests/captures.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
