@@ -30,9 +30,9 @@ pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
     table::fill(job, title, &CONTESTANTS, measures, rounds, |who, what| {
         let port = port();
         let began = Instant::now();
-        let mut server = Process::spawn(command(&lab, who, what, port));
+        let mut server = Process::spawn(command(&lab, job, who, what, port));
         server.wait_for_listener(port, LONG);
-        let mut client = command(&lab, who, what, port);
+        let mut client = command(&lab, job, who, what, port);
         client.arg("127.0.0.1");
         let outcome = finish(server, Process::spawn(client), began);
         let number = what.read(&outcome.client.stdout);
@@ -42,8 +42,8 @@ pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
     })
 }
 
-fn command(lab: &Lab, who: &Contestant, what: &Measure, port: u16) -> Command {
-    let mut command = lab.command(who.end, what.program);
+fn command(lab: &Lab, job: &Path, who: &Contestant, what: &Measure, port: u16) -> Command {
+    let mut command = lab.command(who.end, &what.path(job));
     who.dress(&mut command);
     command
         .args(&what.args)

@@ -1,6 +1,7 @@
 //! What is measured.
 
 use super::Where;
+use std::path::Path;
 
 /// What a number says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl Unit {
 pub struct Measure {
     /// In the table.
     pub name: String,
-    /// One of perftest's.
+    /// One of perftest's, or with "./" one of ours.
     pub program: &'static str,
     /// Its options, but those that select device and peer.
     pub args: Vec<String>,
@@ -46,6 +47,14 @@ pub struct Measure {
 }
 
 impl Measure {
+    /// The program; ours lie in the job's folder.
+    pub fn path(&self, job: &Path) -> String {
+        match self.program.strip_prefix("./") {
+            Some(name) => job.join(name).to_string_lossy().into_owned(),
+            None => self.program.to_owned(),
+        }
+    }
+
     /// As one would type it.
     pub fn line(&self) -> String {
         format!("{} {}", self.program, self.args.join(" "))
@@ -119,6 +128,14 @@ pub fn all(place: Where) -> Vec<Measure> {
         });
     };
     let latency = Unit::Microseconds;
+    // What bare sockets make of a packet as long as that of the first row, which has 28 bytes behind the UDP header.
+    add(
+        "./udp_pingpong",
+        "bare UDP, the floor".to_owned(),
+        latency,
+        28,
+        "",
+    );
     for (verb, program) in [
         ("send", "ib_send_lat"),
         ("write", "ib_write_lat"),
@@ -201,7 +218,7 @@ mod tests {
  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]
  10      1000          2.55           10.53        2.61     \t       2.67        \t0.20   \t\t3.61
 ";
-        assert_eq!(measures[0].read(text), Some(2.61));
+        assert_eq!(measures[1].read(text), Some(2.61));
         let text = "\
  #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
  8          5000             0.59               0.47   \t\t   0.125000

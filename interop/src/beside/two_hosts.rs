@@ -170,7 +170,7 @@ fn one(
             .iter()
             .map(|&(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
-        program: what.program.to_owned(),
+        program: what.path(job),
         args: args.clone(),
         port,
     };
@@ -183,7 +183,7 @@ fn one(
         _ => Err("the second machine is gone".to_owned()),
     };
     line()?;
-    let mut command: Command = lab::command(job, who.end, what.program);
+    let mut command: Command = lab::command(job, who.end, &what.path(job));
     who.dress(&mut command);
     command
         .args(args)
