@@ -60,7 +60,7 @@ impl Tracker {
             Some(index) if self.live[index].covers(psn) => {
                 let message = &mut self.live[index];
                 message.missing = message.missing.saturating_sub(1);
-                index
+                self.part(index, p, op, mtu)
             }
             Some(index)
                 if (op.is_middle() || op.is_last())
@@ -101,6 +101,62 @@ impl Tracker {
         };
         let cause = self.repeat_goes_on(p, psn, span, waited_since, None);
         (Some(id), Mark::Repeated { index: at, cause })
+    }
+
+    /// A packet that had been missing within a message says whether that is one: the LAST of a message and the FIRST of the next were
+    /// lost together. Gives the index of the packet's message.
+    fn part(&mut self, mut index: usize, p: &Packet, op: Operation, mtu: &Mtu) -> usize {
+        let psn = p.bth.psn;
+        let Some((mtu, _)) = *mtu else { return index };
+        if self.live[index].kind.has_answer() {
+            return index;
+        }
+        if op.is_first() || op.is_only() {
+            if psn != self.live[index].psn {
+                self.split(index, psn, psn, mtu);
+                index += 1;
+            }
+            let message = &mut self.live[index];
+            message.headless = false;
+            message.remote = p.ext.reth.map(|reth| (reth.va, reth.rkey, reth.dma_len));
+        }
+        if (op.is_last() || op.is_only()) && psn != self.live[index].last_psn() {
+            self.split(index, psn.next(), psn, mtu);
+        }
+        index
+    }
+
+    /// What was taken for one message is two, the second from `at` on. The packet with `now` does not count yet.
+    fn split(&mut self, index: usize, at: Psn, now: Psn, mtu: u32) {
+        let first = &mut self.live[index];
+        let len = at.distance_from(first.psn).max(1) as u32;
+        let missing = self.gaps.between(first.psn, len).min(first.missing);
+        let not_yet = u32::from(now.is_before(at));
+        let seen = len.saturating_sub(missing + not_yet).min(first.packets);
+        let bytes = (u64::from(seen) * u64::from(mtu)).min(first.bytes);
+        self.side.message_count += 1;
+        let mut rest = first.clone();
+        rest.id = self.side.message_count;
+        rest.psn = at;
+        rest.span = first.span.saturating_sub(len).max(1);
+        rest.missing -= missing;
+        rest.packets -= seen;
+        rest.bytes -= bytes;
+        rest.repeated = 0;
+        rest.headless = true;
+        rest.remote = None;
+        rest.begun = rest.sent;
+        if first.is_open() {
+            self.open += 1;
+        }
+        first.span = len;
+        first.missing = missing;
+        first.packets = seen;
+        first.bytes = bytes;
+        first.complete = false;
+        self.live.insert(index + 1, rest);
+        self.open_from = self.open_from.min(index);
+        self.plain_from = self.plain_from.min(index);
     }
 
     /// A FIRST that fills the gap right before packets of its message which had begun one without it.
@@ -250,7 +306,12 @@ impl Tracker {
         acknowledged_by: Option<u64>,
     ) -> Cause {
         let bytes = u64::from(p.payload_len);
-        let follows = self.repeat_next == Some(psn);
+        // Over what is lost of it, too.
+        let skipped = |next: Psn| {
+            let soon = p.time_ns.saturating_sub(self.last_time) < SHORTEST_TIMEOUT_NS;
+            psn == next || next.is_before(psn) && soon && self.nak.is_none() && self.rnr.is_none()
+        };
+        let follows = self.repeat_next.is_some_and(skipped);
         self.repeat_next = Some(psn.add(span));
         if follows && let Some(repeat) = &mut self.repeat {
             repeat.numbers.1 = p.number;
@@ -289,7 +350,11 @@ impl Tracker {
                     .is_some_and(|index| tracker.live[index].covers(psn))
         };
         let rnr = self.rnr.filter(|&(named, ..)| same_message(self, named));
-        let nak = self.nak.filter(|&(named, ..)| named == psn);
+        // What it asked for may have been lost again.
+        let nak = self.nak.filter(|&(named, ..)| {
+            let beyond = psn.distance_from(named);
+            named == psn || beyond > 0 && self.gaps.between(named, beyond as u32) == beyond as u32
+        });
         // Both after an RNR NAK in the middle of a message: the later one is obeyed if the timer has not run out.
         if let Some((_, number, time, timer_ns)) = rnr
             && (nak.is_none() || since(time) >= timer_ns)

@@ -119,6 +119,19 @@ impl Gaps {
         Some(before)
     }
 
+    /// How many of the `count` PSNs from `from` on are missing; of more than a thousand pieces the first ones count.
+    pub fn between(&self, from: Psn, count: u32) -> u32 {
+        let begin = self.count(from);
+        let end = begin + u64::from(count);
+        let before = self.pieces.range(..begin).next_back();
+        let within = self.pieces.range(begin..end).take(1024);
+        let missing = before.into_iter().chain(within).map(|(&at, &(len, _))| {
+            let last = (at + u64::from(len)).min(end);
+            last.saturating_sub(at.max(begin))
+        });
+        missing.sum::<u64>() as u32
+    }
+
     /// At the end: those of which nothing has been said.
     pub fn untold(&mut self) -> impl Iterator<Item = Gap> + use<> {
         self.pieces.clear();
@@ -170,6 +183,14 @@ mod tests {
         assert!(!gaps.lacks(psn(15)));
         assert!(!gaps.fill(psn(12)).expect("missing").told);
         assert!(gaps.fill(psn(12)).is_none());
+        assert_eq!(
+            [
+                gaps.between(psn(10), 5),
+                gaps.between(psn(12), 2),
+                gaps.between(psn(14), 9)
+            ],
+            [3, 1, 1]
+        );
         assert!(gaps.lacks(psn(11)) && gaps.lacks(psn(13)));
         assert_eq!(gaps.clone().untold().count(), 0);
         for n in [14, 11, 13] {

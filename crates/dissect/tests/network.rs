@@ -57,6 +57,49 @@ fn a_first_that_comes_late_joins_its_message() {
     assert!(side.messages.iter().all(|message| !message.headless));
 }
 
+/// The LAST of a message and the FIRST of the next come late, behind packets of the next: these are not taken for the former's.
+#[test]
+fn two_messages_whose_border_comes_late_stay_two() {
+    let captured = frames("drop_send_mid_v4");
+    let (_, packets) = dissect(&captured);
+    let full = |n: &usize| packets[*n].0.bth.opcode.0 == 1;
+    let template = &captured[(0..captured.len()).find(full).expect("a MIDDLE")];
+    let bth = 14 + 20 + 8;
+    // FIRST, MIDDLE, LAST, and again.
+    let all: Vec<_> = (0..6u8)
+        .map(|n| {
+            let mut frame = template.clone();
+            frame.bytes[bth] = n % 3;
+            frame.bytes[bth + 9..bth + 12].copy_from_slice(&[0, 0, n]);
+            // Without the end of the ICRC, so that it is not checked.
+            frame.bytes.truncate(frame.bytes.len() - 1);
+            frame.time_ns += u64::from(n) * 1000;
+            frame
+        })
+        .collect();
+    let (straight, _) = dissect(&all);
+    let of = |finished: &rnic_dissect::Finished| -> Vec<_> {
+        let side = &only(&finished.capture).sides[0];
+        let messages = side.messages.iter();
+        messages
+            .map(|m| {
+                (
+                    m.psn, m.span, m.bytes, m.packets, m.missing, m.headless, m.complete,
+                )
+            })
+            .collect()
+    };
+    for turned in [false, true] {
+        let mut late = all.clone();
+        let (first, last) = (late.remove(3), late.remove(2));
+        let moved = if turned { [first, last] } else { [last, first] };
+        late.splice(3..3, moved);
+        let (finished, _) = dissect(&late);
+        assert_eq!(of(&finished), of(&straight));
+        assert!(!found(only(&finished.capture)).contains(&"restart"));
+    }
+}
+
 #[test]
 fn uc_messages_with_a_hole_are_dropped() {
     // The middle of the second message; the last of it.

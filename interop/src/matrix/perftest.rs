@@ -83,7 +83,6 @@ pub fn add(cases: &mut Vec<Case>) {
     for (program, args, size) in [
         ("ib_send_lat", "-e -s 4096 -n 50", 4096),
         ("ib_send_bw", "-e -s 4096 -n 50", 4096),
-        ("ib_write_bw", "-e -s 4096 -n 50", 4096),
         ("ib_read_lat", "-e -s 4096 -n 50", 4096),
         ("ib_read_bw", "-e -s 4096 -n 50", 4096),
         ("ib_atomic_lat", "-e -n 50", 8),
