@@ -204,9 +204,14 @@ impl Dm {
         self.shared.number
     }
 
-    /// Other handles or regions stand on it.
+    /// Other handles or regions stand on it, or other processes' imports.
     pub fn in_use(&self) -> bool {
-        Arc::strong_count(&self.shared) > 1
+        let used = || Arc::strong_count(&self.shared) > 1;
+        // An import may have ended, and only the word of it not been heard yet.
+        used() && {
+            self.context.shared.nic.hear_neighbours();
+            used()
+        }
     }
 
     /// Copies `data` to `offset`.

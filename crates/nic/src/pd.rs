@@ -192,9 +192,14 @@ impl Pd {
         }
     }
 
-    /// Regions, windows, shared receive queues, queue pairs or parent domains still belong to it.
+    /// Regions, windows, shared receive queues, queue pairs, parent domains or other processes' imports still belong to it.
     pub fn in_use(&self) -> bool {
-        self.shared.users.load(Ordering::Acquire) != 0
+        let used = || self.shared.users.load(Ordering::Acquire) != 0;
+        // An import may have ended, and only the word of it not been heard yet.
+        used() && {
+            self.context().shared.nic.hear_neighbours();
+            used()
+        }
     }
 
     /// Keeps it in use.

@@ -101,6 +101,13 @@ impl Nic {
         self.shared().engine.lock()
     }
 
+    /// Takes in what other processes have said so far.
+    pub(crate) fn hear_neighbours(&self) {
+        if let Some(mut engine) = self.lock_if_alive() {
+            engine.hear_neighbours(crate::sys::now_ns(), true);
+        }
+    }
+
     /// What completion queues ask of the engine.
     pub(crate) fn cq_tasks(&self) -> &CqTasks {
         &self.shared().cq_tasks
