@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use libc::c_long;
 
+mod barrier;
 mod datagram;
 mod epoll;
 mod file;
@@ -18,6 +19,7 @@ mod memory;
 pub mod process;
 mod spare;
 mod unix;
+pub use barrier::*;
 pub use datagram::*;
 pub use epoll::*;
 pub use file::*;

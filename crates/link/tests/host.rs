@@ -358,7 +358,7 @@ fn rubbish_is_counted_and_harms_nobody() {
     let (mut a, mut b) = (open(), open());
     let qpn = qpn_of(&b);
     let path = a.path(&spec(LO, LO, qpn)).expect("a path");
-    let mut greeting = *b"rnicHST1\0\0\0\0\0\0\0\0";
+    let mut greeting = *b"rnicHST3\0\0\0\0\0\0\0\0";
     greeting[8..].copy_from_slice(&(512u64 * 1024).to_ne_bytes());
     let mut kept = Vec::new();
     let mut got = 0;

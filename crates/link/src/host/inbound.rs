@@ -18,6 +18,8 @@ use crate::sys::{self, Accepted, Fd, FdSet};
 const COOL_NS: u64 = 10_000_000;
 /// Most connections that have brought no ring yet.
 const SILENT: usize = 64;
+/// Packets from one ring, while the application polls, after which more are taken to follow.
+const STREAM: u32 = 64;
 /// Packets taken from one ring before the next has its turn.
 const TURN: usize = 64;
 
@@ -39,6 +41,8 @@ struct Inbound {
     last: u64,
     /// The producer knows that it need not wake.
     looked_at: bool,
+    /// Packets since then, as far as they are counted.
+    since: u32,
     /// The producer is gone; what it left is still taken.
     over: bool,
     /// The producer wrote nonsense.
@@ -106,7 +110,13 @@ impl Inbounds {
     }
 
     /// Whoever adds it looks at it soon.
-    fn add(&mut self, name: u64, consumer: Consumer, granted: Granted, connection: Option<Fd>) {
+    fn add(
+        &mut self,
+        name: u64,
+        mut consumer: Consumer,
+        granted: Granted,
+        connection: Option<Fd>,
+    ) {
         consumer.fall_asleep();
         if let Some(identity) = &self.identity {
             granted.welcome(identity);
@@ -120,6 +130,7 @@ impl Inbounds {
             hot: true,
             last: 0,
             looked_at: false,
+            since: 0,
             over: false,
             wrong: false,
         };
@@ -222,6 +233,16 @@ impl Inbounds {
         self.hot > 0
     }
 
+    /// Some ring was in use lately, and nothing is in any of those.
+    #[inline]
+    pub(super) fn is_still(&self) -> bool {
+        self.hot > 0
+            && self
+                .rings
+                .iter()
+                .all(|ring| !ring.hot || ring.consumer.is_empty())
+    }
+
     pub(super) fn has_arrivals(&self) -> bool {
         self.rings.iter().any(|ring| !ring.consumer.is_empty())
     }
@@ -295,6 +316,7 @@ impl Inbounds {
                 End::Empty => {
                     if self.polled {
                         ring.look();
+                        ring.poll(taken);
                     } else if !ring.stay_asleep() {
                         self.left = true;
                     }
@@ -361,9 +383,21 @@ impl Inbound {
         }
     }
 
+    /// So many packets came while it is looked at: once they are a stream, it is worth it to spare the producer its fences.
+    #[inline]
+    fn poll(&mut self, taken: usize) {
+        if self.since < STREAM {
+            self.since += taken as u32;
+            if self.since >= STREAM {
+                self.consumer.poll();
+            }
+        }
+    }
+
     /// The producer is to wake this process; false: there is something already.
     fn stay_asleep(&mut self) -> bool {
         self.looked_at = false;
+        self.since = 0;
         self.consumer.is_asleep() || self.consumer.fall_asleep()
     }
 

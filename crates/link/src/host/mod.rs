@@ -123,6 +123,8 @@ impl HostPath {
         one_sided: bool,
     ) -> Result<HostPath, LinkError> {
         let io = LinkError::io("open the host path");
+        // While the process has few threads, as a rule: later it takes longer.
+        sys::join_barriers();
         let open = || {
             Ok(HostPath {
                 listener: meeting::listen(dir, path, number)?,
@@ -243,6 +245,12 @@ impl HostPath {
     #[inline]
     pub(crate) fn is_in_use(&self) -> bool {
         self.inbound.is_in_use()
+    }
+
+    /// Some ring was in use lately, and nothing is in any of those.
+    #[inline]
+    pub(crate) fn is_still(&self) -> bool {
+        self.inbound.is_still()
     }
 
     /// New rings, those that wake this process, and those that are over. Takes system calls.

@@ -1,9 +1,9 @@
 //! A ring of records from one process to another.
 //!
-//! A record starts on a cache line with a word that says what it is and how long; zero means that it is not there yet.
+//! A record starts on (half of) a cache line with a word that says what it is and how long; zero means that it is not there yet.
 //! The producer makes the word behind a record zero before it publishes the record by its word, so the consumer, which
 //! waits at one word, never takes bytes of an earlier lap for one: a small packet is one cache line that changes hands
-//! once. A record does not go round the end; one that says so fills what is left there.
+//! once, and in a stream of small ones two do so together. A record does not go round the end; one that says so fills what is left there.
 //!
 //! Each side keeps its own position to itself. What the other side wrote is checked against it, and a ring whose other
 //! side writes nonsense is [`Wrong`]: it is given up.
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::segment::Segment;
 use super::wake;
-use crate::sys::Fd;
+use crate::sys::{self, Fd};
 
 /// Bytes for records.
 pub(super) const DATA: usize = 512 * 1024;
@@ -25,6 +25,10 @@ pub(super) const MAX_RECORD: usize = 64 * 1024 + 256;
 
 const LINE: usize = 64;
 const WORD: usize = 8;
+/// What records are a multiple of: two small ones share a cache line.
+const GRAIN: usize = LINE / 2;
+/// How far behind the next record the consumer fetches ahead.
+const AHEAD: usize = LINE;
 /// Offsets of the consumer's position and of its flag, each in a cache line of its own.
 const HEAD_AT: usize = 0;
 const FLAG_AT: usize = 2 * LINE;
@@ -54,7 +58,7 @@ fn encode(kind: u64, flow: u16, len: usize) -> u64 {
 
 /// Bytes that a record of `len` bytes takes.
 fn span(len: usize) -> usize {
-    (WORD + len).next_multiple_of(LINE)
+    (WORD + len).next_multiple_of(GRAIN)
 }
 
 /// The other side wrote what no ring can have.
@@ -69,6 +73,8 @@ pub(super) struct Producer {
     tail: u64,
     /// The consumer's position when it was last looked at.
     head: u64,
+    /// Barriers of the consumer reach this process.
+    joined: bool,
 }
 
 impl Producer {
@@ -79,6 +85,7 @@ impl Producer {
             segment,
             tail: 0,
             head: 0,
+            joined: sys::join_barriers(),
         };
         Ok((producer, file))
     }
@@ -87,8 +94,8 @@ impl Producer {
     #[inline]
     pub(super) fn has_room(&mut self, len: usize) -> Result<bool, Wrong> {
         let (skip, whole) = self.plan(len);
-        // One line stays free for the zero behind the record.
-        let needed = (skip + whole + LINE) as u64;
+        // One grain stays free for the zero behind the record.
+        let needed = (skip + whole + GRAIN) as u64;
         if self.tail + needed - self.head <= DATA as u64 {
             return Ok(true);
         }
@@ -141,7 +148,7 @@ impl Producer {
     /// The consumer has to be woken for what was published.
     #[inline]
     pub(super) fn must_wake(&self) -> bool {
-        wake::must_wake(self.segment.flag(FLAG_AT))
+        wake::must_wake(self.segment.flag(FLAG_AT), self.joined)
     }
 }
 
@@ -151,6 +158,8 @@ pub(super) struct Consumer {
     segment: Segment,
     head: u64,
     told: u64,
+    /// The flag says that barriers will be passed before this end stops to look.
+    polling: bool,
 }
 
 /// A record at the front of a ring.
@@ -167,6 +176,7 @@ impl Consumer {
             segment: Segment::attach(file, LEN, WHOLE)?,
             head: 0,
             told: 0,
+            polling: false,
         })
     }
 
@@ -217,6 +227,12 @@ impl Consumer {
     pub(super) fn copy(&self, record: Record, to: &mut [u8]) {
         let to = &mut to[..record.len];
         self.segment.read(DATA_AT + self.at() + WORD, to);
+        // What lies behind is mostly the next, on its way from another processor while this one is dealt with.
+        let next = self.at() + span(record.len);
+        if next + AHEAD <= DATA - LINE {
+            self.segment.prefetch(DATA_AT + next);
+            self.segment.prefetch(DATA_AT + next + AHEAD);
+        }
     }
 
     /// The record at the front is done with.
@@ -239,14 +255,29 @@ impl Consumer {
     }
 
     /// The producer has to wake this process from now on; false: something came meanwhile.
-    pub(super) fn fall_asleep(&self) -> bool {
-        wake::fall_asleep(self.segment.flag(FLAG_AT));
+    pub(super) fn fall_asleep(&mut self) -> bool {
+        let flag = self.segment.flag(FLAG_AT);
+        if std::mem::take(&mut self.polling) {
+            wake::stop_polling(flag);
+        } else {
+            wake::fall_asleep(flag);
+        }
         self.is_empty()
     }
 
     /// It need not.
     pub(super) fn look(&self) {
-        wake::look(self.segment.flag(FLAG_AT));
+        if !self.polling {
+            wake::look(self.segment.flag(FLAG_AT));
+        }
+    }
+
+    /// Nor will it have to for long: to stop costs barriers everywhere.
+    pub(super) fn poll(&mut self) {
+        if sys::join_barriers() {
+            self.polling = true;
+            wake::poll(self.segment.flag(FLAG_AT));
+        }
     }
 
     /// It has to, and has not done so since.

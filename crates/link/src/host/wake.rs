@@ -5,14 +5,26 @@
 //! consumer has seen the packet, or the producer sees the flag: both put a full fence between their store and their
 //! look. Loom runs all interleavings: `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib host::wake`.
 //!
+//! # Without the producer's fence
+//! A fence after each packet waits until the packet's cache line was taken from the consumer, which spins on it: a third of
+//! what a small message costs. A consumer that polls for long therefore says so ([`poll`]), and before it stops it has all
+//! processors pass a barrier (membarrier(2)) between its store and its look ([`stop_polling`]). While the flag says that, the
+//! producer's store and look need nothing between them but their order in the program: if its look came before that
+//! barrier, so did the packet, and the consumer sees it; if after, it sees that the consumer has stopped, and goes the
+//! ordinary way. A producer whose kernel has no such barriers always does.
+//!
 //! Only the two processes of a ring can reach its flag, so whoever misuses it harms himself alone.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+
+use crate::sys;
 
 /// The consumer looks by itself.
 const LOOKING: u32 = 0;
 /// It is to be woken.
 const ASLEEP: u32 = 1;
+/// The consumer looks by itself, and has others pass a barrier before it stops.
+const POLLING: u32 = 2;
 
 /// The flag, and the fence that goes with it; the tests have loom's.
 pub(super) trait Flag {
@@ -20,6 +32,10 @@ pub(super) trait Flag {
     fn store(&self, value: u32);
     fn swap(&self, value: u32) -> u32;
     fn fence();
+    /// The program's order holds, the processor's may differ.
+    fn light_fence();
+    /// A fence here, and in each thread that goes on after a `light_fence`.
+    fn fence_everywhere();
 }
 
 impl Flag for AtomicU32 {
@@ -39,11 +55,25 @@ impl Flag for AtomicU32 {
     fn fence() {
         fence(Ordering::SeqCst);
     }
+    #[inline]
+    fn light_fence() {
+        compiler_fence(Ordering::SeqCst);
+    }
+    fn fence_everywhere() {
+        sys::barrier_everywhere();
+    }
 }
 
-/// Producer: packets were published before this. True: the consumer has to be woken.
+/// Producer: packets were published before this. True: the consumer has to be woken. `joined`: barriers of the consumer
+/// reach this process ([`sys::join_barriers`]).
 #[inline]
-pub(super) fn must_wake<F: Flag>(flag: &F) -> bool {
+pub(super) fn must_wake<F: Flag>(flag: &F, joined: bool) -> bool {
+    if joined {
+        F::light_fence();
+        if flag.load() == POLLING {
+            return false;
+        }
+    }
     F::fence();
     flag.load() == ASLEEP && flag.swap(LOOKING) == ASLEEP
 }
@@ -52,6 +82,17 @@ pub(super) fn must_wake<F: Flag>(flag: &F) -> bool {
 pub(super) fn fall_asleep<F: Flag>(flag: &F) {
     flag.store(ASLEEP);
     F::fence();
+}
+
+/// Consumer: it looks by itself from now on, and ends that by [`stop_polling`].
+pub(super) fn poll<F: Flag>(flag: &F) {
+    flag.store(POLLING);
+}
+
+/// Consumer, after [`poll`]: as [`fall_asleep`].
+pub(super) fn stop_polling<F: Flag>(flag: &F) {
+    flag.store(ASLEEP);
+    F::fence_everywhere();
 }
 
 /// Consumer: it looks by itself from now on.
@@ -68,6 +109,9 @@ pub(super) fn is_asleep<F: Flag>(flag: &F) -> bool {
 #[cfg(all(test, loom))]
 mod tests {
     //! No interleaving leaves a packet in the ring while the consumer sleeps.
+    //!
+    //! Loom knows no barrier of one thread in another. What membarrier(2) promises is that the light fence is as good as a
+    //! full one, so here it is one: what is tested of [`super::poll`] is that its states and their order are right.
 
     use loom::sync::atomic::{AtomicU32, Ordering, fence};
     use loom::sync::{Arc, Condvar, Mutex};
@@ -84,6 +128,12 @@ mod tests {
             AtomicU32::swap(self, value, Ordering::Relaxed)
         }
         fn fence() {
+            fence(Ordering::SeqCst);
+        }
+        fn light_fence() {
+            fence(Ordering::SeqCst);
+        }
+        fn fence_everywhere() {
             fence(Ordering::SeqCst);
         }
     }
@@ -112,9 +162,45 @@ mod tests {
         }
     }
 
+    /// As `consume`, but polls for a while after each packet.
+    fn consume_polling(world: &World, all: u32) {
+        let mut polling = false;
+        while world.ring.load(Ordering::Acquire) < all {
+            if polling {
+                super::stop_polling(&world.flag);
+            } else {
+                super::fall_asleep(&world.flag);
+            }
+            if world.ring.load(Ordering::Acquire) < all {
+                let mut bytes = world.bytes.lock().unwrap();
+                while *bytes == 0 {
+                    bytes = world.more.wait(bytes).unwrap();
+                }
+                *bytes = 0;
+            }
+            super::poll(&world.flag);
+            polling = true;
+        }
+    }
+
     #[test]
     fn no_packet_is_left_with_a_sleeper() {
-        loom::model(|| {
+        leave_no_packet(consume, false);
+    }
+
+    #[test]
+    fn no_packet_is_left_with_one_that_polled() {
+        leave_no_packet(consume_polling, true);
+    }
+
+    /// A producer that has not joined gives a polling consumer its full fences.
+    #[test]
+    fn no_packet_of_a_stranger_is_left_either() {
+        leave_no_packet(consume_polling, false);
+    }
+
+    fn leave_no_packet(consume: fn(&World, u32), joined: bool) {
+        loom::model(move || {
             let world = Arc::new(World {
                 flag: AtomicU32::new(0),
                 ring: AtomicU32::new(0),
@@ -125,7 +211,7 @@ mod tests {
             let consumer = thread::spawn(move || consume(&other, 2));
             for packet in 1..=2 {
                 world.ring.store(packet, Ordering::Release);
-                if super::must_wake(&world.flag) {
+                if super::must_wake(&world.flag, joined) {
                     *world.bytes.lock().unwrap() += 1;
                     world.more.notify_one();
                 }

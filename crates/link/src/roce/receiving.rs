@@ -114,6 +114,17 @@ impl RoceLink {
             .map_or(-1, HostPath::wake_fd)
     }
 
+    /// Rings were in use lately, nothing is in them, and nothing waits here: a look at memory alone. The socket may hold
+    /// packets.
+    #[inline]
+    pub fn is_still(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| {
+            live.host.as_ref().is_some_and(HostPath::is_still)
+                && live.inbox.rest.is_none()
+                && !self.has_pending()
+        })
+    }
+
     /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many batches held nothing
     /// for it; never blocks.
     /// Returns packets delivered. `door`: also look at the hand-over door (the background thread does; other calls

@@ -164,10 +164,10 @@ impl RoceLink {
     pub fn next_timeout(&self) -> Option<u64> {
         let live = self.live.as_ref()?;
         let hand_over = live.share.door().next_timeout();
-        [live.link.next_timeout(), hand_over]
-            .into_iter()
-            .flatten()
-            .min()
+        match (live.link.next_timeout(), hand_over) {
+            (Some(link), Some(hand_over)) => Some(link.min(hand_over)),
+            (link, hand_over) => link.or(hand_over),
+        }
     }
 }
 
