@@ -24,6 +24,7 @@ mod plan;
 mod probe;
 mod read;
 mod retransmit;
+mod single;
 mod stall;
 mod transmit;
 mod window;
@@ -346,10 +347,19 @@ impl Requester {
 
     /// The front WQE is done: completes it and takes it off the queue.
     fn retire<H: Host>(&mut self, sh: &mut Shared, host: &mut H) {
-        let Some(front) = self.queue.pop_front() else {
+        // Looked at where it is: to take it out would copy it.
+        let Some(front) = self.queue.front() else {
             return;
         };
         self.una = front.end(sh.mtu);
+        sh.counters.messages_sent += 1;
+        sh.counters
+            .requested
+            .requested(&front.wqe.op, u64::from(front.len));
+        if front.wqe.signaled {
+            host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
+        }
+        drop(self.queue.pop_front());
         self.scatter = SgCursor::default();
         if self.current > 0 {
             self.current -= 1;
@@ -358,13 +368,6 @@ impl Requester {
             self.nxt = self.una;
             self.gather = SgCursor::default();
             self.fault = None;
-        }
-        sh.counters.messages_sent += 1;
-        sh.counters
-            .requested
-            .requested(&front.wqe.op, u64::from(front.len));
-        if front.wqe.signaled {
-            host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }
         self.retire_local(sh, host);
     }

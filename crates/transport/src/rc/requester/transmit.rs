@@ -165,6 +165,9 @@ impl Requester {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
+        if self.is_single(entry, sh) {
+            return self.transmit_single(now, sh, host, out);
+        }
         let piece = match entry.kind {
             Kind::Local => return self.do_local(sh, host).map(|()| true),
             Kind::Acked => self.span(entry, out.most_payload(sh.mtu), sh),
@@ -319,7 +322,7 @@ pub(super) fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(),
 }
 
 #[inline]
-fn fill<H: Host>(
+pub(super) fn fill<H: Host>(
     cursor: &mut SgCursor,
     data: &SendData,
     offset: u64,

@@ -1,0 +1,107 @@
+//! The usual case: a SEND or WRITE of one packet that leaves for the first time.
+//!
+//! It does what [`Requester::transmit_one`] does, of which nearly all is decided beforehand: the packet is the first and
+//! the last of its message, asks for an acknowledge, and is checked by being copied.
+
+use super::plan::solicitable;
+use super::transmit::fill;
+use super::window::PACKET_OVERHEAD;
+use super::{Entry, Kind, Requester};
+use crate::output::Output;
+use crate::rc::{Failure, Role, Shared};
+use crate::scatter::SgCursor;
+use crate::{Host, PacketSink, SendData, SendOp, Time};
+use rnic_wire::{Bth, Opcode, Operation, Reth, Service, pad_len};
+
+/// Of a WRITE.
+const HEADER: usize = Bth::LEN + Reth::LEN;
+
+impl Requester {
+    /// Is the next packet of `entry`, the current one, of that kind?
+    #[inline]
+    pub(super) fn is_single(&self, entry: &Entry, sh: &Shared) -> bool {
+        entry.packets == 1
+            && matches!(entry.wqe.op, SendOp::Send | SendOp::Write { .. })
+            && entry.kind == Kind::Acked
+            && !entry.started()
+            && !entry.oversize
+            && self.nxt.pos == self.max.pos
+            && !self.probe.alone
+            && sh.attr.role == Role::Rc
+    }
+
+    /// Emits it; false if there is no room.
+    #[inline]
+    pub(super) fn transmit_single<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        host: &H,
+        out: &mut Output<'_, S>,
+    ) -> Result<bool, Failure> {
+        let Some(entry) = self.queue.get_mut(self.current) else {
+            return Ok(false);
+        };
+        entry.checked = true;
+        entry.start = self.nxt;
+        let len = entry.len as usize;
+        let pad = pad_len(len);
+        let (operation, header) = match entry.wqe.op {
+            SendOp::Write { .. } => (Operation::WriteOnly, HEADER),
+            _ => (Operation::SendOnly, Bth::LEN),
+        };
+        let Some(buf) = out.packet(header + len + usize::from(pad)) else {
+            return Ok(false);
+        };
+        let bth = Bth {
+            solicited: entry.wqe.solicited && solicitable(&entry.wqe.op),
+            pad,
+            ack_req: true,
+            ..sh.bth(
+                Opcode::new(Service::Rc, operation),
+                self.base.add(self.nxt.pos as u32),
+            )
+        };
+        bth.emit(buf);
+        if let SendOp::Write { remote_addr, rkey } = entry.wqe.op {
+            let reth = Reth {
+                va: remote_addr,
+                rkey,
+                dma_len: entry.len,
+            };
+            reth.emit(&mut buf[Bth::LEN..]);
+        }
+        if len > 0 {
+            let (payload, padding) = buf[header..].split_at_mut(len);
+            let filled = match &entry.wqe.data {
+                SendData::Gather(list) if list.len() == 1 => host
+                    .read_local(sh.attr.pd, list[0].lkey, list[0].addr, payload)
+                    .map_err(Failure::local),
+                data => {
+                    let filled = fill(&mut self.gather, data, 0, payload, sh, host);
+                    self.gather = SgCursor::default();
+                    filled
+                }
+            };
+            if let Err(failure) = filled {
+                out.retract();
+                return Err(failure);
+            }
+            // At most three; there is no call for none.
+            for byte in padding {
+                *byte = 0;
+            }
+        }
+        let mut behind = self.nxt;
+        behind.pos += 1;
+        behind.bytes += PACKET_OVERHEAD + len as u64;
+        self.probe.sample(self.nxt.pos, now);
+        (self.nxt, self.max) = (behind, behind);
+        (self.unasked_packets, self.unasked_bytes) = (0, 0);
+        sh.counters.packets_sent += 1;
+        sh.counters.bytes_sent += len as u64;
+        self.current += 1;
+        self.arm_timers(now, sh);
+        Ok(true)
+    }
+}
