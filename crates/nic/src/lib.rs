@@ -28,6 +28,8 @@ mod mr;
 mod multicast;
 mod mw;
 mod neighbour;
+#[doc(hidden)]
+pub mod parts;
 mod pd;
 mod qp;
 mod report;
