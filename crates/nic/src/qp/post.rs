@@ -135,7 +135,12 @@ pub(crate) fn take_each<W>(
 ) -> (usize, Option<Error>) {
     let mut taken = 0;
     for wqe in wqes {
-        if let Err(error) = wqe.and_then(&mut take) {
+        // Not by `and_then`, which moves the work request once more.
+        let taken_or_not = match wqe {
+            Ok(wqe) => take(wqe),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = taken_or_not {
             return (taken, Some(error));
         }
         taken += 1;
@@ -248,7 +253,7 @@ fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> 
     ))
 }
 
-#[inline]
+#[inline(always)]
 fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
     wqe.signaled |= shared.sq_sig_all;
     if lint::is_on() {
