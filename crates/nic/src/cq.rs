@@ -319,9 +319,12 @@ impl Cq {
         if n > 0 {
             return Ok(n);
         }
-        nic.drive("ibv_poll_cq", || {
+        let driven = nic.drive("ibv_poll_cq", || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
+        if !driven {
+            return Ok(0);
+        }
         let n = self.shared.pop(max, out);
         nic.spin_or_rest(n > 0);
         Ok(n)
@@ -338,9 +341,12 @@ impl Cq {
         if let Some(found) = self.shared.pop_one(false) {
             return Ok(Some(found));
         }
-        nic.drive("ibv_start_poll", || {
+        let driven = nic.drive("ibv_start_poll", || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
+        if !driven {
+            return Ok(None);
+        }
         let found = self.shared.pop_one(false);
         nic.spin_or_rest(found.is_some());
         Ok(found)

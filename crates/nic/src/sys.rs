@@ -10,7 +10,7 @@ mod netlink;
 mod process;
 mod threads;
 
-pub(crate) use clock::{now_ns, random_u64, wallclock_ns};
+pub(crate) use clock::{StreamClock, now_ns, random_u64, wallclock_ns};
 pub(crate) use descriptors::{EventFd, FileIdentity, poll};
 pub(crate) use host::{
     InterfaceAddress, RouteSocket, interface_addresses, interface_mtu, interface_of, knock, way_to,

@@ -20,6 +20,8 @@ const COOL_NS: u64 = 10_000_000;
 const SILENT: usize = 64;
 /// Packets from one ring, while the application polls, after which more are taken to follow.
 const STREAM: u32 = 64;
+/// Packets that were there at once, after which more are taken to be.
+const BEHIND: usize = 4;
 /// Packets taken from one ring before the next has its turn.
 const TURN: usize = 64;
 
@@ -110,13 +112,7 @@ impl Inbounds {
     }
 
     /// Whoever adds it looks at it soon.
-    fn add(
-        &mut self,
-        name: u64,
-        mut consumer: Consumer,
-        granted: Granted,
-        connection: Option<Fd>,
-    ) {
+    fn add(&mut self, name: u64, mut consumer: Consumer, granted: Granted, connection: Option<Fd>) {
         consumer.fall_asleep();
         if let Some(identity) = &self.identity {
             granted.welcome(identity);
@@ -421,6 +417,9 @@ impl Inbound {
                 return (taken, End::Turn);
             }
             self.consumer.copy(record, buffer);
+            if taken >= BEHIND {
+                self.consumer.prefetch(record);
+            }
             let bytes = &buffer[..record.len];
             match record.kind {
                 Kind::Flow { flow } => {

@@ -27,7 +27,7 @@ const LINE: usize = 64;
 const WORD: usize = 8;
 /// What records are a multiple of: two small ones share a cache line.
 const GRAIN: usize = LINE / 2;
-/// How far behind the next record the consumer fetches ahead.
+/// How far behind the next record both ends fetch ahead.
 const AHEAD: usize = LINE;
 /// Offsets of the consumer's position and of its flag, each in a cache line of its own.
 const HEAD_AT: usize = 0;
@@ -123,6 +123,9 @@ impl Producer {
         let start = if skip == 0 { at } else { 0 };
         let behind = (start + whole) % DATA;
         self.word(behind).store(0, Ordering::Relaxed);
+        if behind + AHEAD < DATA {
+            self.segment.prefetch_to_write(DATA_AT + behind + AHEAD);
+        }
         self.segment.write(DATA_AT + start + WORD, bytes);
         let word = match kind {
             Kind::Packet { flow } => encode(PACKET, flow, bytes.len()),
@@ -227,11 +230,15 @@ impl Consumer {
     pub(super) fn copy(&self, record: Record, to: &mut [u8]) {
         let to = &mut to[..record.len];
         self.segment.read(DATA_AT + self.at() + WORD, to);
-        // What lies behind is mostly the next, on its way from another processor while this one is dealt with.
-        let next = self.at() + span(record.len);
-        if next + AHEAD <= DATA - LINE {
+    }
+
+    /// What lies behind the record at the front is there as well, as far as can be known, and is fetched while this one is
+    /// dealt with. What the producer is about to write should be left to it.
+    #[inline]
+    pub(super) fn prefetch(&self, record: Record) {
+        let next = self.at() + span(record.len) + AHEAD;
+        if next < DATA {
             self.segment.prefetch(DATA_AT + next);
-            self.segment.prefetch(DATA_AT + next + AHEAD);
         }
     }
 

@@ -164,12 +164,12 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             if looked_after && !asked && !neglected(shared, rx) {
                 // The application drives; only what it never looks at is left to do here.
                 if let Some(mut engine) = shared.engine.try_lock() {
-                    let now = sys::now_ns();
+                    let now = engine.now();
                     let doors = ready.get(1..fds.len() - 1).unwrap_or_default();
                     if engine.next_deadline().is_some_and(|at| at <= now) || doors.contains(&true) {
                         engine.round(true);
                     } else {
-                        engine.send_out(Acks::Leave);
+                        engine.send_out(now, Acks::Leave);
                     }
                 }
                 calm_ticks += 1;

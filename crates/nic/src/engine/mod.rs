@@ -15,6 +15,7 @@ mod linger;
 mod nic;
 mod objects;
 mod one_sided;
+mod pace;
 mod patience;
 mod port;
 mod sink;
@@ -52,11 +53,13 @@ use crate::multicast::Groups;
 use crate::neighbour::Neighbourhood;
 use crate::qp::{QpEntry, QpState};
 use crate::report;
+use crate::sys::StreamClock;
 use crate::xrcd::Domains;
 use gate::Gate;
 use gather::Gather;
 pub(crate) use gather::Posted;
 use host::DeviceHost;
+use pace::Pace;
 use patience::Patience;
 pub(crate) use srq_table::SrqTable;
 use stalled::Stalled;
@@ -107,6 +110,12 @@ pub(crate) struct Engine {
     pub(crate) ready: VecDeque<u32>,
     /// Requests of this round that came by rings and were executed.
     shown: Vec<one_sided::Shown>,
+    /// So many of those were left there at the last transmission, since their ACKs may wait.
+    held: usize,
+    /// See [`Engine::glance`].
+    glances: u8,
+    pace: Pace,
+    clock: StreamClock,
     /// Bytes built since the last flush.
     staged: usize,
     drops: DropCounters,
@@ -145,12 +154,22 @@ impl Engine {
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
             shown: Vec::new(),
+            held: 0,
+            glances: 0,
+            pace: Pace::default(),
+            clock: StreamClock::default(),
             staged: 0,
             drops: DropCounters::default(),
             retired: Counters::default(),
             told: watch::Told::default(),
             closed: false,
         })
+    }
+
+    /// The time, at most a few microseconds ago. All that the engine does goes by this one clock.
+    #[inline]
+    pub(crate) fn now(&mut self) -> u64 {
+        self.clock.now_ns()
     }
 
     pub(crate) fn qp_mut(&mut self, qpn: u32) -> Option<&mut QpEntry> {
@@ -361,7 +380,8 @@ impl Engine {
             .is_some_and(|entry| entry.transport.wants_transmit())
         {
             self.ready.push_front(qpn);
-            self.send_out(Acks::Leave);
+            let now = self.now();
+            self.send_out(now, Acks::Leave);
         }
     }
 

@@ -151,20 +151,32 @@ impl Nic {
     /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
     /// background thread looks, a millisecond later; it waits only while that thread leaves the engine to the application.
     /// A stream does not wait: its sender needs the ACK to go on, and the caller will be busy with what came.
-    pub(crate) fn drive(&self, verb: &'static str, satisfied: impl FnOnce() -> bool) -> Result<()> {
+    ///
+    /// False: it was no more than a glance, and nothing has changed.
+    pub(crate) fn drive(
+        &self,
+        verb: &'static str,
+        satisfied: impl FnOnce() -> bool,
+    ) -> Result<bool> {
         self.check_alive(verb)?;
         if let Some(mut engine) = self.shared().engine.try_lock() {
-            let owed = !engine.ready.is_empty();
-            let received = engine.take_in(false);
+            if engine.glance() {
+                return Ok(false);
+            }
+            let now = engine.now();
+            let owed = engine.ready.len() != engine.held;
+            let received = engine.take_in(now, false);
             let acks = self.acks();
             let few = received > 0 && received < STREAM;
             let patient = few && !owed && acks == Acks::MayWait;
-            if !(patient && satisfied()) {
-                engine.send_out(acks);
+            if patient && satisfied() {
+                engine.put_off();
+            } else {
+                engine.send_out(now, acks);
             }
             self.after_drive(engine);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// ACKs may wait while the application polls and the background thread leaves the engine to it.
@@ -179,10 +191,16 @@ impl Nic {
     /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
     pub(crate) fn after_drive(&self, mut engine: MutexGuard<'_, Engine>) {
         engine.tell();
-        let work_left = !engine.ready.is_empty() || engine.link.has_left();
-        let deadline = engine.next_deadline();
-        drop(engine);
-        self.shared().background.wakeup.hear(work_left, deadline);
+        let wakeup = &self.shared().background.wakeup;
+        // Under the lock: a thread that ends to watch looks at the engine after this.
+        if wakeup.is_watching() {
+            drop(engine);
+        } else {
+            let work_left = !engine.ready.is_empty() || engine.link.has_left();
+            let deadline = engine.next_deadline();
+            drop(engine);
+            wakeup.hear(work_left, deadline);
+        }
         self.shared().cq_tasks.let_go();
     }
 

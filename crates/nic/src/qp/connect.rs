@@ -237,7 +237,8 @@ fn apply(
             }
             shared.set_state(QpState::Rts);
             engine.schedule(qpn);
-            engine.send_out(Acks::Leave);
+            let now = engine.now();
+            engine.send_out(now, Acks::Leave);
         }
         QpState::Sqd if from == QpState::Rts => {
             entry.attr.en_sqd_async_notify =
