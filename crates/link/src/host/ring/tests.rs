@@ -123,9 +123,9 @@ fn a_file_that_could_shrink_is_refused() {
     let long_enough = std::env::temp_dir().join(format!("rnic-ring-{}", std::process::id()));
     std::fs::write(&long_enough, vec![0; LEN]).expect("a file");
     let name = std::ffi::CString::new(long_enough.to_str().expect("text")).expect("no zero");
-    let file = crate::sys::open_at(None, &name, libc::O_RDWR, 0).expect("opened");
+    let file = sys::open_at(None, &name, libc::O_RDWR, 0).expect("opened");
     assert!(Consumer::attach(&file).is_err(), "a file of a disk");
     std::fs::remove_file(&long_enough).expect("removed");
-    let short = crate::sys::memory_file(LEN - 4096).expect("a file");
+    let short = sys::memory_file(LEN - 4096).expect("a file");
     assert!(Consumer::attach(&short).is_err(), "too short");
 }
