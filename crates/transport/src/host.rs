@@ -196,6 +196,10 @@ pub trait Host {
     fn may_execute(&self) -> bool {
         false
     }
+    /// [`Host::execute`] of that part would have a good chance now.
+    fn would_execute(&self, _part: &OneSided<'_>) -> bool {
+        false
+    }
     /// Executes a part of an RDMA WRITE or READ in the peer's memory, which this device reaches by itself: all of it, under the
     /// peer's rules, the last bytes of a WRITE last. False: it does not, and part of it may be done.
     fn execute(&mut self, _part: &OneSided<'_>) -> bool {

@@ -87,6 +87,13 @@ impl Reach {
         self.memory.get_or_init(tried).as_ref()
     }
 
+    /// [`Reach::copy`] of so many bytes is granted and permitted at this moment.
+    pub fn may_copy(&self, name: &GrantName, write: bool, va: u64, len: u64) -> bool {
+        !self.over.load(Ordering::Relaxed)
+            && self.memory().is_some()
+            && self.board.place(name, va, len, write).is_some()
+    }
+
     /// Copies all bytes of `local` to (`write`), or from, what the process has registered under that name, from `va` on. False:
     /// that is not granted, not permitted, or not all of it could be copied. One call at a time.
     ///

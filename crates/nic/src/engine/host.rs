@@ -85,6 +85,14 @@ impl DeviceHost<'_> {
         fault
     }
 
+    fn grant_name(&self, part: &OneSided<'_>) -> GrantName {
+        GrantName {
+            src_qpn: self.shared.qpn,
+            dest_qpn: part.dest_qpn,
+            key: part.rkey,
+        }
+    }
+
     /// Tells a failure to whoever reads the report.
     #[cold]
     fn failed(&self, completion: &Completion, receive: bool) {
@@ -140,12 +148,14 @@ impl Host for DeviceHost<'_> {
         self.reach.is_some()
     }
 
+    fn would_execute(&self, part: &OneSided<'_>) -> bool {
+        let (name, len) = (self.grant_name(part), u64::from(part.len));
+        self.reach
+            .is_some_and(|reach| reach.may_copy(&name, part.write, part.va, len))
+    }
+
     fn execute(&mut self, part: &OneSided<'_>) -> bool {
-        let name = GrantName {
-            src_qpn: self.shared.qpn,
-            dest_qpn: part.dest_qpn,
-            key: part.rkey,
-        };
+        let name = self.grant_name(part);
         self.reach
             .is_some_and(|reach| self.memory.execute(reach, &name, part))
     }

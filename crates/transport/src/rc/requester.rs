@@ -230,6 +230,8 @@ pub(crate) struct Requester {
     scatter: SgCursor,
     /// Bytes of the front WQE that were executed without packets.
     executed: u32,
+    /// The current WQE waits for acknowledgements, so that it can be executed without packets.
+    holding: bool,
     /// No WQE starts (SQD).
     pub(super) halted: bool,
     /// `current` cannot be sent; it fails when it is at the front.

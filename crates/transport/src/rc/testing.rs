@@ -43,6 +43,8 @@ pub(crate) struct Bench {
     pub(crate) at_hand: bool,
     /// Parts of WRITEs and READs that are executed without packets before they are refused; `None`: nobody even asks.
     pub(crate) reach: Option<usize>,
+    /// And it is known before.
+    pub(crate) known: bool,
     /// Those that were: a WRITE?, where at the peer, bytes that lie before, bytes.
     pub(crate) executed: Vec<(bool, u64, u64, u32)>,
 }
@@ -99,6 +101,10 @@ impl Host for Bench {
 
     fn may_execute(&self) -> bool {
         self.reach.is_some()
+    }
+
+    fn would_execute(&self, _: &OneSided<'_>) -> bool {
+        self.known
     }
 
     fn execute(&mut self, part: &OneSided<'_>) -> bool {
@@ -349,6 +355,7 @@ impl Fixture {
             elsewhere: false,
             at_hand: false,
             reach: None,
+            known: false,
             executed: Vec::new(),
         };
         let mut rc = Rc::new();

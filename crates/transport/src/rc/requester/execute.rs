@@ -4,6 +4,9 @@
 //! sent before was executed, and what comes behind leaves later. It takes no PSN. A long one is done in parts, so that others
 //! have their turns in between. The host may refuse at any part, whatever the reason: then all of it goes by packets, and
 //! whatever is wrong with it is found in the way of the wire.
+//!
+//! A queue that never runs empty would stay with the packets that it began with. So if nothing but WRITEs and READs is
+//! unacknowledged, and the next one could be executed without packets, it waits, once. Others are not held up by that.
 
 use super::transmit::admit;
 use super::{Kind, Requester};
@@ -42,6 +45,38 @@ impl Requester {
             })
     }
 
+    /// Shall the current WQE wait until those before it are acknowledged, and need no packets then?
+    pub(super) fn should_hold<H: Host>(&self, sh: &Shared, host: &H) -> bool {
+        let one_sided = |op: &SendOp| matches!(op, SendOp::Write { .. } | SendOp::Read { .. });
+        let Some(entry) = self.queue.get(self.current) else {
+            return false;
+        };
+        let (write, va, rkey) = match entry.wqe.op {
+            SendOp::Write { remote_addr, rkey } => (true, remote_addr, rkey),
+            SendOp::Read { remote_addr, rkey } => (false, remote_addr, rkey),
+            _ => return false,
+        };
+        !entry.started()
+            && entry.len > 0
+            && sh.attr.role == Role::Rc
+            && host.may_execute()
+            && self
+                .queue
+                .iter()
+                .take(self.current)
+                .all(|e| one_sided(&e.wqe.op))
+            && host.would_execute(&OneSided {
+                pd: sh.attr.pd,
+                dest_qpn: sh.attr.dest_qpn,
+                write,
+                rkey,
+                va,
+                data: &entry.wqe.data,
+                offset: 0,
+                len: entry.len,
+            })
+    }
+
     /// Executes a part of it. An error concerns the current WQE.
     pub(super) fn execute<H: Host, S: PacketSink>(
         &mut self,
@@ -49,6 +84,7 @@ impl Requester {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<Executed, Failure> {
+        self.holding = false;
         let Some(entry) = self.queue.front_mut() else {
             return Ok(Executed::No);
         };

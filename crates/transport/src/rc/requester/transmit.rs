@@ -24,6 +24,7 @@ impl Requester {
             Some(entry) => {
                 self.fault.is_none()
                     && !self.waits_for_receiver()
+                    && !(self.holding && !entry.started() && self.una.pos != self.max.pos)
                     && (!self.halted || entry.started() || self.executed > 0)
                     && self.within_limits(entry, sh)
             }
@@ -161,6 +162,9 @@ impl Requester {
                 Executed::Yes => return Ok(true),
                 Executed::Later => return Ok(false),
             }
+        } else if self.should_hold(sh, host) {
+            self.holding = true;
+            return Ok(false);
         }
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);

@@ -197,3 +197,33 @@ fn what_was_begun_is_flushed_with_the_rest() {
     assert_eq!(f.sends(), ids.map(|id| (id, flushed)));
     assert_eq!(f.bench.executed.len(), 1);
 }
+
+#[test]
+fn a_queue_of_writes_and_reads_changes_over_once_it_may() {
+    let mut f = reaching(0);
+    f.post(WRITE, 10);
+    f.post(WRITE, 10);
+    assert_eq!(brief(&f.poll()), [(WriteOnly, sq(0)), (WriteOnly, sq(1))]);
+    (f.bench.reach, f.bench.known) = (Some(usize::MAX), true);
+    f.post(WRITE, 20);
+    f.post(READ, 30);
+    assert!(f.poll().is_empty() && f.bench.executed.is_empty());
+    f.feed_ack(sq(0));
+    assert!(f.poll().is_empty() && f.bench.executed.is_empty());
+    // What is lost is sent again meanwhile.
+    f.feed_nak(sq(1), NakCode::PsnSequenceError);
+    assert_eq!(brief(&f.poll()), [(WriteOnly, sq(1))]);
+    f.feed_ack(sq(1));
+    f.poll();
+    assert_eq!(f.bench.executed, [(true, VA, 0, 20), (false, VA, 0, 30)]);
+    assert_eq!(f.sends().len(), 4);
+}
+
+#[test]
+fn nobody_waits_for_a_send_to_be_acknowledged() {
+    let mut f = reaching(usize::MAX);
+    f.bench.known = true;
+    f.post(SendOp::Send, 10);
+    f.post(WRITE, 10);
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(0)), (WriteOnly, sq(1))]);
+}
