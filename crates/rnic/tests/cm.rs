@@ -404,17 +404,14 @@ fn services_are_found_and_groups_joined_on_one_channel_by_one_thread() {
         .expect("begins");
     assert!(search.finish().is_none(), "nobody has answered yet");
     assert_eq!(search.peer_addr(), addr);
-    let request = loop {
-        match channel.wait_event(Some(PATIENCE)).expect("news") {
-            CmEvent::Request(LISTENER) => {
-                break listener
-                    .try_request()
-                    .expect("no error")
-                    .expect("a request");
-            }
-            event => panic!("{event:?}"),
-        }
-    };
+    assert_eq!(
+        channel.wait_event(Some(PATIENCE)).expect("news"),
+        CmEvent::Request(LISTENER)
+    );
+    let request = listener
+        .try_request()
+        .expect("no error")
+        .expect("a request");
     request.accept(&server, b"it's me").expect("accepts");
     assert_eq!(
         channel.wait_event(Some(PATIENCE)).expect("news"),

@@ -104,7 +104,7 @@ impl Nic {
     /// Takes in what other processes have said so far.
     pub(crate) fn hear_neighbours(&self) {
         if let Some(mut engine) = self.lock_if_alive() {
-            engine.hear_neighbours(crate::sys::now_ns(), true);
+            engine.hear_neighbours(sys::now_ns(), true);
         }
     }
 
