@@ -61,7 +61,12 @@ fn cases(program: &str, spec: Spec) -> Vec<(Vec<u64>, Vec<&'static str>)> {
 }
 
 fn perftest(program: &str, user: User, address: &str) {
-    let trial = Trial::start_beside_others(program);
+    // Those that spin on both sides need both cores all the time.
+    let trial = if program.ends_with("_lat") {
+        Trial::start(program)
+    } else {
+        Trial::start_beside_others(program)
+    };
     if !skip::have_programs(program, &[program]) {
         return;
     }

@@ -138,7 +138,12 @@ enum Path {
 }
 
 fn test(program: &str, path: Path, user: User) {
-    let trial = Trial::start_beside_others(program);
+    // Those that spin on both sides need both cores all the time.
+    let trial = if program.ends_with("_lat") {
+        Trial::start(program)
+    } else {
+        Trial::start_beside_others(program)
+    };
     if !skip::have_programs(program, &[program]) {
         return;
     }
