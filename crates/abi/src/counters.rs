@@ -27,9 +27,9 @@ macro_rules! counters {
 }
 
 pub const COUNTERS: &[Counter] = counters! { |c|
-    // Data is counted in words of four bytes.
-    "counters/port_xmit_data" => c.link.tx_bytes / 4;
-    "counters/port_rcv_data" => c.link.rx_bytes / 4;
+    // Data is counted in words of four bytes; what reaches the peer's memory without packets counts as on hardware.
+    "counters/port_xmit_data" => (c.link.tx_bytes + c.link.tx_reached_bytes) / 4;
+    "counters/port_rcv_data" => (c.link.rx_bytes + c.link.rx_reached_bytes) / 4;
     "counters/port_xmit_packets" => c.link.tx_packets;
     "counters/port_rcv_packets" => c.link.rx_packets;
     "counters/unicast_xmit_packets" => c.link.tx_packets - c.link.tx_multicast;

@@ -146,6 +146,10 @@ pub struct LinkCounters {
     pub host_rings_wrong: u64,
     /// Processes of this host whose memory the kernel does not let this one reach.
     pub host_out_of_reach: u64,
+    /// Bytes written into memory of processes of this host without packets.
+    pub tx_reached_bytes: u64,
+    /// Bytes read from it.
+    pub rx_reached_bytes: u64,
 }
 
 impl LinkCounters {

@@ -144,10 +144,11 @@ impl RoceLink {
     /// Counts since open.
     pub fn counters(&self) -> LinkCounters {
         let host = self.live.as_ref().and_then(|live| live.host.as_ref());
-        LinkCounters {
-            host_out_of_reach: host.map_or(0, HostPath::out_of_reach),
-            ..self.counters
+        let mut counters = self.counters;
+        if let Some(host) = host {
+            host.reached().add_to(&mut counters);
         }
+        counters
     }
 }
 

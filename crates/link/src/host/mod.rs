@@ -29,7 +29,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::ControlFlow;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::path::PathSpec;
 use crate::roce::Received;
@@ -41,7 +40,7 @@ use inbound::Inbounds;
 pub use inbound::RingId;
 use outbound::Outbounds;
 pub(crate) use outbound::{HostRoute, Room};
-use reach::Reach;
+use reach::{Reach, Reached};
 use ring::Producer;
 
 /// Most rings to others, and most from others: each takes a descriptor and half a megabyte.
@@ -110,8 +109,7 @@ pub(crate) struct HostPath {
     listener: Fd,
     out: Outbounds,
     inbound: Inbounds,
-    /// Processes that could not be reached without packets.
-    refused: Arc<AtomicU64>,
+    reached: Arc<Reached>,
 }
 
 impl HostPath {
@@ -130,7 +128,7 @@ impl HostPath {
                 listener: meeting::listen(dir, path, number)?,
                 out: Outbounds::default(),
                 inbound: Inbounds::new(one_sided)?,
-                refused: Arc::default(),
+                reached: Arc::default(),
             })
         };
         open().map_err(io)
@@ -156,7 +154,7 @@ impl HostPath {
             let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
             (Some(connection), pid)
         };
-        let reach = Reach::new(Board::of(&file).ok()?, pid, self.refused.clone());
+        let reach = Reach::new(Board::of(&file).ok()?, pid, self.reached.clone());
         self.out
             .add(number, producer, connection, Arc::new(reach))?;
         self.out.find(number, Flow::of(spec)).flatten()
@@ -178,9 +176,9 @@ impl HostPath {
         self.out.reach(route)
     }
 
-    /// Processes that could not be reached without packets.
-    pub(crate) fn out_of_reach(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+    /// What was done without packets.
+    pub(crate) fn reached(&self) -> &Reached {
+        &self.reached
     }
 
     /// See [`crate::RoceLink::grant`].

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::grants::{Board, GrantName, Nonce};
+use crate::LinkCounters;
 use crate::sys::Fd;
 use crate::sys::process::{self, Span};
 
@@ -21,6 +22,24 @@ use crate::sys::process::{self, Span};
 const SHORT: usize = 4096;
 /// Most pieces of local memory in one copy, and one more for each that is cut in two.
 const MOST_SPANS: usize = 32;
+
+/// What was done without packets, to and from all processes.
+#[derive(Debug, Default)]
+pub(crate) struct Reached {
+    /// Processes found out of reach.
+    refused: AtomicU64,
+    /// Bytes.
+    written: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Reached {
+    pub(crate) fn add_to(&self, counters: &mut LinkCounters) {
+        counters.host_out_of_reach += self.refused.load(Ordering::Relaxed);
+        counters.tx_reached_bytes += self.written.load(Ordering::Relaxed);
+        counters.rx_reached_bytes += self.read.load(Ordering::Relaxed);
+    }
+}
 
 /// A process whose memory this one may be able to reach.
 #[derive(Debug)]
@@ -33,8 +52,7 @@ pub struct Reach {
     over: AtomicBool,
     /// Known when it was tried; `None` in it: not permitted.
     memory: OnceLock<Option<Memory>>,
-    /// How many processes are found out of reach.
-    refused: Arc<AtomicU64>,
+    reached: Arc<Reached>,
 }
 
 #[derive(Debug)]
@@ -56,14 +74,14 @@ fn tail_of(at: u64, len: u64) -> u64 {
 }
 
 impl Reach {
-    pub(super) fn new(board: Board, pid: u32, refused: Arc<AtomicU64>) -> Reach {
+    pub(super) fn new(board: Board, pid: u32, reached: Arc<Reached>) -> Reach {
         Reach {
             board,
             pid,
             turn: AtomicU64::new(0),
             over: AtomicBool::new(false),
             memory: OnceLock::new(),
-            refused,
+            reached,
         }
     }
 
@@ -80,7 +98,7 @@ impl Reach {
         let tried = || {
             let memory = Memory::open(self.pid, nonce).ok();
             if memory.is_none() {
-                self.refused.fetch_add(1, Ordering::Relaxed);
+                self.reached.refused.fetch_add(1, Ordering::Relaxed);
             }
             memory
         };
@@ -109,7 +127,7 @@ impl Reach {
         };
         let len: u64 = local.iter().map(|span| span.len() as u64).sum();
         let turn = self.turn.fetch_add(2, Ordering::Relaxed) + 1;
-        self.board.during(turn, || {
+        let copied = self.board.during(turn, || {
             let Some(at) = self.board.place(name, va, len, write) else {
                 return false;
             };
@@ -122,7 +140,16 @@ impl Reach {
                 }
             };
             copied.is_ok()
-        })
+        });
+        if copied {
+            let count = if write {
+                &self.reached.written
+            } else {
+                &self.reached.read
+            };
+            count.fetch_add(len, Ordering::Relaxed);
+        }
+        copied
     }
 }
 

@@ -10,7 +10,7 @@ struct World {
     reach: Reach,
     granted: Granted,
     memory: Vec<u8>,
-    refused: Arc<AtomicU64>,
+    reached: Arc<Reached>,
     _identity: Identity,
 }
 
@@ -36,12 +36,12 @@ fn world(pid: u32) -> World {
         read: true,
         write: true,
     });
-    let refused = Arc::<AtomicU64>::default();
+    let reached = Arc::<Reached>::default();
     World {
-        reach: Reach::new(board(), pid, refused.clone()),
+        reach: Reach::new(board(), pid, reached.clone()),
         granted,
         memory,
-        refused,
+        reached,
         _identity: identity,
     }
 }
@@ -59,6 +59,7 @@ fn copy(world: &World, write: bool, va: u64, parts: &mut [&mut [u8]]) -> bool {
 #[test]
 fn short_and_long_ones_are_copied_whole() {
     let world = world(std::process::id());
+    let mut sum = 0;
     for len in [1, 3, 8, 10, 64, 4095, 4096, 4097, 100_000] {
         for at in [0_usize, 1, 4090] {
             let mut data: Vec<u8> = (0..len).map(|i| (i * 7 + at) as u8).collect();
@@ -70,8 +71,15 @@ fn short_and_long_ones_are_copied_whole() {
             let (a, b) = back.split_at_mut(len / 2);
             assert!(copy(&world, false, VA + at as u64, &mut [a, b]));
             assert_eq!(back, data);
+            sum += len as u64;
         }
     }
+    let mut counted = LinkCounters::default();
+    world.reached.add_to(&mut counted);
+    assert_eq!(
+        (counted.tx_reached_bytes, counted.rx_reached_bytes),
+        (sum, sum)
+    );
 }
 
 #[test]
@@ -93,7 +101,7 @@ fn a_process_of_the_same_number_is_not_taken_for_the_one_that_granted() {
     // The process with the first number has no such memory, or may not be reached.
     let world = world(1);
     assert!(!copy(&world, true, VA, &mut [&mut [1; 10]]));
-    assert_eq!(world.refused.load(Ordering::Relaxed), 1);
+    assert_eq!(world.reached.refused.load(Ordering::Relaxed), 1);
     assert!(!copy(&world, true, VA, &mut [&mut [1; 10]]), "nor later");
 }
 
