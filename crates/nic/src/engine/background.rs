@@ -14,6 +14,7 @@ use super::drive::Acks;
 use super::linger::{self, Linger};
 use super::nic::NicShared;
 use super::port::PortWatch;
+use super::spin::Crowd;
 use super::wakeup::{Bell, Wakeup};
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd};
@@ -45,6 +46,7 @@ pub(super) struct Background {
     stop: AtomicBool,
     /// Threads of the application that rest on the receive socket between two polls.
     pub(super) resting: AtomicU32,
+    pub(super) crowd: Crowd,
     thread: parking_lot::Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -64,6 +66,7 @@ impl Background {
             wakeup: Wakeup::new(EventFd::new()?),
             stop: AtomicBool::new(false),
             resting: AtomicU32::new(0),
+            crowd: Crowd::new(),
             thread: parking_lot::Mutex::new(None),
         })
     }

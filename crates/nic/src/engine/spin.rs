@@ -1,13 +1,18 @@
 //! What a thread does that polls in vain.
 //!
 //! Spinning is right while cores are free. Where they are not, it takes the core from others, perhaps from the very peer
-//! that is waited for. Nothing that a process can ask says for sure which it is, so a thread offers its core after a
-//! moment: on a free one that takes a fraction of a microsecond, and on a crowded one the others run. Threads that all do
+//! that is waited for. If more threads run than there are cores, a thread offers its core after a moment: on a free one
+//! that takes a fraction of a microsecond, and on a crowded one the others run. Threads that all do
 //! so share a core in turns of microseconds. A thread that takes the core and keeps it is none of those, and against such
 //! a one a thread that sleeps fares better than one that offers: the scheduler lets it go first when it wakes.
+//!
+//! If there are cores enough, two threads that have come to share one must not settle there: only threads that go on running
+//! are spread over the cores by the scheduler.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::nic::NicShared;
@@ -29,6 +34,8 @@ const KEPT_NS: u64 = 300_000;
 const REST: Duration = Duration::from_micros(200);
 /// So many rests follow before the core is offered again.
 const RESTS: u32 = 16;
+/// How long it is taken for true that cores are short, or not.
+const BELIEVED_NS: u64 = 2_000_000;
 
 /// What a thread's polls found lately.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +113,9 @@ pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
     }
     match vain.next(sys::now_ns) {
         Next::Poll => {}
+        Next::Offer | Next::Rest if !shared.background.crowd.cores_are_short(vain.since) => {
+            (vain.crowded, vain.rests) = (false, 0);
+        }
         Next::Offer => {
             let before = sys::now_ns();
             std::thread::yield_now();
@@ -140,6 +150,47 @@ fn rest(shared: &NicShared) {
     }
 }
 
+/// Whether more threads want to run on this machine than it has cores.
+pub(super) struct Crowd {
+    loadavg: Option<File>,
+    cores: usize,
+    /// When it was looked at last, and in the lowest bit what was found.
+    known: AtomicU64,
+}
+
+impl Crowd {
+    pub(super) fn new() -> Crowd {
+        Crowd {
+            loadavg: File::open("/proc/loadavg").ok(),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            known: AtomicU64::new(0),
+        }
+    }
+
+    /// Without /proc they may be.
+    fn cores_are_short(&self, now: u64) -> bool {
+        let known = self.known.load(Ordering::Relaxed);
+        if now.saturating_sub(known) < BELIEVED_NS {
+            return known & 1 == 1;
+        }
+        let mut text = [0u8; 64];
+        let mut look = |file: &File| sys::uncancelled(|| file.read_at(&mut text, 0).ok());
+        let read = self.loadavg.as_ref().and_then(&mut look);
+        let running = read.and_then(|n| running(&text[..n]));
+        let short = running.is_none_or(|running| running > self.cores);
+        self.known
+            .store(now & !1 | u64::from(short), Ordering::Relaxed);
+        short
+    }
+}
+
+/// The threads that run or want to: the number before the slash in /proc/loadavg (proc_loadavg(5)).
+fn running(loadavg: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(loadavg).ok()?;
+    let (running, _) = text.split_ascii_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     //! A core is offered after a while, often among those that offer theirs too, and slept on beside one that keeps it.
@@ -162,6 +213,28 @@ mod tests {
             }
         }
         (offers, rests)
+    }
+
+    #[test]
+    fn the_number_of_running_threads_is_found() {
+        assert_eq!(running(b"0.50 1.25 2.00 3/412 31337\n"), Some(3));
+        assert_eq!(running(b"0.50 1.25"), None);
+        assert_eq!(running(b"\xff\xff"), None);
+    }
+
+    #[test]
+    fn what_is_known_of_the_cores_is_believed_for_a_while() {
+        let crowd = |cores| Crowd {
+            cores,
+            ..Crowd::new()
+        };
+        let none = crowd(0);
+        assert!(none.cores_are_short(BELIEVED_NS), "this thread runs");
+        let many = crowd(1 << 20);
+        assert!(!many.cores_are_short(BELIEVED_NS));
+        many.known.store(BELIEVED_NS | 1, Ordering::Relaxed);
+        assert!(many.cores_are_short(2 * BELIEVED_NS - 1));
+        assert!(!many.cores_are_short(2 * BELIEVED_NS + 1));
     }
 
     #[test]
