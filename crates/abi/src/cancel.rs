@@ -28,23 +28,7 @@ pub fn event(
     take: impl Fn() -> Result<bool> + Copy,
     give_up: impl Fn() + Copy,
 ) -> c_int {
-    loop {
-        let fd = seam::number(prepare);
-        if fd < 0 {
-            return -1;
-        }
-        let mut token = 0u64;
-        // SAFETY: eight bytes of a local variable.
-        if unsafe { read(fd, (&raw mut token).cast(), 8) } != 8 {
-            seam::keeping_errno(give_up);
-            return -1;
-        }
-        match seam::number(|| take().map(c_int::from)) {
-            0 => {}
-            1 => return 0,
-            _ => return -1,
-        }
-    }
+    useful_event(prepare, |_, _, _| Ok(false), take, give_up)
 }
 
 /// A descriptor to wait for.

@@ -46,7 +46,7 @@ pub use domains::{DomainError, DomainKey};
 pub use error::LinkError;
 pub use faults::FaultSpec;
 pub use host::grants::{Grant, GrantName};
-pub use host::reach::Reach;
+pub use host::reach::{Reach, tail_of};
 pub use host::{Copies, RingId};
 pub use neighbours::{Heard, Neighbours, PeerId};
 pub use path::{PathId, PathSpec};

@@ -64,7 +64,8 @@ struct Memory {
 }
 
 /// Length of the part of a write that is stored last: programs spin on the end of a buffer to learn that all of it came.
-fn tail_of(at: u64, len: u64) -> u64 {
+#[inline]
+pub fn tail_of(at: u64, len: u64) -> u64 {
     let end = at.wrapping_add(len);
     match len {
         8.. if end.is_multiple_of(8) => 8,

@@ -146,14 +146,7 @@ fn copy_out(at: usize, out: &mut [u8]) {
 
 /// Length of the part that is stored last.
 pub(super) fn tail_of(at: usize, len: usize) -> usize {
-    let end = at.wrapping_add(len);
-    if end.is_multiple_of(8) && len >= 8 {
-        8
-    } else if end.is_multiple_of(4) && len >= 4 {
-        4
-    } else {
-        len.min(1)
-    }
+    rnic_link::tail_of(at as u64, len as u64) as usize
 }
 
 fn copy_in(at: usize, data: &[u8]) {
