@@ -9,21 +9,28 @@ use crate::machine::State;
 use crate::results::{Results, RowResult, Series};
 use crate::rows::Role;
 
-const BEGIN: &str = "<!-- bench/run writes from here -->";
-const END: &str = "<!-- to here -->";
+/// The lines around what `bench/run` writes.
+pub const ROWS: (&str, &str) = ("<!-- bench/run writes from here -->", "<!-- to here -->");
+/// The lines around what `bench/run --parts` writes.
+pub const PARTS: (&str, &str) = (
+    "<!-- bench/run --parts writes from here -->",
+    "<!-- to here: parts -->",
+);
 
 /// Replaces what lies between the markers.
-pub fn update(path: &Path, generated: &str) -> Result<()> {
+pub fn update(path: &Path, markers: (&str, &str), generated: &str) -> Result<()> {
     let text = fs::read_to_string(path)?;
-    let new = replaced(&text, generated)
-        .ok_or_else(|| format!("{} has no `{BEGIN}` and `{END}`", path.display()))?;
+    let new = replaced(&text, markers, generated).ok_or_else(|| {
+        let (begin, end) = markers;
+        format!("{} has no `{begin}` and `{end}`", path.display())
+    })?;
     Ok(fs::write(path, new)?)
 }
 
-fn replaced(text: &str, generated: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{generated}{END}{after}"))
+fn replaced(text: &str, (begin, end): (&str, &str), generated: &str) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{generated}{end}{after}"))
 }
 
 /// What the run was like.
@@ -174,10 +181,12 @@ mod tests {
 
     #[test]
     fn text_around_the_markers_stays() {
-        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let new = replaced(&text, "new\n").unwrap();
-        assert_eq!(new, format!("before\n{BEGIN}\nnew\n{END}\nafter\n"));
-        assert_eq!(replaced(&new, "new\n").as_ref(), Some(&new));
-        assert_eq!(replaced("no markers", "x"), None);
+        let (begin, end) = PARTS;
+        let around = format!("before\n{}\nrows\n{}\n", ROWS.0, ROWS.1);
+        let text = format!("{around}{begin}\nold\n{end}\nafter\n");
+        let new = replaced(&text, PARTS, "new\n").unwrap();
+        assert_eq!(new, format!("{around}{begin}\nnew\n{end}\nafter\n"));
+        assert_eq!(replaced(&new, PARTS, "new\n").as_ref(), Some(&new));
+        assert_eq!(replaced("no markers", ROWS, "x"), None);
     }
 }

@@ -10,6 +10,7 @@ mod document;
 mod floor;
 mod machine;
 mod pair;
+mod parts;
 mod place;
 mod results;
 mod rows;
@@ -47,6 +48,7 @@ Examples:
   bench/run                                all rows; updates BENCHMARKS.md, bench/charts and bench/results.json
   bench/run --quick --only send-lat        one row, in seconds
   bench/run --render bench/results.json    the documents again, from figures that were kept
+  bench/run --parts                        what decoding, the ICRC, the transport, memory checks ... cost, by criterion
 
 Take an idle machine. Environment: RNIC_BIN_DIR, the folder of rnic and librnic_verbs.so."
 )]
@@ -74,6 +76,9 @@ struct Cli {
     /// Measure nothing; write the documents from this file
     #[arg(long, value_name = "FILE")]
     render: Option<PathBuf>,
+    /// Measure what the parts cost by criterion in place of the rows; with --update the table goes to BENCHMARKS.md
+    #[arg(long, conflicts_with_all = ["quick", "only", "list", "json", "repetitions", "render"])]
+    parts: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,6 +113,9 @@ fn run(cli: Cli) -> Result<()> {
         print!("{}", document::plain(&results));
         return publish(&results);
     }
+    if cli.parts {
+        return parts(cli.update);
+    }
     let mut chosen = rows::all();
     for name in &cli.only {
         if !chosen.iter().any(|row| row.name == name) {
@@ -139,8 +147,29 @@ fn run(cli: Cli) -> Result<()> {
 fn publish(results: &Results) -> Result<()> {
     let charts = charts::write(results, &checkout().join("bench/charts"))?;
     let text = document::markdown(results, &charts, "bench/charts");
-    document::update(&checkout().join("BENCHMARKS.md"), &text)?;
+    document::update(&checkout().join("BENCHMARKS.md"), document::ROWS, &text)?;
     eprintln!("bench: BENCHMARKS.md and bench/charts are written");
+    Ok(())
+}
+
+fn parts(update: bool) -> Result<()> {
+    let program = std::env::current_exe()?;
+    let folder = program.parent().ok_or("no folder of programs")?;
+    let table = parts::measure(checkout(), &folder.join("parts"))?;
+    print!("{table}");
+    if update {
+        let machine = Machine::look();
+        let text = format!(
+            "{} x {}, Linux {}; commit {}, {}; load average before {:.1}.\n\n{table}",
+            machine.cpus,
+            machine.model,
+            machine.kernel,
+            commit(),
+            now(),
+            machine.load_average,
+        );
+        document::update(&checkout().join("BENCHMARKS.md"), document::PARTS, &text)?;
+    }
     Ok(())
 }
 
@@ -155,6 +184,20 @@ fn said_by(program: &str, args: &[&str]) -> String {
         }
         _ => "unknown".into(),
     }
+}
+
+fn now() -> String {
+    said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"])
+}
+
+/// The checkout's, and whether what is measured differs from it.
+fn commit() -> String {
+    let mut commit = said_by("git", &["rev-parse", "--short", "HEAD"]);
+    let changes = ["status", "--porcelain", "--untracked-files=no", "crates"];
+    if !matches!(said_by("git", &changes).as_str(), "" | "unknown") {
+        commit.push_str(" with changes");
+    }
+    commit
 }
 
 fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
@@ -217,21 +260,10 @@ fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
         }
         result.judge(row);
     }
-    let mut commit = said_by("git", &["rev-parse", "--short", "HEAD"]);
-    if !matches!(
-        said_by(
-            "git",
-            &["status", "--porcelain", "--untracked-files=no", "crates"]
-        )
-        .as_str(),
-        "" | "unknown"
-    ) {
-        commit.push_str(" with changes");
-    }
     Ok(Results {
         machine,
-        commit,
-        date: said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+        commit: commit(),
+        date: now(),
         repetitions,
         notes,
         core_round_trips_ns: run.round_trips,

@@ -1,5 +1,6 @@
 //! The two ends and the link between them.
 
+use crate::drops;
 use rnic_programs::Process;
 use rnic_programs::devices::parse_gids;
 use rnic_programs::meeting::listens;
@@ -45,6 +46,10 @@ const NAMESPACE: &str = "rnic";
 
 /// The folder that rnic's processes share.
 const RUNTIME: &str = "/run/rnic-interop";
+
+/// So many packets may wait, on the link and behind it. A message of 8 MiB over UC is 2048 packets, which nothing paces, and
+/// perftest waits for a lost one for ever; a thousand is what Linux keeps by itself.
+const QUEUE: &str = "100000";
 
 /// A path MTU of 4096 needs this of the link, whose both ends have it.
 const LINK_MTU: &str = "4300";
@@ -113,8 +118,7 @@ impl Lab {
     /// # Panics
     /// When anything of it fails: nothing can be tried then.
     pub fn set_up(job: &Path) -> Lab {
-        // A message of 8 MiB over UC is 2048 packets, which nothing paces here; a thousand is what Linux keeps by itself.
-        std::fs::write("/proc/sys/net/core/netdev_max_backlog", "100000").expect("we are root");
+        std::fs::write("/proc/sys/net/core/netdev_max_backlog", QUEUE).expect("we are root");
         let mut lab = Lab {
             job: job.to_owned(),
             gids: Vec::new(),
@@ -220,6 +224,24 @@ impl Lab {
         self.capture = Some(file);
     }
 
+    /// What was lost on the way so far, by Linux's own counters; the link's queue since [`calm`](Self::calm).
+    pub fn drops(&self) -> String {
+        let all = [End::Linux, End::Rnic].map(|end| {
+            let said = |program, args: &[&str]| {
+                let mut command = bare(end, program);
+                command.args(args);
+                Process::spawn(command).wait(SOON).stdout
+            };
+            let counted = drops::Said {
+                snmp: said("cat", &["/proc/net/snmp", "/proc/net/snmp6"]),
+                softnet: said("cat", &["/proc/net/softnet_stat"]),
+                queue: said("tc", &["-s", "qdisc", "show", "dev", end.interface()]),
+            };
+            format!("lost at {}: {}", end.interface(), counted.losses())
+        });
+        all.join("\n")
+    }
+
     /// Makes the network good again.
     pub fn calm(&self) {
         for end in [End::Linux, End::Rnic] {
@@ -232,7 +254,7 @@ impl Lab {
                 "root",
                 "pfifo",
                 "limit",
-                "1000",
+                QUEUE,
             ]);
             Process::spawn(command).wait(SOON).expect_success();
         }

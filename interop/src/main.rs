@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod beside;
+mod drops;
 mod lab;
 mod matrix;
 mod pair;
@@ -117,8 +118,10 @@ fn main() -> ExitCode {
             let result = panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&lab, way)));
             let why = result.err().map(|panic| {
                 let text = panic.downcast_ref::<String>().cloned();
-                text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
-                    .unwrap_or_else(|| "panicked".to_owned())
+                let text = text
+                    .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+                    .unwrap_or_else(|| "panicked".to_owned());
+                format!("{text}\n{}", lab.drops())
             });
             report.add(&case.name, way, began.elapsed(), why);
         }
