@@ -47,7 +47,7 @@ const NAMESPACE: &str = "rnic";
 /// The folder that rnic's processes share.
 const RUNTIME: &str = "/run/rnic-interop";
 
-/// So many packets may wait, on the link and behind it. A message of 8 MiB over UC is 2048 packets, which nothing paces, and
+/// So many packets may wait behind the link. A message of 8 MiB over UC is 2048 packets, which nothing paces, and
 /// perftest waits for a lost one for ever; a thousand is what Linux keeps by itself.
 const QUEUE: &str = "100000";
 
@@ -252,9 +252,7 @@ impl Lab {
                 "dev",
                 end.interface(),
                 "root",
-                "pfifo",
-                "limit",
-                QUEUE,
+                "noqueue",
             ]);
             Process::spawn(command).wait(SOON).expect_success();
         }

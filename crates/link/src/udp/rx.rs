@@ -7,8 +7,9 @@ use rnic_wire::ROCE_PORT;
 use crate::LinkError;
 use crate::sys::{self, Addr, Fd};
 
-/// Receive buffer asked for; the kernel grants twice that for its own book-keeping, or what `rmem_max` allows.
-const WANTED_BUFFER: i32 = 4 << 20;
+/// Receive buffer asked for; the kernel grants twice that for its own book-keeping, or what `rmem_max` allows. It takes memory
+/// only while packets wait. UC and UD from another host have no flow control, and Linux's UC sends a message of 8 MiB in one go.
+const WANTED_BUFFER: i32 = 32 << 20;
 
 /// linux/in6.h, since Linux 4.20.
 const IPV6_MULTICAST_ALL: i32 = 29;

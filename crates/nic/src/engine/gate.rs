@@ -15,6 +15,8 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const INDULGENCE_NS: u64 = 10_000_000_000;
 /// What the kernel's book-keeping of a small datagram takes of a receive buffer.
 const OVERHEAD: usize = 768;
+/// More than this need not wait in a receive buffer, however large it is: what waits there has left the caches.
+const CROWD: usize = 4 << 20;
 
 /// Whether UC and UD may send to this host.
 #[derive(Debug, Default)]
@@ -27,7 +29,7 @@ pub(super) struct Gate {
     blind_until: u64,
     /// Queue pairs that wait.
     held: Vec<u32>,
-    /// Half of a receive buffer, once asked for.
+    /// Half of a receive buffer, or [`CROWD`], once asked for.
     half: usize,
 }
 
@@ -42,7 +44,7 @@ impl Gate {
     #[inline]
     pub(super) fn is_due(&mut self, link: &RoceLink) -> bool {
         if self.half == 0 {
-            self.half = link.receive_buffer().max(1);
+            self.half = link.receive_buffer().clamp(1, CROWD);
         }
         self.sent > self.half / 4
     }
@@ -89,7 +91,7 @@ impl Gate {
         std::mem::take(&mut self.held)
     }
 
-    /// Some receive buffer of the host is half full.
+    /// Some receive buffer of the host is half full, or holds [`CROWD`].
     fn is_crowded(&self, link: &mut RoceLink) -> bool {
         link.host_backlog() > self.half
     }
