@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::dm::{Dm, DmShared};
+use crate::engine::Uses;
 use crate::error::{Error, Result};
 use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::pd::Pd;
@@ -160,7 +161,7 @@ impl Pd {
     pub fn alloc_null_mr(&self) -> Result<Mr> {
         let nic = &self.context().shared.nic;
         nic.check_alive("ibv_alloc_null_mr")?;
-        let key = nic.lock().memory.insert_null(self.shared.id);
+        let key = nic.enter_null_region(self.shared.id);
         let source = Source {
             addr: 0,
             len: 0,
@@ -181,7 +182,7 @@ impl Pd {
         let nic = &self.context().shared.nic;
         nic.check_alive(REG)?;
         // SAFETY: by contract.
-        let key = unsafe { nic.lock().memory.insert(spec) };
+        let key = unsafe { nic.enter_region(spec) };
         self.hand_out(key, source, access, kind)
     }
 
@@ -432,7 +433,7 @@ impl Mr {
         if let Err(error) = nic.check_alive(VERB) {
             return unchanged(error);
         }
-        if let Err(bound) = nic.lock().memory.windows_bound(self.key) {
+        if let Err(bound) = nic.windows_bound(self.key) {
             return unchanged(busy(VERB, bound));
         }
         let access = change.access.unwrap_or(self.access);
@@ -448,11 +449,8 @@ impl Mr {
             Ok(spec) => spec,
             Err(error) => {
                 // A bind that was posted before may have been done meanwhile.
-                let mut engine = nic.lock();
-                return match engine.memory.disable(self.key) {
-                    Ok(()) => {
-                        let uses = engine.revoke_key(self.key);
-                        drop(engine);
+                return match nic.disable_region(self.key) {
+                    Ok(uses) => {
                         uses.wait();
                         Err(ReregError::Lost(error))
                     }
@@ -460,15 +458,14 @@ impl Mr {
                 };
             }
         };
-        let mut engine = nic.lock();
         // SAFETY: the caller's promise.
-        if let Err(bound) = unsafe { engine.memory.change(self.key, spec) } {
-            return unchanged(busy(VERB, bound));
-        }
-        let uses = engine.revoke_key(self.key);
-        drop(engine);
+        let uses = match unsafe { nic.change_region(self.key, spec) } {
+            Ok(uses) => uses,
+            Err(bound) => return unchanged(busy(VERB, bound)),
+        };
         if !uses.wait() {
-            let _ = nic.lock().memory.disable(self.key);
+            // Nothing of what it is now was granted for long.
+            let _ = nic.disable_region(self.key).map(Uses::wait);
             return Err(ReregError::Lost(in_use(VERB)));
         }
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
@@ -495,21 +492,12 @@ impl Mr {
         let nic = &self.pd.context().shared.nic;
         // In a forked child the table is a dead copy.
         if self.registered && nic.check_alive(VERB).is_ok() {
-            let mut engine = nic.lock();
-            let facts = engine.memory.facts(self.key);
-            let disabled = engine.memory.disable(self.key);
-            disabled.map_err(|bound| busy(VERB, bound))?;
-            let uses = engine.revoke_key(self.key);
-            if !uses.is_over() {
-                drop(engine);
-                if !uses.wait() {
-                    return Err(in_use(VERB));
-                }
-                engine = nic.lock();
+            let facts = nic.region_facts(self.key);
+            let disabled = nic.disable_region(self.key);
+            if !disabled.map_err(|bound| busy(VERB, bound))?.wait() {
+                return Err(in_use(VERB));
             }
-            let removed = engine.memory.remove(self.key);
-            drop(engine);
-            removed.map_err(|bound| busy(VERB, bound))?;
+            nic.remove_region(self.key);
             report::deregistered(self.key, facts);
         }
         self.released();
@@ -555,11 +543,9 @@ impl Drop for Mr {
     fn drop(&mut self) {
         let nic = &self.pd.context().shared.nic;
         if self.registered && nic.check_alive("ibv_dereg_mr").is_ok() {
-            let mut engine = nic.lock();
-            report::deregistered(self.key, engine.memory.facts(self.key));
-            engine.memory.remove_with_windows(self.key);
-            let uses = engine.revoke_key(self.key);
-            drop(engine);
+            report::deregistered(self.key, nic.region_facts(self.key));
+            let uses = nic.disable_region_and_windows(self.key);
+            nic.remove_region(self.key);
             if !uses.wait() {
                 // Memory of ours stays: it may be written some day.
                 std::mem::forget(std::mem::replace(&mut self.kind, Kind::Null));

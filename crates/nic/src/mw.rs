@@ -73,7 +73,7 @@ impl Drop for Mw {
         let nic = &self.pd.context().shared.nic;
         // In a forked child the table is a dead copy.
         if nic.check_alive("ibv_dealloc_mw").is_ok() {
-            nic.lock().memory.remove_window(self.key);
+            nic.windows().remove(self.key);
         }
         self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
     }

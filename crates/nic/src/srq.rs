@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use rnic_transport::RecvWqe;
 
 use crate::context::{AsyncEvent, ContextShared};
@@ -64,7 +65,7 @@ pub(crate) struct XrcPart {
     pub(crate) cq: Arc<CqShared>,
 }
 
-/// What a shared receive queue's handle, its entry in the engine and its queue pairs share.
+/// What a shared receive queue's handle, the engine and its queue pairs share.
 #[derive(Debug)]
 pub(crate) struct SrqShared {
     pub(crate) number: u32,
@@ -76,6 +77,9 @@ pub(crate) struct SrqShared {
     cookie: u64,
     /// Queue pairs attached.
     pub(crate) users: AtomicU32,
+    /// Has a lock of its own, since queue pairs of several shards of the engine may take from it. Nobody who has it waits for
+    /// an engine.
+    queue: Mutex<Queue>,
 }
 
 impl SrqShared {
@@ -84,36 +88,44 @@ impl SrqShared {
     }
 }
 
-/// A shared receive queue inside the engine.
 #[derive(Debug)]
-pub(crate) struct SrqEntry {
-    pub(crate) shared: Arc<SrqShared>,
-    pub(crate) receives: VecDeque<RecvWqe>,
+struct Queue {
+    receives: VecDeque<RecvWqe>,
     /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
-    pub(crate) awaited: bool,
+    awaited: bool,
     max_wr: u32,
     limit: u32,
 }
 
-impl SrqEntry {
+impl SrqShared {
     /// The oldest receive.
-    pub(crate) fn take(&mut self) -> Option<RecvWqe> {
-        let wqe = self.receives.pop_front();
-        self.watch_limit();
+    pub(crate) fn take(&self) -> Option<RecvWqe> {
+        let mut queue = self.queue.lock();
+        let wqe = queue.receives.pop_front();
+        self.watch_limit(&mut queue);
         wqe
     }
 
-    /// The receive taken last was not used.
-    pub(crate) fn put_back(&mut self, wqe: RecvWqe) {
-        self.receives.push_front(wqe);
+    /// A receive that was taken was not used.
+    pub(crate) fn put_back(&self, wqe: RecvWqe) {
+        self.queue.lock().receives.push_front(wqe);
+    }
+
+    /// No receive is posted, and `wait`, which is told whether there was one lately and may change that, says that the next
+    /// is to be waited for.
+    pub(crate) fn has_none_but_will(&self, wait: impl FnOnce(&mut bool) -> bool) -> bool {
+        let mut queue = self.queue.lock();
+        let posted = !queue.receives.is_empty();
+        queue.awaited |= posted;
+        !posted && wait(&mut queue.awaited)
     }
 
     /// Sends the limit event if it is armed and due, which disarms it.
-    fn watch_limit(&mut self) {
-        if self.receives.len() < self.limit as usize {
-            self.limit = 0;
-            self.shared.context().post_event(AsyncEvent::SrqLimit {
-                cookie: self.shared.cookie,
+    fn watch_limit(&self, queue: &mut Queue) {
+        if queue.receives.len() < queue.limit as usize {
+            queue.limit = 0;
+            self.context().post_event(AsyncEvent::SrqLimit {
+                cookie: self.cookie,
             });
         }
     }
@@ -167,14 +179,14 @@ impl Srq {
             slots: Arc::new(Slots::default()),
             cookie: init.cookie,
             users: AtomicU32::new(0),
+            queue: Mutex::new(Queue {
+                receives: VecDeque::new(),
+                awaited: false,
+                max_wr,
+                limit: 0,
+            }),
         });
-        engine.srqs.insert(SrqEntry {
-            shared: shared.clone(),
-            receives: VecDeque::new(),
-            awaited: false,
-            max_wr,
-            limit: 0,
-        });
+        engine.srqs.insert(shared.clone());
         drop(engine);
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
         if let Some(xrc) = &shared.xrc {
@@ -213,11 +225,14 @@ impl Srq {
     /// Sizes, and the limit that is still armed.
     pub fn query(&self) -> SrqAttr {
         let shared = self.shared();
-        let mut engine = shared.context().nic.lock_if_alive();
-        let (max_wr, srq_limit) = engine
-            .as_mut()
-            .and_then(|engine| engine.srqs.get_mut(shared.number))
-            .map_or((0, 0), |entry| (entry.max_wr, entry.limit));
+        // In a forked child a thread of the parent may have the lock.
+        let (max_wr, srq_limit) = match shared.context().nic.check_alive("ibv_query_srq") {
+            Ok(()) => {
+                let queue = shared.queue.lock();
+                (queue.max_wr, queue.limit)
+            }
+            Err(_) => (0, 0),
+        };
         SrqAttr {
             max_wr,
             max_sge: shared.max_sge,
@@ -241,12 +256,8 @@ impl Srq {
                 format!("unknown mask bits in {:#x}", mask.0),
             ));
         }
-        let mut engine = nic.lock();
-        let entry = engine
-            .srqs
-            .get_mut(shared.number)
-            .ok_or_else(|| Error::invalid(VERB, "the shared receive queue was destroyed"))?;
-        let (mut max_wr, mut limit) = (entry.max_wr, entry.limit);
+        let mut queue = shared.queue.lock();
+        let (mut max_wr, mut limit) = (queue.max_wr, queue.limit);
         if mask.contains(SrqAttrMask::MAX_WR) {
             max_wr = round_capacity(VERB, attr.max_wr)?;
             let used = shared.slots.recv_used.load(Ordering::Acquire);
@@ -266,8 +277,8 @@ impl Srq {
                 format!("a limit of {limit} on a queue of {max_wr} work requests"),
             ));
         }
-        (entry.max_wr, entry.limit) = (max_wr, limit);
-        entry.watch_limit();
+        (queue.max_wr, queue.limit) = (max_wr, limit);
+        shared.watch_limit(&mut queue);
         Ok(())
     }
 
@@ -283,14 +294,11 @@ impl Srq {
         let shared = self.shared();
         let nic = &shared.context().nic;
         nic.check_alive(VERB).map_err(|e| (0, e))?;
-        let mut engine = nic.lock();
-        let Some(entry) = engine.srqs.get_mut(shared.number) else {
-            return Ok(());
-        };
+        let mut queue = shared.queue.lock();
         let (accepted, refused) = take_each(wqes, |wqe| {
-            let wqe = admit(shared, entry.max_wr, wqe)?;
+            let wqe = admit(shared, queue.max_wr, wqe)?;
             shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
-            entry.receives.push_back(wqe);
+            queue.receives.push_back(wqe);
             Ok(())
         });
         refused.map_or(Ok(()), |error| Err((accepted, error)))

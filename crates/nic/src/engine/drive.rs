@@ -209,7 +209,7 @@ impl Engine {
             }
             entry.armed = None;
             if entry.transport.next_timeout().is_some_and(|due| due <= now) {
-                let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
+                let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
                 transport.handle_timeout(now, &mut host);
                 settle(entry, &mut self.ready, &mut self.timers);
             } else {
@@ -318,7 +318,7 @@ impl Engine {
             staged: &mut self.staged,
             gate: unreliable.then_some(&mut self.gate),
         };
-        let (transport, mut host) = lend(entry, &mut self.memory, &mut self.srqs);
+        let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
         if hold {
             transport.poll_requests(Time(now), &mut host, &mut sink, quantum);
         } else {
@@ -379,8 +379,8 @@ fn deliver(
     received: &Received<'_>,
     qpn: u32,
     qps: &mut QpTable,
-    memory: &mut MemoryTable,
-    srqs: &mut SrqTable,
+    memory: &MemoryTable,
+    srqs: &SrqTable,
     ready: &mut VecDeque<u32>,
     timers: &mut Timers,
     drops: &mut DropCounters,
@@ -417,7 +417,7 @@ fn deliver(
         return DONE;
     }
     if let Some(round) = round
-        && patience.must_wait(round, entry, &packet, srqs)
+        && patience.must_wait(round, entry, &packet)
     {
         return ControlFlow::Break(());
     }

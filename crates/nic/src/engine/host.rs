@@ -19,10 +19,10 @@ use super::srq_table::SrqTable;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
 pub(crate) struct DeviceHost<'a> {
-    pub(super) memory: &'a mut MemoryTable,
+    pub(super) memory: &'a MemoryTable,
     pub(super) shared: &'a Arc<QpShared>,
     pub(super) receives: &'a mut VecDeque<RecvWqe>,
-    pub(super) srqs: &'a mut SrqTable,
+    pub(super) srqs: &'a SrqTable,
     /// XRC: the queue that the last request named.
     pub(super) selected_srq: &'a mut u32,
     pub(super) signals: &'a mut Signals,
@@ -267,19 +267,20 @@ impl Host for DeviceHost<'_> {
     fn take_receive(&mut self) -> Option<RecvWqe> {
         match &self.shared.source {
             ReceiveSource::Own => self.receives.pop_front(),
-            ReceiveSource::Srq(srq) => self.srqs.get_mut(srq.number)?.take(),
-            ReceiveSource::Xrc(_) => self.srqs.get_mut(*self.selected_srq)?.take(),
+            ReceiveSource::Srq(srq) => srq.take(),
+            ReceiveSource::Xrc(_) => self.srqs.get(*self.selected_srq)?.take(),
         }
     }
 
     fn return_receive(&mut self, wqe: RecvWqe) {
-        let number = match &self.shared.source {
-            ReceiveSource::Own => return self.receives.push_front(wqe),
-            ReceiveSource::Srq(srq) => srq.number,
-            ReceiveSource::Xrc(_) => *self.selected_srq,
-        };
-        if let Some(srq) = self.srqs.get_mut(number) {
-            srq.put_back(wqe);
+        match &self.shared.source {
+            ReceiveSource::Own => self.receives.push_front(wqe),
+            ReceiveSource::Srq(srq) => srq.put_back(wqe),
+            ReceiveSource::Xrc(_) => {
+                if let Some(srq) = self.srqs.get(*self.selected_srq) {
+                    srq.put_back(wqe);
+                }
+            }
         }
     }
 
@@ -287,7 +288,7 @@ impl Host for DeviceHost<'_> {
         let ReceiveSource::Xrc(domain) = &self.shared.source else {
             return None;
         };
-        let srq = &self.srqs.get_mut(srqn)?.shared;
+        let srq = self.srqs.get(srqn)?;
         let xrc = srq.xrc.as_ref()?;
         if !Arc::ptr_eq(xrc.xrcd.domain(), domain) {
             return None;
@@ -372,11 +373,8 @@ impl Host for DeviceHost<'_> {
             ReceiveSource::Own => (self.shared.recv_cq.as_ref(), &self.shared.slots),
             ReceiveSource::Srq(srq) => (self.shared.recv_cq.as_ref(), &srq.slots),
             // A queue that was destroyed meanwhile has no completions any more.
-            ReceiveSource::Xrc(_) => match self.srqs.get_mut(*self.selected_srq) {
-                Some(entry) => (
-                    entry.shared.xrc.as_ref().map(|xrc| &xrc.cq),
-                    &entry.shared.slots,
-                ),
+            ReceiveSource::Xrc(_) => match self.srqs.get(*self.selected_srq) {
+                Some(srq) => (srq.xrc.as_ref().map(|xrc| &xrc.cq), &srq.slots),
                 None => return,
             },
         };

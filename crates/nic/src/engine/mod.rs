@@ -18,6 +18,7 @@ mod one_sided;
 mod pace;
 mod patience;
 mod port;
+mod regions;
 mod sink;
 mod spin;
 mod srq_table;
@@ -59,6 +60,7 @@ use gate::Gate;
 use gather::Gather;
 pub(crate) use gather::Posted;
 use host::DeviceHost;
+pub(crate) use one_sided::Uses;
 use pace::Pace;
 use patience::Patience;
 pub(crate) use srq_table::SrqTable;
@@ -231,13 +233,13 @@ impl Engine {
     pub(crate) fn remove_qp(&mut self, qpn: u32) -> Copies {
         self.send_last(qpn);
         let copies = self.revoke_qp(qpn);
-        self.memory.invalidate_all_of(qpn);
+        self.memory.windows().close_those_of(qpn);
         if let Some(entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
             self.patience.removed(&entry);
             report::destroyed(&entry);
             self.retired += entry.transport.counters();
             self.neighbours.take_leave(&entry, false, &mut self.link);
-            entry.abandon_receive(&mut self.srqs);
+            entry.abandon_receive(&self.srqs);
             if let Some(peer) = entry.peer {
                 self.link.release_path(peer.path);
             }
@@ -396,8 +398,8 @@ impl Engine {
 /// Splits an entry into its protocol and what the protocol asks of the device.
 pub(crate) fn lend<'a>(
     entry: &'a mut QpEntry,
-    memory: &'a mut MemoryTable,
-    srqs: &'a mut SrqTable,
+    memory: &'a MemoryTable,
+    srqs: &'a SrqTable,
 ) -> (&'a mut QueuePair, DeviceHost<'a>) {
     let QpEntry {
         transport,

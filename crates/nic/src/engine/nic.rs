@@ -13,6 +13,7 @@ use super::{DropCounters, Engine, fork, port, spin};
 use crate::context::AsyncEvents;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
+use crate::memory::Windows;
 use crate::report;
 use crate::sys::{self, ForkWitness};
 
@@ -28,6 +29,7 @@ pub(crate) struct NicShared {
     pub(super) waiters: Arc<Waiters>,
     pub(super) contexts: port::Contexts,
     guarded_memory: bool,
+    windows: Arc<Windows>,
 }
 
 /// The process's NIC: shared by all its contexts, closed with the last.
@@ -71,6 +73,7 @@ impl Nic {
                 background: Background::new()
                     .map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?,
                 cq_tasks: engine.cq_tasks.clone(),
+                windows: engine.memory.windows().clone(),
                 engine: Mutex::new(engine),
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
@@ -100,6 +103,20 @@ impl Nic {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
         self.shared().engine.lock()
     }
+
+    /// All memory windows.
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.shared().windows
+    }
+
+    /// Does it in each shard of the engine, the first one last.
+    pub(super) fn each(&self, mut act: impl FnMut(&mut Engine)) {
+        self.each_other(&mut act);
+        act(&mut self.lock());
+    }
+
+    /// The same in all but the first.
+    pub(super) fn each_other(&self, _act: impl FnMut(&mut Engine)) {}
 
     /// Takes in what other processes have said so far.
     pub(crate) fn hear_neighbours(&self) {

@@ -55,21 +55,22 @@ impl Asking {
 
 /// What may still touch memory that was taken back.
 #[must_use = "the memory is in use until it is over"]
+#[derive(Default)]
 pub(crate) struct Uses {
     imports: Imports,
     copies: Copies,
 }
 
 impl Uses {
+    pub(super) fn join(&mut self, more: Uses) {
+        self.imports.join(more.imports);
+        self.copies.join(more.copies);
+    }
+
     /// To be called without the engine's lock: until none of it is under way. False: a process was stopped in the middle.
     pub(crate) fn wait(self) -> bool {
         self.imports.wait();
         self.copies.wait()
-    }
-
-    /// Nothing was under way.
-    pub(crate) fn is_over(&self) -> bool {
-        self.imports.is_empty() && self.copies.is_empty()
     }
 }
 

@@ -12,7 +12,6 @@
 use rnic_transport::QueuePair;
 use rnic_wire::Packet;
 
-use super::srq_table::SrqTable;
 use crate::qp::{QpEntry, ReceiveSource};
 
 /// An application that is kept from its core on a loaded machine gets it within that.
@@ -79,21 +78,22 @@ impl Patience {
         round: &Round,
         entry: &mut QpEntry,
         packet: &Packet<'_>,
-        srqs: &mut SrqTable,
     ) -> bool {
         if is_reliable(entry) || !entry.transport.needs_receive(packet) {
             return false;
         }
-        let (posted, awaited) = match &entry.shared.source {
-            ReceiveSource::Own => (!entry.receives.is_empty(), &mut entry.awaited),
-            ReceiveSource::Srq(srq) => match srqs.get_mut(srq.number) {
-                Some(srq) => (!srq.receives.is_empty(), &mut srq.awaited),
-                None => return false,
-            },
-            ReceiveSource::Xrc(_) => return false,
-        };
-        *awaited |= posted;
-        !posted && self.wait(round, entry.shared.qpn, awaited)
+        let qpn = entry.shared.qpn;
+        match &entry.shared.source {
+            ReceiveSource::Own => {
+                let posted = !entry.receives.is_empty();
+                entry.awaited |= posted;
+                !posted && self.wait(round, qpn, &mut entry.awaited)
+            }
+            ReceiveSource::Srq(srq) => {
+                srq.has_none_but_will(|awaited| self.wait(round, qpn, awaited))
+            }
+            ReceiveSource::Xrc(_) => false,
+        }
     }
 
     #[cold]

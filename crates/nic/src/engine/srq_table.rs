@@ -1,9 +1,11 @@
 //! Shared receive queues by number.
 
+use std::sync::Arc;
+
 use rnic_link::QpnRange;
 
 use crate::device::MAX_SRQ;
-use crate::srq::SrqEntry;
+use crate::srq::SrqShared;
 
 /// All shared receive queues of the process. A number is used again only after all others were.
 ///
@@ -13,7 +15,7 @@ use crate::srq::SrqEntry;
 pub(crate) struct SrqTable {
     ranges: Vec<QpnRange>,
     /// The numbers of the first range, then those of the second, and so on.
-    entries: Vec<Option<Box<SrqEntry>>>,
+    entries: Vec<Option<Arc<SrqShared>>>,
     live: u32,
     /// Where the search for a free number goes on.
     next: usize,
@@ -73,18 +75,18 @@ impl SrqTable {
         self.number(free)
     }
 
-    pub(crate) fn insert(&mut self, entry: SrqEntry) {
-        let index = self.index(entry.shared.number);
+    pub(crate) fn insert(&mut self, srq: Arc<SrqShared>) {
+        let index = self.index(srq.number);
         if let Some(slot) = index.and_then(|index| self.entries.get_mut(index)) {
-            *slot = Some(Box::new(entry));
+            *slot = Some(srq);
             self.live += 1;
         }
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut SrqEntry> {
+    pub(crate) fn get(&self, number: u32) -> Option<&Arc<SrqShared>> {
         let index = self.index(number)?;
-        self.entries.get_mut(index)?.as_deref_mut()
+        self.entries.get(index)?.as_ref()
     }
 
     pub(crate) fn remove(&mut self, number: u32) {

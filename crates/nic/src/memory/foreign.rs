@@ -7,7 +7,7 @@ use rnic_transport::Pd;
 
 use super::copies::{Backing, tail_of};
 use super::fault::Fault;
-use super::table::{Entry, Role};
+use super::table::Entry;
 use super::{Access, MemoryTable, RegionSpec, key};
 use crate::sys::Gate;
 
@@ -107,7 +107,7 @@ impl MemoryTable {
             reach.imports += u32::from(same);
             return same;
         }
-        if index == 0 || self.at_index(index).is_some() {
+        if index == 0 || self.is_taken(index) {
             return false;
         }
         let spec = RegionSpec {
@@ -152,6 +152,5 @@ fn reached(spec: RegionSpec, key: u32) -> Entry {
         base: spec.base,
         access: spec.access,
         backing: Backing::Foreign,
-        role: Role::Region { windows: 0 },
     }
 }

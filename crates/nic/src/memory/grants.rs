@@ -4,7 +4,7 @@ use rnic_transport::{LocalFault, Pd, RemoteAccess, RemoteFault};
 
 use super::copies::Place;
 use super::fault::Fault;
-use super::table::{Entry, Role};
+use super::table::Entry;
 use super::{Access, MemoryTable};
 
 impl MemoryTable {
@@ -32,9 +32,6 @@ impl MemoryTable {
         write: bool,
     ) -> Result<Place, Fault> {
         let entry = self.get(key).ok_or(Fault::UnknownKey)?;
-        if !matches!(entry.role, Role::Region { .. }) {
-            return Err(Fault::UnknownKey);
-        }
         if entry.pd != pd {
             return Err(Fault::OtherPd);
         }
@@ -45,46 +42,20 @@ impl MemoryTable {
         Ok(place)
     }
 
-    /// Peers name regions and bound windows. A type-2 window is bound to a queue pair as well and opens for that one
-    /// alone (type 2B, IBTA 10.6.7.2.3).
+    /// Lets `use_it` at what a peer is granted. Peers name regions and bound windows.
     #[inline]
-    pub(super) fn grant_remote(
+    pub(super) fn reach_remote<T, E: From<Fault>>(
         &self,
         pd: Pd,
         qpn: u32,
-        key: u32,
-        va: u64,
-        len: u64,
+        (key, va, len): (u32, u64, u64),
         access: RemoteAccess,
-    ) -> Result<Place, Fault> {
-        let entry = self.get(key).ok_or(Fault::UnknownKey)?;
-        match entry.role {
-            Role::Region { .. } => {}
-            Role::Window { bound: None, .. } => return Err(Fault::UnknownKey),
-            Role::Window {
-                bound: Some(ref bound),
-                ..
-            } => {
-                if bound.qpn.is_some_and(|owner| owner != qpn) {
-                    return Err(Fault::NoRight);
-                }
-            }
-        }
-        if entry.pd != pd {
-            return Err(Fault::OtherPd);
-        }
-        let place = Self::place(entry, va, len)?;
-        let right = match access {
-            RemoteAccess::Read => Access::REMOTE_READ,
-            RemoteAccess::Write => Access::REMOTE_WRITE,
-            RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
-            RemoteAccess::FlushGlobal => Access::FLUSH_GLOBAL,
-            RemoteAccess::FlushPersistent => Access::FLUSH_PERSISTENT,
-        };
-        if entry.access.contains(right) {
-            Ok(place)
-        } else {
-            Err(Fault::NoRight)
+        use_it: impl FnOnce(Place) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let grant = |entry: &Entry| grant_remote(entry, pd, va, len, access);
+        match self.get(key) {
+            Some(entry) => use_it(grant(entry)?),
+            None => self.windows.pass(qpn, key, grant, use_it),
         }
     }
 
@@ -108,6 +79,33 @@ impl MemoryTable {
         len: u64,
         access: RemoteAccess,
     ) -> Result<(), RemoteFault> {
-        Ok(self.grant_remote(pd, qpn, key, va, len, access).map(drop)?)
+        let allowed = |_| Ok::<(), Fault>(());
+        Ok(self.reach_remote(pd, qpn, (key, va, len), access, allowed)?)
+    }
+}
+
+#[inline]
+fn grant_remote(
+    entry: &Entry,
+    pd: Pd,
+    va: u64,
+    len: u64,
+    access: RemoteAccess,
+) -> Result<Place, Fault> {
+    if entry.pd != pd {
+        return Err(Fault::OtherPd);
+    }
+    let place = MemoryTable::place(entry, va, len)?;
+    let right = match access {
+        RemoteAccess::Read => Access::REMOTE_READ,
+        RemoteAccess::Write => Access::REMOTE_WRITE,
+        RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
+        RemoteAccess::FlushGlobal => Access::FLUSH_GLOBAL,
+        RemoteAccess::FlushPersistent => Access::FLUSH_PERSISTENT,
+    };
+    if entry.access.contains(right) {
+        Ok(place)
+    } else {
+        Err(Fault::NoRight)
     }
 }

@@ -5,7 +5,6 @@ use rnic_link::{GrantName, Reach, Span};
 use rnic_transport::{OneSided, Pd, SendData};
 
 use super::copies::Backing;
-use super::table::Role;
 use super::{Access, MemoryTable};
 
 /// A region that peers may reach by themselves.
@@ -25,8 +24,7 @@ impl MemoryTable {
     /// The region of that key, if it is one of ordinary memory: windows and what is reached in a special way are not.
     pub(crate) fn reachable(&self, pd: Pd, key: u32) -> Option<Reachable> {
         let entry = self.get(key)?;
-        let ordinary =
-            matches!(entry.role, Role::Region { .. }) && entry.backing == Backing::Pinned;
+        let ordinary = entry.backing == Backing::Pinned;
         (ordinary && entry.pd == pd).then(|| Reachable {
             iova: entry.iova,
             base: entry.base as u64,

@@ -3,7 +3,7 @@
 use rnic_transport::Pd;
 
 use super::copies::Backing;
-use super::table::{Entry, Role};
+use super::table::Entry;
 use super::{Access, MemoryTable, key};
 
 /// What a region covers, and with which rights.
@@ -34,7 +34,6 @@ impl RegionSpec {
             } else {
                 Backing::Pinned
             },
-            role: Role::Region { windows: 0 },
         }
     }
 }
@@ -43,105 +42,77 @@ impl RegionSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowsBound(pub(crate) u32);
 
+/// A region is in the table of each shard of the engine: the table of the first one chooses the key, and has it first and last.
+/// Whoever changes or removes one closes it to windows before ([`super::Windows::close`]).
 impl MemoryTable {
     /// Enters a region and gives its key; `None` if the table is full.
     ///
     /// # Safety
     /// Unless `paged`, `[base, base + len)` is valid for reads, and for writes if `access` has any write right, until
-    /// [`MemoryTable::remove`] of the key, or [`MemoryTable::change`], has returned. If `paged`, whoever owns what lies
-    /// in that range accepts that it is read, and written if `access` says so.
+    /// [`MemoryTable::remove`] or [`MemoryTable::disable`] of the key, or [`MemoryTable::change`], has returned, and windows
+    /// were closed. If `paged`, whoever owns what lies in that range accepts that it is read, and written if `access` says so.
     pub(crate) unsafe fn insert(&mut self, spec: RegionSpec) -> Option<u32> {
         self.enter(|key| spec.entry(key))
     }
 
+    /// Enters a region under the key that another shard's table has given it.
+    ///
+    /// # Safety
+    /// As [`MemoryTable::insert`].
+    pub(crate) unsafe fn insert_as(&mut self, key: u32, spec: RegionSpec) {
+        self.enter_as(key, spec.entry(key));
+    }
+
     /// Enters a region that reads as zeros and swallows what is written, for local work requests.
     pub(crate) fn insert_null(&mut self, pd: Pd) -> Option<u32> {
-        self.enter(|key| Entry {
-            key,
-            pd,
-            iova: 0,
-            len: u64::MAX,
-            base: 0,
-            access: Access::LOCAL_WRITE,
-            backing: Backing::Null,
-            role: Role::Region { windows: 0 },
-        })
+        self.enter(|key| null(key, pd))
+    }
+
+    /// The same under a key that another shard's table has given it.
+    pub(crate) fn insert_null_as(&mut self, key: u32, pd: Pd) {
+        self.enter_as(key, null(key, pd));
     }
 
     /// Makes a region another one with the same key (`ibv_rereg_mr(3)`).
     ///
-    /// # Errors
-    /// Windows are bound to it.
-    ///
     /// # Safety
     /// As [`MemoryTable::insert`].
-    pub(crate) unsafe fn change(&mut self, key: u32, spec: RegionSpec) -> Result<(), WindowsBound> {
-        self.windows_bound(key)?;
+    pub(crate) unsafe fn change(&mut self, key: u32, spec: RegionSpec) {
         if let Some(entry) = self.get_mut(key) {
             *entry = spec.entry(key);
         }
-        Ok(())
     }
 
     /// The region grants nothing any more; its key stays taken.
-    ///
-    /// # Errors
-    /// Windows are bound to it, which go on granting access to its memory: nothing happened.
-    pub(crate) fn disable(&mut self, key: u32) -> Result<(), WindowsBound> {
-        self.windows_bound(key)?;
+    pub(crate) fn disable(&mut self, key: u32) {
         if let Some(entry) = self.get_mut(key) {
             entry.len = 0;
             entry.access = Access(0);
         }
-        Ok(())
-    }
-
-    /// `Err` if windows are bound to the region.
-    pub(crate) fn windows_bound(&self, key: u32) -> Result<(), WindowsBound> {
-        match self.get(key) {
-            Some(Entry {
-                role: Role::Region { windows },
-                ..
-            }) if *windows > 0 => Err(WindowsBound(*windows)),
-            _ => Ok(()),
-        }
     }
 
     /// Revokes a region's key.
-    ///
-    /// # Errors
-    /// Windows are bound to it, which go on granting access to its memory: nothing happened.
-    pub(crate) fn remove(&mut self, key: u32) -> Result<(), WindowsBound> {
-        self.windows_bound(key)?;
+    pub(crate) fn remove(&mut self, key: u32) {
         if self.get(key).is_some() {
             self.take(key::index(key));
         }
-        Ok(())
     }
 
     /// The key and length of a region of `pd`, by its index.
     pub(crate) fn find_region(&self, pd: Pd, index: u32) -> Option<(u32, u64)> {
-        let found = self.entries().find(|(own, _)| *own == index)?.1;
-        let region = matches!(found.role, Role::Region { .. }) && found.pd == pd;
-        region.then_some((found.key, found.len))
+        let found = self.by_index(index)?;
+        (found.pd == pd).then_some((found.key, found.len))
     }
+}
 
-    /// Revokes a region's key, and what is granted through windows of it.
-    pub(crate) fn remove_with_windows(&mut self, key: u32) {
-        if self.remove(key).is_ok() {
-            return;
-        }
-        let region = key::index(key);
-        let windows: Vec<u32> = self
-            .entries()
-            .filter(|(_, entry)| {
-                matches!(entry.role, Role::Window { bound: Some(ref b), .. } if b.region == region)
-            })
-            .map(|(index, _)| index)
-            .collect();
-        for window in windows {
-            self.unbind(window);
-        }
-        self.take(region);
+fn null(key: u32, pd: Pd) -> Entry {
+    Entry {
+        key,
+        pd,
+        iova: 0,
+        len: u64::MAX,
+        base: 0,
+        access: Access::LOCAL_WRITE,
+        backing: Backing::Null,
     }
 }

@@ -1,7 +1,8 @@
 //! The table itself: keys, and what each of them stands for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 
 use rnic_transport::Pd;
 
@@ -9,9 +10,10 @@ use super::Access;
 use super::copies::Backing;
 use super::foreign::Reach;
 use super::key::{self, IndexHasher};
+use super::window::Windows;
 use crate::report::RegionFacts;
 
-/// What a key stands for. Regions and bound windows are alike where it matters for speed: a range and rights.
+/// What a key stands for: a range and rights.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// The whole key: index and tag.
@@ -24,37 +26,14 @@ pub(super) struct Entry {
     pub(super) base: usize,
     pub(super) access: Access,
     pub(super) backing: Backing,
-    pub(super) role: Role,
 }
 
-#[derive(Debug)]
-pub(super) enum Role {
-    Region {
-        /// Windows that are bound to it.
-        windows: u32,
-    },
-    Window {
-        type_2: bool,
-        /// `None`: nothing can be reached through it.
-        bound: Option<Bound>,
-    },
-}
-
-/// What a window is bound to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bound {
-    /// Index of the region.
-    pub(super) region: u32,
-    /// The queue pair that may use it and invalidate it; `None`: type 1, all of the protection domain.
-    pub(super) qpn: Option<u32>,
-}
-
-/// All memory regions and windows of the process, by key. A region's lkey and rkey are the same number.
+/// All memory regions of the process, by key, as one shard of the engine has them; its lock guards them. A region's lkey and
+/// rkey are the same number. Windows are one for all shards.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTable {
     entries: HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>,
-    /// Bound type-2 windows: queue pair and index.
-    pub(super) by_qpn: BTreeSet<(u32, u32)>,
+    pub(super) windows: Arc<Windows>,
     /// How regions of other processes are reached, by index.
     pub(super) reaches: HashMap<u32, Reach>,
     /// Index retired last, so that a fresh key never equals it.
@@ -62,12 +41,26 @@ pub(crate) struct MemoryTable {
 }
 
 /// Entries at most: half of all indices, so that a free one is found soon.
-const CAPACITY: usize = 1 << 23;
+pub(super) const CAPACITY: usize = 1 << 22;
 
 impl MemoryTable {
-    /// Regions and bound windows.
+    /// Regions and windows.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + self.windows.len()
+    }
+
+    /// The table of another shard, with the same windows.
+    #[cfg_attr(not(test), expect(dead_code, reason = "there is one shard"))]
+    pub(crate) fn beside(&self) -> MemoryTable {
+        MemoryTable {
+            windows: self.windows.clone(),
+            ..MemoryTable::default()
+        }
+    }
+
+    /// The process's windows.
+    pub(crate) fn windows(&self) -> &Arc<Windows> {
+        &self.windows
     }
 
     #[inline]
@@ -85,18 +78,26 @@ impl MemoryTable {
 
     /// What a key stands for, for people.
     pub(crate) fn facts(&self, key: u32) -> Option<RegionFacts> {
-        let entry = self.get(key)?;
-        Some(RegionFacts {
-            pd: entry.pd.0,
-            addr: entry.iova,
-            length: entry.len,
-            access: entry.access,
-        })
+        match self.get(key) {
+            Some(entry) => Some(RegionFacts::of(entry)),
+            None => self.windows.facts(key),
+        }
     }
 
-    /// By index, whatever the tag is now.
-    pub(super) fn at_index(&mut self, index: u32) -> Option<&mut Entry> {
-        self.entries.get_mut(&index)
+    /// Some region or window has that index.
+    pub(super) fn is_taken(&self, index: u32) -> bool {
+        self.entries.contains_key(&index) || self.windows.has(index)
+    }
+
+    /// A key whose index nobody has.
+    pub(super) fn fresh_key(&self) -> u32 {
+        loop {
+            let key = key::random();
+            let index = key::index(key);
+            if index != self.last_removed && !self.is_taken(index) {
+                return key;
+            }
+        }
     }
 
     /// Enters what `make` makes of a fresh key, and gives that key; `None` if the table is full.
@@ -104,15 +105,9 @@ impl MemoryTable {
         if self.entries.len() >= CAPACITY {
             return None;
         }
-        loop {
-            let key = key::random();
-            let index = key::index(key);
-            if index == self.last_removed || self.entries.contains_key(&index) {
-                continue;
-            }
-            self.entries.insert(index, make(key));
-            return Some(key);
-        }
+        let key = self.fresh_key();
+        self.entries.insert(key::index(key), make(key));
+        Some(key)
     }
 
     /// Enters under a key that somebody else chose and nobody here has.
@@ -125,14 +120,25 @@ impl MemoryTable {
         self.entries.remove(&index)
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u32, &Entry)> {
-        self.entries.iter().map(|(index, entry)| (*index, entry))
+    pub(super) fn by_index(&self, index: u32) -> Option<&Entry> {
+        self.entries.get(&index)
     }
 
     /// Revokes all keys (process exit).
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
-        self.by_qpn.clear();
+        self.windows.clear();
         self.reaches.clear();
+    }
+}
+
+impl RegionFacts {
+    pub(super) fn of(entry: &Entry) -> RegionFacts {
+        RegionFacts {
+            pd: entry.pd.0,
+            addr: entry.iova,
+            length: entry.len,
+            access: entry.access,
+        }
     }
 }

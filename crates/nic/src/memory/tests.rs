@@ -32,6 +32,33 @@ fn table(buffer: &mut [u8], access: Access) -> (MemoryTable, u32) {
 
 const ALL: Access = Access(15);
 
+/// As the engine does it in the table of each shard.
+fn with_no_windows(
+    table: &mut MemoryTable,
+    key: u32,
+    act: impl FnOnce(&mut MemoryTable),
+) -> Result<(), WindowsBound> {
+    table.windows.close(key)?;
+    act(table);
+    table.windows.reopen(key);
+    Ok(())
+}
+
+fn remove(table: &mut MemoryTable, key: u32) -> Result<(), WindowsBound> {
+    with_no_windows(table, key, |table| table.remove(key))
+}
+
+fn disable(table: &mut MemoryTable, key: u32) -> Result<(), WindowsBound> {
+    with_no_windows(table, key, |table| table.disable(key))
+}
+
+/// # Safety
+/// As [`MemoryTable::change`].
+unsafe fn change(table: &mut MemoryTable, key: u32, spec: RegionSpec) -> Result<(), WindowsBound> {
+    // SAFETY: by contract.
+    with_no_windows(table, key, |table| unsafe { table.change(key, spec) })
+}
+
 #[test]
 fn every_edge_of_the_range_is_guarded() {
     let mut buffer = [0u8; 64];
@@ -95,7 +122,7 @@ fn another_domain_and_a_revoked_key_get_nothing() {
         table.write_remote(Pd(8), QPN, key, 0x1000, &[1; 8]),
         Err(RemoteFault::OtherPd)
     );
-    assert_eq!(table.remove(key), Ok(()));
+    assert_eq!(remove(&mut table, key), Ok(()));
     assert_eq!(
         table.write_remote(PD, QPN, key, 0x1000, &[1; 8]),
         Err(RemoteFault::UnknownKey)
@@ -228,7 +255,13 @@ fn a_region_that_becomes_another_keeps_its_key() {
     let (mut first, mut second) = ([0u8; 64], [0u8; 32]);
     let (mut table, key) = table(&mut first, ALL);
     // SAFETY: the buffer outlives the table.
-    let changed = unsafe { table.change(key, spec(&mut second, 0x8000, Access::LOCAL_WRITE)) };
+    let changed = unsafe {
+        change(
+            &mut table,
+            key,
+            spec(&mut second, 0x8000, Access::LOCAL_WRITE),
+        )
+    };
     assert_eq!(changed, Ok(()));
     assert_eq!(
         table.write_remote(PD, QPN, key, 0x1000, &[1; 8]),
@@ -239,9 +272,9 @@ fn a_region_that_becomes_another_keeps_its_key() {
         Err(RemoteFault::NoRight)
     );
     assert_eq!(table.write_local(PD, key, 0x8000, &[1; 8]), Ok(()));
-    assert_eq!(table.disable(key), Ok(()));
+    assert_eq!(disable(&mut table, key), Ok(()));
     assert!(table.write_local(PD, key, 0x8000, &[1; 8]).is_err());
-    assert_eq!(table.remove(key), Ok(()));
+    assert_eq!(remove(&mut table, key), Ok(()));
     assert_eq!((first, second[..8].as_ref()), ([0; 64], [1; 8].as_ref()));
 }
 

@@ -91,9 +91,9 @@ impl MemoryTable {
         va: u64,
         out: &mut [u8],
     ) -> Result<(), RemoteFault> {
-        let len = out.len() as u64;
-        let place = self.grant_remote(pd, qpn, key, va, len, RemoteAccess::Read)?;
-        Ok(self.read_at(key, place, out)?)
+        let named = (key, va, out.len() as u64);
+        let read = |place| self.read_at(key, place, out);
+        Ok(self.reach_remote(pd, qpn, named, RemoteAccess::Read, read)?)
     }
 
     pub(crate) fn write_remote(
@@ -104,9 +104,9 @@ impl MemoryTable {
         va: u64,
         data: &[u8],
     ) -> Result<(), RemoteFault> {
-        let len = data.len() as u64;
-        let place = self.grant_remote(pd, qpn, key, va, len, RemoteAccess::Write)?;
-        Ok(self.write_at(key, place, data)?)
+        let named = (key, va, data.len() as u64);
+        let write = |place| self.write_at(key, place, data);
+        Ok(self.reach_remote(pd, qpn, named, RemoteAccess::Write, write)?)
     }
 
     /// [`MemoryTable::write_remote`] of `len` bytes that lie in `packet` from `from` on.
@@ -119,9 +119,9 @@ impl MemoryTable {
         packet: &dyn PacketMemory,
         (from, len): (usize, usize),
     ) -> Result<(), Misplaced<RemoteFault>> {
-        let granted = self.grant_remote(pd, qpn, key, va, len as u64, RemoteAccess::Write);
-        let place = granted.map_err(RemoteFault::from)?;
-        self.pull_at(key, place, packet, (from, len))
+        let named = (key, va, len as u64);
+        let pull = |place| self.pull_at(key, place, packet, (from, len));
+        self.reach_remote(pd, qpn, named, RemoteAccess::Write, pull)
             .map_err(refused)
     }
 
@@ -133,8 +133,8 @@ impl MemoryTable {
         va: u64,
         value: [u8; 8],
     ) -> Result<(), RemoteFault> {
-        let place = self.grant_remote(pd, qpn, key, va, 8, RemoteAccess::Write)?;
-        Ok(place.store(value)?)
+        let store = |place: Place| place.store(value);
+        Ok(self.reach_remote(pd, qpn, (key, va, 8), RemoteAccess::Write, store)?)
     }
 
     /// Sees to it that what was written to `range`, or to all of the region, is placed as `access` says: one of the two
@@ -147,17 +147,20 @@ impl MemoryTable {
         range: Option<(u64, u32)>,
         access: RemoteAccess,
     ) -> Result<(), RemoteFault> {
-        let (va, len) = match (range, self.get(key)) {
-            (Some((va, len)), _) => (va, u64::from(len)),
-            (None, Some(entry)) => (entry.iova, entry.len),
-            (None, None) => return Err(RemoteFault::UnknownKey),
+        let whole = || match self.get(key) {
+            Some(entry) => Some((entry.iova, entry.len)),
+            None => self.windows.range(key),
         };
-        let place = self.grant_remote(pd, qpn, key, va, len, access)?;
-        match access {
-            RemoteAccess::FlushPersistent => place.make_persistent(len)?,
-            _ => place.make_visible(),
-        }
-        Ok(())
+        let range = range.map(|(va, len)| (va, u64::from(len)));
+        let (va, len) = range.or_else(whole).ok_or(RemoteFault::UnknownKey)?;
+        let flush = |place: Place| match access {
+            RemoteAccess::FlushPersistent => place.make_persistent(len),
+            _ => {
+                place.make_visible();
+                Ok(())
+            }
+        };
+        Ok(self.reach_remote(pd, qpn, (key, va, len), access, flush)?)
     }
 
     pub(crate) fn atomic(
@@ -168,8 +171,8 @@ impl MemoryTable {
         va: u64,
         op: AtomicOp,
     ) -> Result<u64, RemoteFault> {
-        let place = self.grant_remote(pd, qpn, key, va, 8, RemoteAccess::Atomic)?;
-        Ok(place.atomic(op)?)
+        let execute = |place: Place| place.atomic(op);
+        Ok(self.reach_remote(pd, qpn, (key, va, 8), RemoteAccess::Atomic, execute)?)
     }
 }
 

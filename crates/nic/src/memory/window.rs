@@ -1,15 +1,207 @@
-//! Memory windows in the table (IBTA 10.6.7): allocated, bound, invalidated.
+//! Memory windows (IBTA 10.6.7): allocated, bound, invalidated.
+//!
+//! Regions are in the table of each shard, windows in one place for all of them, behind a lock of their own, since whoever
+//! binds or closes one does so for the others, too. The lock is held during each access by way of a window: when a window
+//! was closed, no copy by way of it is in flight in any shard. Nothing else is locked under it.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasherDefault;
+
+use parking_lot::RwLock;
 use rnic_transport::{BindFault, BindWindow, Pd, RemoteFault};
 
-use super::copies::Backing;
-use super::table::{Bound, Entry, Role};
+use super::copies::{Backing, Place};
+use super::fault::Fault;
+use super::key::IndexHasher;
+use super::region::WindowsBound;
+use super::table::{CAPACITY, Entry};
 use super::{Access, MemoryTable, key};
+use crate::report::RegionFacts;
+
+/// All windows of the process, by key, and which regions they are bound to.
+#[derive(Debug, Default)]
+pub(crate) struct Windows(RwLock<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: HashMap<u32, Window, BuildHasherDefault<IndexHasher>>,
+    /// Bound type-2 windows: queue pair and index.
+    by_qpn: BTreeSet<(u32, u32)>,
+    /// How many are bound to a region, by its index; none is no entry.
+    bound: HashMap<u32, u32>,
+    /// Regions, by index, to which none may be bound any more, or for the moment.
+    closed: HashSet<u32>,
+}
+
+#[derive(Debug)]
+struct Window {
+    /// What it opens; nothing unless it is bound.
+    open: Entry,
+    type_2: bool,
+    /// `None`: nothing can be reached through it.
+    bound: Option<Bound>,
+}
+
+/// What a window is bound to.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    /// Index of the region.
+    region: u32,
+    /// The queue pair that may use it and invalidate it; `None`: type 1, all of the protection domain.
+    qpn: Option<u32>,
+}
+
+impl Windows {
+    pub(crate) fn len(&self) -> usize {
+        self.0.read().entries.len()
+    }
+
+    pub(super) fn has(&self, index: u32) -> bool {
+        self.0.read().entries.contains_key(&index)
+    }
+
+    /// What a key stands for, for people.
+    pub(super) fn facts(&self, key: u32) -> Option<RegionFacts> {
+        self.0
+            .read()
+            .get(key)
+            .map(|window| RegionFacts::of(&window.open))
+    }
+
+    /// First address and length of what the window of that key opens.
+    pub(super) fn range(&self, key: u32) -> Option<(u64, u64)> {
+        let inner = self.0.read();
+        let window = inner.get(key)?;
+        Some((window.open.iova, window.open.len))
+    }
+
+    /// Lets `access` at what queue pair `qpn` is granted by way of a window; it cannot be closed meanwhile.
+    #[cold]
+    pub(super) fn pass<T, E: From<Fault>>(
+        &self,
+        qpn: u32,
+        key: u32,
+        grant: impl FnOnce(&Entry) -> Result<Place, Fault>,
+        access: impl FnOnce(Place) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let inner = self.0.read();
+        let window = inner.get(key).ok_or(Fault::UnknownKey)?;
+        let bound = window.bound.ok_or(Fault::UnknownKey)?;
+        // A type-2 window opens for its queue pair alone (type 2B, IBTA 10.6.7.2.3).
+        if bound.qpn.is_some_and(|owner| owner != qpn) {
+            return Err(Fault::NoRight.into());
+        }
+        access(grant(&window.open)?)
+    }
+
+    /// From now on no window can be bound to the region, until [`Windows::reopen`].
+    ///
+    /// # Errors
+    /// Windows are bound to it: nothing happened.
+    pub(crate) fn close(&self, region: u32) -> Result<(), WindowsBound> {
+        let mut inner = self.0.write();
+        inner.none_bound(region)?;
+        inner.closed.insert(key::index(region));
+        Ok(())
+    }
+
+    /// The same; windows that are bound to it are closed.
+    pub(crate) fn close_all_of(&self, region: u32) {
+        let mut inner = self.0.write();
+        let region = key::index(region);
+        let bound: Vec<u32> = inner
+            .entries
+            .iter()
+            .filter(|(_, window)| window.bound.is_some_and(|bound| bound.region == region))
+            .map(|(index, _)| *index)
+            .collect();
+        for window in bound {
+            inner.unbind(window);
+        }
+        inner.closed.insert(region);
+    }
+
+    /// What the tables say of the region counts again.
+    pub(crate) fn reopen(&self, region: u32) {
+        self.0.write().closed.remove(&key::index(region));
+    }
+
+    /// `Err` if windows are bound to the region.
+    pub(crate) fn none_bound(&self, region: u32) -> Result<(), WindowsBound> {
+        self.0.read().none_bound(region)
+    }
+
+    /// Removes a window, bound or not; `key` may be any that it had.
+    pub(crate) fn remove(&self, key: u32) {
+        let mut inner = self.0.write();
+        let index = key::index(key);
+        inner.unbind(index);
+        inner.entries.remove(&index);
+    }
+
+    /// Closes all type-2 windows of a queue pair that is destroyed or reset: they were bound to it.
+    pub(crate) fn close_those_of(&self, qpn: u32) {
+        let mut inner = self.0.write();
+        while let Some(&(_, index)) = inner.by_qpn.range((qpn, 0)..=(qpn, u32::MAX)).next() {
+            inner.unbind(index);
+        }
+    }
+
+    /// Revokes all keys (process exit).
+    pub(crate) fn clear(&self) {
+        *self.0.write() = Inner::default();
+    }
+
+    #[cfg(test)]
+    pub(super) fn belongs_to_a_queue_pair(&self) -> bool {
+        !self.0.read().by_qpn.is_empty()
+    }
+}
+
+impl Inner {
+    fn get(&self, key: u32) -> Option<&Window> {
+        let window = self.entries.get(&key::index(key))?;
+        (window.open.key == key).then_some(window)
+    }
+
+    fn none_bound(&self, region: u32) -> Result<(), WindowsBound> {
+        match self.bound.get(&key::index(region)) {
+            Some(windows) => Err(WindowsBound(*windows)),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes a window.
+    fn unbind(&mut self, index: u32) {
+        let Some(window) = self.entries.get_mut(&index) else {
+            return;
+        };
+        let Some(Bound { region, qpn }) = window.bound.take() else {
+            return;
+        };
+        window.open.len = 0;
+        window.open.access = Access(0);
+        if let Some(qpn) = qpn {
+            self.by_qpn.remove(&(qpn, index));
+        }
+        if let Some(windows) = self.bound.get_mut(&region) {
+            *windows -= 1;
+            if *windows == 0 {
+                self.bound.remove(&region);
+            }
+        }
+    }
+}
 
 impl MemoryTable {
-    /// Enters a window that is bound to nothing and gives its key; `None` if the table is full.
+    /// Enters a window that is bound to nothing and gives its key; `None` if there are too many. To be asked of the first
+    /// shard's table, which gives out the keys.
     pub(crate) fn insert_window(&mut self, pd: Pd, type_2: bool) -> Option<u32> {
-        self.enter(|key| Entry {
+        if self.windows.len() >= CAPACITY {
+            return None;
+        }
+        let key = self.fresh_key();
+        let open = Entry {
             key,
             pd,
             iova: 0,
@@ -17,60 +209,53 @@ impl MemoryTable {
             base: 0,
             access: Access(0),
             backing: Backing::Pinned,
-            role: Role::Window {
-                type_2,
-                bound: None,
-            },
-        })
-    }
-
-    /// Removes a window, bound or not; `key` may be any that it had.
-    pub(crate) fn remove_window(&mut self, key: u32) {
-        let index = key::index(key);
-        self.unbind(index);
-        self.take(index);
+        };
+        let window = Window {
+            open,
+            type_2,
+            bound: None,
+        };
+        self.windows
+            .0
+            .write()
+            .entries
+            .insert(key::index(key), window);
+        Some(key)
     }
 
     /// Executes a bind of queue pair `qpn` (IBTA 10.6.7.2.2, 11.4.1.1): afterwards the window opens what it says, under
     /// the new key. Nothing changes if it is refused.
-    pub(crate) fn bind(&mut self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault> {
+    pub(crate) fn bind(&self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault> {
         let index = key::index(bind.rkey);
-        let type_2 = match self.at_index(index) {
-            Some(Entry {
-                pd: own,
-                role: Role::Window { type_2, bound },
-                ..
-            }) => {
-                if *own != pd {
-                    return Err(BindFault::OtherPd);
-                }
-                if *type_2 && bound.is_some() {
-                    return Err(BindFault::AlreadyBound);
-                }
-                *type_2
-            }
-            _ => return Err(BindFault::UnknownWindow),
-        };
+        let mut inner = self.windows.0.write();
+        let window = inner.entries.get(&index).ok_or(BindFault::UnknownWindow)?;
+        if window.open.pd != pd {
+            return Err(BindFault::OtherPd);
+        }
+        if window.type_2 && window.bound.is_some() {
+            return Err(BindFault::AlreadyBound);
+        }
+        let type_2 = window.type_2;
         if bind.length == 0 {
-            self.unbind(index);
-            self.rename(index, bind.rkey);
+            inner.unbind(index);
+            if let Some(window) = inner.entries.get_mut(&index) {
+                window.open.key = bind.rkey;
+            }
             return Ok(());
         }
         let (region, base, backing) = self.bindable(pd, bind)?;
-        self.unbind(index);
+        if inner.closed.contains(&region) {
+            return Err(BindFault::UnknownRegion);
+        }
+        inner.unbind(index);
         let qpn = type_2.then_some(qpn);
-        if let Some(Entry {
-            role: Role::Region { windows },
-            ..
-        }) = self.at_index(region)
-        {
-            *windows += 1;
-        }
+        *inner.bound.entry(region).or_default() += 1;
         if let Some(qpn) = qpn {
-            self.by_qpn.insert((qpn, index));
+            inner.by_qpn.insert((qpn, index));
         }
-        if let Some(window) = self.at_index(index) {
-            *window = Entry {
+        if let Some(window) = inner.entries.get_mut(&index) {
+            window.bound = Some(Bound { region, qpn });
+            window.open = Entry {
                 key: bind.rkey,
                 pd,
                 iova: if bind.zero_based { 0 } else { bind.addr },
@@ -78,10 +263,6 @@ impl MemoryTable {
                 base,
                 access: access_of(bind),
                 backing,
-                role: Role::Window {
-                    type_2,
-                    bound: Some(Bound { region, qpn }),
-                },
             };
         }
         Ok(())
@@ -90,9 +271,7 @@ impl MemoryTable {
     /// The memory that a bind asks for: index of the region, where it is, how it is reached.
     fn bindable(&self, pd: Pd, bind: &BindWindow) -> Result<(u32, usize, Backing), BindFault> {
         let region = self.get(bind.lkey).ok_or(BindFault::UnknownRegion)?;
-        if !matches!(region.role, Role::Region { .. })
-            || matches!(region.backing, Backing::Null | Backing::Foreign)
-        {
+        if matches!(region.backing, Backing::Null | Backing::Foreign) {
             return Err(BindFault::UnknownRegion);
         }
         if region.pd != pd {
@@ -109,63 +288,31 @@ impl MemoryTable {
         Ok((key::index(bind.lkey), place.at, place.backing))
     }
 
-    fn rename(&mut self, index: u32, key: u32) {
-        if let Some(window) = self.at_index(index) {
-            window.key = key;
-        }
-    }
-
-    /// Closes a window.
-    pub(super) fn unbind(&mut self, index: u32) {
-        let Some(window) = self.at_index(index) else {
-            return;
-        };
-        let Role::Window { bound, .. } = &mut window.role else {
-            return;
-        };
-        let Some(Bound { region, qpn }) = bound.take() else {
-            return;
-        };
-        window.len = 0;
-        window.access = Access(0);
-        if let Some(qpn) = qpn {
-            self.by_qpn.remove(&(qpn, index));
-        }
-        if let Some(Entry {
-            role: Role::Region { windows },
-            ..
-        }) = self.at_index(region)
-        {
-            *windows -= 1;
-        }
-    }
-
     /// Closes a type-2 window of queue pair `qpn`, on behalf of a local work request (IBTA 10.6.7.2.6).
-    pub(crate) fn invalidate(&mut self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), BindFault> {
-        let window = self.get(rkey).ok_or(BindFault::UnknownWindow)?;
-        match window.role {
-            // A region of `ibv_reg_mr` lives until it is deregistered.
-            Role::Region { .. } => Err(BindFault::NotInvalidatable),
-            Role::Window { type_2: false, .. } => Err(BindFault::NotInvalidatable),
-            Role::Window { bound: None, .. } => Err(BindFault::UnknownWindow),
-            Role::Window {
-                bound: Some(bound), ..
-            } => {
-                if window.pd != pd {
-                    return Err(BindFault::OtherPd);
-                }
-                if bound.qpn != Some(qpn) {
-                    return Err(BindFault::OtherQp);
-                }
-                self.unbind(key::index(rkey));
-                Ok(())
-            }
+    pub(crate) fn invalidate(&self, pd: Pd, qpn: u32, rkey: u32) -> Result<(), BindFault> {
+        // A region of `ibv_reg_mr` lives until it is deregistered.
+        if self.get(rkey).is_some() {
+            return Err(BindFault::NotInvalidatable);
         }
+        let mut inner = self.windows.0.write();
+        let window = inner.get(rkey).ok_or(BindFault::UnknownWindow)?;
+        if !window.type_2 {
+            return Err(BindFault::NotInvalidatable);
+        }
+        let bound = window.bound.ok_or(BindFault::UnknownWindow)?;
+        if window.open.pd != pd {
+            return Err(BindFault::OtherPd);
+        }
+        if bound.qpn != Some(qpn) {
+            return Err(BindFault::OtherQp);
+        }
+        inner.unbind(key::index(rkey));
+        Ok(())
     }
 
     /// The same on behalf of a peer's SEND with invalidate.
     pub(crate) fn invalidate_by_peer(
-        &mut self,
+        &self,
         pd: Pd,
         qpn: u32,
         rkey: u32,
@@ -175,13 +322,6 @@ impl MemoryTable {
             BindFault::UnknownWindow => RemoteFault::UnknownKey,
             _ => RemoteFault::NoRight,
         })
-    }
-
-    /// Closes all type-2 windows of a queue pair that is destroyed or reset: they were bound to it.
-    pub(crate) fn invalidate_all_of(&mut self, qpn: u32) {
-        while let Some(&(_, index)) = self.by_qpn.range((qpn, 0)..=(qpn, u32::MAX)).next() {
-            self.unbind(index);
-        }
     }
 }
 

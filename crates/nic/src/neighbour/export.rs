@@ -119,11 +119,12 @@ struct Region {
 }
 
 /// Copies that may still be under way in other processes.
+#[derive(Default)]
 pub(crate) struct Imports(Vec<(Arc<Gate>, u32)>);
 
 impl Imports {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(crate) fn join(&mut self, more: Imports) {
+        self.0.extend(more.0);
     }
 
     /// To be called without the engine's lock: until none of them is.

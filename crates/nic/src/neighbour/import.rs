@@ -10,7 +10,7 @@ use rnic_transport::Pd;
 
 use super::export::Named;
 use super::message::{Message, Object, Token};
-use crate::engine::{Engine, Nic};
+use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::memory::{Exported, Foreign};
 use crate::sys::{self, Gate};
@@ -183,8 +183,7 @@ impl Origin {
         const VERB: &str = "ibv_import_mr";
         let Answer { slot, region, .. } = self.import(VERB, nic, Object::Mr { pd, index })?;
         let fits = slot != 0 && region.key >> 8 == index;
-        let memory = |engine: &mut Engine| engine.memory.import(here, &self.process, slot, region);
-        if fits && memory(&mut nic.lock()) {
+        if fits && nic.import_region(here, &self.process, slot, region) {
             return Ok((region.key, region.len));
         }
         self.unimport(nic, granted(slot, region.key));
@@ -196,10 +195,9 @@ impl Origin {
     }
 
     pub(crate) fn unimport_mr(&self, nic: &Nic, key: u32) {
-        let slot = nic
-            .lock_if_alive()
-            .and_then(|mut engine| engine.memory.unimport(key));
-        if let Some(slot) = slot {
+        if nic.check_alive("").is_ok()
+            && let Some(slot) = nic.unimport_region(key)
+        {
             self.unimport(nic, granted(slot, key));
         }
     }

@@ -137,8 +137,8 @@ impl Neighbourhood {
 /// The parts of the engine that answers are taken in with.
 struct Parts<'a> {
     qps: &'a mut QpTable,
-    memory: &'a mut MemoryTable,
-    srqs: &'a mut SrqTable,
+    memory: &'a MemoryTable,
+    srqs: &'a SrqTable,
     ready: &'a mut VecDeque<u32>,
     timers: &'a mut Timers,
     hood: &'a mut Neighbourhood,

@@ -49,8 +49,8 @@ struct Served {
 
 /// The parts of the device that it is done with.
 pub(super) struct Device<'a> {
-    pub(super) memory: &'a mut MemoryTable,
-    pub(super) srqs: &'a mut SrqTable,
+    pub(super) memory: &'a MemoryTable,
+    pub(super) srqs: &'a SrqTable,
 }
 
 impl Owner {
@@ -201,7 +201,7 @@ impl Owner {
     }
 
     /// A process is gone: so are its targets.
-    pub(super) fn forget(&mut self, peer: PeerId, srqs: &mut SrqTable) {
+    pub(super) fn forget(&mut self, peer: PeerId, srqs: &SrqTable) {
         self.joined.retain(|(who, _), _| *who != peer);
         self.targets.retain(|(who, _), served| {
             if *who == peer {
@@ -214,11 +214,11 @@ impl Owner {
 
 impl Served {
     /// The receive in use ends without a completion, as with a queue pair that is destroyed.
-    fn abandon(&self, srqs: &mut SrqTable) {
+    fn abandon(&self, srqs: &SrqTable) {
         if self.delegate.holds_receive()
-            && let Some(entry) = srqs.get_mut(self.selected)
+            && let Some(srq) = srqs.get(self.selected)
         {
-            entry.shared.slots.recv_used.fetch_sub(1, Ordering::AcqRel);
+            srq.slots.recv_used.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -253,8 +253,8 @@ fn attr_of(target: Target) -> Option<RcAttr> {
 }
 
 /// The protection domain of a shared receive queue, if it is one of that XRC domain.
-fn pd_of(srqs: &mut SrqTable, srqn: u32, domain: &FileIdentity) -> Option<Pd> {
-    let srq = &srqs.get_mut(srqn)?.shared;
+fn pd_of(srqs: &SrqTable, srqn: u32, domain: &FileIdentity) -> Option<Pd> {
+    let srq = srqs.get(srqn)?;
     let xrc = srq.xrc.as_ref()?;
     (xrc.xrcd.domain().file()?.same(domain)).then_some(srq.pd.shared.id)
 }
@@ -300,7 +300,7 @@ impl Host for OwnerHost<'_, '_> {
     }
 
     fn write_remote(&mut self, pd: Pd, rkey: u32, va: u64, data: &[u8]) -> Result<(), RemoteFault> {
-        let memory = &mut self.device.memory;
+        let memory = &self.device.memory;
         memory.write_remote(pd, self.qpn, rkey, va, data)
     }
 
@@ -311,7 +311,7 @@ impl Host for OwnerHost<'_, '_> {
         va: u64,
         value: [u8; 8],
     ) -> Result<(), RemoteFault> {
-        let memory = &mut self.device.memory;
+        let memory = &self.device.memory;
         memory.atomic_write(pd, self.qpn, rkey, va, value)
     }
 
@@ -352,11 +352,11 @@ impl Host for OwnerHost<'_, '_> {
     }
 
     fn take_receive(&mut self) -> Option<RecvWqe> {
-        self.device.srqs.get_mut(*self.selected)?.take()
+        self.device.srqs.get(*self.selected)?.take()
     }
 
     fn return_receive(&mut self, wqe: RecvWqe) {
-        if let Some(srq) = self.device.srqs.get_mut(*self.selected) {
+        if let Some(srq) = self.device.srqs.get(*self.selected) {
             srq.put_back(wqe);
         }
     }
@@ -375,16 +375,16 @@ impl Host for OwnerHost<'_, '_> {
 
     fn complete_recv(&mut self, completion: Completion) {
         // A queue that was destroyed meanwhile has no completions any more.
-        let Some(entry) = self.device.srqs.get_mut(*self.selected) else {
+        let Some(srq) = self.device.srqs.get(*self.selected) else {
             return;
         };
-        let Some(xrc) = &entry.shared.xrc else { return };
+        let Some(xrc) = &srq.xrc else { return };
         let completion = Completion {
             qpn: self.qpn,
             ..completion
         };
         let freed = Freed { send: 0, recv: 1 };
-        xrc.cq.push(completion, &entry.shared.slots, freed);
+        xrc.cq.push(completion, &srq.slots, freed);
     }
 
     // The target's process has them.

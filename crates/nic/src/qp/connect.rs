@@ -191,7 +191,7 @@ fn apply(
     match to {
         QpState::Reset => {
             engine.send_last(qpn);
-            engine.memory.invalidate_all_of(qpn);
+            engine.memory.windows().close_those_of(qpn);
             engine.abandon_receive(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
             entry.transport.reset();

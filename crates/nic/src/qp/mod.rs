@@ -226,7 +226,7 @@ impl QpEntry {
     }
 
     /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its place is free.
-    pub(crate) fn abandon_receive(&self, srqs: &mut SrqTable) {
+    pub(crate) fn abandon_receive(&self, srqs: &SrqTable) {
         if !self.transport.holds_receive() {
             return;
         }
@@ -234,8 +234,8 @@ impl QpEntry {
             ReceiveSource::Own => Some(&self.shared.slots),
             ReceiveSource::Srq(srq) => Some(&srq.slots),
             ReceiveSource::Xrc(_) => {
-                let entry = srqs.get_mut(self.selected_srq);
-                entry.map(|entry| &entry.shared.slots)
+                let srq = srqs.get(self.selected_srq);
+                srq.map(|srq| &srq.slots)
             }
         };
         if let Some(slots) = slots {

@@ -132,7 +132,7 @@ proptest! {
                     }
                 }
                 Step::QpGone(qpn) => {
-                    table.invalidate_all_of(qpn);
+                    table.windows.close_those_of(qpn);
                     for it in open.iter_mut().filter(|it| it.bound_to.is_some() && it.qpn == Some(qpn)) {
                         *it = Open { key: it.key, ..Open::default() };
                     }
@@ -141,7 +141,7 @@ proptest! {
                     let in_use = open.iter().any(|it| it.bound_to == Some(index));
                     let (key, start) = (open[index].key, starts[index] + start);
                     // SAFETY: within the buffer.
-                    let changed = unsafe { table.change(key, region(start, len)) };
+                    let changed = unsafe { change(&mut table, key, region(start, len)) };
                     prop_assert_eq!(changed.is_ok(), !in_use);
                     if !in_use {
                         (open[index].start, open[index].len) = (start, len);
@@ -172,11 +172,11 @@ proptest! {
             }
         }
         for it in &open[2..] {
-            table.remove_window(it.key);
+            table.windows.remove(it.key);
         }
-        prop_assert!(table.by_qpn.is_empty());
+        prop_assert!(!table.windows.belongs_to_a_queue_pair());
         for it in &open[..2] {
-            prop_assert_eq!(table.remove(it.key), Ok(()));
+            prop_assert_eq!(remove(&mut table, it.key), Ok(()));
         }
     }
 }

@@ -165,7 +165,11 @@ fn every_reason_to_refuse_a_bind() {
         Err(BindFault::AlreadyBound),
         "a type-2 window is invalidated first"
     );
-    assert_eq!(table.windows_bound(lkey), Ok(()), "refusals left nothing");
+    assert_eq!(
+        table.windows.none_bound(lkey),
+        Ok(()),
+        "refusals left nothing"
+    );
 }
 
 #[test]
@@ -183,7 +187,11 @@ fn type_1_moves_and_closes_by_binding() {
     assert_eq!(table.bind(PD, QPN, &bind), Ok(()));
     assert!(table.write_remote(PD, QPN, first, 0x1000, &[1]).is_err());
     assert_eq!(table.write_remote(PD, QPN, second, 0x1000, &[1]), Ok(()));
-    assert_eq!(table.remove(lkey), Err(WindowsBound(1)), "counted once");
+    assert_eq!(
+        remove(&mut table, lkey),
+        Err(WindowsBound(1)),
+        "counted once"
+    );
     assert_eq!(
         table.invalidate(PD, QPN, second),
         Err(BindFault::NotInvalidatable)
@@ -200,7 +208,7 @@ fn type_1_moves_and_closes_by_binding() {
             .write_remote(PD, QPN, close.rkey, 0x1000, &[1])
             .is_err()
     );
-    assert_eq!(table.remove(lkey), Ok(()));
+    assert_eq!(remove(&mut table, lkey), Ok(()));
 }
 
 #[test]
@@ -227,11 +235,11 @@ fn invalidation_is_for_the_owner_of_a_bound_type_2_window() {
     assert_eq!(table.invalidate_by_peer(PD, QPN, key), Ok(()));
     assert!(table.write_remote(PD, QPN, key, 0x1000, &[1]).is_err());
     assert_eq!(table.bind(PD, QPN, &whole(key, lkey)), Ok(()));
-    table.invalidate_all_of(QPN + 1);
+    table.windows.close_those_of(QPN + 1);
     assert_eq!(table.write_remote(PD, QPN, key, 0x1000, &[1]), Ok(()));
-    table.invalidate_all_of(QPN);
+    table.windows.close_those_of(QPN);
     assert!(table.write_remote(PD, QPN, key, 0x1000, &[1]).is_err());
-    assert_eq!(table.remove(lkey), Ok(()));
+    assert_eq!(remove(&mut table, lkey), Ok(()));
 }
 
 #[test]
@@ -244,15 +252,16 @@ fn a_window_does_not_outlive_its_region_nor_a_region_change_under_it() {
     for key in &keys {
         assert_eq!(table.bind(PD, QPN, &whole(*key, lkey)), Ok(()));
     }
-    assert_eq!(table.remove(lkey), Err(WindowsBound(2)));
+    assert_eq!(remove(&mut table, lkey), Err(WindowsBound(2)));
     // SAFETY: nothing is changed.
-    let changed = unsafe { table.change(lkey, spec(&mut other, 0x1000, RIGHTS)) };
+    let changed = unsafe { change(&mut table, lkey, spec(&mut other, 0x1000, RIGHTS)) };
     assert_eq!(changed, Err(WindowsBound(2)));
-    table.remove_window(keys[1]);
-    assert_eq!(table.remove(lkey), Err(WindowsBound(1)));
-    table.remove_with_windows(lkey);
+    table.windows.remove(keys[1]);
+    assert_eq!(remove(&mut table, lkey), Err(WindowsBound(1)));
+    table.windows.close_all_of(lkey);
+    table.remove(lkey);
     assert!(table.write_remote(PD, QPN, keys[0], 0x1000, &[1]).is_err());
-    assert!(table.by_qpn.is_empty());
+    assert!(!table.windows.belongs_to_a_queue_pair());
     assert_eq!(buffer, [0; 64]);
 }
 
@@ -264,10 +273,44 @@ fn a_region_with_windows_is_neither_changed_nor_disabled() {
     let key = table.insert_window(PD, true).unwrap();
     assert_eq!(table.bind(PD, QPN, &whole(key, lkey)), Ok(()));
     // What is disabled is the program's to unmap: nothing may open it any more.
-    assert_eq!(table.disable(lkey), Err(WindowsBound(1)));
+    assert_eq!(disable(&mut table, lkey), Err(WindowsBound(1)));
     // SAFETY: the buffer outlives the table's use.
-    assert_eq!(unsafe { table.change(lkey, again) }, Err(WindowsBound(1)));
+    let changed = unsafe { change(&mut table, lkey, again) };
+    assert_eq!(changed, Err(WindowsBound(1)));
     assert!(table.check_local(PD, lkey, 0x1000, 64, true).is_ok());
     assert_eq!(table.invalidate(PD, QPN, key), Ok(()));
-    assert_eq!(table.disable(lkey), Ok(()));
+    assert_eq!(disable(&mut table, lkey), Ok(()));
+}
+
+#[test]
+fn a_window_is_one_for_the_tables_of_all_shards() {
+    let mut buffer = [0u8; 64];
+    let region = spec(&mut buffer, 0x1000, RIGHTS);
+    let (mut first, lkey) = table(&mut buffer, RIGHTS);
+    let mut second = first.beside();
+    // SAFETY: the buffer outlives the tables' use.
+    unsafe { second.insert_as(lkey, region) };
+    let [one, two] = [false, true].map(|type_2| first.insert_window(PD, type_2).unwrap());
+    // A type-1 window is open to all queue pairs of its domain, a type-2 window to its own; each is bound once.
+    assert_eq!(second.bind(PD, QPN, &whole(one, lkey)), Ok(()));
+    assert_eq!(first.bind(PD, QPN, &whole(two, lkey)), Ok(()));
+    let (bind, other) = (whole(two, lkey), QPN + 1);
+    assert_eq!(second.bind(PD, other, &bind), Err(BindFault::AlreadyBound));
+    for table in [&first, &second] {
+        assert_eq!(table.write_remote(PD, other, one, 0x1000, &[1]), Ok(()));
+        let written = table.write_remote(PD, other, two, 0x1000, &[1]);
+        assert_eq!(written, Err(RemoteFault::NoRight));
+    }
+    // While a region is taken out of one table after the other, nobody binds to what is left of it.
+    assert_eq!(first.windows.close(lkey), Err(WindowsBound(2)));
+    assert_eq!(first.invalidate(PD, QPN, two), Ok(()));
+    second.windows.remove(one);
+    assert_eq!(first.windows.close(lkey), Ok(()));
+    first.disable(lkey);
+    let refused = second.bind(PD, other, &bind);
+    assert_eq!(refused, Err(BindFault::UnknownRegion));
+    second.disable(lkey);
+    first.windows.reopen(lkey);
+    let refused = second.bind(PD, other, &bind);
+    assert_eq!(refused, Err(BindFault::NoBindRight));
 }
