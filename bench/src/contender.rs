@@ -359,9 +359,12 @@ pub fn unit_of_floor(kind: Kind) -> Unit {
     match kind {
         Kind::UdpPingPong | Kind::UdpWake | Kind::EventfdWake | Kind::RingPingPong => Unit::Micros,
         Kind::RingRate(_) | Kind::StreamRate(_) => Unit::Millions,
-        Kind::Stream(_) | Kind::VmWrite | Kind::VmRead | Kind::DoubleCopy | Kind::Memcpy => {
-            Unit::Gigabytes
-        }
+        Kind::Stream(_)
+        | Kind::VmWrite
+        | Kind::VmWriteTo(_)
+        | Kind::VmRead
+        | Kind::DoubleCopy
+        | Kind::Memcpy => Unit::Gigabytes,
     }
 }
 

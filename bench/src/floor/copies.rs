@@ -39,27 +39,29 @@ fn shared(side: &mut Side, len: usize) -> Result<Shared> {
     Ok(memory)
 }
 
-/// The sender copies; the receiver takes no part, as with RDMA WRITE.
-pub fn vm_write(mut side: Side) -> Result<f64> {
+/// The sender copies from and to so many buffers in turn; the receiver takes no part, as with RDMA WRITE.
+pub fn vm_write(mut side: Side, length: usize, buffers: usize) -> Result<f64> {
     sys::allow_peers();
-    let buffer = vec![side.lead as u8; MESSAGE];
+    let memory = vec![side.lead as u8; length * buffers];
     let [pid, address] = side
         .channel
-        .numbers([std::process::id().into(), buffer.as_ptr().addr() as u64])?;
+        .numbers([std::process::id().into(), memory.as_ptr().addr() as u64])?;
     let mut value = 0.0;
     if side.lead {
         let start = Instant::now();
-        let mut messages = 0;
+        let mut bytes = 0;
         while start.elapsed() < side.time {
-            if sys::write_memory(pid as u32, address, &buffer)? != MESSAGE {
-                return Err("process_vm_writev copied a part".into());
+            for (buffer, at) in memory.chunks(length).zip((address..).step_by(length)) {
+                if sys::write_memory(pid as u32, at, buffer)? != length {
+                    return Err("process_vm_writev copied a part".into());
+                }
+                bytes += length;
             }
-            messages += 1;
         }
-        value = rate(messages, start);
+        value = bytes as f64 / start.elapsed().as_secs_f64() / 1e9;
     }
     side.channel.barrier()?;
-    std::hint::black_box(&buffer);
+    std::hint::black_box(&memory);
     Ok(value)
 }
 

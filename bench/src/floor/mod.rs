@@ -40,6 +40,8 @@ pub enum Kind {
     StreamRate(usize),
     /// process_vm_writev(2) by the sender, 1 MiB a call.
     VmWrite,
+    /// process_vm_writev(2) by the sender, 64 KiB a call, to and from so many buffers in turn.
+    VmWriteTo(usize),
     /// process_vm_readv(2) by the receiver, which is told by a ring.
     VmRead,
     /// Through a ring in shared memory: a copy in and a copy out, overlapped.
@@ -60,6 +62,7 @@ impl Kind {
             Kind::Stream(mtu) => format!("stream-{mtu}"),
             Kind::StreamRate(size) => format!("stream-rate-{size}"),
             Kind::VmWrite => "vm-write".into(),
+            Kind::VmWriteTo(buffers) => format!("vm-write-{buffers}"),
             Kind::VmRead => "vm-read".into(),
             Kind::DoubleCopy => "double-copy".into(),
             Kind::Memcpy => "memcpy".into(),
@@ -83,6 +86,7 @@ impl Kind {
             .into_iter()
             .find(|kind| kind.text() == text)
             .or(match (name, number) {
+                ("vm-write", Some(n)) => Some(Kind::VmWriteTo(n)),
                 ("ring-rate", Some(n)) => Some(Kind::RingRate(n)),
                 ("stream", Some(n)) => Some(Kind::Stream(n)),
                 ("stream-rate", Some(n)) => Some(Kind::StreamRate(n)),
@@ -101,6 +105,9 @@ impl Kind {
             Kind::Stream(mtu) => format!("bare GSO/GRO stream, {mtu} B payload, CRC, copy"),
             Kind::StreamRate(size) => format!("bare GSO/GRO stream, {size} B payload, CRC, copy"),
             Kind::VmWrite => "process_vm_writev, bare".into(),
+            Kind::VmWriteTo(buffers) => {
+                format!("process_vm_writev, 64 KiB, {buffers} buffers in turn")
+            }
             Kind::VmRead => "process_vm_readv by the receiver".into(),
             Kind::DoubleCopy => "two copies through a ring, overlapped".into(),
             Kind::Memcpy => "memcpy into the peer's memory".into(),
@@ -147,7 +154,8 @@ pub fn main(args: Args) -> Result<()> {
         Kind::RingRate(size) => ring::rate(side, size),
         Kind::Stream(mtu) => stream::run(side, mtu),
         Kind::StreamRate(size) => Ok(stream::run(side, size)? * 1e3 / size as f64),
-        Kind::VmWrite => copies::vm_write(side),
+        Kind::VmWrite => copies::vm_write(side, 1 << 20, 1),
+        Kind::VmWriteTo(buffers) => copies::vm_write(side, 64 << 10, buffers),
         Kind::VmRead => copies::vm_read(side),
         Kind::DoubleCopy => copies::double_copy(side),
         Kind::Memcpy => copies::memcpy(side),
@@ -186,6 +194,7 @@ mod tests {
             Kind::Stream(1024),
             Kind::StreamRate(8),
             Kind::VmWrite,
+            Kind::VmWriteTo(100),
             Kind::VmRead,
             Kind::DoubleCopy,
             Kind::Memcpy,
