@@ -3,15 +3,16 @@
 mod channel;
 mod moderation;
 mod ring;
+mod slots;
 mod tasks;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
 use rnic_transport::Completion;
 
+use crate::bias::{Biased, Guard};
 use crate::context::{AsyncEvent, Context, ContextShared};
 use crate::error::{Error, Result};
 use crate::sys;
@@ -21,7 +22,7 @@ use ring::Ring;
 
 pub use channel::CompChannel;
 pub use moderation::MAX_CQ_PERIOD;
-pub(crate) use ring::{Freed, Slots};
+pub(crate) use slots::{Freed, Slots};
 pub(crate) use tasks::CqTasks;
 
 /// When a completion arose.
@@ -78,7 +79,7 @@ impl Inner {
 
 #[derive(Debug)]
 pub(crate) struct CqShared {
-    inner: Mutex<Inner>,
+    inner: Biased<Inner>,
     /// Entries in the ring, readable without the lock.
     len: AtomicUsize,
     cookie: AtomicU64,
@@ -134,7 +135,7 @@ impl CqShared {
 
     /// A completion has no room.
     #[cold]
-    fn lose(&self, qpn: u32, mut inner: MutexGuard<'_, Inner>) {
+    fn lose(&self, qpn: u32, mut inner: Guard<'_, Inner>) {
         let first = !std::mem::replace(&mut inner.overrun, true);
         drop(inner);
         if first {
@@ -146,7 +147,7 @@ impl CqShared {
     }
 
     /// Fires the event of an armed queue now or has it fired later.
-    fn judge(self: &Arc<Self>, verdict: Verdict, mut inner: MutexGuard<'_, Inner>) {
+    fn judge(self: &Arc<Self>, verdict: Verdict, mut inner: Guard<'_, Inner>) {
         match verdict {
             Verdict::Fire => {
                 inner.armed = Armed::No;
@@ -271,7 +272,7 @@ impl Cq {
         });
         Ok(Cq {
             shared: Arc::new(CqShared {
-                inner: Mutex::new(Inner {
+                inner: Biased::new(Inner {
                     ring: Ring::with_capacity((capacity as usize + 1).min(4096)),
                     stamps: options.timestamps.then(VecDeque::new),
                     capacity,

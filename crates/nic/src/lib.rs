@@ -14,6 +14,7 @@
 
 mod address;
 mod ah;
+mod bias;
 pub mod cm;
 mod context;
 mod cq;

@@ -72,7 +72,7 @@ pub(crate) struct SrqShared {
     pub(crate) pd: Pd,
     pub(crate) max_sge: u32,
     pub(crate) xrc: Option<XrcPart>,
-    /// Its `recv_used` counts receives posted and not yet polled.
+    /// Its receive places count receives posted and not yet polled.
     pub(crate) slots: Arc<Slots>,
     cookie: u64,
     /// Queue pairs attached.
@@ -176,7 +176,7 @@ impl Srq {
                 xrcd: xrcd.clone(),
                 cq: cq.shared.clone(),
             }),
-            slots: Arc::new(Slots::default()),
+            slots: Arc::new(Slots::shared()),
             cookie: init.cookie,
             users: AtomicU32::new(0),
             queue: Mutex::new(Queue {
@@ -260,7 +260,7 @@ impl Srq {
         let (mut max_wr, mut limit) = (queue.max_wr, queue.limit);
         if mask.contains(SrqAttrMask::MAX_WR) {
             max_wr = round_capacity(VERB, attr.max_wr)?;
-            let used = shared.slots.recv_used.load(Ordering::Acquire);
+            let used = shared.slots.recv.used();
             if i64::from(used) > i64::from(max_wr) {
                 return Err(Error::invalid(
                     VERB,
@@ -297,7 +297,7 @@ impl Srq {
         let mut queue = shared.queue.lock();
         let (accepted, refused) = take_each(wqes, |wqe| {
             let wqe = admit(shared, queue.max_wr, wqe)?;
-            shared.slots.recv_used.fetch_add(1, Ordering::AcqRel);
+            shared.slots.recv.take(1);
             queue.receives.push_back(wqe);
             Ok(())
         });
@@ -318,7 +318,7 @@ fn admit(shared: &SrqShared, max_wr: u32, wqe: RecvWqe) -> Result<RecvWqe> {
             ),
         ));
     }
-    let used = shared.slots.recv_used.load(Ordering::Acquire);
+    let used = shared.slots.recv.used();
     if i64::from(used) >= i64::from(max_wr) {
         return Err(Error::new(
             VERB,

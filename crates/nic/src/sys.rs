@@ -2,6 +2,8 @@
 //!
 //! One of the modules of this crate with unsafe code. Everything here takes and gives plain values.
 
+#[cfg_attr(loom, allow(dead_code, reason = "the tests have their own"))]
+mod barrier;
 mod clock;
 mod descriptors;
 mod host;
@@ -10,6 +12,9 @@ mod netlink;
 mod process;
 mod threads;
 
+#[cfg(not(loom))]
+pub(crate) use barrier::{barrier_in_all_threads, sleep_while, wake_all};
+pub(crate) use barrier::{has_barriers, join_barriers};
 pub(crate) use clock::{StreamClock, now_ns, random_u64, wallclock_ns};
 pub(crate) use descriptors::{EventFd, FileIdentity, poll};
 pub(crate) use host::{
@@ -23,4 +28,6 @@ pub(crate) use netlink::{NextHop, is_known, next_hop};
 pub(crate) use process::{
     DEVICE_SLOT, Gate, SLOTS, is_proc, note, own_memory, peek, read_at, write_at,
 };
-pub(crate) use threads::{become_background_thread, uncancelled, with_signals_blocked};
+pub(crate) use threads::{
+    become_background_thread, thread_mark, uncancelled, with_signals_blocked,
+};

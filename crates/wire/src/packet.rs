@@ -3,8 +3,8 @@
 //! One table says which headers follow the BTH; reading and writing both go by it, so they cannot disagree.
 
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Rdeth, Reth, Service,
-    Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Operation, Rdeth, Reth,
+    Service, Xrceth,
 };
 use core::fmt;
 
@@ -153,6 +153,20 @@ impl<'a> Packet<'a> {
             ext,
             payload: Payload::Here(&rest[..len]),
         })
+    }
+
+    /// Header and payload of the packet that is seen most among short messages: a SEND over RC that is whole and has no
+    /// headers but the BTH. `None`: it is another one, or none at all; [`Packet::parse`] says which.
+    #[inline]
+    pub fn parse_send_only(bytes: &'a [u8]) -> Option<(Bth, &'a [u8])> {
+        const SEND_ONLY: Opcode = Opcode::new(Service::Rc, Operation::SendOnly);
+        let bth = Bth::parse(bytes).ok()?;
+        if bth.opcode != SEND_ONLY || bth.version != 0 {
+            return None;
+        }
+        let rest = &bytes[Bth::LEN..];
+        let len = unpadded(rest.len(), &bth).ok()?;
+        Some((bth, &rest[..len]))
     }
 
     /// Decodes a packet of `len` bytes of which only the `front` is here, [`MAX_HEADER_LEN`] bytes of it or all; its

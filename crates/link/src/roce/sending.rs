@@ -143,6 +143,18 @@ impl RoceLink {
             .is_some_and(|live| std::mem::take(&mut live.blocked))
     }
 
+    /// Publishes what was built for rings. False: packets for sockets wait for `flush`.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let Some(live) = &mut self.live else {
+            return true;
+        };
+        if let Some(host) = &mut live.host {
+            host.flush(&mut self.counters);
+        }
+        live.batch.is_empty()
+    }
+
     /// Completes ICRCs and sends all packets built since the last flush. Never blocks; what the kernel refuses is
     /// counted and lost, as on a wire.
     pub fn flush(&mut self, now_ns: u64) {

@@ -5,42 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use rnic_transport::Completion;
 
-/// Room in a queue pair's work queues as the application sees it: a slot is free again once the completion that
-/// retired its work request was polled, as on hardware.
-#[derive(Debug, Default)]
-pub(crate) struct Slots {
-    pub(crate) send_used: AtomicI32,
-    pub(crate) recv_used: AtomicI32,
-}
-
-/// Slots that polling a completion frees.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Freed {
-    pub(crate) send: u32,
-    pub(crate) recv: u32,
-}
-
-impl Freed {
-    fn add(&mut self, more: Freed) {
-        self.send += more.send;
-        self.recv += more.recv;
-    }
-
-    fn release(self, slots: &Slots) {
-        if self.send != 0 {
-            let used = &slots.send_used;
-            used.fetch_sub(self.send as i32, Ordering::AcqRel);
-        }
-        if self.recv != 0 {
-            let used = &slots.recv_used;
-            used.fetch_sub(self.recv as i32, Ordering::AcqRel);
-        }
-    }
-}
+use super::slots::{Freed, Slots};
 
 /// Completions in a row that free slots of the same owner.
 #[derive(Debug, Default)]
@@ -215,7 +183,7 @@ mod tests {
                 freed,
             );
         }
-        let used = |of: usize| owners[of].send_used.load(Ordering::Relaxed);
+        let used = |of: usize| owners[of].send.used();
         for (panics_at, left, freed) in [(1, 3, (-2, 0)), (2, 2, (-3, 0)), (3, 1, (-3, -1))] {
             let mut out = |completion: Completion| assert_ne!(completion.wr_id, panics_at);
             let popped =
@@ -270,9 +238,7 @@ mod tests {
                 }
                 prop_assert_eq!(ring.len(), model.len());
                 for (slots, freed) in owners.iter().zip(freed) {
-                    let used = (&slots.send_used, &slots.recv_used);
-                    prop_assert_eq!(used.0.load(Ordering::Relaxed), freed.0);
-                    prop_assert_eq!(used.1.load(Ordering::Relaxed), freed.1);
+                    prop_assert_eq!((slots.send.used(), slots.recv.used()), freed);
                 }
             }
         }

@@ -14,7 +14,7 @@ use super::sink::{PathSink, network_header};
 use super::srq_table::SrqTable;
 use super::table::QpTable;
 use super::timers::Timers;
-use super::{DropCounters, Engine, lend, settle};
+use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::cm::Taken;
 use crate::memory::MemoryTable;
 use crate::neighbour::Neighbourhood;
@@ -32,7 +32,7 @@ const RECEIVE_BUDGET: usize = 256;
 /// Polls that only glance at the rings between two that look at everything, clock and socket included.
 const GLANCES: u8 = 8;
 /// [`Engine::held`], when it is not known.
-const PUT_OFF: usize = usize::MAX;
+pub(super) const PUT_OFF: usize = usize::MAX;
 
 /// What becomes of an ACK that is all a queue pair has to say.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -407,12 +407,14 @@ fn deliver(
             return DONE;
         }
     }
+    if take_straight(now, received, entry, memory, srqs, ready) {
+        return DONE;
+    }
     let Ok(packet) = Packet::parse(received.bytes) else {
         drops.malformed += 1;
         return DONE;
     };
-    // Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
-    if packet.bth.pkey & 0x7fff != 0x7fff {
+    if !is_default_partition(packet.bth.pkey) {
         drops.bad_pkey += 1;
         return DONE;
     }
@@ -440,4 +442,40 @@ fn deliver(
     }
     settle(entry, ready, timers);
     DONE
+}
+
+/// Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
+#[inline]
+fn is_default_partition(pkey: u16) -> bool {
+    pkey & 0x7fff == 0x7fff
+}
+
+/// [`deliver`] of the usual short message; false: it is not one.
+#[inline]
+fn take_straight(
+    now: Time,
+    received: &Received<'_>,
+    entry: &mut QpEntry,
+    memory: &mut MemoryTable,
+    srqs: &mut SrqTable,
+    ready: &mut VecDeque<u32>,
+) -> bool {
+    let Some((bth, payload)) = Packet::parse_send_only(received.bytes) else {
+        return false;
+    };
+    if entry.elsewhere.is_some() || !is_default_partition(bth.pkey) {
+        return false;
+    }
+    let (QueuePair::Rc(rc), mut host) = lend(entry, memory, srqs) else {
+        return false;
+    };
+    if !rc.take_straight(&bth, payload, &mut host) {
+        return false;
+    }
+    // Neither did it fail, nor are there other timers than before.
+    if rc.owes_only_ack() {
+        entry.held_ack.arrived(now.0);
+    }
+    schedule(entry, ready);
+    true
 }

@@ -11,10 +11,9 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use parking_lot::MutexGuard;
-
 use super::Engine;
 use super::nic::NicHandle;
+use crate::bias::Guard;
 use crate::error::Result;
 use crate::gid_table::{RowsGuard, lock_rows};
 use crate::{dm, pd};
@@ -47,7 +46,7 @@ struct Held {
     // Taken in the order current, engine, rows, report, and the two lists, which nobody has who waits for another lock.
     // Nobody who waits for the engine has what comes after it.
     report: crate::report::Guard,
-    engine: Option<(ManuallyDrop<MutexGuard<'static, Engine>>, Arc<NicHandle>)>,
+    engine: Option<(ManuallyDrop<Guard<'static, Engine>>, Arc<NicHandle>)>,
     current: Current,
     rows: RowsGuard,
     domains: pd::AllGuard,
@@ -67,7 +66,7 @@ pub fn before_fork() {
         .map(|handle| {
             let guard = handle.shared.engine.lock();
             // SAFETY: the guard borrows from `handle`, which is kept beside it and dropped after it (`release`).
-            let guard: MutexGuard<'static, Engine> = unsafe { std::mem::transmute(guard) };
+            let guard: Guard<'static, Engine> = unsafe { std::mem::transmute(guard) };
             (ManuallyDrop::new(guard), handle)
         });
     let rows = lock_rows();
@@ -96,7 +95,7 @@ pub fn after_fork_child() {
     });
 }
 
-fn release(with_engine: impl FnOnce(ManuallyDrop<MutexGuard<'static, Engine>>)) {
+fn release(with_engine: impl FnOnce(ManuallyDrop<Guard<'static, Engine>>)) {
     let Some(held) = HELD.with_borrow_mut(Option::take) else {
         return;
     };

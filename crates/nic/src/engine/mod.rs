@@ -18,6 +18,7 @@ mod one_sided;
 mod pace;
 mod patience;
 mod port;
+mod posting;
 mod regions;
 mod sink;
 mod spin;
@@ -287,10 +288,6 @@ impl Engine {
     }
 
     /// A queue pair, and the address handles that its work requests may name.
-    pub(crate) fn qp_and_ahs(&mut self, qpn: u32) -> (Option<&mut QpEntry>, &AhTable) {
-        (self.qps.get_mut(qpn), &self.ahs)
-    }
-
     /// Gives an address handle up, now or when the last work request that may name it has left.
     pub(crate) fn remove_ah(&mut self, number: AhNumber) {
         let Engine {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
 use rnic_link::{LinkCounters, LinkError};
 
 use super::background::{self, Background, STREAM};
 use super::drive::Acks;
 use super::waiters::Waiters;
 use super::{DropCounters, Engine, fork, port, spin};
+use crate::bias::{Biased, Guard};
 use crate::context::AsyncEvents;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ use crate::sys::{self, ForkWitness};
 
 /// What all threads of the process share.
 pub(crate) struct NicShared {
-    pub(super) engine: Mutex<Engine>,
+    pub(super) engine: Biased<Engine>,
     pub(super) cq_tasks: Arc<CqTasks>,
     witness: ForkWitness,
     dead: AtomicBool,
@@ -69,12 +69,14 @@ impl Nic {
                 };
                 Error::new("ibv_open_device", errno, e.to_string())
             })?;
+            // While the process has few threads, as a rule: later it takes longer.
+            sys::join_barriers();
             let shared = Arc::new(NicShared {
                 background: Background::new()
                     .map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?,
                 cq_tasks: engine.cq_tasks.clone(),
                 windows: engine.memory.windows().clone(),
-                engine: Mutex::new(engine),
+                engine: Biased::new(engine),
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
                 polls: AtomicU64::new(0),
@@ -95,12 +97,12 @@ impl Nic {
 
     /// The engine of this very process. In a forked child there is none: its copy may be locked by a thread that does not
     /// exist there, so every caller of [`Nic::lock`] has asked [`Nic::check_alive`] before, or asks here.
-    pub(crate) fn lock_if_alive(&self) -> Option<MutexGuard<'_, Engine>> {
+    pub(crate) fn lock_if_alive(&self) -> Option<Guard<'_, Engine>> {
         self.shared().is_alive().then(|| self.lock())
     }
 
     /// The engine, waiting for its lock.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
+    pub(crate) fn lock(&self) -> Guard<'_, Engine> {
         self.shared().engine.lock()
     }
 
@@ -206,7 +208,7 @@ impl Nic {
     }
 
     /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
-    pub(crate) fn after_drive(&self, mut engine: MutexGuard<'_, Engine>) {
+    pub(crate) fn after_drive(&self, mut engine: Guard<'_, Engine>) {
         engine.tell();
         let wakeup = &self.shared().background.wakeup;
         // Under the lock: a thread that ends to watch looks at the engine after this.

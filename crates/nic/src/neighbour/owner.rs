@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rnic_link::{Fd, PeerId};
 use rnic_transport::{
@@ -218,7 +217,7 @@ impl Served {
         if self.delegate.holds_receive()
             && let Some(srq) = srqs.get(self.selected)
         {
-            srq.slots.recv_used.fetch_sub(1, Ordering::AcqRel);
+            srq.slots.recv.give_back(1);
         }
     }
 }

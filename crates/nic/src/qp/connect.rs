@@ -1,7 +1,6 @@
 //! `ibv_modify_qp`: checks of attribute values, and what each transition does.
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
 
 use rnic_transport::{Placement, QueuePair, Rc, RcAttr, Role, Uc, UcAttr, Ud, UdAttr};
 use rnic_wire::{PathMtu, Psn};
@@ -212,8 +211,8 @@ fn apply(
                 cq.purge(qpn);
             }
             shared.context().nic.cq_tasks().forgive(qpn);
-            shared.slots.send_used.store(0, Ordering::Release);
-            shared.slots.recv_used.store(0, Ordering::Release);
+            shared.slots.send.reset();
+            shared.slots.recv.reset();
         }
         QpState::Err => engine.flush_qp(qpn),
         QpState::Rtr => {

@@ -139,7 +139,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    fn posted(&mut self, signaled: bool) {
+    pub(crate) fn posted(&mut self, signaled: bool) {
         self.open += 1;
         if signaled {
             self.runs.push_back(self.open);
@@ -239,7 +239,7 @@ impl QpEntry {
             }
         };
         if let Some(slots) = slots {
-            slots.recv_used.fetch_sub(1, Ordering::AcqRel);
+            slots.recv.give_back(1);
         }
     }
 }
@@ -248,8 +248,7 @@ impl QpEntry {
     /// After a failure that flushed the send queue: frees the slots that no completion will free.
     pub(crate) fn free_retired(&mut self) {
         let left = self.signals.abandoned();
-        let used = &self.shared.slots.send_used;
-        used.fetch_sub(left as i32, Ordering::AcqRel);
+        self.shared.slots.send.give_back(left);
     }
 }
 
@@ -389,7 +388,7 @@ impl Qp {
 
     /// Send work requests that [`Qp::post_send`] would accept now.
     pub fn send_room(&self) -> u32 {
-        let used = self.shared().slots.send_used.load(Ordering::Acquire);
+        let used = self.shared().slots.send.used();
         self.shared()
             .cap
             .max_send_wr

@@ -1,11 +1,9 @@
 //! Posting: which work requests may enter the queues, and what happens when they do.
 
-use std::sync::atomic::Ordering;
-
-use parking_lot::MutexGuard;
 use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe};
 
-use super::{Qp, QpEntry, QpShared, QpState, QpType, ReceiveSource};
+use super::{Qp, QpShared, QpState, QpType, ReceiveSource};
+use crate::bias::Guard;
 use crate::device::MAX_MSG;
 use crate::engine::{AhNumber, AhTable, Engine, Posted};
 use crate::error::{Error, Result};
@@ -27,31 +25,31 @@ impl Qp {
         nic.check_alive(VERB).map_err(|e| (0, e))?;
         let mut engine = nic.lock();
         let state = shared.state();
-        let (Some(entry), ahs) = engine.qp_and_ahs(shared.qpn) else {
+        let Some(mut posting) = engine.posting(shared.qpn, state) else {
             return Err((0, gone(VERB)));
         };
         let mut ahead = 0;
         let mut bytes = 0;
-        let (accepted, refused) = take_each(wqes, |wqe| {
+        let (accepted, refused) = take_each(wqes, |mut wqe| {
             check_send(shared, state, ahead, &wqe)?;
-            check_address(shared, ahs, &wqe)?;
+            check_address(shared, posting.ahs, &wqe)?;
             bytes += wqe.data.len();
-            enqueue_send(shared, entry, wqe);
+            ready_to_post(shared, &mut wqe);
+            posting.post(wqe.signaled, wqe);
             ahead += 1;
             Ok(())
         });
         if accepted > 0 {
-            let used = &shared.slots.send_used;
-            used.fetch_add(accepted as i32, Ordering::AcqRel);
-            start_sending(
-                shared,
-                state,
-                engine,
-                Posted {
-                    count: accepted,
-                    bytes,
-                },
-            );
+            shared.slots.send.take(accepted as u32);
+            let posted = Posted {
+                count: accepted,
+                bytes,
+            };
+            if posting.end() {
+                has_left(shared, engine);
+            } else {
+                start_sending(shared, engine, posted);
+            }
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
@@ -73,19 +71,23 @@ impl Qp {
         if wqes.is_empty() {
             return Ok(());
         }
-        let Some(entry) = engine.qp_mut(shared.qpn) else {
+        let Some(mut posting) = engine.posting(shared.qpn, state) else {
             return Err(gone("ibv_wr_complete"));
         };
-        let used = &shared.slots.send_used;
-        used.fetch_add(wqes.len() as i32, Ordering::AcqRel);
+        shared.slots.send.take(wqes.len() as u32);
         let posted = Posted {
             count: wqes.len(),
             bytes: wqes.iter().map(|wqe| wqe.data.len()).sum(),
         };
-        for wqe in wqes.drain(..) {
-            enqueue_send(shared, entry, wqe);
+        for mut wqe in wqes.drain(..) {
+            ready_to_post(shared, &mut wqe);
+            posting.post(wqe.signaled, wqe);
         }
-        start_sending(shared, state, engine, posted);
+        if posting.end() {
+            has_left(shared, engine);
+        } else {
+            start_sending(shared, engine, posted);
+        }
         Ok(())
     }
 
@@ -113,8 +115,7 @@ impl Qp {
             ahead += 1;
             Ok(())
         });
-        let used = &shared.slots.recv_used;
-        used.fetch_add(ahead, Ordering::AcqRel);
+        shared.slots.recv.take(ahead as u32);
         if accepted > 0 && lint::is_on() {
             lint::receive_posted(shared);
         }
@@ -190,7 +191,7 @@ fn check_send(shared: &QpShared, state: QpState, ahead: usize, wqe: &SendWqe) ->
             format!("the queue pair is in {state:?}, sending needs RTS"),
         ));
     }
-    let used = shared.slots.send_used.load(Ordering::Acquire);
+    let used = shared.slots.send.used();
     let used = used.max(0) as usize + ahead;
     if used >= shared.cap.max_send_wr as usize {
         return Err(Error::new(
@@ -254,29 +255,35 @@ fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> 
 }
 
 #[inline(always)]
-fn enqueue_send(shared: &QpShared, entry: &mut QpEntry, mut wqe: SendWqe) {
+fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
     wqe.signaled |= shared.sq_sig_all;
     if lint::is_on() {
-        lint::stage(&wqe);
+        lint::stage(wqe);
     }
-    entry.signals.posted(wqe.signaled);
-    entry.transport.post_send(wqe);
+}
+
+/// All that was just posted has left.
+#[inline]
+fn has_left(shared: &QpShared, mut engine: Guard<'_, Engine>) {
+    let nic = &shared.context().nic;
+    // Whoever posts polls soon.
+    nic.count_poll();
+    engine.sent_straight();
+    if engine.has_turns_to_give() {
+        engine.transmit(nic.acks());
+    }
+    nic.after_drive(engine);
 }
 
 /// Lets what was just posted leave, now or with what comes next, or in ERR flushes it.
-fn start_sending(
-    shared: &QpShared,
-    state: QpState,
-    mut engine: MutexGuard<'_, Engine>,
-    posted: Posted,
-) {
+fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Posted) {
     let nic = &shared.context().nic;
     if lint::is_on() {
         lint::posted(&engine.memory, shared);
     }
     // Whoever posts polls soon.
     nic.count_poll();
-    if state == QpState::Err {
+    if shared.state() == QpState::Err {
         engine.flush_qp(shared.qpn);
     } else {
         engine.schedule(shared.qpn);
@@ -322,7 +329,7 @@ fn admit_recv(shared: &QpShared, state: QpState, ahead: i32, wqe: RecvWqe) -> Re
             ),
         ));
     }
-    let used = shared.slots.recv_used.load(Ordering::Acquire) + ahead;
+    let used = shared.slots.recv.used() + ahead;
     if used >= shared.cap.max_recv_wr as i32 {
         return Err(Error::new(
             VERB,

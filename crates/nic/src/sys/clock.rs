@@ -18,6 +18,12 @@ pub(crate) struct StreamClock {
 const FRESH: u64 = 4000;
 
 impl StreamClock {
+    /// What was read last.
+    #[inline]
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.ns
+    }
+
     #[inline]
     pub(crate) fn now_ns(&mut self) -> u64 {
         let Some(ticks) = ticks() else {

@@ -5,6 +5,7 @@ mod drain;
 mod requester;
 mod resources;
 mod responder;
+mod straight;
 #[cfg(test)]
 mod testing;
 mod timer;

@@ -95,7 +95,7 @@ struct Entry {
 
 impl Entry {
     /// Inlined, with what calls it, since each call would copy the work request once more.
-    #[inline]
+    #[inline(always)]
     fn new(wqe: SendWqe, mtu: u32) -> Entry {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
@@ -267,7 +267,7 @@ impl Requester {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
         self.queue.push_back(Entry::new(wqe, sh.mtu));
     }

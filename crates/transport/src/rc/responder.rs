@@ -10,6 +10,7 @@ mod elsewhere;
 mod flush;
 mod read;
 mod send;
+mod straight;
 mod write;
 
 #[cfg(test)]

@@ -327,19 +327,30 @@ impl Pair {
                 {
                     return;
                 }
+                let may = self.rng.bool() && !arrived.by_memory && !arrived.gone;
+                let short = Packet::parse_send_only(bytes).filter(|_| may);
                 self.nics[nic].with_packet(qp, elsewhere, |rc, host| {
-                    rc.handle_packet(now, &packet, host);
+                    if short.is_none_or(|(bth, payload)| !rc.take_straight(&bth, payload, host)) {
+                        rc.handle_packet(now, &packet, host);
+                    }
                 });
                 self.poll_soon(nic, qp);
             }
             Happening::PostSend { nic, qp, wqe } => {
+                let straight = self.rng.bool();
+                let mut batch = Batch::new(self.rng.usize(..3));
                 self.nics[nic].with(qp, |rc, host| {
                     host.queues.note_send(&wqe);
-                    rc.post_send(wqe);
+                    if straight {
+                        rc.post_straight(now, wqe, host, &mut batch);
+                    } else {
+                        rc.post_send(wqe);
+                    }
                     if rc.is_error() {
                         rc.fail(host);
                     }
                 });
+                self.emit(nic, qp, batch);
                 self.poll_soon(nic, qp);
             }
             Happening::PostReceive { nic, qp, srq, wqe } => {
@@ -430,49 +441,55 @@ impl Pair {
                 emitted <= budget.saturating_add(largest),
                 "{emitted} bytes for a budget of {budget}"
             );
-            for bytes in batch.packets {
-                if let Err(rule) = network::lint(
-                    &bytes,
-                    attr.mtu,
-                    batch.most_payload,
-                    attr.pkey,
-                    attr.dest_qpn,
-                ) {
-                    panic!("qp {qp} of nic {nic} emits {rule}");
-                }
-                if self.trace {
-                    let packet = Packet::parse(&bytes).expect("linted");
-                    eprintln!(
-                        "{:>9} {nic}.{qp} > {:?} psn {:#x} len {} {}{:?}",
-                        self.now,
-                        packet.bth.opcode.operation().expect("linted"),
-                        packet.bth.psn.value(),
-                        packet.payload.len(),
-                        if packet.bth.ack_req { "ackreq " } else { "" },
-                        packet.ext.aeth
-                    );
-                }
-                assert!(
-                    self.network.counters.sent < self.packet_limit,
-                    "more than {} packets: recovery out of control; {:?}",
-                    self.packet_limit,
-                    self.counters()
-                );
-                let to = 1 - nic;
-                let said = match &mut self.nics[nic].qps[qp].accent {
-                    Some(accent) => accent.says(bytes),
-                    None => vec![bytes],
-                };
-                for bytes in said {
-                    let by_memory = batch.most_payload.map(|_| mtu);
-                    for (at, arrived) in self.network.send(self.now, to, bytes, by_memory) {
-                        self.at(at, Happening::Arrival { nic: to, arrived });
-                    }
-                }
-            }
+            self.emit(nic, qp, batch);
             if self.portions && self.rng.u8(..) < 64 && self.nics[nic].qps[qp].rc.wants_transmit() {
                 self.schedule_poll(nic, qp);
                 return;
+            }
+        }
+    }
+
+    /// What a queue pair has emitted goes its way.
+    fn emit(&mut self, nic: usize, qp: usize, batch: Batch) {
+        let attr = self.nics[nic].qps[qp].attr;
+        for bytes in batch.packets {
+            if let Err(rule) = network::lint(
+                &bytes,
+                attr.mtu,
+                batch.most_payload,
+                attr.pkey,
+                attr.dest_qpn,
+            ) {
+                panic!("qp {qp} of nic {nic} emits {rule}");
+            }
+            if self.trace {
+                let packet = Packet::parse(&bytes).expect("linted");
+                eprintln!(
+                    "{:>9} {nic}.{qp} > {:?} psn {:#x} len {} {}{:?}",
+                    self.now,
+                    packet.bth.opcode.operation().expect("linted"),
+                    packet.bth.psn.value(),
+                    packet.payload.len(),
+                    if packet.bth.ack_req { "ackreq " } else { "" },
+                    packet.ext.aeth
+                );
+            }
+            assert!(
+                self.network.counters.sent < self.packet_limit,
+                "more than {} packets: recovery out of control; {:?}",
+                self.packet_limit,
+                self.counters()
+            );
+            let to = 1 - nic;
+            let said = match &mut self.nics[nic].qps[qp].accent {
+                Some(accent) => accent.says(bytes),
+                None => vec![bytes],
+            };
+            for bytes in said {
+                let by_memory = batch.most_payload.map(|_| attr.mtu);
+                for (at, arrived) in self.network.send(self.now, to, bytes, by_memory) {
+                    self.at(at, Happening::Arrival { nic: to, arrived });
+                }
             }
         }
     }

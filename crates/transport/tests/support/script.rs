@@ -21,12 +21,17 @@ use std::collections::{HashMap, VecDeque};
 
 type Outcome<T = ()> = Result<T, String>;
 
-/// Runs a script.
+/// Runs a script, twice: what the usual short messages go straight through must not be seen in anything.
 ///
 /// # Errors
 /// `file:line: what is not as the script says`.
 pub fn run(file: &str, text: &str) -> Outcome {
-    let mut world = World::new();
+    run_once(file, text, false)?;
+    run_once(file, text, true).map_err(|e| format!("straight: {e}"))
+}
+
+fn run_once(file: &str, text: &str, straight: bool) -> Outcome {
+    let mut world = World::new(straight);
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("").trim();
         if line.is_empty() {
@@ -37,7 +42,7 @@ pub fn run(file: &str, text: &str) -> Outcome {
             world
                 .nothing_left()
                 .map_err(|e| format!("{file}:{}: before `again`: {e}", index + 1))?;
-            world = World::new();
+            world = World::new(straight);
             continue;
         }
         world
@@ -103,6 +108,8 @@ struct World {
     receives_seen: usize,
     events_seen: usize,
     held: bool,
+    /// Short messages go straight, where they can.
+    straight: bool,
     /// The path goes by memory, with so much payload in a packet.
     most_payload: Option<usize>,
     line: usize,
@@ -114,7 +121,7 @@ pub fn pattern(addr: u64) -> u8 {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(straight: bool) -> World {
         let mut world = World {
             qp: QueuePair::Rc(Rc::new()),
             service: Service::Rc,
@@ -157,6 +164,7 @@ impl World {
             receives_seen: 0,
             events_seen: 0,
             held: false,
+            straight,
             most_payload: None,
             line: 0,
         };
@@ -670,13 +678,21 @@ impl World {
             data,
         };
         self.posted.insert(wr_id, (opcode, wqe.data.len()));
-        self.with(|rc, _, host| {
+        let straight = self.straight && !self.held;
+        let mut batch = Batch::new(64);
+        self.with(|qp, now, host| {
             host.queues.note_send(&wqe);
-            rc.post_send(wqe);
-            if rc.is_error() {
-                rc.fail(host);
+            match qp {
+                QueuePair::Rc(rc) if straight => {
+                    rc.post_straight(now, wqe, host, &mut batch);
+                }
+                _ => qp.post_send(wqe),
+            }
+            if qp.is_error() {
+                qp.fail(host);
             }
         });
+        self.emitted(batch)?;
         self.poll()
     }
 
@@ -709,7 +725,13 @@ impl World {
         let packet = parsed.map_err(|e| format!("the script's packet is {e}"))?;
         let prefix = self.datagrams.prefix;
         let elsewhere = by_memory.then_some(&bytes[..]);
+        let short = Packet::parse_send_only(&bytes).filter(|_| self.straight && !by_memory);
         self.with_packet(elsewhere, |qp, now, host| {
+            if let (QueuePair::Rc(rc), Some((bth, payload))) = (&mut *qp, short)
+                && rc.take_straight(&bth, payload, host)
+            {
+                return;
+            }
             qp.handle_packet(now, &packet, || prefix, host);
         });
         self.poll()
@@ -744,26 +766,32 @@ impl World {
             let mut batch = Batch::new(64);
             batch.most_payload = self.most_payload;
             self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, usize::MAX));
-            for bytes in batch.packets {
-                let dest = match self.service {
-                    // Each datagram has its own.
-                    Service::Ud => Packet::parse(&bytes).map_or(0, |packet| packet.bth.dest_qp),
-                    _ => self.attr.dest_qpn,
-                };
-                network::lint(
-                    &bytes,
-                    self.attr.mtu,
-                    self.most_payload,
-                    self.attr.pkey,
-                    dest,
-                )?;
-                self.packets.push_back(Emitted {
-                    bytes,
-                    cause: self.line,
-                });
-            }
+            self.emitted(batch)?;
         }
         Err("wants to transmit without end".into())
+    }
+
+    /// Notes what came out.
+    fn emitted(&mut self, batch: Batch) -> Outcome {
+        for bytes in batch.packets {
+            let dest = match self.service {
+                // Each datagram has its own.
+                Service::Ud => Packet::parse(&bytes).map_or(0, |packet| packet.bth.dest_qp),
+                _ => self.attr.dest_qpn,
+            };
+            network::lint(
+                &bytes,
+                self.attr.mtu,
+                self.most_payload,
+                self.attr.pkey,
+                dest,
+            )?;
+            self.packets.push_back(Emitted {
+                bytes,
+                cause: self.line,
+            });
+        }
+        Ok(())
     }
 
     fn advance(&mut self, args: &mut Args<'_>) -> Outcome {

@@ -17,6 +17,32 @@ use rnic_wire::{Bth, Opcode, Operation, Reth, Service, pad_len};
 const HEADER: usize = Bth::LEN + Reth::LEN;
 
 impl Requester {
+    /// Emits what was posted last, if it is a SEND of that kind and may leave now. An error has come to the oldest WQE.
+    #[inline]
+    pub(crate) fn transmit_straight<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        host: &H,
+        out: &mut Output<'_, S>,
+    ) -> Result<bool, Failure> {
+        if self.current + 1 != self.queue.len() {
+            return Ok(false);
+        }
+        let Some(entry) = self.queue.get(self.current) else {
+            return Ok(false);
+        };
+        // A WRITE may not need a packet at all.
+        if entry.wqe.op != SendOp::Send || !self.is_single(entry, sh) || !self.can_send(sh) {
+            return Ok(false);
+        }
+        self.transmit_single(now, sh, host, out).or_else(|failure| {
+            // As in [`Requester::transmit`].
+            self.fault = Some(failure);
+            self.check_fault().map(|()| false)
+        })
+    }
+
     /// Is the next packet of `entry`, the current one, of that kind?
     #[inline]
     pub(super) fn is_single(&self, entry: &Entry, sh: &Shared) -> bool {

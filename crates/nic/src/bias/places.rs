@@ -1,0 +1,72 @@
+//! Places: small numbers for threads. Each is one thread's at a time, from its first need to the thread's end.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::PLACES;
+use crate::sys;
+
+/// Whose they are; 0: nobody's.
+static HOLDERS: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
+
+/// A thread's place, given back when the thread ends. What it did by it comes before what the next one does.
+struct Lease(Option<usize>);
+
+impl Lease {
+    fn take() -> Lease {
+        let mark = sys::thread_mark();
+        let free = |holder: &AtomicUsize| {
+            let taken = holder.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Relaxed);
+            taken.is_ok()
+        };
+        Lease(HOLDERS.iter().position(free))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            HOLDERS[place].store(0, Ordering::Release);
+        }
+    }
+}
+
+thread_local! {
+    static LEASE: Lease = Lease::take();
+}
+
+/// This thread's place; `None`: all are taken, or the thread is about to end.
+pub(super) fn mine() -> Option<usize> {
+    LEASE.try_with(|lease| lease.0).ok().flatten()
+}
+
+/// Is it this thread's?
+#[inline]
+pub(super) fn is_mine(place: usize) -> bool {
+    let holder = HOLDERS.get(place);
+    holder.is_some_and(|holder| holder.load(Ordering::Relaxed) == sys::thread_mark())
+}
+
+#[cfg(test)]
+mod tests {
+    //! No two threads have the same place at a time, and what a thread had is free after it.
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_of_one_thread_and_given_back() {
+        let own = mine();
+        for _ in 0..4 * PLACES {
+            let other = std::thread::spawn(|| {
+                let place = mine();
+                assert_eq!(place, mine());
+                assert!(place.is_none_or(is_mine));
+                place
+            });
+            let other = other.join().unwrap();
+            assert!(own.is_none() || own != other);
+            assert!(other.is_none_or(|place| !is_mine(place)));
+        }
+        assert!(own.is_none_or(is_mine));
+        assert!(!is_mine(super::super::NOBODY));
+    }
+}

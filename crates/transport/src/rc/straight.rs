@@ -1,0 +1,50 @@
+//! The usual short message, straight through: a SEND of one packet that is posted while nothing waits before it, and one
+//! that comes as expected and finds its receive.
+//!
+//! Both do what the general way does, of which nearly all is decided beforehand. Whatever is not usual is left to that
+//! one as if it had not been tried here.
+
+use super::{Rc, Role, State};
+use crate::output::Output;
+use crate::{Host, PacketSink, SendWqe, Time};
+use rnic_wire::Bth;
+
+impl Rc {
+    /// [`Rc::post_send`], and lets the WQE leave at once if it is a short SEND whose turn it is. False: it is left to
+    /// [`Rc::poll_transmit`]; if it cannot be sent, the queue pair may have failed.
+    #[inline]
+    pub fn post_straight<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        wqe: SendWqe,
+        host: &mut H,
+        sink: &mut S,
+    ) -> bool {
+        self.requester.post(wqe, &self.shared);
+        if self.state != State::Rts {
+            return false;
+        }
+        let mut out = Output::new(sink, usize::MAX);
+        let sent = self
+            .requester
+            .transmit_straight(now, &mut self.shared, host, &mut out);
+        match sent {
+            Ok(left) => left,
+            Err(failure) => {
+                self.send_failed(failure, host);
+                false
+            }
+        }
+    }
+
+    /// [`Rc::handle_packet`] of a SEND of one packet without further headers. False: it is not the usual one, and nothing
+    /// was done.
+    #[inline]
+    pub fn take_straight<H: Host>(&mut self, bth: &Bth, payload: &[u8], host: &mut H) -> bool {
+        matches!(self.state, State::RtrCommunicating | State::Rts)
+            && self.shared.attr.role == Role::Rc
+            && self
+                .responder
+                .take_straight(bth, payload, &mut self.shared, host)
+    }
+}
