@@ -456,8 +456,8 @@ fn take_straight(
     now: Time,
     received: &Received<'_>,
     entry: &mut QpEntry,
-    memory: &mut MemoryTable,
-    srqs: &mut SrqTable,
+    memory: &MemoryTable,
+    srqs: &SrqTable,
     ready: &mut VecDeque<u32>,
 ) -> bool {
     let Some((bth, payload)) = Packet::parse_send_only(received.bytes) else {
