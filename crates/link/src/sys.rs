@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use libc::c_long;
 
 mod barrier;
+mod control;
 mod datagram;
 mod epoll;
 mod file;
@@ -320,11 +321,6 @@ pub fn attach_reuseport_program(fd: &Fd, program: &[BpfInsn]) -> io::Result<()> 
         )
     })?;
     Ok(())
-}
-
-const HEADER: usize = size_of::<libc::cmsghdr>();
-const fn cmsg_space(payload: usize) -> usize {
-    HEADER.next_multiple_of(size_of::<usize>()) + payload.next_multiple_of(size_of::<usize>())
 }
 
 /// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the packet path.

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{Addr, Fd, HEADER, check, cmsg_space};
+use super::{Addr, Fd, check, control};
 
 /// sendto(2), never raising SIGPIPE; without an address on a connected socket.
 pub fn send_to(fd: &Fd, bytes: &[u8], to: Option<&Addr>) -> io::Result<usize> {
@@ -37,17 +37,13 @@ pub const SEND_MANY: usize = 64;
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct SegmentCmsg([u8; cmsg_space(2)]);
+struct SegmentCmsg([u8; control::space(2)]);
 
 impl SegmentCmsg {
     fn new(segment: u16) -> SegmentCmsg {
-        let mut c = SegmentCmsg([0; cmsg_space(2)]);
-        let (len, level, kind) = (HEADER + 2, libc::SOL_UDP, libc::UDP_SEGMENT);
-        let w = size_of::<usize>();
-        c.0[..w].copy_from_slice(&len.to_ne_bytes());
-        c.0[w..w + 4].copy_from_slice(&level.to_ne_bytes());
-        c.0[w + 4..w + 8].copy_from_slice(&kind.to_ne_bytes());
-        c.0[HEADER..HEADER + 2].copy_from_slice(&segment.to_ne_bytes());
+        let mut c = SegmentCmsg([0; control::space(2)]);
+        control::begin(&mut c.0, libc::SOL_UDP, libc::UDP_SEGMENT, 2)
+            .copy_from_slice(&segment.to_ne_bytes());
         c
     }
 }
@@ -92,7 +88,7 @@ fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<u
     let mut headers: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     let mut iovs: [libc::iovec; N] = unsafe { std::mem::zeroed() };
-    let mut cmsgs = [SegmentCmsg([0; cmsg_space(2)]); N];
+    let mut cmsgs = [SegmentCmsg([0; control::space(2)]); N];
     for (i, message) in messages[..n].iter().enumerate() {
         if message.segment != 0 {
             cmsgs[i] = SegmentCmsg::new(message.segment);
@@ -166,36 +162,26 @@ pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
     Ok(out)
 }
 
-pub(super) fn parse_control(mut control: &[u8], out: &mut Datagram) {
-    let word = size_of::<usize>();
-    let int = |b: &[u8]| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
-    while control.len() >= HEADER {
-        let mut len = [0; size_of::<usize>()];
-        len.copy_from_slice(&control[..word]);
-        let len = usize::from_ne_bytes(len);
-        if len < HEADER || len > control.len() {
-            return;
-        }
-        let (level, kind) = (int(&control[word..]), int(&control[word + 4..]));
-        let data = &control[HEADER..len];
+pub(super) fn parse_control(control: &[u8], out: &mut Datagram) {
+    for (level, kind, data) in control::messages(control) {
         match (level, kind) {
-            (libc::SOL_UDP, libc::UDP_GRO) if data.len() >= 4 => {
-                out.segment = usize::try_from(int(data)).unwrap_or(0);
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                let segment = data.first_chunk().map(|b| i32::from_ne_bytes(*b));
+                out.segment = segment.and_then(|n| n.try_into().ok()).unwrap_or(0);
             }
             // struct in6_pktinfo { struct in6_addr; int ifindex }
-            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() >= 16 => {
-                let mut octets = [0; 16];
-                octets.copy_from_slice(&data[..16]);
-                out.to = Some(IpAddr::V6(Ipv6Addr::from(octets)).to_canonical());
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                if let Some(octets) = data.first_chunk::<16>() {
+                    out.to = Some(IpAddr::V6(Ipv6Addr::from(*octets)).to_canonical());
+                }
             }
             // struct in_pktinfo { int ifindex; struct in_addr spec_dst; struct in_addr addr }
-            (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() >= 12 => {
-                out.to = Some(Ipv4Addr::new(data[8], data[9], data[10], data[11]).into());
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                if let Some(octets) = data.get(8..).and_then(<[u8]>::first_chunk::<4>) {
+                    out.to = Some(Ipv4Addr::from(*octets).into());
+                }
             }
             _ => {}
         }
-        control = control
-            .get(len.next_multiple_of(word)..)
-            .unwrap_or_default();
     }
 }

@@ -30,7 +30,7 @@ proptest! {
         kind in 0usize..3,
     ) {
         let mut bytes = bytes;
-        if bytes.len() >= HEADER {
+        if bytes.len() >= size_of::<libc::cmsghdr>() {
             let (level, kind) = [
                 (libc::SOL_UDP, libc::UDP_GRO),
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),

@@ -4,11 +4,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use super::{Addr, Fd, HEADER, check, cmsg_space, set_option, socket, with_spare};
+use super::{Addr, Fd, check, control, set_option, socket, with_spare};
 
 /// Descriptors that one message carries at most.
 pub const MOST_FDS: usize = 4;
-const CONTROL: usize = cmsg_space(MOST_FDS * size_of::<RawFd>());
+const CONTROL: usize = control::space(MOST_FDS * size_of::<RawFd>());
 
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
@@ -106,16 +106,12 @@ pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[impl AsFd]) -> io::Result<()> 
     if !fds.is_empty() {
         let fds = fds.get(..MOST_FDS).unwrap_or(fds);
         let payload = fds.len() * size_of::<RawFd>();
-        let len = HEADER + payload;
-        let w = size_of::<usize>();
-        control.0[..w].copy_from_slice(&len.to_ne_bytes());
-        control.0[w..w + 4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
-        control.0[w + 4..w + 8].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
-        for (place, fd) in control.0[HEADER..].chunks_exact_mut(4).zip(fds) {
+        let places = control::begin(&mut control.0, libc::SOL_SOCKET, libc::SCM_RIGHTS, payload);
+        for (place, fd) in places.chunks_exact_mut(4).zip(fds) {
             place.copy_from_slice(&fd.as_fd().as_raw_fd().to_ne_bytes());
         }
         header.msg_control = (&raw mut control).cast();
-        header.msg_controllen = cmsg_space(payload) as _;
+        header.msg_controllen = control::space(payload) as _;
     }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the header names `bytes` and the local `control`, which live through the call and are only read.
@@ -153,27 +149,13 @@ pub fn receive_message(fd: &Fd, buffer: &mut [u8], fds: &mut Vec<Fd>) -> io::Res
     Ok((!cut).then_some(len.min(buffer.len())))
 }
 
-fn take_fds(mut control: &[u8], fds: &mut Vec<Fd>) {
-    let word = size_of::<usize>();
-    let int = |b: &[u8]| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
-    while control.len() >= HEADER {
-        let mut len = [0; size_of::<usize>()];
-        len.copy_from_slice(&control[..word]);
-        let len = usize::from_ne_bytes(len);
-        if len < HEADER || len > control.len() {
-            return;
+fn take_fds(control: &[u8], fds: &mut Vec<Fd>) {
+    for (level, kind, data) in control::messages(control) {
+        if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            // The kernel has just made these descriptors for this process; nobody else knows them.
+            let numbers = data.as_chunks::<4>().0.iter();
+            fds.extend(numbers.map(|number| Fd(i32::from_ne_bytes(*number))));
         }
-        if (int(&control[word..]), int(&control[word + 4..]))
-            == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
-        {
-            for number in control[HEADER..len].chunks_exact(4) {
-                // The kernel has just made this descriptor for this process; nobody else knows it.
-                fds.push(Fd(int(number)));
-            }
-        }
-        control = control
-            .get(len.next_multiple_of(word)..)
-            .unwrap_or_default();
     }
 }
 
