@@ -146,12 +146,17 @@ impl<'a> Packet<'a> {
     /// One [`PacketError`] per cause, in the order version, opcode, length, pad.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, PacketError> {
-        let (bth, ext, rest) = parse_headers(bytes)?;
+        let (bth, layout, headers, rest) = split(bytes)?;
         let len = unpadded(rest.len(), &bth)?;
+        let payload = Payload::Here(&rest[..len]);
+        if headers.is_empty() {
+            let ext = Ext::NONE;
+            return Ok(Packet { bth, ext, payload });
+        }
         Ok(Packet {
             bth,
-            ext,
-            payload: Payload::Here(&rest[..len]),
+            ext: Ext::parse(layout, headers),
+            payload,
         })
     }
 
@@ -176,7 +181,7 @@ impl<'a> Packet<'a> {
     /// As [`Packet::parse`], and [`PacketError::TooLong`].
     #[inline]
     pub fn parse_front(front: &'a [u8], len: usize) -> Result<Packet<'a>, PacketError> {
-        let (bth, ext, rest) = parse_headers(front)?;
+        let (bth, layout, headers, rest) = split(front)?;
         let from = front.len() - rest.len();
         let behind = len.checked_sub(from).ok_or(PacketError::Truncated)?;
         let len = unpadded(behind, &bth)?;
@@ -185,7 +190,7 @@ impl<'a> Packet<'a> {
         }
         Ok(Packet {
             bth,
-            ext,
+            ext: Ext::parse(layout, headers),
             payload: Payload::Elsewhere { from, len },
         })
     }
@@ -213,43 +218,59 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Strips the headers off `bytes`: what they say, and what follows them.
-#[inline]
-fn parse_headers(bytes: &[u8]) -> Result<(Bth, Ext, &[u8]), PacketError> {
+/// A BTH, the extension headers that its opcode has, as bytes, and what follows them.
+type Parts<'a> = (Bth, Layout, &'a [u8], &'a [u8]);
+
+/// Takes `bytes` apart, without judging what follows the headers.
+#[inline(always)]
+fn split(bytes: &[u8]) -> Result<Parts<'_>, PacketError> {
     let bth = Bth::parse(bytes)?;
     if bth.version != 0 {
         return Err(PacketError::Version);
     }
     let layout = Layout::of(bth.opcode);
-    if layout.0 & Layout::UNKNOWN != 0 {
+    if layout.has(Layout::UNKNOWN) {
         return Err(PacketError::UnknownOpcode);
     }
-    let mut rest = &bytes[Bth::LEN..];
-    let mut ext = Ext::default();
-    // Most packets are in the middle of a message and have none.
-    if layout.0 != 0 {
-        layout.take(Layout::RDETH, &mut rest, |b| {
-            ext.rdeth = Some(Rdeth::parse(b))
-        })?;
-        layout.take(Layout::DETH, &mut rest, |b| ext.deth = Some(Deth::parse(b)))?;
-        layout.take(Layout::XRCETH, &mut rest, |b| {
-            ext.xrceth = Some(Xrceth::parse(b))
-        })?;
-        layout.take(Layout::FETH, &mut rest, |b| ext.feth = Some(Feth::parse(b)))?;
-        layout.take(Layout::RETH, &mut rest, |b| ext.reth = Some(Reth::parse(b)))?;
-        layout.take(Layout::ATOMIC_ETH, &mut rest, |b| {
-            ext.atomic = Some(AtomicEth::parse(b))
-        })?;
-        layout.take(Layout::IMM_DT, &mut rest, |b| {
-            ext.imm = Some(ImmDt::parse(b))
-        })?;
-        layout.take(Layout::IETH, &mut rest, |b| ext.ieth = Some(Ieth::parse(b)))?;
-        layout.take(Layout::AETH, &mut rest, |b| ext.aeth = Some(Aeth::parse(b)))?;
-        layout.take(Layout::ATOMIC_ACK_ETH, &mut rest, |b| {
-            ext.atomic_ack = Some(AtomicAckEth::parse(b))
-        })?;
+    let (headers, rest) = bytes
+        .split_at_checked(header_len(bth.opcode))
+        .ok_or(PacketError::Truncated)?;
+    Ok((bth, layout, &headers[Bth::LEN..], rest))
+}
+
+impl Ext {
+    /// Most packets are in the middle of a message and have none.
+    const NONE: Ext = Ext {
+        feth: None,
+        reth: None,
+        aeth: None,
+        atomic: None,
+        atomic_ack: None,
+        imm: None,
+        ieth: None,
+        deth: None,
+        xrceth: None,
+        rdeth: None,
+    };
+
+    /// Reads what the layout has. As one expression: what is put together piece by piece and then moved as a whole waits for
+    /// its own stores.
+    #[inline(always)]
+    fn parse(layout: Layout, headers: &[u8]) -> Ext {
+        let rest = &mut { headers };
+        Ext {
+            rdeth: layout.take(Layout::RDETH, rest, Rdeth::parse),
+            deth: layout.take(Layout::DETH, rest, Deth::parse),
+            xrceth: layout.take(Layout::XRCETH, rest, Xrceth::parse),
+            feth: layout.take(Layout::FETH, rest, Feth::parse),
+            reth: layout.take(Layout::RETH, rest, Reth::parse),
+            atomic: layout.take(Layout::ATOMIC_ETH, rest, AtomicEth::parse),
+            imm: layout.take(Layout::IMM_DT, rest, ImmDt::parse),
+            ieth: layout.take(Layout::IETH, rest, Ieth::parse),
+            aeth: layout.take(Layout::AETH, rest, Aeth::parse),
+            atomic_ack: layout.take(Layout::ATOMIC_ACK_ETH, rest, AtomicAckEth::parse),
+        }
     }
-    Ok((bth, ext, rest))
 }
 
 /// Length of what follows the headers without its pad bytes.
@@ -441,22 +462,20 @@ impl Layout {
         present == self.0 & !Layout::UNKNOWN
     }
 
-    /// Strips the header from the front of `rest` if this layout has it.
-    #[inline]
-    fn take<const N: usize>(
+    /// Reads the header at the front of `rest` if this layout has it.
+    #[inline(always)]
+    fn take<const N: usize, H>(
         self,
         header: u16,
         rest: &mut &[u8],
-        parse: impl FnOnce(&[u8; N]),
-    ) -> Result<(), PacketError> {
-        if self.has(header) {
-            let (front, behind) = rest
-                .split_first_chunk::<N>()
-                .ok_or(PacketError::Truncated)?;
-            *rest = behind;
-            parse(front);
+        parse: impl FnOnce(&[u8; N]) -> H,
+    ) -> Option<H> {
+        if !self.has(header) {
+            return None;
         }
-        Ok(())
+        let (front, behind) = rest.split_first_chunk::<N>()?;
+        *rest = behind;
+        Some(parse(front))
     }
 }
 
