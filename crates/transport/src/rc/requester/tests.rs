@@ -116,18 +116,41 @@ mod segmentation {
         }
     }
 
+    /// Packets of a WRITE that ask, by their number.
+    fn asking(window_bytes: u32, packets: usize) -> Vec<usize> {
+        let mut f = Fixture::with(crate::RcAttr {
+            window_bytes,
+            ..attr()
+        });
+        // Gathered from the same few packets' worth of memory over and over.
+        let piece = Sge {
+            addr: BASE,
+            length: 50 * MTU as u32,
+            lkey: LKEY,
+        };
+        let pieces = vec![piece; packets / 50];
+        f.post_with(WRITE, 0, |wqe| {
+            wqe.data = SendData::Gather(SgList::from_slice(&pieces));
+        });
+        let sent = f.poll();
+        assert_eq!(sent.len(), packets);
+        let asks = sent.iter().enumerate().filter(|(_, p)| p.bth.ack_req);
+        asks.map(|(i, _)| i).collect()
+    }
+
     #[test]
     fn long_messages_ask_for_acknowledges_on_the_way() {
-        let mut f = Fixture::new();
-        f.post(WRITE, 100 * MTU as u32);
-        let asked: Vec<usize> = f
-            .poll()
-            .iter()
-            .enumerate()
-            .filter(|(_, p)| p.bth.ack_req)
-            .map(|(i, _)| i)
-            .collect();
-        assert_eq!(asked, [31, 63, 95, 99]);
+        // Each packet takes 256 bytes and 64 of overhead.
+        assert_eq!(
+            asking(4 * 20 * 320, 50),
+            [19, 39, 49],
+            "a quarter of the window"
+        );
+        assert_eq!(
+            asking(u32::MAX, 600),
+            [255, 511, 599],
+            "and no more than so many packets"
+        );
     }
 }
 
