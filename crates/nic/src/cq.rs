@@ -14,6 +14,7 @@ use rnic_transport::Completion;
 
 use crate::bias::{Biased, Guard};
 use crate::context::{AsyncEvent, Context, ContextShared};
+use crate::engine::Driven;
 use crate::error::{Error, Result};
 use crate::sys;
 use channel::ChannelShared;
@@ -323,11 +324,11 @@ impl Cq {
         let driven = nic.drive("ibv_poll_cq", || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
-        if !driven {
+        if driven == Driven::Glanced {
             return Ok(0);
         }
         let n = self.shared.pop(max, out);
-        nic.spin_or_rest(n > 0);
+        nic.spin_or_rest(driven, n > 0);
         Ok(n)
     }
 
@@ -345,11 +346,11 @@ impl Cq {
         let driven = nic.drive("ibv_start_poll", || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
-        if !driven {
+        if driven == Driven::Glanced {
             return Ok(None);
         }
         let found = self.shared.pop_one(false);
-        nic.spin_or_rest(found.is_some());
+        nic.spin_or_rest(driven, found.is_some());
         Ok(found)
     }
 

@@ -3,24 +3,28 @@
 //! It sleeps in ppoll(2). While the application is idle, the receive socket is in its set and a packet wakes it at once
 //! (*armed*). While the application polls, a woken thread would only find the packet gone and cost both sides
 //! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks once per
-//! millisecond whether the application still polls (*watching*).
+//! millisecond whether the application still polls (*watching*), or less often where to wake takes long.
+//!
+//! It queues for the engine's lock only if nothing else helps: a lock is handed to whoever waits in line for it, asleep,
+//! and until that thread has a core the application polls in vain.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::Engine;
 use super::drive::Acks;
 use super::linger::{self, Linger};
 use super::nic::NicShared;
 use super::port::PortWatch;
+use super::punctual::{Punctual, TICK_NS};
 use super::spin::Crowd;
 use super::wakeup::{Bell, Wakeup};
+use crate::bias::Guard;
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd};
 
-/// How often a watching thread looks whether the application still polls.
-const TICK: Duration = Duration::from_millis(1);
 /// Needless wake-ups, less what useful ones earn, after which the thread leaves the socket alone.
 const NEEDLESS: i32 = 16;
 /// What one useful wake-up is worth.
@@ -37,6 +41,8 @@ const FOLLOW_NS: u64 = 30_000;
 const LINGER_NS: u64 = 2_000_000;
 /// Ticks of undisturbed watching after which all lateness is forgotten.
 const FORGET: u32 = 50;
+/// How often it tries to get the engine from whoever has it. Between two tries a round that found nothing is over.
+const TRIES: u32 = 16;
 /// Ticks in which nothing happens after which it does not watch over a thread that waits for an event any more.
 const QUIET: u32 = 50;
 
@@ -125,22 +131,26 @@ fn run(shared: &NicShared, mut port: PortWatch) {
     let mut awake = Linger::default();
     let mut last_polls = shared.polls.load(Ordering::Relaxed);
     let mut maintain_at = 0;
+    let mut punctual = Punctual::default();
+    // Of the engine, as it was left last.
+    let (mut deadline, mut patient) = (u64::MAX, false);
     while !state.stop.load(Ordering::Acquire) {
         shared.cq_tasks.let_go();
         let watching = state.wakeup.is_watching();
-        let (work, deadline, patient) = {
-            let mut engine = shared.engine.lock();
-            let now = sys::now_ns();
-            if now >= maintain_at {
-                maintain_at = now.saturating_add(engine.link.maintain(now));
-            }
-            let wake_at = engine.next_deadline().unwrap_or(u64::MAX).min(maintain_at);
-            state.wakeup.will_sleep(wake_at);
-            let patient = engine.patience.is_waiting();
+        let mut work = false;
+        if watching {
+            // The application has the engine; what it leaves there has time until the next tick.
+        } else if let Some(mut engine) = engine_soon(shared) {
+            (deadline, patient) = look_after(&mut engine, &mut maintain_at);
+            state.wakeup.will_sleep(deadline);
             // What waits for receives is no work.
-            let arrived = !watching && engine.link.fall_asleep() && !patient;
-            (!engine.ready.is_empty() || arrived, wake_at, patient)
-        };
+            let arrived = engine.link.fall_asleep() && !patient;
+            work = !engine.ready.is_empty() || arrived;
+        } else {
+            // Whoever has it may have looked already whether this thread sleeps.
+            deadline = sys::now_ns().saturating_add(TICK_NS);
+            state.wakeup.will_sleep(deadline);
+        }
         let bell = state.wakeup.bell().fd();
         let mut fds = match (patient, watching) {
             // What waits for receives would wake the thread over and over.
@@ -148,7 +158,8 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             (false, watching) => wait_set(bell, [rx, wake], &doors, watching),
         };
         fds.push(port.fd());
-        let ready = sleep(&fds, work && !watching, deadline, watching);
+        let tick = watching.then(|| punctual.tick());
+        let ready = sleep(&fds, work, deadline, tick, &mut punctual);
         let asked = state.wakeup.woke(ready[0]);
         if ready.get(fds.len() - 1) == Some(&true) {
             port.look(shared);
@@ -164,9 +175,10 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                 quiet_ticks + 1
             };
             let looked_after = application_polls || (shared.waiters.drive() && quiet_ticks < QUIET);
-            if looked_after && !asked && !neglected(shared, rx) {
+            if looked_after && !asked && !neglected(shared, rx, punctual.patience()) {
                 // The application drives; only what it never looks at is left to do here.
-                if let Some(mut engine) = shared.engine.try_lock() {
+                deadline = u64::MAX;
+                if let Some(mut engine) = engine_soon(shared) {
                     let now = engine.now();
                     let doors = ready.get(1..fds.len() - 1).unwrap_or_default();
                     if engine.next_deadline().is_some_and(|at| at <= now) || doors.contains(&true) {
@@ -174,6 +186,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
                     } else {
                         engine.send_out(now, Acks::Leave);
                     }
+                    (deadline, patient) = look_after(&mut engine, &mut maintain_at);
                 }
                 calm_ticks += 1;
                 if calm_ticks == FORGET {
@@ -199,8 +212,9 @@ fn run(shared: &NicShared, mut port: PortWatch) {
         // Who sleeps until its completion is there polls only afterwards.
         let application_polls = application_polls && !shared.waiters.sleep();
         // Whoever has the engine now is the application, and would have found the packet at its next look.
-        let (received, contended) = match shared.engine.try_lock() {
+        let (received, contended) = match engine_soon(shared) {
             Some(mut engine) => (engine.round(true), false),
+            // It has the engine for long, or wants this very core.
             None => (shared.engine.lock().round(true), true),
         };
         let needed = received > 0 && !application_polls && !contended && !rests;
@@ -216,8 +230,10 @@ fn run(shared: &NicShared, mut port: PortWatch) {
             } else {
                 score = (score - USEFUL).max(-*LATE.end());
             }
-            if score > NEEDLESS {
-                shared.engine.lock().link.leave_to_polling(true);
+            if score > NEEDLESS
+                && let Some(mut engine) = engine_soon(shared)
+            {
+                engine.link.leave_to_polling(true);
                 state.wakeup.watch(true);
                 score = 0;
             }
@@ -225,11 +241,35 @@ fn run(shared: &NicShared, mut port: PortWatch) {
     }
 }
 
-/// Drives the engine as long as a stream goes on that the application might look after, too.
+/// The engine, if whoever has it lets go of it soon.
+fn engine_soon(shared: &NicShared) -> Option<Guard<'_, Engine>> {
+    (0..TRIES).find_map(|tried| {
+        for _ in 0..tried * 4 {
+            std::hint::spin_loop();
+        }
+        shared.engine.try_lock()
+    })
+}
+
+/// Keeps the link in order. When the engine must run again although nothing arrives, and whether what has arrived waits.
+fn look_after(engine: &mut Engine, maintain_at: &mut u64) -> (u64, bool) {
+    let now = sys::now_ns();
+    if now >= *maintain_at {
+        *maintain_at = now.saturating_add(engine.link.maintain(now));
+    }
+    let deadline = engine.next_deadline().unwrap_or(u64::MAX).min(*maintain_at);
+    (deadline, engine.patience.is_waiting())
+}
+
+/// Drives the engine as long as a stream goes on and nobody else does.
 fn follow(shared: &NicShared) {
     let mut last = sys::now_ns();
     while !shared.background.stop.load(Ordering::Relaxed) {
-        let received = shared.engine.lock().round(false);
+        let Some(mut engine) = engine_soon(shared) else {
+            return;
+        };
+        let received = engine.round(false);
+        drop(engine);
         let now = sys::now_ns();
         if received > 0 {
             last = now;
@@ -284,9 +324,7 @@ fn linger(shared: &NicShared, awake: &mut Linger) {
 
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
-fn neglected(shared: &NicShared, rx: RawFd) -> bool {
-    /// This thread may have taken the core from the very thread that polls: it gives it back before it judges.
-    const PATIENCE: Duration = Duration::from_micros(100);
+fn neglected(shared: &NicShared, rx: RawFd, patience: Duration) -> bool {
     let waiting = || {
         sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
             // Whoever has the engine takes in what has arrived.
@@ -299,8 +337,8 @@ fn neglected(shared: &NicShared, rx: RawFd) -> bool {
         return false;
     }
     let polls = shared.polls.load(Ordering::Relaxed);
-    // Waits on nothing, for so long.
-    let _ = sys::poll(&[], Some(PATIENCE));
+    // Waits on nothing, for so long: this thread may have taken the core from the very thread that polls.
+    let _ = sys::poll(&[], Some(patience));
     shared.polls.load(Ordering::Relaxed) == polls && waiting()
 }
 
@@ -314,16 +352,29 @@ fn wait_set(bell: RawFd, packets: [RawFd; 2], doors: &[RawFd], watching: bool) -
     fds
 }
 
-fn sleep(fds: &[RawFd], work: bool, deadline: u64, watching: bool) -> [bool; 8] {
-    let mut timeout = if work {
+/// `tick`: the thread watches.
+fn sleep(
+    fds: &[RawFd],
+    work: bool,
+    deadline: u64,
+    tick: Option<Duration>,
+    punctual: &mut Punctual,
+) -> [bool; 8] {
+    let timeout = if work {
         Some(Duration::ZERO)
     } else if deadline == u64::MAX {
         None
     } else {
         Some(Duration::from_nanos(deadline.saturating_sub(sys::now_ns())))
     };
-    if watching {
-        timeout = Some(timeout.map_or(TICK, |t| t.min(TICK)));
+    let Some(tick) = tick else {
+        return sys::poll(fds, timeout).unwrap_or([false; 8]);
+    };
+    let timeout = timeout.map_or(tick, |t| t.min(tick));
+    let due = sys::now_ns().saturating_add(timeout.as_nanos() as u64);
+    let ready = sys::poll(fds, Some(timeout)).unwrap_or([false; 8]);
+    if !ready.contains(&true) {
+        punctual.woke(sys::now_ns().saturating_sub(due));
     }
-    sys::poll(fds, timeout).unwrap_or([false; 8])
+    ready
 }

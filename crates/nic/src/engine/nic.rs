@@ -32,6 +32,17 @@ pub(crate) struct NicShared {
     windows: Arc<Windows>,
 }
 
+/// What a poll did with the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driven {
+    /// It was no more than a glance, and nothing has changed.
+    Glanced,
+    /// Ran it.
+    Round,
+    /// Nothing: another thread has it.
+    LockedOut,
+}
+
 /// The process's NIC: shared by all its contexts, closed with the last.
 #[derive(Clone)]
 pub(crate) struct Nic {
@@ -168,19 +179,17 @@ impl Nic {
     ///
     /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
     /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
-    /// background thread looks, a millisecond later; it waits only while that thread leaves the engine to the application.
+    /// background thread looks, some milliseconds later; it waits only while that thread leaves the engine to the application.
     /// A stream does not wait: its sender needs the ACK to go on, and the caller will be busy with what came.
-    ///
-    /// False: it was no more than a glance, and nothing has changed.
     pub(crate) fn drive(
         &self,
         verb: &'static str,
         satisfied: impl FnOnce() -> bool,
-    ) -> Result<bool> {
+    ) -> Result<Driven> {
         self.check_alive(verb)?;
         if let Some(mut engine) = self.shared().engine.try_lock() {
             if engine.glance() {
-                return Ok(false);
+                return Ok(Driven::Glanced);
             }
             let now = engine.now();
             let owed = engine.ready.len() != engine.held;
@@ -194,8 +203,10 @@ impl Nic {
                 engine.send_out(now, acks);
             }
             self.after_drive(engine);
+            Ok(Driven::Round)
+        } else {
+            Ok(Driven::LockedOut)
         }
-        Ok(true)
     }
 
     /// ACKs may wait while the application polls and the background thread leaves the engine to it.
@@ -228,9 +239,10 @@ impl Nic {
         self.shared().background.wakeup.stop_watching();
     }
 
-    /// Called after each poll: if cores are short, an application that finds nothing lets others run.
-    pub(crate) fn spin_or_rest(&self, found: bool) {
-        spin::spin_or_rest(self.shared(), found);
+    /// Called after each poll: if cores are short, or somebody else has the engine for long, an application that finds
+    /// nothing lets others run.
+    pub(crate) fn spin_or_rest(&self, driven: Driven, found: bool) {
+        spin::spin_or_rest(self.shared(), driven, found);
     }
 }
 

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::nic::NicShared;
+use super::nic::{Driven, NicShared};
 use crate::sys;
 
 /// Empty polls between two looks at the clock.
@@ -34,6 +34,10 @@ const KEPT_NS: u64 = 300_000;
 const REST: Duration = Duration::from_micros(200);
 /// So many rests follow before the core is offered again.
 const RESTS: u32 = 16;
+/// A rest that took so much longer than it should was no favour: the scheduler does not let a sleeper go first.
+const OVERSLEPT_NS: u64 = 300_000;
+/// So often a thread that overslept does without rests.
+const WAKEFUL: u32 = 64;
 /// How long it is taken for true that cores are short, or not.
 const BELIEVED_NS: u64 = 2_000_000;
 
@@ -47,6 +51,8 @@ struct Vain {
     crowded: bool,
     /// Rests to come in place of offers.
     rests: u32,
+    /// So often the core may be kept from it without rests.
+    wakeful: u32,
 }
 
 /// What is to be done.
@@ -88,21 +94,29 @@ impl Vain {
     fn offered(&mut self, took: u64) {
         self.crowded = took > TAKEN_NS;
         if took > KEPT_NS {
-            self.rests = RESTS;
+            self.rests = if self.wakeful > 0 { 0 } else { RESTS };
+            self.wakeful = self.wakeful.saturating_sub(1);
         }
         self.since += took;
+    }
+
+    /// A rest took so long.
+    fn rested(&mut self, took: u64) {
+        if took > REST.as_nanos() as u64 + OVERSLEPT_NS {
+            (self.rests, self.wakeful) = (0, WAKEFUL);
+        }
     }
 }
 
 thread_local! {
     static VAIN: Cell<Vain> = const {
-        Cell::new(Vain { polls: 0, since: 0, crowded: false, rests: 0 })
+        Cell::new(Vain { polls: 0, since: 0, crowded: false, rests: 0, wakeful: 0 })
     };
 }
 
 /// After each poll: one that found nothing may let others run.
 #[inline]
-pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
+pub(super) fn spin_or_rest(shared: &NicShared, driven: Driven, found: bool) {
     let mut vain = VAIN.get();
     if found {
         if vain.polls != 0 {
@@ -113,6 +127,8 @@ pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
     }
     match vain.next(sys::now_ns) {
         Next::Poll => {}
+        // Whoever has the engine for so long may wait for this very core.
+        Next::Offer | Next::Rest if driven == Driven::LockedOut => std::thread::yield_now(),
         Next::Offer | Next::Rest if !shared.background.crowd.cores_are_short(vain.since) => {
             (vain.crowded, vain.rests) = (false, 0);
         }
@@ -121,7 +137,11 @@ pub(super) fn spin_or_rest(shared: &NicShared, found: bool) {
             std::thread::yield_now();
             vain.offered(sys::now_ns() - before);
         }
-        Next::Rest => rest(shared),
+        Next::Rest => {
+            let before = sys::now_ns();
+            rest(shared);
+            vain.rested(sys::now_ns() - before);
+        }
     }
     VAIN.set(vain);
 }
@@ -249,6 +269,22 @@ mod tests {
         let (offers, rests) = polls(&mut Vain::default(), 10_000, 20_000);
         assert!(offers > 2_400, "{offers}");
         assert_eq!(rests, 0);
+    }
+
+    #[test]
+    fn who_oversleeps_goes_on_polling() {
+        let mut vain = Vain::default();
+        vain.offered(3_000_000);
+        assert_eq!(vain.rests, RESTS);
+        vain.rested(2_000_000);
+        for _ in 0..WAKEFUL {
+            vain.offered(3_000_000);
+            assert_eq!(vain.rests, 0);
+        }
+        vain.offered(3_000_000);
+        assert_eq!(vain.rests, RESTS);
+        vain.rested(210_000);
+        assert_eq!(vain.rests, RESTS);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The promise: work and deadlines that an application leaves in the engine are seen to, although the thread may be on its
 //! way to sleep at that very moment. It rests on the engine's lock: before it sleeps the thread reads the engine and
 //! publishes until when it will sleep, both under the lock; an application looks at what was published after it has let
-//! go of the lock. So either the thread has seen the work, or the application sees that the thread has not. The tests run
+//! go of the lock. So either the thread has seen the work, or the application sees that the thread has not. A thread that
+//! does not get the lock sleeps for no longer than a tick, and looks again. The tests run
 //! all interleavings of this by loom: `RUSTFLAGS="--cfg loom" cargo test -p rnic-nic --lib wakeup`.
 
 #[cfg(loom)]
