@@ -28,7 +28,7 @@ struct Args {
     /// Only the subset that `./test` runs
     #[arg(long)]
     core: bool,
-    /// Only cases whose name contains one of these
+    /// Only cases whose name contains one of these; side by side, or whose command line does
     #[arg(long, value_name = "PART", allow_hyphen_values = true)]
     only: Vec<String>,
     /// Only a part of the cases: the K-th of N
@@ -40,7 +40,7 @@ struct Args {
     /// Keeps rnic's packets: out/N.pcap, where N is the line in out/results.jsonl
     #[arg(long)]
     pcap: bool,
-    /// Names the cases and ends
+    /// Names the cases, or what is measured side by side, and ends
     #[arg(long)]
     list: bool,
     /// In place of the matrix, Soft-RoCE and rnic side by side
@@ -71,6 +71,9 @@ fn main() -> ExitCode {
         return beside::serve(&args.job);
     }
     if let Some(place) = args.side_by_side {
+        if args.list {
+            return beside::list(place, &args.only);
+        }
         return beside::run(&args.job, place, args.rounds.into(), &args.only);
     }
     if !args.merge.is_empty() {

@@ -49,15 +49,35 @@ pub enum Where {
     TwoHosts,
 }
 
-/// Measures, and leaves the table in `out/side-by-side.md`; the names of what is measured can be restricted.
+/// What is measured; `only`: what has one of these in its name or its command line.
+fn chosen(place: Where, only: &[String]) -> Vec<plan::Measure> {
+    plan::all(place)
+        .into_iter()
+        .filter(|measure| only.is_empty() || only.iter().any(|part| measure.has(part)))
+        .collect()
+}
+
+/// Names what would be measured. That nothing would is a failure.
+pub fn list(place: Where, only: &[String]) -> ExitCode {
+    let measures = chosen(place, only);
+    if measures.is_empty() {
+        eprintln!(
+            "interop: nothing measured has that in its name or its command line; --list names all"
+        );
+        return ExitCode::from(2);
+    }
+    for measure in measures {
+        println!("{}: {}", measure.name, measure.line());
+    }
+    ExitCode::SUCCESS
+}
+
+/// Measures, and leaves the table in `out/side-by-side.md`.
 ///
 /// # Panics
 /// When the machine cannot be set up or the table cannot be written.
 pub fn run(job: &Path, place: Where, rounds: usize, only: &[String]) -> ExitCode {
-    let measures: Vec<_> = plan::all(place)
-        .into_iter()
-        .filter(|measure| only.is_empty() || only.iter().any(|part| measure.line().contains(part)))
-        .collect();
+    let measures = chosen(place, only);
     match place {
         Where::OneHost => one_host::run(job, &measures, rounds),
         Where::TwoHosts => two_hosts::run(job, &measures, rounds),

@@ -60,6 +60,11 @@ impl Measure {
         format!("{} {}", self.program, self.args.join(" "))
     }
 
+    /// Whether its name or its line has this in it.
+    pub fn has(&self, part: &str) -> bool {
+        self.name.contains(part) || self.line().contains(part)
+    }
+
     /// The number, from what the client printed. None: no table; not finite: perftest could not find out its clock's rate, as
     /// on a machine that is too busy at that moment.
     pub fn read(&self, text: &str) -> Option<f64> {
@@ -230,6 +235,15 @@ mod tests {
         assert_eq!(rate.expect("one").read("Failed status 12\n"), None);
         let text = " #bytes #iterations t_min[usec]\n 10 1000 inf inf inf inf -nan inf inf\n";
         assert_eq!(measures[0].read(text), Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn measures_are_found_by_name_and_by_line() {
+        let measures = all(Where::OneHost);
+        let count = |part: &str| measures.iter().filter(|measure| measure.has(part)).count();
+        assert_eq!(count("send 10 B, events"), 1);
+        assert!(count("ib_write_bw") > 5);
+        assert_eq!(count("no such thing"), 0);
     }
 
     #[test]
