@@ -74,6 +74,9 @@ pub struct LinkConfig {
     /// Processes of one user and host reach each other's registered memory, where [granted](Grant), without packets. Only
     /// with `host_path`.
     pub one_sided: bool,
+    /// This process has a link already, and this is the number of its door ([`RoceLink::card`]): the port of the connection
+    /// manager, QP 1, stays with that one.
+    pub beside: Option<u32>,
 }
 
 /// Where packets may be left to the kernel to cut (UDP_SEGMENT); environment variable `RNIC_GSO`.
@@ -150,6 +153,60 @@ pub struct LinkCounters {
     pub tx_reached_bytes: u64,
     /// Bytes read from it.
     pub rx_reached_bytes: u64,
+}
+
+impl std::ops::AddAssign for LinkCounters {
+    fn add_assign(&mut self, other: LinkCounters) {
+        // All of them, so that none is forgotten.
+        let LinkCounters {
+            tx_packets,
+            tx_bytes,
+            tx_multicast,
+            tx_syscalls,
+            tx_errors,
+            tx_host_packets,
+            tx_host_bytes,
+            rx_packets,
+            rx_bytes,
+            rx_multicast,
+            rx_syscalls,
+            rx_bad_icrc,
+            rx_truncated,
+            rx_handed_over,
+            rx_adopted,
+            rx_unknown_qpn,
+            rx_bad_mad,
+            rx_host_packets,
+            rx_host_bytes,
+            host_rings_wrong,
+            host_out_of_reach,
+            tx_reached_bytes,
+            rx_reached_bytes,
+        } = other;
+        self.tx_packets += tx_packets;
+        self.tx_bytes += tx_bytes;
+        self.tx_multicast += tx_multicast;
+        self.tx_syscalls += tx_syscalls;
+        self.tx_errors += tx_errors;
+        self.tx_host_packets += tx_host_packets;
+        self.tx_host_bytes += tx_host_bytes;
+        self.rx_packets += rx_packets;
+        self.rx_bytes += rx_bytes;
+        self.rx_multicast += rx_multicast;
+        self.rx_syscalls += rx_syscalls;
+        self.rx_bad_icrc += rx_bad_icrc;
+        self.rx_truncated += rx_truncated;
+        self.rx_handed_over += rx_handed_over;
+        self.rx_adopted += rx_adopted;
+        self.rx_unknown_qpn += rx_unknown_qpn;
+        self.rx_bad_mad += rx_bad_mad;
+        self.rx_host_packets += rx_host_packets;
+        self.rx_host_bytes += rx_host_bytes;
+        self.host_rings_wrong += host_rings_wrong;
+        self.host_out_of_reach += host_out_of_reach;
+        self.tx_reached_bytes += tx_reached_bytes;
+        self.rx_reached_bytes += rx_reached_bytes;
+    }
 }
 
 impl LinkCounters {

@@ -61,7 +61,7 @@ impl RoceLink {
             Some(path) => Some(crate::pcap::Capture::open(path)?),
             None => None,
         };
-        let share = Share::join()?;
+        let share = Share::join(config.beside)?;
         sys::keep_spare();
         let udp = UdpLink::new(share.receiver().clone());
         let mut link: Box<dyn Link> = match capture {

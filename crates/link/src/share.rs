@@ -47,6 +47,8 @@ pub(crate) struct Share {
     wills: Option<Wills>,
     ranges: Vec<QpnRange>,
     pub(crate) groups: Groups,
+    /// The door of the process's first link, if this is another one.
+    beside: Option<u32>,
     place: Place,
     /// The kernel takes steering programs.
     steered: bool,
@@ -64,7 +66,7 @@ pub(crate) struct Share {
 
 impl Share {
     /// Joins the group and claims a range.
-    pub(crate) fn join() -> Result<Share, LinkError> {
+    pub(crate) fn join(beside: Option<u32>) -> Result<Share, LinkError> {
         let runtime = registry::runtime_dir();
         let mut registry = Registry::open(&runtime)?;
         let path = registry.path().to_path_buf();
@@ -91,6 +93,7 @@ impl Share {
             ports,
             wills: None,
             ranges: Vec::new(),
+            beside,
             place: Place::default(),
             steered: true,
             unpublished: false,
@@ -385,6 +388,11 @@ impl Share {
         }
         let door = self.registry.entry(range)?.door;
         (!self.registry.owns(door) && self.ports.range_is_alive(range)).then_some(door)
+    }
+
+    /// Of a process with several links: where what is for QP 1 goes instead of here.
+    pub(crate) fn first_door(&self) -> Option<u32> {
+        self.beside
     }
 
     /// Gives a packet to all other processes; to how many, and how many packets were lost, of these or of earlier calls.

@@ -52,9 +52,10 @@ pub(super) fn is_for_us(
         counters.rx_bad_mad += 1;
         return false;
     };
-    // Who handed it over has looked. If its addressee is gone since, this process is as good as any.
+    // Who handed it over has looked. If its addressee is gone since, this process is as good as any; but of several links
+    // of a process only the first takes it, and what is for all comes there, too.
     let Origin::Port { now_ns } = origin else {
-        return true;
+        return share.first_door().is_none();
     };
     let single = Train {
         len: packet.len(),
@@ -69,13 +70,16 @@ pub(super) fn is_for_us(
                 }
                 door
             }
-            None => return true,
+            None => match share.first_door() {
+                Some(door) => door,
+                None => return true,
+            },
         },
         Recipient::All => {
             let (others, lost) = share.hand_to_all(&single, packet, now_ns);
             counters.rx_handed_over += others;
             counters.hand_over_lost(lost);
-            return true;
+            return share.first_door().is_none();
         }
     };
     let lost = share.hand_to(door, &single, packet, now_ns);

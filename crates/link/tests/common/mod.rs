@@ -361,6 +361,7 @@ pub fn agent_main() {
             .map(Into::into),
         host_path: words.contains(&"host_path"),
         one_sided: words.contains(&"host_path"),
+        beside: None,
     };
     let mut link = RoceLink::open(&config).expect("open the link");
     eprintln!("@{}", link.qpn_ranges()[0].first);
