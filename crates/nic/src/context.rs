@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rnic_link::Copies;
 use rnic_transport::QpEvent;
 
 use crate::cq::{CompChannel, Cq, CqOptions};
@@ -158,7 +159,11 @@ impl Context {
     /// with them all access to memory, and their completions. The handles stay valid, and good for nothing.
     pub fn revoke(&self) {
         if self.is_alive() {
-            let copies = self.shared.nic.lock().remove_qps_of(self.shared.id);
+            let mut copies = Copies::default();
+            let id = self.shared.id;
+            self.shared
+                .nic
+                .each(|engine| copies.join(engine.remove_qps_of(id)));
             copies.wait();
         }
     }

@@ -14,7 +14,7 @@ use rnic_transport::Completion;
 
 use crate::bias::{Biased, Guard};
 use crate::context::{AsyncEvent, Context, ContextShared};
-use crate::engine::Driven;
+use crate::engine::{Driven, ShardSet};
 use crate::error::{Error, Result};
 use crate::sys;
 use channel::ChannelShared;
@@ -89,9 +89,35 @@ pub(crate) struct CqShared {
     /// Queue pairs attached (twice if for both directions), and XRC shared receive queues.
     pub(crate) users: AtomicU32,
     events_delivered: AtomicU32,
+    /// The shard of the queue pairs whose send queues complete here.
+    pub(crate) home: usize,
+    /// Those of all queue pairs that complete here.
+    shards: ShardSet,
 }
 
 impl CqShared {
+    /// A queue pair of that shard completes here from now on.
+    pub(crate) fn enter(&self, shard: usize) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+        self.shards.enter(shard);
+        if let Some(channel) = &self.channel {
+            channel.shards.enter(shard);
+        }
+    }
+
+    /// It does not any more.
+    pub(crate) fn leave(&self, shard: usize) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+        // In a forked child a thread of the parent may have had the sets' locks.
+        if self.context.nic.check_alive("").is_err() {
+            return;
+        }
+        self.shards.leave(shard);
+        if let Some(channel) = &self.channel {
+            channel.shards.leave(shard);
+        }
+    }
+
     pub(crate) fn capacity(&self) -> u32 {
         self.inner.lock().capacity
     }
@@ -130,7 +156,7 @@ impl CqShared {
         };
         if notify {
             let verdict = inner.moderation.completed(sys::now_ns);
-            self.judge(verdict, inner);
+            self.judge(verdict, inner, || self.context.nic.cq_tasks(completion.qpn));
         }
     }
 
@@ -144,11 +170,16 @@ impl CqShared {
                 cookie: self.cookie.load(Ordering::Relaxed),
             });
         }
-        self.context.nic.cq_tasks().fail(qpn);
+        self.context.nic.cq_tasks(qpn).fail(qpn);
     }
 
-    /// Fires the event of an armed queue now or has it fired later.
-    fn judge(self: &Arc<Self>, verdict: Verdict, mut inner: Guard<'_, Inner>) {
+    /// Fires the event of an armed queue now or has it fired later, by whoever `tasks` are for.
+    fn judge<'a>(
+        self: &Arc<Self>,
+        verdict: Verdict,
+        mut inner: Guard<'_, Inner>,
+        tasks: impl FnOnce() -> &'a CqTasks,
+    ) {
         match verdict {
             Verdict::Fire => {
                 inner.armed = Armed::No;
@@ -160,18 +191,18 @@ impl CqShared {
             }
             Verdict::Remind(at) => {
                 drop(inner);
-                self.context.nic.cq_tasks().remind(at, self);
+                tasks().remind(at, self);
             }
             Verdict::Wait => {}
         }
     }
 
-    /// The engine reminds of a moderated event.
-    pub(crate) fn remind(self: &Arc<Self>, now: u64) {
+    /// A shard of the engine reminds of a moderated event.
+    pub(crate) fn remind(self: &Arc<Self>, now: u64, tasks: &CqTasks) {
         let mut inner = self.inner.lock();
         let verdict = inner.moderation.reminded(now);
         if inner.armed != Armed::No {
-            self.judge(verdict, inner);
+            self.judge(verdict, inner, || tasks);
         }
     }
 
@@ -290,6 +321,8 @@ impl Cq {
                 context: context.shared.clone(),
                 users: AtomicU32::new(0),
                 events_delivered: AtomicU32::new(0),
+                home: context.shared.nic.next_home(),
+                shards: ShardSet::default(),
             }),
         })
     }
@@ -316,19 +349,19 @@ impl Cq {
     /// ENODEV in a forked child.
     pub fn poll(&self, max: usize, out: &mut dyn FnMut(Completion)) -> Result<usize> {
         let nic = &self.shared.context.nic;
-        nic.count_poll();
+        nic.count_poll(&self.shared.shards);
         let n = self.shared.pop(max, out);
         if n > 0 {
             return Ok(n);
         }
-        let driven = nic.drive("ibv_poll_cq", || {
+        let driven = nic.drive("ibv_poll_cq", &self.shared.shards, || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
         if driven == Driven::Glanced {
             return Ok(0);
         }
         let n = self.shared.pop(max, out);
-        nic.spin_or_rest(driven, n > 0);
+        nic.spin_or_rest(&self.shared.shards, driven, n > 0);
         Ok(n)
     }
 
@@ -339,18 +372,18 @@ impl Cq {
     /// As [`Cq::poll`].
     pub fn poll_one(&self) -> Result<Option<(Completion, Stamp)>> {
         let nic = &self.shared.context.nic;
-        nic.count_poll();
+        nic.count_poll(&self.shared.shards);
         if let Some(found) = self.shared.pop_one(false) {
             return Ok(Some(found));
         }
-        let driven = nic.drive("ibv_start_poll", || {
+        let driven = nic.drive("ibv_start_poll", &self.shared.shards, || {
             self.shared.len.load(Ordering::Acquire) != 0
         })?;
         if driven == Driven::Glanced {
             return Ok(None);
         }
         let found = self.shared.pop_one(false);
-        nic.spin_or_rest(driven, found.is_some());
+        nic.spin_or_rest(&self.shared.shards, driven, found.is_some());
         Ok(found)
     }
 
@@ -383,7 +416,8 @@ impl Cq {
         // Who waits in the verb looks after packets himself.
         let channel = self.shared.channel.as_ref();
         if !channel.is_some_and(|channel| channel.is_driven()) {
-            self.shared.context.nic.expect_sleep();
+            let shards = &self.shared.shards;
+            self.shared.context.nic.expect_sleep(shards);
         }
     }
 
@@ -433,9 +467,10 @@ impl Cq {
         let mut inner = self.shared.inner.lock();
         let verdict = inner.moderation.set(count, period, sys::now_ns());
         if inner.armed != Armed::No {
-            self.shared.judge(verdict, inner);
-            // The event may be due earlier than the background thread knows.
             let nic = &self.shared.context.nic;
+            let tasks = || nic.first_cq_tasks();
+            self.shared.judge(verdict, inner, tasks);
+            // The event may be due earlier than the background thread knows.
             nic.after_drive(nic.lock());
         }
         Ok(())

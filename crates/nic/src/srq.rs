@@ -191,7 +191,7 @@ impl Srq {
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
         if let Some(xrc) = &shared.xrc {
             xrc.xrcd.add_user();
-            xrc.cq.users.fetch_add(1, Ordering::AcqRel);
+            xrc.cq.enter(0);
         }
         Ok(Srq {
             inner: Arc::new(SrqHandle { shared }),
@@ -356,7 +356,7 @@ impl Drop for SrqHandle {
         );
         if let Some(xrc) = &shared.xrc {
             xrc.cq.purge_srq(&shared.slots);
-            xrc.cq.users.fetch_sub(1, Ordering::AcqRel);
+            xrc.cq.leave(0);
             xrc.xrcd.drop_user();
         }
         shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);

@@ -153,13 +153,15 @@ impl Noise {
     }
 }
 
-/// The one socket in the runtime folder.
-fn socket_in(dir: &Path) -> PathBuf {
+/// The socket in the runtime folder of who has that shared receive queue. Other shards of the engine have one, too.
+fn socket_in(dir: &Path, srqn: u32) -> PathBuf {
     let namespace = std::fs::read_dir(dir).unwrap().next().unwrap().unwrap();
     let all = std::fs::read_dir(namespace.path()).unwrap();
     let mut names = all.map(|entry| entry.unwrap().path());
-    let is_socket = |path: &PathBuf| path.display().to_string().contains("/neighbour.");
-    names.find(is_socket).unwrap()
+    let name = format!("/neighbour.{}", srqn >> 12);
+    names
+        .find(|path| path.display().to_string().ends_with(&name))
+        .unwrap()
 }
 
 /// The owner: a queue whose receives lie one after the other in `buffer`, between bytes that nobody may touch.
@@ -298,7 +300,7 @@ fn whatever_a_neighbour_says_no_receive_is_lost_and_no_other_byte_is_touched() {
     unsafe { std::env::set_var("RNIC_RUNTIME_DIR", &dir) };
     let file = File::create(dir.with_extension("domain")).unwrap();
     let owner = Owner::new(&file);
-    let path = socket_in(&dir);
+    let path = socket_in(&dir, owner.srq.number());
     assert_eq!(owner.post_all(), ROOM);
     owner.works(&path, &file);
     owner.post_all();

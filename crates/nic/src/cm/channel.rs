@@ -69,7 +69,7 @@ impl EventChannel {
     pub fn expect_event(&self) -> Result<()> {
         let nic = &self.shared.nic;
         nic.check_alive(GET)?;
-        nic.expect_sleep();
+        nic.shard(0).expect_sleep();
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::CqShared;
 use crate::context::{Context, ContextShared};
-use crate::engine::{Waiting, end_wait};
+use crate::engine::{ShardSet, Waiting, end_wait};
 use crate::error::{Error, Result};
 use crate::sys::EventFd;
 
@@ -20,6 +20,8 @@ pub(crate) struct ChannelShared {
     pub(super) users: AtomicU32,
     /// How surely the application waits for events in `ibv_get_cq_event`, and not on the descriptor.
     waits_inside: AtomicU32,
+    /// Those of all queue pairs that complete into its queues.
+    pub(super) shards: ShardSet,
 }
 
 /// So many events that nobody had to wait for in the verb make an application one that waits elsewhere.
@@ -74,6 +76,7 @@ impl CompChannel {
                 queue: Mutex::new(VecDeque::new()),
                 users: AtomicU32::new(0),
                 waits_inside: AtomicU32::new(0),
+                shards: ShardSet::default(),
             }),
             context: context.shared.clone(),
         })
@@ -113,7 +116,8 @@ impl CompChannel {
         nic.check_alive("ibv_get_cq_event")?;
         let shared = &self.shared;
         let may_drive = may_drive && (woken.is_some() || shared.events.blocks());
-        let waiting = nic.wait(woken, may_drive, || shared.has_event());
+        let over = || shared.has_event();
+        let waiting = nic.wait(&shared.shards, woken, may_drive, over);
         match waiting {
             Waiting::SleepOn(_) => shared.waits_inside.store(SURE, Ordering::Relaxed),
             Waiting::Over if woken.is_none() => shared.found_at_once(),
@@ -129,7 +133,7 @@ impl CompChannel {
 
     fn expect_event(&self) -> Result<()> {
         self.context.nic.check_alive("ibv_get_cq_event")?;
-        self.context.nic.expect_sleep();
+        self.context.nic.expect_sleep(&self.shared.shards);
         Ok(())
     }
 

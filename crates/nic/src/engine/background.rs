@@ -16,9 +16,9 @@ use std::time::Duration;
 use super::Engine;
 use super::drive::Acks;
 use super::linger::{self, Linger};
-use super::nic::NicShared;
 use super::port::PortWatch;
 use super::punctual::{Punctual, TICK_NS};
+use super::shard::Shard;
 use super::spin::Crowd;
 use super::wakeup::{Bell, Wakeup};
 use crate::bias::Guard;
@@ -79,7 +79,7 @@ impl Background {
 }
 
 /// Starts the thread with all signals blocked, so that the application's handlers run in its own threads.
-pub(super) fn start(shared: &Arc<NicShared>) -> Result<()> {
+pub(super) fn start(shared: &Arc<Shard>) -> Result<()> {
     let mine = shared.clone();
     // From here on no change of the addresses is missed.
     let watch = PortWatch::open();
@@ -106,7 +106,7 @@ pub(super) fn start(shared: &Arc<NicShared>) -> Result<()> {
 }
 
 /// Stops the thread and waits for it.
-pub(super) fn stop(shared: &NicShared) {
+pub(super) fn stop(shared: &Shard) {
     shared.background.stop.store(true, Ordering::Release);
     shared.background.wakeup.ring();
     let thread = shared.background.thread.lock().take();
@@ -117,7 +117,7 @@ pub(super) fn stop(shared: &NicShared) {
     }
 }
 
-fn run(shared: &NicShared, mut port: PortWatch) {
+fn run(shared: &Shard, mut port: PortWatch) {
     let state = &shared.background;
     let (rx, wake, doors) = {
         let engine = shared.engine.lock();
@@ -242,7 +242,7 @@ fn run(shared: &NicShared, mut port: PortWatch) {
 }
 
 /// The engine, if whoever has it lets go of it soon.
-fn engine_soon(shared: &NicShared) -> Option<Guard<'_, Engine>> {
+fn engine_soon(shared: &Shard) -> Option<Guard<'_, Engine>> {
     (0..TRIES).find_map(|tried| {
         for _ in 0..tried * 4 {
             std::hint::spin_loop();
@@ -262,7 +262,7 @@ fn look_after(engine: &mut Engine, maintain_at: &mut u64) -> (u64, bool) {
 }
 
 /// Drives the engine as long as a stream goes on and nobody else does.
-fn follow(shared: &NicShared) {
+fn follow(shared: &Shard) {
     let mut last = sys::now_ns();
     while !shared.background.stop.load(Ordering::Relaxed) {
         let Some(mut engine) = engine_soon(shared) else {
@@ -282,7 +282,7 @@ fn follow(shared: &NicShared) {
 }
 
 /// Drives the engine awake as long as that pays, nobody else does, and the core is free.
-fn linger(shared: &NicShared, awake: &mut Linger) {
+fn linger(shared: &Shard, awake: &mut Linger) {
     let polls = || shared.polls.load(Ordering::Relaxed);
     let (polls_before, begin) = (polls(), sys::now_ns());
     let (mut last, mut offered) = (begin, begin);
@@ -324,7 +324,7 @@ fn linger(shared: &NicShared, awake: &mut Linger) {
 
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
-fn neglected(shared: &NicShared, rx: RawFd, patience: Duration) -> bool {
+fn neglected(shared: &Shard, rx: RawFd, patience: Duration) -> bool {
     let waiting = || {
         sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
             // Whoever has the engine takes in what has arrived.

@@ -93,7 +93,7 @@ impl Engine {
     fn attend_to_cqs(&mut self, now: u64) {
         let due = self.cq_tasks.take(now);
         for cq in due.reminders {
-            cq.remind(now);
+            cq.remind(now, &self.cq_tasks);
             self.cq_tasks.leave(cq);
         }
         for qpn in due.failed {

@@ -41,12 +41,15 @@ fn lock_current() -> Current {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A shard's lock. In a child it stays locked.
+type Locked = ManuallyDrop<Guard<'static, Engine>>;
+
 /// Locks held across fork(2).
 struct Held {
-    // Taken in the order current, engine, rows, report, and the two lists, which nobody has who waits for another lock.
+    // Taken in the order current, the engine's shards, rows, report, and the two lists, which nobody has who waits for another lock.
     // Nobody who waits for the engine has what comes after it.
     report: crate::report::Guard,
-    engine: Option<(ManuallyDrop<Guard<'static, Engine>>, Arc<NicHandle>)>,
+    engine: Option<(Vec<Locked>, Arc<NicHandle>)>,
     current: Current,
     rows: RowsGuard,
     domains: pd::AllGuard,
@@ -64,10 +67,15 @@ pub fn before_fork() {
         .upgrade()
         .filter(|handle| handle.shared.is_alive())
         .map(|handle| {
-            let guard = handle.shared.engine.lock();
-            // SAFETY: the guard borrows from `handle`, which is kept beside it and dropped after it (`release`).
-            let guard: Guard<'static, Engine> = unsafe { std::mem::transmute(guard) };
-            (ManuallyDrop::new(guard), handle)
+            // Nobody else has two of them.
+            let shards = handle.shared.shards.iter();
+            let guards = shards.map(|shard| {
+                let guard = shard.engine.lock();
+                // SAFETY: the guard borrows from `handle`, which is kept beside it and dropped after it (`release`).
+                let guard: Guard<'static, Engine> = unsafe { std::mem::transmute(guard) };
+                ManuallyDrop::new(guard)
+            });
+            (guards.collect(), handle)
         });
     let rows = lock_rows();
     HELD.with_borrow_mut(|held| {
@@ -95,7 +103,7 @@ pub fn after_fork_child() {
     });
 }
 
-fn release(with_engine: impl FnOnce(ManuallyDrop<Guard<'static, Engine>>)) {
+fn release(with_engine: impl Fn(Locked)) {
     let Some(held) = HELD.with_borrow_mut(Option::take) else {
         return;
     };
@@ -109,8 +117,8 @@ fn release(with_engine: impl FnOnce(ManuallyDrop<Guard<'static, Engine>>)) {
     } = held;
     drop((report, rows, domains, pieces));
     let mut last = None;
-    if let Some((guard, handle)) = engine {
-        with_engine(guard);
+    if let Some((guards, handle)) = engine {
+        guards.into_iter().for_each(with_engine);
         last = Some(handle);
     }
     drop(current);

@@ -1,11 +1,13 @@
 //! The engine: what moves packets between the link and the queue pairs of this process.
 //!
-//! *Whoever polls, drives.* There is one engine per process behind one lock. `ibv_poll_cq` and `ibv_post_send` run it in
-//! the caller's thread; a background thread runs it when the application does not call (see [`background`]).
+//! *Whoever polls, drives.* There is one engine per process, or several ([`shard`]), each behind a lock. `ibv_poll_cq` and
+//! `ibv_post_send` run it in the caller's thread; a background thread runs it when the application does not call (see
+//! [`background`]).
 
 mod acks;
 mod addresses;
 mod background;
+mod common;
 mod drive;
 mod fork;
 mod gate;
@@ -21,6 +23,7 @@ mod port;
 mod posting;
 mod punctual;
 mod regions;
+mod shard;
 mod sink;
 mod spin;
 mod srq_table;
@@ -33,6 +36,7 @@ mod watch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, RoceLink};
 use rnic_transport::{Counters, QueuePair};
@@ -42,7 +46,7 @@ pub(crate) use acks::HeldAck;
 pub(crate) use addresses::{AhNumber, AhTable};
 pub(crate) use drive::Acks;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
-pub(crate) use nic::{Driven, Nic, NicShared};
+pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};
 pub use objects::{Objects, objects};
 pub use watch::{PortCounters, port_counters, watch_counters};
@@ -58,6 +62,7 @@ use crate::qp::{QpEntry, QpState};
 use crate::report;
 use crate::sys::StreamClock;
 use crate::xrcd::Domains;
+pub(crate) use common::Common;
 use gate::Gate;
 use gather::Gather;
 pub(crate) use gather::Posted;
@@ -65,6 +70,7 @@ use host::DeviceHost;
 pub(crate) use one_sided::Uses;
 use pace::Pace;
 use patience::Patience;
+pub(crate) use shard::{Driven, Shard, ShardSet};
 pub(crate) use srq_table::SrqTable;
 use stalled::Stalled;
 pub(crate) use table::QpTable;
@@ -92,8 +98,30 @@ pub struct DropCounters {
     pub no_room: u64,
 }
 
-/// Everything the engine's lock guards.
+impl std::ops::AddAssign for DropCounters {
+    fn add_assign(&mut self, other: DropCounters) {
+        let DropCounters {
+            unknown_qpn,
+            malformed,
+            bad_pkey,
+            wrong_address,
+            not_ready,
+            no_room,
+        } = other;
+        self.unknown_qpn += unknown_qpn;
+        self.malformed += malformed;
+        self.bad_pkey += bad_pkey;
+        self.wrong_address += wrong_address;
+        self.not_ready += not_ready;
+        self.no_room += no_room;
+    }
+}
+
+/// Everything that a shard's lock guards.
 pub(crate) struct Engine {
+    /// Its place among the process's shards.
+    pub(crate) index: usize,
+    pub(crate) common: Arc<Common>,
     pub(crate) link: RoceLink,
     pub(crate) memory: MemoryTable,
     pub(crate) ahs: AhTable,
@@ -131,17 +159,35 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// The first, or only, one.
     fn open() -> std::result::Result<Engine, LinkError> {
-        let config = config_from_environment()?;
+        let link = RoceLink::open(&config_from_environment()?)?;
+        Ok(Engine::new(0, link, Arc::default(), MemoryTable::default()))
+    }
+
+    /// One more beside this one, which is the first.
+    fn open_beside(&self, index: usize) -> std::result::Result<Engine, LinkError> {
+        let config = LinkConfig {
+            beside: self.link.card().map(|(_, door)| door),
+            ..config_from_environment()?
+        };
         let link = RoceLink::open(&config)?;
+        let memory = self.memory.beside();
+        Ok(Engine::new(index, link, self.common.clone(), memory))
+    }
+
+    fn new(index: usize, link: RoceLink, common: Arc<Common>, memory: MemoryTable) -> Engine {
         let mut qps = QpTable::default();
         for range in link.qpn_ranges() {
             qps.add_range(*range);
+            common.add_range(*range, index);
         }
         let cm = Cm::new(&link);
-        Ok(Engine {
+        Engine {
+            index,
+            common,
             link,
-            memory: MemoryTable::default(),
+            memory,
             ahs: AhTable::default(),
             cm,
             groups: Groups::default(),
@@ -167,7 +213,7 @@ impl Engine {
             retired: Counters::default(),
             told: watch::Told::default(),
             closed: false,
-        })
+        }
     }
 
     /// The time, at most a few microseconds ago. All that the engine does goes by this one clock.
@@ -181,22 +227,39 @@ impl Engine {
     }
 
     pub(crate) fn allocate_qpn(&mut self) -> Result<u32> {
-        if self.qps.len() >= crate::device::MAX_QP as usize {
+        let live = self.common.live.load(Ordering::Relaxed);
+        if live >= crate::device::MAX_QP as usize {
             return Err(Error::new(
                 "ibv_create_qp",
                 libc::ENOMEM,
-                format!("the device's {} queue pairs are all in use", self.qps.len()),
+                format!("the device's {live} queue pairs are all in use"),
             ));
         }
-        let Engine { qps, link, .. } = self;
-        qps.allocate(crate::sys::now_ns(), || link.claim_qpn_range())
+        let Engine {
+            qps,
+            link,
+            common,
+            index,
+            ..
+        } = self;
+        let claim = || {
+            let range = link.claim_qpn_range()?;
+            common.add_range(range, *index);
+            Ok::<_, LinkError>(range)
+        };
+        qps.allocate(crate::sys::now_ns(), claim)
             .map_err(|e| Error::new("ibv_create_qp", libc::ENOMEM, e.to_string()))?
             .ok_or_else(|| Error::new("ibv_create_qp", libc::ENOMEM, "no free queue pair number"))
     }
 
     pub(crate) fn allocate_srqn(&mut self) -> Result<u32> {
         let Engine {
-            srqs, qps, link, ..
+            srqs,
+            qps,
+            link,
+            common,
+            index,
+            ..
         } = self;
         let none = |why: String| Error::new("ibv_create_srq", libc::ENOMEM, why);
         if srqs.is_full() {
@@ -207,6 +270,7 @@ impl Engine {
             return Ok(number);
         }
         let range = link.claim_qpn_range().map_err(|e| none(e.to_string()))?;
+        common.add_range(range, *index);
         qps.add_range(range);
         srqs.set_ranges(link.qpn_ranges());
         srqs.free_number()
@@ -227,6 +291,7 @@ impl Engine {
             self.datagram_qps.push(entry.shared.qpn);
         }
         self.patience.added(&entry);
+        self.common.live.fetch_add(1, Ordering::Relaxed);
         self.qps.insert(entry);
     }
 
@@ -237,6 +302,7 @@ impl Engine {
         let copies = self.revoke_qp(qpn);
         self.memory.windows().close_those_of(qpn);
         if let Some(entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
+            self.common.live.fetch_sub(1, Ordering::Relaxed);
             self.patience.removed(&entry);
             report::destroyed(&entry);
             self.retired += entry.transport.counters();

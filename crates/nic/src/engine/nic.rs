@@ -1,15 +1,15 @@
-//! The process's NIC: the engine behind its lock, and how the application's threads get at it.
+//! The process's NIC: the shards of its engine, and how the application's threads get at them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rnic_link::{LinkCounters, LinkError};
 
-use super::background::{self, Background, STREAM};
-use super::drive::Acks;
-use super::waiters::Waiters;
-use super::{DropCounters, Engine, fork, port, spin};
-use crate::bias::{Biased, Guard};
+use super::background;
+use super::common::Common;
+use super::shard::{self, Driven, Shard, ShardSet};
+use super::{DropCounters, Engine, fork};
+use crate::bias::Guard;
 use crate::context::AsyncEvents;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
@@ -19,28 +19,16 @@ use crate::sys::{self, ForkWitness};
 
 /// What all threads of the process share.
 pub(crate) struct NicShared {
-    pub(super) engine: Biased<Engine>,
-    pub(super) cq_tasks: Arc<CqTasks>,
+    /// At least one, in order; the first has what there is once: QP 1 and the connection manager, the numbers of shared
+    /// receive queues, XRC targets, what is done for other processes, and UD queue pairs with their address handles.
+    pub(super) shards: Vec<Arc<Shard>>,
     witness: ForkWitness,
     dead: AtomicBool,
-    /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
-    pub(super) polls: AtomicU64,
-    pub(super) background: Background,
-    pub(super) waiters: Arc<Waiters>,
-    pub(super) contexts: port::Contexts,
     guarded_memory: bool,
     windows: Arc<Windows>,
-}
-
-/// What a poll did with the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driven {
-    /// It was no more than a glance, and nothing has changed.
-    Glanced,
-    /// Ran it.
-    Round,
-    /// Nothing: another thread has it.
-    LockedOut,
+    common: Arc<Common>,
+    /// Completion queues made so far.
+    homes: AtomicUsize,
 }
 
 /// The process's NIC: shared by all its contexts, closed with the last.
@@ -70,32 +58,28 @@ impl Nic {
                     "no network interface is up with an address; `ip link set lo up` is enough for this host alone",
                 ));
             }
-            let engine = Engine::open().map_err(|e| {
-                let errno = match &e {
-                    LinkError::PortTaken { .. } => libc::EADDRINUSE,
-                    LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
-                        source.raw_os_error().unwrap_or(libc::EINVAL)
-                    }
-                    _ => libc::ENODEV,
-                };
-                Error::new("ibv_open_device", errno, e.to_string())
-            })?;
+            let shards = open_shards()?;
             // While the process has few threads, as a rule: later it takes longer.
             sys::join_barriers();
+            let (windows, common) = {
+                let engine = shards[0].lock();
+                (engine.memory.windows().clone(), engine.common.clone())
+            };
             let shared = Arc::new(NicShared {
-                background: Background::new()
-                    .map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?,
-                cq_tasks: engine.cq_tasks.clone(),
-                windows: engine.memory.windows().clone(),
-                engine: Biased::new(engine),
+                shards,
+                windows,
+                common,
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
-                polls: AtomicU64::new(0),
-                waiters: Arc::default(),
-                contexts: port::Contexts::default(),
                 guarded_memory: sys::guarded_memory(),
+                homes: AtomicUsize::new(0),
             });
-            background::start(&shared)?;
+            for shard in &shared.shards {
+                if let Err(error) = background::start(shard) {
+                    shared.shards.iter().for_each(|shard| background::stop(shard));
+                    return Err(error);
+                }
+            }
             report::opened(&shared);
             Ok(Arc::new(NicHandle { shared }))
         })
@@ -112,9 +96,28 @@ impl Nic {
         self.shared().is_alive().then(|| self.lock())
     }
 
-    /// The engine, waiting for its lock.
+    /// The engine's first shard, waiting for its lock.
     pub(crate) fn lock(&self) -> Guard<'_, Engine> {
-        self.shared().engine.lock()
+        self.first().lock()
+    }
+
+    fn first(&self) -> &Arc<Shard> {
+        &self.shared().shards[0]
+    }
+
+    /// A shard by its place.
+    #[inline]
+    pub(crate) fn shard(&self, index: usize) -> &Arc<Shard> {
+        let shards = &self.shared().shards;
+        shards.get(index).unwrap_or(&shards[0])
+    }
+
+    /// Where the queue pairs of a new completion queue are to be: whoever polls it drives them, so they are together, and
+    /// those of different completion queues are apart, in turn. That suits a thread with a completion queue of its own,
+    /// whoever has made it.
+    pub(crate) fn next_home(&self) -> usize {
+        let homes = &self.shared().homes;
+        homes.fetch_add(1, Ordering::Relaxed) % self.shared().shards.len()
     }
 
     /// All memory windows.
@@ -123,13 +126,17 @@ impl Nic {
     }
 
     /// Does it in each shard of the engine, the first one last.
-    pub(super) fn each(&self, mut act: impl FnMut(&mut Engine)) {
+    pub(crate) fn each(&self, mut act: impl FnMut(&mut Engine)) {
         self.each_other(&mut act);
         act(&mut self.lock());
     }
 
     /// The same in all but the first.
-    pub(super) fn each_other(&self, _act: impl FnMut(&mut Engine)) {}
+    pub(super) fn each_other(&self, mut act: impl FnMut(&mut Engine)) {
+        for shard in &self.shared().shards[1..] {
+            act(&mut shard.lock());
+        }
+    }
 
     /// Takes in what other processes have said so far.
     pub(crate) fn hear_neighbours(&self) {
@@ -138,9 +145,15 @@ impl Nic {
         }
     }
 
-    /// What completion queues ask of the engine.
-    pub(crate) fn cq_tasks(&self) -> &CqTasks {
-        &self.shared().cq_tasks
+    /// What completion queues ask of the shard that has this queue pair.
+    pub(crate) fn cq_tasks(&self, qpn: u32) -> &CqTasks {
+        let shard = self.shared().common.shard_of(qpn).unwrap_or(0);
+        &self.shard(shard).cq_tasks
+    }
+
+    /// What they ask of the first shard.
+    pub(crate) fn first_cq_tasks(&self) -> &CqTasks {
+        &self.first().cq_tasks
     }
 
     /// Fails in a forked child, where the engine is a dead copy, and after shutdown.
@@ -158,7 +171,7 @@ impl Nic {
 
     /// Events of the port and the device go there, too, as long as it lives.
     pub(crate) fn tell_of_the_port(&self, events: &Arc<AsyncEvents>) {
-        self.shared().contexts.add(events);
+        self.first().contexts.add(events);
     }
 
     /// All user memory is to be reached in the guarded way (`RNIC_GUARDED_MEMORY`).
@@ -166,84 +179,77 @@ impl Nic {
         self.shared().guarded_memory
     }
 
-    pub(crate) fn count_poll(&self) {
-        // Exactness does not matter, only that it moves.
-        let polls = &self.shared().polls;
-        polls.store(
-            polls.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// Runs the engine for one round unless another thread is at it.
-    ///
-    /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
-    /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
-    /// background thread looks, some milliseconds later; it waits only while that thread leaves the engine to the application.
-    /// A stream does not wait: its sender needs the ACK to go on, and the caller will be busy with what came.
+    /// Runs the shards for one round each, see [`Shard::drive`].
     pub(crate) fn drive(
         &self,
         verb: &'static str,
-        satisfied: impl FnOnce() -> bool,
+        set: &ShardSet,
+        satisfied: impl Fn() -> bool,
     ) -> Result<Driven> {
         self.check_alive(verb)?;
-        if let Some(mut engine) = self.shared().engine.try_lock() {
-            if engine.glance() {
-                return Ok(Driven::Glanced);
-            }
-            let now = engine.now();
-            let owed = engine.ready.len() != engine.held;
-            let received = engine.take_in(now, false);
-            let acks = self.acks();
-            let few = received > 0 && received < STREAM;
-            let patient = few && !owed && acks == Acks::MayWait;
-            if patient && satisfied() {
-                engine.put_off();
-            } else {
-                engine.send_out(now, acks);
-            }
-            self.after_drive(engine);
-            Ok(Driven::Round)
-        } else {
-            Ok(Driven::LockedOut)
+        if let Some(only) = set.only() {
+            return Ok(self.shard(only).drive(satisfied));
+        }
+        // What is most of what was done.
+        let driven = set.iter().map(|index| self.shard(index).drive(&satisfied));
+        Ok(driven.max().unwrap_or(Driven::Glanced))
+    }
+
+    /// Somebody polls.
+    #[inline]
+    pub(crate) fn count_poll(&self, set: &ShardSet) {
+        match set.only() {
+            Some(only) => self.shard(only).count_poll(),
+            None => set.iter().for_each(|index| self.shard(index).count_poll()),
         }
     }
 
-    /// ACKs may wait while the application polls and the background thread leaves the engine to it.
-    pub(crate) fn acks(&self) -> Acks {
-        if self.shared().background.wakeup.is_watching() {
-            Acks::MayWait
-        } else {
-            Acks::Leave
-        }
-    }
-
-    /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
-    pub(crate) fn after_drive(&self, mut engine: Guard<'_, Engine>) {
-        engine.tell();
-        let wakeup = &self.shared().background.wakeup;
-        // Under the lock: a thread that ends to watch looks at the engine after this.
-        if wakeup.is_watching() {
-            drop(engine);
-        } else {
-            let work_left = !engine.ready.is_empty() || engine.link.has_left();
-            let deadline = engine.next_deadline();
-            drop(engine);
-            wakeup.hear(work_left, deadline);
-        }
-        self.shared().cq_tasks.let_go();
+    /// Leaves the first shard.
+    pub(crate) fn after_drive(&self, engine: Guard<'_, Engine>) {
+        self.first().after_drive(engine);
     }
 
     /// The application is about to wait for an event instead of polling.
-    pub(crate) fn expect_sleep(&self) {
-        self.shared().background.wakeup.stop_watching();
+    pub(crate) fn expect_sleep(&self, set: &ShardSet) {
+        for index in set.iter() {
+            self.shard(index).expect_sleep();
+        }
     }
 
     /// Called after each poll: if cores are short, or somebody else has the engine for long, an application that finds
     /// nothing lets others run.
-    pub(crate) fn spin_or_rest(&self, driven: Driven, found: bool) {
-        spin::spin_or_rest(self.shared(), driven, found);
+    #[inline]
+    pub(crate) fn spin_or_rest(&self, set: &ShardSet, driven: Driven, found: bool) {
+        let only = set.only();
+        self.shard(only.unwrap_or(0))
+            .spin_or_rest(driven, found, only.is_some());
     }
+}
+
+/// Opens the links, one after the other: each learns its place in the group before the next one comes.
+fn open_shards() -> Result<Vec<Arc<Shard>>> {
+    const VERB: &str = "ibv_open_device";
+    let failed = |e: LinkError| {
+        let errno = match &e {
+            LinkError::PortTaken { .. } => libc::EADDRINUSE,
+            LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
+                source.raw_os_error().unwrap_or(libc::EINVAL)
+            }
+            _ => libc::ENODEV,
+        };
+        Error::new(VERB, errno, e.to_string())
+    };
+    let enter = |engine| {
+        let shard = Shard::new(engine).map_err(|_| Error::last_os(VERB, "eventfd"))?;
+        Ok(Arc::new(shard))
+    };
+    let wanted = shard::wanted(std::env::var_os("RNIC_SHARDS").as_deref())?;
+    let mut shards = vec![enter(Engine::open().map_err(failed)?)?];
+    for _ in 1..wanted {
+        let engine = shards[0].lock().open_beside(shards.len()).map_err(failed)?;
+        shards.push(enter(engine)?);
+    }
+    Ok(shards)
 }
 
 impl NicShared {
@@ -252,9 +258,16 @@ impl NicShared {
         if !self.is_alive() {
             return None;
         }
-        let engine = self.engine.lock();
-        report::note_all(&engine, false);
-        (!engine.closed).then(|| engine.qps.len())
+        let mut qps = 0;
+        for shard in &self.shards {
+            let engine = shard.lock();
+            report::note_all(&engine, false);
+            if engine.closed {
+                return None;
+            }
+            qps += engine.qps.len();
+        }
+        Some(qps)
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -265,17 +278,23 @@ impl NicShared {
 impl Drop for NicHandle {
     fn drop(&mut self) {
         if self.shared.is_alive() {
-            background::stop(&self.shared);
-            let mut engine = self.shared.engine.lock();
-            if !engine.closed {
-                engine.close_cm();
+            for shard in &self.shared.shards {
+                background::stop(shard);
             }
-            report::note_all(&engine, true);
+            for shard in &self.shared.shards {
+                let mut engine = shard.lock();
+                if !engine.closed {
+                    engine.close_cm();
+                }
+                report::note_all(&engine, true);
+            }
             return;
         }
         // In a forked child: closing the copy must not tell anyone that the parent's part of the port is gone.
-        if let Some(mut engine) = self.shared.engine.try_lock() {
-            engine.link.abandon();
+        for shard in &self.shared.shards {
+            if let Some(mut engine) = shard.engine.try_lock() {
+                engine.link.abandon();
+            }
         }
         std::mem::forget(self.shared.clone());
     }
@@ -283,33 +302,36 @@ impl Drop for NicHandle {
 
 /// Stops the process's NIC for good (library fini): acknowledgements leave, all memory is revoked, nothing is received.
 pub fn shutdown() {
-    if let Some(handle) = fork::current()
-        && handle.shared.is_alive()
-        && let Some(mut engine) = handle
-            .shared
-            .engine
-            .try_lock_for(std::time::Duration::from_millis(50))
-    {
-        engine.round(false);
-        // What arrives from now on finds no memory.
-        engine.memory.clear();
-        let mut copies = engine.link.revoke(|_| true);
-        for qpn in engine.qps.qpns() {
-            copies.join(engine.remove_qp(qpn));
+    let Some(handle) = fork::current().filter(|handle| handle.shared.is_alive()) else {
+        return;
+    };
+    for shard in &handle.shared.shards {
+        let patience = std::time::Duration::from_millis(50);
+        if let Some(mut engine) = shard.engine.try_lock_for(patience) {
+            engine.round(false);
+            // What arrives from now on finds no memory.
+            engine.memory.clear();
+            let mut copies = engine.link.revoke(|_| true);
+            for qpn in engine.qps.qpns() {
+                copies.join(engine.remove_qp(qpn));
+            }
+            engine.close_cm();
+            engine.closed = true;
+            report::note_all(&engine, true);
+            drop(engine);
+            copies.wait();
         }
-        engine.close_cm();
-        engine.closed = true;
-        report::note_all(&engine, true);
-        drop(engine);
-        copies.wait();
     }
 }
 
 /// The link's counters and the device's drops, if the device is open.
 pub fn stats() -> Option<(LinkCounters, DropCounters)> {
-    let handle = fork::current()?;
-    handle
-        .shared
-        .is_alive()
-        .then(|| handle.shared.engine.lock().counters())
+    let handle = fork::current().filter(|handle| handle.shared.is_alive())?;
+    let mut all = (LinkCounters::default(), DropCounters::default());
+    for shard in &handle.shared.shards {
+        let (link, drops) = shard.lock().counters();
+        all.0 += link;
+        all.1 += drops;
+    }
+    Some(all)
 }

@@ -21,6 +21,7 @@ pub struct Objects {
 }
 
 impl Engine {
+    /// Regions and the like are the same in all shards, and other objects are in the first alone.
     fn objects(&self) -> Objects {
         let (cm_channels, cm_ids, cm_connections) = self.cm.objects();
         Objects {
@@ -36,9 +37,10 @@ impl Engine {
 
 /// What lives now, if the device is open.
 pub fn objects() -> Option<Objects> {
-    let handle = fork::current()?;
-    handle
-        .shared
-        .is_alive()
-        .then(|| handle.shared.engine.lock().objects())
+    let handle = fork::current().filter(|handle| handle.shared.is_alive())?;
+    let mut objects = handle.shared.shards[0].lock().objects();
+    for shard in &handle.shared.shards[1..] {
+        objects.queue_pairs += shard.lock().qps.len();
+    }
+    Some(objects)
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rnic_wire::Gid;
 
-use super::nic::NicShared;
+use super::shard::Shard;
 use crate::context::{AsyncEvent, AsyncEvents};
 use crate::device::PortState;
 use crate::gid_table::{GidEntry, gid_table};
@@ -85,16 +85,16 @@ impl PortWatch {
     }
 
     /// Reads the table and tells what is new.
-    pub(super) fn look(&mut self, nic: &NicShared) {
+    pub(super) fn look(&mut self, shard: &Shard) {
         if let Some(socket) = &self.socket {
             socket.drain();
         }
         let table = gid_table();
         let seen = View::of(&table);
         for event in self.told.changes(&seen) {
-            nic.contexts.post(event);
+            shard.contexts.post(event);
         }
-        let mut engine = nic.engine.lock();
+        let mut engine = shard.engine.lock();
         engine.follow_interfaces(&table);
         if self.told.rows != seen.rows {
             engine.cm_addresses_changed(table);

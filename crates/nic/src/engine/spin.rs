@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::nic::{Driven, NicShared};
+use super::shard::{Driven, Shard};
 use crate::sys;
 
 /// Empty polls between two looks at the clock.
@@ -116,7 +116,7 @@ thread_local! {
 
 /// After each poll: one that found nothing may let others run.
 #[inline]
-pub(super) fn spin_or_rest(shared: &NicShared, driven: Driven, found: bool) {
+pub(super) fn spin_or_rest(shared: &Shard, driven: Driven, found: bool, only: bool) {
     let mut vain = VAIN.get();
     if found {
         if vain.polls != 0 {
@@ -137,6 +137,8 @@ pub(super) fn spin_or_rest(shared: &NicShared, driven: Driven, found: bool) {
             std::thread::yield_now();
             vain.offered(sys::now_ns() - before);
         }
+        // The packet may come to another shard.
+        Next::Rest if !only => std::thread::yield_now(),
         Next::Rest => {
             let before = sys::now_ns();
             rest(shared);
@@ -147,7 +149,7 @@ pub(super) fn spin_or_rest(shared: &NicShared, driven: Driven, found: bool) {
 }
 
 #[cold]
-fn rest(shared: &NicShared) {
+fn rest(shared: &Shard) {
     let (rx, wake) = {
         let Some(mut engine) = shared.engine.try_lock() else {
             return;

@@ -131,14 +131,6 @@ impl QpTable {
         self.live
     }
 
-    /// Is it a number of this process, whether a queue pair has it or not?
-    pub(crate) fn owns(&self, qpn: u32) -> bool {
-        self.ranges.iter().any(|range| {
-            let offset = qpn.checked_sub(range.first);
-            offset.is_some_and(|offset| (offset as usize) < range.entries.len())
-        })
-    }
-
     /// All queue pairs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &QpEntry> {
         self.ranges

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::nic::Nic;
+use super::shard::{Shard, ShardSet};
 use crate::sys;
 
 /// Wake-ups in one wait that found nothing: somebody else drives.
@@ -52,6 +53,8 @@ enum Role {
 #[derive(Debug)]
 struct Wait {
     waiters: Arc<Waiters>,
+    /// Those of other shards, on which it sleeps, too.
+    others: Vec<Arc<Waiters>>,
     role: Role,
     needless: u32,
 }
@@ -66,6 +69,7 @@ impl Wait {
                 .is_ok();
         let mut wait = Wait {
             waiters: waiters.clone(),
+            others: Vec::new(),
             role: Role::Drives,
             needless: 0,
         };
@@ -74,6 +78,21 @@ impl Wait {
             wait.waiters.asleep.fetch_add(1, Ordering::Relaxed);
         }
         wait
+    }
+
+    /// Others drive all these shards.
+    fn sleep(shards: impl Iterator<Item = Arc<Waiters>>) -> Option<Wait> {
+        let mut others: Vec<_> = shards.collect();
+        let waiters = others.pop()?;
+        for waiters in others.iter().chain([&waiters]) {
+            waiters.asleep.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Wait {
+            waiters,
+            others,
+            role: Role::Sleeps,
+            needless: 0,
+        })
     }
 
     fn go_to_sleep(&mut self) {
@@ -90,7 +109,9 @@ impl Drop for Wait {
         match self.role {
             Role::Drives => self.waiters.driving.store(0, Ordering::Relaxed),
             Role::Sleeps => {
-                self.waiters.asleep.fetch_sub(1, Ordering::Relaxed);
+                for waiters in self.others.iter().chain([&self.waiters]) {
+                    waiters.asleep.fetch_sub(1, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -118,10 +139,11 @@ pub enum Waiting {
 }
 
 impl Nic {
-    /// This thread waits until `over`. `woken`: it slept on the descriptors that the last call gave, and these are
+    /// This thread waits until `over`, which queue pairs of `shards` bring about. `woken`: it slept on the descriptors that the last call gave, and these are
     /// readable now; `None`: it begins to wait.
     pub(crate) fn wait(
         &self,
+        shards: &ShardSet,
         woken: Option<[bool; 2]>,
         may_drive: bool,
         over: impl Fn() -> bool,
@@ -135,22 +157,35 @@ impl Nic {
             if woken.is_none() {
                 // What a thread left that did not come back from its sleep ends first.
                 *wait = None;
-                *wait = Some(Wait::begin(&self.shared().waiters, may_drive));
+                *wait = match shards.only() {
+                    Some(only) => Some(Wait::begin(&self.shard(only).waiters, may_drive)),
+                    None => Wait::sleep(shards.iter().map(|i| self.shard(i).waiters.clone())),
+                };
             }
-            let waiting = wait
-                .as_mut()
-                .and_then(|wait| self.drive_while_waiting(wait, woken, &over));
+            let waiting = wait.as_mut().and_then(|wait| {
+                let shard = shards.only().map(|only| self.shard(only));
+                match shard.filter(|shard| Arc::ptr_eq(&shard.waiters, &wait.waiters)) {
+                    Some(shard) => shard.drive_while_waiting(wait, woken, &over),
+                    // Queue pairs of other shards have come.
+                    None => {
+                        wait.go_to_sleep();
+                        None
+                    }
+                }
+            });
             if waiting == Some(Waiting::Over) {
                 *wait = None;
             }
             waiting
         });
         waiting.ok().flatten().unwrap_or_else(|| {
-            self.expect_sleep();
+            self.expect_sleep(shards);
             Waiting::SleepOnChannel
         })
     }
+}
 
+impl Shard {
     /// `None`: the thread does not drive, or not any more.
     fn drive_while_waiting(
         &self,

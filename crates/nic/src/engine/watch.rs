@@ -34,10 +34,18 @@ pub fn watch_counters(watcher: fn(&PortCounters)) {
 
 /// The counts now; zero if the device is not open.
 pub fn port_counters() -> PortCounters {
-    fork::current()
-        .filter(|handle| handle.shared.is_alive())
-        .map(|handle| handle.shared.engine.lock().port_counters())
-        .unwrap_or_default()
+    let handle = fork::current().filter(|handle| handle.shared.is_alive());
+    let shards = handle.iter().flat_map(|handle| &handle.shared.shards);
+    sum(shards.map(|shard| shard.lock().port_counters()))
+}
+
+fn sum(counters: impl Iterator<Item = PortCounters>) -> PortCounters {
+    counters.fold(PortCounters::default(), |mut all, more| {
+        all.link += more.link;
+        all.drops += more.drops;
+        all.qps += more.qps;
+        all
+    })
 }
 
 /// What the watcher knows.
@@ -84,6 +92,12 @@ impl Engine {
         }
         self.told.link = link;
         self.told.drops = drops;
-        watcher(&self.port_counters());
+        let own = self.port_counters();
+        let mut counted = self.common.counted.lock();
+        if counted.len() <= self.index {
+            counted.resize(self.index + 1, PortCounters::default());
+        }
+        counted[self.index] = own;
+        watcher(&sum(counted.iter().copied()));
     }
 }

@@ -50,7 +50,6 @@ impl MemoryTable {
     }
 
     /// The table of another shard, with the same windows.
-    #[cfg_attr(not(test), expect(dead_code, reason = "there is one shard"))]
     pub(crate) fn beside(&self) -> MemoryTable {
         MemoryTable {
             windows: self.windows.clone(),

@@ -28,7 +28,7 @@ use rnic_link::{Fd, Heard, PeerId, RoceLink};
 use rnic_transport::{QueuePair, RemoteFault, Time, Verdict};
 use rnic_wire::Packet;
 
-use crate::engine::{Engine, QpTable, SrqTable, Timers, lend, settle};
+use crate::engine::{Common, Engine, QpTable, SrqTable, Timers, lend, settle};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, ReceiveSource};
 use crate::xrcd::Domains;
@@ -143,6 +143,7 @@ struct Parts<'a> {
     timers: &'a mut Timers,
     hood: &'a mut Neighbourhood,
     domains: &'a Domains,
+    common: &'a Common,
     now: u64,
 }
 
@@ -173,6 +174,7 @@ impl Engine {
             timers,
             neighbours,
             domains,
+            common,
             ..
         } = self;
         let parts = Parts {
@@ -183,6 +185,7 @@ impl Engine {
             timers,
             hood: neighbours,
             domains,
+            common,
             now,
         };
         (parts, link)
@@ -279,11 +282,11 @@ impl Parts<'_> {
             } => {
                 // Windows bound to a queue pair of this process are not for others.
                 let qpn = target.qpn;
-                let packets = Some(packets).filter(|_| !self.qps.owns(qpn));
+                let packets = Some(packets).filter(|_| self.common.shard_of(qpn).is_none());
                 Some(owner.execute(peer, request, target, packets, device))
             }
             Message::Read { qpn, .. } => {
-                let honest = !self.qps.owns(qpn);
+                let honest = self.common.shard_of(qpn).is_none();
                 Some(owner.read(peer, message, honest, device))
             }
             Message::Leave { qpn, flush } => {

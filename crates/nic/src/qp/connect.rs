@@ -42,7 +42,7 @@ impl Qp {
         } else {
             Vec::new()
         };
-        let mut engine = nic.lock();
+        let mut engine = shared.shard.lock();
         // Only under the lock does the state stay what it is.
         let from = shared.state();
         if mask.contains(M::CUR_STATE) && attr.cur_qp_state != from {
@@ -66,7 +66,7 @@ impl Qp {
         if outcome.is_ok() {
             report::modified(&mut engine, shared.qpn);
         }
-        nic.after_drive(engine);
+        shared.shard.after_drive(engine);
         // One that is stopped in the middle of a copy may end it: the memory is not given back yet.
         copies.wait();
         outcome
@@ -210,7 +210,7 @@ fn apply(
             for cq in shared.cqs() {
                 cq.purge(qpn);
             }
-            shared.context().nic.cq_tasks().forgive(qpn);
+            shared.context().nic.cq_tasks(qpn).forgive(qpn);
             shared.slots.send.reset();
             shared.slots.recv.reset();
         }

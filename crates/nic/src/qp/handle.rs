@@ -69,9 +69,12 @@ impl Qp {
         nic.check_alive("ibv_create_qp")?;
         // Its requests work in the protection domains of the shared receive queues that they name; this one is empty.
         let pd = xrcd.context().alloc_pd();
-        let mut engine = nic.lock();
+        // Where the shared receive queues have their numbers.
+        let shard = nic.shard(0);
+        let mut engine = shard.lock();
         let shared = Arc::new(QpShared {
             qpn: engine.allocate_qpn()?,
+            shard: shard.clone(),
             pd,
             send_cq: None,
             recv_cq: None,
@@ -100,7 +103,7 @@ impl Qp {
     ) -> Qp {
         shared.pd.shared.users.fetch_add(1, Ordering::AcqRel);
         for cq in shared.cqs() {
-            cq.users.fetch_add(1, Ordering::AcqRel);
+            cq.enter(shared.shard.index());
         }
         if let ReceiveSource::Srq(srq) = &shared.source {
             srq.users.fetch_add(1, Ordering::AcqRel);
@@ -176,14 +179,14 @@ impl Drop for QpTarget {
         // In a forked child the engine is a dead copy.
         let removed = shared.removed.load(Ordering::Acquire);
         if !removed && context.nic.check_alive("ibv_destroy_qp").is_ok() {
-            let copies = context.nic.lock().remove_qp(shared.qpn);
+            let copies = shared.shard.lock().remove_qp(shared.qpn);
             copies.wait();
             for cq in shared.cqs() {
                 cq.purge(shared.qpn);
             }
         }
         for cq in shared.cqs() {
-            cq.users.fetch_sub(1, Ordering::AcqRel);
+            cq.leave(shared.shard.index());
         }
         if let ReceiveSource::Srq(srq) = &shared.source {
             srq.users.fetch_sub(1, Ordering::AcqRel);

@@ -22,10 +22,11 @@ pub(crate) use handle::QpTarget;
 use handle::{Listener, QpHandle};
 pub(crate) use post::take_each;
 
+use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::engine::{HeldAck, SrqTable};
+use crate::engine::{Engine, HeldAck, Shard, SrqTable};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
 use crate::neighbour::Elsewhere;
@@ -72,6 +73,8 @@ pub(crate) enum ReceiveSource {
 #[derive(Debug)]
 pub(crate) struct QpShared {
     pub(crate) qpn: u32,
+    /// Of the engine, for good: its number is from one of its ranges.
+    pub(crate) shard: Arc<Shard>,
     pub(crate) pd: Pd,
     pub(crate) send_cq: Option<Arc<CqShared>>,
     pub(crate) recv_cq: Option<Arc<CqShared>>,
@@ -89,6 +92,12 @@ pub(crate) struct QpShared {
 impl QpShared {
     pub(crate) fn context(&self) -> &Arc<ContextShared> {
         &self.pd.context().shared
+    }
+
+    /// Its shard, except in a forked child.
+    fn lock_if_alive(&self) -> Option<Guard<'_, Engine>> {
+        let alive = self.context().nic.check_alive("").is_ok();
+        alive.then(|| self.shard.lock())
     }
 
     /// Where its completions go, except those of XRC shared receive queues.
@@ -318,10 +327,16 @@ impl Qp {
         };
         let nic = &pd.context().shared.nic;
         nic.check_alive(VERB)?;
-        let mut engine = nic.lock();
+        // Address handles are in the first.
+        let shard = match init.qp_type {
+            QpType::Ud => nic.shard(0),
+            _ => nic.shard(init.send_cq.shared.home),
+        };
+        let mut engine = shard.lock();
         let qpn = engine.allocate_qpn()?;
         let shared = Arc::new(QpShared {
             qpn,
+            shard: shard.clone(),
             pd: pd.clone(),
             send_cq: Some(init.send_cq.shared.clone()),
             recv_cq: (!xrc).then(|| init.recv_cq.shared.clone()),
@@ -369,7 +384,7 @@ impl Qp {
     pub fn state(&self) -> QpState {
         let shared = self.shared();
         // The engine pushes the completion first and moves the state before it lets go of its lock.
-        let _engine = shared.context().nic.lock_if_alive();
+        let _engine = shared.lock_if_alive();
         shared.state()
     }
 
@@ -380,8 +395,8 @@ impl Qp {
 
     /// Counts since creation.
     pub fn counters(&self) -> rnic_transport::Counters {
-        let nic = &self.shared().context().nic;
-        nic.lock_if_alive()
+        self.shared()
+            .lock_if_alive()
             .and_then(|mut engine| Some(engine.qp_mut(self.qpn())?.transport.counters()))
             .unwrap_or_default()
     }
@@ -397,8 +412,7 @@ impl Qp {
 
     /// Attributes as they are now.
     pub fn query(&self) -> QpAttr {
-        let nic = &self.shared().context().nic;
-        let mut engine = nic.lock_if_alive();
+        let mut engine = self.shared().lock_if_alive();
         let state = self.shared().state();
         let Some(entry) = engine.as_mut().and_then(|e| e.qp_mut(self.qpn())) else {
             return QpAttr::default();
@@ -436,7 +450,7 @@ impl Qp {
         let nic = &shared.context().nic;
         nic.check_alive(VERB)?;
         let table = gid_table();
-        nic.lock().attach_mcast(mgid, shared.qpn, &table)
+        shared.shard.lock().attach_mcast(mgid, shared.qpn, &table)
     }
 
     /// Detaches it (`ibv_detach_mcast(3)`).
@@ -447,15 +461,14 @@ impl Qp {
         let shared = self.shared();
         let nic = &shared.context().nic;
         nic.check_alive("ibv_detach_mcast")?;
-        nic.lock().detach_mcast(mgid, shared.qpn)
+        shared.shard.lock().detach_mcast(mgid, shared.qpn)
     }
 
     /// It is attached to a multicast group: `ibv_destroy_qp(3)` refuses. Never in a forked child.
     pub fn is_attached(&self) -> bool {
         let shared = self.shared();
-        let nic = &shared.context().nic;
         shared.qp_type == QpType::Ud
-            && nic
+            && shared
                 .lock_if_alive()
                 .is_some_and(|engine| engine.is_attached(shared.qpn))
     }

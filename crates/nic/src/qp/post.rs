@@ -23,7 +23,7 @@ impl Qp {
         let shared = self.shared();
         let nic = &shared.context().nic;
         nic.check_alive(VERB).map_err(|e| (0, e))?;
-        let mut engine = nic.lock();
+        let mut engine = shared.shard.lock();
         let state = shared.state();
         let Some(mut posting) = engine.posting(shared.qpn, state) else {
             return Err((0, gone(VERB)));
@@ -62,7 +62,7 @@ impl Qp {
         let shared = self.shared();
         let nic = &shared.context().nic;
         nic.check_alive("ibv_wr_complete")?;
-        let mut engine = nic.lock();
+        let mut engine = shared.shard.lock();
         let state = shared.state();
         for (ahead, wqe) in wqes.iter().enumerate() {
             check_send(shared, state, ahead, wqe)?;
@@ -103,7 +103,7 @@ impl Qp {
         let shared = self.shared();
         let nic = &shared.context().nic;
         nic.check_alive(VERB).map_err(|e| (0, e))?;
-        let mut engine = nic.lock();
+        let mut engine = shared.shard.lock();
         let state = shared.state();
         let Some(entry) = engine.qp_mut(shared.qpn) else {
             return Err((0, gone(VERB)));
@@ -122,7 +122,7 @@ impl Qp {
         if accepted > 0 && state == QpState::Err {
             engine.flush_qp(shared.qpn);
             // A flush may overrun a completion queue, which is then the engine's to deal with.
-            nic.after_drive(engine);
+            shared.shard.after_drive(engine);
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
@@ -265,24 +265,24 @@ fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
 /// All that was just posted has left.
 #[inline]
 fn has_left(shared: &QpShared, mut engine: Guard<'_, Engine>) {
-    let nic = &shared.context().nic;
+    let shard = &shared.shard;
     // Whoever posts polls soon.
-    nic.count_poll();
+    shard.count_poll();
     engine.sent_straight();
     if engine.has_turns_to_give() {
-        engine.transmit(nic.acks());
+        engine.transmit(shard.acks());
     }
-    nic.after_drive(engine);
+    shard.after_drive(engine);
 }
 
 /// Lets what was just posted leave, now or with what comes next, or in ERR flushes it.
 fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Posted) {
-    let nic = &shared.context().nic;
+    let shard = &shared.shard;
     if lint::is_on() {
         lint::posted(&engine.memory, shared);
     }
     // Whoever posts polls soon.
-    nic.count_poll();
+    shard.count_poll();
     if shared.state() == QpState::Err {
         engine.flush_qp(shared.qpn);
     } else {
@@ -290,9 +290,9 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
         if engine.may_gather(shared.qpn, posted) {
             return;
         }
-        engine.transmit(nic.acks());
+        engine.transmit(shard.acks());
     }
-    nic.after_drive(engine);
+    shard.after_drive(engine);
 }
 
 /// May this work request enter the receive queue, behind what is posted and `ahead` more?

@@ -22,14 +22,15 @@ const FEW: usize = 64;
 #[derive(Debug)]
 pub(super) struct Snapshots {
     qps: BTreeMap<u32, (Counters, QpState)>,
-    device: Option<(LinkCounters, DropCounters)>,
+    /// By shard of the engine.
+    devices: Vec<(LinkCounters, DropCounters)>,
 }
 
 impl Snapshots {
     pub(super) const fn new() -> Snapshots {
         Snapshots {
             qps: BTreeMap::new(),
-            device: None,
+            devices: Vec::new(),
         }
     }
 }
@@ -74,9 +75,18 @@ pub(crate) fn note_all(engine: &Engine, last: bool) {
         }
     }
     let device = engine.counters();
-    if state.snapshots.device != Some(device) {
-        state.snapshots.device = Some(device);
-        lines += &state.device(&device).finish();
+    let devices = &mut state.snapshots.devices;
+    if devices.get(engine.index) != Some(&device) {
+        if devices.len() <= engine.index {
+            devices.resize(engine.index + 1, Default::default());
+        }
+        devices[engine.index] = device;
+        let mut all = (LinkCounters::default(), DropCounters::default());
+        for (link, drops) in devices {
+            all.0 += *link;
+            all.1 += *drops;
+        }
+        lines += &state.device(&all).finish();
     }
     if !lines.is_empty() {
         append(&lines);

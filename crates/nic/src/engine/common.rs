@@ -1,0 +1,44 @@
+//! What the shards of an engine have in common, besides what has a module of its own.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rnic_link::QpnRange;
+use rnic_link::registry::{RANGES, range_of};
+
+use super::watch::PortCounters;
+
+/// Nobody who has its lock waits for another.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// Whose shard each QPN range is, plus one; 0: another process's, or nobody's.
+    ranges: Box<[AtomicU8]>,
+    /// Queue pairs of all shards.
+    pub(super) live: AtomicUsize,
+    /// What each shard has counted when it told so last.
+    pub(super) counted: Mutex<Vec<PortCounters>>,
+}
+
+impl Default for Common {
+    fn default() -> Common {
+        Common {
+            ranges: (0..RANGES).map(|_| AtomicU8::new(0)).collect(),
+            live: AtomicUsize::new(0),
+            counted: Mutex::default(),
+        }
+    }
+}
+
+impl Common {
+    pub(super) fn add_range(&self, range: QpnRange, shard: usize) {
+        if let Some(owner) = self.ranges.get(range_of(range.first) as usize) {
+            owner.store(shard as u8 + 1, Ordering::Release);
+        }
+    }
+
+    /// The shard that a number of this process belongs to, whether a queue pair has it or not.
+    pub(crate) fn shard_of(&self, qpn: u32) -> Option<usize> {
+        let owner = self.ranges.get(range_of(qpn) as usize)?;
+        usize::from(owner.load(Ordering::Acquire)).checked_sub(1)
+    }
+}

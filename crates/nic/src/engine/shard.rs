@@ -1,0 +1,259 @@
+//! A shard: an engine behind its lock, and who drives it.
+//!
+//! Each has a link of its own, with its own QPN ranges, sockets and rings, so to the others it is what another process is:
+//! queue pairs of two shards exchange packets through memory, and no thread ever has two shards locked at once (but in
+//! fork(2), which takes them in order). A queue pair belongs to one of them for good.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::background::{Background, STREAM};
+use super::drive::Acks;
+use super::waiters::Waiters;
+use super::{Engine, port, spin};
+use crate::bias::{Biased, Guard};
+use crate::cq::CqTasks;
+use crate::error::{Error, Result};
+
+/// Most shards of a process.
+pub(crate) const MAX_SHARDS: usize = 16;
+
+/// What a poll did with a shard. Of several, the last of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Driven {
+    /// It was no more than a glance, and nothing has changed.
+    Glanced,
+    /// Nothing: another thread has it.
+    LockedOut,
+    /// Ran it.
+    Round,
+}
+
+/// What all threads share of one.
+pub(crate) struct Shard {
+    /// Its place among the process's.
+    pub(super) index: usize,
+    pub(super) engine: Biased<Engine>,
+    pub(super) cq_tasks: Arc<CqTasks>,
+    /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
+    pub(super) polls: AtomicU64,
+    pub(super) background: Background,
+    pub(super) waiters: Arc<Waiters>,
+    /// Those of the first hear of the port.
+    pub(super) contexts: port::Contexts,
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard").finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    pub(super) fn new(engine: Engine) -> std::io::Result<Shard> {
+        Ok(Shard {
+            index: engine.index,
+            background: Background::new()?,
+            cq_tasks: engine.cq_tasks.clone(),
+            engine: Biased::new(engine),
+            polls: AtomicU64::new(0),
+            waiters: Arc::default(),
+            contexts: port::Contexts::default(),
+        })
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The engine, waiting for its lock. Not in a forked child ([`super::Nic::check_alive`]).
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, Engine> {
+        self.engine.lock()
+    }
+
+    #[inline]
+    pub(crate) fn count_poll(&self) {
+        // Exactness does not matter, only that it moves.
+        self.polls.store(
+            self.polls.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Runs the engine for one round unless another thread is at it.
+    ///
+    /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
+    /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
+    /// background thread looks, some milliseconds later; it waits only while that thread leaves the engine to the application.
+    /// A stream does not wait: its sender needs the ACK to go on, and the caller will be busy with what came.
+    #[inline]
+    pub(super) fn drive(&self, satisfied: impl FnOnce() -> bool) -> Driven {
+        if let Some(mut engine) = self.engine.try_lock() {
+            if engine.glance() {
+                return Driven::Glanced;
+            }
+            let now = engine.now();
+            let owed = engine.ready.len() != engine.held;
+            let received = engine.take_in(now, false);
+            let acks = self.acks();
+            let few = received > 0 && received < STREAM;
+            let patient = few && !owed && acks == Acks::MayWait;
+            if patient && satisfied() {
+                engine.put_off();
+            } else {
+                engine.send_out(now, acks);
+            }
+            self.after_drive(engine);
+            Driven::Round
+        } else {
+            Driven::LockedOut
+        }
+    }
+
+    /// ACKs may wait while the application polls and the background thread leaves the engine to it.
+    #[inline]
+    pub(crate) fn acks(&self) -> Acks {
+        if self.background.wakeup.is_watching() {
+            Acks::MayWait
+        } else {
+            Acks::Leave
+        }
+    }
+
+    /// Leaves the engine: if it has work or deadlines that the background thread does not know of, tell it.
+    #[inline]
+    pub(crate) fn after_drive(&self, mut engine: Guard<'_, Engine>) {
+        engine.tell();
+        let wakeup = &self.background.wakeup;
+        // Under the lock: a thread that ends to watch looks at the engine after this.
+        if wakeup.is_watching() {
+            drop(engine);
+        } else {
+            let work_left = !engine.ready.is_empty() || engine.link.has_left();
+            let deadline = engine.next_deadline();
+            drop(engine);
+            wakeup.hear(work_left, deadline);
+        }
+        self.cq_tasks.let_go();
+    }
+
+    /// The application is about to wait for an event instead of polling.
+    pub(crate) fn expect_sleep(&self) {
+        self.background.wakeup.stop_watching();
+    }
+}
+
+/// Which shards somebody has to do with: those whose queue pairs complete into a queue.
+#[derive(Debug, Default)]
+pub(crate) struct ShardSet {
+    uses: Mutex<[u32; MAX_SHARDS]>,
+    /// A bit for each that is in use.
+    bits: AtomicU32,
+}
+
+impl ShardSet {
+    pub(crate) fn enter(&self, shard: usize) {
+        self.change(shard, |uses| *uses += 1);
+    }
+
+    pub(crate) fn leave(&self, shard: usize) {
+        self.change(shard, |uses| *uses -= 1);
+    }
+
+    fn change(&self, shard: usize, change: impl FnOnce(&mut u32)) {
+        let mut uses = self.uses.lock();
+        change(&mut uses[shard]);
+        let used = |bits, (shard, uses): (usize, &u32)| bits | u32::from(*uses > 0) << shard;
+        let bits = uses.iter().enumerate().fold(0, used);
+        self.bits.store(bits, Ordering::Release);
+    }
+
+    /// The only one in it. The first, if there is none.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<usize> {
+        match self.bits.load(Ordering::Acquire) {
+            0 => Some(0),
+            bits if bits & (bits - 1) == 0 => Some(bits.trailing_zeros() as usize),
+            _ => None,
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        let bits = self.bits.load(Ordering::Acquire).max(1);
+        (0..MAX_SHARDS).filter(move |shard| bits >> shard & 1 == 1)
+    }
+}
+
+/// Where application threads spin: see [`spin`].
+impl Shard {
+    /// Called after each poll: if cores are short, an application that finds nothing lets others run. `only`: it waits for
+    /// packets of this shard alone.
+    #[inline]
+    pub(super) fn spin_or_rest(&self, driven: Driven, found: bool, only: bool) {
+        spin::spin_or_rest(self, driven, found, only);
+    }
+}
+
+/// How many shards the engine has: `RNIC_SHARDS`, a number or `auto`, else one.
+///
+/// With one, threads that drive queue pairs of one process take turns; with several, those of different completion queues
+/// need not. But each shard has sockets and a background thread of its own, which is awake while packets come that nobody
+/// polls for, so it takes cores that the program's threads leave free: `auto` counts a quarter of them.
+pub(super) fn wanted(said: Option<&OsStr>) -> Result<usize> {
+    let said = said.unwrap_or_default().to_string_lossy();
+    let number = match &*said {
+        "" => Some(1),
+        "auto" => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            Some((cores / 4).clamp(1, MAX_SHARDS / 2))
+        }
+        number => number.parse().ok(),
+    };
+    let possible = 1..=MAX_SHARDS;
+    number.filter(|n| possible.contains(n)).ok_or_else(|| {
+        let why = format!("RNIC_SHARDS is {said:?}, possible are 1 to {MAX_SHARDS} and auto");
+        Error::invalid("ibv_open_device", why)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! A completion queue drives the shards of its queue pairs, and no others; and how many there are.
+
+    use super::*;
+
+    #[test]
+    fn a_set_is_of_those_that_are_used() {
+        let set = ShardSet::default();
+        let all = |set: &ShardSet| set.iter().collect::<Vec<_>>();
+        assert_eq!((set.only(), all(&set)), (Some(0), vec![0]));
+        set.enter(3);
+        set.enter(3);
+        assert_eq!((set.only(), all(&set)), (Some(3), vec![3]));
+        set.enter(MAX_SHARDS - 1);
+        assert_eq!((set.only(), all(&set)), (None, vec![3, MAX_SHARDS - 1]));
+        set.leave(3);
+        assert_eq!(set.only(), None);
+        set.leave(3);
+        assert_eq!(set.only(), Some(MAX_SHARDS - 1));
+        set.leave(MAX_SHARDS - 1);
+        assert_eq!(set.only(), Some(0));
+    }
+
+    #[test]
+    fn a_number_of_shards_is_one_that_can_be() {
+        let given = |said: &str| wanted(Some(OsStr::new(said))).ok();
+        assert_eq!(wanted(None).ok(), Some(1));
+        assert_eq!(
+            (given(""), given("1"), given("3")),
+            (Some(1), Some(1), Some(3))
+        );
+        assert_eq!((given("0"), given("17"), given("many")), (None, None, None));
+        assert!(given("auto").is_some_and(|n| (1..=MAX_SHARDS).contains(&n)));
+    }
+}
