@@ -2,7 +2,9 @@
 
 use core::ffi::c_int;
 
-use rnic_nic::{Error, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
+use rnic_nic::{
+    Error, MAX_SHORT, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend,
+};
 
 use crate::ah::AhObject;
 use crate::memory::mw;
@@ -216,6 +218,49 @@ unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
     })
 }
 
+/// A single SEND of few bytes in one piece, unless it is more than that.
+///
+/// # Safety
+/// As [`send_wqe`], for a `wr` that is live or NULL.
+#[inline]
+unsafe fn short_send<'a>(wr: *const ibv_send_wr) -> Option<ShortSend<'a>> {
+    const FLAGS: u32 = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+    // SAFETY: NULL or live, by contract.
+    let wr = unsafe { wr.as_ref() }?;
+    if wr.opcode != IBV_WR_SEND
+        || wr.num_sge != 1
+        || !wr.next.is_null()
+        || wr.send_flags & !FLAGS != 0
+    {
+        return None;
+    }
+    // SAFETY: one element, if it is not NULL.
+    let sge = unsafe { wr.sg_list.as_ref() }?;
+    if sge.length as usize > MAX_SHORT {
+        return None;
+    }
+    let data = if wr.send_flags & IBV_SEND_INLINE == 0 {
+        ShortData::Registered(Sge {
+            addr: sge.addr,
+            length: sge.length,
+            lkey: sge.lkey,
+        })
+    } else if sge.addr == 0 {
+        return None;
+    } else {
+        // SAFETY: inline buffers are readable, as the program asks to copy them.
+        ShortData::Inline(unsafe {
+            std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize)
+        })
+    };
+    Some(ShortSend {
+        wr_id: wr.wr_id,
+        data,
+        signaled: wr.send_flags & IBV_SEND_SIGNALED != 0,
+        solicited: wr.send_flags & IBV_SEND_SOLICITED != 0,
+    })
+}
+
 /// Walks a list of work requests by their `next` pointers.
 ///
 /// # Safety
@@ -243,6 +288,11 @@ pub unsafe extern "C" fn post_send(
         let mut last = wr;
         // SAFETY: a queue pair of ours, or NULL.
         let outcome = unsafe { from_c::<QpObject>(qp) }.and_then(|object| {
+            // SAFETY: the program's list of work requests.
+            let short = unsafe { short_send(wr) };
+            if short.is_some_and(|short| object.nic.post_short(short)) {
+                return Ok(());
+            }
             // SAFETY: the program's list of work requests.
             let mut wqes = unsafe { chain(wr, |wr: &ibv_send_wr| wr.next) }.map(|wr| {
                 last = std::ptr::from_ref(wr).cast_mut();

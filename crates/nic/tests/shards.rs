@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rnic_nic::{
     Access, AhAttr, Completion, Context, Cq, Gid, Mr, MwType, PathMtu, Pd, Qp, QpAttr,
     QpAttrMask as M, QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList,
-    Sge, Srq, SrqInit, Status,
+    Sge, ShortSend, Srq, SrqInit, Status,
 };
 use rnic_transport::BindWindow;
 
@@ -158,7 +158,10 @@ fn post(qp: &Qp, wr_id: u64, op: SendOp, sge: Sge) {
         signaled: true,
         ..SendWqe::default()
     };
-    qp.post_send(&mut std::iter::once(Ok(wqe))).expect("posted");
+    // As the C ABI does.
+    if !ShortSend::of(&wqe).is_some_and(|short| qp.post_short(short)) {
+        qp.post_send(&mut std::iter::once(Ok(wqe))).expect("posted");
+    }
 }
 
 /// Polls until `n` completions came.

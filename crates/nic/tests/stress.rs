@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rnic_nic::{
     Access, AhAttr, Completion, Context, Cq, Gid, Mr, PathMtu, Pd, Qp, QpAttr, QpAttrMask as M,
-    QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, Status,
+    QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortSend,
+    Status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -118,7 +119,9 @@ fn wqe(wr_id: u64, op: SendOp, sge: Sge) -> SendWqe {
 }
 
 fn post(qp: &Qp, wqe: SendWqe) -> bool {
-    qp.post_send(&mut std::iter::once(Ok(wqe))).is_ok()
+    // As the C ABI does.
+    ShortSend::of(&wqe).is_some_and(|short| qp.post_short(short))
+        || qp.post_send(&mut std::iter::once(Ok(wqe))).is_ok()
 }
 
 /// Polls until `n` completions came.

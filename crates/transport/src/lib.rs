@@ -39,5 +39,6 @@ pub use time::Time;
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};
 pub use work::{
-    Address, BindWindow, Flush, Placement, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,
+    Address, BindWindow, Flush, MAX_SHORT, Placement, RecvWqe, SendData, SendOp, SendWqe, SgList,
+    Sge, ShortData, ShortSend,
 };

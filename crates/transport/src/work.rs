@@ -231,6 +231,86 @@ pub struct SendWqe {
     pub srqn: u32,
 }
 
+/// Most bytes of a [`ShortSend`].
+pub const MAX_SHORT: usize = 64;
+
+/// A short SEND that asks for nothing else, in few words: a [`SendWqe`] is copied several times on its way into the send
+/// queue, for more than the message takes.
+#[derive(Clone, Copy, Debug)]
+pub struct ShortSend<'a> {
+    /// See [`SendWqe`].
+    pub wr_id: u64,
+    /// Its bytes.
+    pub data: ShortData<'a>,
+    /// See [`SendWqe`].
+    pub signaled: bool,
+    /// See [`SendWqe`].
+    pub solicited: bool,
+}
+
+/// Where the bytes of a [`ShortSend`] are.
+#[derive(Clone, Copy, Debug)]
+pub enum ShortData<'a> {
+    /// In registered memory, in one piece.
+    Registered(Sge),
+    /// Here.
+    Inline(&'a [u8]),
+}
+
+impl<'a> ShortSend<'a> {
+    /// What `wqe` says, if so few words are enough. Its length may be more than can be.
+    pub fn of(wqe: &'a SendWqe) -> Option<ShortSend<'a>> {
+        let data = match &wqe.data {
+            SendData::Gather(list) => match **list {
+                [sge] => ShortData::Registered(sge),
+                _ => return None,
+            },
+            SendData::Inline(bytes) => ShortData::Inline(bytes),
+        };
+        let plain = wqe.op == SendOp::Send && !wqe.fence && wqe.srqn == 0;
+        plain.then_some(ShortSend {
+            wr_id: wqe.wr_id,
+            data,
+            signaled: wqe.signaled,
+            solicited: wqe.solicited,
+        })
+    }
+
+    /// Bytes in total.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.data {
+            ShortData::Registered(sge) => sge.length as usize,
+            ShortData::Inline(bytes) => bytes.len(),
+        }
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// As it lies in the queue.
+    #[inline(always)]
+    pub(crate) fn wqe(&self) -> SendWqe {
+        let data = match self.data {
+            ShortData::Registered(sge) => {
+                SendData::Gather(SgList::from_buf_and_len([sge, Sge::default()], 1))
+            }
+            ShortData::Inline(bytes) => SendData::Inline(SmallVec::from_slice(bytes)),
+        };
+        SendWqe {
+            wr_id: self.wr_id,
+            op: SendOp::Send,
+            data,
+            signaled: self.signaled,
+            solicited: self.solicited,
+            fence: false,
+            srqn: 0,
+        }
+    }
+}
+
 /// A receive work queue entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecvWqe {

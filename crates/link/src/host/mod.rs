@@ -209,6 +209,18 @@ impl HostPath {
         self.out.packet()
     }
 
+    /// A short packet leaves at once; false: nothing was done.
+    #[inline(always)]
+    pub(crate) fn send_short(
+        &mut self,
+        route: HostRoute,
+        packet: &[u8],
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> bool {
+        self.out.send_short(route, packet, now, counters)
+    }
+
     /// Takes back the packet that was given out last.
     pub(crate) fn retract(&mut self) {
         self.out.retract();

@@ -263,6 +263,38 @@ impl Outbounds {
         self.pending = None;
     }
 
+    /// Publishes a short packet and wakes who has to be, if its ring has room and nothing else is to be seen to. False:
+    /// nothing was done, [`Outbounds::room`] sees to it.
+    #[inline(always)]
+    pub(super) fn send_short(
+        &mut self,
+        route: HostRoute,
+        packet: &[u8],
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> bool {
+        if self.has_pending() {
+            return false;
+        }
+        let Some(ring) = self.get(route) else {
+            return false;
+        };
+        let plain = now < ring.look_at
+            && ring.taken
+            && ring.full.is_none()
+            && ring.announced > usize::from(route.flow);
+        if !plain || ring.producer.has_room(packet.len()) != Ok(true) {
+            return false;
+        }
+        ring.producer
+            .push(Kind::Packet { flow: route.flow }, packet);
+        count(counters, packet.len());
+        if ring.producer.must_wake() {
+            self.wake(usize::from(route.place), counters);
+        }
+        true
+    }
+
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
         self.pending.is_some() || !self.published.is_empty()
@@ -291,10 +323,7 @@ impl Outbounds {
             ring.published = true;
             self.published.push(place);
         }
-        counters.tx_packets += 1;
-        counters.tx_bytes += (pending.len + ICRC_LEN) as u64;
-        counters.tx_host_packets += 1;
-        counters.tx_host_bytes += (pending.len + ICRC_LEN) as u64;
+        count(counters, pending.len);
     }
 
     #[inline]
@@ -306,11 +335,17 @@ impl Outbounds {
             };
             ring.published = false;
             if ring.producer.must_wake() {
-                counters.tx_syscalls += 1;
-                if !ring.wake() {
-                    self.close(place);
-                }
+                self.wake(place, counters);
             }
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self, place: usize, counters: &mut LinkCounters) {
+        counters.tx_syscalls += 1;
+        let ring = self.slots[place].ring.as_ref();
+        if !ring.is_none_or(Outbound::wake) {
+            self.close(place);
         }
     }
 
@@ -322,6 +357,15 @@ impl Outbounds {
             }
         }
     }
+}
+
+#[inline]
+fn count(counters: &mut LinkCounters, len: usize) {
+    let len = (len + ICRC_LEN) as u64;
+    counters.tx_packets += 1;
+    counters.tx_bytes += len;
+    counters.tx_host_packets += 1;
+    counters.tx_host_bytes += len;
 }
 
 impl Drop for Outbound {

@@ -108,6 +108,19 @@ impl RoceLink {
         live.batch.packet(route, len, segments)
     }
 
+    /// Sends a short packet, BTH to last pad byte, at once, if its path goes by memory and has room. False: nothing was done.
+    #[inline(always)]
+    pub fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
+        let Some(live) = &mut self.live else {
+            return false;
+        };
+        let route = live.paths.get(path).and_then(|route| route.host);
+        let (Some(route), Some(host)) = (route, &mut live.host) else {
+            return false;
+        };
+        host.send_short(route, packet, live.now, &mut self.counters)
+    }
+
     /// Takes back the packet given out last.
     pub fn retract(&mut self) {
         if let Some(live) = &mut self.live {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use rnic_link::RoceLink;
-use rnic_transport::{QueuePair, SendWqe, Time};
+use rnic_transport::{QueuePair, SendWqe, ShortSend, Time};
 
 use super::drive::PUT_OFF;
 use super::sink::PathSink;
@@ -71,6 +71,40 @@ impl Engine {
         })
     }
 
+    /// Posts a short message to a queue pair in RTS, and it leaves. False: nothing was done, it is one for
+    /// [`Engine::posting`].
+    #[inline(always)]
+    pub(crate) fn post_short(&mut self, qpn: u32, short: &ShortSend<'_>) -> bool {
+        if self.closed {
+            return false;
+        }
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return false;
+        };
+        let Some(peer) = entry.peer.filter(|peer| self.link.is_by_memory(peer.path)) else {
+            return false;
+        };
+        let now = time_of_post(entry, &mut self.clock);
+        self.link.set_time(now);
+        let mut sink = PathSink {
+            link: &mut self.link,
+            ahs: &mut self.ahs,
+            path: Some(peer.path),
+            staged: &mut self.staged,
+            gate: None,
+        };
+        let (transport, host) = lend(entry, &self.memory, &self.srqs);
+        let QueuePair::Rc(rc) = transport else {
+            return false;
+        };
+        if !rc.post_short(Time(now), short, &host, &mut sink) {
+            return false;
+        }
+        entry.signals.posted(short.signaled);
+        self.timers.note(entry);
+        true
+    }
+
     /// What waits for a turn, beside ACKs that may wait: a post that left by itself did not see to it.
     #[inline]
     pub(crate) fn has_turns_to_give(&self) -> bool {
@@ -84,6 +118,15 @@ impl Engine {
     }
 }
 
+/// What a running timer and a ring in use need to know of the time the last round knew.
+#[inline]
+fn time_of_post(entry: &QpEntry, clock: &mut StreamClock) -> u64 {
+    match entry.transport.next_timeout() {
+        Some(_) => clock.last_ns(),
+        None => clock.now_ns(),
+    }
+}
+
 impl Posting<'_> {
     /// Queues a work request that was checked, and lets it leave if it can.
     #[inline(always)]
@@ -93,11 +136,7 @@ impl Posting<'_> {
             self.entry.transport.post_send(wqe);
             return;
         }
-        // What a running timer and a ring in use need to know of the time the last round knew.
-        let now = match self.entry.transport.next_timeout() {
-            Some(_) => self.clock.last_ns(),
-            None => self.clock.now_ns(),
-        };
+        let now = time_of_post(self.entry, self.clock);
         self.any = true;
         self.link.set_time(now);
         let mut sink = PathSink {

@@ -51,6 +51,12 @@ impl PacketSink for PathSink<'_> {
     fn retract(&mut self) {
         self.link.retract();
     }
+
+    #[inline(always)]
+    fn send_short(&mut self, packet: &[u8]) -> bool {
+        self.path
+            .is_some_and(|path| self.link.send_short(path, packet))
+    }
 }
 
 /// The IP header of a packet, as far as a UDP socket shows it.

@@ -1,6 +1,6 @@
 //! Posting: which work requests may enter the queues, and what happens when they do.
 
-use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe};
+use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe, ShortData, ShortSend};
 
 use super::{Qp, QpShared, QpState, QpType, ReceiveSource};
 use crate::bias::Guard;
@@ -52,6 +52,32 @@ impl Qp {
             }
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
+    }
+
+    /// Posts a short message that leaves at once. False: nothing was done, and it is one for [`Qp::post_send`], which also
+    /// knows why it cannot be posted, should that be so.
+    #[inline]
+    pub fn post_short(&self, mut short: ShortSend<'_>) -> bool {
+        let shared = self.shared();
+        if shared.context().nic.check_alive("ibv_post_send").is_err() || lint::is_on() {
+            return false;
+        }
+        let mut engine = shared.shard.lock();
+        let used = shared.slots.send.used();
+        let fits = match short.data {
+            ShortData::Registered(_) => true,
+            ShortData::Inline(bytes) => bytes.len() <= shared.cap.max_inline_data as usize,
+        };
+        if shared.state() != QpState::Rts || used.max(0) as u32 >= shared.cap.max_send_wr || !fits {
+            return false;
+        }
+        short.signaled |= shared.sq_sig_all;
+        if !engine.post_short(shared.qpn, &short) {
+            return false;
+        }
+        shared.slots.send.take(1);
+        has_left(shared, engine);
+        true
     }
 
     /// Posts all of a batch, which is empty then, or nothing (`ibv_wr_complete`).

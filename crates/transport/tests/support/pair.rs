@@ -8,7 +8,9 @@
 use super::accent::Accent;
 use super::memory::{Memory, QpHost, Queues};
 use super::network::{self, Arrived, Impairments, Network};
-use rnic_transport::{Address, Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, Time};
+use rnic_transport::{
+    Address, Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
+};
 use rnic_wire::{MAX_HEADER_LEN, Packet};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -51,6 +53,26 @@ impl PacketSink for Batch {
 
     fn retract(&mut self) {
         self.packets.pop().expect("retract without a packet");
+    }
+
+    fn send_short(&mut self, packet: &[u8]) -> bool {
+        let room = self.packets.len() < self.capacity;
+        self.packets.extend(room.then(|| packet.to_vec()));
+        room
+    }
+}
+
+/// Posts as the device does by memory: the shortest way that the message can take.
+pub fn post_straight(
+    rc: &mut Rc,
+    now: Time,
+    wqe: SendWqe,
+    host: &mut QpHost<'_>,
+    batch: &mut Batch,
+) {
+    let short = ShortSend::of(&wqe);
+    if !short.is_some_and(|short| rc.post_short(now, &short, host, batch)) {
+        rc.post_straight(now, wqe, host, batch);
     }
 }
 
@@ -337,12 +359,14 @@ impl Pair {
                 self.poll_soon(nic, qp);
             }
             Happening::PostSend { nic, qp, wqe } => {
-                let straight = self.rng.bool();
+                let (straight, listed) = (self.rng.bool(), self.rng.bool());
                 let mut batch = Batch::new(self.rng.usize(..3));
                 self.nics[nic].with(qp, |rc, host| {
                     host.queues.note_send(&wqe);
-                    if straight {
+                    if straight && listed {
                         rc.post_straight(now, wqe, host, &mut batch);
+                    } else if straight {
+                        post_straight(rc, now, wqe, host, &mut batch);
                     } else {
                         rc.post_send(wqe);
                     }

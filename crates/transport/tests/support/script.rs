@@ -8,7 +8,7 @@ mod packets;
 
 use super::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use super::network;
-use super::pair::Batch;
+use super::pair::{Batch, post_straight};
 use args::Args;
 use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, QpEvent,
@@ -684,7 +684,7 @@ impl World {
             host.queues.note_send(&wqe);
             match qp {
                 QueuePair::Rc(rc) if straight => {
-                    rc.post_straight(now, wqe, host, &mut batch);
+                    post_straight(rc, now, wqe, host, &mut batch);
                 }
                 _ => qp.post_send(wqe),
             }

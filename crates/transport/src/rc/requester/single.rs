@@ -6,17 +6,99 @@
 use super::plan::solicitable;
 use super::transmit::fill;
 use super::window::PACKET_OVERHEAD;
-use super::{Entry, Kind, Requester};
+use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
-use crate::{Host, PacketSink, SendData, SendOp, Time};
+use crate::{Host, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time};
 use rnic_wire::{Bth, Opcode, Operation, Reth, Service, pad_len};
 
 /// Of a WRITE.
 const HEADER: usize = Bth::LEN + Reth::LEN;
 
 impl Requester {
+    /// Emits a short SEND and queues it as sent; false: it may not leave now, or cannot, and nothing was done.
+    ///
+    /// It becomes an entry of the queue when all is over, so that nothing is written twice.
+    #[inline(always)]
+    pub(crate) fn transmit_short<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        short: &ShortSend<'_>,
+        sh: &mut Shared,
+        host: &H,
+        sink: &mut S,
+    ) -> bool {
+        let len = short.len();
+        let cost = PACKET_OVERHEAD + len as u64;
+        let unacknowledged = self.nxt.bytes - self.una.bytes;
+        // That of [`Requester::can_send`] and [`Requester::is_single`].
+        let may_leave = len <= MAX_SHORT.min(sh.mtu as usize)
+            && sh.attr.role == Role::Rc
+            && self.current == self.queue.len()
+            && self.nxt.pos == self.max.pos
+            && self.fault.is_none()
+            && !self.halted
+            && !self.holding
+            && !self.probe.alone
+            && !self.waits_for_receiver()
+            && self.nxt.pos - self.una.pos < MAX_PSN_SPAN
+            && (unacknowledged == 0 || unacknowledged + cost <= self.window.bytes());
+        if !may_leave {
+            return false;
+        }
+        let pad = pad_len(len);
+        let bth = Bth {
+            solicited: short.solicited,
+            pad,
+            ack_req: true,
+            ..sh.bth(
+                Opcode::new(Service::Rc, Operation::SendOnly),
+                self.base.add(self.nxt.pos as u32),
+            )
+        };
+        let mut packet = [0; Bth::LEN + MAX_SHORT];
+        bth.emit(&mut packet);
+        let payload = &mut packet[Bth::LEN..Bth::LEN + len];
+        match short.data {
+            ShortData::Registered(sge) if len > 0 => {
+                // Said again by the one who makes something of it.
+                if host
+                    .read_local(sh.attr.pd, sge.lkey, sge.addr, payload)
+                    .is_err()
+                {
+                    return false;
+                }
+            }
+            ShortData::Registered(_) => {}
+            ShortData::Inline(bytes) => payload.copy_from_slice(bytes),
+        }
+        if !sink.send_short(&packet[..Bth::LEN + len + usize::from(pad)]) {
+            return false;
+        }
+        let start = self.nxt;
+        self.nxt.pos += 1;
+        self.nxt.bytes += cost;
+        self.max.pos += 1;
+        self.max.bytes += cost;
+        self.probe.sample(start.pos, now);
+        (self.unasked_packets, self.unasked_bytes) = (0, 0);
+        sh.counters.packets_sent += 1;
+        sh.counters.bytes_sent += len as u64;
+        self.queue.push_back(Entry {
+            wqe: short.wqe(),
+            start,
+            len: len as u32,
+            packets: 1,
+            kind: Kind::Acked,
+            oversize: false,
+            checked: true,
+        });
+        self.current += 1;
+        self.arm_timers(now, sh);
+        true
+    }
+
     /// Emits what was posted last, if it is a SEND of that kind and may leave now. An error has come to the oldest WQE.
     #[inline]
     pub(crate) fn transmit_straight<H: Host, S: PacketSink>(
