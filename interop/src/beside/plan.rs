@@ -170,6 +170,11 @@ pub fn all(place: Where) -> Vec<Measure> {
         10,
         "-c UD",
     );
+    if place == Where::OneHost {
+        // What it costs to wake a process that sleeps.
+        let name = "bare pipe, the floor of events".to_owned();
+        add("./wakeup_pingpong", name, latency, 1, "");
+    }
     for (verb, program, bytes) in [
         ("send", "ib_send_lat", 10),
         ("send", "ib_send_lat", 65536),

@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::Engine;
 use super::drive::Acks;
 use super::linger::{self, Linger};
+use super::polling::Polling;
 use super::port::PortWatch;
 use super::punctual::{Punctual, TICK_NS};
 use super::shard::Shard;
@@ -31,7 +32,7 @@ const NEEDLESS: i32 = 16;
 const USEFUL: i32 = 4;
 /// What finding packets late is worth, at first and at most: a thread that watched although it was needed stays armed for
 /// so many wake-ups. It doubles each time, since a program that polls now and then does so again; an application that was
-/// just kept from its core soon gets the engine back.
+/// just kept from its core, and spins, soon gets the engine back (`stay`).
 const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
 /// So many packets in one round are a stream, of which more is on its way.
 pub(super) const STREAM: usize = 8;
@@ -125,13 +126,15 @@ fn run(shared: &Shard, mut port: PortWatch) {
         (link.rx_fd(), link.wake_fd(), link.door_fds())
     };
     let mut score = 0;
+    // So many wake-ups are to come before it leaves the engine to an application for spinning.
+    let mut stay = 0;
     let mut lateness = *LATE.start();
     let mut calm_ticks = 0;
     let mut quiet_ticks = 0;
     let mut awake = Linger::default();
-    let mut last_polls = shared.polls.load(Ordering::Relaxed);
+    let mut polling = Polling::new(shared.polls.load(Ordering::Relaxed));
     let mut maintain_at = 0;
-    let mut punctual = Punctual::default();
+    let mut punctual = Punctual::measure();
     // Of the engine, as it was left last.
     let (mut deadline, mut patient) = (u64::MAX, false);
     while !state.stop.load(Ordering::Acquire) {
@@ -159,14 +162,15 @@ fn run(shared: &Shard, mut port: PortWatch) {
         };
         fds.push(port.fd());
         let tick = watching.then(|| punctual.tick());
+        let before = sys::now_ns();
         let ready = sleep(&fds, work, deadline, tick, &mut punctual);
+        let slept = sys::now_ns().saturating_sub(before);
         let asked = state.wakeup.woke(ready[0]);
         if ready.get(fds.len() - 1) == Some(&true) {
             port.look(shared);
         }
-        let polls = shared.polls.load(Ordering::Relaxed);
-        let application_polls = polls != last_polls;
-        last_polls = polls;
+        let polls = || shared.polls.load(Ordering::Relaxed);
+        let application_polls = polling.seen(slept, polls, std::thread::yield_now);
 
         if watching {
             quiet_ticks = if application_polls {
@@ -203,6 +207,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
             };
             score = 0;
             if late && !asked {
+                stay = punctual.worth(lateness);
                 score = -lateness;
                 lateness = (2 * lateness).min(*LATE.end());
             }
@@ -224,8 +229,12 @@ fn run(shared: &Shard, mut port: PortWatch) {
             follow(shared);
         }
         if (ready[1] || ready[2]) && fds.contains(&rx) {
-            // An application that polls would have found the packet itself, even if this thread was quicker.
-            if application_polls || contended || rests || received == 0 {
+            // An application that polls would have found the packet itself, even if this thread was quicker. One that spins
+            // and did not was kept from its core, perhaps by this thread.
+            stay = (stay - 1).max(0);
+            if polling.spins() && stay == 0 {
+                score = NEEDLESS + 1;
+            } else if application_polls || contended || rests || received == 0 {
                 score += 1;
             } else {
                 score = (score - USEFUL).max(-*LATE.end());

@@ -19,6 +19,7 @@ mod objects;
 mod one_sided;
 mod pace;
 mod patience;
+mod polling;
 mod port;
 mod posting;
 mod punctual;

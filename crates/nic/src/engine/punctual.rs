@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use crate::sys;
+
 /// How often a watching thread looks whether the application still polls, where that costs little, and at most so seldom.
 pub(super) const TICK_NS: u64 = 1_000_000;
 const SELDOM_NS: u64 = 4 * TICK_NS;
@@ -16,6 +18,12 @@ const PATIENCE_NS: std::ops::RangeInclusive<u64> = 100_000..=1_000_000;
 const TICK_FACTOR: u64 = 16;
 /// And patience.
 const PATIENCE_FACTOR: u64 = 4;
+/// How long a thread sleeps that only wants to know how late it wakes.
+const TRIAL: Duration = Duration::from_micros(100);
+/// A wake-up that takes no longer is cheap.
+const CHEAP_NS: u64 = 10_000;
+/// So many tell something, whatever they cost.
+const FEW: i32 = 4;
 
 /// What its ticks have shown.
 #[derive(Debug, Default)]
@@ -24,6 +32,14 @@ pub(super) struct Punctual {
 }
 
 impl Punctual {
+    /// Finds out, asleep for a moment.
+    pub(super) fn measure() -> Punctual {
+        let due = sys::now_ns().saturating_add(TRIAL.as_nanos() as u64);
+        let _ = sys::poll(&[], Some(TRIAL));
+        let late = sys::now_ns().saturating_sub(due).min(SELDOM_NS);
+        Punctual { late }
+    }
+
     /// It woke so much later than it wanted to.
     pub(super) fn woke(&mut self, late: u64) {
         // One halt of the whole machine says little.
@@ -33,6 +49,13 @@ impl Punctual {
     /// Until it looks again.
     pub(super) fn tick(&self) -> Duration {
         Duration::from_nanos((TICK_FACTOR * self.late).clamp(TICK_NS, SELDOM_NS))
+    }
+
+    /// As many wake-ups as cost what so many cheap ones do, and a few at least. What is gained by waking at once is a tick at
+    /// most; it is not to cost more where to wake is dear.
+    pub(super) fn worth(&self, cheap: i32) -> i32 {
+        let wakeups = i64::from(cheap) * CHEAP_NS as i64 / self.late.max(CHEAP_NS) as i64;
+        (wakeups as i32).max(FEW.min(cheap))
     }
 
     /// How long to wait for a thread that may just be late.
@@ -56,6 +79,7 @@ mod tests {
         }
         assert_eq!(punctual.tick(), Duration::from_millis(1));
         assert_eq!(punctual.patience(), Duration::from_micros(100));
+        assert_eq!((punctual.worth(64), punctual.worth(4096)), (64, 4096));
     }
 
     #[test]
@@ -66,6 +90,8 @@ mod tests {
         }
         assert!(punctual.tick() > Duration::from_millis(2));
         assert!(punctual.patience() > Duration::from_micros(500));
+        assert!((4..8).contains(&punctual.worth(64)));
+        assert!((200..300).contains(&punctual.worth(4096)));
     }
 
     #[test]
