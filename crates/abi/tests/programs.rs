@@ -94,6 +94,31 @@ fn one_sided() {
     }
 }
 
+/// Long messages that are copied once, then the same where the system does not let the receiver at the sender's memory.
+#[test]
+fn pointing() {
+    if !common::headers_available() {
+        return;
+    }
+    let report = common::scratch("pointing").join("report");
+    for refused in [false, true] {
+        std::fs::write(&report, "").expect("an empty report");
+        let path = report.to_str().expect("a path");
+        let environment = [("RNIC_REPORT", path), ("RNIC_STATS", "1"), ("REFUSED", "1")];
+        let environment = if refused {
+            &environment[..]
+        } else {
+            &environment[..2]
+        };
+        run_with("pointing", &["-libverbs"], environment);
+        let told = std::fs::read_to_string(&report).expect("the report");
+        let pointed = told.matches("\"rx_host_pointed\":").count()
+            - told.matches("\"rx_host_pointed\":0").count();
+        let rings = std::env::var_os("RNIC_HOST_PATH").is_none();
+        assert_eq!(pointed > 0, !refused && rings, "{told}");
+    }
+}
+
 // Datagrams and what is unreliable.
 programs!(ud, receives, multicast);
 

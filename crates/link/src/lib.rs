@@ -46,6 +46,7 @@ pub use domains::{DomainError, DomainKey};
 pub use error::LinkError;
 pub use faults::FaultSpec;
 pub use host::grants::{Grant, GrantName};
+pub use host::pointing::{MOST_PIECES, MOST_POINTED, Pointed};
 pub use host::reach::{Reach, tail_of};
 pub use host::{Copies, RingId};
 pub use neighbours::{Heard, Neighbours, PeerId};
@@ -145,6 +146,8 @@ pub struct LinkCounters {
     pub rx_host_packets: u64,
     /// Their bytes, with an ICRC each that they do not have.
     pub rx_host_bytes: u64,
+    /// Those of them whose payload was copied from the sender's memory.
+    pub rx_host_pointed: u64,
     /// Rings given up because the other process wrote nonsense.
     pub host_rings_wrong: u64,
     /// Processes of this host whose memory the kernel does not let this one reach.
@@ -178,6 +181,7 @@ impl std::ops::AddAssign for LinkCounters {
             rx_bad_mad,
             rx_host_packets,
             rx_host_bytes,
+            rx_host_pointed,
             host_rings_wrong,
             host_out_of_reach,
             tx_reached_bytes,
@@ -202,6 +206,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.rx_bad_mad += rx_bad_mad;
         self.rx_host_packets += rx_host_packets;
         self.rx_host_bytes += rx_host_bytes;
+        self.rx_host_pointed += rx_host_pointed;
         self.host_rings_wrong += host_rings_wrong;
         self.host_out_of_reach += host_out_of_reach;
         self.tx_reached_bytes += tx_reached_bytes;

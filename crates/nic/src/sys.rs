@@ -21,8 +21,8 @@ pub(crate) use host::{
     InterfaceAddress, RouteSocket, interface_addresses, interface_mtu, interface_of, knock, way_to,
 };
 pub(crate) use memory::{
-    ForkWitness, Mapping, guarded_memory, is_shared_file, memlock_limit, pages, populate,
-    write_back,
+    ForkWitness, Mapping, guarded_memory, is_mapped, is_shared_file, memlock_limit, pages,
+    populate, write_back,
 };
 pub(crate) use netlink::{NextHop, is_known, next_hop};
 pub(crate) use process::{

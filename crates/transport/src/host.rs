@@ -146,6 +146,42 @@ pub struct OneSided<'a> {
     pub len: u32,
 }
 
+/// Some bytes of this process's memory, for [`PacketSink::point`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Address of the first.
+    pub at: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A list of pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pieces {
+    list: [Piece; Pieces::MOST],
+    count: usize,
+}
+
+impl Pieces {
+    /// Pieces at most.
+    pub const MOST: usize = 16;
+
+    /// Adds one; false: there is no room.
+    pub fn push(&mut self, piece: Piece) -> bool {
+        let Some(place) = self.list.get_mut(self.count) else {
+            return false;
+        };
+        *place = piece;
+        self.count += 1;
+        true
+    }
+
+    /// All of them.
+    pub fn as_slice(&self) -> &[Piece] {
+        &self.list[..self.count]
+    }
+}
+
 /// Asynchronous events of a queue pair (`enum ibv_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpEvent {
@@ -172,6 +208,23 @@ pub trait Host {
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault>;
     /// Copies `out.len()` bytes from `addr` in the region of `lkey`.
     fn read_local(&self, pd: Pd, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), LocalFault>;
+    /// Where `len` bytes of `list`, from byte `offset` on, are, if the peer may copy them from there. From then on until they
+    /// are acknowledged the host sees to it that what changes or goes is not taken for the message: before a work request ends
+    /// otherwise than by an acknowledge, and before a region goes. False: they have to be copied here.
+    fn locate(
+        &mut self,
+        _pd: Pd,
+        _list: &[Sge],
+        _offset: u64,
+        _len: u64,
+        _pieces: &mut Pieces,
+    ) -> bool {
+        false
+    }
+    /// A peer could not copy what [`Host::locate`] said: is the memory behind this entry still there?
+    fn check_presence(&self, _pd: Pd, _sge: &Sge) -> Result<(), LocalFault> {
+        Ok(())
+    }
     /// Copies `data` to `addr` in the region of `lkey`.
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault>;
 
@@ -305,6 +358,15 @@ pub trait PacketSink {
     /// packet spans the PSNs of several (see `span.rs`). The peer must take it as [`rnic_wire::Payload::Elsewhere`] then.
     fn most_payload(&self, mtu: usize) -> usize {
         mtu
+    }
+    /// The most payload bytes of a packet that says where they are instead of carrying them (see `span.rs`); 0: there is no such
+    /// packet on this path.
+    fn most_pointed(&self) -> usize {
+        0
+    }
+    /// Room for the headers of a packet whose payload the peer copies from `pieces`; else as [`PacketSink::packet`].
+    fn point(&mut self, _headers: usize, _pieces: &[Piece]) -> Option<&mut [u8]> {
+        None
     }
     /// Takes back the packet given out last (its memory vanished while it was being filled).
     fn retract(&mut self);

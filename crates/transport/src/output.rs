@@ -1,6 +1,6 @@
 //! Where packets of one `poll_transmit` go.
 
-use crate::{Address, PacketSink};
+use crate::{Address, PacketSink, Pieces};
 
 /// A sink with a budget.
 pub(crate) struct Output<'a, S> {
@@ -36,6 +36,17 @@ impl<'a, S: PacketSink> Output<'a, S> {
         let mtu = mtu as usize;
         let most = self.sink.most_payload(mtu);
         most.min(self.left.saturating_add(mtu - 1))
+    }
+
+    /// The most that a packet may point at, of which the budget knows only the packet; 0: none may.
+    #[inline]
+    pub(crate) fn most_pointed(&self) -> usize {
+        self.sink.most_pointed()
+    }
+
+    /// Room for the headers of a packet that points.
+    pub(crate) fn point(&mut self, headers: usize, pieces: &Pieces) -> Option<&mut [u8]> {
+        self.take(headers, |sink| sink.point(headers, pieces.as_slice()))
     }
 
     /// Nothing is left of the budget.

@@ -6,6 +6,8 @@
 //! connection may change between both kinds of path at any packet. Its opcode and headers are those of a packet that is
 //! the first of its message if its first piece is, and the last if its last piece is.
 //!
+//! Its payload may be in the sender's memory instead of in the packet ([`crate::PacketSink::point`]).
+//!
 //! XRC does not do this: its requests may be executed by another process than the one that takes them.
 //!
 //! Only a payload that is [`Payload::Elsewhere`] may span: it came by memory. From the wire a payload longer than the path

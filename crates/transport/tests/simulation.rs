@@ -171,6 +171,7 @@ fn path() -> impl Strategy<Value = Path> {
         3 => Just(Path::Wire),
         2 => Just(Path::Changing),
         1 => prop::sample::select(vec![1usize, 5_000, 64 << 10, 1 << 20]).prop_map(Path::Memory),
+        1 => prop::sample::select(vec![32_768usize, 40_000, 1 << 18]).prop_map(Path::Pointing),
     ]
 }
 
@@ -366,6 +367,7 @@ fn streams_of_megabytes_without_faults() {
                 (256 << 10, Path::Wire),
                 (8 << 20, Path::Wire),
                 (256 << 10, Path::Memory(64 << 10)),
+                (256 << 10, Path::Pointing(64 << 10)),
                 (8 << 20, Path::Changing),
             ] {
                 let op = OpSpec {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::grants::{Board, Grant, GrantName, Nonce};
+use super::pointing::Source;
 use crate::sys;
 
 /// How long a copy of a process is waited for that may be stopped.
@@ -54,6 +55,15 @@ impl Granted {
     /// The producer may try whether it can reach this process.
     pub(super) fn welcome(&self, identity: &Identity) {
         self.board.welcome(identity.nonce());
+    }
+
+    /// Finds out whether the producer's memory can be read, and lets its packets point then.
+    pub(super) fn follow(&self) -> Option<Source> {
+        Source::try_it(&self.board, self.pid)
+    }
+
+    pub(super) fn board(&self) -> &Board {
+        &self.board
     }
 
     /// Grants it unless it is granted already.

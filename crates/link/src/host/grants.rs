@@ -19,6 +19,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use super::pointing::{self, Claim};
 use super::ring;
 use super::segment::Words;
 use crate::sys::Fd;
@@ -70,13 +71,20 @@ const BUSY_AT: usize = 0;
 const SHUT_AT: usize = LINE;
 const NONCE_AT: usize = LINE + 8;
 const READY_AT: usize = LINE + 32;
+/// The consumer's word: it reads what the producer's packets [point](super::pointing) at.
+const FOLLOWS_AT: usize = LINE + 40;
+/// The producer's words: who it is.
+const INTRODUCTION_AT: usize = 2 * LINE;
 const GRANTS_AT: usize = 4096;
 /// Grants; in the place of one that does not fit any more it may be asked for anew.
 const PLACES: usize = 1024;
 /// Places that a grant may be in.
 const WAYS: usize = 4;
+/// The producer's counts of what was withdrawn, by queue pair: as many as there are QPNs in a range.
+const COUNTS_AT: usize = GRANTS_AT + PLACES * LINE;
+const COUNTS: usize = 4096;
 /// Bytes of a board.
-pub(super) const LEN: usize = GRANTS_AT + PLACES * LINE;
+pub(super) const LEN: usize = COUNTS_AT + COUNTS * 8;
 
 /// The words of a grant: which, for whom, what.
 const TAG: usize = 0;
@@ -191,6 +199,57 @@ impl Board {
             at: word(0),
             value: [word(1), word(2)],
         })
+    }
+
+    /// Producer, before the consumer has the board: says who it is.
+    pub(super) fn introduce(&self, nonce: Nonce) {
+        let words = [nonce.at, nonce.value[0], nonce.value[1]];
+        for (i, value) in words.into_iter().enumerate() {
+            Word::store(self.word(INTRODUCTION_AT + 8 * i), value);
+        }
+    }
+
+    /// Consumer: who the producer says it is, if it has.
+    pub(super) fn introduction(&self) -> Option<Nonce> {
+        let word = |i: usize| Word::load(self.word(INTRODUCTION_AT + 8 * i));
+        let at = word(0);
+        (at != 0).then(|| Nonce {
+            at,
+            value: [word(1), word(2)],
+        })
+    }
+
+    /// Consumer: packets may point, or may not.
+    pub(super) fn follow(&self, follows: bool) {
+        Word::store(self.word(FOLLOWS_AT), u64::from(follows));
+    }
+
+    /// Producer: they may.
+    #[inline]
+    pub(super) fn is_followed(&self) -> bool {
+        Word::load(self.word(FOLLOWS_AT)) == 1
+    }
+
+    fn count(&self, slot: u32) -> &AtomicU64 {
+        self.word(COUNTS_AT + slot as usize % COUNTS * 8)
+    }
+
+    /// Producer: by which a packet of that queue pair points now.
+    pub(super) fn claim(&self, qpn: u32) -> Claim {
+        Claim {
+            slot: qpn % COUNTS as u32,
+            count: Word::load(self.count(qpn)),
+        }
+    }
+
+    /// Producer: what that queue pair's packets point at is not theirs any more.
+    pub(super) fn withdraw(&self, qpn: u32) {
+        pointing::withdraw(self.count(qpn));
+    }
+
+    /// Consumer, after it copied: nothing of that claim was withdrawn before.
+    pub(super) fn stands(&self, claim: Claim) -> bool {
+        pointing::stands(self.count(claim.slot), claim.count)
     }
 
     /// Consumer: nothing is granted any more, and never will be.

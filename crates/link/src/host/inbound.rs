@@ -5,13 +5,15 @@ use std::os::fd::RawFd;
 use rnic_wire::{Bth, ICRC_LEN};
 
 use super::granted::{Copies, Granted, Identity};
-use super::grants::{Board, Grant, GrantName};
+use super::grants::{Board, Grant, GrantName, Nonce};
 use super::meeting::{self, Met};
-use super::ring::{Consumer, Kind, MAX_RECORD, Record, Wrong};
+use super::pointing::{MOST_PIECES, Pieces, Pointed, Source};
+use super::ring::{Consumer, Kind, MAX_RECORD, Wrong};
 use super::{Deliver, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
 use crate::framing::dest_qpn_of;
 use crate::roce::Received;
+use crate::sys::process::Span;
 use crate::sys::{self, Accepted, Fd, FdSet};
 
 /// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not look.
@@ -35,6 +37,8 @@ struct Inbound {
     name: u64,
     consumer: Consumer,
     granted: Granted,
+    /// The producer's process, if its packets may point.
+    source: Option<Source>,
     /// `None`: from this process itself.
     connection: Option<Fd>,
     flows: Vec<Option<Flow>>,
@@ -99,6 +103,11 @@ impl Inbounds {
         })
     }
 
+    /// Where this process can be recognised, if others may reach it.
+    pub(super) fn nonce(&self) -> Option<Nonce> {
+        self.identity.as_ref().map(Identity::nonce)
+    }
+
     pub(super) fn wake_fd(&self) -> RawFd {
         self.set.raw()
     }
@@ -114,13 +123,16 @@ impl Inbounds {
     /// Whoever adds it looks at it soon.
     fn add(&mut self, name: u64, mut consumer: Consumer, granted: Granted, connection: Option<Fd>) {
         consumer.fall_asleep();
+        let mut source = None;
         if let Some(identity) = &self.identity {
             granted.welcome(identity);
+            source = granted.follow();
         }
         let ring = Inbound {
             name,
             consumer,
             granted,
+            source,
             connection,
             flows: Vec::new(),
             hot: true,
@@ -427,11 +439,24 @@ impl Inbound {
                         return (taken, End::Wrong);
                     }
                 }
-                Kind::Packet { flow } => {
+                Kind::Packet { flow } | Kind::Pointer { flow } => {
                     let known = self.flows.get(usize::from(flow)).copied().flatten();
                     let Some(flow) = known else {
                         return (taken, End::Wrong);
                     };
+                    let mut pieces: Pieces;
+                    let (mut bytes, mut pointed) = (bytes, None);
+                    if matches!(record.kind, Kind::Pointer { .. }) {
+                        let Some(source) = &self.source else {
+                            return (taken, End::Wrong);
+                        };
+                        pieces = [Span::EMPTY; MOST_PIECES];
+                        let places = (self.granted.board(), source);
+                        let Ok((to, headers)) = Pointed::parse(bytes, places, &mut pieces) else {
+                            return (taken, End::Wrong);
+                        };
+                        (bytes, pointed) = (headers, Some(to));
+                    }
                     let Some(dest_qpn) = dest_qpn_of(bytes) else {
                         return (taken, End::Wrong);
                     };
@@ -440,6 +465,7 @@ impl Inbound {
                             src: flow.src,
                             dst: flow.dst,
                             bytes,
+                            pointed,
                             dest_qpn,
                             ring: Some(RingId(self.name)),
                         };
@@ -449,7 +475,10 @@ impl Inbound {
                     } else {
                         counters.rx_unknown_qpn += 1;
                     }
-                    count(counters, record);
+                    let pointed = pointed.as_ref();
+                    taken += pointed.map_or(0, Pointed::weight);
+                    counters.rx_host_pointed += u64::from(pointed.is_some());
+                    count(counters, bytes.len() + pointed.map_or(0, Pointed::len));
                 }
             }
             taken += 1;
@@ -477,8 +506,8 @@ impl Inbound {
 
 const _: () = assert!(Bth::LEN >= 8, "the QPN is in there");
 
-fn count(counters: &mut LinkCounters, record: Record) {
-    let len = (record.len + ICRC_LEN) as u64;
+fn count(counters: &mut LinkCounters, len: usize) {
+    let len = (len + ICRC_LEN) as u64;
     counters.rx_packets += 1;
     counters.rx_bytes += len;
     counters.rx_host_packets += 1;

@@ -12,6 +12,7 @@
 //! * **The other process is not trusted.** Bytes are copied before they are looked at ([`segment`]), lengths are bounded,
 //!   addresses must be the host's, and QPNs this process's. A ring that has nonsense in it is closed and counted; one
 //!   whose process is gone is closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
+//! * **A long message is copied once**: its packets [point](pointing) at the sender's memory, where the kernel permits it.
 //! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to the producer's, that one
 //!   [reaches](reach) by itself, where the kernel permits it.
 
@@ -20,6 +21,7 @@ pub mod grants;
 mod inbound;
 pub(crate) mod meeting;
 mod outbound;
+pub mod pointing;
 pub mod reach;
 mod ring;
 mod segment;
@@ -32,6 +34,7 @@ use std::sync::Arc;
 
 use crate::path::PathSpec;
 use crate::roce::Received;
+use crate::sys::process::Span;
 use crate::sys::{self, Fd};
 use crate::{LinkCounters, LinkError};
 pub use granted::Copies;
@@ -146,6 +149,10 @@ impl HostPath {
             return route;
         }
         let (producer, file) = Producer::create().ok()?;
+        let board = Board::of(&file).ok()?;
+        if let Some(nonce) = self.inbound.nonce() {
+            board.introduce(nonce);
+        }
         let (connection, pid) = if own {
             self.inbound.add_own(&file)?;
             (None, std::process::id())
@@ -154,7 +161,7 @@ impl HostPath {
             let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
             (Some(connection), pid)
         };
-        let reach = Reach::new(Board::of(&file).ok()?, pid, self.reached.clone());
+        let reach = Reach::new(board, pid, self.reached.clone());
         self.out
             .add(number, producer, connection, Arc::new(reach))?;
         self.out.find(number, Flow::of(spec)).flatten()
@@ -201,6 +208,25 @@ impl HostPath {
         counters: &mut LinkCounters,
     ) -> Room {
         self.out.room(route, len, now, counters)
+    }
+
+    /// Packets of that route may point.
+    #[inline]
+    pub(crate) fn may_point(&self, route: HostRoute) -> bool {
+        self.out.may_point(route)
+    }
+
+    /// [`HostPath::room`] for the headers of a packet of queue pair `qpn` whose payload is at `pieces`.
+    pub(crate) fn room_to_point(
+        &mut self,
+        route: HostRoute,
+        headers: usize,
+        (qpn, pieces): (u32, &[Span]),
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> Room {
+        self.out
+            .room_to_point(route, headers, (qpn, pieces), now, counters)
     }
 
     /// The bytes of the packet that there was room for.

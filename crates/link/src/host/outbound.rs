@@ -3,10 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use super::pointing::{self, MOST_PIECES, MOST_POINTED};
 use super::reach::Reach;
 use super::ring::{Kind, MAX_RECORD, Producer, Wrong};
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
+use crate::sys::process::Span;
 use crate::sys::{self, Fd};
 
 use rnic_wire::ICRC_LEN;
@@ -65,6 +67,9 @@ struct Outbound {
 struct Pending {
     route: HostRoute,
     len: usize,
+    /// Of that, what is in front of the headers of a packet that points, and how many bytes it points at.
+    preface: usize,
+    pointed: usize,
     lost: bool,
 }
 
@@ -249,14 +254,55 @@ impl Outbounds {
             self.flush(counters);
             return Room::Full;
         }
-        self.pending = Some(Pending { route, len, lost });
+        self.pending = Some(Pending {
+            route,
+            len,
+            preface: 0,
+            pointed: 0,
+            lost,
+        });
+        Room::Yes
+    }
+
+    #[inline]
+    pub(super) fn may_point(&self, route: HostRoute) -> bool {
+        let slot = self.slots.get(usize::from(route.place));
+        slot.filter(|slot| slot.generation == route.generation)
+            .and_then(|slot| slot.ring.as_ref())
+            .is_some_and(|ring| ring.reach.may_point())
+    }
+
+    pub(super) fn room_to_point(
+        &mut self,
+        route: HostRoute,
+        headers: usize,
+        (qpn, pieces): (u32, &[Span]),
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> Room {
+        let pointed = pieces.iter().map(Span::len).sum();
+        if pieces.len() > MOST_PIECES || pointed > MOST_POINTED {
+            return Room::Gone;
+        }
+        let preface = pointing::preface_len(pieces.len());
+        let room = self.room(route, preface + headers, now, counters);
+        if room != Room::Yes {
+            return room;
+        }
+        let Some(claim) = self.get(route).map(|ring| ring.reach.claim(qpn)) else {
+            return Room::Gone;
+        };
+        pointing::write_preface(&mut self.buffer[..preface], claim, pieces);
+        if let Some(pending) = &mut self.pending {
+            (pending.preface, pending.pointed) = (preface, pointed);
+        }
         Room::Yes
     }
 
     #[inline]
     pub(super) fn packet(&mut self) -> &mut [u8] {
-        let len = self.pending.map_or(0, |pending| pending.len);
-        &mut self.buffer[..len]
+        let range = |pending: Pending| pending.preface..pending.len;
+        &mut self.buffer[self.pending.map_or(0..0, range)]
     }
 
     pub(super) fn retract(&mut self) {
@@ -317,13 +363,16 @@ impl Outbounds {
             return;
         };
         let flow = pending.route.flow;
-        ring.producer
-            .push(Kind::Packet { flow }, &self.buffer[..pending.len]);
+        let kind = match pending.preface {
+            0 => Kind::Packet { flow },
+            _ => Kind::Pointer { flow },
+        };
+        ring.producer.push(kind, &self.buffer[..pending.len]);
         if !ring.published {
             ring.published = true;
             self.published.push(place);
         }
-        count(counters, pending.len);
+        count(counters, pending.len - pending.preface + pending.pointed);
     }
 
     #[inline]

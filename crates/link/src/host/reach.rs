@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::grants::{Board, GrantName, Nonce};
+use super::pointing::Claim;
 use crate::LinkCounters;
 use crate::sys::Fd;
 use crate::sys::process::{self, Span};
@@ -88,6 +89,22 @@ impl Reach {
 
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Packets to the process may point.
+    #[inline]
+    pub(super) fn may_point(&self) -> bool {
+        self.board.is_followed()
+    }
+
+    pub(super) fn claim(&self, qpn: u32) -> Claim {
+        self.board.claim(qpn)
+    }
+
+    /// To be called before memory may change that unacknowledged packets of that queue pair of this process point at: what of
+    /// them is executed from now on counts as lost.
+    pub fn withdraw(&self, qpn: u32) {
+        self.board.withdraw(qpn);
     }
 
     fn memory(&self) -> Option<&Memory> {

@@ -43,6 +43,8 @@ const MAGIC: u64 = 0xa7;
 pub(super) enum Kind {
     /// A packet, BTH to pad, of this flow.
     Packet { flow: u16 },
+    /// The headers of a packet of this flow, and where its payload is ([`super::pointing`]).
+    Pointer { flow: u16 },
     /// What this flow is.
     Flow { flow: u16 },
 }
@@ -51,6 +53,7 @@ pub(super) enum Kind {
 const PACKET: u64 = 1;
 const FLOW: u64 = 2;
 const SKIP: u64 = 3;
+const POINTER: u64 = 4;
 
 fn encode(kind: u64, flow: u16, len: usize) -> u64 {
     MAGIC << 56 | kind << 48 | u64::from(flow) << 32 | len as u64
@@ -129,6 +132,7 @@ impl Producer {
         self.segment.write(DATA_AT + start + WORD, bytes);
         let word = match kind {
             Kind::Packet { flow } => encode(PACKET, flow, bytes.len()),
+            Kind::Pointer { flow } => encode(POINTER, flow, bytes.len()),
             Kind::Flow { flow } => encode(FLOW, flow, bytes.len()),
         };
         self.word(start).store(word, Ordering::Release);
@@ -216,6 +220,7 @@ impl Consumer {
         let (kind, flow, len) = (word >> 48, (word >> 32) as u16, word as u32 as usize);
         let kind = match kind ^ (MAGIC << 8) {
             PACKET => Kind::Packet { flow },
+            POINTER => Kind::Pointer { flow },
             FLOW => Kind::Flow { flow },
             _ => return Err(Wrong),
         };

@@ -226,6 +226,7 @@ impl Inbox {
                         src: flow.src,
                         dst: flow.dst,
                         bytes: &packet[..packet.len() - ICRC_LEN],
+                        pointed: None,
                         dest_qpn: qpn,
                         ring: None,
                     });

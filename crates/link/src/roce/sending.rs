@@ -5,6 +5,7 @@ use rnic_wire::ICRC_LEN;
 use super::{Live, RoceLink};
 use crate::host::{HostPath, Room};
 use crate::path::{PathId, PathSpec};
+use crate::sys::process::Span;
 use crate::{Gso, LinkError, udp};
 
 impl RoceLink {
@@ -79,6 +80,45 @@ impl RoceLink {
     /// Largest IP packet that the way to the peer takes, bytes (65536 on lo); `None` if unknown.
     pub fn path_ip_mtu(&self, spec: &PathSpec) -> Option<u32> {
         udp::tx::path_mtu(spec)
+    }
+
+    /// Packets of this path may say where their payload is instead of carrying it.
+    #[inline]
+    pub fn may_point(&self, path: PathId) -> bool {
+        let Some(live) = &self.live else {
+            return false;
+        };
+        let route = live.paths.get(path).and_then(|route| route.host);
+        let host = route.zip(live.host.as_ref());
+        host.is_some_and(|(route, host)| host.may_point(route))
+    }
+
+    /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn` whose payload the peer copies from
+    /// `pieces` of this process's memory, at most [`MOST_PIECES`](crate::MOST_PIECES) and
+    /// [`MOST_POINTED`](crate::MOST_POINTED) bytes of them. Until it is acknowledged, or [`Reach::withdraw`](crate::Reach)
+    /// was called, that memory has to stay as it is. `None` as well if packets of the path may not point any more.
+    pub fn point(
+        &mut self,
+        path: PathId,
+        headers: usize,
+        qpn: u32,
+        pieces: &[Span],
+    ) -> Option<&mut [u8]> {
+        let live = self.live.as_mut()?;
+        let route = live.paths.get(path)?.host?;
+        let host = live.host.as_mut()?;
+        let (now, counters) = (live.now, &mut self.counters);
+        match host.room_to_point(route, headers, (qpn, pieces), now, counters) {
+            Room::Yes => {
+                live.by_host = true;
+                Some(host.packet())
+            }
+            Room::Full => {
+                live.blocked = true;
+                None
+            }
+            Room::Gone => None,
+        }
     }
 
     /// Room for one packet of `len` bytes (BTH .. last pad byte; the link adds the ICRC), with arbitrary content;

@@ -40,6 +40,12 @@ impl Span {
         Span::new(words.as_mut_ptr() as usize, size_of_val(words))
     }
 
+    /// Address of the first byte.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.0.iov_base as usize
+    }
+
     /// Bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use rnic_link::{MULTICAST_QPN, QP1, Received, RoceLink};
-use rnic_transport::{QpEvent, QueuePair, Time};
+use rnic_transport::{QpEvent, QueuePair, Role, Time};
 use rnic_wire::{Bth, Packet};
 
 use super::gather::Posted;
@@ -16,7 +16,7 @@ use super::table::QpTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::cm::Taken;
-use crate::memory::MemoryTable;
+use crate::memory::{MemoryTable, PacketMemory, PointedPacket};
 use crate::neighbour::Neighbourhood;
 use crate::qp::QpEntry;
 use crate::sys;
@@ -311,7 +311,9 @@ impl Engine {
             && entry.transport.owes_only_ack()
             && entry.held_ack.may_wait(now);
         let quantum = Engine::quantum(&self.link, entry);
+        let pointed = entry.pointed;
         let mut sink = PathSink {
+            qpn,
             link: &mut self.link,
             ahs: &mut self.ahs,
             path: entry.peer.map(|peer| peer.path),
@@ -329,6 +331,9 @@ impl Engine {
             self.neighbours.note(entry, None);
         }
         settle(entry, &mut self.ready, &mut self.timers);
+        if entry.pointed && !pointed && !self.pointing.contains(&qpn) {
+            self.pointing.push(qpn);
+        }
         if self.link.take_blocked() {
             if entry.ready && self.ready.back() == Some(&qpn) {
                 self.ready.pop_back();
@@ -407,10 +412,16 @@ fn deliver(
             return DONE;
         }
     }
-    if take_straight(now, received, entry, memory, srqs, ready) {
-        return DONE;
-    }
-    let Ok(packet) = Packet::parse(received.bytes) else {
+    let pointed = received.pointed.map(|payload| PointedPacket {
+        payload,
+        headers: received.bytes.len(),
+    });
+    let parsed = match &pointed {
+        None if take_straight(now, received, entry, memory, srqs, ready) => return DONE,
+        None => Packet::parse(received.bytes).ok(),
+        Some(pointed) => parse_pointed(received, pointed, entry),
+    };
+    let Some(packet) = parsed else {
         drops.malformed += 1;
         return DONE;
     };
@@ -430,6 +441,7 @@ fn deliver(
     }
     let asking = Asking::of(entry, received.ring, &packet);
     let (transport, mut host) = lend(entry, memory, srqs);
+    host.packet = pointed.as_ref().map(|packet| packet as &dyn PacketMemory);
     transport.handle_packet(now, &packet, || network_header(received), &mut host);
     if let Some(asking) = asking {
         shown.extend(asking.shows(entry));
@@ -442,6 +454,22 @@ fn deliver(
     }
     settle(entry, ready, timers);
     DONE
+}
+
+/// A packet that points, if the queue pair is one that takes such.
+#[inline(never)]
+fn parse_pointed<'a>(
+    received: &Received<'a>,
+    pointed: &PointedPacket<'_>,
+    entry: &QpEntry,
+) -> Option<Packet<'a>> {
+    let QueuePair::Rc(rc) = &entry.transport else {
+        return None;
+    };
+    let len = received.bytes.len() + pointed.payload.len();
+    (rc.attr().role == Role::Rc)
+        .then(|| Packet::parse_front(received.bytes, len).ok())
+        .flatten()
 }
 
 /// Full and limited members of the default partition (IBTA vol. 1, 10.9.3).

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rnic_link::{GrantName, Reach};
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault,
-    Misplaced, OneSided, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge, Status,
+    Misplaced, OneSided, Pd, Pieces, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge,
+    Status,
 };
 
 use crate::cq::Freed;
@@ -32,6 +33,8 @@ pub(crate) struct DeviceHost<'a> {
     pub(super) elsewhere: &'a mut Option<Box<Elsewhere>>,
     /// The peer's process, whose memory this one may be able to reach.
     pub(super) reach: Option<&'a Reach>,
+    /// Packets of the queue pair pointed at memory since this was last withdrawn.
+    pub(super) pointed: &'a mut bool,
 }
 
 impl DeviceHost<'_> {
@@ -100,6 +103,16 @@ impl DeviceHost<'_> {
     }
 }
 
+/// What packets of a queue pair point at may change from now on: what of them was not executed counts as lost.
+#[inline]
+pub(crate) fn withdraw(reach: Option<&Reach>, pointed: &mut bool, qpn: u32) {
+    if std::mem::take(pointed)
+        && let Some(reach) = reach
+    {
+        reach.withdraw(qpn);
+    }
+}
+
 impl Host for DeviceHost<'_> {
     fn check_local(&self, pd: Pd, sge: &Sge, write: bool) -> Result<(), LocalFault> {
         let length = u64::from(sge.length);
@@ -113,6 +126,19 @@ impl Host for DeviceHost<'_> {
         self.memory
             .read_local(pd, lkey, addr, out)
             .map_err(|fault| self.local(pd, (lkey, addr, length), false, fault))
+    }
+
+    fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, pieces: &mut Pieces) -> bool {
+        let located = self.reach.is_some() && self.memory.locate(pd, list, (offset, len), pieces);
+        *self.pointed |= located;
+        located
+    }
+
+    fn check_presence(&self, pd: Pd, sge: &Sge) -> Result<(), LocalFault> {
+        let length = u64::from(sge.length);
+        self.memory
+            .check_presence(pd, sge)
+            .map_err(|fault| self.local(pd, (sge.lkey, sge.addr, length), false, fault))
     }
 
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault> {
@@ -339,6 +365,7 @@ impl Host for DeviceHost<'_> {
         let send_slots = if completion.status == Status::Success {
             self.signals.completed()
         } else {
+            withdraw(self.reach, self.pointed, self.shared.qpn);
             self.failed(&completion, false);
             self.signals.failed()
         };

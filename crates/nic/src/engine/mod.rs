@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, RoceLink};
+use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink};
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
 
@@ -47,6 +47,7 @@ pub(crate) use acks::HeldAck;
 pub(crate) use addresses::{AhNumber, AhTable};
 pub(crate) use drive::Acks;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
+pub(crate) use host::withdraw;
 pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};
 pub use objects::{Objects, objects};
@@ -143,6 +144,8 @@ pub(crate) struct Engine {
     pub(crate) ready: VecDeque<u32>,
     /// Requests of this round that came by rings and were executed.
     shown: Vec<one_sided::Shown>,
+    /// Queue pairs whose packets pointed at memory, and some that did.
+    pointing: Vec<u32>,
     /// So many of those were left there at the last transmission, since their ACKs may wait.
     held: usize,
     /// See [`Engine::glance`].
@@ -205,6 +208,7 @@ impl Engine {
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
             shown: Vec::new(),
+            pointing: Vec::new(),
             held: 0,
             glances: 0,
             pace: Pace::default(),
@@ -302,7 +306,8 @@ impl Engine {
         self.send_last(qpn);
         let copies = self.revoke_qp(qpn);
         self.memory.windows().close_those_of(qpn);
-        if let Some(entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
+        if let Some(mut entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
+            entry.withdraw();
             self.common.live.fetch_sub(1, Ordering::Relaxed);
             self.patience.removed(&entry);
             report::destroyed(&entry);
@@ -406,8 +411,12 @@ impl Engine {
         self.groups.has(qpn)
     }
 
-    /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for the peer's.
-    pub(crate) fn window_bytes(&self) -> u32 {
+    /// What a queue pair may have unacknowledged: a share of a receive buffer like ours, taken for the peer's. A ring loses
+    /// nothing that it has no room for.
+    pub(crate) fn window_bytes(&self, path: Option<PathId>) -> u32 {
+        if path.is_some_and(|path| self.link.is_by_memory(path)) {
+            return *WINDOW.end() as u32;
+        }
         (self.link.receive_buffer() / 4).clamp(*WINDOW.start(), *WINDOW.end()) as u32
     }
 
@@ -474,6 +483,7 @@ pub(crate) fn lend<'a>(
         signals,
         elsewhere,
         reach,
+        pointed,
         ..
     } = entry;
     let host = DeviceHost {
@@ -486,6 +496,7 @@ pub(crate) fn lend<'a>(
         packet: None,
         elsewhere,
         reach: reach.as_deref(),
+        pointed,
     };
     (transport, host)
 }

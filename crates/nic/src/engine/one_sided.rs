@@ -123,9 +123,28 @@ impl Engine {
 
     /// Nobody reaches a region any more, neither by itself nor by an import.
     pub(crate) fn revoke_key(&mut self, key: u32) -> Uses {
+        self.withdraw_key(key);
         Uses {
             imports: self.neighbours.revoke(key),
             copies: self.link.revoke(|name| name.key == key),
         }
+    }
+
+    /// Unacknowledged packets that point at memory of that key do so no more. Those with which a queue pair has to begin anew
+    /// are copied.
+    fn withdraw_key(&mut self, key: u32) {
+        let Engine { qps, pointing, .. } = self;
+        pointing.retain(|qpn| {
+            let Some(entry) = qps.get_mut(*qpn).filter(|entry| entry.pointed) else {
+                return false;
+            };
+            let QueuePair::Rc(rc) = &entry.transport else {
+                return false;
+            };
+            if rc.points_at(key) {
+                entry.withdraw();
+            }
+            entry.pointed
+        });
     }
 }

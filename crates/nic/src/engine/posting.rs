@@ -140,6 +140,7 @@ impl Posting<'_> {
         self.any = true;
         self.link.set_time(now);
         let mut sink = PathSink {
+            qpn: self.entry.shared.qpn,
             link: self.link,
             ahs: self.ahs,
             path: self.entry.peer.map(|peer| peer.path),

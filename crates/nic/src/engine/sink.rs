@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use rnic_link::{PathId, Received, RoceLink};
-use rnic_transport::{Address, PacketSink};
+use rnic_link::{MOST_PIECES, MOST_POINTED, PathId, Received, RoceLink, Span};
+use rnic_transport::{Address, PacketSink, Piece, Pieces};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
 use rnic_wire::{Gid, Grh, ICRC_LEN, UdPrefix};
 
@@ -14,12 +14,16 @@ use super::gate::Gate;
 pub(super) struct PathSink<'a> {
     pub(super) link: &'a mut RoceLink,
     pub(super) ahs: &'a mut AhTable,
+    /// Of the queue pair.
+    pub(super) qpn: u32,
     /// Of a connection.
     pub(super) path: Option<PathId>,
     pub(super) staged: &'a mut usize,
     /// Of a service without acknowledgements.
     pub(super) gate: Option<&'a mut Gate>,
 }
+
+const _: () = assert!(Pieces::MOST <= MOST_PIECES, "a list of pieces fits");
 
 /// Leads nowhere: the link loses and counts what goes there.
 const NOWHERE: PathId = PathId(u32::MAX);
@@ -46,6 +50,22 @@ impl PacketSink for PathSink<'_> {
     fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {
         let path = self.ahs.path(AhNumber(to.path), to.qpn, self.link);
         self.packet_by(path.unwrap_or(NOWHERE), len)
+    }
+
+    fn most_pointed(&self) -> usize {
+        let may = self.path.is_some_and(|path| self.link.may_point(path));
+        if may { MOST_POINTED } else { 0 }
+    }
+
+    fn point(&mut self, headers: usize, pieces: &[Piece]) -> Option<&mut [u8]> {
+        let mut spans = [Span::EMPTY; MOST_PIECES];
+        for (span, piece) in spans.iter_mut().zip(pieces) {
+            *span = Span::new(piece.at as usize, piece.len as usize);
+        }
+        let spans = spans.get(..pieces.len())?;
+        let room = self.link.point(self.path?, headers, self.qpn, spans)?;
+        *self.staged += headers;
+        Some(room)
     }
 
     fn retract(&mut self) {

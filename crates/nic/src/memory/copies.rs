@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use rnic_link::Pointed;
 use rnic_transport::{AtomicOp, Misplaced};
 
 use super::fault::Fault;
@@ -24,15 +25,31 @@ pub(super) enum Backing {
     Foreign,
 }
 
-/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): memory that the peer shares with this
-/// process, or its own.
+/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): in the peer's memory.
 pub(crate) trait PacketMemory {
-    /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`. False: they cannot be had; part of `to`
-    /// may be written.
+    /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`, the last of them last, as
+    /// [`Place::write`] does. False: they cannot be had; part of `to` may be written.
     ///
     /// # Safety
     /// `[to, to + len)` is valid for writes. Other threads may access it meanwhile, so no reference to it may be made.
     unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool;
+}
+
+/// A packet that points at its payload.
+pub(crate) struct PointedPacket<'a> {
+    pub(crate) payload: Pointed<'a>,
+    /// Bytes of the packet before that.
+    pub(crate) headers: usize,
+}
+
+impl PacketMemory for PointedPacket<'_> {
+    unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
+        let Some(from) = from.checked_sub(self.headers) else {
+            return false;
+        };
+        // SAFETY: by contract.
+        unsafe { self.payload.copy_to(from, to, len) }
+    }
 }
 
 /// Granted bytes.
@@ -184,18 +201,12 @@ fn pull_in(
     from: usize,
     len: usize,
 ) -> Result<(), Misplaced<Fault>> {
-    let tail = tail_of(at, len);
-    let body = len - tail;
     // SAFETY: the table granted `len` bytes at `at`; see the module's contract.
-    if body > 0 && !unsafe { packet.copy_to(from, at as *mut u8, body) } {
-        return Err(Misplaced::Lost);
+    if unsafe { packet.copy_to(from, at as *mut u8, len) } {
+        Ok(())
+    } else {
+        Err(Misplaced::Lost)
     }
-    let mut last = [0; 8];
-    if !fetch(packet, from + body, &mut last[..tail]) {
-        return Err(Misplaced::Lost);
-    }
-    copy_in(at + body, &last[..tail]);
-    Ok(())
 }
 
 /// Copies a part of `packet` that is `out.len()` bytes long; false: it cannot be had.

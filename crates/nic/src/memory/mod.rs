@@ -13,7 +13,7 @@
 //! | `transfers` | grant, then copy |
 //! | `copies` | the copies themselves, `unsafe` |
 //! | `foreign` | memory of other processes |
-//! | `one_sided` | what takes part in WRITEs and READs without packets |
+//! | `one_sided` | what takes part in WRITEs and READs without packets, and in packets that point |
 //! | `advice` | what `ibv_advise_mr` is about |
 //! | `device_memory` | memory that the device owns |
 
@@ -35,7 +35,7 @@ mod window;
 mod tests;
 
 pub use access::Access;
-pub(crate) use copies::{PacketMemory, fetch};
+pub(crate) use copies::{PacketMemory, PointedPacket, fetch};
 pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
 pub(crate) use foreign::{Exported, Foreign};
 pub(crate) use region::{RegionSpec, WindowsBound};

@@ -1,11 +1,12 @@
-//! RDMA WRITEs and READs between processes of one host without packets: what of a region may be granted to a peer, and where
-//! the bytes of this side are.
+//! RDMA WRITEs and READs between processes of one host without packets, and packets that point: what of a region may be
+//! granted to a peer, and where the bytes of this side are.
 
 use rnic_link::{GrantName, Reach, Span};
-use rnic_transport::{OneSided, Pd, SendData};
+use rnic_transport::{LocalFault, OneSided, Pd, Piece, Pieces, SendData, Sge};
 
 use super::copies::Backing;
 use super::{Access, MemoryTable};
+use crate::sys;
 
 /// A region that peers may reach by themselves.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +60,44 @@ impl MemoryTable {
             }
             SendData::Inline(_) => return None,
         };
-        let (mut skip, mut left, mut count) = (part.offset, u64::from(part.len), 0);
+        let mut count = 0;
+        let range = (part.offset, u64::from(part.len));
+        self.walk(part.pd, list, range, !part.write, |at, len| {
+            *out.get_mut(count)? = Span::new(at, len as usize);
+            count += 1;
+            Some(())
+        })?;
+        Some(count)
+    }
+
+    /// Where bytes of `list` are, for a peer that copies them. False: not all of them in few pieces of memory that is reached
+    /// directly.
+    pub(crate) fn locate(&self, pd: Pd, list: &[Sge], range: (u64, u64), out: &mut Pieces) -> bool {
+        let piece = |at, len| Piece { at: at as u64, len };
+        let mut push = |at, len| out.push(piece(at, len)).then_some(());
+        self.walk(pd, list, range, false, &mut push).is_some()
+    }
+
+    /// Is the memory behind an entry mapped?
+    pub(crate) fn check_presence(&self, pd: Pd, sge: &Sge) -> Result<(), LocalFault> {
+        let len = u64::from(sge.length);
+        let place = self.grant_local(pd, sge.lkey, sge.addr, len, false)?;
+        if place.backing == Backing::Pinned && !sys::is_mapped(place.at, sge.length as usize) {
+            return Err(LocalFault::Unmapped);
+        }
+        Ok(())
+    }
+
+    /// Shows bytes of `list`, so many from an offset on, piece by piece; `None`: not all of them are in memory that is reached
+    /// directly, or `show` said so.
+    fn walk(
+        &self,
+        pd: Pd,
+        list: &[Sge],
+        (mut skip, mut left): (u64, u64),
+        write: bool,
+        mut show: impl FnMut(usize, u64) -> Option<()>,
+    ) -> Option<()> {
         for sge in list {
             let length = u64::from(sge.length);
             let before = skip.min(length);
@@ -69,15 +107,14 @@ impl MemoryTable {
                 continue;
             }
             let addr = sge.addr.checked_add(before)?;
-            let granted = self.grant_local(part.pd, sge.lkey, addr, len, !part.write);
+            let granted = self.grant_local(pd, sge.lkey, addr, len, write);
             let place = granted
                 .ok()
                 .filter(|place| place.backing == Backing::Pinned)?;
-            *out.get_mut(count)? = Span::new(place.at, len as usize);
-            count += 1;
+            show(place.at, len)?;
             left -= len;
         }
-        (left == 0).then_some(count)
+        (left == 0).then_some(())
     }
 }
 

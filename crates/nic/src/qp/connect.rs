@@ -183,7 +183,9 @@ fn apply(
     let reach = peer
         .filter(|_| shared_type(engine, qpn) == Some(QpType::Rc))
         .and_then(|peer| engine.link.reach(peer.path));
-    let window = engine.window_bytes();
+    let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
+    let path = peer.or(entry.peer).map(|peer| peer.path);
+    let window = engine.window_bytes(path);
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     entry.attr = wanted;
     let shared = entry.shared.clone();
@@ -193,6 +195,7 @@ fn apply(
             engine.memory.windows().close_those_of(qpn);
             engine.abandon_receive(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
+            entry.withdraw();
             entry.transport.reset();
             entry.completion_lost = false;
             entry.receives.clear();

@@ -26,7 +26,7 @@ use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::engine::{Engine, HeldAck, Shard, SrqTable};
+use crate::engine::{self, Engine, HeldAck, Shard, SrqTable};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
 use crate::neighbour::Elsewhere;
@@ -197,6 +197,8 @@ pub(crate) struct QpEntry {
     pub(crate) awaited: bool,
     /// RC: the peer's process, if its memory may be within reach.
     pub(crate) reach: Option<Arc<Reach>>,
+    /// RC: packets of it pointed at memory since that was last withdrawn.
+    pub(crate) pointed: bool,
     /// Peers may reach memory by way of it.
     pub(crate) granted: bool,
     /// XRC: what another process does for it.
@@ -228,10 +230,16 @@ impl QpEntry {
             completion_lost: false,
             awaited: false,
             reach: None,
+            pointed: false,
             granted: false,
             elsewhere: None,
             armed: None,
         }
+    }
+
+    /// Memory that its unacknowledged packets point at may change from now on.
+    pub(crate) fn withdraw(&mut self) {
+        engine::withdraw(self.reach.as_deref(), &mut self.pointed, self.shared.qpn);
     }
 
     /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its place is free.

@@ -150,7 +150,8 @@ impl State {
                 .number("rx_bytes", link.rx_bytes)
                 .number("rx_multicast", link.rx_multicast)
                 .number("rx_host_packets", link.rx_host_packets)
-                .number("rx_host_bytes", link.rx_host_bytes);
+                .number("rx_host_bytes", link.rx_host_bytes)
+                .number("rx_host_pointed", link.rx_host_pointed);
         });
         line.object("drops", |line| {
             line.number("bad_icrc", link.rx_bad_icrc)

@@ -93,6 +93,15 @@ pub(crate) fn guarded_memory() -> bool {
     std::env::var_os("RNIC_GUARDED_MEMORY").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
+/// Something is mapped at every byte of a range.
+pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
+    const PAGE: usize = 4096;
+    let start = addr & !(PAGE - 1);
+    let span = (addr - start).saturating_add(len);
+    // SAFETY: with this flag the call does nothing but look at what is mapped.
+    unsafe { libc::msync(start as *mut libc::c_void, span, libc::MS_ASYNC) == 0 }
+}
+
 /// Makes the pages of a range present and checks that they may be read (and written).
 /// Gives the errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory.
 pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> {

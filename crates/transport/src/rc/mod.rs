@@ -468,6 +468,11 @@ impl Rc {
         self.responder.owes_only_ack()
     }
 
+    /// Some packet that points at memory of this key is not acknowledged.
+    pub fn points_at(&self, lkey: u32) -> bool {
+        self.requester.points_at(lkey)
+    }
+
     /// `poll_transmit` would emit something now, or complete a WQE that it finds cannot be sent.
     pub fn wants_transmit(&self) -> bool {
         self.responder.can_send() || self.may_request()

@@ -21,6 +21,7 @@ mod ack;
 mod execute;
 mod local;
 mod plan;
+mod point;
 mod probe;
 mod read;
 mod retransmit;
@@ -91,6 +92,8 @@ struct Entry {
     oversize: bool,
     /// Local memory was found to be accessible.
     checked: bool,
+    /// Some of its packets pointed, and none was said not to have come since.
+    pointed: bool,
 }
 
 impl Entry {
@@ -119,6 +122,7 @@ impl Entry {
             kind,
             oversize,
             checked: false,
+            pointed: false,
         }
     }
 
@@ -236,6 +240,8 @@ pub(crate) struct Requester {
     pub(super) halted: bool,
     /// `current` cannot be sent; it fails when it is at the front.
     fault: Option<Failure>,
+    /// No packet points before this position.
+    point_from: u64,
     /// Packets and bytes sent since the last one that asked for an acknowledge.
     unasked_packets: u32,
     unasked_bytes: u64,

@@ -10,8 +10,8 @@
 //! * remote stores and atomics are listed in [`Queues::effects`] in the order in which they happened.
 
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Misplaced, Pd, Placement,
-    QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
+    AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Misplaced, Pd, Piece, Pieces,
+    Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData, SendWqe, Sge, Status,
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -111,6 +111,19 @@ pub fn push_effect(effects: &mut Vec<Effect>, effect: Effect) {
         return;
     }
     effects.push(effect);
+}
+
+impl Memory {
+    /// Bytes by address alone.
+    pub fn at(&self, addr: u64, len: u64) -> &[u8] {
+        let find = |region: &Region| region.offset(addr, len);
+        let (region, at) = self
+            .regions
+            .iter()
+            .find_map(|region| Some((region, find(region)?)))
+            .expect("some region");
+        &region.bytes[at..at + len as usize]
+    }
 }
 
 /// All regions of a device.
@@ -356,6 +369,31 @@ impl Host for QpHost<'_> {
         );
         out.copy_from_slice(&self.memory.regions[index].bytes[offset..offset + out.len()]);
         Ok(())
+    }
+
+    fn locate(&mut self, pd: Pd, list: &[Sge], offset: u64, len: u64, pieces: &mut Pieces) -> bool {
+        let (mut skip, mut left) = (offset, len);
+        for sge in list {
+            let before = skip.min(u64::from(sge.length));
+            skip -= before;
+            let (addr, len) = (
+                sge.addr + before,
+                (u64::from(sge.length) - before).min(left),
+            );
+            if len == 0 {
+                continue;
+            }
+            left -= len;
+            let allowed = self.memory.local(pd, sge.lkey, addr, len, false).is_ok();
+            if !allowed || !pieces.push(Piece { at: addr, len }) {
+                return false;
+            }
+        }
+        left == 0
+    }
+
+    fn check_presence(&self, pd: Pd, sge: &Sge) -> Result<(), LocalFault> {
+        self.check_local(pd, sge, false)
     }
 
     fn write_local(&mut self, pd: Pd, lkey: u32, addr: u64, data: &[u8]) -> Result<(), LocalFault> {

@@ -9,9 +9,9 @@ use super::accent::Accent;
 use super::memory::{Memory, QpHost, Queues};
 use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{
-    Address, Counters, PacketSink, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
+    Address, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
 };
-use rnic_wire::{MAX_HEADER_LEN, Packet};
+use rnic_wire::{MAX_HEADER_LEN, Packet, pad_len};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -21,6 +21,44 @@ pub struct Batch {
     pub capacity: usize,
     /// It goes by memory, with so much payload in a packet.
     pub most_payload: Option<usize>,
+    /// So much may be pointed at in a packet; if not 0, it goes by memory.
+    pub most_pointed: usize,
+    /// Packets that point, by place: bytes of headers, and where the payload is.
+    pub pointed: Vec<(usize, usize, Vec<Piece>)>,
+}
+
+impl Batch {
+    /// What a packet by memory may stand for; `None`: it goes over the wire.
+    pub fn by_memory(&self) -> Option<usize> {
+        match self.most_pointed {
+            0 => self.most_payload,
+            pointed => Some(pointed.max(self.most_payload.unwrap_or(0))),
+        }
+    }
+
+    /// Bytes that were built.
+    pub fn built(&self) -> usize {
+        let whole = |(at, packet): (usize, &Vec<u8>)| {
+            let pointed = self.pointed.iter().find(|(place, ..)| *place == at);
+            pointed.map_or(packet.len(), |(_, headers, _)| *headers)
+        };
+        self.packets.iter().enumerate().map(whole).sum()
+    }
+
+    /// Copies what packets point at, so that they look like others.
+    pub fn follow(&mut self, memory: &Memory) {
+        for (place, headers, pieces) in self.pointed.drain(..) {
+            let packet = &mut self.packets[place];
+            packet.truncate(headers);
+            for piece in pieces {
+                packet.extend_from_slice(memory.at(piece.at, piece.len));
+            }
+            let pad = pad_len(packet.len() - headers);
+            assert_eq!(packet[1] & 0x30, 0, "nothing is padded");
+            packet[1] |= pad << 4;
+            packet.resize(packet.len() + usize::from(pad), 0);
+        }
+    }
 }
 
 impl Batch {
@@ -29,6 +67,8 @@ impl Batch {
             packets: Vec::new(),
             capacity,
             most_payload: None,
+            most_pointed: 0,
+            pointed: Vec::new(),
         }
     }
 }
@@ -49,6 +89,19 @@ impl PacketSink for Batch {
 
     fn most_payload(&self, mtu: usize) -> usize {
         self.most_payload.unwrap_or(mtu)
+    }
+
+    fn most_pointed(&self) -> usize {
+        self.most_pointed
+    }
+
+    fn point(&mut self, headers: usize, pieces: &[Piece]) -> Option<&mut [u8]> {
+        let len = pieces.iter().map(|piece| piece.len as usize).sum::<usize>();
+        assert!((1..=self.most_pointed).contains(&len), "{len} bytes");
+        let place = self.packets.len();
+        self.packet(headers + len)?;
+        self.pointed.push((place, headers, pieces.to_vec()));
+        Some(&mut self.packets[place][..headers])
     }
 
     fn retract(&mut self) {
@@ -83,6 +136,8 @@ pub enum Path {
     Wire,
     /// With so much payload in a packet.
     Memory(usize),
+    /// By memory, where packets may point at so much.
+    Pointing(usize),
     /// Now this way, now that, with ever other limits.
     Changing,
 }
@@ -429,13 +484,18 @@ impl Pair {
             let mut batch = Batch::new(capacity);
             let mtu = self.nics[nic].qps[qp].attr.mtu;
             batch.most_payload = match self.nics[nic].qps[qp].path {
-                Path::Wire => None,
+                Path::Wire | Path::Pointing(_) => None,
                 Path::Memory(most) => Some(most),
                 Path::Changing => {
                     let most = [None, Some(1), Some(3), Some(7), Some(64)][self.rng.usize(..5)];
                     // Not always a multiple of the MTU.
                     most.map(|packets| packets * mtu.bytes() + self.rng.usize(..mtu.bytes()))
                 }
+            };
+            batch.most_pointed = match self.nics[nic].qps[qp].path {
+                Path::Wire | Path::Memory(_) => 0,
+                Path::Pointing(most) => most,
+                Path::Changing => [0, 40_000, 1 << 18][self.rng.usize(..3)],
             };
             let ended = self.nics[nic].qps[qp].queues.send_completions.len();
             self.nics[nic].with(qp, |rc, host| {
@@ -459,7 +519,7 @@ impl Pair {
                     || !rc.wants_transmit(),
                 "wants_transmit stays true, yet nothing happens: {rc:?}"
             );
-            let emitted: usize = batch.packets.iter().map(Vec::len).sum();
+            let emitted = batch.built();
             let largest = attr.mtu.bytes() + MAX_HEADER_LEN;
             assert!(
                 emitted <= budget.saturating_add(largest),
@@ -474,16 +534,13 @@ impl Pair {
     }
 
     /// What a queue pair has emitted goes its way.
-    fn emit(&mut self, nic: usize, qp: usize, batch: Batch) {
+    fn emit(&mut self, nic: usize, qp: usize, mut batch: Batch) {
+        batch.follow(&self.nics[nic].memory);
+        let by_memory = batch.by_memory();
         let attr = self.nics[nic].qps[qp].attr;
         for bytes in batch.packets {
-            if let Err(rule) = network::lint(
-                &bytes,
-                attr.mtu,
-                batch.most_payload,
-                attr.pkey,
-                attr.dest_qpn,
-            ) {
+            if let Err(rule) = network::lint(&bytes, attr.mtu, by_memory, attr.pkey, attr.dest_qpn)
+            {
                 panic!("qp {qp} of nic {nic} emits {rule}");
             }
             if self.trace {
@@ -510,7 +567,7 @@ impl Pair {
                 None => vec![bytes],
             };
             for bytes in said {
-                let by_memory = batch.most_payload.map(|_| attr.mtu);
+                let by_memory = by_memory.map(|_| attr.mtu);
                 for (at, arrived) in self.network.send(self.now, to, bytes, by_memory) {
                     self.at(at, Happening::Arrival { nic: to, arrived });
                 }

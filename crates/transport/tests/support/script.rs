@@ -112,6 +112,8 @@ struct World {
     straight: bool,
     /// The path goes by memory, with so much payload in a packet.
     most_payload: Option<usize>,
+    /// Packets may point at so much.
+    most_pointed: usize,
     line: usize,
 }
 
@@ -166,6 +168,7 @@ impl World {
             held: false,
             straight,
             most_payload: None,
+            most_pointed: 0,
             line: 0,
         };
         let none = Rights::default();
@@ -319,11 +322,13 @@ impl World {
             "memory" => self.check_memory(&mut args)?,
             "advance" => self.advance(&mut args)?,
             "path" => {
-                self.most_payload = match args.text("memory") {
-                    Some(most) => Some(args::number(most)? as usize),
-                    None if args.flag("wire") => None,
-                    None => return Err("a path is `wire` or `memory=N`".into()),
+                let number = |text: &str| args::number(text).map(|n| n as usize);
+                let (memory, points) = (args.text("memory"), args.text("points"));
+                if memory.is_none() && points.is_none() && !args.flag("wire") {
+                    return Err("a path is `wire`, `memory=N` or `points=N`".into());
                 }
+                self.most_payload = memory.map(number).transpose()?;
+                self.most_pointed = points.map_or(Ok(0), number)?;
             }
             "hold" => self.held = true,
             "release" => {
@@ -765,6 +770,7 @@ impl World {
             }
             let mut batch = Batch::new(64);
             batch.most_payload = self.most_payload;
+            batch.most_pointed = self.most_pointed;
             self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, usize::MAX));
             self.emitted(batch)?;
         }
@@ -772,20 +778,16 @@ impl World {
     }
 
     /// Notes what came out.
-    fn emitted(&mut self, batch: Batch) -> Outcome {
+    fn emitted(&mut self, mut batch: Batch) -> Outcome {
+        batch.follow(&self.memory);
+        let by_memory = batch.by_memory();
         for bytes in batch.packets {
             let dest = match self.service {
                 // Each datagram has its own.
                 Service::Ud => Packet::parse(&bytes).map_or(0, |packet| packet.bth.dest_qp),
                 _ => self.attr.dest_qpn,
             };
-            network::lint(
-                &bytes,
-                self.attr.mtu,
-                self.most_payload,
-                self.attr.pkey,
-                dest,
-            )?;
+            network::lint(&bytes, self.attr.mtu, by_memory, self.attr.pkey, dest)?;
             self.packets.push_back(Emitted {
                 bytes,
                 cause: self.line,

@@ -60,25 +60,6 @@ fn a_payload_elsewhere_lands_where_one_that_is_here_would() {
 }
 
 #[test]
-fn the_last_word_comes_last() {
-    let bytes = [5u8; 128];
-    let packet = Packet {
-        bytes: &bytes,
-        can_be_had: 128,
-        last: Cell::new(0),
-    };
-    let mut buffer = [0u64; 8];
-    let base = buffer.as_mut_ptr();
-    // SAFETY: the buffer, as bytes.
-    let buffer = unsafe { std::slice::from_raw_parts_mut(base.cast::<u8>(), 64) };
-    let (table, key) = table(buffer, ALL);
-    for (len, last) in [(64, 8), (60, 4), (61, 1)] {
-        let pulled = table.pull_remote(PD, QPN, key, 0x1000, &packet, (0, len));
-        assert_eq!((pulled, packet.last.get()), (Ok(()), last), "{len} bytes");
-    }
-}
-
-#[test]
 fn nothing_is_copied_without_a_grant() {
     let bytes = [1u8; 128];
     let packet = Packet {

@@ -72,9 +72,11 @@ impl Requester {
                 } else if self.awaits_answer() {
                     // Otherwise nothing was sent since the last NAK of this PSN. After an RNR NAK it is the echo of
                     // what followed the packet that found no receive, and no reason to send before the wait is over.
-                    self.note_retry(Some(now), 0, sh);
-                    self.retries.take(vendor_err::SEQUENCE_NAK)?;
-                    self.window.shrink();
+                    if !self.was_not_followed(sh, host)? {
+                        self.note_retry(Some(now), 0, sh);
+                        self.retries.take(vendor_err::SEQUENCE_NAK)?;
+                        self.window.shrink();
+                    }
                     self.resend_from_oldest(sh);
                 }
             }

@@ -93,6 +93,7 @@ impl Requester {
             kind: Kind::Acked,
             oversize: false,
             checked: true,
+            pointed: false,
         });
         self.current += 1;
         self.arm_timers(now, sh);

@@ -105,7 +105,7 @@ impl Requester {
 
     /// PSNs that the next packet of `entry`, a SEND or WRITE, takes: one, or as many as path and window have room for.
     #[inline]
-    fn span(&self, entry: &Entry, most_payload: usize, sh: &Shared) -> u32 {
+    pub(super) fn span(&self, entry: &Entry, most_payload: usize, sh: &Shared) -> u32 {
         let k = if entry.started() {
             (self.nxt.pos - entry.start.pos) as u32
         } else {
@@ -173,6 +173,14 @@ impl Requester {
         if self.is_single(entry, sh) {
             return self.transmit_single(now, sh, host, out);
         }
+        if self.may_point(entry, sh)
+            && let Some(sent) = self.transmit_pointing(now, sh, host, out)?
+        {
+            return Ok(sent);
+        }
+        let Some(entry) = self.queue.get(self.current) else {
+            return Ok(false);
+        };
         let piece = match entry.kind {
             Kind::Local => return self.do_local(sh, host).map(|()| true),
             Kind::Acked => self.span(entry, out.most_payload(sh.mtu), sh),
