@@ -141,7 +141,8 @@ mod plain {
             if bytes.len() > 8 {
                 bytes[..4].copy_from_slice(&[pieces, 0, 0, 0]);
             }
-            for (piece, len) in bytes[16.min(bytes.len())..].chunks_exact_mut(16).zip(lens) {
+            let front = 16.min(bytes.len());
+            for (piece, len) in bytes[front..].chunks_exact_mut(16).zip(lens) {
                 piece[8..].copy_from_slice(&len.to_ne_bytes());
             }
             let mut list = [Span::EMPTY; MOST_PIECES];
