@@ -198,7 +198,7 @@ static int go_on(void)
 enum taking { TO_ERR, TO_RESET, DESTROY, DEREGISTER, REREGISTER };
 
 /* A message is on the way when its sender gets its memory back, and uses it for something else. */
-static void taken_back(struct ibv_pd *pd, enum taking how, int refused)
+static void taken_back(struct ibv_pd *pd, enum taking how)
 {
 	struct ibv_qp_attr err = { .qp_state = IBV_QPS_ERR }, reset = { .qp_state = IBV_QPS_RESET };
 	mend();
@@ -234,9 +234,9 @@ static void taken_back(struct ibv_pd *pd, enum taking how, int refused)
 		fprintf(stderr, "%d: got %#x\n", how, got);
 	CHECK(got == -2 || got == 0x11);
 	if (how == DEREGISTER || how == REREGISTER) {
-		/* By packets it was sent before. */
+		/* By packets it was sent before; if its acknowledge was late, not all of it could be sent again. */
 		enum ibv_wc_status status = wait_wc(near.cq).status;
-		CHECK(status == (got == -2 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS));
+		CHECK(status == IBV_WC_LOC_PROT_ERR || got != -2 && status == IBV_WC_SUCCESS);
 	}
 	if (how == DESTROY) {
 		struct ibv_qp_init_attr init = { .send_cq = near.cq, .recv_cq = near.cq, .qp_type = IBV_QPT_RC,
@@ -249,6 +249,27 @@ static void taken_back(struct ibv_pd *pd, enum taking how, int refused)
 		CHECK(!ibv_dereg_mr(mr));
 	free(memory);
 	free(other);
+}
+
+/* Memory that is not there any more when the message is fetched: its sender has to say so, and nobody falls. Where packets are
+ * copied, the sender itself would when it had to send again. */
+static void unmapped(struct ibv_pd *pd)
+{
+	mend();
+	char *memory = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, BUFFER, 0);
+	CHECK(mr);
+	memset(memory, 0x44, BUFFER);
+	ask(RECEIVE, 0, LONG);
+	stop();
+	struct ibv_sge gone = { (uintptr_t)memory, LONG, mr->lkey };
+	post_send(&near, 12, &gone, 1, IBV_WR_SEND, 0, 0);
+	CHECK(!munmap(memory, BUFFER));
+	int got = go_on();
+	CHECK(wait_wc(near.cq).status == (got == -2 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS));
+	CHECK(got == -2 || got == 0x44);
+	CHECK(!ibv_dereg_mr(mr));
 }
 
 int main(void)
@@ -306,24 +327,10 @@ int main(void)
 
 	/* Memory that its owner has back. */
 	for (enum taking how = TO_ERR; how <= REREGISTER; how++)
-		taken_back(pd, how, refused);
+		taken_back(pd, how);
 
-	/* Memory that is not there any more when the message is fetched: its sender has to say so, and nobody falls. */
-	mend();
-	char *memory = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(memory != MAP_FAILED);
-	struct ibv_mr *mr = ibv_reg_mr(pd, memory, BUFFER, 0);
-	CHECK(mr);
-	memset(memory, 0x44, BUFFER);
-	ask(RECEIVE, 0, LONG);
-	stop();
-	struct ibv_sge gone = { (uintptr_t)memory, LONG, mr->lkey };
-	post_send(&near, 12, &gone, 1, IBV_WR_SEND, 0, 0);
-	CHECK(!munmap(memory, BUFFER));
-	int got = go_on();
-	CHECK(wait_wc(near.cq).status == (got == -2 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS));
-	CHECK(got == -2 || got == 0x44);
-	CHECK(!ibv_dereg_mr(mr));
+	if (!refused && !getenv("RNIC_HOST_PATH"))
+		unmapped(pd);
 	mend();
 	end(0);
 

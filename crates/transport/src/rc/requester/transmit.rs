@@ -2,6 +2,7 @@
 
 use super::execute::Executed;
 use super::plan::{Plan, solicitable};
+use super::point::check_presence;
 use super::probe::PROBE_PSNS;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
@@ -181,6 +182,9 @@ impl Requester {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
+        if entry.pointed && self.nxt.pos < self.max.pos {
+            check_presence(entry, sh, host)?;
+        }
         let piece = match entry.kind {
             Kind::Local => return self.do_local(sh, host).map(|()| true),
             Kind::Acked => self.span(entry, out.most_payload(sh.mtu), sh),
