@@ -236,7 +236,7 @@ static void taken_back(struct ibv_pd *pd, enum taking how)
 	if (how == DEREGISTER || how == REREGISTER) {
 		/* By packets it was sent before; if its acknowledge was late, not all of it could be sent again. */
 		enum ibv_wc_status status = wait_wc(near.cq).status;
-		CHECK(status == IBV_WC_LOC_PROT_ERR || got != -2 && status == IBV_WC_SUCCESS);
+		CHECK(status == IBV_WC_LOC_PROT_ERR || (got != -2 && status == IBV_WC_SUCCESS));
 	}
 	if (how == DESTROY) {
 		struct ibv_qp_init_attr init = { .send_cq = near.cq, .recv_cq = near.cq, .qp_type = IBV_QPT_RC,
