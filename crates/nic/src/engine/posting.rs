@@ -87,6 +87,7 @@ impl Engine {
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
         let mut sink = PathSink {
+            qpn,
             link: &mut self.link,
             ahs: &mut self.ahs,
             path: Some(peer.path),
