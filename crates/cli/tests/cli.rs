@@ -326,8 +326,9 @@ fn run_explains_a_missing_library() {
         stderr(&output)
     );
 
-    // Alone in a folder, the program does not find it.
-    let alone = scratch.0.join("rnic");
+    // Alone in a folder, the program does not find it, nor in the one above, which is the test's own.
+    let alone = scratch.0.join("bin/rnic");
+    std::fs::create_dir(scratch.0.join("bin")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_rnic"), &alone).unwrap();
     let output = Command::new(&alone)
         .args(["run", "--", "true"])
