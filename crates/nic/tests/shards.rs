@@ -279,16 +279,18 @@ fn shards_share_a_receive_queue_and_a_completion_queue() {
 #[test]
 fn deregistration_ends_the_access_of_all_shards() {
     const REFUSED: u32 = 8;
+    /// Of the region, for each shard: two that write to one place would race, on hardware too.
+    const WORDS: usize = 512;
     let context = open();
     let pd = context.alloc_pd();
     let stop = AtomicBool::new(false);
     let refused: [AtomicU32; SHARDS] = Default::default();
     let target = parking_lot::Mutex::new((0u64, 0u32));
     std::thread::scope(|scope| {
-        for refused in &refused {
+        for (shard, refused) in refused.iter().enumerate() {
             let (context, pd, stop, target) = (&context, &pd, &stop, &target);
             scope.spawn(move || {
-                let source = Region::new(pd, 512);
+                let source = Region::new(pd, WORDS);
                 for word in &source.words {
                     word.store(u64::MAX, Ordering::Relaxed);
                 }
@@ -296,9 +298,10 @@ fn deregistration_ends_the_access_of_all_shards() {
                     let [(a, a_cq), (b, b_cq)] = apart(context, pd);
                     connect(context, &a, &b);
                     while !stop.load(Ordering::Relaxed) {
-                        let (remote_addr, rkey) = *target.lock();
+                        let (base, rkey) = *target.lock();
+                        let remote_addr = base + (8 * WORDS * shard) as u64;
                         let op = SendOp::Write { remote_addr, rkey };
-                        post(&a, 1, op, source.sge(0, 512));
+                        post(&a, 1, op, source.sge(0, WORDS));
                         let done = poll(&a_cq, 1)[0];
                         // Nothing completes here: the target's shard is driven.
                         b_cq.poll(1, &mut |_| {}).expect("poll");
@@ -315,7 +318,7 @@ fn deregistration_ends_the_access_of_all_shards() {
         let start = Instant::now();
         while refused.iter().any(|r| r.load(Ordering::Relaxed) < REFUSED) {
             assert!(start.elapsed() < PATIENCE, "no access is ever refused");
-            let region = Region::new(&pd, 512);
+            let region = Region::new(&pd, WORDS * SHARDS);
             *target.lock() = (region.mr.addr(), region.mr.rkey());
             std::thread::yield_now();
             let words = region.revoke();
