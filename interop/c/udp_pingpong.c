@@ -4,25 +4,10 @@
 // ib_send_lat does, half a round trip, so that whoever reads one reads both.
 #include <arpa/inet.h>
 #include <err.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+#include "pingpong.h"
 
 // A second without an answer: the datagram is lost, and goes out again.
 static ssize_t spin(int udp, char *buffer, size_t size, struct sockaddr_in *from, double patience)
@@ -69,7 +54,7 @@ int main(int argc, char **argv)
         errx(1, "no IPv4 address: %s", argv[optind]);
     if (connect(tcp, (struct sockaddr *)&address, sizeof address))
         err(1, "%s", argv[optind]);
-    double *times = calloc(rounds, sizeof *times), sum = 0;
+    double *times = calloc(rounds, sizeof *times);
     for (int i = 0; i < rounds; i++) {
         ssize_t n;
         do {
@@ -78,10 +63,7 @@ int main(int argc, char **argv)
             n = spin(udp, buffer, sizeof buffer, &peer, 1e6);
             times[i] = (now() - began) / 2;
         } while (n < 0);
-        sum += times[i];
     }
-    qsort(times, rounds, sizeof *times, compare);
-    printf(" #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec]\n");
-    printf(" %d %d %.2f %.2f %.2f %.2f\n", bytes, rounds, times[0], times[rounds - 1], times[rounds / 2], sum / rounds);
+    tell(bytes, rounds, times);
     return 0;
 }

@@ -6,25 +6,10 @@
 #include <err.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+#include "pingpong.h"
 
 static int open_pipe(const char *name, int flags)
 {
@@ -64,15 +49,13 @@ int main(int argc, char **argv)
         return 0;
     }
     int out = open_pipe(there, O_WRONLY), in = open_pipe(back, O_RDONLY);
-    double *times = calloc(rounds, sizeof *times), sum = 0;
+    double *times = calloc(rounds, sizeof *times);
     for (int i = 0; i < rounds; i++) {
         double began = now();
         if (write(out, &byte, 1) != 1 || read(in, &byte, 1) != 1)
             errx(1, "the server is gone");
-        sum += times[i] = (now() - began) / 2;
+        times[i] = (now() - began) / 2;
     }
-    qsort(times, rounds, sizeof *times, compare);
-    printf(" #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec]\n");
-    printf(" 1 %d %.2f %.2f %.2f %.2f\n", rounds, times[0], times[rounds - 1], times[rounds / 2], sum / rounds);
+    tell(1, rounds, times);
     return 0;
 }

@@ -68,13 +68,13 @@ programs!(
 );
 programs!(srq, srq_services, xrc, xrc_processes);
 
-/// Operations that need no time of the target, then the same where the system does not let the one reach the other's memory.
-#[test]
-fn one_sided() {
+/// Runs a program where the system lets processes reach each other's memory, then where it refuses that: gives what each has
+/// reported to `look`, and whether it was refused.
+fn with_and_without_reach(name: &str, look: impl Fn(&str, bool)) {
     if !common::headers_available() {
         return;
     }
-    let report = common::scratch("one_sided").join("report");
+    let report = common::scratch(name).join("report");
     for refused in [false, true] {
         std::fs::write(&report, "").expect("an empty report");
         let path = report.to_str().expect("a path");
@@ -84,39 +84,39 @@ fn one_sided() {
         } else {
             &environment[..2]
         };
-        run_with("one_sided", &["-libverbs"], environment);
-        let told = std::fs::read_to_string(&report).expect("the report");
-        let without = told.matches("\"messages_without_packets\":").count()
-            - told.matches("\"messages_without_packets\":0").count();
-        assert_eq!(without > 0, !refused, "{told}");
+        run_with(name, &["-libverbs"], environment);
+        look(
+            &std::fs::read_to_string(&report).expect("the report"),
+            refused,
+        );
+    }
+}
+
+/// Some process has reported a count that is not zero.
+fn counted_any(told: &str, count: &str) -> bool {
+    let all = told.matches(&format!("\"{count}\":")).count();
+    all > told.matches(&format!("\"{count}\":0")).count()
+}
+
+/// Operations that need no time of the target, then the same where the system does not let the one reach the other's memory.
+#[test]
+fn one_sided() {
+    with_and_without_reach("one_sided", |told, refused| {
+        let without = counted_any(told, "messages_without_packets");
+        assert_eq!(without, !refused, "{told}");
         let out_of_reach = told.contains("\"out_of_reach\":1");
         assert_eq!(out_of_reach, refused, "{told}");
-    }
+    });
 }
 
 /// Long messages that are copied once, then the same where the system does not let the receiver at the sender's memory.
 #[test]
 fn pointing() {
-    if !common::headers_available() {
-        return;
-    }
-    let report = common::scratch("pointing").join("report");
-    for refused in [false, true] {
-        std::fs::write(&report, "").expect("an empty report");
-        let path = report.to_str().expect("a path");
-        let environment = [("RNIC_REPORT", path), ("RNIC_STATS", "1"), ("REFUSED", "1")];
-        let environment = if refused {
-            &environment[..]
-        } else {
-            &environment[..2]
-        };
-        run_with("pointing", &["-libverbs"], environment);
-        let told = std::fs::read_to_string(&report).expect("the report");
-        let pointed = told.matches("\"rx_host_pointed\":").count()
-            - told.matches("\"rx_host_pointed\":0").count();
+    with_and_without_reach("pointing", |told, refused| {
         let rings = std::env::var_os("RNIC_HOST_PATH").is_none();
-        assert_eq!(pointed > 0, !refused && rings, "{told}");
-    }
+        let pointed = counted_any(told, "rx_host_pointed");
+        assert_eq!(pointed, !refused && rings, "{told}");
+    });
 }
 
 // Datagrams and what is unreliable.

@@ -3,20 +3,15 @@
  *
  * The child is the target. With REFUSED in the environment the system does not let the parent reach its memory, and everything
  * must work the same but for what a stopped process does. */
-#include <linux/capability.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "pair.h"
 
 /* The far side, as the child says it. */
 struct far { uint32_t qpn, rkey, other_rkey; uint64_t address, other; };
 enum command { CONNECT, PEEK, DEREGISTER, REGISTER, REREGISTER, TO_ERR, DESTROY, UNTOUCHED, EXEC, QUIT };
 struct question { enum command command; uint32_t argument; };
+#include "child.h"
 
 static const int REMOTE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -98,51 +93,12 @@ static void target(int socket, int refused)
 	_exit(0);
 }
 
-static int child;
-static pid_t pid;
-
 static struct far ask(enum command command, uint32_t argument)
 {
 	struct question q = { command, argument };
 	struct far far;
 	CHECK(write(child, &q, sizeof q) == sizeof q && read(child, &far, sizeof far) == sizeof far);
 	return far;
-}
-
-static void start(int refused)
-{
-	int sockets[2];
-	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets));
-	pid = fork();
-	if (!pid) {
-		close(sockets[0]);
-		target(sockets[1], refused);
-	}
-	close(sockets[1]);
-	child = sockets[0];
-}
-
-static void end(int how)
-{
-	int status;
-	if (how)
-		kill(pid, how);
-	else
-		CHECK(write(child, &(struct question){ QUIT, 0 }, sizeof(struct question)) > 0);
-	CHECK(waitpid(pid, &status, 0) == pid);
-	CHECK(how || (WIFEXITED(status) && !WEXITSTATUS(status)));
-	close(child);
-}
-
-/* Root may reach everybody; this one may not. */
-static void give_up_ptrace(void)
-{
-	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct data[2];
-	CHECK(!syscall(SYS_capget, &header, data));
-	data[0].effective &= ~(1u << CAP_SYS_PTRACE);
-	data[0].permitted &= ~(1u << CAP_SYS_PTRACE);
-	CHECK(!syscall(SYS_capset, &header, data));
 }
 
 static struct side near;
@@ -215,7 +171,7 @@ static void taken_away(enum command command, enum ibv_wc_status expected)
 int main(void)
 {
 	int refused = getenv("REFUSED") != NULL;
-	start(refused);
+	start(target, refused);
 	if (refused)
 		give_up_ptrace();
 	struct ibv_context *context = open_device();
@@ -289,7 +245,7 @@ int main(void)
 
 	/* A target that is killed, or runs another program, is gone. */
 	for (int exec = 0; exec < 2; exec++) {
-		start(refused);
+		start(target, refused);
 		mend();
 		warm_up();
 		if (exec) {

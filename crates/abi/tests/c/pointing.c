@@ -3,19 +3,14 @@
  *
  * The child is mostly the receiver. With REFUSED in the environment the system does not let the one reach the other's memory,
  * and everything must work the same. */
-#include <linux/capability.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "pair.h"
 
 enum { LONG = 200000 };
 enum command { CONNECT, RECEIVE, RESULT, SEEN, STORM, STORM_AND_EXEC, QUIT };
 struct question { enum command command; uint32_t a, b, c; };
+#include "child.h"
 struct answer { uint32_t qpn, ping_qpn, address_low, rkey, status, length, imm; uint64_t address; int value; };
 
 /* What all of these bytes are; -1: not one and the same. */
@@ -112,8 +107,6 @@ static void far_side(int socket, int refused)
 	_exit(0);
 }
 
-static int child;
-static pid_t pid;
 static struct side near, ping;
 static struct answer far;
 
@@ -123,44 +116,6 @@ static struct answer ask(enum command command, uint32_t a, uint32_t b)
 	struct answer answer;
 	CHECK(write(child, &q, sizeof q) == sizeof q && read(child, &answer, sizeof answer) == sizeof answer);
 	return answer;
-}
-
-static void start(int refused)
-{
-	int sockets[2];
-	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets));
-	pid = fork();
-	if (!pid) {
-		close(sockets[0]);
-		far_side(sockets[1], refused);
-	}
-	close(sockets[1]);
-	child = sockets[0];
-}
-
-static void end(int how)
-{
-	int status;
-	if (how)
-		kill(pid, how);
-	else
-		CHECK(write(child, &(struct question){ QUIT, 0, 0, 0 }, sizeof(struct question)) > 0);
-	CHECK(waitpid(pid, &status, 0) == pid);
-	CHECK(how || (WIFEXITED(status) && !WEXITSTATUS(status)));
-	close(child);
-}
-
-/* Root may reach everybody; this one may not. */
-static void give_up_ptrace(void)
-{
-	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct data[2];
-	CHECK(!syscall(SYS_capget, &header, data));
-	data[0].effective &= ~(1u << CAP_SYS_PTRACE);
-	data[0].permitted &= ~(1u << CAP_SYS_PTRACE);
-	CHECK(!syscall(SYS_capset, &header, data));
-	/* The child has to be kept from it as well. */
-	CHECK(!prctl(PR_SET_DUMPABLE, 0));
 }
 
 /* Both ends anew, and a message that shows that they work. */
@@ -275,9 +230,12 @@ static void unmapped(struct ibv_pd *pd)
 int main(void)
 {
 	int refused = getenv("REFUSED") != NULL;
-	start(refused);
-	if (refused)
+	start(far_side, refused);
+	if (refused) {
 		give_up_ptrace();
+		/* The child has to be kept from it as well. */
+		CHECK(!prctl(PR_SET_DUMPABLE, 0));
+	}
 	struct ibv_context *context = open_device();
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	near = make_side(pd, NULL);
@@ -336,7 +294,7 @@ int main(void)
 
 	/* A sender that is killed, or runs another program, in the middle of many messages: what comes of them is whole. */
 	for (int i = 0; i < 6; i++) {
-		start(refused);
+		start(far_side, refused);
 		mend();
 		int count = 4;
 		for (int r = 0; r < count; r++)
