@@ -290,6 +290,7 @@ impl Outbounds {
             return room;
         }
         let Some(claim) = self.get(route).map(|ring| ring.reach.claim(qpn)) else {
+            self.retract();
             return Room::Gone;
         };
         pointing::write_preface(&mut self.buffer[..preface], claim, pieces);

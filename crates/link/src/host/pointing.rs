@@ -16,9 +16,9 @@
 //! Loom runs all interleavings: `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib host::pointing`.
 
 use super::grants::{Board, Nonce, Word};
-use super::reach::tail_of;
+use super::reach::{read_known, tail_of};
 use super::ring::Wrong;
-use crate::sys::process::{self, Span};
+use crate::sys::process::Span;
 
 /// Most pieces of memory that a packet points at.
 pub const MOST_PIECES: usize = 16;
@@ -74,10 +74,10 @@ pub(super) struct Source {
 impl Source {
     /// Finds out whether that process can be read; if so, the board says it from now on.
     pub(super) fn try_it(board: &Board, pid: u32) -> Option<Source> {
-        let nonce = board.introduction()?;
+        let nonce = board.introduction().filter(|_| pid != 0)?;
         let source = Source { pid, nonce };
         // SAFETY: no memory of this process is named.
-        let read = unsafe { source.read(&[Span::EMPTY], &mut [Span::EMPTY]) };
+        let read = unsafe { source.read(&[Span::EMPTY], &[Span::EMPTY]) };
         (read == Some(0)).then(|| {
             board.follow(true);
             source
@@ -88,23 +88,9 @@ impl Source {
     ///
     /// # Safety
     /// `to` is memory that may be written.
-    unsafe fn read(&self, from: &[Span], to: &mut [Span]) -> Option<usize> {
-        let mut said = [0; 2];
-        let whole = Span::of(&mut said);
-        let mut remote = [Span::EMPTY; MOST_PIECES + 1];
-        let mut local = [Span::EMPTY; 3];
-        remote[0] = Span::new(self.nonce.at as usize, whole.len());
-        local[0] = whole;
-        remote.get_mut(1..=from.len())?.copy_from_slice(from);
-        local.get_mut(1..=to.len())?.copy_from_slice(to);
-        let (remote, local) = (&remote[..=from.len()], &local[..=to.len()]);
-        if self.pid == 0 {
-            return None;
-        }
-        // SAFETY: by contract, and `said` is ours.
-        let copied = unsafe { process::read_from(self.pid, local, remote) }.ok()?;
-        let copied = copied.checked_sub(whole.len())?;
-        (said == self.nonce.value).then_some(copied)
+    unsafe fn read(&self, from: &[Span], to: &[Span]) -> Option<usize> {
+        // SAFETY: by contract.
+        unsafe { read_known(self.pid, self.nonce, from, to) }.ok()
     }
 }
 
@@ -188,7 +174,7 @@ impl<'a> Pointed<'a> {
         let whole = Span::new(to as usize, len);
         let (body, tail) = whole.split_at(len - tail_of(to as u64, len as u64) as usize);
         // SAFETY: by contract: both are parts of that memory.
-        let copied = unsafe { self.source.read(&remote[..count], &mut [body, tail]) };
+        let copied = unsafe { self.source.read(&remote[..count], &[body, tail]) };
         if copied.is_none() {
             // Nor will it be possible later: what comes next need not be tried.
             self.board.follow(false);

@@ -230,22 +230,42 @@ impl Memory {
             let copied = unsafe { process::read_spans(&self.file, at, local) }?;
             return whole(copied, len);
         }
-        let mut said = [0; 2];
-        let mut spans = [Span::EMPTY; MOST_SPANS + 1];
-        spans[0] = Span::of(&mut said);
-        spans[1..=local.len()].copy_from_slice(local);
-        let remote = [
-            Span::new(self.nonce.at as usize, spans[0].len()),
-            Span::new(at as usize, len as usize),
-        ];
-        // SAFETY: by contract, and `said` is ours.
-        let copied = unsafe { process::read_from(pid, &spans[..=local.len()], &remote) };
-        whole(self.note(copied)?, len + spans[0].len() as u64)?;
-        if said == self.nonce.value {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::NotFound.into())
-        }
+        let remote = [Span::new(at as usize, len as usize)];
+        // SAFETY: by contract.
+        let copied = unsafe { read_known(pid, self.nonce, &remote, local) };
+        whole(self.note(copied)?, len)
+    }
+}
+
+/// process_vm_readv(2) from the process that has that nonce. Gives how many bytes; an error as well if it is another process.
+///
+/// # Safety
+/// `local` is memory that may be written.
+pub(super) unsafe fn read_known(
+    pid: u32,
+    nonce: Nonce,
+    remote: &[Span],
+    local: &[Span],
+) -> io::Result<usize> {
+    let mut said = [0; 2];
+    let own = Span::of(&mut said);
+    let before = |first, others: &[Span]| {
+        let mut all = [Span::EMPTY; MOST_SPANS + 1];
+        all[0] = first;
+        let place = all.get_mut(1..=others.len());
+        place
+            .ok_or(io::ErrorKind::InvalidInput)?
+            .copy_from_slice(others);
+        Ok::<_, io::Error>(all)
+    };
+    let theirs = before(Span::new(nonce.at as usize, own.len()), remote)?;
+    let ours = before(own, local)?;
+    // SAFETY: by contract, and `said` is ours.
+    let copied =
+        unsafe { process::read_from(pid, &ours[..=local.len()], &theirs[..=remote.len()]) }?;
+    match copied.checked_sub(own.len()) {
+        Some(copied) if said == nonce.value => Ok(copied),
+        _ => Err(io::ErrorKind::NotFound.into()),
     }
 }
 
