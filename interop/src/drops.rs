@@ -9,6 +9,8 @@ pub struct Said {
     pub softnet: String,
     /// tc-qdisc(8) of the link.
     pub queue: String,
+    /// `NAME:VALUE`, a line for each file of the link's `statistics`.
+    pub link: String,
 }
 
 impl Said {
@@ -17,6 +19,7 @@ impl Said {
         let mut losses = self.udp();
         losses.push(("backlog".to_owned(), self.backlog()));
         losses.push(("queue of the link".to_owned(), self.dropped()));
+        losses.extend(self.link());
         let told: Vec<String> = losses
             .into_iter()
             .filter(|&(_, count)| count > 0)
@@ -63,6 +66,18 @@ impl Said {
             .sum()
     }
 
+    /// What the link's two directions dropped.
+    fn link(&self) -> Vec<(String, u64)> {
+        let counters = self.link.lines().filter_map(|line| {
+            let (path, value) = line.rsplit_once(':')?;
+            let name = path.rsplit('/').next()?;
+            Some((format!("link {name}"), value.parse().ok()?))
+        });
+        counters
+            .filter(|(name, _): &(String, u64)| name.ends_with("_dropped"))
+            .collect()
+    }
+
     fn dropped(&self) -> u64 {
         let after = self.queue.split("(dropped ").skip(1);
         let numbers = after.filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
@@ -90,15 +105,22 @@ UdpLite: InDatagrams NoPorts
             .into(),
             softnet: "00000010 0000000a 00000000\n00000010 00000001 00000000\n".into(),
             queue: "qdisc pfifo 8001: root refcnt 3 limit 1000p\n Sent 9 bytes 1 pkt (dropped 12, overlimits 0 requeues 0)\n".into(),
+            link: "\
+/sys/class/net/to-rnic/statistics/rx_packets:9
+/sys/class/net/to-rnic/statistics/rx_dropped:0
+/sys/class/net/to-rnic/statistics/tx_dropped:4
+"
+            .into(),
         };
         assert_eq!(
             said.losses(),
-            "UdpInErrors 7, UdpRcvbufErrors 7, Udp6RcvbufErrors 3, backlog 11, queue of the link 12"
+            "UdpInErrors 7, UdpRcvbufErrors 7, Udp6RcvbufErrors 3, backlog 11, queue of the link 12, link tx_dropped 4"
         );
         let quiet = Said {
             snmp: String::new(),
             softnet: String::new(),
             queue: String::new(),
+            link: String::new(),
         };
         assert_eq!(quiet.losses(), "nothing");
     }

@@ -47,9 +47,13 @@ const NAMESPACE: &str = "rnic";
 /// The folder that rnic's processes share.
 const RUNTIME: &str = "/run/rnic-interop";
 
-/// So many packets may wait behind the link. A message of 8 MiB over UC is 2048 packets, which nothing paces, and
-/// perftest waits for a lost one for ever; a thousand is what Linux keeps by itself.
+/// So many packets may wait for a processor behind the link; a thousand is what Linux keeps by itself.
 const QUEUE: &str = "100000";
+
+/// What the link carries, in the words of tc-tbf(8). A real link has a rate, and holds senders back to it: UC and UD
+/// have nothing else that paces them, and perftest waits for what was lost for ever. An emulated receiver is to keep up with it. No
+/// batch is longer than `burst`, so none is cut into packets before the link.
+const RATE: &[&str] = &["tbf", "rate", "160mbit", "burst", "128kb", "limit", "128mb"];
 
 /// A path MTU of 4096 needs this of the link, whose both ends have it.
 const LINK_MTU: &str = "4300";
@@ -134,6 +138,7 @@ impl Lab {
             let v4 = format!("{}/24", end.address(Family::V4));
             let v6 = format!("{}/64", end.address(Family::V6));
             furnish(end, end.interface(), &[&v4, &v6]);
+            keep_order(end);
         }
         add_soft_roce(linux);
         for end in [End::Linux, End::Rnic] {
@@ -236,6 +241,14 @@ impl Lab {
                 snmp: said("cat", &["/proc/net/snmp", "/proc/net/snmp6"]),
                 softnet: said("cat", &["/proc/net/softnet_stat"]),
                 queue: said("tc", &["-s", "qdisc", "show", "dev", end.interface()]),
+                link: said(
+                    "grep",
+                    &[
+                        "-r",
+                        ".",
+                        &format!("/sys/class/net/{}/statistics", end.interface()),
+                    ],
+                ),
             };
             format!("lost at {}: {}", end.interface(), counted.losses())
         });
@@ -246,14 +259,9 @@ impl Lab {
     pub fn calm(&self) {
         for end in [End::Linux, End::Rnic] {
             let mut command = bare(end, "tc");
-            command.args([
-                "qdisc",
-                "replace",
-                "dev",
-                end.interface(),
-                "root",
-                "noqueue",
-            ]);
+            command
+                .args(["qdisc", "replace", "dev", end.interface(), "root"])
+                .args(RATE);
             Process::spawn(command).wait(SOON).expect_success();
         }
     }
@@ -326,6 +334,15 @@ pub fn make_room() {
         .create(RUNTIME)
         .expect("/run is writable");
     ip(&["netns", "add", NAMESPACE]);
+}
+
+/// Has one processor take what came over the link, as one receive queue of a real NIC does. Else each packet is taken by
+/// the processor of the thread that sent it, and those of a connection overtake one another when its sender moves.
+fn keep_order(end: End) {
+    let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", end.interface());
+    let mut command = bare(end, "sh");
+    command.args(["-c", &format!("echo 1 > {file}")]);
+    Process::spawn(command).wait(SOON).expect_success();
 }
 
 /// Gives an interface, which is in the end's namespace, addresses, and takes it up.

@@ -42,7 +42,8 @@ pub const COUNTERS: &[Counter] = counters! { |c|
     "counters/port_xmit_constraint_errors" => none(c);
     "counters/port_rcv_remote_physical_errors" => none(c);
     "counters/port_rcv_switch_relay_errors" => none(c);
-    "counters/port_xmit_wait" => none(c);
+    // Hardware counts ticks of a length of its own, in which packets waited for the link.
+    "counters/port_xmit_wait" => c.link.tx_waited;
     "counters/symbol_error" => none(c);
     "counters/link_downed" => none(c);
     "counters/link_error_recovery" => none(c);

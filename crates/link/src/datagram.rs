@@ -36,7 +36,7 @@ pub enum Arrival {
 /// Carries datagrams, packets including their ICRC.
 ///
 /// The drive contract: `send` when packets are staged or `next_timeout` has passed; `receive` until `Empty`. Neither
-/// blocks. What cannot be sent is counted in `tx_errors` and lost.
+/// blocks. What cannot be sent is counted in `tx_errors` and lost; what cannot be sent yet waits.
 pub trait Link: Send {
     /// Most packets of one run towards `route`; 1: no GSO.
     fn max_segments(&self, route: &Route) -> usize;

@@ -118,6 +118,8 @@ pub struct LinkCounters {
     pub tx_syscalls: u64,
     /// Packets that were lost on the way out: too long for the path, no route, no room.
     pub tx_errors: u64,
+    /// Packets for which a socket's send buffer had no room at first.
+    pub tx_waited: u64,
     /// Packets of `tx_packets` that went through memory.
     pub tx_host_packets: u64,
     /// Their bytes, with an ICRC each that they do not have.
@@ -167,6 +169,7 @@ impl std::ops::AddAssign for LinkCounters {
             tx_multicast,
             tx_syscalls,
             tx_errors,
+            tx_waited,
             tx_host_packets,
             tx_host_bytes,
             rx_packets,
@@ -192,6 +195,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.tx_multicast += tx_multicast;
         self.tx_syscalls += tx_syscalls;
         self.tx_errors += tx_errors;
+        self.tx_waited += tx_waited;
         self.tx_host_packets += tx_host_packets;
         self.tx_host_bytes += tx_host_bytes;
         self.rx_packets += rx_packets;

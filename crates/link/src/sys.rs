@@ -38,6 +38,13 @@ fn check(ret: c_long) -> io::Result<usize> {
 #[derive(Debug)]
 pub struct Fd(RawFd);
 
+#[cfg(test)]
+impl From<std::os::fd::OwnedFd> for Fd {
+    fn from(fd: std::os::fd::OwnedFd) -> Fd {
+        Fd(std::os::fd::IntoRawFd::into_raw_fd(fd))
+    }
+}
+
 impl Fd {
     /// From the result of a system call that makes a descriptor.
     ///

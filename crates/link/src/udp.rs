@@ -9,12 +9,16 @@
 //! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is numbered anew, ID 0 for
 //! every packet, and sent one by one; the route stays without GSO from then on. More than 64 packets in a run need
 //! Linux 6.9; if that turns out wrong, the limit falls back to 64.
+//!
+//! When a socket's send buffer is full: see [`waiting`].
 
 pub(crate) mod backlog;
 pub mod rx;
 pub mod tx;
+mod waiting;
 
 use std::io;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,6 +28,7 @@ use crate::datagram::{Arrival, Link, Train};
 use crate::framing::{Numbering, seal};
 use crate::path::Route;
 use crate::sys::{self, Fd, Message, SEND_MANY};
+use waiting::{Moment, Waiting};
 
 /// UDP_MAX_SEGMENTS before and since Linux 6.9.
 const SEGMENTS_OLD: usize = 64;
@@ -33,6 +38,7 @@ const SEGMENTS_NEW: usize = 128;
 pub struct UdpLink {
     receiver: Arc<Fd>,
     max_segments: AtomicUsize,
+    waiting: Waiting,
 }
 
 impl UdpLink {
@@ -45,18 +51,31 @@ impl UdpLink {
         UdpLink {
             receiver,
             max_segments: AtomicUsize::new(segments),
+            waiting: Waiting::default(),
         }
     }
 
-    /// Sends `runs`, all through one socket, and counts.
-    fn send_group(&self, runs: &[Run], bytes: &mut [u8], counters: &mut LinkCounters) {
+    /// Sends `runs`, all through one socket, and counts. What it has no room for waits.
+    fn send_group(
+        &mut self,
+        runs: &[Run],
+        bytes: &mut [u8],
+        at: Moment,
+        counters: &mut LinkCounters,
+    ) {
         let mut first = 0;
         let mut told_refused = None;
         while first < runs.len() {
+            let full = |run: &Run| run.route.as_ref().is_some_and(|r| r.socket.is_full());
+            if full(&runs[first]) {
+                self.keep(&runs[first..], bytes, at, counters);
+                return;
+            }
             let sent = send_runs(&runs[first..], bytes);
             counters.tx_syscalls += 1;
             match sent {
                 Ok(n) => {
+                    self.waiting.moved();
                     for run in &runs[first..first + n] {
                         counters.tx_packets += run.count as u64;
                         counters.tx_bytes += run.len as u64;
@@ -70,6 +89,10 @@ impl UdpLink {
                     }
                     first += n;
                 }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.keep(&runs[first..], bytes, at, counters);
+                    return;
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // A connected socket tells once that an earlier packet found nobody; this one has not been tried.
                 Err(e)
@@ -79,15 +102,43 @@ impl UdpLink {
                     told_refused = Some(first);
                 }
                 Err(e) => {
-                    self.refused(&runs[first], bytes, &e, counters);
+                    self.refused(&runs[first], bytes, &e, at, counters);
                     first += 1;
                 }
             }
         }
     }
 
+    /// The socket of `runs` is full.
+    #[cold]
+    fn keep(&mut self, runs: &[Run], bytes: &[u8], at: Moment, counters: &mut LinkCounters) {
+        for run in runs {
+            let packets = run.count as u64;
+            if !self.waiting.keep(run, bytes, at) {
+                counters.tx_errors += packets;
+            } else if at.is_first() {
+                counters.tx_waited += packets;
+            }
+        }
+    }
+
+    /// Tries what waits, if it is time.
+    fn try_waiting(&mut self, now: u64, counters: &mut LinkCounters) {
+        for mut kept in self.waiting.take(now) {
+            let at = kept.at.again(now);
+            self.send_group(slice::from_ref(&kept.run), &mut kept.bytes, at, counters);
+        }
+    }
+
     /// The kernel took nothing of `run`.
-    fn refused(&self, run: &Run, bytes: &mut [u8], error: &io::Error, counters: &mut LinkCounters) {
+    fn refused(
+        &mut self,
+        run: &Run,
+        bytes: &mut [u8],
+        error: &io::Error,
+        at: Moment,
+        counters: &mut LinkCounters,
+    ) {
         let numbers_wrong =
             run.count > 1 && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO));
         let Some(route) = run.route.as_ref().filter(|_| numbers_wrong) else {
@@ -118,7 +169,7 @@ impl UdpLink {
                 }
             })
             .collect();
-        self.send_group(&singles, bytes, counters);
+        self.send_group(&singles, bytes, at, counters);
     }
 }
 
@@ -171,15 +222,21 @@ impl Link for UdpLink {
         }
     }
 
-    fn send(&mut self, batch: &mut TxBatch, _now_ns: u64, counters: &mut LinkCounters) {
+    fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters) {
+        self.try_waiting(now_ns, counters);
+        let at = Moment::first(now_ns);
         let (runs, bytes) = batch.parts_mut();
         let same_socket = |a: &Run, b: &Run| match (&a.route, &b.route) {
             (Some(a), Some(b)) => Arc::ptr_eq(&a.socket, &b.socket),
             _ => false,
         };
         for group in runs.chunk_by(same_socket) {
-            self.send_group(group, bytes, counters);
+            self.send_group(group, bytes, at, counters);
         }
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        self.waiting.next_timeout()
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {

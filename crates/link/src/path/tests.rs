@@ -110,6 +110,16 @@ fn impossible_paths_are_refused() {
     assert!(text.contains("source address"), "{text}");
 }
 
+/// The route, by this socket, which has its destination and cuts nothing.
+pub(crate) fn over(route: &Route, socket: TxSocket) -> Route {
+    Route {
+        socket: Arc::new(socket),
+        to: None,
+        gso: AtomicBool::new(false),
+        ..*route
+    }
+}
+
 /// The same route to another port, which the ICRC does not know of.
 pub(crate) fn redirected(route: &Route, to: SocketAddr) -> Route {
     Route {

@@ -144,6 +144,10 @@ impl RoceLink {
                 Room::Gone => {}
             }
         }
+        if route.is_some_and(|route| route.socket.is_full()) {
+            live.blocked = true;
+            return None;
+        }
         let segments = route.map_or(1, |route| live.link.max_segments(route));
         live.batch.packet(route, len, segments)
     }
@@ -188,7 +192,8 @@ impl RoceLink {
     }
 
     /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has to take packets from
-    /// its ring first: flushing does not help, and another path may well have room.
+    /// its ring first, or the network has to take those that wait for a socket: flushing does not help before
+    /// [`next_timeout`](RoceLink::next_timeout), and another path may well have room.
     #[inline]
     pub fn take_blocked(&mut self) -> bool {
         self.live
@@ -208,8 +213,8 @@ impl RoceLink {
         live.batch.is_empty()
     }
 
-    /// Completes ICRCs and sends all packets built since the last flush. Never blocks; what the kernel refuses is
-    /// counted and lost, as on a wire.
+    /// Completes ICRCs and sends all packets built since the last flush. Never blocks; for what a full socket does not take see
+    /// [`take_blocked`](RoceLink::take_blocked). What the kernel refuses is counted and lost, as on a wire.
     pub fn flush(&mut self, now_ns: u64) {
         let Some(live) = &mut self.live else { return };
         live.now = now_ns;
@@ -224,7 +229,7 @@ impl RoceLink {
         live.batch.clear();
     }
 
-    /// When `flush` must be called for held-back packets (fault injection's delay and reorder), or `receive` for those
+    /// When `flush` must be called for packets that were held back (a full socket, fault injection's delay and reorder), or `receive` for those
     /// that wait to be handed over.
     pub fn next_timeout(&self) -> Option<u64> {
         let live = self.live.as_ref()?;

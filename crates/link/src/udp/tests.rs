@@ -103,3 +103,86 @@ fn nothing_there_is_empty() {
     let mut link = UdpLink::new(fd);
     assert_eq!(link.receive(&mut vec![0; 70_000]).unwrap(), Arrival::Empty);
 }
+
+/// A link whose only route leads into one end of a unix socket pair, which is full after some packets, and the other end. It
+/// stands for a network that is slower than its sender: on lo a send buffer never fills.
+fn slow() -> (UdpLink, Arc<Route>, Fd) {
+    let (near, far) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let near = Fd::from(std::os::fd::OwnedFd::from(near));
+    sys::set_option(&near, libc::SOL_SOCKET, libc::SO_SNDBUF, 0).unwrap();
+    let route = crate::path::tests::over(
+        &route("127.0.0.1", "127.0.0.1", 0x5000),
+        tx::TxSocket::over(near),
+    );
+    let far = std::os::fd::OwnedFd::from(far).into();
+    (UdpLink::new(receiver().0), Arc::new(route), far)
+}
+
+/// Stages packets of one byte each with these numbers, and sends them.
+fn send_numbers(
+    link: &mut UdpLink,
+    route: &Arc<Route>,
+    numbers: std::ops::Range<u8>,
+    now: u64,
+) -> LinkCounters {
+    let mut batch = TxBatch::default();
+    for number in numbers {
+        batch.packet(Some(route), 1, 1).expect("room").fill(number);
+    }
+    batch.finish();
+    let mut counters = LinkCounters::default();
+    link.send(&mut batch, now, &mut counters);
+    counters
+}
+
+/// The numbers that have come.
+fn take_numbers(far: &Fd) -> Vec<u8> {
+    let mut buffer = [0; 64];
+    std::iter::from_fn(|| sys::receive(far, &mut buffer).ok().map(|_| buffer[0])).collect()
+}
+
+#[test]
+fn what_a_full_socket_does_not_take_goes_later_in_order() {
+    let (mut link, route, far) = slow();
+    let first = send_numbers(&mut link, &route, 0..100, 0);
+    assert!(first.tx_waited > 0, "100 packets fit");
+    assert_eq!(
+        (first.tx_packets + first.tx_waited, first.tx_errors),
+        (100, 0)
+    );
+    assert!(route.socket.is_full());
+    // Fault injection may still have something.
+    assert_eq!(send_numbers(&mut link, &route, 100..101, 1).tx_waited, 1);
+    let mut come = Vec::new();
+    let mut now = 1;
+    let mut counters = LinkCounters::default();
+    while let Some(at) = link.next_timeout() {
+        assert!(at > now, "there is a pause");
+        now = at;
+        come.extend(take_numbers(&far));
+        link.send(&mut TxBatch::default(), now, &mut counters);
+    }
+    come.extend(take_numbers(&far));
+    assert!(!route.socket.is_full());
+    assert_eq!((counters.tx_errors, counters.tx_waited), (0, 0));
+    assert_eq!(come, (0..101).collect::<Vec<u8>>());
+}
+
+#[test]
+fn what_a_socket_does_not_take_for_long_is_lost() {
+    let (mut link, route, far) = slow();
+    let waiting = send_numbers(&mut link, &route, 0..100, 0).tx_waited;
+    assert!(waiting > 0, "100 packets fit");
+    let mut counters = LinkCounters::default();
+    let mut trials = 0;
+    while let Some(at) = link.next_timeout() {
+        link.send(&mut TxBatch::default(), at, &mut counters);
+        trials += 1;
+        assert!(at <= waiting::PATIENCE_NS + 1_000_000, "it waits for ever");
+    }
+    assert_eq!((counters.tx_packets, counters.tx_errors), (0, waiting));
+    assert!(trials < 2000, "pauses grow");
+    assert!(!route.socket.is_full(), "whoever comes next may try");
+    drop(far);
+}

@@ -10,7 +10,7 @@
 //! card's GRO merges by 4-tuple, and what it merged is steered as one.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::LinkError;
@@ -30,6 +30,8 @@ pub struct TxSocket {
     connected: bool,
     /// UDP_SEGMENT as the socket has it now.
     segment: AtomicU16,
+    /// It has not taken what waits for it ([`super::waiting`]).
+    full: AtomicBool,
     /// (remote address, QPN range) pairs that this socket's port stands for.
     carries: Mutex<Vec<(IpAddr, u32)>>,
 }
@@ -57,6 +59,16 @@ impl TxSocket {
             .map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))?;
         self.segment.store(segment, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Packets wait for room in its send buffer.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
     }
 
     /// It has one destination.
@@ -119,8 +131,22 @@ impl TxSocket {
             port,
             connected,
             segment: AtomicU16::new(0),
+            full: AtomicBool::new(false),
             carries: Mutex::new(Vec::new()),
         })
+    }
+
+    /// A socket that is there already.
+    #[cfg(test)]
+    pub(crate) fn over(fd: Fd) -> TxSocket {
+        TxSocket {
+            fd,
+            port: 0,
+            connected: true,
+            segment: AtomicU16::new(0),
+            full: AtomicBool::new(false),
+            carries: Mutex::new(Vec::new()),
+        }
     }
 
     /// Nothing else for `remote` than what is for `range` goes through this socket.

@@ -247,6 +247,10 @@ impl Engine {
             self.ready.extend(self.gate.try_open(&mut self.link, now));
         }
         self.link.set_time(now);
+        // What waits for a socket goes before those who wait for it to go.
+        if !self.stalled.is_empty() && self.link.next_timeout().is_some_and(|at| at <= now) {
+            self.flush(now);
+        }
         // More of them than turns would never leave the list empty, and the engine without rest.
         if !self.stalled.is_empty()
             && (self.ready.is_empty()

@@ -146,6 +146,7 @@ impl State {
                 .number("tx_host_bytes", link.tx_host_bytes)
                 .number("out_of_reach", link.host_out_of_reach)
                 .number("tx_errors", link.tx_errors)
+                .number("tx_waited", link.tx_waited)
                 .number("rx_packets", link.rx_packets)
                 .number("rx_bytes", link.rx_bytes)
                 .number("rx_multicast", link.rx_multicast)
