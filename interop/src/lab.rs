@@ -50,7 +50,7 @@ const RUNTIME: &str = "/run/rnic-interop";
 /// So many packets may wait for a processor behind the link; a thousand is what Linux keeps by itself.
 const QUEUE: &str = "100000";
 
-/// What the link carries, in the words of tc-tbf(8). A real link has a rate, and holds senders back to it: UC and UD
+/// What a link carries, in the words of tc-tbf(8). A real one has a rate, and holds senders back to it: UC and UD
 /// have nothing else that paces them, and perftest waits for what was lost for ever. An emulated receiver is to keep up with it. No
 /// batch is longer than `burst`, so none is cut into packets before the link.
 const RATE: &[&str] = &["tbf", "rate", "160mbit", "burst", "128kb", "limit", "128mb"];
@@ -255,13 +255,23 @@ impl Lab {
         all.join("\n")
     }
 
-    /// Makes the network good again.
+    /// Gives the link a rate.
+    pub fn pace(&self) {
+        self.queue(RATE);
+    }
+
+    /// Makes the network good again, and as fast as the machine.
     pub fn calm(&self) {
+        self.queue(&["noqueue"]);
+    }
+
+    /// What packets wait in at either end of the link, in the words of tc(8).
+    fn queue(&self, discipline: &[&str]) {
         for end in [End::Linux, End::Rnic] {
             let mut command = bare(end, "tc");
             command
                 .args(["qdisc", "replace", "dev", end.interface(), "root"])
-                .args(RATE);
+                .args(discipline);
             Process::spawn(command).wait(SOON).expect_success();
         }
     }
