@@ -162,6 +162,18 @@ impl Netns {
         let _ = shell.args(["-c", say]).stderr(Stdio::null()).status();
     }
 
+    /// Gives `rn0` a rate, in the words of tc-tbf(8). Err says why this machine cannot.
+    pub fn pace(&self, rate: &str) -> Result<(), String> {
+        let words = "qdisc replace dev rn0 root tbf limit 100mb burst 128kb rate";
+        let mut tc = self.enter("tc");
+        tc.args(words.split(' ')).arg(rate);
+        let output = tc.output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+
     /// Joins both namespaces by a veth pair named `rn0` on either side; see [`Trial::linked`](crate::Trial::linked).
     pub fn link(&self, other: &Netns, mtu: u32) {
         self.ip(&format!(

@@ -196,3 +196,29 @@ fn multicast() {
         expect_report("ib_send_bw", &outcome, &[512]);
     }
 }
+
+/// A network that is slower than its sender holds it up and loses nothing, as a port that has no credits does. Five messages
+/// of 8 MiB are more than any send buffer; one lost packet of them, and perftest waits for ever.
+#[test]
+fn a_network_slower_than_its_sender_loses_nothing() {
+    let name = "a_network_slower_than_its_sender_loses_nothing";
+    let trial = Trial::start(name);
+    if !skip::have_programs(name, &["ib_send_bw", "tc"]) {
+        return;
+    }
+    if !skip::is_root() {
+        return skip::skipped(name, "only root gets a receive buffer that takes all of it");
+    }
+    let Some((left, right)) = trial.linked(User::Current, 4300) else {
+        return;
+    };
+    let netns = right.netns().expect("made just now");
+    if let Err(why) = netns.pace("800mbit") {
+        return skip::skipped(name, &format!("no link with a rate here: {why}"));
+    }
+    let size = 8 << 20;
+    let args = format!("-F -c UC -m 4096 -n 5 -s {size}");
+    let args: Vec<&str> = args.split(' ').collect();
+    let pair = Pair::between(&left, &right, "10.77.0.1").gid_x("10.77.0.1", "10.77.0.2");
+    expect_report("ib_send_bw", &pair.run("ib_send_bw", &args), &[size]);
+}
