@@ -75,6 +75,19 @@ pub fn tail_of(at: u64, len: u64) -> u64 {
     }
 }
 
+/// Length of a cache line.
+const LINE: u64 = 64;
+
+/// Nobody sees the end of such a write before the rest of it, so that it needs no part that is stored last: that would be another
+/// access to the process, which costs as much as the first, and takes the line away once more from who spins on it.
+///
+/// On x86 stores become visible in their order. String instructions, of which the kernel makes its copies, may break it between
+/// lines, not within one.
+#[inline]
+fn is_at_once(at: u64, len: u64) -> bool {
+    cfg!(target_arch = "x86_64") && len <= LINE - at % LINE
+}
+
 impl Reach {
     pub(super) fn new(board: Board, pid: u32, reached: Arc<Reached>) -> Reach {
         Reach {
@@ -202,7 +215,11 @@ impl Memory {
     /// # Safety
     /// As [`Reach::copy`].
     unsafe fn write(&self, pid: u32, at: u64, len: u64, local: &[Span]) -> io::Result<()> {
-        let tail = tail_of(at, len);
+        let tail = if is_at_once(at, len) {
+            len
+        } else {
+            tail_of(at, len)
+        };
         let body = len - tail;
         let copied = if self.by_file(len) {
             let mut spans = [Span::EMPTY; MOST_SPANS + 1];

@@ -97,7 +97,7 @@ pub(crate) fn read_words(memory: &Fd, at: u64, out: &mut [u64]) -> io::Result<()
 #[inline]
 pub(crate) unsafe fn read_spans(memory: &Fd, at: u64, spans: &[Span]) -> io::Result<usize> {
     // SAFETY: by contract.
-    unsafe { vectored(libc::SYS_preadv, memory, at, spans) }
+    unsafe { transfer((libc::SYS_pread64, libc::SYS_preadv), memory, at, spans) }
 }
 
 /// Writes spans at `at`, one after the other.
@@ -107,17 +107,33 @@ pub(crate) unsafe fn read_spans(memory: &Fd, at: u64, spans: &[Span]) -> io::Res
 #[inline]
 pub(crate) unsafe fn write_spans(memory: &Fd, at: u64, spans: &[Span]) -> io::Result<usize> {
     // SAFETY: by contract.
-    unsafe { vectored(libc::SYS_pwritev, memory, at, spans) }
+    unsafe { transfer((libc::SYS_pwrite64, libc::SYS_pwritev), memory, at, spans) }
 }
 
+/// One span, the usual case, spares the kernel to fetch a list.
+///
 /// # Safety
-/// The spans are memory with which the call may do what it does.
+/// The spans are memory with which the calls may do what they do.
 #[inline]
-unsafe fn vectored(call: i64, memory: &Fd, at: u64, spans: &[Span]) -> io::Result<usize> {
+unsafe fn transfer(
+    (one, list): (libc::c_long, libc::c_long),
+    memory: &Fd,
+    at: u64,
+    spans: &[Span],
+) -> io::Result<usize> {
+    #[cfg(target_pointer_width = "64")]
+    if let [span] = spans {
+        // SAFETY: by contract.
+        return check(unsafe {
+            libc::syscall(one, memory.0, span.0.iov_base, span.len(), at as usize)
+        });
+    }
+    #[cfg(not(target_pointer_width = "64"))]
+    let _ = one;
     // Where words have 32 bits, the position comes in two.
     let (low, high) = (at as usize, (u128::from(at) >> usize::BITS) as usize);
     // SAFETY: by contract; the list itself lives through the call.
-    check(unsafe { libc::syscall(call as _, memory.0, spans.as_ptr(), spans.len(), low, high) })
+    check(unsafe { libc::syscall(list, memory.0, spans.as_ptr(), spans.len(), low, high) })
 }
 
 /// process_vm_writev(2).

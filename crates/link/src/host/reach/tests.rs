@@ -5,6 +5,7 @@ use super::super::grants::Grant;
 use super::super::ring::Producer;
 use super::*;
 use crate::sys;
+use std::sync::atomic::AtomicU8;
 
 struct World {
     reach: Reach,
@@ -80,6 +81,78 @@ fn short_and_long_ones_are_copied_whole() {
         (counted.tx_reached_bytes, counted.rx_reached_bytes),
         (sum, sum)
     );
+}
+
+#[test]
+fn only_what_lies_in_one_line_has_no_end_that_is_stored_last() {
+    for (at, len, want) in [
+        (0, 64, true),
+        (54, 10, true),
+        (55, 10, false),
+        (63, 1, true),
+        (63, 2, false),
+        (0, 65, false),
+        (u64::MAX, 1, true),
+        (0, u64::MAX, false),
+    ] {
+        let want = want && cfg!(target_arch = "x86_64");
+        assert_eq!(is_at_once(at, len), want, "{len} bytes at {at}");
+    }
+}
+
+/// Programs spin on the last byte of a buffer to learn that all of it came.
+#[test]
+fn who_sees_the_end_of_a_write_sees_all_of_it() {
+    const MOST: usize = 200;
+    const ROUNDS: u64 = 300;
+    let world = world(std::process::id());
+    let base = world.memory.as_ptr().cast::<AtomicU8>();
+    // SAFETY: memory of that length, which from here on is touched by atomics and by the kernel alone.
+    let there = unsafe { std::slice::from_raw_parts(base, world.memory.len()) };
+    let first = there.as_ptr().align_offset(64);
+    for (at, len) in [
+        (0, 2),
+        (0, 10),
+        (54, 10),
+        (55, 10),
+        (1, 63),
+        (0, 64),
+        (7, 100),
+        (0, MOST),
+    ] {
+        let at = first + at;
+        let place = &there[at..at + len];
+        let (seen, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let reads = || {
+            let mut torn = 0;
+            for round in 1..=ROUNDS {
+                while place[len - 1].load(Ordering::Acquire) != round as u8 {
+                    if over.load(Ordering::Acquire) {
+                        return torn;
+                    }
+                    std::thread::yield_now();
+                }
+                let is_new = |byte: &AtomicU8| byte.load(Ordering::Relaxed) == round as u8;
+                torn += u64::from(!place.iter().all(is_new));
+                seen.store(round, Ordering::Release);
+            }
+            torn
+        };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(reads);
+            let copied = (1..=ROUNDS).all(|round| {
+                let mut data = [round as u8; MOST];
+                let copied = copy(&world, true, VA + at as u64, &mut [&mut data[..len]]);
+                while copied && seen.load(Ordering::Acquire) < round {
+                    std::thread::yield_now();
+                }
+                copied
+            });
+            over.store(true, Ordering::Release);
+            assert!(copied, "{len} bytes at {at}");
+            assert_eq!(reader.join().ok(), Some(0), "torn: {len} bytes at {at}");
+        });
+    }
 }
 
 #[test]
