@@ -81,11 +81,13 @@ const LINE: u64 = 64;
 /// Nobody sees the end of such a write before the rest of it, so that it needs no part that is stored last: that would be another
 /// access to the process, which costs as much as the first, and takes the line away once more from who spins on it.
 ///
-/// On x86 stores become visible in their order. String instructions, of which the kernel makes its copies, may break it between
-/// lines, not within one.
+/// On x86 stores become visible in their order. Linux copies by a string instruction, whose stores may change their order between
+/// lines, or, on processors where such are slow to begin, by its `memcpy_orig`, which stores front to back if it is 4 to 31 bytes; of 2
+/// and 3 the first comes last, and 32 and more may go backwards.
 #[inline]
 fn is_at_once(at: u64, len: u64) -> bool {
-    cfg!(target_arch = "x86_64") && len <= LINE - at % LINE
+    let forward = len == 1 || (4..32).contains(&len);
+    cfg!(target_arch = "x86_64") && forward && len <= LINE - at % LINE
 }
 
 impl Reach {

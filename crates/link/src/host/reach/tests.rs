@@ -86,12 +86,15 @@ fn short_and_long_ones_are_copied_whole() {
 #[test]
 fn only_what_lies_in_one_line_has_no_end_that_is_stored_last() {
     for (at, len, want) in [
-        (0, 64, true),
         (54, 10, true),
         (55, 10, false),
         (63, 1, true),
-        (63, 2, false),
-        (0, 65, false),
+        (0, 2, false),
+        (0, 3, false),
+        (60, 4, true),
+        (61, 4, false),
+        (33, 31, true),
+        (0, 32, false),
         (u64::MAX, 1, true),
         (0, u64::MAX, false),
     ] {
