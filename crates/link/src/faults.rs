@@ -350,7 +350,8 @@ impl<L: Link> Link for Faults<L> {
                 self.one(route, packet, now_ns, counters);
             }
         }
-        if !self.out.is_empty() {
+        let inner_waits = || self.inner.next_timeout().is_some_and(|at| at <= now_ns);
+        if !self.out.is_empty() || inner_waits() {
             self.inner.send(&mut self.out, now_ns, counters);
             self.out.clear();
         }

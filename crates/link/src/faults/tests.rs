@@ -238,3 +238,29 @@ proptest! {
         let _ = text.parse::<FaultSpec>();
     }
 }
+
+/// What a full socket did not take is tried again although nothing new is sent.
+#[test]
+fn what_waits_behind_faults_gets_its_time() {
+    struct Waits(u32);
+    impl Link for Waits {
+        fn max_segments(&self, _route: &Route) -> usize {
+            1
+        }
+        fn send(&mut self, _batch: &mut TxBatch, _now_ns: u64, _counters: &mut LinkCounters) {
+            self.0 += 1;
+        }
+        fn receive(&mut self, _buffer: &mut [u8]) -> io::Result<Arrival> {
+            Ok(Arrival::Empty)
+        }
+        fn next_timeout(&self) -> Option<u64> {
+            Some(50)
+        }
+    }
+    let mut faults = Faults::new(Waits(0), FaultSpec::default());
+    let mut counters = LinkCounters::default();
+    for (now, sent) in [(49, 0), (50, 1)] {
+        faults.send(&mut TxBatch::default(), now, &mut counters);
+        assert_eq!((faults.inner.0, faults.next_timeout()), (sent, Some(50)));
+    }
+}

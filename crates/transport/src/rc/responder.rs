@@ -459,7 +459,13 @@ impl Responder {
     fn caught_up(&mut self) {
         match self.nak {
             Some(Nak::Sequence { ahead }) if !ahead.is_before(self.expected) => {}
-            _ => {
+            nak => {
+                // What a NAK asked for has come. Linux's requester takes nothing but an ACK for progress: a NAK costs it a
+                // retry, although it acknowledges all packets before, so that it gave up where many are reordered.
+                let asked = nak.is_none() && self.silence == Silence::Sequence;
+                if asked && self.last_taken.next() == self.expected {
+                    self.ack = Some(self.last_taken);
+                }
                 self.nak = None;
                 self.silence = Silence::None;
             }
