@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How long a case may take: the machine is emulated, perhaps by a busy one.
 pub const LONG: Duration = Duration::from_secs(180);
+/// How long one may take that moves gigabytes.
+pub const VERY_LONG: Duration = Duration::from_secs(900);
 
 /// A TCP port that nothing else of this run uses.
 pub fn port() -> u16 {
@@ -57,9 +59,17 @@ impl Pair<'_> {
     /// # Panics
     /// When either is still running when the time is over.
     pub fn run(&self, lab: &Lab, way: Way) -> Outcome {
+        self.run_within(LONG, lab, way)
+    }
+
+    /// Runs both to their end, which may take so long.
+    ///
+    /// # Panics
+    /// When either is still running when the time is over.
+    pub fn run_within(&self, time: Duration, lab: &Lab, way: Way) -> Outcome {
         let began = Instant::now();
         let (server, client) = self.start(lab, way);
-        finish(server, client, began)
+        finish(server, client, began, time)
     }
 
     fn command(&self, lab: &Lab, way: Way, end: End, port: u16) -> Command {
@@ -101,9 +111,14 @@ impl Pair<'_> {
 ///
 /// # Panics
 /// When either is still running when the time is over; the message has what both printed.
-pub fn finish(mut server: Process, mut client: Process, began: Instant) -> Outcome {
+pub fn finish(
+    mut server: Process,
+    mut client: Process,
+    began: Instant,
+    within: Duration,
+) -> Outcome {
     // A side that ended may leave the other waiting for ever: give that one only a while.
-    let mut deadline = began + LONG;
+    let mut deadline = began + within;
     let mut hurried = false;
     loop {
         match (server.ended(), client.ended()) {

@@ -34,7 +34,7 @@ pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
         server.wait_for_listener(port, LONG);
         let mut client = command(&lab, job, who, what, port);
         client.arg("127.0.0.1");
-        let outcome = finish(server, Process::spawn(client), began);
+        let outcome = finish(server, Process::spawn(client), began, LONG);
         let number = what.read(&outcome.client.stdout);
         number
             .filter(|_| outcome.client.ok())

@@ -40,7 +40,7 @@ impl Meeting {
         let began = Instant::now();
         let (mut server, client) = self.start(lab, way);
         if !self.stays {
-            return finish(server, client, began);
+            return finish(server, client, began, LONG);
         }
         let client = client.wait(LONG);
         server.kill();
@@ -140,7 +140,7 @@ fn multicast(lab: &Lab, way: Way) {
     server.wait_for("joined", LONG, |text| text.contains("joined").then_some(()));
     let sender = format!("{line} {{client}} -s");
     let client = Process::spawn(command(lab, way, way.client, &sender, 0));
-    let outcome = finish(server, client, began);
+    let outcome = finish(server, client, began, LONG);
     outcome.expect_success();
     assert!(
         outcome.server.stdout.contains("return status 0"),

@@ -2,7 +2,7 @@
 
 use super::{Case, DIAGONAL, OTHER_DIAGONAL};
 use crate::lab::{End, Lab, Way};
-use crate::pair::{LONG, Pair, Select, finish};
+use crate::pair::{LONG, Pair, Select, VERY_LONG, finish};
 use rnic_programs::process::Process;
 use std::time::Instant;
 
@@ -50,7 +50,7 @@ fn stream(lab: &Lab, way: Way, rounds: u32, network: Network) {
         client.wait_for(&line, LONG, |text| text.contains(&line).then_some(()));
     }
     client.close_stdin();
-    let outcome = finish(server, client, began);
+    let outcome = finish(server, client, began, LONG);
     outcome.expect_success();
     assert!(
         outcome.client.stdout.contains("verified") && outcome.server.stdout.contains("verified"),
@@ -226,6 +226,8 @@ pub fn add(cases: &mut Vec<Case>) {
         killed(lab, way, "client")
     }));
     cases.push(Case::new("1 GiB in one message", |lab, way| {
-        program(lab, way, "giant");
+        let giant = lab.path("giant");
+        let outcome = ours(&giant, None).run_within(VERY_LONG, lab, way);
+        outcome.expect_success();
     }));
 }
