@@ -236,12 +236,8 @@ pub fn add(cases: &mut Vec<Case>) {
     ] {
         let server: &'static str = format!("{line} -p {{port}}").leak();
         let client: &'static str = format!("{line} -p {{port}} {{server}}").leak();
-        let perftest = Meeting {
-            // perftest listens in this one for UD, too.
-            space: PS_TCP,
-            // The server of a READ or an atomic prints no table.
-            ..meeting(server, client, " Test")
-        };
+        // It listens among connections for UD, too. The server of a READ or an atomic prints no table.
+        let perftest = meeting(server, client, " Test");
         // perftest 4.5 resolves no IPv6 address with -R.
         cases.push(case(line, perftest).only(&V4));
     }

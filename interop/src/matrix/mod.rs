@@ -39,6 +39,16 @@ impl Case {
         self
     }
 
+    /// On a link that has a rate.
+    fn paced(mut self) -> Case {
+        let run = self.run;
+        self.run = Box::new(move |lab, way| {
+            lab.pace();
+            run(lab, way);
+        });
+        self
+    }
+
     /// In the core subset in these ways.
     fn core(mut self, ways: &[Way]) -> Case {
         self.core = ways.to_vec();

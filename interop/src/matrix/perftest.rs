@@ -52,13 +52,8 @@ pub fn add(cases: &mut Vec<Case>) {
     cases.push(case("ib_read_lat", "-a -n 5", all_sizes()));
     cases.push(case("ib_read_bw", "-a -n 5", all_sizes()));
     for program in ["ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw"] {
-        let args = "-c UC -a -n 5";
-        cases.push(Case::new(format!("{program} {args}"), move |lab, way| {
-            // Five messages of 8 MiB at once.
-            lab.pace();
-            let args: Vec<&str> = args.split_whitespace().collect();
-            try_it(lab, way, program, &args, &all_sizes());
-        }));
+        // Five messages of 8 MiB at once.
+        cases.push(case(program, "-c UC -a -n 5", all_sizes()).paced());
     }
     for program in ["ib_send_lat", "ib_send_bw"] {
         cases.push(case(program, "-c UD -a -n 5", datagram_sizes()));

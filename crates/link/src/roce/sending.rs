@@ -229,8 +229,8 @@ impl RoceLink {
         live.batch.clear();
     }
 
-    /// When `flush` must be called for packets that were held back (a full socket, fault injection's delay and reorder), or `receive` for those
-    /// that wait to be handed over.
+    /// When `flush` must be called for packets that were held back (a full socket, fault injection's delay and reorder),
+    /// or `receive` for those that wait to be handed over.
     pub fn next_timeout(&self) -> Option<u64> {
         let live = self.live.as_ref()?;
         let hand_over = live.share.door().next_timeout();

@@ -113,7 +113,7 @@ fn slow() -> (UdpLink, Arc<Route>, Fd) {
     sys::set_option(&near, libc::SOL_SOCKET, libc::SO_SNDBUF, 0).unwrap();
     let route = crate::path::tests::over(
         &route("127.0.0.1", "127.0.0.1", 0x5000),
-        tx::TxSocket::over(near),
+        tx::TxSocket::of(near, 0, true),
     );
     let far = std::os::fd::OwnedFd::from(far).into();
     (UdpLink::new(receiver().0), Arc::new(route), far)

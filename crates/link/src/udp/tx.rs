@@ -126,23 +126,15 @@ impl TxSocket {
         let port = sys::local_addr(&fd)
             .map_err(LinkError::io("read the source port"))?
             .port();
-        Ok(TxSocket {
+        Ok(TxSocket::of(fd, port, connected))
+    }
+
+    /// A socket that is set up already.
+    pub(super) fn of(fd: Fd, port: u16, connected: bool) -> TxSocket {
+        TxSocket {
             fd,
             port,
             connected,
-            segment: AtomicU16::new(0),
-            full: AtomicBool::new(false),
-            carries: Mutex::new(Vec::new()),
-        })
-    }
-
-    /// A socket that is there already.
-    #[cfg(test)]
-    pub(crate) fn over(fd: Fd) -> TxSocket {
-        TxSocket {
-            fd,
-            port: 0,
-            connected: true,
             segment: AtomicU16::new(0),
             full: AtomicBool::new(false),
             carries: Mutex::new(Vec::new()),
