@@ -119,22 +119,25 @@ impl Engine {
 
     /// The second half of a round is left to the next one, which will not put it off again.
     pub(super) fn put_off(&mut self) {
-        self.held = PUT_OFF;
+        self.held = if self.has_to_send() { PUT_OFF } else { 0 };
     }
 
     /// The second half: what is ready to be sent leaves.
     pub(crate) fn send_out(&mut self, now: u64, acks: Acks) {
-        let waits = || {
-            self.link.has_pending()
-                || self.link.next_timeout().is_some()
-                || self.gate.deadline().is_some()
-                || !self.stalled.is_empty()
-        };
-        if !self.closed && (!self.ready.is_empty() || waits()) {
+        if !self.closed && self.has_to_send() {
             self.transmit_at(now, acks);
         } else {
             self.held = 0;
         }
+    }
+
+    /// Something may leave, now or soon.
+    fn has_to_send(&self) -> bool {
+        !self.ready.is_empty()
+            || self.link.has_pending()
+            || self.link.next_timeout().is_some()
+            || self.gate.deadline().is_some()
+            || !self.stalled.is_empty()
     }
 
     fn receive(&mut self, now: u64, door: bool) -> usize {
@@ -510,4 +513,23 @@ fn take_straight(
     }
     schedule(entry, ready);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Or the ACK of the next message would leave by itself, ahead of the application's answer.
+    #[test]
+    fn a_round_that_has_nothing_to_send_leaves_nothing_to_the_next() {
+        let mut engine = Engine::open().expect("a device");
+        engine.put_off();
+        assert_eq!(engine.held, engine.ready.len());
+        engine.ready.push_back(0);
+        engine.put_off();
+        assert_eq!(engine.held, PUT_OFF);
+        let now = engine.now();
+        engine.send_out(now, Acks::MayWait);
+        assert_eq!(engine.held, 0);
+    }
 }

@@ -38,8 +38,9 @@ const RESTS: u32 = 16;
 const OVERSLEPT_NS: u64 = 300_000;
 /// So often a thread that overslept does without rests.
 const WAKEFUL: u32 = 64;
-/// How long it is taken for true that cores are short, or not.
-const BELIEVED_NS: u64 = 2_000_000;
+/// How long it is taken for true that cores are short, or not: at least, at most, and so many times as long as it took to find out.
+const BELIEVED_NS: std::ops::RangeInclusive<u64> = 2_000_000..=16_000_000;
+const BELIEVED_FACTOR: u64 = 256;
 
 /// What a thread's polls found lately.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,7 +177,7 @@ fn rest(shared: &Shard) {
 pub(super) struct Crowd {
     loadavg: Option<File>,
     cores: usize,
-    /// When it was looked at last, and in the lowest bit what was found.
+    /// Until when it need not be looked at again, and in the lowest bit what was found.
     known: AtomicU64,
 }
 
@@ -192,7 +193,7 @@ impl Crowd {
     /// Without /proc they may be.
     fn cores_are_short(&self, now: u64) -> bool {
         let known = self.known.load(Ordering::Relaxed);
-        if now.saturating_sub(known) < BELIEVED_NS {
+        if now < known {
             return known & 1 == 1;
         }
         let mut text = [0u8; 64];
@@ -200,8 +201,11 @@ impl Crowd {
         let read = self.loadavg.as_ref().and_then(&mut look);
         let running = read.and_then(|n| running(&text[..n]));
         let short = running.is_none_or(|running| running > self.cores);
+        let took = sys::now_ns().saturating_sub(now);
+        let (least, most) = (*BELIEVED_NS.start(), *BELIEVED_NS.end());
+        let until = now + (BELIEVED_FACTOR * took).clamp(least, most);
         self.known
-            .store(now & !1 | u64::from(short), Ordering::Relaxed);
+            .store(until & !1 | u64::from(short), Ordering::Relaxed);
         short
     }
 }
@@ -251,12 +255,15 @@ mod tests {
             ..Crowd::new()
         };
         let none = crowd(0);
-        assert!(none.cores_are_short(BELIEVED_NS), "this thread runs");
+        assert!(none.cores_are_short(sys::now_ns()), "this thread runs");
         let many = crowd(1 << 20);
-        assert!(!many.cores_are_short(BELIEVED_NS));
-        many.known.store(BELIEVED_NS | 1, Ordering::Relaxed);
-        assert!(many.cores_are_short(2 * BELIEVED_NS - 1));
-        assert!(!many.cores_are_short(2 * BELIEVED_NS + 1));
+        let now = sys::now_ns();
+        assert!(!many.cores_are_short(now));
+        let until = many.known.load(Ordering::Relaxed) | 1;
+        assert!(BELIEVED_NS.contains(&(until - now)));
+        many.known.store(until, Ordering::Relaxed);
+        assert!(many.cores_are_short(until - 1));
+        assert!(!many.cores_are_short(until + 1));
     }
 
     #[test]
