@@ -49,16 +49,20 @@ pub unsafe fn elements<'a>(
 }
 
 #[inline]
-pub fn gather(list: &[ibv_sge]) -> SgList {
-    let entry = |sge: &ibv_sge| Sge {
+fn element(sge: &ibv_sge) -> Sge {
+    Sge {
         addr: sge.addr,
         length: sge.length,
         lkey: sge.lkey,
-    };
+    }
+}
+
+#[inline]
+pub fn gather(list: &[ibv_sge]) -> SgList {
     match list {
         // Nearly always; the rest costs several times as much.
-        [one] => SgList::from_buf_and_len([entry(one), Sge::default()], 1),
-        more => more.iter().map(entry).collect(),
+        [one] => SgList::from_buf_and_len([element(one), Sge::default()], 1),
+        more => more.iter().map(element).collect(),
     }
 }
 
@@ -334,6 +338,19 @@ pub unsafe fn receives(
     })
 }
 
+/// A single receive work request of one element, as they mostly are.
+///
+/// # Safety
+/// As [`receives`].
+#[inline]
+unsafe fn one_receive(wr: *const ibv_recv_wr) -> Option<(u64, Sge)> {
+    // SAFETY: NULL or live, by contract.
+    let wr = unsafe { wr.as_ref() }.filter(|wr| wr.next.is_null() && wr.num_sge == 1)?;
+    // SAFETY: as many elements as it says, or NULL.
+    let sge = unsafe { wr.sg_list.as_ref() }?;
+    Some((wr.wr_id, element(sge)))
+}
+
 /// The `post_recv` operation.
 pub unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
@@ -344,6 +361,11 @@ pub unsafe extern "C" fn post_recv(
         let mut last = wr;
         // SAFETY: a queue pair of ours, or NULL.
         let outcome = unsafe { from_c::<QpObject>(qp) }.and_then(|object| {
+            // SAFETY: the program's list of work requests.
+            let one = unsafe { one_receive(wr) };
+            if one.is_some_and(|(wr_id, sge)| object.nic.post_one_recv(wr_id, sge)) {
+                return Ok(());
+            }
             // SAFETY: the program's list of work requests.
             let mut wqes = unsafe { receives(POST_RECV, wr, &mut last, object.cap.max_recv_sge) };
             object

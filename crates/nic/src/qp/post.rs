@@ -1,6 +1,6 @@
 //! Posting: which work requests may enter the queues, and what happens when they do.
 
-use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe, ShortData, ShortSend};
+use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend};
 
 use super::{Qp, QpShared, QpState, QpType, ReceiveSource};
 use crate::bias::Guard;
@@ -151,6 +151,34 @@ impl Qp {
             shared.shard.after_drive(engine);
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
+    }
+
+    /// Posts one receive work request of one element, as they mostly are. False: nothing was done, it is one for
+    /// [`Qp::post_recv`], which takes it or says why not.
+    #[inline]
+    pub fn post_one_recv(&self, wr_id: u64, sge: Sge) -> bool {
+        let shared = self.shared();
+        let own = matches!(shared.source, ReceiveSource::Own) && shared.qp_type != QpType::XrcSend;
+        if !own || shared.cap.max_recv_sge == 0 || lint::is_on() {
+            return false;
+        }
+        if shared.context().nic.check_alive("ibv_post_recv").is_err() {
+            return false;
+        }
+        let mut engine = shared.shard.lock();
+        let takes = match shared.state() {
+            QpState::Reset | QpState::Err => false,
+            _ => shared.slots.recv.used() < shared.cap.max_recv_wr as i32,
+        };
+        let Some(entry) = engine.qp_mut(shared.qpn).filter(|_| takes) else {
+            return false;
+        };
+        entry.receives.push_back(RecvWqe {
+            wr_id,
+            sges: SgList::from_buf_and_len([sge, Sge::default()], 1),
+        });
+        shared.slots.recv.take(1);
+        true
     }
 }
 
