@@ -136,7 +136,7 @@ impl Qp {
         };
         let mut ahead = 0;
         let (accepted, refused) = take_each(wqes, |wqe| {
-            let wqe = admit_recv(shared, state, ahead, wqe)?;
+            check_recv(shared, state, ahead, wqe.sges.len())?;
             entry.receives.push_back(wqe);
             ahead += 1;
             Ok(())
@@ -158,19 +158,16 @@ impl Qp {
     #[inline]
     pub fn post_one_recv(&self, wr_id: u64, sge: Sge) -> bool {
         let shared = self.shared();
-        let own = matches!(shared.source, ReceiveSource::Own) && shared.qp_type != QpType::XrcSend;
-        if !own || shared.cap.max_recv_sge == 0 || lint::is_on() {
-            return false;
-        }
-        if shared.context().nic.check_alive("ibv_post_recv").is_err() {
+        if shared.context().nic.check_alive("ibv_post_recv").is_err() || lint::is_on() {
             return false;
         }
         let mut engine = shared.shard.lock();
-        let takes = match shared.state() {
-            QpState::Reset | QpState::Err => false,
-            _ => shared.slots.recv.used() < shared.cap.max_recv_wr as i32,
-        };
-        let Some(entry) = engine.qp_mut(shared.qpn).filter(|_| takes) else {
+        let state = shared.state();
+        // In ERR it would have to be flushed.
+        if state == QpState::Err || check_recv(shared, state, 0, 1).is_err() {
+            return false;
+        }
+        let Some(entry) = engine.qp_mut(shared.qpn) else {
             return false;
         };
         entry.receives.push_back(RecvWqe {
@@ -349,8 +346,9 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
     shard.after_drive(engine);
 }
 
-/// May this work request enter the receive queue, behind what is posted and `ahead` more?
-fn admit_recv(shared: &QpShared, state: QpState, ahead: i32, wqe: RecvWqe) -> Result<RecvWqe> {
+/// May a work request of so many elements enter the receive queue, behind what is posted and `ahead` more?
+#[inline]
+fn check_recv(shared: &QpShared, state: QpState, ahead: i32, sges: usize) -> Result<()> {
     const VERB: &str = "ibv_post_recv";
     match shared.source {
         ReceiveSource::Own if shared.qp_type == QpType::XrcSend => {
@@ -373,13 +371,12 @@ fn admit_recv(shared: &QpShared, state: QpState, ahead: i32, wqe: RecvWqe) -> Re
             "the queue pair is in RESET, receiving needs INIT",
         ));
     }
-    if wqe.sges.len() > shared.cap.max_recv_sge as usize {
+    if sges > shared.cap.max_recv_sge as usize {
         return Err(Error::invalid(
             VERB,
             format!(
                 "{} SGEs, the queue pair has {}",
-                wqe.sges.len(),
-                shared.cap.max_recv_sge
+                sges, shared.cap.max_recv_sge
             ),
         ));
     }
@@ -391,5 +388,5 @@ fn admit_recv(shared: &QpShared, state: QpState, ahead: i32, wqe: RecvWqe) -> Re
             format!("receive queue full: {used} work requests posted"),
         ));
     }
-    Ok(wqe)
+    Ok(())
 }
