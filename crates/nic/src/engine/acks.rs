@@ -77,6 +77,12 @@ impl HeldAck {
         false
     }
 
+    /// The peer was seen to wait for its ACKs, and gets them at once.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.at_once > 0
+    }
+
     /// It left, with something else perhaps.
     #[inline]
     pub(crate) fn left(&mut self) {
@@ -110,7 +116,9 @@ mod tests {
 
     #[test]
     fn a_lively_peer_shares_acks() {
-        assert_eq!(acks(&mut HeldAck::default(), 1600, 8_000), 100);
+        let mut held = HeldAck::default();
+        assert_eq!(acks(&mut held, 1600, 8_000), 100);
+        assert!(!held.is_awaited());
     }
 
     #[test]
@@ -127,6 +135,7 @@ mod tests {
             }
         }
         assert!(late <= 9, "{late} of 20000 completions were late");
+        assert!(held.is_awaited());
     }
 
     #[test]

@@ -122,6 +122,17 @@ impl Engine {
         self.held = if self.has_to_send() { PUT_OFF } else { 0 };
     }
 
+    /// The queue pair that was last to want to send has a peer that goes on once it has its ACK, and the way there is short. By
+    /// the network stack the ACK would hold the application up for longer than the peer.
+    #[inline]
+    pub(super) fn is_awaited(&mut self) -> bool {
+        let last = self.ready.back().and_then(|qpn| self.qps.get_mut(*qpn));
+        last.is_some_and(|entry| {
+            let by_memory = |path| self.link.is_by_memory(path);
+            entry.held_ack.is_awaited() && entry.peer.is_some_and(|peer| by_memory(peer.path))
+        })
+    }
+
     /// The second half: what is ready to be sent leaves.
     pub(crate) fn send_out(&mut self, now: u64, acks: Acks) {
         if !self.closed && self.has_to_send() {

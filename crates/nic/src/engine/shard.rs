@@ -89,7 +89,8 @@ impl Shard {
     /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
     /// then what is ready to be sent waits for the answer. At the latest it leaves at the next round, or when the
     /// background thread looks, some milliseconds later; it waits only while that thread leaves the engine to the application.
-    /// A stream does not wait: its sender needs the ACK to go on, and the caller will be busy with what came.
+    /// A stream does not wait, nor does the ACK of a peer by memory that sends one message at a time: the sender needs it to go
+    /// on, and the caller will be busy with what came.
     #[inline]
     pub(super) fn drive(&self, satisfied: impl FnOnce() -> bool) -> Driven {
         if let Some(mut engine) = self.engine.try_lock() {
@@ -101,7 +102,7 @@ impl Shard {
             let received = engine.take_in(now, false);
             let acks = self.acks();
             let few = received > 0 && received < STREAM;
-            let patient = few && !owed && acks == Acks::MayWait;
+            let patient = few && !owed && acks == Acks::MayWait && !engine.is_awaited();
             if patient && satisfied() {
                 engine.put_off();
             } else {
