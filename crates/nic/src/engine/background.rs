@@ -46,6 +46,8 @@ const FORGET: u32 = 50;
 const TRIES: u32 = 16;
 /// Ticks in which nothing happens after which it does not watch over a thread that waits for an event any more.
 const QUIET: u32 = 50;
+/// Ticks that such a thread leaves packets for before it is not waited for: they woke it, and it is on its way as a rule.
+const ON_ITS_WAY: u32 = 4;
 
 /// The background thread as the application's threads see it.
 pub(super) struct Background {
@@ -132,6 +134,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
     let mut calm_ticks = 0;
     let mut quiet_ticks = 0;
     let mut awake = Linger::default();
+    let mut left = Left::default();
     let mut polling = Polling::new(shared.polls.load(Ordering::Relaxed));
     let mut maintain_at = 0;
     let mut punctual = Punctual::measure();
@@ -179,7 +182,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
                 quiet_ticks + 1
             };
             let looked_after = application_polls || (shared.waiters.drive() && quiet_ticks < QUIET);
-            if looked_after && !asked && !neglected(shared, rx, punctual.patience()) {
+            if looked_after && !asked && !neglected(shared, rx, punctual.patience(), &mut left) {
                 // The application drives; only what it never looks at is left to do here.
                 deadline = u64::MAX;
                 if let Some(mut engine) = engine_soon(shared) {
@@ -187,6 +190,9 @@ fn run(shared: &Shard, mut port: PortWatch) {
                     let doors = ready.get(1..fds.len() - 1).unwrap_or_default();
                     if engine.next_deadline().is_some_and(|at| at <= now) || doors.contains(&true) {
                         engine.round(true);
+                        if shared.waiters.drive() {
+                            wake_who_waits(&mut engine);
+                        }
                     } else {
                         engine.send_out(now, Acks::Leave);
                     }
@@ -206,7 +212,8 @@ fn run(shared: &Shard, mut port: PortWatch) {
                 engine.round(true) > 0
             };
             score = 0;
-            if late && !asked {
+            // One that packets wake was kept from its core, and would have been by this thread as well.
+            if late && !asked && !shared.waiters.drive() {
                 stay = punctual.worth(lateness);
                 score = -lateness;
                 lateness = (2 * lateness).min(*LATE.end());
@@ -258,6 +265,17 @@ fn engine_soon(shared: &Shard) -> Option<Guard<'_, Engine>> {
         }
         shared.engine.try_lock()
     })
+}
+
+/// A round has told all peers that they need not wake this process; a thread that waits for an event is asleep.
+fn wake_who_waits(engine: &mut Engine) {
+    // Who leaves something there although packets come without end is found at the next ticks.
+    for _ in 0..TRIES {
+        if !engine.link.fall_asleep() {
+            break;
+        }
+        engine.round(true);
+    }
 }
 
 /// Keeps the link in order. When the engine must run again although nothing arrives, and whether what has arrived waits.
@@ -331,9 +349,31 @@ fn linger(shared: &Shard, awake: &mut Linger) {
     shared.engine.lock().link.leave_to_polling(false);
 }
 
+/// Packets that wait for a thread which they woke.
+#[derive(Debug, Default)]
+struct Left {
+    /// Since so many ticks,
+    ticks: u32,
+    /// in which nobody polled: the count of polls.
+    polls: u64,
+}
+
+impl Left {
+    /// They still do.
+    fn tick(&mut self, polls: u64) -> u32 {
+        self.ticks = if self.polls == polls {
+            self.ticks + 1
+        } else {
+            0
+        };
+        self.polls = polls;
+        self.ticks
+    }
+}
+
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
-fn neglected(shared: &Shard, rx: RawFd, patience: Duration) -> bool {
+fn neglected(shared: &Shard, rx: RawFd, patience: Duration, left: &mut Left) -> bool {
     let waiting = || {
         sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
             // Whoever has the engine takes in what has arrived.
@@ -342,13 +382,17 @@ fn neglected(shared: &Shard, rx: RawFd, patience: Duration) -> bool {
                 .try_lock()
                 .is_some_and(|engine| engine.link.has_arrivals())
     };
+    let polls = || shared.polls.load(Ordering::Relaxed);
     if !waiting() {
         return false;
     }
-    let polls = shared.polls.load(Ordering::Relaxed);
+    let before = polls();
+    if shared.waiters.drive() {
+        return left.tick(before) >= ON_ITS_WAY;
+    }
     // Waits on nothing, for so long: this thread may have taken the core from the very thread that polls.
     let _ = sys::poll(&[], Some(patience));
-    shared.polls.load(Ordering::Relaxed) == polls && waiting()
+    polls() == before && waiting()
 }
 
 /// The bell first, then what packets arrive by if it is to wake the thread.
@@ -386,4 +430,20 @@ fn sleep(
         punctual.woke(sys::now_ns().saturating_sub(due));
     }
     ready
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_packets_woke_has_some_ticks_to_take_them() {
+        let mut left = Left::default();
+        let mut ticks = |polls, n: u32| (0..n).map(|_| left.tick(polls)).max();
+        // On its way, late, but it comes.
+        assert!(ticks(7, ON_ITS_WAY) < Some(ON_ITS_WAY));
+        assert!(ticks(8, ON_ITS_WAY) < Some(ON_ITS_WAY));
+        // It does not come any more.
+        assert!(ticks(9, ON_ITS_WAY + 1) >= Some(ON_ITS_WAY));
+    }
 }
