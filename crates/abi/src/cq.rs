@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate, PdHold, Waiting};
+use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate, NetworkHeader, PdHold, Waiting};
 
 use crate::cancel;
 use crate::cq_ex::Polling;
@@ -309,6 +309,17 @@ unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, events: u32) {
     });
 }
 
+/// What is the service level over InfiniBand. Over RoCE, where there is none, ConnectX adapters say there what network header a UD
+/// receive begins with, and UCX throws datagrams away whose header is not of the type that it finds.
+fn service_level(completion: &Completion) -> u8 {
+    const UDP: u8 = 1 << 3;
+    match completion.grh {
+        None => 0,
+        Some(NetworkHeader::Ipv6) => UDP | 1,
+        Some(NetworkHeader::Ipv4) => UDP | 2,
+    }
+}
+
 /// The C form of a completion.
 pub fn work_completion(completion: &Completion) -> ibv_wc {
     let (imm_data, wc_flags) = match completion.immediate {
@@ -317,8 +328,8 @@ pub fn work_completion(completion: &Completion) -> ibv_wc {
         Immediate::Invalidated(key) => (key, IBV_WC_WITH_INV),
     };
     let wc_flags = match completion.grh {
-        true => wc_flags | IBV_WC_GRH,
-        false => wc_flags,
+        Some(_) => wc_flags | IBV_WC_GRH,
+        None => wc_flags,
     };
     ibv_wc {
         wr_id: completion.wr_id,
@@ -332,7 +343,7 @@ pub fn work_completion(completion: &Completion) -> ibv_wc {
         wc_flags,
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(completion),
         dlid_path_bits: 0,
     }
 }

@@ -120,7 +120,7 @@ pub unsafe extern "C" fn create_cq_ex(
         c.read_src_qp = Some(read_src_qp);
         c.read_wc_flags = Some(read_wc_flags);
         c.read_slid = Some(read_u32_zero);
-        c.read_sl = Some(read_u8_zero);
+        c.read_sl = Some(read_sl);
         c.read_dlid_path_bits = Some(read_u8_zero);
         c.read_completion_ts = Some(read_completion_ts);
         c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
@@ -213,6 +213,7 @@ reader!(read_imm_data, u32, imm_data);
 reader!(read_qp_num, u32, qp_num);
 reader!(read_src_qp, u32, src_qp);
 reader!(read_wc_flags, c_uint, wc_flags);
+reader!(read_sl, u8, sl);
 
 /// LIDs, service levels and path bits are InfiniBand's; RoCE has none.
 unsafe extern "C" fn read_u32_zero(_cq: *mut ibv_cq_ex) -> u32 {

@@ -46,7 +46,7 @@ fn completions(c: &mut Criterion) {
         qpn: 1,
         src_qpn: 1,
         immediate: Immediate::None,
-        grh: false,
+        grh: None,
         solicited: false,
     };
     let mut group = c.benchmark_group("completion queue");

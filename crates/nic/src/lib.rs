@@ -62,7 +62,7 @@ pub use report::refused_verb;
 pub use rnic_link::{FaultSpec, LinkCounters};
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, MAX_SHORT,
-    Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend,
-    Status, completion::vendor_err,
+    NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData,
+    ShortSend, Status, completion::vendor_err,
 };
 pub use rnic_wire::{Gid, PathMtu};

@@ -84,7 +84,7 @@ impl Completion {
     /// The network header (GRH) in front of a received datagram: an IPv6 header, or 20 bytes that mean nothing and an
     /// IPv4 header.
     pub fn header(&self) -> Option<&[u8; crate::HEADER_LEN]> {
-        let datagram = self.entry.grh && self.entry.status == Status::Success;
+        let datagram = self.entry.grh.is_some() && self.entry.status == Status::Success;
         self.data().first_chunk().filter(|_| datagram)
     }
 
@@ -94,9 +94,9 @@ impl Completion {
         let octets = |at: usize| header[at..at + 4].try_into().unwrap_or([0; 4]);
         let mut v6 = [0; 16];
         v6.copy_from_slice(&header[8..24]);
-        let address = match header[0] >> 4 {
-            6 => IpAddr::from(v6),
-            _ => IpAddr::from(octets(32)),
+        let address = match self.entry.grh? {
+            nic::NetworkHeader::Ipv6 => IpAddr::from(v6),
+            nic::NetworkHeader::Ipv4 => IpAddr::from(octets(32)),
         };
         Some((address, self.entry.src_qpn))
     }

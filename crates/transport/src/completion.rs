@@ -56,6 +56,15 @@ pub enum Immediate {
     Invalidated(u32),
 }
 
+/// What a UD receive's first 40 bytes are (IBTA Annex A17, 17.4.5.1: a completion says which).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkHeader {
+    /// 20 undefined bytes, then an IPv4 header.
+    Ipv4,
+    /// An IPv6 header, laid out as a GRH.
+    Ipv6,
+}
+
 /// A completion queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -76,8 +85,8 @@ pub struct Completion {
     pub src_qpn: u32,
     /// Immediate data or invalidated key of a receive.
     pub immediate: Immediate,
-    /// The first 40 bytes of the receive are the network header (UD).
-    pub grh: bool,
+    /// The first 40 bytes of the receive are this network header (UD).
+    pub grh: Option<NetworkHeader>,
     /// The completion may wake a waiter for solicited events: sender asked for it, or status is an error.
     pub solicited: bool,
 }

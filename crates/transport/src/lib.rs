@@ -26,7 +26,7 @@ pub mod ud;
 mod unacknowledged;
 pub mod work;
 
-pub use completion::{Completion, CompletionOpcode, Immediate, Status};
+pub use completion::{Completion, CompletionOpcode, Immediate, NetworkHeader, Status};
 pub use counters::{ByOperation, Counters, Traffic};
 pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
 pub use host::{

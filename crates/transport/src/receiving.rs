@@ -80,7 +80,7 @@ pub(crate) fn failed_receive(
         qpn,
         src_qpn,
         immediate: Immediate::None,
-        grh: false,
+        grh: None,
         solicited: true,
     }
 }

@@ -161,7 +161,7 @@ fn completion(wqe: &SendWqe, qpn: u32, status: Status, vendor_err: u32) -> Compl
         qpn,
         src_qpn: 0,
         immediate: Immediate::None,
-        grh: false,
+        grh: None,
         solicited: status != Status::Success,
     }
 }

@@ -7,8 +7,8 @@ mod support;
 
 use proptest::prelude::*;
 use rnic_transport::{
-    Address, CompletionOpcode, Immediate, Pd, QueuePair, RecvWqe, SendData, SendOp, SendWqe, Sge,
-    Status, Time, Uc, UcAttr, Ud, UdAttr,
+    Address, CompletionOpcode, Immediate, NetworkHeader, Pd, QueuePair, RecvWqe, SendData, SendOp,
+    SendWqe, Sge, Status, Time, Uc, UcAttr, Ud, UdAttr,
 };
 use rnic_wire::{
     Bth, Deth, Grh, MAX_HEADER_LEN, Opcode, Operation, Packet, PathMtu, Psn, Reth, Service,
@@ -400,7 +400,7 @@ fn ud_case(messages: &[Message], impairments: Impairments, seed: u64) {
     for done in &to.queues.recv_completions {
         assert_eq!(
             (done.status, done.src_qpn, done.grh),
-            (Status::Success, 0x11, true)
+            (Status::Success, 0x11, Some(NetworkHeader::Ipv6))
         );
         let len = u64::from(done.byte_len) - UdPrefix::LEN as u64;
         assert_eq!(received(&to, done.wr_id, 0, UdPrefix::LEN as u64), header);

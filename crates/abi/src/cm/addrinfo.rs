@@ -6,9 +6,11 @@
 //! All that the answer consists of is memory of malloc(3): programs exchange its parts for their own before they give it
 //! to `rdma_freeaddrinfo`.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::net::{IpAddr, SocketAddr};
 use std::ptr::{null, null_mut};
 
+use super::address::{from_c, to_c};
 use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, Result};
 use crate::symbols::export;
 use crate::types::cm::*;
@@ -202,14 +204,37 @@ unsafe fn ask_libc(
             &mut info.ai_dst_canonname,
         )
     };
-    // SAFETY: an entry of libc's, with an address and perhaps a name.
+    // SAFETY: an entry of libc's, with an address and perhaps a name; the node's name is NULL only beside a service.
     unsafe {
-        copy_address(first.ai_addr, first.ai_addrlen, address, length)?;
+        let known = match passive && service.is_null() {
+            true => known_address(CStr::from_ptr(node), from_c(first.ai_addr)?).map(to_c),
+            false => None,
+        };
+        let found = known.as_ref().map_or(first.ai_addr.cast_const(), |known| {
+            std::ptr::from_ref(known).cast()
+        });
+        copy_address(found, first.ai_addrlen, address, length)?;
         if !first.ai_canonname.is_null() {
             *name = libc::strdup(first.ai_canonname);
         }
     }
     Ok(Ok(()))
+}
+
+/// The address by which other hosts know this one, for who asks for one of "localhost" to listen at, and not for a service:
+/// libfabric does, to learn which address the device has. With hardware, whose devices have no loopback address, it finds that
+/// one. Who says 127.0.0.1 means it.
+fn known_address(node: &CStr, found: SocketAddr) -> Option<SocketAddr> {
+    let numeric = node
+        .to_str()
+        .is_ok_and(|node| node.parse::<IpAddr>().is_ok());
+    if numeric || !found.ip().is_loopback() {
+        return None;
+    }
+    let known = rnic_nic::gid_table().into_iter().find(|entry| {
+        !entry.loopback && entry.scope_id == 0 && entry.addr.is_ipv4() == found.is_ipv4()
+    });
+    known.map(|entry| SocketAddr::new(entry.addr, 0))
 }
 
 /// What to ask libc for, given what the program wants.

@@ -74,6 +74,15 @@ int main(void)
 	CHECK(IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)info->ai_src_addr)->sin6_addr));
 	rdma_freeaddrinfo(info);
 
+	/* Who says which address means it; so does who has a port for it. */
+	hints = (struct rdma_addrinfo){ .ai_flags = RAI_PASSIVE, .ai_family = AF_INET, .ai_port_space = RDMA_PS_TCP };
+	info = get("127.0.0.1", NULL, &hints);
+	CHECK(in4(info->ai_src_addr, "127.0.0.1", 0));
+	rdma_freeaddrinfo(info);
+	info = get("localhost", "7471", &hints);
+	CHECK(in4(info->ai_src_addr, "127.0.0.1", 7471));
+	rdma_freeaddrinfo(info);
+
 	/* Queue pair type and port space, each from the other. */
 	const struct { int qp_type, ps, then_qp_type, then_ps; } kinds[] = {
 		{ IBV_QPT_UD, 0, IBV_QPT_UD, RDMA_PS_UDP },

@@ -149,7 +149,7 @@ mod tests {
             qpn,
             src_qpn: 0,
             immediate: Immediate::None,
-            grh: false,
+            grh: None,
             solicited: false,
         }
     }

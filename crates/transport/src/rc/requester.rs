@@ -187,7 +187,7 @@ impl Entry {
             qpn,
             src_qpn: 0,
             immediate: Immediate::None,
-            grh: false,
+            grh: None,
             solicited: !success,
         }
     }

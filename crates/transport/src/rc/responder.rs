@@ -529,7 +529,7 @@ impl Responder {
                 qpn: sh.attr.qpn,
                 src_qpn: sh.attr.dest_qpn,
                 immediate,
-                grh: false,
+                grh: None,
                 solicited,
             });
         }

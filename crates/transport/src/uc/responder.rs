@@ -319,7 +319,7 @@ impl Responder {
                     Some(ImmDt(data)) => Immediate::Data(data),
                     None => Immediate::None,
                 },
-                grh: false,
+                grh: None,
                 solicited: packet.bth.solicited,
             });
         }

@@ -8,8 +8,8 @@ use crate::rc::Drain;
 use crate::receiving::{Receiving, failed_receive, flush_receives};
 use crate::unacknowledged::{SendQueue, State};
 use crate::{
-    Completion, CompletionOpcode, Counters, Host, Immediate, Misplaced, PacketSink, Pd, SendOp,
-    SendWqe, Status, Time,
+    Completion, CompletionOpcode, Counters, Host, Immediate, Misplaced, NetworkHeader, PacketSink,
+    Pd, SendOp, SendWqe, Status, Time,
 };
 use rnic_wire::{
     Bth, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Payload, Psn, Service, UdPrefix,
@@ -252,7 +252,10 @@ impl Ud {
                 Some(ImmDt(data)) => Immediate::Data(data),
                 None => Immediate::None,
             },
-            grh: true,
+            grh: Some(match prefix {
+                UdPrefix::V4(_) => NetworkHeader::Ipv4,
+                UdPrefix::V6(_) => NetworkHeader::Ipv6,
+            }),
             solicited: packet.bth.solicited,
         });
         Ok(())

@@ -640,7 +640,7 @@ fn direction(
             let srq = flow.xrc.then_some(srqn);
             pair.post_receive_at(receive_at, responder, qp, srq, RecvWqe { wr_id: id, sges });
             result.receives.push(Completion {
-                grh: false,
+                grh: None,
                 wr_id: id,
                 status: Status::Success,
                 opcode: if kind == Kind::WriteImm {
@@ -676,7 +676,7 @@ fn direction(
             wr_id,
             signaled: spec.signaled,
             completion: Completion {
-                grh: false,
+                grh: None,
                 wr_id,
                 status: Status::Success,
                 opcode: kind.opcode(),

@@ -908,7 +908,7 @@ impl World {
         expect("len", u64::from(seen.byte_len) == args.need("len")?)?;
         let src = args.number("src")?.map(|n| n as u32);
         expect("src_qpn", seen.src_qpn == src.unwrap_or(self.attr.dest_qpn))?;
-        expect("grh", seen.grh == (self.service == Service::Ud))?;
+        expect("grh", seen.grh.is_some() == (self.service == Service::Ud))?;
         let opcode = if write {
             CompletionOpcode::RecvRdmaWithImm
         } else {

@@ -60,7 +60,7 @@ impl Responder {
             qpn: sh.attr.qpn,
             src_qpn: sh.attr.dest_qpn,
             immediate: Immediate::None,
-            grh: false,
+            grh: None,
             solicited: bth.solicited,
         });
         true
