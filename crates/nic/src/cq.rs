@@ -362,7 +362,12 @@ impl Cq {
         }
         let n = self.shared.pop(max, out);
         nic.spin_or_rest(&self.shared.shards, driven, n > 0);
-        Ok(n)
+        if n > 0 {
+            return Ok(n);
+        }
+        // Others may have had the core, and have taken packets in. A program that is told of nothing may turn to the
+        // event that came behind them, of a connection that was closed, and destroy the queue pair with its completions.
+        Ok(self.shared.pop(max, out))
     }
 
     /// Takes the oldest completion with its stamp, which is zero if the queue was made without; drives the engine when
@@ -384,7 +389,8 @@ impl Cq {
         }
         let found = self.shared.pop_one(false);
         nic.spin_or_rest(&self.shared.shards, driven, found.is_some());
-        Ok(found)
+        // As in `poll`.
+        Ok(found.or_else(|| self.shared.pop_one(false)))
     }
 
     /// Takes the next completion of a batch that [`Cq::poll_one`] began, without driving the engine (`ibv_next_poll`).

@@ -96,7 +96,7 @@ fn libfabric_endpoints() {
     let Some((server, client)) = trial.linked(User::Current, MTU) else {
         return;
     };
-    for endpoint in ["msg", "dgram"] {
+    for endpoint in ["msg", "rdm", "dgram"] {
         fi_pingpong(&server, &server, endpoint);
         fi_pingpong(&server, &client, endpoint);
     }
