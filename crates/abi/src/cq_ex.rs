@@ -215,7 +215,7 @@ reader!(read_src_qp, u32, src_qp);
 reader!(read_wc_flags, c_uint, wc_flags);
 reader!(read_sl, u8, sl);
 
-/// LIDs, service levels and path bits are InfiniBand's; RoCE has none.
+/// LIDs and path bits are InfiniBand's; RoCE has none.
 unsafe extern "C" fn read_u32_zero(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }

@@ -434,6 +434,8 @@ fn sleep(
 
 #[cfg(test)]
 mod tests {
+    //! Who is on its way to its packets is waited for, but not for ever.
+
     use super::*;
 
     #[test]
