@@ -235,8 +235,14 @@ impl CqShared {
         self.len.store(inner.ring.len(), Ordering::Release);
     }
 
+    /// Completions wait in it: a look without the lock.
+    #[inline]
+    fn has_some(&self) -> bool {
+        self.len.load(Ordering::Acquire) != 0
+    }
+
     fn pop(&self, max: usize, out: &mut dyn FnMut(Completion)) -> usize {
-        if self.len.load(Ordering::Acquire) == 0 {
+        if !self.has_some() {
             return 0;
         }
         let mut inner = self.inner.lock();
@@ -250,7 +256,7 @@ impl CqShared {
 
     /// The oldest completion. `before_event`: unless it is the one whose event waits in the channel, or a later one.
     fn pop_one(&self, before_event: bool) -> Option<(Completion, Stamp)> {
-        if self.len.load(Ordering::Acquire) == 0 {
+        if !self.has_some() {
             return None;
         }
         let mut inner = self.inner.lock();
@@ -355,18 +361,15 @@ impl Cq {
             return Ok(n);
         }
         let driven = nic.drive("ibv_poll_cq", &self.shared.shards, || {
-            self.shared.len.load(Ordering::Acquire) != 0
+            self.shared.has_some()
         })?;
         if driven == Driven::Glanced {
             return Ok(0);
         }
-        let n = self.shared.pop(max, out);
-        nic.spin_or_rest(&self.shared.shards, driven, n > 0);
-        if n > 0 {
-            return Ok(n);
-        }
-        // Others may have had the core, and have taken packets in. A program that is told of nothing may turn to the
-        // event that came behind them, of a connection that was closed, and destroy the queue pair with its completions.
+        // Before the queue is looked at: others may have the core meanwhile, and take packets in. A program that is told of
+        // nothing may turn to the event that came behind them, of a connection that was closed, and destroy the queue pair
+        // with its completions.
+        nic.spin_or_rest(&self.shared.shards, driven, self.shared.has_some());
         Ok(self.shared.pop(max, out))
     }
 
@@ -382,15 +385,14 @@ impl Cq {
             return Ok(Some(found));
         }
         let driven = nic.drive("ibv_start_poll", &self.shared.shards, || {
-            self.shared.len.load(Ordering::Acquire) != 0
+            self.shared.has_some()
         })?;
         if driven == Driven::Glanced {
             return Ok(None);
         }
-        let found = self.shared.pop_one(false);
-        nic.spin_or_rest(&self.shared.shards, driven, found.is_some());
         // As in `poll`.
-        Ok(found.or_else(|| self.shared.pop_one(false)))
+        nic.spin_or_rest(&self.shared.shards, driven, self.shared.has_some());
+        Ok(self.shared.pop_one(false))
     }
 
     /// Takes the next completion of a batch that [`Cq::poll_one`] began, without driving the engine (`ibv_next_poll`).
