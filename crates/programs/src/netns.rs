@@ -162,6 +162,17 @@ impl Netns {
         let _ = shell.args(["-c", say]).stderr(Stdio::null()).status();
     }
 
+    /// What arrives at `rn0` stays in order, as on a wire. By itself a veth hands a packet to the core that sent it: of a
+    /// sender that moved to another core meanwhile, or whose queue another core drains, later packets overtake earlier
+    /// ones when the machine is loaded, and UC loses a message by it. One core for all (RPS) prevents that, where it may
+    /// be set.
+    fn keep_order(&self) {
+        let say = "mount -t sysfs none /sys && echo 1 > /sys/class/net/rn0/queues/rx-0/rps_cpus";
+        let mut shell = self.enter("unshare");
+        let shell = shell.args(["--mount", "sh", "-c", say]);
+        let _ = shell.stderr(Stdio::null()).status();
+    }
+
     /// Gives `rn0` a rate, in the words of tc-tbf(8). Err says why this machine cannot.
     pub fn pace(&self, rate: &str) -> Result<(), String> {
         let words = "qdisc replace dev rn0 root tbf limit 100mb burst 128kb rate";
@@ -185,6 +196,7 @@ impl Netns {
             // Without duplicate address detection addresses are usable at once, and not after two seconds.
             netns.ip(&format!("addr add fd77::{last}/64 dev rn0 nodad"));
             netns.expect_no_duplicates();
+            netns.keep_order();
             netns.ip("link set rn0 up");
         }
         for netns in [self, other] {
