@@ -42,7 +42,9 @@ fn built() -> &'static Path {
     })
 }
 
-/// Copies the binaries into `folder`, executable by everybody: a checkout may be unreadable to other users.
+/// Copies the binaries into `folder`, executable by everybody: a checkout may be unreadable to other users. A process of its own
+/// does: what another test starts meanwhile would inherit a descriptor that we write to, and until that is closed nobody can
+/// execute the copy (ETXTBSY).
 ///
 /// # Panics
 /// When one is missing: nothing can be tested then.
@@ -50,8 +52,13 @@ pub fn copy_into(folder: &Path) {
     for name in BINARIES {
         let from = built().join(name);
         let to = folder.join(name);
-        fs::copy(&from, &to)
-            .unwrap_or_else(|error| panic!("{}: {error} (cargo build --release)", from.display()));
+        let copied = Command::new("cp").args([&from, &to]).output();
+        let copied = copied.expect("cp is installed");
+        assert!(
+            copied.status.success(),
+            "{} (cargo build --release)",
+            String::from_utf8_lossy(&copied.stderr).trim()
+        );
         fs::set_permissions(&to, Permissions::from_mode(0o755)).expect("own file");
     }
 }
