@@ -96,6 +96,11 @@ pub(crate) struct CqShared {
 }
 
 impl CqShared {
+    /// Programs may sleep until something completes here.
+    pub(crate) fn has_channel(&self) -> bool {
+        self.channel.is_some()
+    }
+
     /// A queue pair of that shard completes here from now on.
     pub(crate) fn enter(&self, shard: usize) {
         self.users.fetch_add(1, Ordering::AcqRel);

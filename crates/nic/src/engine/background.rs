@@ -189,7 +189,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
                     let now = engine.now();
                     let doors = ready.get(1..fds.len() - 1).unwrap_or_default();
                     if engine.next_deadline().is_some_and(|at| at <= now) || doors.contains(&true) {
-                        engine.round(true);
+                        engine.round_with(true, Acks::MayWaitForAnswer);
                         if shared.waiters.drive() {
                             wake_who_waits(&mut engine);
                         }
@@ -209,7 +209,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
             let late = {
                 let mut engine = shared.engine.lock();
                 engine.link.leave_to_polling(false);
-                engine.round(true) > 0
+                engine.round_with(true, Acks::MayWaitForAnswer) > 0
             };
             score = 0;
             // One that packets wake was kept from its core, and would have been by this thread as well.
@@ -225,9 +225,12 @@ fn run(shared: &Shard, mut port: PortWatch) {
         let application_polls = application_polls && !shared.waiters.sleep();
         // Whoever has the engine now is the application, and would have found the packet at its next look.
         let (received, contended) = match engine_soon(shared) {
-            Some(mut engine) => (engine.round(true), false),
+            Some(mut engine) => (engine.round_with(true, Acks::MayWaitForAnswer), false),
             // It has the engine for long, or wants this very core.
-            None => (shared.engine.lock().round(true), true),
+            None => {
+                let mut engine = shared.engine.lock();
+                (engine.round_with(true, Acks::MayWaitForAnswer), true)
+            }
         };
         let needed = received > 0 && !application_polls && !contended && !rests;
         if needed && awake.woken(sys::now_ns(), received >= STREAM) {
@@ -322,7 +325,7 @@ fn linger(shared: &Shard, awake: &mut Linger) {
         let Some(mut engine) = shared.engine.try_lock() else {
             break;
         };
-        let received = engine.round(false);
+        let received = engine.round_with(false, Acks::MayWaitForAnswer);
         drop(engine);
         shared.cq_tasks.let_go();
         let now = sys::now_ns();

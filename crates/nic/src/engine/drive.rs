@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use rnic_link::{MULTICAST_QPN, QP1, Received, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Role, Time};
-use rnic_wire::{Bth, Packet};
+use rnic_wire::{Bth, Operation, Packet};
 
 use super::gather::Posted;
 use super::one_sided::{Asking, Shown};
@@ -41,14 +41,21 @@ pub(crate) enum Acks {
     Leave,
     /// It may be held ([`super::acks`]): whoever drives is back at once.
     MayWait,
+    /// It may be held if the application is known to answer soon ([`super::answers`]): the background thread wakes in time.
+    MayWaitForAnswer,
 }
 
 impl Engine {
     /// One round: receive, fire timers, transmit. Gives the number of packets received.
     pub(crate) fn round(&mut self, door: bool) -> usize {
+        self.round_with(door, Acks::Leave)
+    }
+
+    /// A round after which the background thread sleeps until the next deadline at most.
+    pub(super) fn round_with(&mut self, door: bool, acks: Acks) -> usize {
         let now = self.now();
         let received = self.take_in(now, door);
-        self.send_out(now, Acks::Leave);
+        self.send_out(now, acks);
         self.tell();
         received
     }
@@ -149,6 +156,7 @@ impl Engine {
             || self.link.next_timeout().is_some()
             || self.gate.deadline().is_some()
             || !self.stalled.is_empty()
+            || self.unanswered.deadline().is_some()
     }
 
     fn receive(&mut self, now: u64, door: bool) -> usize {
@@ -273,6 +281,13 @@ impl Engine {
         {
             self.ready.extend(self.stalled.take());
         }
+        while let Some((at, qpn)) = self.unanswered.pop_due(now) {
+            if let Some(entry) = self.qps.get_mut(qpn)
+                && entry.answers.in_vain(at)
+            {
+                schedule(entry, &mut self.ready);
+            }
+        }
         let mut turns = TURNS;
         // Those with a held ACK stay in the list, behind all others.
         let mut held = 0;
@@ -325,6 +340,16 @@ impl Engine {
             // It failed by itself: nobody was promised anything.
             let _ = self.link.revoke(|name| name.dest_qpn == qpn);
         }
+        let requests = entry.transport.may_request();
+        let lone = !requests && entry.transport.owes_only_ack();
+        if lone
+            && acks == Acks::MayWaitForAnswer
+            && answer_saves_ack(&self.link, entry)
+            && let Some(until) = entry.answers.wait(now)
+        {
+            self.unanswered.add(until, qpn);
+            return false;
+        }
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
             && entry.held_ack.may_wait(now);
@@ -344,6 +369,11 @@ impl Engine {
         } else {
             transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
             entry.held_ack.left();
+            if requests {
+                entry.answers.answered(now);
+            } else if lone && acks == Acks::MayWaitForAnswer {
+                entry.answers.left_alone(now);
+            }
         }
         if entry.elsewhere.is_some() {
             self.neighbours.note(entry, None);
@@ -381,10 +411,12 @@ impl Engine {
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
+        let unanswered = self.unanswered.deadline();
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
         let paced = never(gate).min(never(patience)).min(never(stalled));
+        let paced = paced.min(never(unanswered));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
     }
@@ -469,9 +501,28 @@ fn deliver(
     }
     if entry.transport.owes_only_ack() {
         entry.held_ack.arrived(now.0);
+        // An ACK may come behind the WRITE.
+        if let Some(last) = packet.bth.opcode.operation()
+            && last.is_request()
+        {
+            let silent = matches!(last, Operation::WriteOnly | Operation::WriteLast);
+            entry.answers.came(silent);
+        }
     }
     settle(entry, ready, timers);
     DONE
+}
+
+/// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory it costs little anyway. A program
+/// that sleeps until something completes takes one completion for each event, perhaps: the peer's must not come with the answer.
+fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
+    let (QueuePair::Rc(rc), Some(peer)) = (&entry.transport, entry.peer) else {
+        return false;
+    };
+    rc.bytes_in_flight() == 0
+        && entry.elsewhere.is_none()
+        && !link.is_by_memory(peer.path)
+        && !entry.shared.cqs().any(|cq| cq.has_channel())
 }
 
 /// A packet that points, if the queue pair is one that takes such.
@@ -521,6 +572,7 @@ fn take_straight(
     // Neither did it fail, nor are there other timers than before.
     if rc.owes_only_ack() {
         entry.held_ack.arrived(now.0);
+        entry.answers.came(false);
     }
     schedule(entry, ready);
     true

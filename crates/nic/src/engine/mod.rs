@@ -6,6 +6,7 @@
 
 mod acks;
 mod addresses;
+mod answers;
 mod background;
 mod common;
 mod drive;
@@ -45,6 +46,7 @@ use rnic_wire::Gid;
 
 pub(crate) use acks::HeldAck;
 pub(crate) use addresses::{AhNumber, AhTable};
+pub(crate) use answers::Answers;
 pub(crate) use drive::Acks;
 pub use fork::{after_fork_child, after_fork_parent, before_fork};
 pub(crate) use host::withdraw;
@@ -64,6 +66,7 @@ use crate::qp::{QpEntry, QpState};
 use crate::report;
 use crate::sys::StreamClock;
 use crate::xrcd::Domains;
+use answers::Unanswered;
 pub(crate) use common::Common;
 use gate::Gate;
 use gather::Gather;
@@ -132,6 +135,8 @@ pub(crate) struct Engine {
     gate: Gate,
     gather: Gather,
     stalled: Stalled,
+    /// ACKs that wait for the application's answer.
+    unanswered: Unanswered,
     patience: Patience,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
@@ -198,6 +203,7 @@ impl Engine {
             gate: Gate::default(),
             gather: Gather::default(),
             stalled: Stalled::default(),
+            unanswered: Unanswered::default(),
             patience: Patience::default(),
             datagram_qps: Vec::new(),
             qps,

@@ -115,13 +115,13 @@ impl Shard {
         }
     }
 
-    /// ACKs may wait while the application polls and the background thread leaves the engine to it.
+    /// Any ACK may wait while the application polls and the background thread leaves the engine to it.
     #[inline]
     pub(crate) fn acks(&self) -> Acks {
         if self.background.wakeup.is_watching() {
             Acks::MayWait
         } else {
-            Acks::Leave
+            Acks::MayWaitForAnswer
         }
     }
 

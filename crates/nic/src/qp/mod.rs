@@ -26,7 +26,7 @@ use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::engine::{self, Engine, HeldAck, Shard, SrqTable};
+use crate::engine::{self, Answers, Engine, HeldAck, Shard, SrqTable};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
 use crate::neighbour::Elsewhere;
@@ -189,6 +189,7 @@ pub(crate) struct QpEntry {
     pub(crate) attr: QpAttr,
     pub(crate) peer: Option<Peer>,
     pub(crate) held_ack: HeldAck,
+    pub(crate) answers: Answers,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
     /// A completion found no room in its queue.
@@ -227,6 +228,7 @@ impl QpEntry {
             peer: None,
             ready: false,
             held_ack: HeldAck::default(),
+            answers: Answers::default(),
             completion_lost: false,
             awaited: false,
             reach: None,

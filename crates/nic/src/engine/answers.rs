@@ -1,0 +1,228 @@
+//! Which ACKs wait for the application's answer although nobody polls.
+//!
+//! Who spins on its memory until a WRITE changes it, and answers by a WRITE of its own (`ib_write_lat`), does not poll
+//! meanwhile. An ACK that leaves ahead of the answer is a system call, a packet and a wake-up more, and does harm beyond that:
+//! the peer, which polls until its own WRITE is complete, ceases to, and is not there when the answer comes, so that this takes
+//! its background thread, on a core on which the application spins. If both come together, whoever polls for the ACK has
+//! the answer too, and no background thread is needed on either side.
+//!
+//! Who waits for a SEND polls for its completion ([`super::acks`]), so this is about WRITEs without immediate data.
+//! Only a queue pair whose application was seen to answer soon, several times in a row, has its ACKs wait, by the network stack,
+//! with nothing of its own unacknowledged, and not for long. An ACK that waited in vain makes it take longer until the next one does.
+
+use std::collections::VecDeque;
+
+/// Who answers within this time answers soon, ns.
+const SOON: u64 = 200_000;
+/// How long an ACK waits for an answer, ns.
+const WAIT: u64 = 400_000;
+/// Answers in a row after which ACKs wait: at first, and at most.
+const IN_A_ROW: std::ops::RangeInclusive<u32> = 4..=4096;
+
+/// What is known of the application behind a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answers {
+    /// When an ACK left by itself, ahead of the answer; 0: none did since the last one.
+    alone: u64,
+    /// Answers that came soon after such.
+    in_a_row: u32,
+    /// So many are wanted.
+    wanted: u32,
+    /// How long the ACK waits that does; 0: none.
+    until: u64,
+    /// What is to be acknowledged is a WRITE of which the application is not told.
+    silent: bool,
+}
+
+impl Default for Answers {
+    fn default() -> Answers {
+        Answers {
+            alone: 0,
+            in_a_row: 0,
+            wanted: *IN_A_ROW.start(),
+            until: 0,
+            silent: false,
+        }
+    }
+}
+
+impl Answers {
+    /// A message came.
+    #[inline]
+    pub(crate) fn came(&mut self, silent: bool) {
+        self.silent = silent;
+    }
+
+    /// An ACK is all that there is to send. How long it is to wait, if it is; else it leaves.
+    pub(crate) fn wait(&mut self, now: u64) -> Option<u64> {
+        if self.until != 0 {
+            // The peer goes on meanwhile, so this is no answer it waits for.
+            self.until = 0;
+            self.in_a_row = 0;
+        }
+        if !self.silent || self.in_a_row < self.wanted {
+            return None;
+        }
+        self.until = now + WAIT;
+        Some(self.until)
+    }
+
+    /// An ACK left by itself.
+    #[inline]
+    pub(crate) fn left_alone(&mut self, now: u64) {
+        self.alone = if self.silent { now } else { 0 };
+    }
+
+    /// A request leaves, and the ACK that is owed with it.
+    #[inline]
+    pub(crate) fn answered(&mut self, now: u64) {
+        if self.until != 0 {
+            self.until = 0;
+            self.wanted = (self.wanted / 2).max(*IN_A_ROW.start());
+        } else if self.alone != 0 {
+            let soon = now.saturating_sub(self.alone) < SOON;
+            self.in_a_row = if soon {
+                self.in_a_row.saturating_add(1)
+            } else {
+                0
+            };
+        }
+        self.alone = 0;
+    }
+
+    /// Whether the ACK still waits that was to do so until `at`: it has waited in vain.
+    pub(crate) fn in_vain(&mut self, at: u64) -> bool {
+        if self.until != at {
+            return false;
+        }
+        self.until = 0;
+        self.in_a_row = 0;
+        self.wanted = (self.wanted * 2).min(*IN_A_ROW.end());
+        true
+    }
+}
+
+/// Queue pairs whose ACKs wait, or did: in the order in which that ends, since all wait as long.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered(VecDeque<(u64, u32)>);
+
+impl Unanswered {
+    pub(crate) fn add(&mut self, until: u64, qpn: u32) {
+        self.0.push_back((until, qpn));
+    }
+
+    #[inline]
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.0.front().map(|&(until, _)| until)
+    }
+
+    /// Takes the next whose time is over, and that time: see [`Answers::in_vain`].
+    #[inline]
+    pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u64, u32)> {
+        let due = self.deadline().is_some_and(|until| until <= now);
+        due.then(|| self.0.pop_front()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who answers soon has ACKs wait, who does not has not, and what waits in vain does so seldom.
+
+    use super::*;
+
+    /// Whether the ACK of a WRITE that came now waits; else it leaves by itself.
+    fn waits(answers: &mut Answers, now: u64) -> bool {
+        answers.came(true);
+        let until = answers.wait(now);
+        if until.is_none() {
+            answers.left_alone(now);
+        }
+        until.is_some()
+    }
+
+    #[test]
+    fn acks_wait_for_one_who_answers_soon() {
+        let mut answers = Answers::default();
+        let mut left = 0;
+        for round in 1..1000 {
+            let now = round * 1_000_000;
+            left += u32::from(!waits(&mut answers, now));
+            answers.answered(now + SOON / 2);
+        }
+        assert_eq!(left, *IN_A_ROW.start());
+    }
+
+    #[test]
+    fn they_do_not_for_one_who_answers_late_or_not_at_all() {
+        let mut answers = Answers::default();
+        for round in 1..1000 {
+            let now = round * 1_000_000;
+            assert!(!waits(&mut answers, now));
+            if round % 2 == 0 {
+                answers.answered(now + SOON);
+            }
+        }
+    }
+
+    #[test]
+    fn they_seldom_wait_for_one_who_answers_most_of_the_time_only() {
+        let mut answers = Answers::default();
+        let (mut in_vain, mut messages) = (0, 0);
+        for round in 1..20_000u64 {
+            let now = round * 1_000_000;
+            messages += 1;
+            answers.came(true);
+            match answers.wait(now) {
+                // As soon as one waits there is no answer.
+                Some(until) => {
+                    assert!(answers.in_vain(until) && !answers.in_vain(until));
+                    in_vain += 1;
+                }
+                None => {
+                    answers.left_alone(now);
+                    answers.answered(now + 1);
+                }
+            }
+        }
+        assert!(in_vain <= 14, "{in_vain} of {messages} waited in vain");
+    }
+
+    #[test]
+    fn nor_for_messages_that_the_application_polls_for() {
+        let mut answers = Answers::default();
+        for round in 1..1000 {
+            let now = round * 1_000_000;
+            answers.came(false);
+            assert_eq!(answers.wait(now), None);
+            answers.left_alone(now);
+            answers.answered(now + 1);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_goes_on_gets_its_ack() {
+        let mut answers = Answers::default();
+        let mut now = 1;
+        while !waits(&mut answers, now) {
+            answers.answered(now + 1);
+            now += 1_000_000;
+        }
+        assert!(!waits(&mut answers, now + 1_000));
+        // And what was to happen at the end of that wait does not.
+        assert!(!answers.in_vain(now + WAIT));
+    }
+
+    #[test]
+    fn waits_end_in_order() {
+        let mut waiting = Unanswered::default();
+        assert_eq!(
+            (waiting.deadline(), waiting.pop_due(u64::MAX)),
+            (None, None)
+        );
+        waiting.add(10, 1);
+        waiting.add(20, 2);
+        assert_eq!((waiting.deadline(), waiting.pop_due(9)), (Some(10), None));
+        assert_eq!(waiting.pop_due(10), Some((10, 1)));
+        assert_eq!(waiting.pop_due(10), None);
+    }
+}
