@@ -116,12 +116,15 @@ impl CompChannel {
         nic.check_alive("ibv_get_cq_event")?;
         let shared = &self.shared;
         let may_drive = may_drive && (woken.is_some() || shared.events.blocks());
+        let at_once = woken.is_none() && shared.has_event();
         let over = || shared.has_event();
         let waiting = nic.wait(&shared.shards, woken, may_drive, over);
         match waiting {
-            Waiting::SleepOn(_) => shared.waits_inside.store(SURE, Ordering::Relaxed),
-            Waiting::Over if woken.is_none() => shared.found_at_once(),
-            _ => {}
+            Waiting::Over if at_once => shared.found_at_once(),
+            Waiting::Over | Waiting::SleepOn(_) => {
+                shared.waits_inside.store(SURE, Ordering::Relaxed);
+            }
+            Waiting::SleepOnChannel => {}
         }
         Ok(waiting)
     }

@@ -10,7 +10,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Engine;
@@ -55,6 +55,8 @@ pub(super) struct Background {
     stop: AtomicBool,
     /// Threads of the application that rest on the receive socket between two polls.
     pub(super) resting: AtomicU32,
+    /// What it costs to wake, ns, as its own wake-ups show.
+    wake_up: AtomicU64,
     pub(super) crowd: Crowd,
     thread: parking_lot::Mutex<Option<std::thread::JoinHandle<()>>>,
 }
@@ -75,9 +77,15 @@ impl Background {
             wakeup: Wakeup::new(EventFd::new()?),
             stop: AtomicBool::new(false),
             resting: AtomicU32::new(0),
+            wake_up: AtomicU64::new(0),
             crowd: Crowd::new(),
             thread: parking_lot::Mutex::new(None),
         })
+    }
+
+    /// What it costs to wake a thread, ns, as far as is known.
+    pub(super) fn wake_up(&self) -> u64 {
+        self.wake_up.load(Ordering::Relaxed)
     }
 }
 
@@ -165,6 +173,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
         };
         fds.push(port.fd());
         let tick = watching.then(|| punctual.tick());
+        state.wake_up.store(punctual.late(), Ordering::Relaxed);
         let before = sys::now_ns();
         let ready = sleep(&fds, work, deadline, tick, &mut punctual);
         let slept = sys::now_ns().saturating_sub(before);

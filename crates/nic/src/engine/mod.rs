@@ -7,6 +7,7 @@
 mod acks;
 mod addresses;
 mod answers;
+mod awake;
 mod background;
 mod common;
 mod drive;

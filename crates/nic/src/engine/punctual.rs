@@ -46,6 +46,11 @@ impl Punctual {
         self.late = (3 * self.late + late.min(SELDOM_NS)) / 4;
     }
 
+    /// As it is now, ns.
+    pub(super) fn late(&self) -> u64 {
+        self.late
+    }
+
     /// Until it looks again.
     pub(super) fn tick(&self) -> Duration {
         Duration::from_nanos((TICK_FACTOR * self.late).clamp(TICK_NS, SELDOM_NS))

@@ -4,15 +4,17 @@
 //! wake-ups for one message. So it waits for packets itself and runs the engine when they come. Only one thread does, and
 //! only while no other waits: where several wait, whoever is woken may be the wrong one and busy afterwards. The
 //! background thread then has one more thread that looks after packets, as one that polls is, and it knows in the same
-//! way when there is none (`background.rs`): packets are waiting, and nobody takes them.
+//! way when there is none (`background.rs`): packets are waiting, and nobody takes them. Before it sleeps it stays awake for a
+//! moment if that is worth it (`awake.rs`).
 //!
 //! A thread may be cancelled while it waits. What it holds is therefore not in its stack, but in a thread-local variable.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::awake::{self, Awake};
 use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
 use crate::sys;
@@ -57,6 +59,8 @@ struct Wait {
     others: Vec<Arc<Waiters>>,
     role: Role,
     needless: u32,
+    /// When it began.
+    since: u64,
 }
 
 impl Wait {
@@ -72,6 +76,7 @@ impl Wait {
             others: Vec::new(),
             role: Role::Drives,
             needless: 0,
+            since: sys::now_ns(),
         };
         if !drives {
             wait.role = Role::Sleeps;
@@ -92,6 +97,7 @@ impl Wait {
             others,
             role: Role::Sleeps,
             needless: 0,
+            since: 0,
         })
     }
 
@@ -119,6 +125,7 @@ impl Drop for Wait {
 
 thread_local! {
     static WAIT: RefCell<Option<Wait>> = const { RefCell::new(None) };
+    static AWAKE: Cell<Awake> = const { Cell::new(Awake::new()) };
 }
 
 /// This thread waits no longer.
@@ -196,6 +203,9 @@ impl Shard {
         if wait.role == Role::Sleeps {
             return None;
         }
+        if woken.is_none() && self.stay_awake(wait.since, &over) {
+            return Some(Waiting::Over);
+        }
         let mut look = woken.is_some();
         for _ in 0..ROUNDS {
             let mut engine = self.lock();
@@ -215,6 +225,9 @@ impl Shard {
             let fds = [engine.link.rx_fd(), engine.link.wake_fd()];
             self.after_drive(engine);
             if over() {
+                let mut awake = AWAKE.get();
+                awake.slept(sys::now_ns().saturating_sub(wait.since));
+                AWAKE.set(awake);
                 return Some(Waiting::Over);
             }
             if in_vain {
@@ -226,5 +239,50 @@ impl Shard {
         }
         wait.go_to_sleep();
         None
+    }
+
+    /// Drives the engine awake since `since`, if that is worth it; true: it is `over`.
+    fn stay_awake(&self, since: u64, over: impl Fn() -> bool) -> bool {
+        let background = &self.background;
+        let mut awake = AWAKE.get();
+        let spun = awake
+            .begin(background.wake_up())
+            .map(|stay| self.drive_until(since, stay, over));
+        match spun {
+            Some(true) => awake.paid(),
+            Some(false) => awake.in_vain(),
+            None => {}
+        }
+        AWAKE.set(awake);
+        spun == Some(true)
+    }
+
+    /// For `stay` ns at most, and while nobody else needs the core.
+    fn drive_until(&self, since: u64, stay: u64, over: impl Fn() -> bool) -> bool {
+        let mut offered = since;
+        loop {
+            self.count_poll();
+            if let Some(mut engine) = self.engine.try_lock() {
+                if !engine.glance() {
+                    engine.round(false);
+                }
+                self.after_drive(engine);
+            }
+            if over() {
+                return true;
+            }
+            let now = sys::now_ns();
+            if now.saturating_sub(since) > stay {
+                return false;
+            }
+            if now.saturating_sub(offered) > awake::OFFER_NS {
+                std::thread::yield_now();
+                offered = sys::now_ns();
+                if offered.saturating_sub(now) > awake::TAKEN_NS {
+                    return false;
+                }
+            }
+            std::hint::spin_loop();
+        }
     }
 }

@@ -1,0 +1,149 @@
+//! Whether a thread that waits for an event stays awake for it.
+//!
+//! To put a thread to sleep and wake it costs more than most answers take: some 25 us where a message takes one. So a thread
+//! that waits in `ibv_get_cq_event` drives the engine awake for a moment first, as long as that paid lately: for about as long as
+//! its peer, asleep too, would take to wake and answer. Once one of the two is found awake, the other's next wait is short.
+//! Where it does not pay, or others want the core, it sleeps at once, more often each time.
+
+/// An event that came so soon to a thread that slept may have been worth waiting for, ns.
+const NEAR_NS: u64 = 1_000_000;
+/// How long it stays awake at most: so many times what it costs to wake, and between these, ns.
+const WAKE_UPS: u64 = 2;
+const STAY_NS: std::ops::RangeInclusive<u64> = 50_000..=400_000;
+/// After so long awake it offers its core to others, and again after as long, ns.
+pub(super) const OFFER_NS: u64 = 5_000;
+/// An offer that took so long was taken by a thread that needs the core for more than a moment, ns.
+pub(super) const TAKEN_NS: u64 = 100_000;
+/// How often it waits awake in vain before it does no more.
+const CREDIT: u32 = 4;
+/// How many waits it then sleeps through, at first and at most.
+const SLEEPS: std::ops::RangeInclusive<u32> = 64..=16_384;
+/// So many waits that paid, one after the other, and it is forgotten that others did not.
+const FORGET: u32 = 64;
+
+/// What a thread's waits were like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awake {
+    credit: u32,
+    /// Waits to come that begin asleep.
+    sleeps: u32,
+    /// What the next time costs that it did not pay.
+    penalty: u32,
+    paid: u32,
+}
+
+impl Awake {
+    pub(super) const fn new() -> Awake {
+        Awake {
+            credit: 0,
+            sleeps: 0,
+            penalty: *SLEEPS.start(),
+            paid: 0,
+        }
+    }
+
+    /// A wait begins: how long to stay awake, ns, where to wake costs so much.
+    pub(super) fn begin(&mut self, wake_up: u64) -> Option<u64> {
+        if self.sleeps > 0 {
+            self.sleeps -= 1;
+            return None;
+        }
+        (self.credit > 0).then(|| (WAKE_UPS * wake_up).clamp(*STAY_NS.start(), *STAY_NS.end()))
+    }
+
+    /// The event came to a thread that was awake.
+    pub(super) fn paid(&mut self) {
+        self.credit = CREDIT;
+        self.paid += 1;
+        if self.paid >= FORGET {
+            self.paid = 0;
+            self.penalty = *SLEEPS.start();
+        }
+    }
+
+    /// It did not come in time, or others wanted the core.
+    pub(super) fn in_vain(&mut self) {
+        self.paid = 0;
+        self.credit = self.credit.saturating_sub(1);
+        if self.credit == 0 {
+            self.sleeps = self.penalty;
+            self.penalty = (self.penalty * 2).min(*SLEEPS.end());
+        }
+    }
+
+    /// The event came to a thread that slept, so long after the wait had begun.
+    pub(super) fn slept(&mut self, ns: u64) {
+        if ns < NEAR_NS && self.sleeps == 0 {
+            self.credit = self.credit.max(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Two that answer each other soon stay awake, and nobody spends much on waits that are long.
+
+    use super::*;
+
+    /// Waits of `ns` each; how many of them it was awake for in vain.
+    fn waits(awake: &mut Awake, count: u32, wake_up: u64, ns: u64) -> u32 {
+        let mut vain = 0;
+        for _ in 0..count {
+            match awake.begin(wake_up) {
+                Some(stay) if ns <= stay => awake.paid(),
+                Some(_) => {
+                    awake.in_vain();
+                    vain += 1;
+                }
+                None => awake.slept(ns),
+            }
+        }
+        vain
+    }
+
+    #[test]
+    fn an_answer_that_comes_soon_finds_a_thread_awake() {
+        let mut awake = Awake::new();
+        assert_eq!(awake.begin(10_000), None, "nothing is known yet");
+        awake.slept(30_000);
+        assert_eq!(waits(&mut awake, 1000, 10_000, 30_000), 0);
+        assert_eq!(awake.credit, CREDIT);
+    }
+
+    #[test]
+    fn where_to_wake_is_dear_it_waits_for_a_peer_that_has_to() {
+        let mut awake = Awake::new();
+        awake.slept(300_000);
+        assert_eq!(waits(&mut awake, 1000, 110_000, 200_000), 0);
+        assert!(awake.begin(10_000_000).is_some_and(|stay| stay < NEAR_NS));
+    }
+
+    #[test]
+    fn long_waits_are_slept_through() {
+        for ns in [2 * STAY_NS.end(), 2 * NEAR_NS] {
+            let mut awake = Awake::new();
+            awake.slept(ns);
+            let vain = waits(&mut awake, 100_000, 25_000, ns);
+            assert!(vain <= 20, "{vain} of 100000 waits");
+        }
+    }
+
+    #[test]
+    fn where_it_does_not_pay_it_sleeps_for_longer_each_time() {
+        let mut awake = Awake::new();
+        let mut slept = Vec::new();
+        for _ in 0..3 {
+            awake.in_vain();
+            let mut sleeps = 0;
+            while awake.begin(0).is_none() {
+                awake.slept(20_000);
+                sleeps += 1;
+            }
+            slept.push(sleeps);
+        }
+        assert_eq!(slept, [65, 129, 257]);
+        // It pays again.
+        waits(&mut awake, FORGET, 0, 20_000);
+        assert_eq!(awake.penalty, *SLEEPS.start());
+    }
+}
