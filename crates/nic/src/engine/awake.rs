@@ -141,7 +141,7 @@ mod tests {
             }
             slept.push(sleeps);
         }
-        assert_eq!(slept, [65, 129, 257]);
+        assert_eq!(slept, [64, 128, 256]);
         // It pays again.
         waits(&mut awake, FORGET, 0, 20_000);
         assert_eq!(awake.penalty, *SLEEPS.start());
