@@ -242,8 +242,9 @@ fn run(shared: &Shard, mut port: PortWatch) {
             }
         };
         let needed = received > 0 && !application_polls && !contended && !rests;
-        if needed && awake.woken(sys::now_ns(), received >= STREAM) {
-            linger(shared, &mut awake);
+        let moment = linger::stay(punctual.late());
+        if needed && awake.woken(sys::now_ns(), received >= STREAM, moment) {
+            linger(shared, &mut awake, moment);
         } else if received >= STREAM {
             follow(shared);
         }
@@ -320,11 +321,13 @@ fn follow(shared: &Shard) {
     }
 }
 
-/// Drives the engine awake as long as that pays, nobody else does, and the core is free.
-fn linger(shared: &Shard, awake: &mut Linger) {
+/// Drives the engine awake as long as that pays, nobody else does, and the core is free. `stay`: how long it waits for each
+/// packet, ns.
+fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
     let polls = || shared.polls.load(Ordering::Relaxed);
     let (polls_before, begin) = (polls(), sys::now_ns());
     let (mut last, mut offered) = (begin, begin);
+    let preempted = sys::times_preempted();
     // Until the thread sleeps again nobody need wake it.
     shared.engine.lock().link.leave_to_polling(true);
     while !shared.background.stop.load(Ordering::Relaxed)
@@ -341,13 +344,13 @@ fn linger(shared: &Shard, awake: &mut Linger) {
         if received > 0 {
             awake.paid(now);
             (last, offered) = (now, now);
-        } else if now - last > linger::STAY_NS {
+        } else if now - last > stay {
             awake.in_vain();
             break;
         } else if now - offered > linger::OFFER_NS {
             std::thread::yield_now();
             offered = sys::now_ns();
-            if offered - now > linger::TAKEN_NS {
+            if offered - now > linger::TAKEN_NS && is_preempted_since(preempted) {
                 awake.crowded();
                 break;
             }
@@ -359,6 +362,13 @@ fn linger(shared: &Shard, awake: &mut Linger) {
         std::hint::spin_loop();
     }
     shared.engine.lock().link.leave_to_polling(false);
+}
+
+/// Another thread took the core since `before`, or it is not known. A virtual processor that stood still for a while was
+/// taken by nobody who wants it.
+fn is_preempted_since(before: u64) -> bool {
+    let now = sys::times_preempted();
+    now == 0 || now != before
 }
 
 /// Packets that wait for a thread which they woke.

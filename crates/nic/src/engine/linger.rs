@@ -2,23 +2,30 @@
 //!
 //! To wake a sleeping thread costs the sender some microseconds and the packet many more. A program that is only the
 //! target of others leaves its packets to the background thread, which therefore stays awake for a moment after packets
-//! that nobody else looked after, as long as that paid lately. It gives its core to whoever wants it: then it sleeps
-//! between packets for a while, longer each time.
+//! that nobody else looked after, as long as that paid lately: a longer moment where to wake takes long. It gives its core to
+//! whoever wants it: then it sleeps between packets for a while, longer each time.
 
-/// How long it waits for more.
-pub(super) const STAY_NS: u64 = 50_000;
+/// How long it waits for more: so many times what it costs to wake, and between these, ns.
+const WAKE_UPS: u64 = 2;
+const STAY_NS: std::ops::RangeInclusive<u64> = 50_000..=1_000_000;
 /// After so long awake in vain it offers its core to others, and again after as long.
 pub(super) const OFFER_NS: u64 = 5_000;
-/// An offer that took so long was taken by a thread that needs the core for more than a moment.
+/// An offer that took so long, and was taken, was so by a thread that needs the core for more than a moment.
 pub(super) const TAKEN_NS: u64 = 100_000;
-/// Packets that come this close after one another would have been worth waiting for, though they came to a sleeping thread.
-const NEAR_NS: u64 = 2 * STAY_NS;
+/// Packets that come within so many such times after one another would have been worth waiting for, though they came to a
+/// sleeping thread.
+const NEAR: u64 = 4;
 /// How often it waits in vain before it does no more.
 const CREDIT: u32 = 4;
 /// How many wake-ups it sleeps between packets after its core was wanted, at first and at most.
 const SLEEPS: std::ops::RangeInclusive<u32> = 64..=16_384;
 /// Awake so long with success, it forgets that its core was wanted.
 const FORGET_NS: u64 = 10_000_000;
+
+/// How long it waits for more packets, ns, where to wake costs so much.
+pub(super) fn stay(wake_up: u64) -> u64 {
+    (WAKE_UPS * wake_up).clamp(*STAY_NS.start(), *STAY_NS.end())
+}
 
 /// What is known of waiting awake.
 #[derive(Debug)]
@@ -47,9 +54,9 @@ impl Default for Linger {
 }
 
 impl Linger {
-    /// Packets woke it; `stream`: so many that more are surely on their way. True: it is worth waiting for more.
-    pub(super) fn woken(&mut self, now: u64, stream: bool) -> bool {
-        let near = now.saturating_sub(self.last) < NEAR_NS;
+    /// Packets woke it; `stream`: so many that more are surely on their way. True: it is worth waiting `stay` for more.
+    pub(super) fn woken(&mut self, now: u64, stream: bool, stay: u64) -> bool {
+        let near = now.saturating_sub(self.last) < NEAR * stay;
         self.last = now;
         if self.sleeps > 0 {
             self.sleeps -= 1;
@@ -92,13 +99,31 @@ mod tests {
 
     use super::*;
 
+    const STAY: u64 = *STAY_NS.start();
+
     #[test]
     fn frequent_packets_are_waited_for() {
         let mut linger = Linger::default();
-        assert!(!linger.woken(1_000_000, false), "nothing is known yet");
-        assert!(linger.woken(1_030_000, false));
+        assert!(
+            !linger.woken(1_000_000, false, STAY),
+            "nothing is known yet"
+        );
+        assert!(linger.woken(1_030_000, false, STAY));
         linger.paid(1_035_000);
-        assert!(linger.woken(9_000_000, false), "what paid is tried again");
+        assert!(
+            linger.woken(9_000_000, false, STAY),
+            "what paid is tried again"
+        );
+    }
+
+    #[test]
+    fn where_to_wake_is_dear_a_round_trip_with_a_wake_up_is_near() {
+        let mut linger = Linger::default();
+        let wake_up = 150_000;
+        assert!(!linger.woken(10_000_000, false, stay(wake_up)));
+        let round_trip = 2 * wake_up + 60_000;
+        assert!(linger.woken(10_000_000 + round_trip, false, stay(wake_up)));
+        assert_eq!(stay(10_000_000), *STAY_NS.end());
     }
 
     #[test]
@@ -107,7 +132,7 @@ mod tests {
         linger.paid(0);
         let mut awake = 0;
         for round in 1..1000u64 {
-            if linger.woken(round * 1_000_000, false) {
+            if linger.woken(round * 1_000_000, false, STAY) {
                 linger.in_vain();
                 awake += 1;
             }
@@ -123,7 +148,7 @@ mod tests {
         for _ in 0..3 {
             linger.crowded();
             let mut sleeps = 0;
-            while !linger.woken(now, true) {
+            while !linger.woken(now, true, STAY) {
                 now += 10_000;
                 sleeps += 1;
             }

@@ -22,6 +22,17 @@ pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
+/// How often another thread took the core from the calling one, which wanted to go on; 0: never, or it is not known
+/// (getrusage(2), `ru_nivcsw`). A processor that stood still as a whole, as virtual ones do, is not counted.
+pub(crate) fn times_preempted() -> u64 {
+    // SAFETY: the structure is a local value, for which zeros are valid; the kernel fills it or fails.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nivcsw as u64
+    }
+}
+
 /// Prepares the calling thread to be the background engine: no signals for it, short timer slack, any core.
 pub(crate) fn become_background_thread() {
     // SAFETY: prctl with plain integers; the cpu set is a local value whose size is given.
