@@ -5,15 +5,10 @@
 //! its peer, asleep too, would take to wake and answer. Once one of the two is found awake, the other's next wait is short.
 //! Where it does not pay, or others want the core, it sleeps at once, more often each time.
 
+use super::stay;
+
 /// An event that came so soon to a thread that slept may have been worth waiting for, ns.
-const NEAR_NS: u64 = 1_000_000;
-/// How long it stays awake at most: so many times what it costs to wake, and between these, ns.
-const WAKE_UPS: u64 = 2;
-const STAY_NS: std::ops::RangeInclusive<u64> = 50_000..=400_000;
-/// After so long awake it offers its core to others, and again after as long, ns.
-pub(super) const OFFER_NS: u64 = 5_000;
-/// An offer that took so long was taken by a thread that needs the core for more than a moment, ns.
-pub(super) const TAKEN_NS: u64 = 100_000;
+const NEAR_NS: u64 = 2_000_000;
 /// How often it waits awake in vain before it does no more.
 const CREDIT: u32 = 4;
 /// How many waits it then sleeps through, at first and at most.
@@ -48,7 +43,7 @@ impl Awake {
             self.sleeps -= 1;
             return None;
         }
-        (self.credit > 0).then(|| (WAKE_UPS * wake_up).clamp(*STAY_NS.start(), *STAY_NS.end()))
+        (self.credit > 0).then(|| stay::how_long(wake_up))
     }
 
     /// The event came to a thread that was awake.
@@ -83,6 +78,7 @@ impl Awake {
 mod tests {
     //! Two that answer each other soon stay awake, and nobody spends much on waits that are long.
 
+    use super::super::stay::STAY_NS;
     use super::*;
 
     /// Waits of `ns` each; how many of them it was awake for in vain.

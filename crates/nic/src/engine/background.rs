@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use super::Engine;
 use super::drive::Acks;
-use super::linger::{self, Linger};
+use super::linger::Linger;
 use super::polling::Polling;
 use super::port::PortWatch;
 use super::punctual::{Punctual, TICK_NS};
 use super::shard::Shard;
 use super::spin::Crowd;
+use super::stay::{self, Offers};
 use super::wakeup::{Bell, Wakeup};
 use crate::bias::Guard;
 use crate::error::{Error, Result};
@@ -242,7 +243,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
             }
         };
         let needed = received > 0 && !application_polls && !contended && !rests;
-        let moment = linger::stay(punctual.late());
+        let moment = stay::how_long(punctual.late());
         if needed && awake.woken(sys::now_ns(), received >= STREAM, moment) {
             linger(shared, &mut awake, moment);
         } else if received >= STREAM {
@@ -326,8 +327,7 @@ fn follow(shared: &Shard) {
 fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
     let polls = || shared.polls.load(Ordering::Relaxed);
     let (polls_before, begin) = (polls(), sys::now_ns());
-    let (mut last, mut offered) = (begin, begin);
-    let preempted = sys::times_preempted();
+    let (mut last, mut offers) = (begin, Offers::new(begin, stay));
     // Until the thread sleeps again nobody need wake it.
     shared.engine.lock().link.leave_to_polling(true);
     while !shared.background.stop.load(Ordering::Relaxed)
@@ -343,17 +343,14 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
         let now = sys::now_ns();
         if received > 0 {
             awake.paid(now);
-            (last, offered) = (now, now);
+            last = now;
+            offers.found(now);
         } else if now - last > stay {
             awake.in_vain();
             break;
-        } else if now - offered > linger::OFFER_NS {
-            std::thread::yield_now();
-            offered = sys::now_ns();
-            if offered - now > linger::TAKEN_NS && is_preempted_since(preempted) {
-                awake.crowded();
-                break;
-            }
+        } else if offers.in_vain(now) {
+            awake.crowded();
+            break;
         }
         if now - begin > LINGER_NS {
             break;
@@ -362,13 +359,6 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
         std::hint::spin_loop();
     }
     shared.engine.lock().link.leave_to_polling(false);
-}
-
-/// Another thread took the core since `before`, or it is not known. A virtual processor that stood still for a while was
-/// taken by nobody who wants it.
-fn is_preempted_since(before: u64) -> bool {
-    let now = sys::times_preempted();
-    now == 0 || now != before
 }
 
 /// Packets that wait for a thread which they woke.

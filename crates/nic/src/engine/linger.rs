@@ -5,15 +5,8 @@
 //! that nobody else looked after, as long as that paid lately: a longer moment where to wake takes long. It gives its core to
 //! whoever wants it: then it sleeps between packets for a while, longer each time.
 
-/// How long it waits for more: so many times what it costs to wake, and between these, ns.
-const WAKE_UPS: u64 = 2;
-const STAY_NS: std::ops::RangeInclusive<u64> = 50_000..=1_000_000;
-/// After so long awake in vain it offers its core to others, and again after as long.
-pub(super) const OFFER_NS: u64 = 5_000;
-/// An offer that took so long, and was taken, was so by a thread that needs the core for more than a moment.
-pub(super) const TAKEN_NS: u64 = 100_000;
-/// Packets that come within so many such times after one another would have been worth waiting for, though they came to a
-/// sleeping thread.
+/// Packets that come within so many times what it would wait would have been worth waiting for, though they came to a sleeping
+/// thread.
 const NEAR: u64 = 4;
 /// How often it waits in vain before it does no more.
 const CREDIT: u32 = 4;
@@ -21,11 +14,6 @@ const CREDIT: u32 = 4;
 const SLEEPS: std::ops::RangeInclusive<u32> = 64..=16_384;
 /// Awake so long with success, it forgets that its core was wanted.
 const FORGET_NS: u64 = 10_000_000;
-
-/// How long it waits for more packets, ns, where to wake costs so much.
-pub(super) fn stay(wake_up: u64) -> u64 {
-    (WAKE_UPS * wake_up).clamp(*STAY_NS.start(), *STAY_NS.end())
-}
 
 /// What is known of waiting awake.
 #[derive(Debug)]
@@ -97,6 +85,7 @@ impl Linger {
 mod tests {
     //! A target of frequent requests stays awake, one of rare ones sleeps, and where cores are short so does each.
 
+    use super::super::stay::{STAY_NS, how_long};
     use super::*;
 
     const STAY: u64 = *STAY_NS.start();
@@ -120,10 +109,9 @@ mod tests {
     fn where_to_wake_is_dear_a_round_trip_with_a_wake_up_is_near() {
         let mut linger = Linger::default();
         let wake_up = 150_000;
-        assert!(!linger.woken(10_000_000, false, stay(wake_up)));
+        assert!(!linger.woken(10_000_000, false, how_long(wake_up)));
         let round_trip = 2 * wake_up + 60_000;
-        assert!(linger.woken(10_000_000 + round_trip, false, stay(wake_up)));
-        assert_eq!(stay(10_000_000), *STAY_NS.end());
+        assert!(linger.woken(10_000_000 + round_trip, false, how_long(wake_up)));
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod sink;
 mod spin;
 mod srq_table;
 mod stalled;
+mod stay;
 mod table;
 mod timers;
 mod waiters;

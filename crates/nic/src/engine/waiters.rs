@@ -14,9 +14,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::awake::{self, Awake};
+use super::awake::Awake;
 use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
+use super::stay::Offers;
 use crate::sys;
 
 /// Wake-ups in one wait that found nothing: somebody else drives.
@@ -259,7 +260,7 @@ impl Shard {
 
     /// For `stay` ns at most, and while nobody else needs the core.
     fn drive_until(&self, since: u64, stay: u64, over: impl Fn() -> bool) -> bool {
-        let mut offered = since;
+        let mut offers = Offers::new(since, stay);
         loop {
             self.count_poll();
             if let Some(mut engine) = self.engine.try_lock() {
@@ -272,15 +273,8 @@ impl Shard {
                 return true;
             }
             let now = sys::now_ns();
-            if now.saturating_sub(since) > stay {
+            if now.saturating_sub(since) > stay || offers.in_vain(now) {
                 return false;
-            }
-            if now.saturating_sub(offered) > awake::OFFER_NS {
-                std::thread::yield_now();
-                offered = sys::now_ns();
-                if offered.saturating_sub(now) > awake::TAKEN_NS {
-                    return false;
-                }
             }
             std::hint::spin_loop();
         }
