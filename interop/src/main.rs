@@ -31,6 +31,9 @@ struct Args {
     /// Only cases whose name contains one of these; side by side, or whose command line does
     #[arg(long, value_name = "PART", allow_hyphen_values = true)]
     only: Vec<String>,
+    /// Only ways whose name contains one of these: the columns of the table, e.g. IPv6
+    #[arg(long, value_name = "PART")]
+    way: Vec<String>,
     /// Only a part of the cases: the K-th of N
     #[arg(long, value_name = "K/N", value_parser = part, default_value = "1/1")]
     part: (usize, usize),
@@ -83,8 +86,11 @@ fn main() -> ExitCode {
     let chosen: Vec<_> = matrix::all()
         .into_iter()
         .map(|mut case| {
-            case.ways
-                .retain(|way| !args.core || case.core.contains(way));
+            case.ways.retain(|way| {
+                let name = report::words(*way);
+                (!args.core || case.core.contains(way))
+                    && (args.way.is_empty() || args.way.iter().any(|part| name.contains(part)))
+            });
             case
         })
         .filter(|case| !case.ways.is_empty())

@@ -45,7 +45,7 @@ const WAYS: [Way; 4] = [
 ];
 
 /// Client to server.
-fn words(way: Way) -> String {
+pub fn words(way: Way) -> String {
     let family = match way.family {
         Family::V4 => "IPv4",
         Family::V6 => "IPv6",
