@@ -25,11 +25,14 @@ const UCX: [&[&str]; 8] = [
     &["ucp_cswap", "-s", "8"],
 ];
 
+/// How many of each.
+const MESSAGES: u32 = 500;
+
 /// The last row is that of all messages: their number, times, and rates at the end.
 fn all_sent(figures: &str) -> bool {
     let last = figures.lines().last().unwrap_or_default();
     let row: Result<Vec<f64>, _> = last.split_whitespace().map(str::parse).collect();
-    row.is_ok_and(|row| row.first() == Some(&500.0) && row.last() > Some(&0.0))
+    row.is_ok_and(|row| row.first() == Some(&MESSAGES.into()) && row.last() > Some(&0.0))
 }
 
 fn ucx(name: &str, transport: &str) {
@@ -41,6 +44,7 @@ fn ucx(name: &str, transport: &str) {
         return;
     };
     let transports = format!("UCX_TLS={transport},self");
+    let messages = MESSAGES.to_string();
     for (client, path) in [(&server, "auto"), (&server, "off"), (&client, "auto")] {
         let path = format!("RNIC_HOST_PATH={path}");
         let pair = Pair::between(&server, client, SERVER);
@@ -49,7 +53,7 @@ fn ucx(name: &str, transport: &str) {
             |test| test[0],
             |test| {
                 let env = ["UCX_NET_DEVICES=rnic0:1", &transports, &path];
-                let fixed = ["ucx_perftest", "-f", "-n", "500", "-w", "50", "-t"];
+                let fixed = ["ucx_perftest", "-f", "-n", &messages, "-w", "50", "-t"];
                 let outcome = pair.run("env", &[&env[..], &fixed, test].concat());
                 println!("{transports} {path} {test:?}: {:?}", outcome.took);
                 outcome.expect_success();

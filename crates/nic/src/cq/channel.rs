@@ -115,16 +115,16 @@ impl CompChannel {
         let nic = &self.context.nic;
         nic.check_alive("ibv_get_cq_event")?;
         let shared = &self.shared;
+        if woken.is_none() && shared.has_event() {
+            end_wait();
+            shared.found_at_once();
+            return Ok(Waiting::Over);
+        }
         let may_drive = may_drive && (woken.is_some() || shared.events.blocks());
-        let at_once = woken.is_none() && shared.has_event();
         let over = || shared.has_event();
         let waiting = nic.wait(&shared.shards, woken, may_drive, over);
-        match waiting {
-            Waiting::Over if at_once => shared.found_at_once(),
-            Waiting::Over | Waiting::SleepOn(_) => {
-                shared.waits_inside.store(SURE, Ordering::Relaxed);
-            }
-            Waiting::SleepOnChannel => {}
+        if waiting != Waiting::SleepOnChannel {
+            shared.waits_inside.store(SURE, Ordering::Relaxed);
         }
         Ok(waiting)
     }

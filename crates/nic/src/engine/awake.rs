@@ -5,14 +5,12 @@
 //! its peer, asleep too, would take to wake and answer. Once one of the two is found awake, the other's next wait is short.
 //! Where it does not pay, or others want the core, it sleeps at once, more often each time.
 
-use super::stay;
+use super::stay::{self, Sleeps};
 
 /// An event that came so soon to a thread that slept may have been worth waiting for, ns.
 const NEAR_NS: u64 = 2_000_000;
 /// How often it waits awake in vain before it does no more.
 const CREDIT: u32 = 4;
-/// How many waits it then sleeps through, at first and at most.
-const SLEEPS: std::ops::RangeInclusive<u32> = 64..=16_384;
 /// So many waits that paid, one after the other, and it is forgotten that others did not.
 const FORGET: u32 = 64;
 
@@ -21,9 +19,8 @@ const FORGET: u32 = 64;
 pub(super) struct Awake {
     credit: u32,
     /// Waits to come that begin asleep.
-    sleeps: u32,
-    /// What the next time costs that it did not pay.
-    penalty: u32,
+    sleeps: Sleeps,
+    /// Waits that paid, one after the other.
     paid: u32,
 }
 
@@ -31,16 +28,14 @@ impl Awake {
     pub(super) const fn new() -> Awake {
         Awake {
             credit: 0,
-            sleeps: 0,
-            penalty: *SLEEPS.start(),
+            sleeps: Sleeps::new(),
             paid: 0,
         }
     }
 
     /// A wait begins: how long to stay awake, ns, where to wake costs so much.
     pub(super) fn begin(&mut self, wake_up: u64) -> Option<u64> {
-        if self.sleeps > 0 {
-            self.sleeps -= 1;
+        if self.sleeps.takes_one() {
             return None;
         }
         (self.credit > 0).then(|| stay::how_long(wake_up))
@@ -52,7 +47,7 @@ impl Awake {
         self.paid += 1;
         if self.paid >= FORGET {
             self.paid = 0;
-            self.penalty = *SLEEPS.start();
+            self.sleeps.forget();
         }
     }
 
@@ -61,14 +56,13 @@ impl Awake {
         self.paid = 0;
         self.credit = self.credit.saturating_sub(1);
         if self.credit == 0 {
-            self.sleeps = self.penalty;
-            self.penalty = (self.penalty * 2).min(*SLEEPS.end());
+            self.sleeps.begin();
         }
     }
 
     /// The event came to a thread that slept, so long after the wait had begun.
     pub(super) fn slept(&mut self, ns: u64) {
-        if ns < NEAR_NS && self.sleeps == 0 {
+        if ns < NEAR_NS && self.sleeps.left == 0 {
             self.credit = self.credit.max(1);
         }
     }
@@ -78,7 +72,7 @@ impl Awake {
 mod tests {
     //! Two that answer each other soon stay awake, and nobody spends much on waits that are long.
 
-    use super::super::stay::STAY_NS;
+    use super::super::stay::{SLEEPS, STAY_NS};
     use super::*;
 
     /// Waits of `ns` each; how many of them it was awake for in vain.
@@ -140,6 +134,6 @@ mod tests {
         assert_eq!(slept, [64, 128, 256]);
         // It pays again.
         waits(&mut awake, FORGET, 0, 20_000);
-        assert_eq!(awake.penalty, *SLEEPS.start());
+        assert_eq!(awake.sleeps.next, *SLEEPS.start());
     }
 }

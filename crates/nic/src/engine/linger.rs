@@ -5,13 +5,13 @@
 //! that nobody else looked after, as long as that paid lately: a longer moment where to wake takes long. It gives its core to
 //! whoever wants it: then it sleeps between packets for a while, longer each time.
 
+use super::stay::Sleeps;
+
 /// Packets that come within so many times what it would wait would have been worth waiting for, though they came to a sleeping
 /// thread.
 const NEAR: u64 = 4;
 /// How often it waits in vain before it does no more.
 const CREDIT: u32 = 4;
-/// How many wake-ups it sleeps between packets after its core was wanted, at first and at most.
-const SLEEPS: std::ops::RangeInclusive<u32> = 64..=16_384;
 /// Awake so long with success, it forgets that its core was wanted.
 const FORGET_NS: u64 = 10_000_000;
 
@@ -22,9 +22,7 @@ pub(super) struct Linger {
     /// When packets came last.
     last: u64,
     /// Wake-ups to come after which it sleeps at once.
-    sleeps: u32,
-    /// What the next time costs that its core is wanted.
-    penalty: u32,
+    sleeps: Sleeps,
     /// Time awake since its core was wanted.
     awake: u64,
 }
@@ -34,8 +32,7 @@ impl Default for Linger {
         Linger {
             credit: 0,
             last: 0,
-            sleeps: 0,
-            penalty: *SLEEPS.start(),
+            sleeps: Sleeps::new(),
             awake: 0,
         }
     }
@@ -46,8 +43,7 @@ impl Linger {
     pub(super) fn woken(&mut self, now: u64, stream: bool, stay: u64) -> bool {
         let near = now.saturating_sub(self.last) < NEAR * stay;
         self.last = now;
-        if self.sleeps > 0 {
-            self.sleeps -= 1;
+        if self.sleeps.takes_one() {
             return false;
         }
         if near {
@@ -62,7 +58,7 @@ impl Linger {
         self.awake += now.saturating_sub(self.last);
         if self.awake > FORGET_NS {
             self.awake = 0;
-            self.penalty = *SLEEPS.start();
+            self.sleeps.forget();
         }
         self.last = now;
         self.credit = CREDIT;
@@ -75,8 +71,7 @@ impl Linger {
 
     /// Others want the core.
     pub(super) fn crowded(&mut self) {
-        self.sleeps = self.penalty;
-        self.penalty = (self.penalty * 2).min(*SLEEPS.end());
+        self.sleeps.begin();
         self.awake = 0;
     }
 }
@@ -85,7 +80,7 @@ impl Linger {
 mod tests {
     //! A target of frequent requests stays awake, one of rare ones sleeps, and where cores are short so does each.
 
-    use super::super::stay::{STAY_NS, how_long};
+    use super::super::stay::{SLEEPS, STAY_NS, how_long};
     use super::*;
 
     const STAY: u64 = *STAY_NS.start();
@@ -155,6 +150,6 @@ mod tests {
             linger.paid(at * 10_000);
         }
         linger.crowded();
-        assert_eq!(linger.sleeps, *SLEEPS.start());
+        assert_eq!(linger.sleeps.left, *SLEEPS.start());
     }
 }

@@ -1,4 +1,4 @@
-//! How long a thread stays awake for what may come soon, and whom it gives its core meanwhile.
+//! How long a thread stays awake for what may come soon, whom it gives its core meanwhile, and how often it then sleeps instead.
 
 use crate::sys;
 
@@ -12,9 +12,47 @@ const OFFER_NS: u64 = 5_000;
 /// moments of others.
 const TAKEN_NS: u64 = 100_000;
 
+/// How often it sleeps at once after staying awake did not do, at first and at most.
+pub(super) const SLEEPS: std::ops::RangeInclusive<u32> = 64..=16_384;
+
 /// How long to stay, ns, where to wake costs so much.
 pub(super) fn how_long(wake_up: u64) -> u64 {
     (WAKE_UPS * wake_up).clamp(*STAY_NS.start(), *STAY_NS.end())
+}
+
+/// The times that a thread sleeps at once: more of them each time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sleeps {
+    pub(super) left: u32,
+    /// So many the next time.
+    pub(super) next: u32,
+}
+
+impl Sleeps {
+    pub(super) const fn new() -> Sleeps {
+        Sleeps {
+            left: 0,
+            next: *SLEEPS.start(),
+        }
+    }
+
+    /// Whether this is one of them.
+    pub(super) fn takes_one(&mut self) -> bool {
+        let sleeps = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        sleeps
+    }
+
+    /// It did not do to stay awake.
+    pub(super) fn begin(&mut self) {
+        self.left = self.next;
+        self.next = (self.next * 2).min(*SLEEPS.end());
+    }
+
+    /// It has done for long.
+    pub(super) fn forget(&mut self) {
+        self.next = *SLEEPS.start();
+    }
 }
 
 /// The offers of a thread that stays awake.

@@ -147,7 +147,8 @@ pub enum Waiting {
 }
 
 impl Nic {
-    /// This thread waits until `over`, which queue pairs of `shards` bring about. `woken`: it slept on the descriptors that the last call gave, and these are
+    /// This thread waits until `over`, which queue pairs of `shards` bring about, and which it was not just now. `woken`: it
+    /// slept on the descriptors that the last call gave, and these are
     /// readable now; `None`: it begins to wait.
     pub(crate) fn wait(
         &self,
@@ -156,10 +157,6 @@ impl Nic {
         may_drive: bool,
         over: impl Fn() -> bool,
     ) -> Waiting {
-        if woken.is_none() && over() {
-            end_wait();
-            return Waiting::Over;
-        }
         let waiting = WAIT.try_with(|wait| {
             let mut wait = wait.borrow_mut();
             if woken.is_none() {
