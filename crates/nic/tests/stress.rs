@@ -2,79 +2,17 @@
 //!
 //! `./test sanitize` runs this under AddressSanitizer and ThreadSanitizer, which see what goes wrong without showing.
 
-use std::net::{IpAddr, Ipv4Addr};
+mod pair;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rnic_nic::{
-    Access, AhAttr, Completion, Context, Cq, Gid, Mr, PathMtu, Pd, Qp, QpAttr, QpAttrMask as M,
-    QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortSend,
-    Status,
+    Access, Completion, Context, Cq, Mr, Pd, Qp, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,
+    ShortSend, Status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn create(pd: &Pd, cq: &Cq) -> Qp {
-    pd.create_qp(&QpInit {
-        qp_type: QpType::Rc,
-        send_cq: cq.clone(),
-        recv_cq: cq.clone(),
-        srq: None,
-        cap: QpCap {
-            max_send_wr: 32,
-            max_recv_wr: 32,
-            max_send_sge: 2,
-            max_recv_sge: 2,
-            max_inline_data: 64,
-        },
-        sq_sig_all: true,
-        cookie: 0,
-    })
-    .expect("a queue pair")
-}
-
-/// INIT, RTR and RTS towards `peer` over the loopback address.
-fn connect(context: &Context, qp: &Qp, peer: u32) {
-    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let gid = context
-        .gid_table()
-        .into_iter()
-        .find(|entry| entry.addr == here)
-        .expect("127.0.0.1 has a GID");
-    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let attr = QpAttr {
-        qp_access_flags: access,
-        port_num: 1,
-        path_mtu: Some(PathMtu::M1024),
-        dest_qp_num: peer,
-        max_dest_rd_atomic: 4,
-        max_rd_atomic: 4,
-        min_rnr_timer: 1,
-        timeout: 14,
-        retry_cnt: 7,
-        rnr_retry: 7,
-        ah: AhAttr {
-            dgid: Gid::from(here),
-            sgid_index: gid.index as u8,
-            is_global: true,
-            port_num: 1,
-            ..AhAttr::default()
-        },
-        ..QpAttr::default()
-    };
-    let to = |state, mask| {
-        let attr = QpAttr {
-            qp_state: state,
-            ..attr
-        };
-        qp.modify(&attr, M::STATE | mask).expect("modify");
-    };
-    to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS);
-    let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
-    to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER);
-    let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
-    to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC);
-}
 
 /// Memory that lives as long as the test, with its region.
 struct Region {
@@ -144,9 +82,8 @@ fn pairs(context: &Context, rounds: u64) {
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 0).expect("cq");
     for round in 0..rounds {
-        let (a, b) = (create(&pd, &cq), create(&pd, &cq));
-        connect(context, &a, b.qpn());
-        connect(context, &b, a.qpn());
+        let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None));
+        pair::connect(context, &a, &b);
         let (from, to) = (Region::new(&pd, 8192), Region::new(&pd, 8192));
         for i in 0..8 {
             let receive = RecvWqe {
@@ -198,9 +135,8 @@ fn deregistration_ends_all_access() {
             let mut source = Region::new(&pd, 4096);
             source.bytes.fill(0xff);
             while !stop.load(Ordering::Relaxed) {
-                let (a, b) = (create(&pd, &cq), create(&pd, &cq));
-                connect(&context, &a, b.qpn());
-                connect(&context, &b, a.qpn());
+                let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None));
+                pair::connect(&context, &a, &b);
                 loop {
                     let (remote_addr, rkey) = *target.lock();
                     let op = SendOp::Write { remote_addr, rkey };
@@ -242,9 +178,8 @@ fn threads_share_a_queue_that_is_resized() {
     let context = Context::open().expect("the device opens");
     let pd = context.alloc_pd();
     let cq = context.create_cq(64, None, 0).expect("cq");
-    let (a, b) = (create(&pd, &cq), create(&pd, &cq));
-    connect(&context, &a, b.qpn());
-    connect(&context, &b, a.qpn());
+    let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None));
+    pair::connect(&context, &a, &b);
     let (from, to) = (Region::new(&pd, 4096), Region::new(&pd, 4096));
     let taken = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|scope| {

@@ -49,6 +49,11 @@ impl<'a, S: PacketSink> Output<'a, S> {
         self.take(headers, |sink| sink.point(headers, pieces.as_slice()))
     }
 
+    /// What is left of the budget.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
     /// Nothing is left of the budget.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {

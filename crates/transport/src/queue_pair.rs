@@ -118,7 +118,8 @@ impl QueuePair {
         }
     }
 
-    /// Emits packets until there is nothing to send now, about `budget` bytes were emitted, or the sink is full.
+    /// Emits packets until there is nothing to send now, about `budget` bytes were emitted, or the sink is full. Gives what
+    /// that took of the budget.
     #[inline]
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
@@ -126,8 +127,8 @@ impl QueuePair {
         host: &mut H,
         sink: &mut S,
         budget: usize,
-    ) {
-        each!(self, qp => qp.poll_transmit(now, host, sink, budget));
+    ) -> usize {
+        each!(self, qp => qp.poll_transmit(now, host, sink, budget))
     }
 
     /// As `poll_transmit`, but an ACK that is all the responder has to say stays owed.
@@ -138,7 +139,7 @@ impl QueuePair {
         host: &mut H,
         sink: &mut S,
         budget: usize,
-    ) {
+    ) -> usize {
         match self {
             QueuePair::Rc(rc) => rc.poll_requests(now, host, sink, budget),
             QueuePair::Uc(uc) => uc.poll_transmit(now, host, sink, budget),

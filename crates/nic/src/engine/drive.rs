@@ -7,6 +7,7 @@ use rnic_link::{MULTICAST_QPN, QP1, Received, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Role, Time};
 use rnic_wire::{Bth, Operation, Packet};
 
+use super::fairness::Fairness;
 use super::gather::Posted;
 use super::one_sided::{Asking, Shown};
 use super::patience::{Patience, Round};
@@ -27,8 +28,12 @@ const QUANTUM: usize = 64 * 1024;
 const FULL: usize = 48 * 1024;
 /// Turns given out per call, so that a call ends although a peer reads without end.
 const TURNS: usize = 16;
-/// Packets taken from the link per call.
+/// Bytes per call of those for whom others wait ([`super::fairness`]), or a little more.
+const SHARED: usize = 64 * 1024;
+/// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;
+/// and where somebody waits for short ones among long ones.
+const RECEIVE_SHARED: usize = 24;
 /// Polls that only glance at the rings between two that look at everything, clock and socket included.
 const GLANCES: u8 = 8;
 /// [`Engine::held`], when it is not known.
@@ -43,6 +48,15 @@ pub(crate) enum Acks {
     MayWait,
     /// It may be held if the application is known to answer soon ([`super::answers`]): the background thread wakes in time.
     MayWaitForAnswer,
+}
+
+/// What became of a turn.
+#[derive(Default)]
+struct Turn {
+    /// An ACK is all that the queue pair still has to send, and may wait.
+    held: bool,
+    /// Bytes, if others wait behind them.
+    shared: usize,
 }
 
 impl Engine {
@@ -173,10 +187,16 @@ impl Engine {
             cm,
             neighbours,
             shown,
+            fairness,
             ..
         } = self;
         let round = patience.begin(now);
-        let received = link.receive_while(now, RECEIVE_BUDGET, door, &mut |received| {
+        let budget = if fairness.is_mixed(now) {
+            RECEIVE_SHARED
+        } else {
+            RECEIVE_BUDGET
+        };
+        let received = link.receive_while(now, budget, door, &mut |received| {
             let mut deliver = |qpn, may_wait| {
                 deliver(
                     Time(now),
@@ -192,6 +212,7 @@ impl Engine {
                     if may_wait { Some(&round) } else { None },
                     neighbours,
                     shown,
+                    fairness,
                 )
             };
             if received.dest_qpn == QP1 {
@@ -289,14 +310,18 @@ impl Engine {
             }
         }
         let mut turns = TURNS;
+        // Of those for whom others wait.
+        let mut bytes = SHARED;
         // Those with a held ACK stay in the list, behind all others.
         let mut held = 0;
-        while turns > 0 && self.ready.len() > held {
+        while turns > 0 && bytes > 0 && self.ready.len() > held {
             let Some(qpn) = self.ready.pop_front() else {
                 break;
             };
             turns -= 1;
-            held += usize::from(self.give_turn(qpn, now, acks));
+            let turn = self.give_turn(qpn, now, acks);
+            held += usize::from(turn.held);
+            bytes = bytes.saturating_sub(turn.shared);
             // A full staging buffer must leave before anybody can go on.
             if self.staged >= FULL {
                 self.flush(now);
@@ -324,15 +349,16 @@ impl Engine {
         link.batch_bytes(peer.path, full).unwrap_or(QUANTUM)
     }
 
-    /// Lets one queue pair build packets; true: an ACK is all that it still has to send, and may wait.
-    fn give_turn(&mut self, qpn: u32, now: u64, acks: Acks) -> bool {
+    /// Lets one queue pair build packets.
+    fn give_turn(&mut self, qpn: u32, now: u64, acks: Acks) -> Turn {
+        let mut turn = Turn::default();
         let Some(entry) = self.qps.get_mut(qpn) else {
-            return false;
+            return turn;
         };
         let unreliable = !matches!(entry.transport, QueuePair::Rc(_));
         if unreliable && self.gate.is_closed() {
             self.gate.hold(qpn);
-            return false;
+            return turn;
         }
         entry.ready = false;
         if entry.granted && entry.transport.is_error() {
@@ -348,12 +374,16 @@ impl Engine {
             && let Some(until) = entry.answers.wait(now)
         {
             self.unanswered.add(until, qpn);
-            return false;
+            return turn;
         }
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
             && entry.held_ack.may_wait(now);
         let quantum = Engine::quantum(&self.link, entry);
+        let others_wait = self.fairness.others_wait(qpn, now);
+        if let QueuePair::Rc(rc) = &mut entry.transport {
+            rc.share_window(others_wait);
+        }
         let pointed = entry.pointed;
         let mut sink = PathSink {
             qpn,
@@ -364,16 +394,20 @@ impl Engine {
             gate: unreliable.then_some(&mut self.gate),
         };
         let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
-        if hold {
-            transport.poll_requests(Time(now), &mut host, &mut sink, quantum);
+        let spent = if hold {
+            transport.poll_requests(Time(now), &mut host, &mut sink, quantum)
         } else {
-            transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
+            let spent = transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
             entry.held_ack.left();
             if requests {
                 entry.answers.answered(now);
             } else if lone && acks == Acks::MayWaitForAnswer {
                 entry.answers.left_alone(now);
             }
+            spent
+        };
+        if others_wait {
+            turn.shared = spent;
         }
         if entry.elsewhere.is_some() {
             self.neighbours.note(entry, None);
@@ -386,17 +420,17 @@ impl Engine {
             if entry.ready && self.ready.back() == Some(&qpn) {
                 self.ready.pop_back();
                 self.stalled.hold(qpn, now);
-                return false;
+                return turn;
             }
         } else {
             self.stalled.moved();
         }
-        let held = hold && !entry.transport.may_request();
+        turn.held = hold && !entry.transport.may_request();
         if unreliable && self.gate.is_due(&self.link) {
             self.flush(now);
             self.gate.look(&mut self.link, now);
         }
-        held
+        turn
     }
 
     pub(crate) fn flush(&mut self, now: u64) {
@@ -443,6 +477,7 @@ fn deliver(
     round: Option<&Round>,
     neighbours: &mut Neighbourhood,
     shown: &mut Vec<Shown>,
+    fairness: &mut Fairness,
 ) -> ControlFlow<()> {
     const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
@@ -467,7 +502,10 @@ fn deliver(
         headers: received.bytes.len(),
     });
     let parsed = match &pointed {
-        None if take_straight(now, received, entry, memory, srqs, ready) => return DONE,
+        None if take_straight(now, received, entry, memory, srqs, ready) => {
+            fairness.short(qpn, now.0);
+            return DONE;
+        }
         None => Packet::parse(received.bytes).ok(),
         Some(pointed) => parse_pointed(received, pointed, entry),
     };
@@ -499,6 +537,7 @@ fn deliver(
     if entry.elsewhere.is_some() {
         neighbours.note(entry, Some(received.bytes));
     }
+    fairness.came(qpn, &packet, now.0);
     if entry.transport.owes_only_ack() {
         entry.held_ack.arrived(now.0);
         // An ACK may come behind the WRITE.

@@ -11,6 +11,7 @@ mod awake;
 mod background;
 mod common;
 mod drive;
+mod fairness;
 mod fork;
 mod gate;
 mod gather;
@@ -70,6 +71,7 @@ use crate::sys::StreamClock;
 use crate::xrcd::Domains;
 use answers::Unanswered;
 pub(crate) use common::Common;
+use fairness::Fairness;
 use gate::Gate;
 use gather::Gather;
 pub(crate) use gather::Posted;
@@ -134,6 +136,7 @@ pub(crate) struct Engine {
     pub(crate) ahs: AhTable,
     pub(crate) cm: Cm,
     groups: Groups,
+    fairness: Fairness,
     gate: Gate,
     gather: Gather,
     stalled: Stalled,
@@ -202,6 +205,7 @@ impl Engine {
             ahs: AhTable::default(),
             cm,
             groups: Groups::default(),
+            fairness: Fairness::default(),
             gate: Gate::default(),
             gather: Gather::default(),
             stalled: Stalled::default(),
@@ -466,6 +470,20 @@ impl Engine {
             self.ready.push_front(qpn);
             let now = self.now();
             self.send_out(now, Acks::Leave);
+        }
+    }
+
+    /// Puts a queue pair into the list of those that want to transmit, to which that was posted: what is short before all others.
+    pub(crate) fn schedule_posted(&mut self, qpn: u32, posted: Posted) {
+        if self.ready.is_empty() || !fairness::is_short(posted) {
+            return self.schedule(qpn);
+        }
+        if let Some(entry) = self.qps.get_mut(qpn)
+            && !entry.ready
+            && entry.transport.wants_transmit()
+        {
+            entry.ready = true;
+            self.ready.push_front(qpn);
         }
     }
 

@@ -10,8 +10,9 @@ use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, SendWqe, ShortSend, Time};
 
 use super::drive::PUT_OFF;
+use super::fairness;
 use super::sink::PathSink;
-use super::{AhTable, Engine, SrqTable, Timers, lend, settle};
+use super::{AhTable, Engine, Posted, SrqTable, Timers, lend, settle};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
 use crate::report::lint;
@@ -103,7 +104,17 @@ impl Engine {
         }
         entry.signals.posted(short.signaled);
         self.timers.note(entry);
+        self.fairness.short(qpn, now);
         true
+    }
+
+    /// That was posted to a queue pair.
+    #[inline]
+    pub(crate) fn has_posted(&mut self, qpn: u32, posted: Posted) {
+        if fairness::is_short(posted) {
+            let now = self.clock.last_ns();
+            self.fairness.short(qpn, now);
+        }
     }
 
     /// What waits for a turn, beside ACKs that may wait: a post that left by itself did not see to it.

@@ -46,6 +46,7 @@ impl Qp {
                 bytes,
             };
             if posting.end() {
+                engine.has_posted(shared.qpn, posted);
                 has_left(shared, engine);
             } else {
                 start_sending(shared, engine, posted);
@@ -110,6 +111,7 @@ impl Qp {
             posting.post(wqe.signaled, wqe);
         }
         if posting.end() {
+            engine.has_posted(shared.qpn, posted);
             has_left(shared, engine);
         } else {
             start_sending(shared, engine, posted);
@@ -337,7 +339,8 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
     if shared.state() == QpState::Err {
         engine.flush_qp(shared.qpn);
     } else {
-        engine.schedule(shared.qpn);
+        engine.has_posted(shared.qpn, posted);
+        engine.schedule_posted(shared.qpn, posted);
         if engine.may_gather(shared.qpn, posted) {
             return;
         }

@@ -394,14 +394,14 @@ impl Rc {
     /// Emits packets until there is nothing to send now, `budget` bytes of packets were emitted (the packet that
     /// crosses that line is the last), or the sink is full. Answers come before requests, except that a stream of READ
     /// responses takes no more than about half of a batch from requests that wait. Local faults found here complete
-    /// the WQE in error.
+    /// the WQE in error. Gives what that took of the budget.
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
         host: &mut H,
         sink: &mut S,
         budget: usize,
-    ) {
+    ) -> usize {
         let mut out = Output::new(sink, budget);
         let waiting = self.may_request();
         // A lone ACK behind a short request leaves with it in one batch: it is the shorter one.
@@ -418,6 +418,7 @@ impl Rc {
         self.requests_first =
             waiting && !self.requests_first && sent == self.shared.counters.packets_sent;
         self.transmit_answers(host, &mut out);
+        budget - out.left()
     }
 
     /// As [`Rc::poll_transmit`], but an ACK that is all the responder has to say stays owed, and
@@ -428,12 +429,19 @@ impl Rc {
         host: &mut H,
         sink: &mut S,
         budget: usize,
-    ) {
+    ) -> usize {
         if self.responder.owes_only_ack() {
-            self.transmit_requests(now, host, &mut Output::new(sink, budget));
+            let mut out = Output::new(sink, budget);
+            self.transmit_requests(now, host, &mut out);
+            budget - out.left()
         } else {
-            self.poll_transmit(now, host, sink, budget);
+            self.poll_transmit(now, host, sink, budget)
         }
+    }
+
+    /// Others wait behind what this queue pair has under way, or not: it has less of it then.
+    pub fn share_window(&mut self, shared: bool) {
+        self.requester.share_window(shared);
     }
 
     fn transmit_requests<H: Host, S: PacketSink>(

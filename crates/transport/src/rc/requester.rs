@@ -273,6 +273,10 @@ impl Requester {
         }
     }
 
+    pub(crate) fn share_window(&mut self, shared: bool) {
+        self.window.share(shared);
+    }
+
     #[inline(always)]
     pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
         self.queue.push_back(Entry::new(wqe, sh.mtu));

@@ -198,19 +198,21 @@ impl Uc {
     }
 
     /// Emits packets until there is nothing to send, `budget` bytes were emitted (the packet that crosses that line is
-    /// the last), or the sink is full.
+    /// the last), or the sink is full. Gives what that took of the budget.
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
         _now: Time,
         host: &mut H,
         sink: &mut S,
         budget: usize,
-    ) {
+    ) -> usize {
+        let mut out = Output::new(sink, budget);
         match self.state {
-            State::Rts => self.transmit(host, &mut Output::new(sink, budget)),
+            State::Rts => self.transmit(host, &mut out),
             State::SendError => self.sends.flush(self.attr.qpn, host),
             _ => {}
         }
+        budget - out.left()
     }
 
     /// `poll_transmit` would emit something now, or complete a WQE.

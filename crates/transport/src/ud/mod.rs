@@ -262,32 +262,31 @@ impl Ud {
     }
 
     /// Emits datagrams until there is none, `budget` bytes were emitted (the packet that crosses that line is the last),
-    /// or the sink is full.
+    /// or the sink is full. Gives what that took of the budget.
     pub fn poll_transmit<H: Host, S: PacketSink>(
         &mut self,
         _now: Time,
         host: &mut H,
         sink: &mut S,
         budget: usize,
-    ) {
+    ) -> usize {
+        let mut out = Output::new(sink, budget);
         match self.state {
-            State::Rts => {
-                let mut out = Output::new(sink, budget);
-                loop {
-                    match self.transmit_one(host, &mut out) {
-                        Ok(true) => {}
-                        Ok(false) => return,
-                        Err(failure) => {
-                            self.state = State::SendError;
-                            self.sends.fail_front(failure, self.attr.qpn, host);
-                            return;
-                        }
+            State::Rts => loop {
+                match self.transmit_one(host, &mut out) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(failure) => {
+                        self.state = State::SendError;
+                        self.sends.fail_front(failure, self.attr.qpn, host);
+                        break;
                     }
                 }
-            }
+            },
             State::SendError => self.sends.flush(self.attr.qpn, host),
             _ => {}
         }
+        budget - out.left()
     }
 
     /// Emits the next datagram; false if there is none, or no room for it. An error concerns the front WQE.

@@ -18,6 +18,8 @@ use crate::{Host, PacketSink, SendOp, Status};
 
 /// Bytes of a part: as much as is copied in about ten microseconds.
 const PART: u32 = 256 * 1024;
+/// The same while others wait.
+const PART_SHARED: u32 = 64 * 1024;
 /// What an operation costs of a turn's budget beside its bytes: they are copied fast, but each takes a system call.
 const COST: usize = 4096;
 
@@ -103,7 +105,12 @@ impl Requester {
         if out.is_spent() {
             return Ok(Executed::Later);
         }
-        let len = (entry.len - self.executed).min(PART);
+        let part = if self.window.is_shared() {
+            PART_SHARED
+        } else {
+            PART
+        };
+        let len = (entry.len - self.executed).min(part);
         let done = remote_addr
             .checked_add(u64::from(self.executed))
             .is_some_and(|va| {

@@ -56,7 +56,9 @@ impl Requester {
         let (psns, payload) = match entry.kind {
             Kind::Acked | Kind::Local => (1, left.min(u64::from(sh.mtu))),
             Kind::Read | Kind::Atomic | Kind::Confirmed => {
-                // Responses share the way back and our receive buffer; one request may always go.
+                // Responses share the way back and our receive buffer; one request may always go. What is asked for ahead keeps the
+                // responder busy, and others waiting.
+                let ahead = if self.window.is_shared() { 1 } else { 2 };
                 let Some(piece) = self.piece(entry, k as u32) else {
                     return false;
                 };
@@ -64,7 +66,7 @@ impl Requester {
                 let len = left.min(psns * u64::from(sh.mtu));
                 let asked = self.nxt.read - self.una.read;
                 if self.pieces.len() >= usize::from(sh.attr.max_rd_atomic.max(1))
-                    || asked > 0 && asked + len + psns * PACKET_OVERHEAD > 2 * window
+                    || asked > 0 && asked + len + psns * PACKET_OVERHEAD > ahead * window
                 {
                     return false;
                 }

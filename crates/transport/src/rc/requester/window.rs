@@ -10,30 +10,63 @@ use crate::rc::Shared;
 /// kernel needs to queue it.
 pub(super) const PACKET_OVERHEAD: u64 = 64;
 
+/// The part of its limit that is left to a window that has company. More than what is under way before an ACK is asked for
+/// (a quarter), or a sender that is given company would wait for one that nobody sends.
+const SHARE: u64 = 3;
+const OF: u64 = 8;
+
 /// Packets that are always worth being under way.
 const FEWEST_PACKETS: u64 = 8;
 
 /// Bytes that may be under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
-    bytes: u64,
+    /// After the losses that there were.
+    trusted: u64,
     limit: u64,
     packet: u64,
+    /// Others wait behind what is under way.
+    shared: bool,
+    /// What is open of it.
+    bytes: u64,
 }
 
 impl Window {
     pub(super) fn open(sh: &Shared) -> Window {
         let limit = u64::from(sh.attr.window_bytes);
         Window {
-            bytes: limit,
+            trusted: limit,
             limit,
             packet: u64::from(sh.mtu) + PACKET_OVERHEAD,
+            shared: false,
+            bytes: limit,
         }
     }
 
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Others have something to send by the same way, or have not any more.
+    pub(super) fn share(&mut self, shared: bool) {
+        if self.shared != shared {
+            self.shared = shared;
+            self.fit();
+        }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    fn fit(&mut self) {
+        let share = self.limit * SHARE / OF;
+        self.bytes = if self.shared {
+            self.trusted.min(share.max(self.floor()))
+        } else {
+            self.trusted
+        };
     }
 
     /// Full packets that fit, at least one.
@@ -46,19 +79,22 @@ impl Window {
     /// This much was acknowledged.
     #[inline]
     pub(super) fn grow(&mut self, acknowledged: u64) {
-        if self.bytes < self.limit {
-            self.bytes = self.limit.min(self.bytes + acknowledged / 8);
+        if self.trusted < self.limit {
+            self.trusted = self.limit.min(self.trusted + acknowledged / 8);
+            self.fit();
         }
     }
 
     /// Something was lost.
     pub(super) fn shrink(&mut self) {
-        self.bytes = (self.bytes / 2).max(self.floor());
+        self.trusted = (self.trusted / 2).max(self.floor());
+        self.fit();
     }
 
     /// Nothing came back.
     pub(super) fn collapse(&mut self) {
-        self.bytes = self.floor();
+        self.trusted = self.floor();
+        self.fit();
     }
 
     fn floor(&self) -> u64 {
@@ -70,13 +106,19 @@ impl Window {
 mod tests {
     use super::*;
 
+    fn of(bytes: u64) -> Window {
+        Window {
+            trusted: bytes,
+            limit: bytes,
+            packet: 1000,
+            shared: false,
+            bytes,
+        }
+    }
+
     #[test]
     fn halves_grows_back_and_stays_within_its_bounds() {
-        let mut window = Window {
-            bytes: 32_000,
-            limit: 32_000,
-            packet: 1000,
-        };
+        let mut window = of(32_000);
         assert_eq!(window.packets(), 32);
         window.shrink();
         assert_eq!(window.bytes(), 16_000);
@@ -92,12 +134,23 @@ mod tests {
     }
 
     #[test]
+    fn company_takes_a_part_and_gives_it_back() {
+        let mut window = of(32_000);
+        window.share(true);
+        assert_eq!((window.bytes(), window.packets()), (12_000, 12));
+        // One that is smaller for its losses stays as it is.
+        window.shrink();
+        window.shrink();
+        assert_eq!(window.bytes(), 8_000);
+        window.grow(64_000);
+        assert_eq!(window.bytes(), 12_000);
+        window.share(false);
+        assert_eq!(window.bytes(), 16_000);
+    }
+
+    #[test]
     fn a_limit_below_the_floor_holds() {
-        let mut window = Window {
-            bytes: 10,
-            limit: 10,
-            packet: 1000,
-        };
+        let mut window = of(10);
         window.collapse();
         assert_eq!((window.bytes(), window.packets()), (10, 1));
     }

@@ -1,0 +1,76 @@
+//! Queue pairs of one process that are connected by 127.0.0.1.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rnic_nic::{
+    Access, AhAttr, Context, Cq, Gid, PathMtu, Pd, Qp, QpAttr, QpAttrMask as M, QpCap, QpInit,
+    QpState, QpType, Srq,
+};
+
+/// Everything, for local and remote accesses alike.
+pub const RIGHTS: Access = Access(31);
+
+/// An RC queue pair in RESET; each of its sends completes visibly.
+pub fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>) -> Qp {
+    pd.create_qp(&QpInit {
+        qp_type: QpType::Rc,
+        send_cq: send_cq.clone(),
+        recv_cq: recv_cq.clone(),
+        srq: srq.cloned(),
+        cap: QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 2,
+            max_recv_sge: 2,
+            max_inline_data: 64,
+        },
+        sq_sig_all: true,
+        cookie: 0,
+    })
+    .expect("a queue pair")
+}
+
+/// Takes both to RTS.
+pub fn connect(context: &Context, a: &Qp, b: &Qp) {
+    reach(context, a, b.qpn());
+    reach(context, b, a.qpn());
+}
+
+/// INIT, RTR and RTS towards `peer` over the loopback address.
+fn reach(context: &Context, qp: &Qp, peer: u32) {
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let gid = context
+        .gid_table()
+        .into_iter()
+        .find(|entry| entry.addr == here)
+        .expect("127.0.0.1 has a GID");
+    let attr = QpAttr {
+        qp_access_flags: RIGHTS,
+        port_num: 1,
+        path_mtu: Some(PathMtu::M1024),
+        dest_qp_num: peer,
+        max_dest_rd_atomic: 4,
+        max_rd_atomic: 4,
+        min_rnr_timer: 1,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ah: AhAttr {
+            dgid: Gid::from(here),
+            sgid_index: gid.index as u8,
+            is_global: true,
+            port_num: 1,
+            ..AhAttr::default()
+        },
+        ..QpAttr::default()
+    };
+    let to = |qp_state, mask| {
+        let attr = QpAttr { qp_state, ..attr };
+        qp.modify(&attr, M::STATE | mask).expect("modify");
+    };
+    to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS);
+    let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER);
+    let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
+    to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC);
+}
