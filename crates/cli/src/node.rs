@@ -11,6 +11,7 @@ use rnic::{
 };
 
 use crate::failure::{Failure, Result};
+use crate::measure::Bulk;
 
 /// Nothing here takes so long unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -98,8 +99,36 @@ pub fn parse_mtu(text: &str) -> std::result::Result<PathMtu, String> {
     known.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
+/// A queue pair that is connected with the one that the peer makes at the same time; both are ready when this returns.
+fn connect(
+    exchange: &mut Exchange,
+    pd: &ProtectionDomain,
+    send_cq: &CompletionQueue,
+    recv_cq: &CompletionQueue,
+    gid: &GidEntry,
+    mtu: Option<PathMtu>,
+) -> Result<QueuePair<Rc>> {
+    let mut builder = pd
+        .create_qp::<Rc>(send_cq, recv_cq)
+        .gid(gid)
+        .max_send_wr(DEPTH)
+        .max_recv_wr(DEPTH)
+        .max_inline_data(INLINE as u32)
+        // Both sides poll: where others want the processors, one of them is away for longer than a usual timeout.
+        .timeout(17);
+    if let Some(mtu) = mtu {
+        builder = builder.path_mtu(mtu);
+    }
+    let prepared = builder.build()?;
+    let remote = exchange.swap_endpoints(&prepared.endpoint())?;
+    let qp = prepared.handshake(remote)?;
+    exchange.barrier()?;
+    Ok(qp)
+}
+
 /// One connected queue pair with queues, a region that the peer may use, and the channel to the peer.
 pub struct Station {
+    context: Context,
     pub gid: GidEntry,
     pub pd: ProtectionDomain,
     pub send_cq: CompletionQueue,
@@ -109,6 +138,8 @@ pub struct Station {
     /// The peer's region.
     pub remote: RemoteMemory,
     pub exchange: Exchange,
+    /// What there is beside, if anything.
+    pub bulk: Option<Bulk>,
 }
 
 impl Station {
@@ -124,24 +155,11 @@ impl Station {
         let pd = context.alloc_pd()?;
         let send_cq = context.create_cq(DEPTH).build()?;
         let recv_cq = context.create_cq(DEPTH).build()?;
-        let mut builder = pd
-            .create_qp::<Rc>(&send_cq, &recv_cq)
-            .gid(&gid)
-            .max_send_wr(DEPTH)
-            .max_recv_wr(DEPTH)
-            .max_inline_data(INLINE as u32)
-            // Both sides poll: where others want the processors, one of them is away for longer than a usual timeout.
-            .timeout(17);
-        if let Some(mtu) = mtu {
-            builder = builder.path_mtu(mtu);
-        }
-        let prepared = builder.build()?;
         let region = pd.writable(region).readable().atomic().build()?;
-        let remote = exchange.swap_endpoints(&prepared.endpoint())?;
         let memory = RemoteMemory::from_bytes(&exchange.swap(&region.remote().to_bytes())?)?;
-        let qp = prepared.handshake(remote)?;
-        exchange.barrier()?;
+        let qp = connect(&mut exchange, &pd, &send_cq, &recv_cq, &gid, mtu)?;
         Ok(Station {
+            context,
             gid,
             pd,
             send_cq,
@@ -150,7 +168,20 @@ impl Station {
             region,
             remote: memory,
             exchange,
+            bulk: None,
         })
+    }
+
+    /// Opens one more connection to the peer, which does the same, for RDMA WRITEs of `size` bytes beside what is measured.
+    /// They go to the end of the peer's region.
+    pub fn add_bulk(&mut self, size: usize) -> Result<()> {
+        let cq = self.context.create_cq(DEPTH).build()?;
+        let mtu = Some(self.qp.path_mtu());
+        let qp = connect(&mut self.exchange, &self.pd, &cq, &cq, &self.gid, mtu)?;
+        let start = self.remote.len.saturating_sub(size as u64);
+        let target = self.remote.slice(start, size as u64)?;
+        self.bulk = Some(Bulk::new(&self.pd, cq, qp, target)?);
+        Ok(())
     }
 
     /// The next send completion, which must be a success.

@@ -127,6 +127,42 @@ fn tables_charts_and_a_page() {
 }
 
 #[test]
+fn a_latency_beside_a_bulk_transfer() {
+    let args = [
+        "--what",
+        "latency",
+        "--op",
+        "send,write,read",
+        "--size",
+        "8",
+        "--beside",
+        "64K",
+    ];
+    let value = json(&bench(&[&args[..], &["--json"]].concat()));
+    let rows = value["latency_beside_bulk"].as_array().expect("rows");
+    assert_eq!(
+        cells(&value["latency_beside_bulk"]),
+        cells(&value["latency"])
+    );
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        assert_eq!(row["bulk_size"].as_u64(), Some(64 << 10));
+        let moved = number(row, "bulk_bytes_per_sample") * number(row, "samples");
+        assert!(
+            moved > 0.0 && number(row, "bulk_bytes_per_second") > 0.0,
+            "{row}"
+        );
+    }
+    let output = bench(&args);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("beside RDMA WRITEs of 64 KiB") && text.contains("meanwhile"),
+        "{text}"
+    );
+    assert!(!bench(&["--beside", "65M"]).status.success());
+}
+
+#[test]
 fn a_server_and_a_client() {
     let mut server = rnic()
         .args(["bench", "--server", "127.0.0.1:0", "--addr", "127.0.0.1"])

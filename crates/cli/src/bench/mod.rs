@@ -22,7 +22,7 @@ use crate::gid::Choice;
 use crate::measure::{self, ATOMIC, Operation};
 use crate::node::{self, DEPTH, Peer, Station};
 use crate::sys;
-use report::{Bandwidth, Latency, Path, Report};
+use report::{Bandwidth, Beside, Latency, Path, Report};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -30,6 +30,7 @@ Examples:
   rnic bench                                    everything, between two processes of this host
   rnic bench --op write --size 8,64K,1M         one operation, three sizes
   rnic bench --what latency --size all          the latency of each power of two
+  rnic bench --what latency --beside 1M         the latency beside a bulk transfer
   rnic bench --html bench.html                  tables, charts and histograms as one page
   hostA$ rnic bench --server                    between two hosts
   hostB$ rnic bench --connect hostA
@@ -59,6 +60,10 @@ pub struct Args {
     /// Operations at once, for bandwidth; as many as fill the pipe if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH as i64))]
     depth: Option<u32>,
+    /// Measure each latency a second time, with RDMA WRITEs of so many bytes going on beside it, over another queue pair
+    /// of the same two processes
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    beside: Option<usize>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096; as large as the way allows if not given
     #[arg(long, value_parser = node::parse_mtu)]
     mtu: Option<PathMtu>,
@@ -120,11 +125,13 @@ struct Task {
     /// Of what follows.
     version: u32,
     largest: usize,
+    /// Of the RDMA WRITEs beside it.
+    beside: Option<usize>,
     /// As in `enum ibv_mtu`.
     mtu: Option<u32>,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl Task {
     /// The client may be anybody.
@@ -132,11 +139,15 @@ impl Task {
         if self.version != VERSION {
             return Err(another_version());
         }
-        match (1..=size::LARGEST).contains(&self.largest) {
-            true => Ok(()),
-            false => Err(Failure::new(format!(
-                "the client asks for messages of {} bytes",
-                self.largest
+        let sizes = [Some(self.largest), self.beside];
+        match sizes
+            .iter()
+            .flatten()
+            .find(|size| !(1..=size::LARGEST).contains(size))
+        {
+            None => Ok(()),
+            Some(size) => Err(Failure::new(format!(
+                "the client asks for messages of {size} bytes"
             ))),
         }
     }
@@ -145,8 +156,9 @@ impl Task {
         self.mtu.and_then(PathMtu::from_ibv)
     }
 
+    /// What is measured uses the front, what goes on beside it the end.
     fn region(&self) -> usize {
-        self.largest.max(ATOMIC)
+        self.largest.max(ATOMIC) + self.beside.unwrap_or(0)
     }
 }
 
@@ -175,6 +187,7 @@ fn serve(
         task.path_mtu(),
         task.region(),
     )?;
+    task.beside.map_or(Ok(()), |size| station.add_bulk(size))?;
     pin(processor);
     measure::follow(&mut station)
 }
@@ -202,6 +215,7 @@ pub fn main(args: Args) -> Result<()> {
     let task = Task {
         version: VERSION,
         largest: args.sizes.largest(),
+        beside: args.beside,
         mtu: args.mtu.map(PathMtu::to_ibv),
     };
     let report = match &args.connect {
@@ -328,6 +342,7 @@ fn run(
         task.path_mtu(),
         task.region(),
     )?;
+    task.beside.map_or(Ok(()), |size| station.add_bulk(size))?;
     let mut report = Report::new(Path::of(&station, peer), sys::allowed_cpus().len());
     // Now that the NIC's own thread runs, and may float.
     pin(processor);
@@ -356,6 +371,12 @@ fn run(
                 progress.step(&format!("latency of {}, {shown}", report::name(operation)));
                 let times = measure::latency_for(&mut station, operation, size, time)?;
                 report.latency.push(Latency::new(operation, size, &times));
+                if let Some(beside) = task.beside {
+                    let (times, moved) =
+                        measure::latency_beside(&mut station, operation, size, time)?;
+                    let latency = Latency::new(operation, size, &times);
+                    report.beside.push(Beside::new(latency, beside, moved));
+                }
             }
             What::Bandwidth => {
                 progress.step(&format!(
@@ -389,6 +410,7 @@ mod tests {
         let good = Task {
             version: VERSION,
             largest: 1 << 20,
+            beside: Some(1 << 20),
             mtu: Some(PathMtu::M1024.to_ibv()),
         };
         assert!(good.check().is_ok());
@@ -401,5 +423,7 @@ mod tests {
         assert!(refused(|t| t.version = 0));
         assert!(refused(|t| t.largest = 0));
         assert!(refused(|t| t.largest = usize::MAX));
+        assert!(refused(|t| t.beside = Some(usize::MAX)));
+        assert!(refused(|t| t.beside = Some(0)));
     }
 }

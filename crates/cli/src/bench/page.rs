@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::chart;
-use super::report::{Report, gigabytes, micros, rate};
+use super::report::{Latency, Report, gigabytes, micros, rate};
 use super::size;
 use crate::failure::Result;
 
@@ -28,6 +28,16 @@ fn row(page: &mut String, tag: &str, cells: &[String]) {
     page.push_str("</tr>\n");
 }
 
+fn cells(latency: &Latency) -> Vec<String> {
+    let mut cells = vec![
+        latency.operation.to_owned(),
+        size::show(latency.size),
+        latency.samples.to_string(),
+    ];
+    cells.extend(latency.quantiles().map(micros));
+    cells
+}
+
 pub fn page(report: &Report) -> Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>rnic bench</title>\n\
@@ -39,32 +49,28 @@ pub fn page(report: &Report) -> Result<String> {
         let _ = writeln!(page, "<p class=\"warning\">{}</p>", escaped(warning));
     }
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).to_owned()).collect() };
+    let mut heading = words(&[
+        "", "size", "samples", "least", "50%", "90%", "99%", "99.9%", "most",
+    ]);
     if !report.latency.is_empty() {
         page.push_str("<h2>Latency</h2>\n<p>Microseconds; send and write one way, read and atomic there and back.</p>\n<table>\n");
-        row(
-            &mut page,
-            "th",
-            &words(&[
-                "", "size", "samples", "least", "50%", "90%", "99%", "99.9%", "most",
-            ]),
-        );
+        row(&mut page, "th", &heading);
         for latency in &report.latency {
-            let mut cells = vec![
-                latency.operation.to_owned(),
-                size::show(latency.size),
-                latency.samples.to_string(),
-            ];
-            cells.extend(
-                [
-                    latency.min_us,
-                    latency.p50_us,
-                    latency.p90_us,
-                    latency.p99_us,
-                    latency.p999_us,
-                    latency.max_us,
-                ]
-                .map(micros),
-            );
+            row(&mut page, "td", &cells(latency));
+        }
+        page.push_str("</table>\n");
+    }
+    if let Some(first) = report.beside.first() {
+        let _ = writeln!(
+            page,
+            "<p>The same beside RDMA WRITEs of {} over another queue pair:</p>\n<table>",
+            size::show(first.bulk_size)
+        );
+        heading.push("bytes meanwhile".to_owned());
+        row(&mut page, "th", &heading);
+        for beside in &report.beside {
+            let mut cells = cells(&beside.latency);
+            cells.push(gigabytes(beside.bulk_bytes_per_second));
             row(&mut page, "td", &cells);
         }
         page.push_str("</table>\n");

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::size;
-use crate::measure::Operation;
 use crate::measure::stats::{Distribution, Step};
+use crate::measure::{Moved, Operation};
 use crate::node::Station;
 
 /// Steps of a histogram.
@@ -81,6 +81,42 @@ impl Latency {
     }
 }
 
+impl Latency {
+    /// Microseconds: least, 50%, 90%, 99%, 99.9%, most.
+    pub fn quantiles(&self) -> [f64; 6] {
+        [
+            self.min_us,
+            self.p50_us,
+            self.p90_us,
+            self.p99_us,
+            self.p999_us,
+            self.max_us,
+        ]
+    }
+}
+
+/// A latency beside RDMA WRITEs of another queue pair.
+#[derive(Debug, Serialize)]
+pub struct Beside {
+    #[serde(flatten)]
+    pub latency: Latency,
+    pub bulk_size: usize,
+    pub bulk_bytes_per_second: f64,
+    /// What of them completed per sample.
+    pub bulk_bytes_per_sample: f64,
+}
+
+impl Beside {
+    pub fn new(latency: Latency, bulk_size: usize, moved: Moved) -> Beside {
+        Beside {
+            bulk_size,
+            bulk_bytes_per_second: moved.bytes_per_second,
+            bulk_bytes_per_sample: moved.bytes as f64 / latency.samples.max(1) as f64,
+            latency,
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub struct Bandwidth {
     pub operation: &'static str,
@@ -110,6 +146,8 @@ pub struct Report {
     pub load_average: f64,
     pub processors: usize,
     pub latency: Vec<Latency>,
+    #[serde(rename = "latency_beside_bulk", skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Beside>,
     pub bandwidth: Vec<Bandwidth>,
 }
 
@@ -126,6 +164,7 @@ impl Report {
                 .unwrap_or(0.0),
             processors,
             latency: Vec::new(),
+            beside: Vec::new(),
             bandwidth: Vec::new(),
         }
     }
@@ -219,30 +258,22 @@ impl fmt::Display for Report {
                 f,
                 "\nLatency in us: send and write one way, read and atomic there and back\n"
             )?;
-            writeln!(
-                f,
-                "{:<8}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-                "", "size", "samples", "least", "50%", "90%", "99%", "99.9%", "most"
-            )?;
+            heading(f)?;
             for row in &self.latency {
-                write!(
-                    f,
-                    "{:<8}{:>9}{:>11}",
-                    row.operation,
-                    size::show(row.size),
-                    row.samples
-                )?;
-                for value in [
-                    row.min_us,
-                    row.p50_us,
-                    row.p90_us,
-                    row.p99_us,
-                    row.p999_us,
-                    row.max_us,
-                ] {
-                    write!(f, "{:>10}", micros(value))?;
-                }
+                line(f, row)?;
                 writeln!(f)?;
+            }
+            if let Some(beside) = self.beside.first() {
+                let size = size::show(beside.bulk_size);
+                writeln!(
+                    f,
+                    "\nThe same beside RDMA WRITEs of {size} over another queue pair\n"
+                )?;
+                heading(f)?;
+            }
+            for row in &self.beside {
+                line(f, &row.latency)?;
+                writeln!(f, "   {} meanwhile", gigabytes(row.bulk_bytes_per_second))?;
             }
             for row in self.shown() {
                 histogram(f, row)?;
@@ -267,6 +298,24 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+fn heading(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(
+        f,
+        "{:<8}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "", "size", "samples", "least", "50%", "90%", "99%", "99.9%", "most"
+    )
+}
+
+/// A row, without its end.
+fn line(f: &mut fmt::Formatter<'_>, row: &Latency) -> fmt::Result {
+    let size = size::show(row.size);
+    write!(f, "{:<8}{size:>9}{:>11}", row.operation, row.samples)?;
+    for value in row.quantiles() {
+        write!(f, "{:>10}", micros(value))?;
+    }
+    Ok(())
 }
 
 fn histogram(f: &mut fmt::Formatter<'_>, row: &Latency) -> fmt::Result {

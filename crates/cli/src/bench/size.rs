@@ -30,7 +30,7 @@ pub fn parse_list(text: &str) -> Result<List, String> {
     Ok(List(sizes))
 }
 
-fn parse(text: &str) -> Result<usize, String> {
+pub fn parse(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let number = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
     let (digits, factor) = match number.chars().last() {

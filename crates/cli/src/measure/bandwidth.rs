@@ -36,7 +36,7 @@ pub fn lead(
             station.qp.post(request(operation, buffer, target))?;
             posted += 1;
         }
-        let done = poll(&station.send_cq)?;
+        let done = poll(station, &station.send_cq)?;
         completed += 1;
         idle.push(
             done.into_buffer()
@@ -71,7 +71,7 @@ pub fn follow(
     station.exchange.barrier()?;
     let mut left = count - receives;
     for _ in 0..count {
-        let got = poll(&station.recv_cq)?;
+        let got = poll(station, &station.recv_cq)?;
         if let (Some(buffer), true) = (got.into_buffer(), left > 0) {
             left -= 1;
             station.qp.post_recv(buffer, 0)?;

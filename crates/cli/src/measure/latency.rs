@@ -44,7 +44,7 @@ fn sends(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Resul
         if lead {
             sender.post(station, None, 0)?;
         }
-        let got = poll(&station.recv_cq)?;
+        let got = poll(station, &station.recv_cq)?;
         if !lead {
             sender.post(station, None, 0)?;
         } else {
@@ -101,6 +101,9 @@ fn watch(station: &Station, region: &WritableRegion, at: usize, value: u8) -> Re
             if let Some(unexpected) = station.recv_cq.poll_one()? {
                 unexpected.ok()?;
             }
+            if let Some(bulk) = &station.bulk {
+                bulk.tend()?;
+            }
         }
         let waited = start.get_or_insert_with(Instant::now).elapsed();
         if waited > PATIENCE {
@@ -135,7 +138,7 @@ fn fetches(
     for _ in 0..rounds {
         let start = Instant::now();
         station.qp.post(request(operation, buffer, from))?;
-        let done = poll(&station.send_cq)?;
+        let done = poll(station, &station.send_cq)?;
         times.record(start.elapsed().as_nanos() as u64);
         buffer = done
             .into_buffer()
@@ -159,7 +162,7 @@ pub fn request(operation: Operation, buffer: Buffer, target: RemoteMemory) -> Se
 pub fn serve(station: &mut Station) -> Result<()> {
     station.qp.post_recv_empty(0)?;
     station.exchange.barrier()?;
-    poll(&station.recv_cq)?;
+    poll(station, &station.recv_cq)?;
     station.exchange.barrier()?;
     Ok(())
 }
@@ -167,7 +170,7 @@ pub fn serve(station: &mut Station) -> Result<()> {
 /// Ends the peer's [`serve`].
 pub fn dismiss(station: &mut Station) -> Result<()> {
     station.qp.post(SendRequest::send_inline(&[]))?;
-    poll(&station.send_cq)?;
+    poll(station, &station.send_cq)?;
     station.exchange.barrier()?;
     Ok(())
 }

@@ -4,16 +4,18 @@
 //! [`Test::End`].
 
 mod bandwidth;
+mod bulk;
 mod latency;
 pub mod stats;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rnic::{Buffer, Completion, CompletionQueue, RemoteMemory, SendRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 use crate::node::{INLINE, PATIENCE, Station};
+pub use bulk::{Bulk, Moved};
 use stats::Distribution;
 
 /// Which operation.
@@ -129,15 +131,43 @@ pub fn latency_for(
     size: usize,
     time: Duration,
 ) -> Result<Distribution> {
-    let trial = latency(station, operation, size, 50)?;
+    let trial = latency(station, operation, size, TRIAL)?;
+    let rounds = rounds_in(time, operation, &trial);
+    latency(station, operation, size, rounds)
+}
+
+/// Rounds of a short run that tells how many fit into a time.
+const TRIAL: usize = 50;
+
+fn rounds_in(time: Duration, operation: Operation, trial: &Distribution) -> usize {
     let trips = if operation.returns() { 1.0 } else { 2.0 };
     let rounds = time.as_secs_f64() * 1e6 / (trips * trial.mean()).max(0.01);
-    latency(
-        station,
-        operation,
-        size,
-        rounds.clamp(20.0, MOST as f64) as usize,
-    )
+    rounds.clamp(20.0, MOST as f64) as usize
+}
+
+/// As [`latency_for`], with the station's bulk transfer beside it all the while.
+pub fn latency_beside(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    time: Duration,
+) -> Result<(Distribution, Moved)> {
+    let trial = beside(station, operation, size, TRIAL)?.0;
+    beside(station, operation, size, rounds_in(time, operation, &trial))
+}
+
+fn beside(
+    station: &mut Station,
+    operation: Operation,
+    size: usize,
+    rounds: usize,
+) -> Result<(Distribution, Moved)> {
+    if let Some(bulk) = &station.bulk {
+        bulk.start()?;
+    }
+    let times = latency(station, operation, size, rounds)?;
+    let moved = station.bulk.as_ref().map(Bulk::stop).transpose()?;
+    Ok((times, moved.unwrap_or_default()))
 }
 
 /// Operations at once that fill the pipe: no more than a few megabytes.
@@ -191,8 +221,25 @@ pub fn follow(station: &mut Station) -> Result<()> {
 }
 
 /// Polls hard: a sleeping side measures the wake-up.
-fn poll(cq: &CompletionQueue) -> Result<Completion> {
-    Ok(cq.wait_spinning(SPIN, PATIENCE)?.ok()?)
+fn poll_hard(cq: &CompletionQueue) -> rnic::Result<Completion> {
+    cq.wait_spinning(SPIN, PATIENCE)
+}
+
+/// The next completion of one of the station's queues; what goes on beside it goes on.
+fn poll(station: &Station, cq: &CompletionQueue) -> Result<Completion> {
+    let Some(bulk) = station.bulk.as_ref().filter(|bulk| bulk.is_going()) else {
+        return Ok(poll_hard(cq)?.ok()?);
+    };
+    let start = Instant::now();
+    loop {
+        bulk.tend()?;
+        if let Some(completion) = cq.poll_one()? {
+            return Ok(completion.ok()?);
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(rnic::Error::Timeout(PATIENCE).into());
+        }
+    }
 }
 
 /// Posts messages of one size: inline if they are small, else from a pool of buffers; signals now and then.
@@ -262,7 +309,7 @@ impl Sender {
 
     /// Takes one completion and all that it stands for.
     fn reap(&mut self, station: &Station) -> Result<()> {
-        let mut done = poll(&station.send_cq)?;
+        let mut done = poll(station, &station.send_cq)?;
         self.outstanding -= done.id() as usize;
         self.pool
             .extend(done.take_released().into_iter().map(|(_, buffer)| buffer));
