@@ -79,6 +79,10 @@ pub enum Program {
         args: String,
         way: Way,
     },
+    /// `rnic bench`: a ping-pong beside a bulk transfer of the same two processes. perftest has one or the other.
+    Beside {
+        way: Way,
+    },
     /// crates/programs/c/scale.c.
     Scale {
         count: u32,
@@ -196,7 +200,7 @@ impl Program {
                     false => Err(format!("{VERBS_H} (apt-get install libibverbs-dev)").into()),
                 })
             }
-            Program::Floor { .. } => Ok(()),
+            Program::Floor { .. } | Program::Beside { .. } => Ok(()),
         };
         let wire = match self {
             Program::Perftest { way, .. } => way.wire(),
@@ -239,6 +243,7 @@ impl Program {
                 }
             }
             Program::FourPairs { program, args, way } => four_pairs(setting, (program, args, *way)),
+            Program::Beside { way } => beside(setting, *way),
             Program::Scale { count } => scale(setting, *count),
             Program::Floor { kind, wire } => floor(setting, *kind, *wire),
             Program::Ucx {
@@ -291,6 +296,40 @@ fn four_pairs(setting: &Setting, what: (&str, &str, Way)) -> Result<Vec<Figure>>
         ("one pair alone".into(), Unit::Gigabytes, alone),
         ("least share".into(), Unit::Share, 4.0 * least / sum),
         ("four / one".into(), Unit::Share, sum / alone),
+    ])
+}
+
+/// 8 bytes beside RDMA WRITEs of 1 MiB.
+fn beside(setting: &Setting, way: Way) -> Result<Vec<Figure>> {
+    let path = if way == Way::Host { "on" } else { "off" };
+    let Ends(end, _) = setting.places.ends(way.wire())?;
+    let milliseconds = ((1000.0 * setting.effort) as u64).max(20).to_string();
+    let run = |what: &str, args: &str| {
+        // It starts the second process by itself, and takes a processor for each.
+        let mut command = end.command(&setting.places.rnic);
+        command
+            .env("RNIC_HOST_PATH", path)
+            .args(["bench", "--json", "--milliseconds", &milliseconds])
+            .args(["--what", what])
+            .args(args.split(' '));
+        let mut running = Running::start(command, std::process::Stdio::null())?;
+        let output =
+            running.output(std::time::Instant::now() + std::time::Duration::from_secs(60))?;
+        match output.ok {
+            true => Ok(output.stdout),
+            false => Err(crate::Error::from("rnic bench failed")),
+        }
+    };
+    let latency = run("latency", "--op send --size 8 --beside 1M")?;
+    let bandwidth = run("bandwidth", "--op write --size 1M")?;
+    let found = tables::beside(&latency, &bandwidth);
+    let found = found.ok_or("the report of rnic bench is not understood")?;
+    Ok(vec![
+        (String::new(), Unit::Micros, found.beside),
+        ("99%".into(), Unit::Micros, found.beside_99),
+        ("alone".into(), Unit::Micros, found.alone),
+        ("passed".into(), Unit::Bytes, found.passed),
+        ("bulk kept".into(), Unit::Share, found.kept),
     ])
 }
 

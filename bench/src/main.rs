@@ -355,6 +355,6 @@ fn unit_of(program: &Program) -> contender::Unit {
         Program::Perftest { unit, .. } | Program::Ucx { unit, .. } => *unit,
         Program::FourPairs { .. } => Unit::Gigabytes,
         Program::Floor { kind, .. } => contender::unit_of_floor(*kind),
-        Program::Scale { .. } | Program::Libfabric { .. } => Unit::Micros,
+        Program::Scale { .. } | Program::Beside { .. } | Program::Libfabric { .. } => Unit::Micros,
     }
 }

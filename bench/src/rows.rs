@@ -407,6 +407,33 @@ pub fn all() -> Vec<Row> {
             contenders,
         });
     }
+    for (name, title, way) in [
+        (
+            "beside-bulk",
+            "send, 8 B, beside RDMA writes of 1 MiB of the same processes, one host: half a round trip",
+            Way::Host,
+        ),
+        (
+            "beside-bulk-udp",
+            "send, 8 B, beside RDMA writes of 1 MiB of the same processes, over UDP on lo: half a round trip",
+            lo,
+        ),
+    ] {
+        rows.push(Row {
+            name,
+            title,
+            contenders: vec![Contender {
+                name: "rnic bench --beside 1M".into(),
+                role: Role::Rnic,
+                program: Program::Beside { way },
+            }],
+            // What a queue pair alone has under way; and a fair share of two.
+            aims: vec![
+                Aim::OwnBelow("passed", 1048576.0),
+                Aim::OwnAbove("bulk kept", 0.5),
+            ],
+        });
+    }
     for (name, title, way, count) in [
         (
             "four-pairs",

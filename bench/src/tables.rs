@@ -101,6 +101,34 @@ pub fn scale(text: &str) -> Option<Scale> {
     })
 }
 
+/// A ping-pong beside a bulk transfer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beside {
+    /// Microseconds.
+    pub alone: f64,
+    pub beside: f64,
+    pub beside_99: f64,
+    /// Bytes of the bulk for each round trip.
+    pub passed: f64,
+    /// The bulk's part of what it makes alone.
+    pub kept: f64,
+}
+
+/// What `rnic bench --json` says of a latency beside a bulk transfer, and of the bulk alone.
+pub fn beside(latency: &str, bandwidth: &str) -> Option<Beside> {
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+    let (latency, bandwidth) = (parse(latency)?, parse(bandwidth)?);
+    let beside = &latency["latency_beside_bulk"][0];
+    let alone = bandwidth["bandwidth"][0]["bytes_per_second"].as_f64()?;
+    Some(Beside {
+        alone: latency["latency"][0]["p50_us"].as_f64()?,
+        beside: beside["p50_us"].as_f64()?,
+        beside_99: beside["p99_us"].as_f64()?,
+        passed: beside["bulk_bytes_per_sample"].as_f64()?,
+        kept: beside["bulk_bytes_per_second"].as_f64()? / alone,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,5 +186,22 @@ mod tests {
         };
         assert_eq!(scale(text), Some(expected));
         assert_eq!(scale("set-up: No such device"), None);
+    }
+
+    #[test]
+    fn beside_a_bulk_transfer() {
+        let latency = r#"{"latency": [{"p50_us": 1.5}], "latency_beside_bulk":
+            [{"p50_us": 20.0, "p99_us": 60.5, "bulk_bytes_per_sample": 131072.5, "bulk_bytes_per_second": 3e9}]}"#;
+        let bandwidth = r#"{"bandwidth": [{"bytes_per_second": 6e9}]}"#;
+        let expected = Beside {
+            alone: 1.5,
+            beside: 20.0,
+            beside_99: 60.5,
+            passed: 131_072.5,
+            kept: 0.5,
+        };
+        assert_eq!(beside(latency, bandwidth), Some(expected));
+        assert_eq!(beside(r#"{"latency": []}"#, bandwidth), None);
+        assert_eq!(beside("no JSON", ""), None);
     }
 }
