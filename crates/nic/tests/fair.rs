@@ -17,12 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LONG: usize = 256 * 1024;
 const DEPTH: usize = 16;
 /// Short messages, there and back, and their bytes.
-const TRIPS: usize = 400;
+const TRIPS: usize = 50;
+const BATCHES: usize = 8;
 const SHORT: usize = 8;
 
 /// KiB of the bulk that may pass for each short message, by path. Where nobody sees to it: 4100 without packets, 770 by rings, and 390
 /// (WRITE) and 510 (READ) by UDP.
-const MOST: [(&str, u64); 3] = [("on", 700), ("rings", 700), ("off", 340)];
+const MOST: [(&str, u64); 3] = [("on", 700), ("rings", 600), ("off", 340)];
 const PATH: &str = "RNIC_HOST_PATH";
 
 /// Two connected queue pairs, with what they send from and into.
@@ -124,11 +125,15 @@ fn measure(bulk: &Pair, ping: &Pair, read: bool) {
     for _ in 0..DEPTH {
         bulk.go_on(read);
     }
-    let before = moved(bulk);
-    for k in 0..TRIPS {
-        trip(bulk, ping, k % 2, read);
-    }
-    let each = (moved(bulk) - before) / 1024 / TRIPS as u64;
+    let batch = |_| {
+        let before = moved(bulk);
+        for k in 0..TRIPS {
+            trip(bulk, ping, k % 2, read);
+        }
+        (moved(bulk) - before) / 1024 / TRIPS as u64
+    };
+    // In some of them the bulk may have had a core while the ping-pong had none.
+    let each = (0..BATCHES).map(batch).min().unwrap_or(0);
     println!("{path}: {each} KiB for each, read: {read}");
     assert!(each <= most, "{each} KiB of the bulk pass a short message");
     assert!(each >= 16, "nor is the bulk starved: {each} KiB");
@@ -140,8 +145,10 @@ fn measure(bulk: &Pair, ping: &Pair, read: bool) {
     }
 }
 
+/// Run by the others in a process of its own, since paths and shards are chosen as the device is opened.
 #[test]
-fn short_messages_pass_a_bulk_transfer() {
+#[ignore = "a part of the other tests"]
+fn measure_both() {
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();
     let bulk = Pair::new(&context, &pd, LONG);
@@ -151,16 +158,13 @@ fn short_messages_pass_a_bulk_transfer() {
     }
 }
 
-/// The same in a process of its own, since the path is chosen as the device is opened.
 fn by(path: &str) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
-        .args([
-            "--exact",
-            "short_messages_pass_a_bulk_transfer",
-            "--nocapture",
-        ])
+        .args(["--exact", "measure_both", "--ignored", "--nocapture"])
         .env(PATH, path)
+        // Those of two shards are in two engines.
+        .env("RNIC_SHARDS", "1")
         .output()
         .expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -171,6 +175,11 @@ fn by(path: &str) {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn short_messages_pass_a_bulk_transfer_without_packets() {
+    by("on");
 }
 
 #[test]

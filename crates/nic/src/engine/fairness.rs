@@ -11,8 +11,8 @@ use rnic_wire::{Operation, Packet};
 
 /// Bytes of a short message, at most.
 const SHORT: usize = 4096;
-/// Whoever had one has the next one within this: it is longer than a round trip on most ways.
-const SOON_NS: u64 = 2_000_000;
+/// Whoever had one has the next one within this: longer than a round trip anywhere, and on a machine that is slow or crowded.
+const SOON_NS: u64 = 100_000_000;
 
 /// Who had short messages lately.
 #[derive(Debug, Default)]
