@@ -1,7 +1,8 @@
 //! A bulk transfer does not starve a ping-pong of the same engine: what of it passes while a short message is on its way
 //! stays below what a queue pair has under way when it is alone.
 //!
-//! Counted in bytes, not in time, so that it holds on a loaded machine.
+//! Counted in bytes, not in time, so that it holds on a loaded machine. Not under sanitizers (`./test` skips it there), which slow
+//! the engine down tenfold, and what the kernel does not.
 
 mod pair;
 
@@ -21,9 +22,9 @@ const TRIPS: usize = 50;
 const BATCHES: usize = 8;
 const SHORT: usize = 8;
 
-/// KiB of the bulk that may pass for each short message, by path. Where nobody sees to it: 4100 without packets, 770 by rings and, where
-/// all is as slow as under a sanitizer, 770 by UDP.
-const MOST: [(&str, u64); 3] = [("on", 700), ("rings", 640), ("off", 640)];
+/// KiB of the bulk that may pass for each short message, by path. Where nobody sees to it: 4100 without packets, 770 by rings, and 390
+/// (WRITE) and 510 (READ) by UDP.
+const MOST: [(&str, u64); 3] = [("on", 700), ("rings", 640), ("off", 500)];
 const PATH: &str = "RNIC_HOST_PATH";
 
 /// Two connected queue pairs, with what they send from and into.
@@ -178,16 +179,16 @@ fn by(path: &str) {
 }
 
 #[test]
-fn short_messages_pass_a_bulk_transfer_without_packets() {
+fn a_bulk_transfer_does_not_starve_a_ping_pong_without_packets() {
     by("on");
 }
 
 #[test]
-fn and_by_rings() {
+fn a_bulk_transfer_does_not_starve_a_ping_pong_by_rings() {
     by("rings");
 }
 
 #[test]
-fn and_by_udp() {
+fn a_bulk_transfer_does_not_starve_a_ping_pong_by_udp() {
     by("off");
 }
