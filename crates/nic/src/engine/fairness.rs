@@ -29,7 +29,7 @@ pub(super) struct Fairness {
 impl Fairness {
     /// That queue pair had a message.
     #[inline]
-    pub(super) fn message(&mut self, qpn: u32, bytes: usize, now: u64) {
+    fn message(&mut self, qpn: u32, bytes: usize, now: u64) {
         if bytes <= SHORT {
             self.short(qpn, now);
         }

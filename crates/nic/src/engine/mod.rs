@@ -475,15 +475,11 @@ impl Engine {
 
     /// Puts a queue pair into the list of those that want to transmit, to which that was posted: what is short before all others.
     pub(crate) fn schedule_posted(&mut self, qpn: u32, posted: Posted) {
-        if self.ready.is_empty() || !fairness::is_short(posted) {
-            return self.schedule(qpn);
-        }
-        if let Some(entry) = self.qps.get_mut(qpn)
-            && !entry.ready
-            && entry.transport.wants_transmit()
-        {
-            entry.ready = true;
-            self.ready.push_front(qpn);
+        let before = self.ready.len();
+        self.schedule(qpn);
+        if self.ready.len() > before && fairness::is_short(posted) {
+            // From the end to the front.
+            self.ready.rotate_right(1);
         }
     }
 

@@ -45,12 +45,8 @@ impl Qp {
                 count: accepted,
                 bytes,
             };
-            if posting.end() {
-                engine.has_posted(shared.qpn, posted);
-                has_left(shared, engine);
-            } else {
-                start_sending(shared, engine, posted);
-            }
+            let left = posting.end();
+            end_post(shared, engine, left, posted);
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
@@ -110,12 +106,8 @@ impl Qp {
             ready_to_post(shared, &mut wqe);
             posting.post(wqe.signaled, wqe);
         }
-        if posting.end() {
-            engine.has_posted(shared.qpn, posted);
-            has_left(shared, engine);
-        } else {
-            start_sending(shared, engine, posted);
-        }
+        let left = posting.end();
+        end_post(shared, engine, left, posted);
         Ok(())
     }
 
@@ -315,6 +307,17 @@ fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
     }
 }
 
+/// That was just posted, and has left by itself or not.
+#[inline]
+fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, left: bool, posted: Posted) {
+    engine.has_posted(shared.qpn, posted);
+    if left {
+        has_left(shared, engine);
+    } else {
+        start_sending(shared, engine, posted);
+    }
+}
+
 /// All that was just posted has left.
 #[inline]
 fn has_left(shared: &QpShared, mut engine: Guard<'_, Engine>) {
@@ -339,7 +342,6 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
     if shared.state() == QpState::Err {
         engine.flush_qp(shared.qpn);
     } else {
-        engine.has_posted(shared.qpn, posted);
         engine.schedule_posted(shared.qpn, posted);
         if engine.may_gather(shared.qpn, posted) {
             return;
