@@ -44,8 +44,9 @@ pub(super) struct Sender {
 }
 
 const SENDERS: usize = 256;
-/// While nothing comes through the door, it is looked at in every so many calls.
-const DOOR_EVERY: u32 = 256;
+/// While nothing comes through the door, it is looked at in every so many calls: who sleeps waits for its descriptors, and this
+/// is only for when that thread does not get a core.
+const DOOR_EVERY: u32 = 4096;
 
 impl Default for Inbox {
     fn default() -> Inbox {

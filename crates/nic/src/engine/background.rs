@@ -182,6 +182,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
         if ready.get(fds.len() - 1) == Some(&true) {
             port.look(shared);
         }
+        let found = Found::of(&ready[..fds.len() - 1], patient, watching);
         let polls = || shared.polls.load(Ordering::Relaxed);
         let application_polls = polling.seen(slept, polls, std::thread::yield_now);
 
@@ -191,14 +192,19 @@ fn run(shared: &Shard, mut port: PortWatch) {
             } else {
                 quiet_ticks + 1
             };
+            // Who polls often does all that is left to do here but the rarest, and leaves no packets.
+            if polling.is_often() && !asked && !found.door && sys::now_ns() < maintain_at {
+                deadline = maintain_at;
+                calm_ticks += 1;
+                continue;
+            }
             let looked_after = application_polls || (shared.waiters.drive() && quiet_ticks < QUIET);
-            if looked_after && !asked && !neglected(shared, rx, punctual.patience(), &mut left) {
+            if looked_after && !asked && !neglected(shared, rx, &mut punctual, &mut left) {
                 // The application drives; only what it never looks at is left to do here.
                 deadline = u64::MAX;
                 if let Some(mut engine) = engine_soon(shared) {
                     let now = engine.now();
-                    let doors = ready.get(1..fds.len() - 1).unwrap_or_default();
-                    if engine.next_deadline().is_some_and(|at| at <= now) || doors.contains(&true) {
+                    if engine.next_deadline().is_some_and(|at| at <= now) || found.door {
                         engine.round_with(true, Acks::MayWaitForAnswer);
                         if shared.waiters.drive() {
                             wake_who_waits(&mut engine);
@@ -235,12 +241,9 @@ fn run(shared: &Shard, mut port: PortWatch) {
         let application_polls = application_polls && !shared.waiters.sleep();
         // Whoever has the engine now is the application, and would have found the packet at its next look.
         let (received, contended) = match engine_soon(shared) {
-            Some(mut engine) => (engine.round_with(true, Acks::MayWaitForAnswer), false),
+            Some(mut engine) => (found.take_in(&mut engine), false),
             // It has the engine for long, or wants this very core.
-            None => {
-                let mut engine = shared.engine.lock();
-                (engine.round_with(true, Acks::MayWaitForAnswer), true)
-            }
+            None => (found.take_in(&mut shared.engine.lock()), true),
         };
         let needed = received > 0 && !application_polls && !contended && !rests;
         let moment = stay::how_long(punctual.late());
@@ -249,7 +252,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
         } else if received >= STREAM {
             follow(shared);
         }
-        if (ready[1] || ready[2]) && fds.contains(&rx) {
+        if found.packets {
             // An application that polls would have found the packet itself, even if this thread was quicker. One that spins
             // and did not was kept from its core, perhaps by this thread.
             stay = (stay - 1).max(0);
@@ -385,7 +388,7 @@ impl Left {
 
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
-fn neglected(shared: &Shard, rx: RawFd, patience: Duration, left: &mut Left) -> bool {
+fn neglected(shared: &Shard, rx: RawFd, punctual: &mut Punctual, left: &mut Left) -> bool {
     let waiting = || {
         sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
             // Whoever has the engine takes in what has arrived.
@@ -403,7 +406,7 @@ fn neglected(shared: &Shard, rx: RawFd, patience: Duration, left: &mut Left) -> 
         return left.tick(before) >= ON_ITS_WAY;
     }
     // Waits on nothing, for so long: this thread may have taken the core from the very thread that polls.
-    let _ = sys::poll(&[], Some(patience));
+    punctual.wait();
     polls() == before && waiting()
 }
 
@@ -415,6 +418,44 @@ fn wait_set(bell: RawFd, packets: [RawFd; 2], doors: &[RawFd], watching: bool) -
     }
     fds.extend(doors);
     fds
+}
+
+/// What a sleep found.
+struct Found {
+    /// The descriptors for packets were waited for,
+    known: bool,
+    /// and packets are in the socket,
+    socket: bool,
+    /// or a process woke this one for its ring.
+    ring: bool,
+    /// Either.
+    packets: bool,
+    /// Something that is readable rarely, or may be.
+    door: bool,
+}
+
+impl Found {
+    /// `ready`: of the [`wait_set`], or of the bell alone if `patient`.
+    fn of(ready: &[bool], patient: bool, watching: bool) -> Found {
+        let known = !patient && !watching;
+        let (socket, ring) = (known && ready[1], known && ready[2]);
+        let doors = ready.get(if known { 3 } else { 1 }..).unwrap_or_default();
+        Found {
+            known,
+            socket,
+            ring,
+            packets: socket || ring,
+            door: patient || doors.contains(&true),
+        }
+    }
+
+    /// A round that looks where something is. Gives the number of packets received.
+    fn take_in(&self, engine: &mut Engine) -> usize {
+        if self.known {
+            engine.link.woken(sys::now_ns(), self.socket, self.ring);
+        }
+        engine.round_with(self.door, Acks::MayWaitForAnswer)
+    }
 }
 
 /// `tick`: the thread watches.
@@ -436,10 +477,10 @@ fn sleep(
         return sys::poll(fds, timeout).unwrap_or([false; 8]);
     };
     let timeout = timeout.map_or(tick, |t| t.min(tick));
-    let due = sys::now_ns().saturating_add(timeout.as_nanos() as u64);
+    let due = punctual.sleep(sys::now_ns(), timeout);
     let ready = sys::poll(fds, Some(timeout)).unwrap_or([false; 8]);
     if !ready.contains(&true) {
-        punctual.woke(sys::now_ns().saturating_sub(due));
+        punctual.woke(sys::now_ns(), due);
     }
     ready
 }
