@@ -12,10 +12,13 @@
 
 use std::collections::VecDeque;
 
-/// Who answers within this time answers soon, ns.
-const SOON: u64 = 200_000;
-/// How long an ACK waits for an answer, ns.
-const WAIT: u64 = 400_000;
+/// Who answers within so many times what it costs to wake a thread answers soon: the background thread sends the ACK, goes to
+/// sleep, and leaves the core to the application perhaps.
+const WAKE_UPS: u64 = 16;
+/// But no less and no more, ns.
+const SOON_NS: std::ops::RangeInclusive<u64> = 200_000..=1_000_000;
+/// How long an ACK waits for an answer: so many times as long.
+const WAIT: u64 = 2;
 /// Answers in a row after which ACKs wait: at first, and at most.
 const IN_A_ROW: std::ops::RangeInclusive<u32> = 4..=4096;
 
@@ -53,8 +56,8 @@ impl Answers {
         self.silent = silent;
     }
 
-    /// An ACK is all that there is to send. How long it is to wait, if it is; else it leaves.
-    pub(crate) fn wait(&mut self, now: u64) -> Option<u64> {
+    /// An ACK is all that there is to send. How long it is to wait, if it is; else it leaves. `soon`: see [`Unanswered::soon`].
+    pub(crate) fn wait(&mut self, now: u64, soon: u64) -> Option<u64> {
         if self.until != 0 {
             // The peer goes on meanwhile, so this is no answer it waits for.
             self.until = 0;
@@ -63,7 +66,7 @@ impl Answers {
         if !self.silent || self.in_a_row < self.wanted {
             return None;
         }
-        self.until = now + WAIT;
+        self.until = now + WAIT * soon;
         Some(self.until)
     }
 
@@ -75,13 +78,12 @@ impl Answers {
 
     /// A request leaves, and the ACK that is owed with it.
     #[inline]
-    pub(crate) fn answered(&mut self, now: u64) {
+    pub(crate) fn answered(&mut self, now: u64, soon: u64) {
         if self.until != 0 {
             self.until = 0;
             self.wanted = (self.wanted / 2).max(*IN_A_ROW.start());
         } else if self.alone != 0 {
-            let soon = now.saturating_sub(self.alone) < SOON;
-            self.in_a_row = if soon {
+            self.in_a_row = if now.saturating_sub(self.alone) < soon {
                 self.in_a_row.saturating_add(1)
             } else {
                 0
@@ -102,25 +104,48 @@ impl Answers {
     }
 }
 
-/// Queue pairs whose ACKs wait, or did: in the order in which that ends, since all wait as long.
-#[derive(Debug, Default)]
-pub(crate) struct Unanswered(VecDeque<(u64, u32)>);
+/// Queue pairs whose ACKs wait, or did: in the order in which they came, in which it also ends as a rule, since all wait as long.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    waiting: VecDeque<(u64, u32)>,
+    soon: u64,
+}
+
+impl Default for Unanswered {
+    fn default() -> Unanswered {
+        Unanswered {
+            waiting: VecDeque::new(),
+            soon: *SOON_NS.start(),
+        }
+    }
+}
 
 impl Unanswered {
+    /// Within which time an answer comes soon, ns.
+    #[inline]
+    pub(crate) fn soon(&self) -> u64 {
+        self.soon
+    }
+
+    /// To wake a thread costs so many nanoseconds.
+    pub(crate) fn wake_up_costs(&mut self, cost: u64) {
+        self.soon = (WAKE_UPS * cost).clamp(*SOON_NS.start(), *SOON_NS.end());
+    }
+
     pub(crate) fn add(&mut self, until: u64, qpn: u32) {
-        self.0.push_back((until, qpn));
+        self.waiting.push_back((until, qpn));
     }
 
     #[inline]
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.0.front().map(|&(until, _)| until)
+        self.waiting.front().map(|&(until, _)| until)
     }
 
     /// Takes the next whose time is over, and that time: see [`Answers::in_vain`].
     #[inline]
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u64, u32)> {
         let due = self.deadline().is_some_and(|until| until <= now);
-        due.then(|| self.0.pop_front()).flatten()
+        due.then(|| self.waiting.pop_front()).flatten()
     }
 }
 
@@ -130,10 +155,12 @@ mod tests {
 
     use super::*;
 
+    const SOON: u64 = *SOON_NS.start();
+
     /// Whether the ACK of a WRITE that came now waits; else it leaves by itself.
     fn waits(answers: &mut Answers, now: u64) -> bool {
         answers.came(true);
-        let until = answers.wait(now);
+        let until = answers.wait(now, SOON);
         if until.is_none() {
             answers.left_alone(now);
         }
@@ -147,7 +174,7 @@ mod tests {
         for round in 1..1000 {
             let now = round * 1_000_000;
             left += u32::from(!waits(&mut answers, now));
-            answers.answered(now + SOON / 2);
+            answers.answered(now + SOON / 2, SOON);
         }
         assert_eq!(left, *IN_A_ROW.start());
     }
@@ -159,7 +186,7 @@ mod tests {
             let now = round * 1_000_000;
             assert!(!waits(&mut answers, now));
             if round % 2 == 0 {
-                answers.answered(now + SOON);
+                answers.answered(now + SOON, SOON);
             }
         }
     }
@@ -172,7 +199,7 @@ mod tests {
             let now = round * 1_000_000;
             messages += 1;
             answers.came(true);
-            match answers.wait(now) {
+            match answers.wait(now, SOON) {
                 // As soon as one waits there is no answer.
                 Some(until) => {
                     assert!(answers.in_vain(until) && !answers.in_vain(until));
@@ -180,7 +207,7 @@ mod tests {
                 }
                 None => {
                     answers.left_alone(now);
-                    answers.answered(now + 1);
+                    answers.answered(now + 1, SOON);
                 }
             }
         }
@@ -193,9 +220,9 @@ mod tests {
         for round in 1..1000 {
             let now = round * 1_000_000;
             answers.came(false);
-            assert_eq!(answers.wait(now), None);
+            assert_eq!(answers.wait(now, SOON), None);
             answers.left_alone(now);
-            answers.answered(now + 1);
+            answers.answered(now + 1, SOON);
         }
     }
 
@@ -204,12 +231,24 @@ mod tests {
         let mut answers = Answers::default();
         let mut now = 1;
         while !waits(&mut answers, now) {
-            answers.answered(now + 1);
+            answers.answered(now + 1, SOON);
             now += 1_000_000;
         }
         assert!(!waits(&mut answers, now + 1_000));
         // And what was to happen at the end of that wait does not.
-        assert!(!answers.in_vain(now + WAIT));
+        assert!(!answers.in_vain(now + WAIT * SOON));
+    }
+
+    #[test]
+    fn where_to_wake_is_dear_soon_is_later() {
+        let mut waiting = Unanswered::default();
+        assert_eq!(waiting.soon(), SOON);
+        waiting.wake_up_costs(5_000);
+        assert_eq!(waiting.soon(), SOON);
+        waiting.wake_up_costs(50_000);
+        assert_eq!(waiting.soon(), 800_000);
+        waiting.wake_up_costs(4_000_000);
+        assert_eq!(waiting.soon(), *SOON_NS.end());
     }
 
     #[test]

@@ -43,8 +43,9 @@ const FOLLOW_NS: u64 = 30_000;
 const LINGER_NS: u64 = 2_000_000;
 /// Ticks of undisturbed watching after which all lateness is forgotten.
 const FORGET: u32 = 50;
-/// How often it tries to get the engine from whoever has it. Between two tries a round that found nothing is over.
-const TRIES: u32 = 16;
+/// How often it tries to get the engine from whoever has it. Between two tries a round that found nothing is over. More would be
+/// in vain where it took the core from that very thread.
+const TRIES: u32 = 8;
 /// Ticks in which nothing happens after which it does not watch over a thread that waits for an event any more.
 const QUIET: u32 = 50;
 /// Ticks that such a thread leaves packets for before it is not waited for: they woke it, and it is on its way as a rule.
@@ -156,7 +157,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
         if watching {
             // The application has the engine; what it leaves there has time until the next tick.
         } else if let Some(mut engine) = engine_soon(shared) {
-            (deadline, patient) = look_after(&mut engine, &mut maintain_at);
+            (deadline, patient) = look_after(&mut engine, &mut maintain_at, punctual.late());
             state.wakeup.will_sleep(deadline);
             // What waits for receives is no work.
             let arrived = engine.link.fall_asleep() && !patient;
@@ -212,7 +213,8 @@ fn run(shared: &Shard, mut port: PortWatch) {
                     } else {
                         engine.send_out(now, Acks::Leave);
                     }
-                    (deadline, patient) = look_after(&mut engine, &mut maintain_at);
+                    (deadline, patient) =
+                        look_after(&mut engine, &mut maintain_at, punctual.late());
                 }
                 calm_ticks += 1;
                 if calm_ticks == FORGET {
@@ -296,8 +298,9 @@ fn wake_who_waits(engine: &mut Engine) {
 }
 
 /// Keeps the link in order. When the engine must run again although nothing arrives, and whether what has arrived waits.
-fn look_after(engine: &mut Engine, maintain_at: &mut u64) -> (u64, bool) {
+fn look_after(engine: &mut Engine, maintain_at: &mut u64, wake_up: u64) -> (u64, bool) {
     let now = sys::now_ns();
+    engine.unanswered.wake_up_costs(wake_up);
     if now >= *maintain_at {
         *maintain_at = now.saturating_add(engine.link.maintain(now));
     }

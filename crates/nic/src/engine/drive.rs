@@ -371,7 +371,7 @@ impl Engine {
         if lone
             && acks == Acks::MayWaitForAnswer
             && answer_saves_ack(&self.link, entry)
-            && let Some(until) = entry.answers.wait(now)
+            && let Some(until) = entry.answers.wait(now, self.unanswered.soon())
         {
             self.unanswered.add(until, qpn);
             return turn;
@@ -400,7 +400,7 @@ impl Engine {
             let spent = transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
             entry.held_ack.left();
             if requests {
-                entry.answers.answered(now);
+                entry.answers.answered(now, self.unanswered.soon());
             } else if lone && acks == Acks::MayWaitForAnswer {
                 entry.answers.left_alone(now);
             }
