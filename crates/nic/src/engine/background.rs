@@ -193,12 +193,6 @@ fn run(shared: &Shard, mut port: PortWatch) {
             } else {
                 quiet_ticks + 1
             };
-            // Who polls often does all that is left to do here but the rarest, and leaves no packets.
-            if polling.is_often() && !asked && !found.door && sys::now_ns() < maintain_at {
-                deadline = maintain_at;
-                calm_ticks += 1;
-                continue;
-            }
             let looked_after = application_polls || (shared.waiters.drive() && quiet_ticks < QUIET);
             if looked_after && !asked && !neglected(shared, rx, &mut punctual, &mut left) {
                 // The application drives; only what it never looks at is left to do here.

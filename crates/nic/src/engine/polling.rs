@@ -9,9 +9,6 @@ const NO_SLEEP_NS: u64 = 10_000;
 
 /// So many polls in one sleep of the thread are those of a loop.
 const SPUN: u64 = 256;
-/// Polls that are so far apart on average, ns, and no fewer than so many,
-const OFTEN_NS: u64 = 50_000;
-const OFTEN: u64 = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -20,10 +17,8 @@ pub(super) struct Polling {
     count: u64,
     /// It polled when it was looked at last.
     polled: bool,
-    /// And so often that it does nothing else,
+    /// And so often that it does nothing else.
     spun: bool,
-    /// or that all it drives has been seen to.
-    often: bool,
 }
 
 impl Polling {
@@ -32,7 +27,6 @@ impl Polling {
             count,
             polled: false,
             spun: false,
-            often: false,
         }
     }
 
@@ -49,9 +43,7 @@ impl Polling {
             polls = count();
         }
         self.polled = polls != self.count;
-        let made = polls.wrapping_sub(self.count);
-        self.spun = made >= SPUN;
-        self.often = made >= OFTEN.max(slept / OFTEN_NS);
+        self.spun = polls.wrapping_sub(self.count) >= SPUN;
         self.count = polls;
         self.polled
     }
@@ -59,11 +51,6 @@ impl Polling {
     /// Whether it spins: whatever it left to the thread, it did not have its core.
     pub(super) fn spins(&self) -> bool {
         self.spun
-    }
-
-    /// Whether it polls so often that it leaves nothing to the thread.
-    pub(super) fn is_often(&self) -> bool {
-        self.often
     }
 }
 
@@ -82,23 +69,12 @@ mod tests {
         let mut polling = Polling::new(0);
         let mut seen = |count| {
             let polls = polling.seen(SLEPT, || count, || panic!("it slept"));
-            (polls, polling.is_often(), polling.spins())
+            (polls, polling.spins())
         };
-        assert_eq!(seen(0), (false, false, false));
-        assert_eq!(seen(7), (true, false, false));
-        assert_eq!(seen(7), (false, false, false));
-        assert_eq!(seen(7 + OFTEN), (true, true, false));
-        assert_eq!(seen(7 + OFTEN + SPUN), (true, true, true));
-    }
-
-    #[test]
-    fn what_is_often_depends_on_the_time() {
-        let mut polling = Polling::new(0);
-        let slept = 2 * OFTEN * OFTEN_NS;
-        polling.seen(slept, || 2 * OFTEN - 1, || panic!("it slept"));
-        assert!(!polling.is_often());
-        polling.seen(slept, || 4 * OFTEN, || panic!("it slept"));
-        assert!(polling.is_often());
+        assert_eq!(seen(0), (false, false));
+        assert_eq!(seen(7), (true, false));
+        assert_eq!(seen(7), (false, false));
+        assert_eq!(seen(7 + SPUN), (true, true));
     }
 
     #[test]

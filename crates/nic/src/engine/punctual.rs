@@ -11,12 +11,10 @@ use crate::sys;
 
 /// How often a watching thread looks whether the application still polls, where that costs little, and at most so seldom.
 pub(super) const TICK_NS: u64 = 1_000_000;
-const SELDOM_NS: u64 = 8 * TICK_NS;
+const SELDOM_NS: u64 = 4 * TICK_NS;
 /// How long it waits for somebody who leaves packets, at least and at most: it may have taken the core from the very
 /// thread that polls.
 const PATIENCE_NS: std::ops::RangeInclusive<u64> = 100_000..=1_000_000;
-/// A lateness or a tick that took longer was a halt of the machine in part, and counts as no more.
-const MOST_NS: u64 = 4_000_000;
 /// A tick is so many times what it takes.
 const TICK_FACTOR: u64 = 32;
 /// And patience.
@@ -43,7 +41,7 @@ impl Punctual {
     pub(super) fn measure() -> Punctual {
         let due = sys::now_ns().saturating_add(TRIAL.as_nanos() as u64);
         let _ = sys::poll(&[], Some(TRIAL));
-        let late = sys::now_ns().saturating_sub(due).min(MOST_NS);
+        let late = sys::now_ns().saturating_sub(due).min(SELDOM_NS);
         Punctual {
             late,
             ..Punctual::default()
@@ -53,7 +51,7 @@ impl Punctual {
     /// It goes to sleep for so long. Gives when it wants to wake.
     pub(super) fn sleep(&mut self, now: u64, timeout: Duration) -> u64 {
         if let Some(began) = self.began.take() {
-            let cost = now.saturating_sub(began).min(MOST_NS);
+            let cost = now.saturating_sub(began).min(SELDOM_NS);
             self.cost = (3 * self.cost + cost) / 4;
         }
         now.saturating_add(timeout.as_nanos() as u64)
@@ -62,7 +60,7 @@ impl Punctual {
     /// It woke from that by itself.
     pub(super) fn woke(&mut self, now: u64, due: u64) {
         // One halt of the whole machine says little.
-        let late = now.saturating_sub(due).min(MOST_NS);
+        let late = now.saturating_sub(due).min(SELDOM_NS);
         self.late = (3 * self.late + late) / 4;
         self.began = Some(due);
     }
@@ -144,9 +142,9 @@ mod tests {
     #[test]
     fn one_whose_ticks_take_long_looks_less_often() {
         let mut punctual = Punctual::default();
-        tick(&mut punctual, 100, 60_000, 150_000);
-        assert!(punctual.tick() > Duration::from_millis(5));
-        assert!(punctual.patience() < Duration::from_micros(250));
+        tick(&mut punctual, 100, 20_000, 80_000);
+        assert!(punctual.tick() > Duration::from_millis(3));
+        assert!(punctual.patience() <= Duration::from_micros(100));
     }
 
     #[test]
@@ -163,7 +161,7 @@ mod tests {
     fn a_halt_of_the_machine_is_soon_forgotten() {
         let mut punctual = Punctual::default();
         tick(&mut punctual, 1, 5_000_000_000, 0);
-        assert!(punctual.tick() <= Duration::from_millis(8));
+        assert!(punctual.tick() <= Duration::from_millis(4));
         assert!(punctual.patience() <= Duration::from_millis(1));
         tick(&mut punctual, 20, 6_000, 3_000);
         assert_eq!(punctual.tick(), Duration::from_millis(1));
