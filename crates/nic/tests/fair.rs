@@ -41,7 +41,7 @@ impl Pair {
     fn new(context: &Context, pd: &Pd, length: usize) -> Pair {
         let cq = || context.create_cq(256, None, 0).expect("a completion queue");
         let (sent, received) = (cq(), cq());
-        let qps = [(); 2].map(|()| pair::create(pd, &sent, &received, None));
+        let qps = [(); 2].map(|()| pair::create(pd, &sent, &received, None, 64));
         pair::connect(context, &qps[0], &qps[1]);
         let mut buffer = vec![7u8; 2 * length];
         let at = buffer.as_mut_ptr();

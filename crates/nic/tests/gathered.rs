@@ -25,7 +25,7 @@ fn posts_of_a_program_that_never_polls_arrive() {
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();
     let cq = context.create_cq(64, None, 0).expect("a completion queue");
-    let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None));
+    let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, 64));
     pair::connect(&context, &a, &b);
     let words = Box::new(Words {
         target: AtomicU64::new(0),

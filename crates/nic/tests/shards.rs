@@ -40,7 +40,7 @@ fn apart<const N: usize>(context: &Context, pd: &Pd) -> [(Qp, Cq); N] {
         loop {
             assert!(start.elapsed() < PATIENCE, "completion queues take turns");
             let cq = cq(context);
-            let qp = create(pd, &cq, &cq, None);
+            let qp = create(pd, &cq, &cq, None, 64);
             let range = qp.qpn() >> 12;
             let around = ranges.len() % SHARDS;
             if !ranges[ranges.len() - around..].contains(&range) {
@@ -167,7 +167,7 @@ fn shards_share_a_receive_queue_and_a_completion_queue() {
         .expect("a shared receive queue");
     let shared = cq(&context);
     let senders: [(Qp, Cq); SHARDS] = apart(&context, &pd);
-    let receivers = [(); SHARDS].map(|()| create(&pd, &cq(&context), &shared, Some(&srq)));
+    let receivers = [(); SHARDS].map(|()| create(&pd, &cq(&context), &shared, Some(&srq), 64));
     for ((a, _), b) in senders.iter().zip(&receivers) {
         connect(&context, a, b);
     }
@@ -393,7 +393,7 @@ fn events_come_from_all_shards() {
     let channel = context.create_comp_channel().expect("a channel");
     let armed = context.create_cq(64, Some(&channel), 5).expect("a queue");
     let senders: [(Qp, Cq); SHARDS] = apart(&context, &pd);
-    let receivers = [(); SHARDS].map(|()| create(&pd, &cq(&context), &armed, None));
+    let receivers = [(); SHARDS].map(|()| create(&pd, &cq(&context), &armed, None, 64));
     let (from, to) = (Region::new(&pd, 1), Region::new(&pd, 1));
     for ((a, a_cq), b) in senders.iter().zip(&receivers) {
         connect(&context, a, b);

@@ -82,7 +82,7 @@ fn pairs(context: &Context, rounds: u64) {
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 0).expect("cq");
     for round in 0..rounds {
-        let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None));
+        let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, 64));
         pair::connect(context, &a, &b);
         let (from, to) = (Region::new(&pd, 8192), Region::new(&pd, 8192));
         for i in 0..8 {
@@ -135,7 +135,7 @@ fn deregistration_ends_all_access() {
             let mut source = Region::new(&pd, 4096);
             source.bytes.fill(0xff);
             while !stop.load(Ordering::Relaxed) {
-                let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None));
+                let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, 64));
                 pair::connect(&context, &a, &b);
                 loop {
                     let (remote_addr, rkey) = *target.lock();
@@ -178,7 +178,7 @@ fn threads_share_a_queue_that_is_resized() {
     let context = Context::open().expect("the device opens");
     let pd = context.alloc_pd();
     let cq = context.create_cq(64, None, 0).expect("cq");
-    let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None));
+    let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, 64));
     pair::connect(&context, &a, &b);
     let (from, to) = (Region::new(&pd, 4096), Region::new(&pd, 4096));
     let taken = parking_lot::Mutex::new(Vec::new());

@@ -10,16 +10,16 @@ use rnic_nic::{
 /// Everything, for local and remote accesses alike.
 pub const RIGHTS: Access = Access(31);
 
-/// An RC queue pair in RESET; each of its sends completes visibly.
-pub fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>) -> Qp {
+/// An RC queue pair in RESET with room for `depth` work requests each way; each of its sends completes visibly.
+pub fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>, depth: u32) -> Qp {
     pd.create_qp(&QpInit {
         qp_type: QpType::Rc,
         send_cq: send_cq.clone(),
         recv_cq: recv_cq.clone(),
         srq: srq.cloned(),
         cap: QpCap {
-            max_send_wr: 64,
-            max_recv_wr: 64,
+            max_send_wr: depth,
+            max_recv_wr: depth,
             max_send_sge: 2,
             max_recv_sge: 2,
             max_inline_data: 64,
