@@ -62,6 +62,14 @@ impl Way {
             Way::Udp(wire) => wire,
         }
     }
+
+    /// As `RNIC_HOST_PATH`.
+    fn host_path(self) -> &'static str {
+        match self {
+            Way::Host => "on",
+            Way::Udp(_) => "off",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -104,6 +112,9 @@ pub enum Program {
         args: String,
     },
 }
+
+/// How long a program that needs no other may take.
+const ALONE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A figure's name, its unit and its value.
 pub type Figure = (String, Unit, f64);
@@ -152,9 +163,8 @@ fn needs(program: &str, package: &str) -> Result<()> {
 }
 
 fn rnic_run(setting: &Setting, mut command: Command, way: Way) -> Command {
-    let path = if way == Way::Host { "on" } else { "off" };
     command
-        .env("RNIC_HOST_PATH", path)
+        .env("RNIC_HOST_PATH", way.host_path())
         .arg(&setting.places.rnic)
         .args(["run", "--"]);
     command
@@ -299,26 +309,26 @@ fn four_pairs(setting: &Setting, what: (&str, &str, Way)) -> Result<Vec<Figure>>
     ])
 }
 
+/// What a program prints that needs no other; None: it failed.
+fn output_of(command: Command) -> Result<Option<String>> {
+    let mut running = Running::start(command, std::process::Stdio::null())?;
+    let output = running.output(std::time::Instant::now() + ALONE)?;
+    Ok(output.ok.then_some(output.stdout))
+}
+
 /// 8 bytes beside RDMA WRITEs of 1 MiB.
 fn beside(setting: &Setting, way: Way) -> Result<Vec<Figure>> {
-    let path = if way == Way::Host { "on" } else { "off" };
     let Ends(end, _) = setting.places.ends(way.wire())?;
     let milliseconds = ((1000.0 * setting.effort) as u64).max(20).to_string();
     let run = |what: &str, args: &str| {
         // It starts the second process by itself, and takes a processor for each.
         let mut command = end.command(&setting.places.rnic);
         command
-            .env("RNIC_HOST_PATH", path)
+            .env("RNIC_HOST_PATH", way.host_path())
             .args(["bench", "--json", "--milliseconds", &milliseconds])
             .args(["--what", what])
             .args(args.split(' '));
-        let mut running = Running::start(command, std::process::Stdio::null())?;
-        let output =
-            running.output(std::time::Instant::now() + std::time::Duration::from_secs(60))?;
-        match output.ok {
-            true => Ok(output.stdout),
-            false => Err(crate::Error::from("rnic bench failed")),
-        }
+        output_of(command)?.ok_or_else(|| crate::Error::from("rnic bench failed"))
     };
     let latency = run("latency", "--op send --size 8 --beside 1M")?;
     let bandwidth = run("bandwidth", "--op write --size 1M")?;
@@ -356,9 +366,7 @@ fn scale(setting: &Setting, count: u32) -> Result<Vec<Figure>> {
     let Ends(end, _) = setting.places.ends(Wire::Lo)?;
     let mut command = rnic_run(setting, setting.pinned(end, true), Way::Host);
     command.arg(&program).arg(count.to_string());
-    let mut running = Running::start(command, std::process::Stdio::null())?;
-    let output = running.output(std::time::Instant::now() + std::time::Duration::from_secs(60))?;
-    let found = tables::scale(&output.stdout).filter(|_| output.ok);
+    let found = output_of(command)?.and_then(|text| tables::scale(&text));
     let found = found.ok_or("scale.c failed, or prints something else")?;
     Ok(vec![
         (String::new(), Unit::Micros, found.many),
