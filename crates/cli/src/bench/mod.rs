@@ -181,6 +181,18 @@ fn serve(
 ) -> Result<()> {
     let task: Task = serde_json::from_slice(&exchange.recv()?).map_err(|_| another_version())?;
     task.check()?;
+    let mut station = connect(exchange, &task, gid, default)?;
+    pin(processor);
+    measure::follow(&mut station)
+}
+
+/// This side's queue pairs, connected to the other's.
+fn connect(
+    exchange: Exchange,
+    task: &Task,
+    gid: &Choice,
+    default: impl FnOnce(&Context) -> rnic::Result<GidEntry>,
+) -> Result<Station> {
     let mut station = Station::connect(
         exchange,
         |context| gid.resolve(context, default),
@@ -188,8 +200,7 @@ fn serve(
         task.region(),
     )?;
     task.beside.map_or(Ok(()), |size| station.add_bulk(size))?;
-    pin(processor);
-    measure::follow(&mut station)
+    Ok(station)
 }
 
 /// Ties the calling thread, and it alone, to one of the two processors that a pair of processes takes.
@@ -336,13 +347,7 @@ fn run(
 ) -> Result<(Report, Exchange)> {
     let text = serde_json::to_vec(task).map_err(|error| Failure::new(error.to_string()))?;
     exchange.send(&text)?;
-    let mut station = Station::connect(
-        exchange,
-        |context| args.gid.resolve(context, default),
-        task.path_mtu(),
-        task.region(),
-    )?;
-    task.beside.map_or(Ok(()), |size| station.add_bulk(size))?;
+    let mut station = connect(exchange, task, &args.gid, default)?;
     let mut report = Report::new(Path::of(&station, peer), sys::allowed_cpus().len());
     // Now that the NIC's own thread runs, and may float.
     pin(processor);
