@@ -471,6 +471,7 @@ fn sleep(
         Some(Duration::from_nanos(deadline.saturating_sub(sys::now_ns())))
     };
     let Some(tick) = tick else {
+        punctual.no_tick();
         return sys::poll(fds, timeout).unwrap_or([false; 8]);
     };
     let timeout = timeout.map_or(tick, |t| t.min(tick));

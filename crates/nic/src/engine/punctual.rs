@@ -57,6 +57,11 @@ impl Punctual {
         now.saturating_add(timeout.as_nanos() as u64)
     }
 
+    /// It does something else than to watch: what comes now is not of the tick at hand.
+    pub(super) fn no_tick(&mut self) {
+        self.began = None;
+    }
+
     /// It woke from that by itself.
     pub(super) fn woke(&mut self, now: u64, due: u64) {
         // One halt of the whole machine says little.
@@ -155,6 +160,16 @@ mod tests {
         punctual.waited(500_000);
         punctual.sleep(due + 510_000, TRIAL);
         assert_eq!(punctual.cost, 10_000 / 4);
+    }
+
+    #[test]
+    fn what_it_does_after_it_watched_is_not_of_the_tick() {
+        let mut punctual = Punctual::default();
+        let due = punctual.sleep(0, TRIAL);
+        punctual.woke(due + 6_000, due);
+        punctual.no_tick();
+        punctual.sleep(due + 50_000_000, TRIAL);
+        assert_eq!(punctual.tick(), Duration::from_millis(1));
     }
 
     #[test]
