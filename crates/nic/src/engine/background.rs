@@ -490,6 +490,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn it_looks_where_something_is() {
+        let found = |ready: &[bool], patient, watching| {
+            let found = Found::of(ready, patient, watching);
+            (found.socket, found.ring, found.door)
+        };
+        // Bell, socket, rings, two doors.
+        let armed = |ready: [bool; 5]| found(&ready, false, false);
+        assert_eq!(
+            armed([true, false, false, false, false]),
+            (false, false, false)
+        );
+        assert_eq!(
+            armed([false, true, false, false, false]),
+            (true, false, false)
+        );
+        assert_eq!(
+            armed([false, false, true, false, false]),
+            (false, true, false)
+        );
+        assert_eq!(
+            armed([false, true, false, false, true]),
+            (true, false, true)
+        );
+        // Bell and doors.
+        assert_eq!(
+            found(&[true, false, false], false, true),
+            (false, false, false)
+        );
+        assert_eq!(
+            found(&[false, false, true], false, true),
+            (false, false, true)
+        );
+        // The bell alone: nothing is known of the others.
+        assert_eq!(found(&[true], true, false), (false, false, true));
+    }
+
+    #[test]
     fn a_thread_that_packets_woke_has_some_ticks_to_take_them() {
         let mut left = Left::default();
         let mut ticks = |polls, n: u32| (0..n).map(|_| left.tick(polls)).max();
