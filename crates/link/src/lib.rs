@@ -54,7 +54,7 @@ pub use path::{PathId, PathSpec};
 pub use ports::{BindFlags, PortClaim, Ports};
 pub use qp1::QP1;
 pub use registry::QpnRange;
-pub use roce::{Received, RoceLink};
+pub use roce::{Look, Received, RoceLink};
 pub use steering::MULTICAST_QPN;
 pub use sys::Fd;
 pub use sys::process::Span;

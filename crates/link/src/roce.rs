@@ -8,7 +8,7 @@ mod receiving;
 mod sending;
 
 use inbox::Inbox;
-pub use receiving::Received;
+pub use receiving::{Look, Received};
 
 use crate::batch::TxBatch;
 use crate::datagram::Link;

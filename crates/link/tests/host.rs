@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use common::{Agent, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
-use rnic_link::{LinkConfig, PathId, RoceLink};
+use rnic_link::{LinkConfig, Look, PathId, RoceLink};
 
 const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -567,7 +567,7 @@ fn a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look() {
     let begun = Instant::now();
     let mut found = false;
     while !found {
-        b.receive_while(now_ns(start), 64, true, &mut |packet| {
+        b.receive_while(now_ns(start), 64, Look::Doors, &mut |packet| {
             if packet.dest_qpn == near {
                 return std::ops::ControlFlow::Break(());
             }

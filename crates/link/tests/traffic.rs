@@ -10,7 +10,7 @@ use common::{
     Agent, PATIENCE, assert_complete, isolated_if_possible, read_packet, receive, receive_beside,
     send, spec,
 };
-use rnic_link::{LinkConfig, LinkError, RoceLink};
+use rnic_link::{LinkConfig, LinkError, Look, RoceLink};
 
 #[test]
 fn agent() {
@@ -77,6 +77,52 @@ fn a_budget_may_be_without_end() {
     assert_eq!(link.receive(1, usize::MAX, true, &mut |_| {}), 0);
 }
 
+/// Who polls is back as soon as it has found something; who sleeps otherwise looks until nothing is there, or a stream of lone
+/// packets would wake it for each.
+#[test]
+fn who_sleeps_drains_the_socket_first() {
+    if !isolated_if_possible("who_sleeps_drains_the_socket_first") {
+        return;
+    }
+    let (mut a, mut b) = (open(&LinkConfig::default()), open(&LinkConfig::default()));
+    let ip = addresses()[0];
+    let to = b.qpn_ranges()[0].first + 7;
+    const PACKETS: u32 = 12;
+    for number in 0..PACKETS {
+        // Each longer than the one before, so that no two arrive as one.
+        send(
+            &mut a,
+            &spec(ip, ip, to),
+            number,
+            1,
+            100 + 40 * number as usize,
+            1,
+        );
+    }
+    let (start, mut taken) = (Instant::now(), 0);
+    let mut call = |look| {
+        loop {
+            assert!(start.elapsed() < PATIENCE, "{taken} arrived");
+            let before = b.counters().rx_syscalls;
+            let delivered = b.receive_while(1, 64, look, &mut |_| ControlFlow::Continue(()));
+            let looks = b.counters().rx_syscalls - before;
+            taken += delivered;
+            if delivered > 0 {
+                return (delivered, looks, taken);
+            }
+        }
+    };
+    let (delivered, looks, _) = call(Look::Poll);
+    assert_eq!((delivered, looks), (1, 1));
+    loop {
+        let (delivered, looks, taken) = call(Look::Drain);
+        assert_eq!(looks, delivered as u64 + 1, "the last look finds nothing");
+        if taken == PACKETS as usize {
+            break;
+        }
+    }
+}
+
 /// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they came, singly or many at
 /// once, and through the door of a process that they were not steered to.
 #[test]
@@ -100,7 +146,7 @@ fn what_is_not_taken_stays() {
             assert_eq!(a.receive(1, 1, true, &mut |_| {}), 0);
             let before = taken.len();
             let mut refused = false;
-            let n = b.receive_while(1, 64, true, &mut |packet| {
+            let n = b.receive_while(1, 64, Look::Doors, &mut |packet| {
                 assert!(!refused, "offered although the one before was not taken");
                 offers += 1;
                 let number = read_packet(packet.bytes, packet.dest_qpn);

@@ -28,6 +28,18 @@ pub struct Received<'a> {
     pub ring: Option<RingId>,
 }
 
+/// Where a call looks for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Where they come as a rule, and no longer than it takes to find some: the caller polls and is back at once. The doors
+    /// while they are in use, and rarely else.
+    Poll,
+    /// As long as some are there: the caller sleeps otherwise.
+    Drain,
+    /// That, and at the doors ([`RoceLink::door_fds`]).
+    Doors,
+}
+
 /// Another look is worth its system call when the last one brought this many bytes, or more packets than the two that
 /// a reply and its ACK are.
 const MORE_LIKELY: usize = 8192;
@@ -130,8 +142,7 @@ impl RoceLink {
 
     /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many batches held nothing
     /// for it; never blocks.
-    /// Returns packets delivered. `door`: also look at the hand-over door (the background thread does; other calls
-    /// look there too while it is in use, and rarely else).
+    /// Returns packets delivered. `door`: [`Look::Doors`], else [`Look::Poll`].
     pub fn receive(
         &mut self,
         now_ns: u64,
@@ -139,7 +150,8 @@ impl RoceLink {
         door: bool,
         deliver: &mut dyn FnMut(Received<'_>),
     ) -> usize {
-        self.receive_while(now_ns, budget, door, &mut |received| {
+        let look = if door { Look::Doors } else { Look::Poll };
+        self.receive_while(now_ns, budget, look, &mut |received| {
             deliver(received);
             ControlFlow::Continue(())
         })
@@ -151,7 +163,7 @@ impl RoceLink {
         &mut self,
         now_ns: u64,
         budget: usize,
-        door: bool,
+        look: Look,
         deliver: &mut Deliver<'_>,
     ) -> usize {
         let Some(live) = &mut self.live else { return 0 };
@@ -159,7 +171,8 @@ impl RoceLink {
         let inbox = &mut live.inbox;
         live.now = now_ns;
         let mut delivered = inbox.go_on(now_ns, &mut live.share, counters, deliver);
-        let door = door || inbox.door_is_due(now_ns);
+        let door = look == Look::Doors || inbox.door_is_due(now_ns);
+        let drain = door || look == Look::Drain;
         let (mut budget, mut rings_are_busy) = (budget, false);
         if let Some(host) = &mut live.host
             && inbox.rest.is_none()
@@ -201,7 +214,7 @@ impl RoceLink {
                     let all_ours = counters.rx_handed_over == astray;
                     looks += std::mem::take(&mut inbox.managed);
                     let last = train.len < MORE_LIKELY && train.len <= 2 * train.segment;
-                    if last && all_ours && !rings_are_busy && !door {
+                    if last && all_ours && !rings_are_busy && !drain {
                         break;
                     }
                 }

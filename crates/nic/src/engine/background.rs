@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rnic_link::Look;
+
 use super::Engine;
 use super::drive::Acks;
 use super::linger::Linger;
@@ -200,7 +202,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
                 if let Some(mut engine) = engine_soon(shared) {
                     let now = engine.now();
                     if engine.next_deadline().is_some_and(|at| at <= now) || found.door {
-                        engine.round_with(true, Acks::MayWaitForAnswer);
+                        engine.round_with(Look::Doors, Acks::MayWaitForAnswer);
                         if shared.waiters.drive() {
                             wake_who_waits(&mut engine);
                         }
@@ -221,7 +223,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
             let late = {
                 let mut engine = shared.engine.lock();
                 engine.link.leave_to_polling(false);
-                engine.round_with(true, Acks::MayWaitForAnswer) > 0
+                engine.round_with(Look::Doors, Acks::MayWaitForAnswer) > 0
             };
             score = 0;
             // One that packets wake was kept from its core, and would have been by this thread as well.
@@ -337,7 +339,7 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
         let Some(mut engine) = shared.engine.try_lock() else {
             break;
         };
-        let received = engine.round_with(false, Acks::MayWaitForAnswer);
+        let received = engine.round_with(Look::Poll, Acks::MayWaitForAnswer);
         drop(engine);
         shared.cq_tasks.let_go();
         let now = sys::now_ns();
@@ -451,7 +453,8 @@ impl Found {
         if self.known {
             engine.link.woken(sys::now_ns(), self.socket, self.ring);
         }
-        engine.round_with(self.door, Acks::MayWaitForAnswer)
+        let look = if self.door { Look::Doors } else { Look::Drain };
+        engine.round_with(look, Acks::MayWaitForAnswer)
     }
 }
 

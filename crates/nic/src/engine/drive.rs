@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use rnic_link::{MULTICAST_QPN, QP1, Received, RoceLink};
+use rnic_link::{Look, MULTICAST_QPN, QP1, Received, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Role, Time};
 use rnic_wire::{Bth, Operation, Packet};
 
@@ -61,14 +61,16 @@ struct Turn {
 
 impl Engine {
     /// One round: receive, fire timers, transmit. Gives the number of packets received.
+    /// `door`: look at the doors, too.
     pub(crate) fn round(&mut self, door: bool) -> usize {
-        self.round_with(door, Acks::Leave)
+        let look = if door { Look::Doors } else { Look::Poll };
+        self.round_with(look, Acks::Leave)
     }
 
     /// A round after which the background thread sleeps until the next deadline at most.
-    pub(super) fn round_with(&mut self, door: bool, acks: Acks) -> usize {
+    pub(super) fn round_with(&mut self, look: Look, acks: Acks) -> usize {
         let now = self.now();
-        let received = self.take_in(now, door);
+        let received = self.take_in(now, look);
         self.send_out(now, acks);
         self.tell();
         received
@@ -91,11 +93,11 @@ impl Engine {
     }
 
     /// The first half of a round: receive and fire timers.
-    pub(super) fn take_in(&mut self, now: u64, door: bool) -> usize {
+    pub(super) fn take_in(&mut self, now: u64, look: Look) -> usize {
         if self.closed {
             return 0;
         }
-        let received = self.receive(now, door) + self.hear_neighbours(now, door);
+        let received = self.receive(now, look) + self.hear_neighbours(now, look == Look::Doors);
         if self.cm.is_due(now) {
             sys::uncancelled(|| self.attend_to_cm(now));
         }
@@ -173,7 +175,7 @@ impl Engine {
             || self.unanswered.deadline().is_some()
     }
 
-    fn receive(&mut self, now: u64, door: bool) -> usize {
+    fn receive(&mut self, now: u64, look: Look) -> usize {
         let Engine {
             link,
             memory,
@@ -196,7 +198,7 @@ impl Engine {
         } else {
             RECEIVE_BUDGET
         };
-        let received = link.receive_while(now, budget, door, &mut |received| {
+        let received = link.receive_while(now, budget, look, &mut |received| {
             let mut deliver = |qpn, may_wait| {
                 deliver(
                     Time(now),

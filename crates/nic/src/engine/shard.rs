@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rnic_link::Look;
 
 use super::background::{Background, STREAM};
 use super::drive::Acks;
@@ -99,7 +100,7 @@ impl Shard {
             }
             let now = engine.now();
             let owed = engine.ready.len() != engine.held;
-            let received = engine.take_in(now, false);
+            let received = engine.take_in(now, Look::Poll);
             let acks = self.acks();
             let few = received > 0 && received < STREAM;
             let patient = few && !owed && acks == Acks::MayWait && !engine.is_awaited();
