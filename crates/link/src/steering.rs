@@ -52,6 +52,14 @@ const REQUEST_ID: u32 = MAD + Mad::HEADER_LEN as u32;
 /// In all other answers: the receiver's communication id.
 const RECEIVER_ID: u32 = REQUEST_ID + 4;
 
+/// The filter of a socket that gets nothing.
+pub const NOTHING: [BpfInsn; 1] = [BpfInsn {
+    code: RET_K,
+    jt: 0,
+    jf: 0,
+    k: 0,
+}];
+
 /// Instructions of a program at most (BPF_MAXINSNS).
 const MAX_INSNS: usize = 4096;
 

@@ -303,8 +303,17 @@ pub struct BpfInsn {
     pub k: u32,
 }
 
-/// Attaches `program` to the SO_REUSEPORT group of `fd`.
+/// Attaches `program` to the SO_REUSEPORT group of `fd`, to choose the socket.
 pub fn attach_reuseport_program(fd: &Fd, program: &[BpfInsn]) -> io::Result<()> {
+    attach_program(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+/// Attaches `program` to `fd`, to choose how many bytes of a packet it gets.
+pub fn attach_filter(fd: &Fd, program: &[BpfInsn]) -> io::Result<()> {
+    attach_program(fd, libc::SO_ATTACH_FILTER, program)
+}
+
+fn attach_program(fd: &Fd, option: i32, program: &[BpfInsn]) -> io::Result<()> {
     #[repr(C)]
     struct Fprog {
         len: u16,
@@ -322,7 +331,7 @@ pub fn attach_reuseport_program(fd: &Fd, program: &[BpfInsn]) -> io::Result<()> 
             libc::SYS_setsockopt,
             fd.0,
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            option,
             &raw const fprog,
             size_of::<Fprog>(),
         )

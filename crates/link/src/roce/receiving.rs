@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use super::RoceLink;
 use super::hand_over::Origin;
 use crate::datagram::{Arrival, Link};
+use crate::groups::Companion;
 use crate::host::pointing::Pointed;
 use crate::host::{Deliver, HostPath, RingId};
 use crate::sys;
@@ -57,9 +58,10 @@ impl RoceLink {
     /// # Errors
     /// No such interface, or more groups than the system allows a socket (`net.ipv4.igmp_max_memberships`).
     pub fn join(&mut self, group: IpAddr, ifindex: u32) -> std::io::Result<()> {
+        let companion = Companion::open(group, ifindex);
         self.set_membership(group, ifindex, true)?;
         if let Some(live) = &mut self.live {
-            live.share.groups.join(group, ifindex);
+            live.share.groups.join(group, ifindex, companion);
         }
         Ok(())
     }
