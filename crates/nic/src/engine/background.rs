@@ -2,8 +2,9 @@
 //!
 //! It sleeps in ppoll(2). While the application is idle, the receive socket is in its set and a packet wakes it at once
 //! (*armed*). While the application polls, a woken thread would only find the packet gone and cost both sides
-//! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks once per
-//! millisecond whether the application still polls (*watching*), or less often where to wake takes long.
+//! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks whether the application
+//! still polls (*watching*): once per millisecond, or less often where to wake takes long or the application
+//! puts that off by polling all the time (`alarm`).
 //!
 //! It queues for the engine's lock only if nothing else helps: a lock is handed to whoever waits in line for it, asleep,
 //! and until that thread has a core the application polls in vain.
@@ -16,6 +17,7 @@ use std::time::Duration;
 use rnic_link::Look;
 
 use super::Engine;
+use super::alarm::{self, Alarm, Timer};
 use super::drive::Acks;
 use super::linger::Linger;
 use super::polling::Polling;
@@ -27,7 +29,7 @@ use super::stay::{self, Offers};
 use super::wakeup::{Bell, Wakeup};
 use crate::bias::Guard;
 use crate::error::{Error, Result};
-use crate::sys::{self, EventFd};
+use crate::sys::{self, EventFd, TimerFd};
 
 /// Needless wake-ups, less what useful ones earn, after which the thread leaves the socket alone.
 const NEEDLESS: i32 = 16;
@@ -43,8 +45,8 @@ pub(super) const STREAM: usize = 8;
 const FOLLOW_NS: u64 = 30_000;
 /// How long the thread waits awake at most before it looks after the rest of its duties.
 const LINGER_NS: u64 = 2_000_000;
-/// Ticks of undisturbed watching after which all lateness is forgotten.
-const FORGET: u32 = 50;
+/// Undisturbed watching after which all lateness is forgotten, ns.
+const FORGET_NS: u64 = 50_000_000;
 /// How often it tries to get the engine from whoever has it. Between two tries a round that found nothing is over. More would be
 /// in vain where it took the core from that very thread.
 const TRIES: u32 = 8;
@@ -56,6 +58,7 @@ const ON_ITS_WAY: u32 = 4;
 /// The background thread as the application's threads see it.
 pub(super) struct Background {
     pub(super) wakeup: Wakeup<EventFd>,
+    pub(super) alarm: Alarm<TimerFd>,
     stop: AtomicBool,
     /// Threads of the application that rest on the receive socket between two polls.
     pub(super) resting: AtomicU32,
@@ -75,10 +78,17 @@ impl Bell for EventFd {
     }
 }
 
+impl Timer for TimerFd {
+    fn set(&self, at: u64) {
+        TimerFd::set(self, at);
+    }
+}
+
 impl Background {
     pub(super) fn new() -> std::io::Result<Background> {
         Ok(Background {
             wakeup: Wakeup::new(EventFd::new()?),
+            alarm: Alarm::new(TimerFd::new()?),
             stop: AtomicBool::new(false),
             resting: AtomicU32::new(0),
             wake_up: AtomicU64::new(0),
@@ -143,7 +153,8 @@ fn run(shared: &Shard, mut port: PortWatch) {
     // So many wake-ups are to come before it leaves the engine to an application for spinning.
     let mut stay = 0;
     let mut lateness = *LATE.start();
-    let mut calm_ticks = 0;
+    // Since when it watches undisturbed.
+    let mut calm_since = 0;
     let mut quiet_ticks = 0;
     let mut awake = Linger::default();
     let mut left = Left::default();
@@ -175,17 +186,22 @@ fn run(shared: &Shard, mut port: PortWatch) {
             (true, _) => vec![bell],
             (false, watching) => wait_set(bell, [rx, wake], &doors, watching),
         };
+        let port_at = fds.len();
         fds.push(port.fd());
-        let tick = watching.then(|| punctual.tick());
         state.wake_up.store(punctual.late(), Ordering::Relaxed);
         let before = sys::now_ns();
-        let ready = sleep(&fds, work, deadline, tick, &mut punctual);
+        let ready = if watching {
+            sleep_watching(shared, &mut fds, deadline, &mut punctual)
+        } else {
+            punctual.no_tick();
+            sleep(&fds, if work { 0 } else { deadline })
+        };
         let slept = sys::now_ns().saturating_sub(before);
         let asked = state.wakeup.woke(ready[0]);
-        if ready.get(fds.len() - 1) == Some(&true) {
+        if ready[port_at] {
             port.look(shared);
         }
-        let found = Found::of(&ready[..fds.len() - 1], patient, watching);
+        let found = Found::of(&ready[..port_at], patient, watching);
         let polls = || shared.polls.load(Ordering::Relaxed);
         let application_polls = polling.seen(slept, polls, std::thread::yield_now);
 
@@ -212,13 +228,11 @@ fn run(shared: &Shard, mut port: PortWatch) {
                     (deadline, patient) =
                         look_after(&mut engine, &mut maintain_at, punctual.late());
                 }
-                calm_ticks += 1;
-                if calm_ticks == FORGET {
+                if sys::now_ns().saturating_sub(calm_since) > FORGET_NS {
                     lateness = *LATE.start();
                 }
                 continue;
             }
-            calm_ticks = 0;
             state.wakeup.watch(false);
             let late = {
                 let mut engine = shared.engine.lock();
@@ -266,6 +280,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
             {
                 engine.link.leave_to_polling(true);
                 state.wakeup.watch(true);
+                calm_since = sys::now_ns();
                 score = 0;
             }
         }
@@ -458,30 +473,35 @@ impl Found {
     }
 }
 
-/// `tick`: the thread watches.
-fn sleep(
-    fds: &[RawFd],
-    work: bool,
+fn sleep(fds: &[RawFd], until: u64) -> [bool; 8] {
+    let time = match until {
+        0 => Some(Duration::ZERO),
+        u64::MAX => None,
+        until => Some(Duration::from_nanos(until.saturating_sub(sys::now_ns()))),
+    };
+    sys::poll(fds, time).unwrap_or([false; 8])
+}
+
+/// Until nobody has polled for a tick, too.
+fn sleep_watching(
+    shared: &Shard,
+    fds: &mut Vec<RawFd>,
     deadline: u64,
-    tick: Option<Duration>,
     punctual: &mut Punctual,
 ) -> [bool; 8] {
-    let timeout = if work {
-        Some(Duration::ZERO)
-    } else if deadline == u64::MAX {
-        None
-    } else {
-        Some(Duration::from_nanos(deadline.saturating_sub(sys::now_ns())))
-    };
-    let Some(tick) = tick else {
-        punctual.no_tick();
-        return sys::poll(fds, timeout).unwrap_or([false; 8]);
-    };
-    let timeout = timeout.map_or(tick, |t| t.min(tick));
-    let due = punctual.sleep(sys::now_ns(), timeout);
-    let ready = sys::poll(fds, Some(timeout)).unwrap_or([false; 8]);
-    if !ready.contains(&true) {
-        punctual.woke(sys::now_ns(), due);
+    let alarm = &shared.background.alarm;
+    let tick = punctual.tick();
+    let now = sys::now_ns();
+    let at_most = now.saturating_add((alarm::AT_MOST * tick).as_nanos() as u64);
+    let until = deadline.min(at_most);
+    punctual.sleep(now);
+    alarm.set(now, tick, shared.polls.load(Ordering::Relaxed));
+    fds.push(alarm.timer().fd());
+    let ready = sleep(fds, until);
+    // By itself.
+    if !ready[..fds.len() - 1].contains(&true) {
+        let rang = ready[fds.len() - 1];
+        punctual.woke(sys::now_ns(), if rang { alarm.due() } else { until });
     }
     ready
 }

@@ -6,6 +6,7 @@
 
 mod acks;
 mod addresses;
+mod alarm;
 mod answers;
 mod awake;
 mod background;

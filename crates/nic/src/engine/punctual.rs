@@ -48,13 +48,12 @@ impl Punctual {
         }
     }
 
-    /// It goes to sleep for so long. Gives when it wants to wake.
-    pub(super) fn sleep(&mut self, now: u64, timeout: Duration) -> u64 {
+    /// It goes to sleep.
+    pub(super) fn sleep(&mut self, now: u64) {
         if let Some(began) = self.began.take() {
             let cost = now.saturating_sub(began).min(SELDOM_NS);
             self.cost = (3 * self.cost + cost) / 4;
         }
-        now.saturating_add(timeout.as_nanos() as u64)
     }
 
     /// It does something else than to watch: what comes now is not of the tick at hand.
@@ -118,11 +117,12 @@ mod tests {
     fn tick(punctual: &mut Punctual, count: u32, late: u64, work: u64) {
         let mut now = 0;
         for _ in 0..count {
-            let due = punctual.sleep(now, punctual.tick());
+            punctual.sleep(now);
+            let due = now + punctual.tick().as_nanos() as u64;
             punctual.woke(due + late, due);
             now = due + late + work;
         }
-        punctual.sleep(now, TRIAL);
+        punctual.sleep(now);
     }
 
     #[test]
@@ -155,20 +155,20 @@ mod tests {
     #[test]
     fn what_it_waits_for_others_costs_them_nothing() {
         let mut punctual = Punctual::default();
-        let due = punctual.sleep(0, TRIAL);
+        let due = TRIAL.as_nanos() as u64;
         punctual.woke(due + 6_000, due);
         punctual.waited(500_000);
-        punctual.sleep(due + 510_000, TRIAL);
+        punctual.sleep(due + 510_000);
         assert_eq!(punctual.cost, 10_000 / 4);
     }
 
     #[test]
     fn what_it_does_after_it_watched_is_not_of_the_tick() {
         let mut punctual = Punctual::default();
-        let due = punctual.sleep(0, TRIAL);
+        let due = TRIAL.as_nanos() as u64;
         punctual.woke(due + 6_000, due);
         punctual.no_tick();
-        punctual.sleep(due + 50_000_000, TRIAL);
+        punctual.sleep(due + 50_000_000);
         assert_eq!(punctual.tick(), Duration::from_millis(1));
     }
 

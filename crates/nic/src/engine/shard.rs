@@ -110,6 +110,10 @@ impl Shard {
                 engine.send_out(now, acks);
             }
             self.after_drive(engine);
+            if self.background.wakeup.is_watching() {
+                let polls = self.polls.load(Ordering::Relaxed);
+                self.background.alarm.put_off(now, polls);
+            }
             Driven::Round
         } else {
             Driven::LockedOut

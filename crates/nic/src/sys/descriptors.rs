@@ -66,6 +66,50 @@ impl EventFd {
     }
 }
 
+/// A timerfd on the clock of [`super::now_ns`].
+#[derive(Debug)]
+pub(crate) struct TimerFd(Fd);
+
+impl TimerFd {
+    pub(crate) fn new() -> io::Result<TimerFd> {
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: timerfd_create takes no pointer.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
+        // SAFETY: the descriptor was just made and is owned by nobody else.
+        Ok(TimerFd(unsafe { Fd::from_call(fd.into()) }?))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.raw()
+    }
+
+    /// Readable from `at` on, ns, and not before.
+    pub(crate) fn set(&self, at: u64) {
+        // Zero would be never.
+        let at = at.max(1);
+        let times = libc::itimerspec {
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: libc::timespec {
+                tv_sec: (at / 1_000_000_000) as libc::time_t,
+                tv_nsec: (at % 1_000_000_000) as libc::c_long,
+            },
+        };
+        // SAFETY: `times` lives across the call, and the old value is not asked for.
+        // It fails for no time within a second that the clock could ever show.
+        unsafe {
+            libc::timerfd_settime(
+                self.fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &times,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+}
+
 /// Which file a descriptor refers to. Holds on to the file, so that no other one gets its number.
 #[derive(Debug)]
 pub(crate) struct FileIdentity {

@@ -1,0 +1,164 @@
+//! What wakes a background thread that watches whether the application polls.
+//!
+//! A thread that wakes once a tick to find that the application polls, as it did before, takes its core from it, and where to
+//! wake is dear that is a good part of the time. So an application that polls all the time puts the alarm off itself, by a
+//! system call that wakes nobody, and it goes off only once nobody has polled for as long as a tick.
+//!
+//! Who polls now and then only may leave packets meanwhile, and does not put it off: that is for the thread to judge. Nor does
+//! the thread rely on it for ever ([`AT_MOST`]).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Polls in half a tick of an application that does little else.
+const DENSE: u64 = 16;
+/// The thread looks after so many ticks, whoever polls.
+pub(super) const AT_MOST: u32 = 32;
+
+/// What makes a descriptor readable at a time.
+pub(super) trait Timer {
+    /// From now on at `at`, ns, and not before.
+    fn set(&self, at: u64);
+}
+
+/// The alarm, as the thread and the application see it.
+#[derive(Debug)]
+pub(super) struct Alarm<T> {
+    timer: T,
+    tick: AtomicU64,
+    /// When it goes off.
+    due: AtomicU64,
+    /// When the application looks next whether to put it off.
+    look_at: AtomicU64,
+    /// The count of polls when it was looked at last.
+    polls: AtomicU64,
+}
+
+impl<T: Timer> Alarm<T> {
+    pub(super) fn new(timer: T) -> Alarm<T> {
+        Alarm {
+            timer,
+            tick: AtomicU64::new(0),
+            due: AtomicU64::new(0),
+            look_at: AtomicU64::new(u64::MAX),
+            polls: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn timer(&self) -> &T {
+        &self.timer
+    }
+
+    /// The thread goes to sleep: until a tick from now, if nobody puts it off.
+    pub(super) fn set(&self, now: u64, tick: Duration, polls: u64) {
+        let tick = tick.as_nanos() as u64;
+        self.tick.store(tick, Ordering::Relaxed);
+        self.polls.store(polls, Ordering::Relaxed);
+        self.put_off_now(now);
+    }
+
+    /// When it went off, or will.
+    pub(super) fn due(&self) -> u64 {
+        self.due.load(Ordering::Relaxed)
+    }
+
+    /// The application has polled so often by now, and goes on as a rule.
+    #[inline]
+    pub(super) fn put_off(&self, now: u64, polls: u64) {
+        if now >= self.look_at.load(Ordering::Relaxed) {
+            self.look(now, polls);
+        }
+    }
+
+    #[cold]
+    fn look(&self, now: u64, polls: u64) {
+        let before = self.polls.swap(polls, Ordering::Relaxed);
+        if polls.wrapping_sub(before) >= DENSE {
+            self.put_off_now(now);
+        } else {
+            self.look_again(now);
+        }
+    }
+
+    #[cold]
+    fn put_off_now(&self, now: u64) {
+        self.look_again(now);
+        self.go_off(now + self.tick.load(Ordering::Relaxed));
+    }
+
+    fn look_again(&self, now: u64) {
+        let tick = self.tick.load(Ordering::Relaxed);
+        self.look_at.store(now + tick / 2, Ordering::Relaxed);
+    }
+
+    /// Two threads that do this at once mean the same time, but for a moment.
+    fn go_off(&self, at: u64) {
+        self.due.store(at, Ordering::Relaxed);
+        self.timer.set(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! It goes off a tick after the last of many polls, and does not wait for who polls now and then.
+
+    use std::cell::Cell;
+
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(1);
+    const TICK_NS: u64 = TICK.as_nanos() as u64;
+
+    #[derive(Debug, Default)]
+    struct Clock {
+        at: Cell<u64>,
+        calls: Cell<u32>,
+    }
+
+    impl Timer for Clock {
+        fn set(&self, at: u64) {
+            self.at.set(at);
+            self.calls.set(self.calls.get() + 1);
+        }
+    }
+
+    /// Polls every `gap` ns until `end`, or until it has gone off. When that was, or will be.
+    fn goes_off(alarm: &Alarm<Clock>, gap: u64, end: u64) -> u64 {
+        alarm.set(0, TICK, 0);
+        let (mut now, mut polls) = (0, 0);
+        while now + gap < end && now + gap < alarm.timer().at.get() {
+            now += gap;
+            polls += 1;
+            alarm.put_off(now, polls);
+        }
+        assert_eq!(alarm.due(), alarm.timer().at.get());
+        alarm.due()
+    }
+
+    #[test]
+    fn who_polls_all_the_time_puts_it_off() {
+        let alarm = Alarm::new(Clock::default());
+        let end = 20 * TICK_NS;
+        let due = goes_off(&alarm, 500, end);
+        assert!(
+            due > end && due <= end + TICK_NS,
+            "{due}: a tick after the last poll at most"
+        );
+        let calls = alarm.timer().calls.get();
+        assert!(calls <= 41, "{calls} system calls in 20 ticks");
+    }
+
+    #[test]
+    fn who_polls_now_and_then_does_not() {
+        let alarm = Alarm::new(Clock::default());
+        assert_eq!(goes_off(&alarm, TICK_NS / 8, 20 * TICK_NS), TICK_NS);
+        assert_eq!(goes_off(&alarm, TICK_NS / 2, 20 * TICK_NS), TICK_NS);
+    }
+
+    #[test]
+    fn nobody_puts_off_what_was_never_set() {
+        let alarm = Alarm::new(Clock::default());
+        (1..1000).for_each(|n| alarm.put_off(n * TICK_NS, n * 1000));
+        assert_eq!(alarm.timer().calls.get(), 0);
+    }
+}
