@@ -156,9 +156,15 @@ impl Task {
         self.mtu.and_then(PathMtu::from_ibv)
     }
 
-    /// What is measured uses the front, what goes on beside it the end.
+    /// What is measured uses the front, what goes on beside it the end, from a page on: AMD's processors copy to a place a
+    /// few bytes further into its page than the source is at a fifth of their speed.
     fn region(&self) -> usize {
-        self.largest.max(ATOMIC) + self.beside.unwrap_or(0)
+        const PAGE: usize = 4096;
+        let front = self.largest.max(ATOMIC);
+        match self.beside {
+            Some(size) => front.next_multiple_of(PAGE) + size,
+            None => front,
+        }
     }
 }
 
