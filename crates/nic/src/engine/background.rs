@@ -27,18 +27,11 @@ use super::shard::Shard;
 use super::spin::Crowd;
 use super::stay::{self, Offers};
 use super::wakeup::{Bell, Wakeup};
+use super::worth::Worth;
 use crate::bias::Guard;
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd, TimerFd};
 
-/// Needless wake-ups, less what useful ones earn, after which the thread leaves the socket alone.
-const NEEDLESS: i32 = 16;
-/// What one useful wake-up is worth.
-const USEFUL: i32 = 4;
-/// What finding packets late is worth, at first and at most: a thread that watched although it was needed stays armed for
-/// so many wake-ups. It doubles each time, since a program that polls now and then does so again; an application that was
-/// just kept from its core, and spins, soon gets the engine back (`stay`).
-const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
 /// So many packets in one round are a stream, of which more is on its way.
 pub(super) const STREAM: usize = 8;
 /// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a batch of packets.
@@ -149,10 +142,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
         let link = &engine.link;
         (link.rx_fd(), link.wake_fd(), link.door_fds())
     };
-    let mut score = 0;
-    // So many wake-ups are to come before it leaves the engine to an application for spinning.
-    let mut stay = 0;
-    let mut lateness = *LATE.start();
+    let mut worth = Worth::new();
     // Since when it watches undisturbed.
     let mut calm_since = 0;
     let mut quiet_ticks = 0;
@@ -229,7 +219,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
                         look_after(&mut engine, &mut maintain_at, punctual.late());
                 }
                 if sys::now_ns().saturating_sub(calm_since) > FORGET_NS {
-                    lateness = *LATE.start();
+                    worth.forget_lateness();
                 }
                 continue;
             }
@@ -239,12 +229,10 @@ fn run(shared: &Shard, mut port: PortWatch) {
                 engine.link.leave_to_polling(false);
                 engine.round_with(Look::Doors, Acks::MayWaitForAnswer) > 0
             };
-            score = 0;
+            worth.begin_anew();
             // One that packets wake was kept from its core, and would have been by this thread as well.
             if late && !asked && !shared.waiters.drive() {
-                stay = punctual.worth(lateness);
-                score = -lateness;
-                lateness = (2 * lateness).min(*LATE.end());
+                worth.was_late(|lateness| punctual.worth(lateness));
             }
             continue;
         }
@@ -267,22 +255,18 @@ fn run(shared: &Shard, mut port: PortWatch) {
         if found.packets {
             // An application that polls would have found the packet itself, even if this thread was quicker. One that spins
             // and did not was kept from its core, perhaps by this thread.
-            stay = (stay - 1).max(0);
-            if polling.spins() && stay == 0 {
-                score = NEEDLESS + 1;
-            } else if application_polls || contended || rests || received == 0 {
-                score += 1;
-            } else {
-                score = (score - USEFUL).max(-*LATE.end());
-            }
-            if score > NEEDLESS
-                && let Some(mut engine) = engine_soon(shared)
-            {
-                engine.link.leave_to_polling(true);
-                state.wakeup.watch(true);
-                calm_since = sys::now_ns();
-                score = 0;
-            }
+            let needless = application_polls || contended || rests || received == 0;
+            worth.packets(needless, polling.spins());
+        } else if ready[0] && !asked && application_polls {
+            worth.rang_in_vain();
+        }
+        if worth.leaves()
+            && let Some(mut engine) = engine_soon(shared)
+        {
+            engine.link.leave_to_polling(true);
+            state.wakeup.watch(true);
+            calm_since = sys::now_ns();
+            worth.begin_anew();
         }
     }
 }

@@ -39,6 +39,7 @@ mod timers;
 mod waiters;
 mod wakeup;
 mod watch;
+mod worth;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
