@@ -1,14 +1,7 @@
-// What the floors under perftest's latencies share: a clock, and a table as ib_send_lat prints it.
+// A table as ib_send_lat prints it.
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
+#include "clock.h"
 
 static int compare(const void *a, const void *b)
 {

@@ -183,6 +183,16 @@ pub fn all(place: Where) -> Vec<Measure> {
         let name = format!("{verb} {}, events", size(bytes));
         add(program, name, latency, bytes, "-e");
     }
+    // The same at a depth: what bare sockets make of READs of 8 B, and of an ACK for some long packets.
+    for depth in [16, 128] {
+        let name = format!("bare UDP, each answered, depth {depth}");
+        let more = format!("-t {depth}");
+        add("./udp_window", name, Unit::Messages, 28, &more);
+    }
+    if place == Where::TwoHosts {
+        let name = "bare UDP, 1 KiB, one in 16 answered".to_owned();
+        add("./udp_window", name, Unit::Megabytes, 1040, "-t 64 -a 16");
+    }
     for (verb, program) in [
         ("send", "ib_send_bw"),
         ("write", "ib_write_bw"),
