@@ -44,8 +44,24 @@ pub trait Link: Send {
     /// Sends the runs of `batch` in order, ICRCs in place ([`crate::framing`]), and what is due of packets held back.
     fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters);
 
-    /// Receives one train into `buffer`, which holds at least 64 KiB.
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival>;
+    /// Receives one train into `buffer`, which holds at least 64 KiB. Not `thorough`: the caller is back soon, and what rarely
+    /// comes may wait.
+    fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival>;
+
+    /// Packets that came by memory.
+    fn received_by_memory(&self) -> u64 {
+        0
+    }
+
+    /// Packets lie in memory: to receive them takes no system call.
+    fn has_arrivals(&self) -> bool {
+        false
+    }
+
+    /// Packets came by memory lately, and none is there.
+    fn is_still(&self) -> bool {
+        false
+    }
 
     /// When `send` must be called though nothing new is staged.
     fn next_timeout(&self) -> Option<u64> {
@@ -60,8 +76,17 @@ impl<L: Link + ?Sized> Link for Box<L> {
     fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters) {
         (**self).send(batch, now_ns, counters);
     }
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {
-        (**self).receive(buffer)
+    fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
+        (**self).receive(buffer, thorough)
+    }
+    fn received_by_memory(&self) -> u64 {
+        (**self).received_by_memory()
+    }
+    fn has_arrivals(&self) -> bool {
+        (**self).has_arrivals()
+    }
+    fn is_still(&self) -> bool {
+        (**self).is_still()
     }
     fn next_timeout(&self) -> Option<u64> {
         (**self).next_timeout()

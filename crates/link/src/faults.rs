@@ -357,8 +357,20 @@ impl<L: Link> Link for Faults<L> {
         }
     }
 
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {
-        self.inner.receive(buffer)
+    fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
+        self.inner.receive(buffer, thorough)
+    }
+
+    fn received_by_memory(&self) -> u64 {
+        self.inner.received_by_memory()
+    }
+
+    fn has_arrivals(&self) -> bool {
+        self.inner.has_arrivals()
+    }
+
+    fn is_still(&self) -> bool {
+        self.inner.is_still()
     }
 
     fn next_timeout(&self) -> Option<u64> {

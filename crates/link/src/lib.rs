@@ -30,17 +30,20 @@ pub mod framing;
 mod groups;
 mod host;
 pub mod neighbours;
+pub mod next_hop;
 pub mod path;
 pub mod pcap;
 pub mod ports;
 pub mod qp1;
 pub mod registry;
 mod roce;
+mod segment;
 mod share;
 pub mod steering;
 mod sys;
 pub mod udp;
 pub mod wills;
+mod xdp;
 
 pub use domains::{DomainError, DomainKey};
 pub use error::LinkError;
@@ -59,6 +62,7 @@ pub use steering::MULTICAST_QPN;
 pub use sys::Fd;
 pub use sys::process::Span;
 pub use wills::{Estate, WILL_LEN, Will, WillId};
+pub use xdp::{XdpSpec, XdpSpecError};
 
 /// How to open the link.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +71,8 @@ pub struct LinkConfig {
     pub faults: Option<FaultSpec>,
     /// Append every packet sent and received to this pcap file (`RNIC_PCAP`).
     pub pcap: Option<std::path::PathBuf>,
+    /// Interfaces whose packets pass by the kernel's network stack (`RNIC_XDP`). Only the first link of a process has them.
+    pub xdp: Option<XdpSpec>,
     /// Never use GSO (for tests of the fall-back).
     pub no_gso: bool,
     /// Packets between processes of one user and host, and within a process, go through memory. Not with faults or
@@ -124,6 +130,8 @@ pub struct LinkCounters {
     pub tx_host_packets: u64,
     /// Their bytes, with an ICRC each that they do not have.
     pub tx_host_bytes: u64,
+    /// Packets of `tx_packets` that went past the kernel's network stack.
+    pub tx_xdp_packets: u64,
     /// Packets that arrived, whatever became of them.
     pub rx_packets: u64,
     /// Their bytes, BTH to ICRC.
@@ -144,6 +152,8 @@ pub struct LinkCounters {
     pub rx_unknown_qpn: u64,
     /// Dropped: to QP 1, but no message of the connection manager.
     pub rx_bad_mad: u64,
+    /// Packets of `rx_packets` that came past the kernel's network stack, whoever they were for.
+    pub rx_xdp_packets: u64,
     /// Packets of `rx_packets` that came through memory.
     pub rx_host_packets: u64,
     /// Their bytes, with an ICRC each that they do not have.
@@ -172,6 +182,7 @@ impl std::ops::AddAssign for LinkCounters {
             tx_waited,
             tx_host_packets,
             tx_host_bytes,
+            tx_xdp_packets,
             rx_packets,
             rx_bytes,
             rx_multicast,
@@ -182,6 +193,7 @@ impl std::ops::AddAssign for LinkCounters {
             rx_adopted,
             rx_unknown_qpn,
             rx_bad_mad,
+            rx_xdp_packets,
             rx_host_packets,
             rx_host_bytes,
             rx_host_pointed,
@@ -198,6 +210,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.tx_waited += tx_waited;
         self.tx_host_packets += tx_host_packets;
         self.tx_host_bytes += tx_host_bytes;
+        self.tx_xdp_packets += tx_xdp_packets;
         self.rx_packets += rx_packets;
         self.rx_bytes += rx_bytes;
         self.rx_multicast += rx_multicast;
@@ -208,6 +221,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.rx_adopted += rx_adopted;
         self.rx_unknown_qpn += rx_unknown_qpn;
         self.rx_bad_mad += rx_bad_mad;
+        self.rx_xdp_packets += rx_xdp_packets;
         self.rx_host_packets += rx_host_packets;
         self.rx_host_bytes += rx_host_bytes;
         self.rx_host_pointed += rx_host_pointed;

@@ -62,6 +62,18 @@ pub(crate) fn with_scope(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
     }
 }
 
+/// The system's own TTL and hop limit.
+pub(crate) fn default_hop_limits() -> [u8; 2] {
+    let read = |path| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.trim().parse().unwrap_or(64)
+    };
+    [
+        read("/proc/sys/net/ipv4/ip_default_ttl"),
+        read("/proc/sys/net/ipv6/conf/default/hop_limit"),
+    ]
+}
+
 /// A path set up by [`crate::RoceLink::path`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathId(pub u32);
@@ -80,6 +92,8 @@ pub struct Route {
     pub(crate) socket: Arc<TxSocket>,
     /// Its packets come to processes of this host, or of this host too.
     pub(crate) local: bool,
+    /// They are for queue pairs, not for QP 1.
+    pub(crate) for_queue_pairs: bool,
     /// They go through memory.
     pub(crate) host: Option<HostRoute>,
     to: Option<Addr>,
@@ -92,6 +106,7 @@ impl Route {
         socket: Arc<TxSocket>,
         gso: bool,
         local: bool,
+        for_queue_pairs: bool,
         host: Option<HostRoute>,
     ) -> Route {
         let flow = Flow {
@@ -108,6 +123,7 @@ impl Route {
             to: (!socket.connected()).then(|| Addr::inet(&spec.remote_socket_addr())),
             socket,
             local,
+            for_queue_pairs,
             host,
             gso: AtomicBool::new(gso),
         }
@@ -197,15 +213,22 @@ impl Paths {
         let socket = self.sockets.choose(&key)?;
         let (local, multicast) = (tx::is_local(&key), key.remote.is_multicast());
         // What the kernel cuts is steered as one, and each message to QP 1 may be for another process.
-        let gso = gso(local) && range_of(key.dest_qpn) != range_of(QP1);
         let for_queue_pairs = range_of(key.dest_qpn) != range_of(QP1);
+        let gso = gso(local) && for_queue_pairs;
         let host = if local && for_queue_pairs {
             host(&key)
         } else {
             None
         };
         let entry = Entry {
-            route: Arc::new(Route::new(&key, socket, gso, local || multicast, host)),
+            route: Arc::new(Route::new(
+                &key,
+                socket,
+                gso,
+                local || multicast,
+                for_queue_pairs,
+                host,
+            )),
             key,
             users: 1,
         };

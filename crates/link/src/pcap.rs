@@ -15,7 +15,7 @@ use rnic_wire::{Flow, ROCE_PORT};
 
 use crate::batch::TxBatch;
 use crate::datagram::{Arrival, Link};
-use crate::path::Route;
+use crate::path::{Route, default_hop_limits};
 use crate::steering::Probe;
 use crate::sys::{self, Fd};
 use crate::{LinkCounters, LinkError};
@@ -75,17 +75,10 @@ impl Capture {
         };
         sys::unlock_file(&file);
         result?;
-        let ttl = |path| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            text.trim().parse().unwrap_or(64)
-        };
         Ok(Capture {
             file,
             pending: Vec::new(),
-            default_ttl: [
-                ttl("/proc/sys/net/ipv4/ip_default_ttl"),
-                ttl("/proc/sys/net/ipv6/conf/default/hop_limit"),
-            ],
+            default_ttl: default_hop_limits(),
             failed: false,
         })
     }
@@ -196,8 +189,20 @@ impl<L: Link> Link for Pcap<L> {
         self.inner.send(batch, now_ns, counters);
     }
 
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {
-        let arrival = self.inner.receive(buffer)?;
+    fn received_by_memory(&self) -> u64 {
+        self.inner.received_by_memory()
+    }
+
+    fn has_arrivals(&self) -> bool {
+        self.inner.has_arrivals()
+    }
+
+    fn is_still(&self) -> bool {
+        self.inner.is_still()
+    }
+
+    fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
+        let arrival = self.inner.receive(buffer, thorough)?;
         if let Arrival::Train(train) = arrival {
             let flow = Flow {
                 src: train.src,

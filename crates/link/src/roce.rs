@@ -19,7 +19,7 @@ use crate::pcap::Pcap;
 use crate::share::Share;
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
-use crate::{Gso, LinkConfig, LinkCounters, LinkError, sys, udp};
+use crate::{Gso, LinkConfig, LinkCounters, LinkError, sys, udp, xdp};
 
 /// The process's part of the host's RoCEv2 port. Not `Sync`: the engine's lock guards it.
 ///
@@ -44,6 +44,8 @@ struct Live {
     share: Share,
     backlog: Backlog,
     host: Option<HostPath>,
+    /// What is taken from interfaces past the kernel's network stack.
+    xdp: Option<xdp::Filter>,
     /// When the socket is looked at again while rings are in use.
     look_at: u64,
     /// The packet given out last is in a ring's buffer.
@@ -64,10 +66,21 @@ impl RoceLink {
         let share = Share::join(config.beside)?;
         sys::keep_spare();
         let udp = UdpLink::new(share.receiver().clone());
-        let mut link: Box<dyn Link> = match capture {
-            Some(capture) => Box::new(Pcap::new(udp, capture)),
-            None => Box::new(udp),
+        let (mut link, xdp): (Box<dyn Link>, _) = match &config.xdp {
+            Some(spec) if config.beside.is_none() => match xdp::open(spec, udp, share.receiver()) {
+                Ok((link, filter)) => (Box::new(link), Some(filter)),
+                Err(udp) => (Box::new(udp), None),
+            },
+            _ => (Box::new(udp), None),
         };
+        if let Some(xdp) = &xdp {
+            for range in share.ranges() {
+                xdp.take_range(*range);
+            }
+        }
+        if let Some(capture) = capture {
+            link = Box::new(Pcap::new(link, capture));
+        }
         let host = if config.host_path && config.faults.is_none() && config.pcap.is_none() {
             Some(share.open_host_path(config.one_sided)?)
         } else {
@@ -86,6 +99,7 @@ impl RoceLink {
                 backlog: Backlog::new(udp::rx::is_dual_stack(share.receiver())),
                 share,
                 host,
+                xdp,
                 look_at: 0,
                 by_host: false,
                 blocked: false,
@@ -143,10 +157,12 @@ impl RoceLink {
 
     /// Counts since open.
     pub fn counters(&self) -> LinkCounters {
-        let host = self.live.as_ref().and_then(|live| live.host.as_ref());
         let mut counters = self.counters;
-        if let Some(host) = host {
-            host.reached().add_to(&mut counters);
+        if let Some(live) = &self.live {
+            counters.rx_xdp_packets += live.link.received_by_memory();
+            if let Some(host) = &live.host {
+                host.reached().add_to(&mut counters);
+            }
         }
         counters
     }

@@ -17,17 +17,21 @@ mod datagram;
 mod epoll;
 mod file;
 mod memory;
+mod netlink;
 pub mod process;
 mod spare;
 mod unix;
+mod xdp;
 pub use barrier::*;
 pub use datagram::*;
 pub use epoll::*;
 pub use file::*;
 pub use memory::*;
+pub use netlink::*;
 pub(crate) use process::has_ended;
 pub use spare::*;
 pub use unix::*;
+pub use xdp::*;
 
 fn check(ret: c_long) -> io::Result<usize> {
     // The errno of a failed raw call is left where libc's would be.

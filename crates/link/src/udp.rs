@@ -15,7 +15,7 @@
 pub(crate) mod backlog;
 pub mod rx;
 pub mod tx;
-mod waiting;
+pub(crate) mod waiting;
 
 use std::io;
 use std::slice;
@@ -56,7 +56,7 @@ impl UdpLink {
     }
 
     /// Sends `runs`, all through one socket, and counts. What it has no room for waits.
-    fn send_group(
+    pub(crate) fn send_group(
         &mut self,
         runs: &[Run],
         bytes: &mut [u8],
@@ -123,7 +123,7 @@ impl UdpLink {
     }
 
     /// Tries what waits, if it is time.
-    fn try_waiting(&mut self, now: u64, counters: &mut LinkCounters) {
+    pub(crate) fn try_waiting(&mut self, now: u64, counters: &mut LinkCounters) {
         for mut kept in self.waiting.take(now) {
             let at = kept.at.again(now);
             self.send_group(slice::from_ref(&kept.run), &mut kept.bytes, at, counters);
@@ -239,7 +239,7 @@ impl Link for UdpLink {
         self.waiting.next_timeout()
     }
 
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {
+    fn receive(&mut self, buffer: &mut [u8], _thorough: bool) -> io::Result<Arrival> {
         let datagram = match sys::receive(&self.receiver, buffer) {
             Ok(d) => d,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Arrival::Empty),

@@ -8,7 +8,6 @@ mod clock;
 mod descriptors;
 mod host;
 mod memory;
-mod netlink;
 mod process;
 mod threads;
 
@@ -24,7 +23,6 @@ pub(crate) use memory::{
     ForkWitness, Mapping, guarded_memory, is_mapped, is_shared_file, memlock_limit, pages,
     populate, write_back,
 };
-pub(crate) use netlink::{NextHop, is_known, next_hop};
 pub(crate) use process::{
     DEVICE_SLOT, Gate, SLOTS, is_proc, note, own_memory, peek, read_at, write_at,
 };

@@ -266,11 +266,24 @@ impl IpUdp {
     /// # Errors
     /// See [`IpError`].
     pub fn parse(packet: &[u8]) -> Result<(IpUdp, &[u8]), IpError> {
-        let (mut found, rest) = match packet.first().ok_or(IpError::Truncated)? >> 4 {
+        let (found, len) = IpUdp::parse_front(packet, packet.len())?;
+        let at = found.header_len();
+        let payload = packet.get(at..at + len).ok_or(IpError::Truncated)?;
+        Ok((found, payload))
+    }
+
+    /// The same for a packet of `len` bytes of which only the `front` is at hand, [`IpUdp::MAX_LEN`] bytes or all that there is;
+    /// returns the headers and the length of the UDP payload, all of which lies within `len`.
+    ///
+    /// # Errors
+    /// See [`IpError`].
+    pub fn parse_front(front: &[u8], len: usize) -> Result<(IpUdp, usize), IpError> {
+        let (mut found, header_len, rest_len) = match front.first().ok_or(IpError::Truncated)? >> 4
+        {
             4 => {
-                let (header, rest) = packet.split_first_chunk().ok_or(IpError::Truncated)?;
+                let header = front.first_chunk().ok_or(IpError::Truncated)?;
                 let header = Ipv4Header::parse(header)?;
-                let len = usize::from(header.total_len)
+                let rest_len = usize::from(header.total_len)
                     .checked_sub(Ipv4Header::LEN)
                     .ok_or(IpError::Truncated)?;
                 if header.protocol != UDP {
@@ -289,10 +302,10 @@ impl IpUdp {
                     traffic_class: header.tos,
                     hop_limit: header.ttl,
                 };
-                (found, rest.get(..len).ok_or(IpError::Truncated)?)
+                (found, Ipv4Header::LEN, rest_len)
             }
             6 => {
-                let (header, rest) = packet.split_first_chunk().ok_or(IpError::Truncated)?;
+                let header = front.first_chunk().ok_or(IpError::Truncated)?;
                 let header = Ipv6Header::parse(header)?;
                 if header.next_header != UDP {
                     return Err(IpError::Protocol);
@@ -310,23 +323,23 @@ impl IpUdp {
                     traffic_class: header.traffic_class,
                     hop_limit: header.hop_limit,
                 };
-                (
-                    found,
-                    rest.get(..usize::from(header.payload_len))
-                        .ok_or(IpError::Truncated)?,
-                )
+                (found, Ipv6Header::LEN, usize::from(header.payload_len))
             }
             _ => return Err(IpError::Version),
         };
-        let (udp, payload) = rest
-            .split_first_chunk::<UDP_LEN>()
+        if rest_len > len.saturating_sub(header_len) {
+            return Err(IpError::Truncated);
+        }
+        let udp = front[header_len..]
+            .first_chunk::<UDP_LEN>()
+            .filter(|_| rest_len >= UDP_LEN)
             .ok_or(IpError::Truncated)?;
-        if usize::from(u16::from_be_bytes([udp[4], udp[5]])) != rest.len() {
+        if usize::from(u16::from_be_bytes([udp[4], udp[5]])) != rest_len {
             return Err(IpError::UdpLength);
         }
         found.flow.src_port = u16::from_be_bytes([udp[0], udp[1]]);
         found.flow.dst_port = u16::from_be_bytes([udp[2], udp[3]]);
-        Ok((found, payload))
+        Ok((found, rest_len - UDP_LEN))
     }
 
     fn v4(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {

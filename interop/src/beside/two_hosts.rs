@@ -15,12 +15,17 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-const CONTESTANTS: [Contestant; 2] = [
+const CONTESTANTS: [Contestant; 3] = [
     Contestant::SOFT_ROCE,
     Contestant {
         end: End::Rnic,
         environment: &[],
-        name: "rnic",
+        name: "rnic, UDP",
+    },
+    Contestant {
+        end: End::Rnic,
+        environment: &[("RNIC_XDP", "eth1")],
+        name: "rnic, XDP",
     },
 ];
 

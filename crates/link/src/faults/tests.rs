@@ -19,7 +19,7 @@ impl Link for Record {
             self.0.push(batch.bytes(run).to_vec());
         }
     }
-    fn receive(&mut self, _buffer: &mut [u8]) -> io::Result<Arrival> {
+    fn receive(&mut self, _buffer: &mut [u8], _thorough: bool) -> io::Result<Arrival> {
         Ok(Arrival::Empty)
     }
 }
@@ -250,7 +250,7 @@ fn what_waits_behind_faults_gets_its_time() {
         fn send(&mut self, _batch: &mut TxBatch, _now_ns: u64, _counters: &mut LinkCounters) {
             self.0 += 1;
         }
-        fn receive(&mut self, _buffer: &mut [u8]) -> io::Result<Arrival> {
+        fn receive(&mut self, _buffer: &mut [u8], _thorough: bool) -> io::Result<Arrival> {
             Ok(Arrival::Empty)
         }
         fn next_timeout(&self) -> Option<u64> {

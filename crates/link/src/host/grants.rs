@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::pointing::{self, Claim};
 use super::ring;
-use super::segment::Words;
+use crate::segment::Words;
 use crate::sys::Fd;
 
 /// Whom a grant is for, and what it is about.

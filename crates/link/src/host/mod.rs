@@ -24,7 +24,6 @@ mod outbound;
 pub mod pointing;
 pub mod reach;
 mod ring;
-mod segment;
 mod wake;
 
 use std::net::{IpAddr, Ipv6Addr};

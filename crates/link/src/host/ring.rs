@@ -10,8 +10,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::segment::Segment;
 use super::wake;
+use crate::segment::Segment;
 use crate::sys::{self, Fd};
 
 /// Bytes for records.

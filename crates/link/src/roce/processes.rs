@@ -17,7 +17,13 @@ impl RoceLink {
     /// Claims one more range.
     pub fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
         match &mut self.live {
-            Some(live) => live.share.claim(),
+            Some(live) => {
+                let range = live.share.claim()?;
+                if let Some(xdp) = &live.xdp {
+                    xdp.take_range(range);
+                }
+                Ok(range)
+            }
             None => Err(LinkError::Io {
                 what: "claim a QPN range",
                 source: std::io::ErrorKind::NotConnected.into(),

@@ -136,9 +136,12 @@ impl RoceLink {
     #[inline]
     pub fn is_still(&self) -> bool {
         self.live.as_ref().is_some_and(|live| {
-            live.host.as_ref().is_some_and(HostPath::is_still)
-                && live.inbox.rest.is_none()
-                && !self.has_pending()
+            let host = live.host.as_ref();
+            let still = host.is_some_and(HostPath::is_still) && !live.link.has_arrivals()
+                || live.xdp.is_some()
+                    && live.link.is_still()
+                    && !host.is_some_and(HostPath::has_arrivals);
+            still && live.inbox.rest.is_none() && !self.has_pending()
         })
     }
 
@@ -193,7 +196,11 @@ impl RoceLink {
             );
             delivered += taken;
             rings_are_busy = taken >= BUSY;
-            let quiet = host.is_in_use() && !door && now_ns != 0 && now_ns < live.look_at;
+            let quiet = host.is_in_use()
+                && !door
+                && now_ns != 0
+                && now_ns < live.look_at
+                && !live.link.has_arrivals();
             // Nor does a packet that has to stay in its ring: others would starve in the socket behind it.
             if quiet {
                 return delivered;
@@ -207,7 +214,7 @@ impl RoceLink {
         while delivered < budget && looks < budget && inbox.rest.is_none() {
             looks += 1;
             counters.rx_syscalls += 1;
-            match live.link.receive(&mut inbox.buffer) {
+            match live.link.receive(&mut inbox.buffer, drain) {
                 Ok(Arrival::Train(train)) => {
                     let astray = counters.rx_handed_over;
                     let origin = Origin::Port { now_ns };
@@ -249,11 +256,12 @@ impl RoceLink {
         delivered
     }
 
-    /// The socket on which packets arrive: readable means call `receive`. -1 after `abandon`.
+    /// What packets arrive on: readable means call `receive`. -1 after `abandon`.
     pub fn rx_fd(&self) -> RawFd {
-        self.live
-            .as_ref()
-            .map_or(-1, |live| live.share.receiver().raw())
+        self.live.as_ref().map_or(-1, |live| match &live.xdp {
+            Some(xdp) => xdp.fd(),
+            None => live.share.receiver().raw(),
+        })
     }
 
     /// The hand-over door and other rarely readable descriptors: readable means call `receive(.., door: true, ..)`.

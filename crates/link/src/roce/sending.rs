@@ -24,15 +24,24 @@ impl RoceLink {
             Gso::LocalOnly => local,
         };
         let (share, host) = (&live.share, &mut live.host);
-        live.paths.open(spec, gso, |key| {
+        let path = live.paths.open(spec, gso, |key| {
             host.as_mut().and_then(|host| share.host_route(host, key))
-        })
+        })?;
+        if let Some(xdp) = &mut live.xdp {
+            xdp.add_path(spec.local.to_canonical());
+        }
+        Ok(path)
     }
 
     /// Gives a path back.
     pub fn release_path(&mut self, path: PathId) {
-        if let Some(live) = &mut self.live
-            && let Some(route) = live.paths.release(path)
+        let Some(live) = &mut self.live else { return };
+        if let Some(xdp) = &mut live.xdp
+            && let Some(route) = live.paths.get(path)
+        {
+            xdp.remove_path(route.flow.src);
+        }
+        if let Some(route) = live.paths.release(path)
             && let Some(host) = &mut live.host
         {
             host.release(route);

@@ -20,7 +20,7 @@ fn receive_all(link: &mut UdpLink, packets: usize) -> Vec<Vec<u8>> {
             "{} of {packets}",
             out.len()
         );
-        if let Arrival::Train(train) = link.receive(&mut buffer).unwrap() {
+        if let Arrival::Train(train) = link.receive(&mut buffer, true).unwrap() {
             out.extend(
                 buffer[..train.len]
                     .chunks(train.segment)
@@ -101,7 +101,10 @@ fn too_long_for_the_path_is_counted_and_the_rest_goes() {
 fn nothing_there_is_empty() {
     let (fd, _) = receiver();
     let mut link = UdpLink::new(fd);
-    assert_eq!(link.receive(&mut vec![0; 70_000]).unwrap(), Arrival::Empty);
+    assert_eq!(
+        link.receive(&mut vec![0; 70_000], true).unwrap(),
+        Arrival::Empty
+    );
 }
 
 /// A link whose only route leads into one end of a unix socket pair, which is full after some packets, and the other end. It

@@ -18,14 +18,14 @@ use crate::batch::Run;
 const PAUSE_NS: RangeInclusive<u64> = 50_000..=1_000_000;
 
 /// So long packets wait.
-pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
+pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Most bytes that wait. More than a staging buffer only comes together by fault injection, which holds packets back.
 const MOST_BYTES: usize = 4 << 20;
 
 /// When packets are tried.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     now: u64,
     /// When they were tried first.
     since: u64,
@@ -33,30 +33,34 @@ pub(super) struct Moment {
 
 impl Moment {
     /// They were not tried before.
-    pub(super) fn first(now: u64) -> Moment {
+    pub(crate) fn first(now: u64) -> Moment {
         Moment { now, since: now }
     }
 
     /// The same, at another trial.
-    pub(super) fn again(self, now: u64) -> Moment {
+    pub(crate) fn again(self, now: u64) -> Moment {
         Moment { now, ..self }
     }
 
-    pub(super) fn is_first(self) -> bool {
+    pub(crate) fn now(self) -> u64 {
+        self.now
+    }
+
+    pub(crate) fn is_first(self) -> bool {
         self.now == self.since
     }
 }
 
 /// A run with its bytes.
-pub(super) struct Kept {
-    pub(super) run: Run,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Kept {
+    pub(crate) run: Run,
+    pub(crate) bytes: Vec<u8>,
     /// When it was tried last.
-    pub(super) at: Moment,
+    pub(crate) at: Moment,
 }
 
 /// All that wait, in order.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     runs: VecDeque<Kept>,
     bytes: usize,
     /// When to try.
@@ -78,7 +82,7 @@ impl Default for Waiting {
 impl Waiting {
     /// Keeps `run`, whose packets are in `bytes`, and marks its socket; false: it has waited long enough, or too much is here
     /// already.
-    pub(super) fn keep(&mut self, run: &Run, bytes: &[u8], at: Moment) -> bool {
+    pub(crate) fn keep(&mut self, run: &Run, bytes: &[u8], at: Moment) -> bool {
         let late = at.now.saturating_sub(at.since) >= PATIENCE_NS;
         let Some(route) = run.route.as_ref().filter(|_| !late) else {
             return false;
@@ -103,7 +107,7 @@ impl Waiting {
     }
 
     /// All of them, if it is time to try; their sockets count as having room.
-    pub(super) fn take(&mut self, now: u64) -> VecDeque<Kept> {
+    pub(crate) fn take(&mut self, now: u64) -> VecDeque<Kept> {
         if self.runs.is_empty() || now < self.again {
             return VecDeque::new();
         }
@@ -116,12 +120,12 @@ impl Waiting {
     }
 
     /// A socket took something.
-    pub(super) fn moved(&mut self) {
+    pub(crate) fn moved(&mut self) {
         self.pause = *PAUSE_NS.start();
     }
 
     /// When to try again.
-    pub(super) fn next_timeout(&self) -> Option<u64> {
+    pub(crate) fn next_timeout(&self) -> Option<u64> {
         (!self.runs.is_empty()).then_some(self.again)
     }
 }

@@ -7,7 +7,8 @@ use super::event::EventKind;
 use super::slab::Key;
 use super::state::{Cm, State, Waiting};
 use crate::report;
-use crate::sys::{self, NextHop};
+use crate::sys;
+use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
 
 /// When to look for the first time: most neighbours answer at once.
 const FIRST_LOOK: u64 = 1_000_000;
@@ -41,13 +42,13 @@ pub(super) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
     };
-    let hop = sys::next_hop(peer.ip(), ifindex)?;
-    if sys::is_known(&hop) == Some(true) {
+    let hop = next_hop(peer.ip(), ifindex)?;
+    if let Neighbour::Known(_) = neighbour(&hop) {
         return None;
     }
     sys::knock(source, peer);
     // Some interfaces have no such thing as neighbours: then there is none now, either.
-    (sys::is_known(&hop) == Some(false)).then_some(hop)
+    (neighbour(&hop) == Neighbour::Sought).then_some(hop)
 }
 
 impl Queries {
@@ -91,7 +92,7 @@ impl Cm {
         let mut is_absent = |hop: NextHop| match asked.iter().find(|(known, _)| *known == hop) {
             Some((_, absent)) => *absent,
             None => {
-                let absent = sys::is_known(&hop) == Some(false);
+                let absent = neighbour(&hop) == Neighbour::Sought;
                 asked.push((hop, absent));
                 absent
             }

@@ -573,6 +573,13 @@ fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
             source: std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{e}")),
         })?);
     }
+    if let Some(text) = std::env::var_os("RNIC_XDP").filter(|text| !text.is_empty()) {
+        let text = text.to_string_lossy();
+        config.xdp = Some(text.parse().map_err(|e| LinkError::Io {
+            what: "RNIC_XDP",
+            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{e}")),
+        })?);
+    }
     let pcap = std::env::var_os("RNIC_PCAP").filter(|file| !file.is_empty());
     config.pcap = pcap.map(Into::into);
     (config.host_path, config.one_sided) = host_path();

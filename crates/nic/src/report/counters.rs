@@ -142,6 +142,8 @@ impl State {
             line.number("tx_packets", link.tx_packets)
                 .number("tx_bytes", link.tx_bytes)
                 .number("tx_multicast", link.tx_multicast)
+                .number("tx_xdp_packets", link.tx_xdp_packets)
+                .number("rx_xdp_packets", link.rx_xdp_packets)
                 .number("tx_host_packets", link.tx_host_packets)
                 .number("tx_host_bytes", link.tx_host_bytes)
                 .number("out_of_reach", link.host_out_of_reach)

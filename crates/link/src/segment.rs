@@ -1,12 +1,12 @@
-//! Memory that two processes share: the one place that touches it.
+//! Memory that this process shares with another, or with the kernel: the one place that touches it.
 //!
-//! The other process may change any byte at any time. So nothing here gives out a reference to plain bytes: words are
+//! The other side may change any byte at any time. So nothing here gives out a reference to plain bytes: words are
 //! atomic, and bytes are copied between shared and private memory. What was copied may be torn or nonsense, but it does
 //! not change any more once it is private, and only then is it looked at.
 //!
 //! # Why the `unsafe` in here is sound
 //! A [`Segment`] owns a mapping of `len` bytes, which stays until it is dropped. The file behind it can never become
-//! shorter (a seal, looked at before it is mapped), so no access within it can raise SIGBUS. Every access is checked
+//! shorter (a seal, looked at before it is mapped; or it is a ring of a socket), so no access within it can raise SIGBUS. Every access is checked
 //! against `len`. [`Words`] is one of which only the atomic words are used, so threads may share it.
 
 use std::io;
@@ -17,7 +17,7 @@ use crate::sys::{self, Fd};
 
 /// A mapping of a memory file.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
 }
@@ -28,21 +28,22 @@ unsafe impl Send for Segment {}
 
 impl Segment {
     /// A new one, all zero, and the file behind it, which is `whole` bytes long.
-    pub(super) fn create(len: usize, whole: usize) -> io::Result<(Segment, Fd)> {
+    pub(crate) fn create(len: usize, whole: usize) -> io::Result<(Segment, Fd)> {
         let file = sys::memory_file(whole)?;
         Ok((Segment::map(&file, 0, len)?, file))
     }
 
     /// The first `len` bytes of one of another process, which is `whole` bytes long.
-    pub(super) fn attach(file: &Fd, len: usize, whole: usize) -> io::Result<Segment> {
+    pub(crate) fn attach(file: &Fd, len: usize, whole: usize) -> io::Result<Segment> {
         if !sys::is_safe_memory_file(file, whole) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Segment::map(file, 0, len)
     }
 
-    /// `len` bytes at `at`, a multiple of the page size, of a file that is known to be that long.
-    fn map(file: &Fd, at: usize, len: usize) -> io::Result<Segment> {
+    /// `len` bytes at `at`, a multiple of the page size, of a file that is known to be that long, or of a socket that has rings
+    /// there, which cannot be mapped if they are shorter.
+    pub(crate) fn map(file: &Fd, at: usize, len: usize) -> io::Result<Segment> {
         // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe {
             libc::mmap(
@@ -60,6 +61,13 @@ impl Segment {
         }
     }
 
+    /// Has an AF_XDP socket receive into it and send from it, by frames of so many bytes.
+    pub(crate) fn lend_to(&self, socket: &Fd, frame: u32) -> io::Result<()> {
+        // SAFETY: a shared mapping, of which nothing here gives out more than copies. The kernel holds the pages by itself, so
+        // they outlive the mapping if the socket does.
+        unsafe { sys::register_frames(socket, self.base.as_ptr(), self.len, frame) }
+    }
+
     /// Where `len` bytes at `at` lie, all of them inside.
     #[inline]
     fn bytes(&self, at: usize, len: usize) -> *mut u8 {
@@ -70,7 +78,7 @@ impl Segment {
 
     /// The word at `at`, a multiple of 8.
     #[inline]
-    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "aligned");
         let word = self.bytes(at, 8).cast();
         // SAFETY: aligned and inside the mapping, which lives as long as `self`; all access to it is atomic.
@@ -79,7 +87,7 @@ impl Segment {
 
     /// The half word at `at`, a multiple of 4.
     #[inline]
-    pub(super) fn flag(&self, at: usize) -> &AtomicU32 {
+    pub(crate) fn flag(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4), "aligned");
         let word = self.bytes(at, 4).cast();
         // SAFETY: as in `word`.
@@ -88,7 +96,7 @@ impl Segment {
 
     /// The cache line at `at` will be looked at soon.
     #[inline]
-    pub(super) fn prefetch(&self, at: usize) {
+    pub(crate) fn prefetch(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -101,7 +109,7 @@ impl Segment {
 
     /// The cache line at `at` will be written soon.
     #[inline]
-    pub(super) fn prefetch_to_write(&self, at: usize) {
+    pub(crate) fn prefetch_to_write(&self, at: usize) {
         let line = self.bytes(at, 1);
         // SAFETY: a hint, which faults nowhere and changes nothing; a processor that does not know it does nothing.
         #[cfg(target_arch = "x86_64")]
@@ -114,7 +122,7 @@ impl Segment {
 
     /// Copies private bytes into it.
     #[inline]
-    pub(super) fn write(&self, at: usize, from: &[u8]) {
+    pub(crate) fn write(&self, at: usize, from: &[u8]) {
         let to = self.bytes(at, from.len());
         // SAFETY: `to` has room for as many bytes, and no private memory overlaps a mapping of our own. Should the other
         // process write there at the same time, the bytes are arbitrary, for it alone to read.
@@ -123,7 +131,7 @@ impl Segment {
 
     /// Copies bytes out of it.
     #[inline]
-    pub(super) fn read(&self, at: usize, to: &mut [u8]) {
+    pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
         let from = self.bytes(at, to.len());
         // SAFETY: as in `write`. Should the other process write there at the same time, the bytes are arbitrary, and
         // any bytes are a value of `u8`.
@@ -171,20 +179,20 @@ impl Drop for Segment {
 
 /// A part of which only words are used.
 #[derive(Debug)]
-pub(super) struct Words(Segment);
+pub(crate) struct Words(Segment);
 
 // SAFETY: words are atomic, and nothing else is done through `&Words`.
 unsafe impl Sync for Words {}
 
 impl Words {
     /// `len` bytes at `at` of a file that a [`Segment`] was made of or attached to, and that is at least as long.
-    pub(super) fn map(file: &Fd, at: usize, len: usize) -> io::Result<Words> {
+    pub(crate) fn map(file: &Fd, at: usize, len: usize) -> io::Result<Words> {
         Ok(Words(Segment::map(file, at, len)?))
     }
 
     /// The word at `at`, a multiple of 8.
     #[inline]
-    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         self.0.word(at)
     }
 }

@@ -1,20 +1,25 @@
 //! Questions to rtnetlink(7): over which neighbour a route leads, and whether he is known. Needs no privilege.
-//!
-//! By raw system calls: a preloaded library may have its own idea of sockets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::sys;
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLMSG_ERROR: u16 = 2;
 const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+/// The neighbour is in use.
+const NTF_USE: u8 = 1;
 /// Type of a route to another host.
 const RTN_UNICAST: u8 = 1;
 /// A neighbour whose address is known: REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT.
@@ -26,9 +31,27 @@ const BODY_LEN: usize = 12;
 
 /// The next host on a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NextHop {
+pub struct NextHop {
     addr: IpAddr,
     ifindex: u32,
+}
+
+impl NextHop {
+    /// The number of the interface that leads there.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+}
+
+/// What the kernel knows of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// His hardware address; `None`: he has none, or none of Ethernet's.
+    Known(Option<[u8; 6]>),
+    /// He is being looked for, or was not found.
+    Sought,
+    /// It has never heard of him, or does not say.
+    Unheard,
 }
 
 impl std::fmt::Display for NextHop {
@@ -37,17 +60,29 @@ impl std::fmt::Display for NextHop {
     }
 }
 
-/// The host that packets to `peer` go to next; `None`: this one, or the kernel does not say.
-pub(crate) fn next_hop(peer: IpAddr, ifindex: u32) -> Option<NextHop> {
-    let mut body = [0; BODY_LEN];
-    body[0] = family(peer);
-    body[1] = if peer.is_ipv4() { 32 } else { 128 };
+/// The host that packets to `peer` go to next, over interface `ifindex` if that is not 0; `None`: this one, or the kernel does
+/// not say.
+pub fn next_hop(peer: IpAddr, ifindex: u32) -> Option<NextHop> {
     let oif = ifindex.to_ne_bytes();
     let scope: &[(u16, &[u8])] = match ifindex {
         0 => &[],
         _ => &[(RTA_OIF, &oif)],
     };
-    let answer = ask(RTM_GETROUTE, &body, peer, RTA_DST, scope).ok()?;
+    ask_route(peer, 0, scope)
+}
+
+/// The same for packets from this address.
+pub(crate) fn next_hop_from(source: IpAddr, peer: IpAddr) -> Option<NextHop> {
+    let octets = octets(source);
+    ask_route(peer, 8 * octets.len() as u8, &[(RTA_SRC, &octets)])
+}
+
+fn ask_route(peer: IpAddr, source_bits: u8, more: &[(u16, &[u8])]) -> Option<NextHop> {
+    let mut body = [0; BODY_LEN];
+    body[0] = family(peer);
+    body[1] = 8 * octets(peer).len() as u8;
+    body[2] = source_bits;
+    let answer = ask(RTM_GETROUTE, NLM_F_REQUEST, &body, peer, RTA_DST, more).ok()?;
     let (kind, route, attributes) = split(&answer)?;
     // rtm_type
     if kind != RTM_NEWROUTE || route[7] != RTN_UNICAST {
@@ -67,19 +102,53 @@ pub(crate) fn next_hop(peer: IpAddr, ifindex: u32) -> Option<NextHop> {
     (hop.ifindex != 0).then_some(hop)
 }
 
-/// Whether the kernel knows the hardware address of a neighbour; `None`: it has never heard of him, or does not say.
-pub(crate) fn is_known(hop: &NextHop) -> Option<bool> {
+/// What the kernel knows of a neighbour.
+pub fn neighbour(hop: &NextHop) -> Neighbour {
+    let body = neighbour_body(hop);
+    let Ok(answer) = ask(RTM_GETNEIGH, NLM_F_REQUEST, &body, hop.addr, NDA_DST, &[]) else {
+        return Neighbour::Unheard;
+    };
+    match split(&answer) {
+        Some((RTM_NEWNEIGH, neighbour, attributes)) => {
+            // ndm_state
+            let state = u16::from_ne_bytes([neighbour[8], neighbour[9]]);
+            if state & NUD_VALID == 0 {
+                return Neighbour::Sought;
+            }
+            let mac = Attributes(attributes)
+                .find(|(kind, _)| *kind == NDA_LLADDR)
+                .and_then(|(_, value)| value.try_into().ok());
+            Neighbour::Known(mac)
+        }
+        _ => Neighbour::Unheard,
+    }
+}
+
+/// Tells the kernel that a neighbour is in use, so that it makes sure of him as it does of those that it sends to itself. Takes
+/// CAP_NET_ADMIN.
+pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
+    let mut body = neighbour_body(hop);
+    // ndm_flags
+    body[10] = NTF_USE;
+    let flags = NLM_F_REQUEST | NLM_F_ACK;
+    let answer = ask(RTM_NEWNEIGH, flags, &body, hop.addr, NDA_DST, &[])?;
+    match split(&answer) {
+        // struct nlmsgerr
+        Some((NLMSG_ERROR, [e0, e1, e2, e3, ..], _)) => {
+            match i32::from_ne_bytes([*e0, *e1, *e2, *e3]) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
+            }
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn neighbour_body(hop: &NextHop) -> [u8; BODY_LEN] {
     let mut body = [0; BODY_LEN];
     body[0] = family(hop.addr);
     body[4..8].copy_from_slice(&hop.ifindex.to_ne_bytes());
-    let answer = ask(RTM_GETNEIGH, &body, hop.addr, NDA_DST, &[]).ok()?;
-    let (kind, neighbour, _) = split(&answer)?;
-    if kind != RTM_NEWNEIGH {
-        return None;
-    }
-    // ndm_state
-    let state = u16::from_ne_bytes([neighbour[8], neighbour[9]]);
-    Some(state & NUD_VALID != 0)
+    body
 }
 
 fn family(addr: IpAddr) -> u8 {
@@ -123,18 +192,23 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Sends a question and takes the answer, which is there when sending it returns.
+fn octets(addr: IpAddr) -> Vec<u8> {
+    match addr {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// Sends a question and takes the answer.
 fn ask(
     kind: u16,
+    flags: u16,
     body: &[u8; BODY_LEN],
     addr: IpAddr,
     attribute: u16,
     more: &[(u16, &[u8])],
 ) -> io::Result<Vec<u8>> {
-    let octets = match addr {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    };
+    let octets = octets(addr);
     let mut message = vec![0; HEADER_LEN];
     message.extend_from_slice(body);
     for (attribute, value) in [(attribute, octets.as_slice())].iter().chain(more) {
@@ -145,50 +219,8 @@ fn ask(
     let len = message.len() as u32;
     message[..4].copy_from_slice(&len.to_ne_bytes());
     message[4..6].copy_from_slice(&kind.to_ne_bytes());
-    message[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
-    let mut answer = vec![0; 4096];
-    // SAFETY: the descriptor is fresh and owned from its first line on; each pointer goes with the length of its vector.
-    unsafe {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        let fd = libc::syscall(
-            libc::SYS_socket,
-            libc::AF_NETLINK,
-            kind,
-            libc::NETLINK_ROUTE,
-        );
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let fd = OwnedFd::from_raw_fd(fd as RawFd);
-        let nobody = std::ptr::null::<libc::sockaddr>();
-        let raw = fd.as_raw_fd();
-        let sent = libc::syscall(
-            libc::SYS_sendto,
-            raw,
-            message.as_ptr(),
-            message.len(),
-            0,
-            nobody,
-            0,
-        );
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let n = libc::syscall(
-            libc::SYS_recvfrom,
-            raw,
-            answer.as_mut_ptr(),
-            answer.len(),
-            libc::MSG_DONTWAIT,
-            nobody,
-            nobody,
-        );
-        if n < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        answer.truncate(n as usize);
-    }
-    Ok(answer)
+    message[6..8].copy_from_slice(&flags.to_ne_bytes());
+    sys::ask_netlink(&message)
 }
 
 #[cfg(test)]

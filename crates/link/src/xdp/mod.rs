@@ -1,0 +1,522 @@
+//! Packets from and to other hosts past the kernel's network stack: AF_XDP, for who may (`RNIC_XDP=INTERFACE`).
+//!
+//! An eBPF program ([`program`]) in front of the interface takes the packets of this process's queue pairs, the kernel copies them
+//! to memory that it shares with the process ([`socket`]), and a look at that memory is all that receiving takes. What leaves is
+//! written there with its Ethernet, IP and UDP headers, to whom the kernel's own tables say ([`hops`]). So neither the kernel's IP,
+//! UDP and sockets nor its firewall see any of it.
+//!
+//! Everything that is not usual takes the sockets ([`crate::udp`]) as before, each packet for itself: other interfaces, QP 1,
+//! multicast, other processes of the host, a neighbour who is not known yet. An interface has room for one process's program; the
+//! others' packets pass it. With the process its program goes.
+//!
+//! It takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, of the user namespace that the machine booted with.
+
+mod hops;
+mod program;
+mod socket;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::slice;
+use std::str::FromStr;
+
+use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
+use rnic_wire::{Flow, ROCE_PORT};
+
+use crate::batch::{Run, TxBatch};
+use crate::datagram::{Arrival, Link, Train};
+use crate::path::{Route, default_hop_limits};
+use crate::sys::{self, Fd, FdSet, XdpMode};
+use crate::udp::UdpLink;
+use crate::udp::waiting::{Moment, Waiting};
+use crate::{LinkCounters, QpnRange};
+use hops::{Hop, Hops};
+use program::{ETHERNET_LEN, IPV4, IPV6, Tables};
+use socket::{FRAME, Frame, HEADROOM, Socket};
+
+/// Frames to receive into, of all queues of an interface together, and of each at least: powers of two.
+const FRAMES: u32 = 4096;
+const LEAST_FRAMES: u32 = 256;
+/// Queues of a card that are served; packets that come by others take the sockets.
+const QUEUES: u32 = 16;
+/// While packets come by memory, the socket is looked at in every so many calls that found none there.
+const SOCKET_EVERY: u32 = 8;
+/// So many calls without packets after which they do not come by memory any more.
+const IN_USE: u32 = 10_000;
+/// What a card did not take is offered to it again after this time.
+const AGAIN_NS: u64 = 50_000;
+
+/// Which interfaces, and how (`RNIC_XDP`): names, separated by commas; with `:generic` behind it the program sits behind the
+/// driver, which any has room for, else in it if it can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpSpec(Vec<(String, XdpMode)>);
+
+/// Why a text is no [`XdpSpec`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}`: write the name of an interface, as in `eth0`, with `:generic` behind it for a driver that has no room for XDP"
+)]
+pub struct XdpSpecError(String);
+
+impl FromStr for XdpSpec {
+    type Err = XdpSpecError;
+
+    fn from_str(text: &str) -> Result<XdpSpec, XdpSpecError> {
+        let interfaces = text.split(',').map(|item| {
+            let (name, mode) = match item.split_once(':') {
+                None => (item, XdpMode::Driver),
+                Some((name, "generic")) => (name, XdpMode::Generic),
+                Some(_) => return Err(XdpSpecError(item.to_owned())),
+            };
+            // IFNAMSIZ
+            if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
+                return Err(XdpSpecError(item.to_owned()));
+            }
+            Ok((name.to_owned(), mode))
+        });
+        interfaces.collect::<Result<_, _>>().map(XdpSpec)
+    }
+}
+
+impl fmt::Display for XdpSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (k, (name, mode)) in self.0.iter().enumerate() {
+            let (comma, generic) = (["", ","][usize::from(k > 0)], *mode == XdpMode::Generic);
+            write!(f, "{comma}{name}{}", if generic { ":generic" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// An interface whose packets are taken.
+struct Interface {
+    mac: [u8; 6],
+    mtu: usize,
+    sockets: Vec<Socket>,
+    /// The program is there as long as this is open.
+    _program: Fd,
+}
+
+impl Interface {
+    fn open(name: &str, mode: XdpMode) -> Result<(Interface, u32, Tables), String> {
+        let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+        let (index, mac, mtu) = sys::ethernet(name).map_err(told("no such interface"))?;
+        let most = FRAME - HEADROOM - ETHERNET_LEN;
+        if mtu as usize > most {
+            return Err(format!(
+                "its MTU is {mtu}, and frames of AF_XDP hold {most} bytes"
+            ));
+        }
+        let queues = queues_of(name).min(QUEUES);
+        let tables = Tables::new(queues).map_err(told("a table for eBPF"))?;
+        let program = tables.load().map_err(told("the eBPF program"))?;
+        let attached = match sys::attach_xdp(&program, index, mode) {
+            Err(error)
+                if mode == XdpMode::Driver && error.raw_os_error() == Some(libc::EOPNOTSUPP) =>
+            {
+                sys::attach_xdp(&program, index, XdpMode::Generic)
+            }
+            attached => attached,
+        };
+        let attached = attached.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => "another program has the interface's XDP".to_owned(),
+            _ => told("to attach to the interface")(error),
+        })?;
+        let frames = (FRAMES / queues.next_power_of_two()).max(LEAST_FRAMES);
+        let mut sockets = Vec::new();
+        for queue in 0..queues {
+            let socket = Socket::open(index, queue, frames).map_err(told("an AF_XDP socket"))?;
+            let set = tables.set_socket(queue, socket.fd());
+            set.map_err(told("a table for eBPF"))?;
+            sockets.push(socket);
+        }
+        let interface = Interface {
+            mac,
+            mtu: mtu as usize,
+            sockets,
+            _program: attached,
+        };
+        Ok((interface, index, tables))
+    }
+}
+
+/// How many receive queues an interface has.
+fn queues_of(name: &str) -> u32 {
+    let queues = std::fs::read_dir(format!("/sys/class/net/{name}/queues"));
+    let receive = queues.map_or(0, |entries| {
+        let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+        names
+            .filter(|name| name.as_encoded_bytes().starts_with(b"rx-"))
+            .count()
+    });
+    // Where sysfs shows another network namespace, or nothing, the first is there all the same.
+    (receive as u32).max(1)
+}
+
+/// What is taken from interfaces, and what tells that something came.
+pub(crate) struct Filter {
+    tables: Vec<Tables>,
+    /// Paths from each address.
+    addresses: HashMap<IpAddr, usize>,
+    /// The UDP socket and those of AF_XDP.
+    arrivals: FdSet,
+}
+
+impl Filter {
+    /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take the sockets.
+    pub(crate) fn take_range(&self, range: QpnRange) {
+        for tables in &self.tables {
+            let _ = tables.take_range(range.first);
+        }
+    }
+
+    /// There is a path more from this address.
+    pub(crate) fn add_path(&mut self, from: IpAddr) {
+        let users = self.addresses.entry(from).or_default();
+        *users += 1;
+        if *users == 1 {
+            for tables in &self.tables {
+                let _ = tables.take_address(from, true);
+            }
+        }
+    }
+
+    /// There is one less.
+    pub(crate) fn remove_path(&mut self, from: IpAddr) {
+        let Some(users) = self.addresses.get_mut(&from) else {
+            return;
+        };
+        *users -= 1;
+        if *users == 0 {
+            self.addresses.remove(&from);
+            for tables in &self.tables {
+                let _ = tables.take_address(from, false);
+            }
+        }
+    }
+
+    /// Readable when packets are there.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.arrivals.raw()
+    }
+}
+
+/// The link by memory that the kernel shares, and by UDP for what does not take it.
+pub(crate) struct XdpLink {
+    udp: UdpLink,
+    interfaces: Vec<Interface>,
+    hops: Hops,
+    /// What no frame was free for.
+    waiting: Waiting,
+    /// A card did not take all that is in its ring: when to offer it again.
+    again: Option<u64>,
+    /// Calls of `receive` since packets came by memory.
+    idle: u32,
+    received: u64,
+    default_hop_limits: [u8; 2],
+}
+
+/// Takes the interfaces of `spec`, as far as that is possible; where it is not, it says why on standard error. `None`: none at all.
+/// `receiver`: the UDP socket.
+pub(crate) fn open(
+    spec: &XdpSpec,
+    udp: UdpLink,
+    receiver: &Fd,
+) -> Result<(XdpLink, Filter), UdpLink> {
+    let mut interfaces = Vec::new();
+    let mut numbers = Vec::new();
+    let mut filter = match FdSet::new() {
+        Ok(arrivals) => Filter {
+            tables: Vec::new(),
+            addresses: HashMap::new(),
+            arrivals,
+        },
+        Err(error) => {
+            eprintln!("rnic: RNIC_XDP: {error}; packets take UDP sockets");
+            return Err(udp);
+        }
+    };
+    let add = |fd: &Fd| {
+        filter
+            .arrivals
+            .add(fd, 0)
+            .map_err(|error| error.to_string())
+    };
+    if let Err(error) = add(receiver) {
+        eprintln!("rnic: RNIC_XDP: {error}; packets take UDP sockets");
+        return Err(udp);
+    }
+    for (name, mode) in &spec.0 {
+        let opened = Interface::open(name, *mode).and_then(|(interface, index, tables)| {
+            interface
+                .sockets
+                .iter()
+                .try_for_each(|socket| add(socket.fd()))?;
+            Ok((interface, index, tables))
+        });
+        match opened {
+            Ok((interface, index, tables)) => {
+                interfaces.push(interface);
+                numbers.push(index);
+                filter.tables.push(tables);
+            }
+            Err(why) => eprintln!("rnic: RNIC_XDP={name}: {why}; its packets take UDP sockets"),
+        }
+    }
+    if interfaces.is_empty() {
+        return Err(udp);
+    }
+    let link = XdpLink {
+        udp,
+        interfaces,
+        hops: Hops::new(numbers),
+        waiting: Waiting::default(),
+        again: None,
+        idle: IN_USE,
+        received: 0,
+        default_hop_limits: default_hop_limits(),
+    };
+    Ok((link, filter))
+}
+
+impl XdpLink {
+    /// Where packets of a run go by memory; `None`: the kernel has them.
+    #[inline]
+    fn hop(&mut self, run: &Run, now: u64) -> Option<Hop> {
+        let route = run.route.as_ref()?;
+        if route.local || !route.for_queue_pairs {
+            return None;
+        }
+        let hop = self.hops.of(route.flow.src, route.flow.dst, now)?;
+        let headers = if route.flow.dst.is_ipv4() {
+            Ipv4Header::LEN
+        } else {
+            Ipv6Header::LEN
+        };
+        // What is too long the kernel refuses.
+        (run.segment + UDP_LEN + headers <= self.interfaces[hop.interface].mtu).then_some(hop)
+    }
+
+    /// Puts the packets of a run into the ring; false: there is no room.
+    fn frame(&mut self, run: &Run, bytes: &[u8], hop: Hop) -> bool {
+        let interface = &mut self.interfaces[hop.interface];
+        let (Some(route), Some(socket)) = (&run.route, interface.sockets.first_mut()) else {
+            return false;
+        };
+        if !socket.has_room(run.count) {
+            return false;
+        }
+        let v4 = route.flow.dst.is_ipv4();
+        let mut headers = [0; ETHERNET_LEN + IpUdp::MAX_LEN];
+        headers[..6].copy_from_slice(&hop.mac);
+        headers[6..12].copy_from_slice(&interface.mac);
+        headers[12..14].copy_from_slice(&if v4 { IPV4 } else { IPV6 }.to_be_bytes());
+        let hop_limit = match route.hop_limit {
+            0 => self.default_hop_limits[usize::from(!v4)],
+            limit => limit,
+        };
+        let packets = bytes[run.start..run.start + run.len].chunks(run.segment);
+        for (k, packet) in packets.enumerate() {
+            let ip = IpUdp {
+                flow: route.flow,
+                // As the ICRC has it.
+                ip_id: k as u16,
+                dont_fragment: true,
+                traffic_class: route.traffic_class,
+                hop_limit,
+            };
+            let len = ETHERNET_LEN + ip.emit(packet, &mut headers[ETHERNET_LEN..]);
+            socket.send(&headers[..len], packet);
+        }
+        true
+    }
+
+    /// Sends a run by memory; if there is no room it waits.
+    fn send_run(
+        &mut self,
+        run: &Run,
+        bytes: &[u8],
+        hop: Hop,
+        at: Moment,
+        counters: &mut LinkCounters,
+    ) {
+        let full = run.route.as_ref().is_some_and(|r| r.socket.is_full());
+        let packets = run.count as u64;
+        if !full {
+            let mut framed = self.frame(run, bytes, hop);
+            if !framed {
+                // What is in the ring already may make room.
+                self.kick(at.now(), counters);
+                framed = self.frame(run, bytes, hop);
+            }
+            if framed {
+                self.waiting.moved();
+                counters.tx_packets += packets;
+                counters.tx_bytes += run.len as u64;
+                counters.tx_xdp_packets += packets;
+                return;
+            }
+        }
+        if !self.waiting.keep(run, bytes, at) {
+            counters.tx_errors += packets;
+        } else if at.is_first() {
+            counters.tx_waited += packets;
+        }
+    }
+
+    /// Tries what waits, if it is time.
+    fn try_waiting(&mut self, now: u64, counters: &mut LinkCounters) {
+        for kept in self.waiting.take(now) {
+            match self.hop(&kept.run, now) {
+                Some(hop) => {
+                    self.send_run(&kept.run, &kept.bytes, hop, kept.at.again(now), counters);
+                }
+                // The neighbour is lost, or the interface.
+                None => counters.tx_errors += kept.run.count as u64,
+            }
+        }
+    }
+
+    /// Has the cards send what is in the rings.
+    fn kick(&mut self, now: u64, counters: &mut LinkCounters) {
+        self.again = None;
+        for socket in self
+            .interfaces
+            .iter_mut()
+            .flat_map(|i| i.sockets.first_mut())
+        {
+            match socket.kick() {
+                Ok((calls, all)) => {
+                    counters.tx_syscalls += calls;
+                    if !all {
+                        self.again = Some(now.saturating_add(AGAIN_NS));
+                    }
+                }
+                // Down, or gone: as a cable that is pulled out.
+                Err(_) => counters.tx_errors += 1,
+            }
+        }
+    }
+
+    /// Packets of one sender and one length that lie next to each other in a ring.
+    fn train(&mut self, buffer: &mut [u8]) -> Option<Train> {
+        let sockets = self.interfaces.iter_mut().flat_map(|i| &mut i.sockets);
+        sockets
+            .filter(|socket| !socket.is_empty())
+            .find_map(|socket| {
+                let train = train_of(socket, buffer);
+                socket.took_all();
+                train
+            })
+    }
+}
+
+/// Takes what is next to each other of one sender and one length; all but packets is thrown away.
+fn train_of(socket: &mut Socket, buffer: &mut [u8]) -> Option<Train> {
+    let mut train: Option<Train> = None;
+    while let Some(frame) = socket.next() {
+        let Some((flow, at, len)) = headers_of(socket, frame) else {
+            socket.took(frame);
+            continue;
+        };
+        let used = train.as_ref().map_or(0, |train| train.len);
+        let joins = train.as_ref().is_none_or(|train| {
+            train.src == flow.src
+                && train.dst == flow.dst
+                && train.src_port == flow.src_port
+                && train.segment == len
+        });
+        let Some(room) = buffer.get_mut(used..used + len).filter(|_| joins) else {
+            break;
+        };
+        socket.read(frame, at, room);
+        socket.took(frame);
+        train.get_or_insert(Train {
+            src: flow.src,
+            src_port: flow.src_port,
+            dst: flow.dst,
+            len: 0,
+            segment: len,
+        });
+        if let Some(train) = &mut train {
+            train.len += len;
+        }
+    }
+    train
+}
+
+/// The ends of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it is; `None`: it is none.
+#[inline]
+fn headers_of(socket: &Socket, frame: Frame) -> Option<(Flow, usize, usize)> {
+    const LONGEST: usize = ETHERNET_LEN + IpUdp::MAX_LEN;
+    let mut bytes = [0; LONGEST];
+    let len = frame.len.min(LONGEST);
+    socket.read(frame, 0, &mut bytes[..len]);
+    let front = bytes.get(ETHERNET_LEN..len)?;
+    let (headers, payload) = IpUdp::parse_front(front, frame.len - ETHERNET_LEN).ok()?;
+    let at = ETHERNET_LEN + headers.header_len();
+    (headers.flow.dst_port == ROCE_PORT && payload > 0).then_some((headers.flow, at, payload))
+}
+
+impl Link for XdpLink {
+    fn max_segments(&self, route: &Route) -> usize {
+        self.udp.max_segments(route)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters) {
+        self.try_waiting(now_ns, counters);
+        self.udp.try_waiting(now_ns, counters);
+        let at = Moment::first(now_ns);
+        let (runs, bytes) = batch.parts_mut();
+        for run in runs {
+            match self.hop(run, now_ns) {
+                Some(hop) => self.send_run(run, bytes, hop, at, counters),
+                None => self
+                    .udp
+                    .send_group(slice::from_ref(run), bytes, at, counters),
+            }
+        }
+        self.kick(now_ns, counters);
+    }
+
+    fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
+        if let Some(train) = self.train(buffer) {
+            self.idle = 0;
+            self.received += train.len.div_ceil(train.segment) as u64;
+            return Ok(Arrival::Train(train));
+        }
+        self.idle = self.idle.saturating_add(1);
+        if !thorough && self.idle < IN_USE && !self.idle.is_multiple_of(SOCKET_EVERY) {
+            return Ok(Arrival::Empty);
+        }
+        self.udp.receive(buffer, thorough)
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        let timeouts = [
+            self.udp.next_timeout(),
+            self.waiting.next_timeout(),
+            self.again,
+        ];
+        timeouts.into_iter().flatten().min()
+    }
+
+    fn received_by_memory(&self) -> u64 {
+        self.received
+    }
+
+    fn has_arrivals(&self) -> bool {
+        let mut sockets = self.interfaces.iter().flat_map(|i| &i.sockets);
+        sockets.any(|socket| !socket.is_empty())
+    }
+
+    fn is_still(&self) -> bool {
+        self.idle < IN_USE && !self.has_arrivals()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Which packets are taken from an interface: an eBPF program in front of the kernel's IP.
+//!
+//! It takes what is certainly for a queue pair of this process: RoCEv2 in Ethernet, over IPv4 without options or IPv6 without
+//! extension headers, no fragment, to a QPN of one of its ranges and to an address that it has paths from. All else goes on to
+//! the kernel as if the program were not there: other traffic, QP 1, multicast, packets for other processes or to be forwarded.
+
+use std::io;
+use std::net::IpAddr;
+
+use rnic_wire::ROCE_PORT;
+use rnic_wire::ip::{Ipv4Header, Ipv6Header, UDP_LEN};
+use rnic_wire::{Bth, Gid};
+
+use crate::registry::{RANGE_BITS, range_of};
+use crate::sys::{BpfMap, Fd, MapKind, load_xdp_program};
+
+/// Bytes of an Ethernet header.
+pub(super) const ETHERNET_LEN: usize = 14;
+/// EtherTypes.
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86dd;
+
+const UDP: i32 = 17;
+/// Addresses that a process may have paths from at once.
+const ADDRESSES: u32 = 1024;
+const RANGES: u32 = 1 << (24 - RANGE_BITS);
+
+/// The program's tables.
+#[derive(Debug)]
+pub(super) struct Tables {
+    /// By QPN range: not zero if it is ours.
+    ranges: BpfMap,
+    /// Addresses, IPv4 ones mapped.
+    addresses: BpfMap,
+    /// By the queue of the network card.
+    sockets: BpfMap,
+}
+
+impl Tables {
+    /// Nothing is taken yet.
+    pub(super) fn new(queues: u32) -> io::Result<Tables> {
+        Ok(Tables {
+            ranges: BpfMap::new(MapKind::Array, 4, RANGES)?,
+            addresses: BpfMap::new(MapKind::Hash, 16, ADDRESSES)?,
+            sockets: BpfMap::new(MapKind::Sockets, 4, queues)?,
+        })
+    }
+
+    /// Packets to QPNs of this one's range are ours.
+    pub(super) fn take_range(&self, qpn: u32) -> io::Result<()> {
+        self.ranges.set(&range_of(qpn).to_ne_bytes(), 1)
+    }
+
+    /// Packets to this address are, or are not any more.
+    pub(super) fn take_address(&self, address: IpAddr, take: bool) -> io::Result<()> {
+        let key = Gid::from(address).0;
+        if take {
+            self.addresses.set(&key, 1)
+        } else {
+            self.addresses.remove(&key)
+        }
+    }
+
+    /// What arrives at this queue goes to this socket.
+    pub(super) fn set_socket(&self, queue: u32, socket: &Fd) -> io::Result<()> {
+        self.sockets.set(&queue.to_ne_bytes(), socket.raw() as u32)
+    }
+
+    /// The program, kept by the kernel.
+    pub(super) fn load(&self) -> io::Result<Fd> {
+        load_xdp_program(&self.program())
+    }
+
+    fn program(&self) -> Vec<u64> {
+        // Offsets into a frame.
+        let ip = ETHERNET_LEN as i16;
+        let udp4 = ip + Ipv4Header::LEN as i16;
+        let udp6 = ip + Ipv6Header::LEN as i16;
+        let (bth4, bth6) = (udp4 + UDP_LEN as i16, udp6 + UDP_LEN as i16);
+        let bth = Bth::LEN as i32;
+        // As two bytes of a packet read by this machine.
+        let as_read = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
+        // On the stack: the address looked for, and the range.
+        let (address, range) = (-16, -20);
+        let mut p = Program::default();
+        p.put(MOV, 6, 1, 0, 0);
+        p.put(LOAD_4, 7, 6, 0, 0);
+        p.put(LOAD_4, 8, 6, 4, 0);
+        p.ends_within(i32::from(bth4) + bth);
+        p.put(LOAD_2, 5, 7, 12, 0);
+        p.jump(JUMP_IF, 5, as_read(IPV6), Label::V6);
+        p.jump(JUMP_UNLESS, 5, as_read(IPV4), Label::Pass);
+
+        p.put(LOAD_1, 5, 7, ip, 0);
+        p.jump(JUMP_UNLESS, 5, 0x45, Label::Pass);
+        p.put(LOAD_2, 5, 7, ip + 6, 0);
+        // More fragments, or an offset.
+        p.jump(JUMP_IF_ANY, 5, as_read(0x3fff), Label::Pass);
+        p.put(LOAD_1, 5, 7, ip + 9, 0);
+        p.jump(JUMP_UNLESS, 5, UDP, Label::Pass);
+        p.put(LOAD_2, 5, 7, udp4 + 2, 0);
+        p.jump(JUMP_UNLESS, 5, as_read(ROCE_PORT), Label::Pass);
+        p.put(STORE_IMM_8, 10, 0, address, 0);
+        p.put(
+            STORE_IMM_4,
+            10,
+            0,
+            address + 8,
+            i32::from_ne_bytes([0, 0, 0xff, 0xff]),
+        );
+        p.put(LOAD_4, 5, 7, ip + 16, 0);
+        p.put(STORE_4, 10, 5, address + 12, 0);
+        p.put(LOAD_4, 9, 7, bth4 + 4, 0);
+        p.jump(JUMP, 0, 0, Label::Common);
+
+        p.label(Label::V6);
+        p.ends_within(i32::from(bth6) + bth);
+        p.put(LOAD_1, 5, 7, ip + 6, 0);
+        p.jump(JUMP_UNLESS, 5, UDP, Label::Pass);
+        p.put(LOAD_2, 5, 7, udp6 + 2, 0);
+        p.jump(JUMP_UNLESS, 5, as_read(ROCE_PORT), Label::Pass);
+        for half in [0, 8] {
+            p.put(LOAD_8, 5, 7, ip + 24 + half, 0);
+            p.put(STORE_8, 10, 5, address + half, 0);
+        }
+        p.put(LOAD_4, 9, 7, bth6 + 4, 0);
+
+        p.label(Label::Common);
+        // The destination QPN is the last three of four bytes.
+        p.put(BIG_ENDIAN, 9, 0, 0, 32);
+        p.put(AND_IMM, 9, 0, 0, 0xff_ffff);
+        p.put(SHIFT_RIGHT_IMM, 9, 0, 0, RANGE_BITS as i32);
+        p.put(STORE_4, 10, 9, range, 0);
+        p.look_up(&self.ranges, range);
+        p.put(LOAD_4, 5, 0, 0, 0);
+        p.jump(JUMP_IF, 5, 0, Label::Pass);
+        p.look_up(&self.addresses, address);
+        p.map(1, &self.sockets);
+        // rx_queue_index
+        p.put(LOAD_4, 2, 6, 16, 0);
+        // Where no socket is: to the kernel.
+        p.put(MOV_IMM, 3, 0, 0, XDP_PASS);
+        p.put(CALL, 0, 0, 0, REDIRECT_MAP);
+        p.put(EXIT, 0, 0, 0, 0);
+
+        p.label(Label::Pass);
+        p.put(MOV_IMM, 0, 0, 0, XDP_PASS);
+        p.put(EXIT, 0, 0, 0, 0);
+        p.finish()
+    }
+}
+
+const XDP_PASS: i32 = 2;
+/// Functions of the kernel: bpf_map_lookup_elem(), bpf_redirect_map().
+const LOOK_UP: i32 = 1;
+const REDIRECT_MAP: i32 = 51;
+
+// Operations, linux/bpf_common.h and linux/bpf.h; those of loads and stores by the bytes that they move.
+const LOAD_1: u8 = 0x71;
+const LOAD_2: u8 = 0x69;
+const LOAD_4: u8 = 0x61;
+const LOAD_8: u8 = 0x79;
+const STORE_4: u8 = 0x63;
+const STORE_8: u8 = 0x7b;
+const STORE_IMM_4: u8 = 0x62;
+const STORE_IMM_8: u8 = 0x7a;
+const LOAD_IMM: u8 = 0x18;
+const MOV: u8 = 0xbf;
+const MOV_IMM: u8 = 0xb7;
+const ADD_IMM: u8 = 0x07;
+const AND_IMM: u8 = 0x57;
+const SHIFT_RIGHT_IMM: u8 = 0x77;
+const BIG_ENDIAN: u8 = 0xdc;
+const JUMP: u8 = 0x05;
+const JUMP_IF: u8 = 0x15;
+const JUMP_UNLESS: u8 = 0x55;
+const JUMP_IF_ANY: u8 = 0x45;
+const JUMP_IF_GREATER: u8 = 0x2d;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+
+/// Places in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Label {
+    V6,
+    Common,
+    Pass,
+}
+
+/// A program as it is written: jumps name places.
+#[derive(Debug, Default)]
+struct Program {
+    instructions: Vec<u64>,
+    jumps: Vec<(usize, Label)>,
+    labels: Vec<(usize, Label)>,
+}
+
+impl Program {
+    fn put(&mut self, operation: u8, dst: u8, src: u8, offset: i16, imm: i32) {
+        let [o0, o1] = offset.to_ne_bytes();
+        let [i0, i1, i2, i3] = imm.to_ne_bytes();
+        let registers = if cfg!(target_endian = "little") {
+            dst | src << 4
+        } else {
+            dst << 4 | src
+        };
+        let bytes = [operation, registers, o0, o1, i0, i1, i2, i3];
+        self.instructions.push(u64::from_ne_bytes(bytes));
+    }
+
+    fn jump(&mut self, operation: u8, dst: u8, imm: i32, to: Label) {
+        self.jumps.push((self.instructions.len(), to));
+        self.put(operation, dst, 0, 0, imm);
+    }
+
+    fn label(&mut self, label: Label) {
+        self.labels.push((self.instructions.len(), label));
+    }
+
+    /// Passes a frame on that is shorter: so long the verifier lets it be read.
+    fn ends_within(&mut self, len: i32) {
+        self.put(MOV, 4, 7, 0, 0);
+        self.put(ADD_IMM, 4, 0, 0, len);
+        self.jumps.push((self.instructions.len(), Label::Pass));
+        self.put(JUMP_IF_GREATER, 4, 8, 0, 0);
+    }
+
+    /// A map's address into a register: two instructions' room.
+    fn map(&mut self, register: u8, map: &BpfMap) {
+        // BPF_PSEUDO_MAP_FD
+        self.put(LOAD_IMM, register, 1, 0, map.raw());
+        self.put(0, 0, 0, 0, 0);
+    }
+
+    /// Looks up a key on the stack; where it is not there, the frame goes on to the kernel.
+    fn look_up(&mut self, map: &BpfMap, key: i16) {
+        self.map(1, map);
+        self.put(MOV, 2, 10, 0, 0);
+        self.put(ADD_IMM, 2, 0, 0, key.into());
+        self.put(CALL, 0, 0, 0, LOOK_UP);
+        self.jump(JUMP_IF, 0, 0, Label::Pass);
+    }
+
+    fn finish(mut self) -> Vec<u64> {
+        for (from, to) in self.jumps {
+            let place = self.labels.iter().find(|(_, label)| *label == to);
+            let place = place.map_or(0, |&(place, _)| place);
+            let offset = (place - from - 1) as i16;
+            let mut bytes = self.instructions[from].to_ne_bytes();
+            bytes[2..4].copy_from_slice(&offset.to_ne_bytes());
+            self.instructions[from] = u64::from_ne_bytes(bytes);
+        }
+        self.instructions
+    }
+}
+
+#[cfg(test)]
+mod tests;
