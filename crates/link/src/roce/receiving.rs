@@ -222,7 +222,10 @@ impl RoceLink {
                         inbox.train(0, &train, false, origin, &mut live.share, counters, deliver);
                     let all_ours = counters.rx_handed_over == astray;
                     looks += std::mem::take(&mut inbox.managed);
-                    let last = train.len < MORE_LIKELY && train.len <= 2 * train.segment;
+                    // What lies in memory takes no system call.
+                    let last = train.len < MORE_LIKELY
+                        && train.len <= 2 * train.segment
+                        && !live.link.has_arrivals();
                     if last && all_ours && !rings_are_busy && !drain {
                         break;
                     }

@@ -7,8 +7,8 @@
 //! the answer too, and no background thread is needed on either side.
 //!
 //! Who waits for a SEND polls for its completion ([`super::acks`]), so this is about WRITEs without immediate data.
-//! Only a queue pair whose application was seen to answer soon, several times in a row, has its ACKs wait, by the network stack,
-//! with nothing of its own unacknowledged, and not for long. An ACK that waited in vain makes it take longer until the next one does.
+//! Only a queue pair whose application was seen to answer soon, several times in a row, has its ACKs wait, by the network stack
+//! or past it, and not for long. An ACK that waited in vain makes it take longer until the next one does.
 
 use std::collections::VecDeque;
 
@@ -35,6 +35,21 @@ pub(crate) struct Answers {
     until: u64,
     /// What is to be acknowledged is a WRITE of which the application is not told.
     silent: bool,
+    /// It came since the last look.
+    fresh: bool,
+}
+
+/// What becomes of an ACK that is all that there is to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It waits, from now on until then.
+    Until(u64),
+    /// It waits already.
+    On,
+    /// It did, and leaves now.
+    Over,
+    /// It leaves.
+    No,
 }
 
 impl Default for Answers {
@@ -45,6 +60,7 @@ impl Default for Answers {
             wanted: *IN_A_ROW.start(),
             until: 0,
             silent: false,
+            fresh: false,
         }
     }
 }
@@ -54,20 +70,28 @@ impl Answers {
     #[inline]
     pub(crate) fn came(&mut self, silent: bool) {
         self.silent = silent;
+        self.fresh = true;
     }
 
-    /// An ACK is all that there is to send. How long it is to wait, if it is; else it leaves. `soon`: see [`Unanswered::soon`].
-    pub(crate) fn wait(&mut self, now: u64, soon: u64) -> Option<u64> {
+    /// An ACK is all that there is to send. `soon`: see [`Unanswered::soon`].
+    pub(crate) fn wait(&mut self, now: u64, soon: u64) -> Wait {
         if self.until != 0 {
+            if !self.fresh {
+                // What came was an ACK, perhaps.
+                return Wait::On;
+            }
             // The peer goes on meanwhile, so this is no answer it waits for.
             self.until = 0;
             self.in_a_row = 0;
+            self.fresh = false;
+            return Wait::Over;
         }
+        self.fresh = false;
         if !self.silent || self.in_a_row < self.wanted {
-            return None;
+            return Wait::No;
         }
         self.until = now + WAIT * soon;
-        Some(self.until)
+        Wait::Until(self.until)
     }
 
     /// An ACK left by itself.
@@ -76,10 +100,11 @@ impl Answers {
         self.alone = if self.silent { now } else { 0 };
     }
 
-    /// A request leaves, and the ACK that is owed with it.
+    /// A request leaves, and the ACK that is owed with it. True: it had waited.
     #[inline]
-    pub(crate) fn answered(&mut self, now: u64, soon: u64) {
-        if self.until != 0 {
+    pub(crate) fn answered(&mut self, now: u64, soon: u64) -> bool {
+        let waited = self.until != 0;
+        if waited {
             self.until = 0;
             self.wanted = (self.wanted / 2).max(*IN_A_ROW.start());
         } else if self.alone != 0 {
@@ -90,6 +115,7 @@ impl Answers {
             };
         }
         self.alone = 0;
+        waited
     }
 
     /// Whether the ACK still waits that was to do so until `at`: it has waited in vain.
@@ -104,7 +130,7 @@ impl Answers {
     }
 }
 
-/// Queue pairs whose ACKs wait, or did: in the order in which they came, in which it also ends as a rule, since all wait as long.
+/// Queue pairs whose ACKs wait: in the order in which they came, in which it also ends as a rule, since all wait as long.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     waiting: VecDeque<(u64, u32)>,
@@ -136,6 +162,14 @@ impl Unanswered {
         self.waiting.push_back((until, qpn));
     }
 
+    /// The ACK of this one does not wait any more. Else its time would wake the background thread, which has nothing to do then.
+    pub(crate) fn forget(&mut self, qpn: u32) {
+        // The first as a rule: all wait as long.
+        if let Some(place) = self.waiting.iter().position(|&(_, waits)| waits == qpn) {
+            self.waiting.remove(place);
+        }
+    }
+
     #[inline]
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.waiting.front().map(|&(until, _)| until)
@@ -160,11 +194,11 @@ mod tests {
     /// Whether the ACK of a WRITE that came now waits; else it leaves by itself.
     fn waits(answers: &mut Answers, now: u64) -> bool {
         answers.came(true);
-        let until = answers.wait(now, SOON);
-        if until.is_none() {
+        let waits = matches!(answers.wait(now, SOON), Wait::Until(_));
+        if !waits {
             answers.left_alone(now);
         }
-        until.is_some()
+        waits
     }
 
     #[test]
@@ -201,11 +235,12 @@ mod tests {
             answers.came(true);
             match answers.wait(now, SOON) {
                 // As soon as one waits there is no answer.
-                Some(until) => {
+                Wait::Until(until) => {
                     assert!(answers.in_vain(until) && !answers.in_vain(until));
                     in_vain += 1;
                 }
-                None => {
+                Wait::On | Wait::Over => panic!("the one before has ended"),
+                Wait::No => {
                     answers.left_alone(now);
                     answers.answered(now + 1, SOON);
                 }
@@ -220,7 +255,7 @@ mod tests {
         for round in 1..1000 {
             let now = round * 1_000_000;
             answers.came(false);
-            assert_eq!(answers.wait(now, SOON), None);
+            assert_eq!(answers.wait(now, SOON), Wait::No);
             answers.left_alone(now);
             answers.answered(now + 1, SOON);
         }
@@ -237,6 +272,19 @@ mod tests {
         assert!(!waits(&mut answers, now + 1_000));
         // And what was to happen at the end of that wait does not.
         assert!(!answers.in_vain(now + WAIT * SOON));
+    }
+
+    #[test]
+    fn an_ack_that_comes_meanwhile_changes_nothing() {
+        let mut answers = Answers::default();
+        let mut now = 1;
+        while !waits(&mut answers, now) {
+            answers.answered(now + 1, SOON);
+            now += 1_000_000;
+        }
+        assert_eq!(answers.wait(now + 1_000, SOON), Wait::On);
+        assert!(answers.answered(now + 2_000, SOON));
+        assert!(!answers.answered(now + 3_000, SOON));
     }
 
     #[test]
@@ -260,8 +308,13 @@ mod tests {
         );
         waiting.add(10, 1);
         waiting.add(20, 2);
+        waiting.add(30, 3);
         assert_eq!((waiting.deadline(), waiting.pop_due(9)), (Some(10), None));
         assert_eq!(waiting.pop_due(10), Some((10, 1)));
         assert_eq!(waiting.pop_due(10), None);
+        // Who has answered wakes nobody.
+        waiting.forget(2);
+        waiting.forget(4);
+        assert_eq!((waiting.deadline(), waiting.pop_due(20)), (Some(30), None));
     }
 }

@@ -7,6 +7,7 @@ use rnic_link::{Look, MULTICAST_QPN, QP1, Received, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Role, Time};
 use rnic_wire::{Bth, Operation, Packet};
 
+use super::answers::Wait;
 use super::fairness::Fairness;
 use super::gather::Posted;
 use super::one_sided::{Asking, Shown};
@@ -370,13 +371,23 @@ impl Engine {
         }
         let requests = entry.transport.may_request();
         let lone = !requests && entry.transport.owes_only_ack();
-        if lone
-            && acks == Acks::MayWaitForAnswer
-            && answer_saves_ack(&self.link, entry)
-            && let Some(until) = entry.answers.wait(now, self.unanswered.soon())
-        {
-            self.unanswered.add(until, qpn);
-            return turn;
+        // Who polls holds ACKs by itself, but not those that the peer was seen to wait for.
+        let for_answer = lone
+            && match acks {
+                Acks::Leave => false,
+                Acks::MayWait => entry.held_ack.is_awaited(),
+                Acks::MayWaitForAnswer => true,
+            };
+        if for_answer && answer_saves_ack(&self.link, entry) {
+            match entry.answers.wait(now, self.unanswered.soon()) {
+                Wait::Until(until) => {
+                    self.unanswered.add(until, qpn);
+                    return turn;
+                }
+                Wait::On => return turn,
+                Wait::Over => self.unanswered.forget(qpn),
+                Wait::No => {}
+            }
         }
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
@@ -402,8 +413,10 @@ impl Engine {
             let spent = transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
             entry.held_ack.left();
             if requests {
-                entry.answers.answered(now, self.unanswered.soon());
-            } else if lone && acks == Acks::MayWaitForAnswer {
+                if entry.answers.answered(now, self.unanswered.soon()) {
+                    self.unanswered.forget(qpn);
+                }
+            } else if for_answer {
                 entry.answers.left_alone(now);
             }
             spent
@@ -557,11 +570,10 @@ fn deliver(
 /// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory it costs little anyway. A program
 /// that sleeps until something completes takes one completion for each event, perhaps: the peer's must not come with the answer.
 fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
-    let (QueuePair::Rc(rc), Some(peer)) = (&entry.transport, entry.peer) else {
+    let (QueuePair::Rc(_), Some(peer)) = (&entry.transport, entry.peer) else {
         return false;
     };
-    rc.bytes_in_flight() == 0
-        && entry.elsewhere.is_none()
+    entry.elsewhere.is_none()
         && !link.is_by_memory(peer.path)
         && !entry.shared.cqs().any(|cq| cq.has_channel())
 }
