@@ -137,6 +137,12 @@ impl Route {
         }
     }
 
+    /// Its packets may go past the kernel's network stack: to queue pairs of another host.
+    #[inline]
+    pub(crate) fn may_pass_network_stack(&self) -> bool {
+        self.for_queue_pairs && !self.local
+    }
+
     /// The destination, unless the socket knows it.
     pub(crate) fn to(&self) -> Option<&Addr> {
         self.to.as_ref()

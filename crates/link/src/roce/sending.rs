@@ -4,9 +4,12 @@ use rnic_wire::ICRC_LEN;
 
 use super::{Live, RoceLink};
 use crate::host::{HostPath, Room};
-use crate::path::{PathId, PathSpec};
+use crate::path::{PathId, PathSpec, Route};
 use crate::sys::process::Span;
 use crate::{Gso, LinkError, udp};
+
+/// Full packets past the network stack that a queue pair builds before it lets them leave.
+const PIPELINED: usize = 8;
 
 impl RoceLink {
     /// Sets up (or finds again) a path; counted, give it back with `release_path`.
@@ -62,9 +65,22 @@ impl RoceLink {
     pub fn batch_bytes(&self, path: PathId, len: usize) -> Option<usize> {
         let live = self.live.as_ref()?;
         let route = live.paths.get(path).filter(|route| route.host.is_none())?;
+        if is_past_network_stack(live, route) {
+            return Some(PIPELINED * len);
+        }
         let fit = route.max_run_bytes() / (len + ICRC_LEN);
         let packets = fit.min(live.link.max_segments(route));
         (packets > 1).then_some(packets * len)
+    }
+
+    /// Packets of this path go past the kernel's network stack, as long as it knows the neighbour.
+    #[inline]
+    pub fn is_past_network_stack(&self, path: PathId) -> bool {
+        let live = self.live.as_ref();
+        live.is_some_and(|live| {
+            let route = live.paths.get(path);
+            route.is_some_and(|route| is_past_network_stack(live, route))
+        })
     }
 
     /// Packets of this path come to sockets of processes of this host, or (multicast) of this host too.
@@ -248,6 +264,11 @@ impl RoceLink {
             (link, hand_over) => link.or(hand_over),
         }
     }
+}
+
+#[inline]
+fn is_past_network_stack(live: &Live, route: &Route) -> bool {
+    live.xdp.is_some() && route.may_pass_network_stack()
 }
 
 #[inline]

@@ -287,7 +287,7 @@ impl XdpLink {
     #[inline]
     fn hop(&mut self, run: &Run, now: u64) -> Option<Hop> {
         let route = run.route.as_ref()?;
-        if route.local || !route.for_queue_pairs {
+        if !route.may_pass_network_stack() {
             return None;
         }
         let hop = self.hops.of(route.flow.src, route.flow.dst, now)?;

@@ -27,6 +27,8 @@ use crate::sys;
 const QUANTUM: usize = 64 * 1024;
 /// Bytes that are sent before the next turn, whoever has it.
 const FULL: usize = 48 * 1024;
+/// Bytes of packets that leave by themselves, past the network stack, while the next ones are built: the peer is at work meanwhile.
+const PIPELINED: usize = 4 * 1024;
 /// Turns given out per call, so that a call ends although a peer reads without end.
 const TURNS: usize = 16;
 /// Bytes per call of those for whom others wait ([`super::fairness`]), or a little more.
@@ -58,6 +60,8 @@ struct Turn {
     held: bool,
     /// Bytes, if others wait behind them.
     shared: usize,
+    /// What it built leaves at once.
+    leaves: bool,
 }
 
 impl Engine {
@@ -325,8 +329,8 @@ impl Engine {
             let turn = self.give_turn(qpn, now, acks);
             held += usize::from(turn.held);
             bytes = bytes.saturating_sub(turn.shared);
-            // A full staging buffer must leave before anybody can go on.
-            if self.staged >= FULL {
+            // A full staging buffer must leave before anybody can go on. What is not cut by the kernel gains nothing by waiting.
+            if self.staged >= FULL || turn.leaves {
                 self.flush(now);
             }
         }
@@ -424,6 +428,10 @@ impl Engine {
         if others_wait {
             turn.shared = spent;
         }
+        turn.leaves = spent >= PIPELINED
+            && entry
+                .peer
+                .is_some_and(|peer| self.link.is_past_network_stack(peer.path));
         if entry.elsewhere.is_some() {
             self.neighbours.note(entry, None);
         }
