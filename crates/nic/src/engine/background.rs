@@ -153,6 +153,8 @@ fn run(shared: &Shard, mut port: PortWatch) {
     let mut punctual = Punctual::measure();
     // Of the engine, as it was left last.
     let (mut deadline, mut patient) = (u64::MAX, false);
+    // It looks after its other duties, but packets come so fast that it does not sleep meanwhile.
+    let mut stays = false;
     while !state.stop.load(Ordering::Acquire) {
         shared.cq_tasks.let_go();
         let watching = state.wakeup.is_watching();
@@ -184,7 +186,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
             sleep_watching(shared, &mut fds, deadline, &mut punctual)
         } else {
             punctual.no_tick();
-            sleep(&fds, if work { 0 } else { deadline })
+            sleep(&fds, if work || stays { 0 } else { deadline })
         };
         let slept = sys::now_ns().saturating_sub(before);
         let asked = state.wakeup.woke(ready[0]);
@@ -245,10 +247,14 @@ fn run(shared: &Shard, mut port: PortWatch) {
             // It has the engine for long, or wants this very core.
             None => (found.take_in(&mut shared.engine.lock()), true),
         };
-        let needed = received > 0 && !application_polls && !contended && !rests;
+        let stayed = std::mem::take(&mut stays);
+        let needed = (received > 0 || stayed) && !application_polls && !contended && !rests;
         let moment = stay::how_long(punctual.late());
-        if needed && awake.woken(sys::now_ns(), received >= STREAM, moment) {
-            linger(shared, &mut awake, moment);
+        if needed && (stayed || awake.woken(sys::now_ns(), received >= STREAM, moment)) {
+            stays = linger(shared, &mut awake, moment);
+            if stays {
+                continue;
+            }
         } else if received >= STREAM {
             follow(shared);
         }
@@ -324,11 +330,12 @@ fn follow(shared: &Shard) {
 }
 
 /// Drives the engine awake as long as that pays, nobody else does, and the core is free. `stay`: how long it waits for each
-/// packet, ns.
-fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
+/// packet, ns. True: it is to go on, when the thread has looked after its other duties.
+fn linger(shared: &Shard, awake: &mut Linger, stay: u64) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
     let (polls_before, begin) = (polls(), sys::now_ns());
     let (mut last, mut offers) = (begin, Offers::new(begin, stay));
+    let mut goes_on = false;
     // Until the thread sleeps again nobody need wake it.
     shared.engine.lock().link.leave_to_polling(true);
     while !shared.background.stop.load(Ordering::Relaxed)
@@ -338,7 +345,11 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
         let Some(mut engine) = shared.engine.try_lock() else {
             break;
         };
-        let received = engine.round_with(Look::Poll, Acks::MayWaitForAnswer);
+        let received = if engine.glance() {
+            0
+        } else {
+            engine.round_with(Look::Poll, Acks::MayWaitForAnswer)
+        };
         drop(engine);
         shared.cq_tasks.let_go();
         let now = sys::now_ns();
@@ -354,12 +365,14 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) {
             break;
         }
         if now - begin > LINGER_NS {
+            goes_on = true;
             break;
         }
         // Whoever wants the lock meanwhile gets it.
         std::hint::spin_loop();
     }
     shared.engine.lock().link.leave_to_polling(false);
+    goes_on
 }
 
 /// Packets that wait for a thread which they woke.
