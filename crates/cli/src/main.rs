@@ -44,6 +44,7 @@ First steps:
 Environment of every program that uses the NIC:
   RNIC_FAULTS   bad wire for what the process sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42
   RNIC_PCAP     file to append packets to
+  RNIC_XDP      interfaces whose packets go past the kernel's network stack (root): eth0, or eth0:generic
   RNIC_LIB      the library that `rnic run` puts in front (librnic_verbs.so)
   RNIC_RUNTIME_DIR   folder for what processes of one user share";
 

@@ -8,6 +8,7 @@
 //! this crate.
 //!
 //! Environment: `RNIC_FAULTS` (fault injection, see [`rnic_link::FaultSpec`]), `RNIC_PCAP` (file to append packets to),
+//! `RNIC_XDP` (interfaces whose packets go past the kernel's network stack, see [`rnic_link::XdpSpec`]),
 //! `RNIC_NO_GSO` (send packets one by one), `RNIC_GUARDED_MEMORY` (reach all user memory through the kernel: what was
 //! unmapped without deregistration is then an error instead of the end of the process, at 1 to 2 us per packet),
 //! `RNIC_REPORT`, `RNIC_STATS` and `RNIC_LINT` (what `rnic run` wants to know, see module `report`).
@@ -59,7 +60,7 @@ pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use xrcd::Xrcd;
 
 pub use report::refused_verb;
-pub use rnic_link::{FaultSpec, LinkCounters};
+pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec};
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, MAX_SHORT,
     NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData,

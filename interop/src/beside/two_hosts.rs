@@ -22,12 +22,16 @@ const CONTESTANTS: [Contestant; 3] = [
         environment: &[],
         name: "rnic, UDP",
     },
+    // Takes what Soft-RoCE takes, too: root.
     Contestant {
         end: End::Rnic,
-        environment: &[("RNIC_XDP", "eth1")],
+        environment: &[("RNIC_XDP", RNIC_LINK)],
         name: "rnic, XDP",
     },
 ];
+
+/// rnic's link; Linux's is the other one.
+const RNIC_LINK: &str = "eth1";
 
 /// Where the second machine takes orders: over Linux's link.
 const ORDERS: u16 = 4000;
@@ -52,7 +56,7 @@ impl Host {
     /// The devices and their links. Gives the index of each end's GID.
     fn set_up(self, job: &Path) -> impl Fn(End) -> u32 {
         lab::make_room();
-        for (end, interface) in [(End::Linux, "eth0"), (End::Rnic, "eth1")] {
+        for (end, interface) in [(End::Linux, "eth0"), (End::Rnic, RNIC_LINK)] {
             if end == End::Rnic {
                 lab::move_to_rnic(interface);
             }

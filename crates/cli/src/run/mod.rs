@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rnic::nic::FaultSpec;
+use rnic::nic::{FaultSpec, XdpSpec};
 
 use crate::failure::{Failure, Result};
 use crate::sys;
@@ -40,6 +40,10 @@ pub struct Args {
     /// Write every packet sent and received to FILE; an old FILE is replaced. Each program needs a file of its own
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+    /// Packets to and from other hosts by these interfaces go past the kernel's network stack (AF_XDP): eth0, or eth0,eth1; with
+    /// :generic behind a name for any driver. Takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; the firewall sees none of them
+    #[arg(long, value_name = "INTERFACES")]
+    pub xdp: Option<String>,
     /// End with counters: messages, bytes, packets, retransmissions, NAKs, drops, per queue pair and in total
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub stats: Option<Format>,
@@ -80,6 +84,7 @@ pub fn main(args: Args) -> Result<()> {
     let library = library::find()?;
     let folder = library::folder(&library)?;
     let pcap = args.pcap.as_deref().map(capture).transpose()?;
+    let xdp = args.xdp.as_deref().map(interfaces).transpose()?;
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest);
@@ -98,6 +103,9 @@ pub fn main(args: Args) -> Result<()> {
             );
         }
         command.env("RNIC_FAULTS", faults.to_string());
+    }
+    if let Some(xdp) = xdp {
+        command.env("RNIC_XDP", xdp.to_string());
     }
     if let Some(pcap) = pcap {
         if !args.quiet {
@@ -172,6 +180,16 @@ pub fn faults(text: &str, seed: Option<u64>) -> Result<FaultSpec> {
     Ok(spec)
 }
 
+/// Checked here as well: the program would only see that the device cannot be opened.
+fn interfaces(text: &str) -> Result<XdpSpec> {
+    text.parse().map_err(|error| {
+        Failure::new(format!("the interfaces `{text}` cannot be read"))
+            .cause(format!("{error}"))
+            .next("an example: --xdp eth0; `ip link` lists the names")
+            .status(2)
+    })
+}
+
 /// Short enough to be typed again.
 fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
@@ -203,6 +221,18 @@ mod tests {
         for bad in ["drop=101%", "nonsense", "drop=x"] {
             let text = faults(bad, None).unwrap_err().to_string();
             assert!(text.contains(bad) && text.contains("next:"), "{text}");
+        }
+    }
+
+    #[test]
+    fn interfaces_are_checked() {
+        assert_eq!(
+            interfaces("eth0,eth1:generic").unwrap().to_string(),
+            "eth0,eth1:generic"
+        );
+        for bad in ["", "eth0:fast", "eth0,"] {
+            let text = interfaces(bad).unwrap_err().to_string();
+            assert!(text.contains("next:"), "{text}");
         }
     }
 

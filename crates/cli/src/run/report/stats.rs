@@ -253,6 +253,15 @@ fn paths(sum: &Sum) {
             bytes(size)
         );
     }
+    let past = (link("tx_xdp_packets"), link("rx_xdp_packets"));
+    if past != (0, 0) {
+        crate::remark!(
+            "  {:<15} {} packets out and {} in went past the kernel's network stack",
+            "AF_XDP",
+            past.0,
+            past.1
+        );
+    }
 }
 
 /// What needed no packets, and where the system did not let it be.
