@@ -22,6 +22,7 @@ const CHARTS: [(&str, &str, &[&str]); 3] = [
             "events",
             "udp-lat-lo",
             "udp-lat-veth",
+            "xdp-lat-veth",
             "events-udp",
         ],
     ),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use rnic_programs::{place::free_port, skip::find_program};
+use rnic_programs::{netns::Netns, place::free_port, skip::find_program};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -53,13 +53,15 @@ impl Unit {
 pub enum Way {
     Host,
     Udp(Wire),
+    /// Past the kernel's network stack.
+    Xdp(Wire),
 }
 
 impl Way {
     fn wire(self) -> Wire {
         match self {
             Way::Host => Wire::Lo,
-            Way::Udp(wire) => wire,
+            Way::Udp(wire) | Way::Xdp(wire) => wire,
         }
     }
 
@@ -67,7 +69,7 @@ impl Way {
     fn host_path(self) -> &'static str {
         match self {
             Way::Host => "on",
-            Way::Udp(_) => "off",
+            Way::Udp(_) | Way::Xdp(_) => "off",
         }
     }
 }
@@ -166,7 +168,11 @@ fn rnic_run(setting: &Setting, mut command: Command, way: Way) -> Command {
     command
         .env("RNIC_HOST_PATH", way.host_path())
         .arg(&setting.places.rnic)
-        .args(["run", "--"]);
+        .arg("run");
+    if let Way::Xdp(_) = way {
+        command.args(["--xdp", Netns::INTERFACE]);
+    }
+    command.arg("--");
     command
 }
 

@@ -15,8 +15,10 @@ use crate::Result;
 pub enum Wire {
     /// One network namespace, its loopback interface.
     Lo,
-    /// A virtual cable between two network namespaces.
+    /// A virtual cable between two network namespaces, with large frames.
     Veth,
+    /// One with those of Ethernet.
+    Ethernet,
 }
 
 /// One end.
@@ -37,6 +39,7 @@ pub struct Places {
     folder: PathBuf,
     lo: Ends,
     veth: std::result::Result<Ends, String>,
+    ethernet: std::result::Result<Ends, String>,
     /// What could not be had, for people.
     pub notes: Vec<String>,
 }
@@ -85,23 +88,25 @@ impl Places {
                 end(here.as_ref(), "127.0.0.1")?,
             ))
         };
-        let veth = || -> Result<Ends> {
+        let veth = |mtu| -> Result<Ends> {
             let left = here.as_ref().ok_or("no network namespace can be made")?;
             let left = left.sibling()?;
             let right = left.sibling()?;
-            left.link(&right, 9000);
+            left.link(&right, mtu);
             Ok(Ends(
                 end(Some(&left), "10.77.0.1")?,
                 end(Some(&right), "10.77.0.2")?,
             ))
         };
-        let (lo, veth) = (lo(), veth().map_err(|error| error.to_string()));
+        let veth = |mtu| veth(mtu).map_err(|error| error.to_string());
+        let (lo, veth, ethernet) = (lo(), veth(9000), veth(1500));
         if let Err(why) = &veth {
             notes.push(format!("no veth pair: {why}"));
         }
         Ok(Places {
             lo: lo?,
             veth,
+            ethernet,
             rnic,
             folder,
             notes,
@@ -112,6 +117,7 @@ impl Places {
         match wire {
             Wire::Lo => Ok(&self.lo),
             Wire::Veth => self.veth.as_ref().map_err(Clone::clone),
+            Wire::Ethernet => self.ethernet.as_ref().map_err(Clone::clone),
         }
     }
 

@@ -107,6 +107,7 @@ const HARDWARE: &str = "ConnectX-3";
 pub fn all() -> Vec<Row> {
     let lo = Way::Udp(Wire::Lo);
     let veth = Way::Udp(Wire::Veth);
+    let xdp = Way::Xdp(Wire::Ethernet);
     let of = |kind: Kind| kind.describe();
     let mut rows = vec![
         Row {
@@ -208,6 +209,15 @@ pub fn all() -> Vec<Row> {
             contenders: vec![
                 floor(Kind::UdpPingPong, Wire::Veth),
                 perftest("ib_send_lat", "-s 10 -n N=50000", veth, Unit::Micros),
+            ],
+            aims: vec![Aim::AtMostTimes(1.15, vec![of(Kind::UdpPingPong)])],
+        },
+        Row {
+            name: "xdp-lat-veth",
+            title: "send, 10 B, past the network stack (AF_XDP) on a veth pair of MTU 1500: half a round trip",
+            contenders: vec![
+                floor(Kind::UdpPingPong, Wire::Ethernet),
+                perftest("ib_send_lat", "-s 10 -n N=50000", xdp, Unit::Micros),
             ],
             aims: vec![Aim::AtMostTimes(1.15, vec![of(Kind::UdpPingPong)])],
         },
@@ -323,11 +333,11 @@ pub fn all() -> Vec<Row> {
     ] {
         let kind = match way {
             Way::Host => Kind::RingRate(size),
-            Way::Udp(_) => Kind::StreamRate(size),
+            Way::Udp(_) | Way::Xdp(_) => Kind::StreamRate(size),
         };
         let (transports, over) = match way {
             Way::Host => (SHM, "shared memory"),
-            Way::Udp(_) => ("tcp", "tcp"),
+            Way::Udp(_) | Way::Xdp(_) => ("tcp", "tcp"),
         };
         rows.push(Row {
             name,

@@ -36,6 +36,9 @@ impl Drop for Holder {
 }
 
 impl Netns {
+    /// The end of a [link](Netns::link).
+    pub const INTERFACE: &'static str = "rn0";
+
     /// Makes a namespace. Err says why this machine cannot.
     pub fn new() -> Result<Netns, String> {
         for program in ["unshare", "nsenter", "ip", "cat"] {
