@@ -68,6 +68,12 @@ impl Segment {
         unsafe { sys::register_frames(socket, self.base.as_ptr(), self.len, frame) }
     }
 
+    /// Bytes of it.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Where `len` bytes at `at` lie, all of them inside.
     #[inline]
     fn bytes(&self, at: usize, len: usize) -> *mut u8 {

@@ -163,6 +163,12 @@ impl Socket {
         }
     }
 
+    /// An address of the kernel's in the frames, which is so whatever it says.
+    #[inline]
+    fn inside(&self, address: u64) -> usize {
+        (address as usize).min(self.frames.len() - 1)
+    }
+
     pub(super) fn fd(&self) -> &Fd {
         &self.fd
     }
@@ -183,12 +189,11 @@ impl Socket {
         let place = self.received.place(self.received.count);
         self.received.memory.read(place, &mut descriptor);
         let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, ..] = descriptor;
-        let at = u64::from_ne_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
+        let at = self.inside(u64::from_ne_bytes([a0, a1, a2, a3, a4, a5, a6, a7]));
         let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
-        let inside = FRAME - at as usize % FRAME;
         Some(Frame {
-            at: at as usize,
-            len: len.min(inside),
+            at,
+            len: len.min(FRAME - at % FRAME),
         })
     }
 
@@ -250,7 +255,8 @@ impl Socket {
             let mut address = [0; ADDRESS];
             let place = self.sent.place(self.sent.count);
             self.sent.memory.read(place, &mut address);
-            self.free.push(u64::from_ne_bytes(address) as usize);
+            let at = self.inside(u64::from_ne_bytes(address));
+            self.free.push(at - at % FRAME);
             self.sent.count = self.sent.count.wrapping_add(1);
         }
         self.sent.took();

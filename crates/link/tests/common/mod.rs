@@ -350,6 +350,7 @@ pub fn agent_main() {
     let start = Instant::now();
     let words: Vec<&str> = options.split_whitespace().collect();
     let config = LinkConfig {
+        xdp: None,
         no_gso: words.contains(&"no_gso"),
         faults: words
             .iter()
