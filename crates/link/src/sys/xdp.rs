@@ -82,25 +82,26 @@ impl BpfMap {
 
     /// Sets the value of a key.
     pub fn set(&self, key: &[u8], value: u32) -> io::Result<()> {
-        self.change(BPF_MAP_UPDATE_ELEM, key, &value)
+        let attr = self.about(key)?.pointer(16, &raw const value);
+        // SAFETY: the key has the map's length, the value is a u32, and both outlive the call.
+        unsafe { attr.call(BPF_MAP_UPDATE_ELEM)? };
+        Ok(())
     }
 
-    /// Takes a key out.
+    /// Takes a key out. What the call does not use has to be zero.
     pub fn remove(&self, key: &[u8]) -> io::Result<()> {
-        self.change(BPF_MAP_DELETE_ELEM, key, &0)
+        let attr = self.about(key)?;
+        // SAFETY: the key has the map's length, and outlives the call.
+        unsafe { attr.call(BPF_MAP_DELETE_ELEM)? };
+        Ok(())
     }
 
-    fn change(&self, command: i32, key: &[u8], value: &u32) -> io::Result<()> {
+    fn about(&self, key: &[u8]) -> io::Result<Attr> {
         if key.len() != self.key {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let attr = Attr::new()
-            .word(0, self.fd.raw() as u32)
-            .pointer(8, key.as_ptr())
-            .pointer(16, std::ptr::from_ref(value));
-        // SAFETY: the key has the map's length, as was just checked, the value is a u32, and both outlive the call.
-        unsafe { attr.call(command)? };
-        Ok(())
+        let attr = Attr::new().word(0, self.fd.raw() as u32);
+        Ok(attr.pointer(8, key.as_ptr()))
     }
 }
 

@@ -111,7 +111,7 @@ impl Interface {
             ));
         }
         let queues = queues_of(name).min(QUEUES);
-        let tables = Tables::new(queues).map_err(told("a table for eBPF"))?;
+        let tables = Tables::new(queues, mtu).map_err(told("a table for eBPF"))?;
         let program = tables.load().map_err(told("the eBPF program"))?;
         let attached = match sys::attach_xdp(&program, index, mode) {
             Err(error)

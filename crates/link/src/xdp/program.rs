@@ -1,15 +1,15 @@
 //! Which packets are taken from an interface: an eBPF program in front of the kernel's IP.
 //!
 //! It takes what is certainly for a queue pair of this process: RoCEv2 in Ethernet, over IPv4 without options or IPv6 without
-//! extension headers, no fragment, to a QPN of one of its ranges and to an address that it has paths from. All else goes on to
+//! extension headers, no fragment, no batch that the sender left to others to cut (GSO), to a QPN of one of its ranges and to an address that it has paths from. All else goes on to
 //! the kernel as if the program were not there: other traffic, QP 1, multicast, packets for other processes or to be forwarded.
 
 use std::io;
 use std::net::IpAddr;
 
+use rnic_wire::Bth;
 use rnic_wire::ROCE_PORT;
 use rnic_wire::ip::{Ipv4Header, Ipv6Header, UDP_LEN};
-use rnic_wire::{Bth, Gid};
 
 use crate::registry::{RANGE_BITS, range_of};
 use crate::sys::{BpfMap, Fd, MapKind, load_xdp_program};
@@ -30,19 +30,22 @@ const RANGES: u32 = 1 << (24 - RANGE_BITS);
 pub(super) struct Tables {
     /// By QPN range: not zero if it is ours.
     ranges: BpfMap,
-    /// Addresses, IPv4 ones mapped.
+    /// Addresses ([`key_of`]).
     addresses: BpfMap,
     /// By the queue of the network card.
     sockets: BpfMap,
+    /// Of the interface: what is longer is a batch.
+    mtu: u32,
 }
 
 impl Tables {
-    /// Nothing is taken yet.
-    pub(super) fn new(queues: u32) -> io::Result<Tables> {
+    /// For an interface with this MTU. Nothing is taken yet.
+    pub(super) fn new(queues: u32, mtu: u32) -> io::Result<Tables> {
         Ok(Tables {
             ranges: BpfMap::new(MapKind::Array, 4, RANGES)?,
             addresses: BpfMap::new(MapKind::Hash, 16, ADDRESSES)?,
             sockets: BpfMap::new(MapKind::Sockets, 4, queues)?,
+            mtu,
         })
     }
 
@@ -53,7 +56,7 @@ impl Tables {
 
     /// Packets to this address are, or are not any more.
     pub(super) fn take_address(&self, address: IpAddr, take: bool) -> io::Result<()> {
-        let key = Gid::from(address).0;
+        let key = key_of(address);
         if take {
             self.addresses.set(&key, 1)
         } else {
@@ -93,6 +96,8 @@ impl Tables {
 
         p.put(LOAD_1, 5, 7, ip, 0);
         p.jump(JUMP_UNLESS, 5, 0x45, Label::Pass);
+        p.put(LOAD_2, 5, 7, ip + 2, 0);
+        p.is_at_most(self.mtu as i32);
         p.put(LOAD_2, 5, 7, ip + 6, 0);
         // More fragments, or an offset.
         p.jump(JUMP_IF_ANY, 5, as_read(0x3fff), Label::Pass);
@@ -100,14 +105,8 @@ impl Tables {
         p.jump(JUMP_UNLESS, 5, UDP, Label::Pass);
         p.put(LOAD_2, 5, 7, udp4 + 2, 0);
         p.jump(JUMP_UNLESS, 5, as_read(ROCE_PORT), Label::Pass);
-        p.put(STORE_IMM_8, 10, 0, address, 0);
-        p.put(
-            STORE_IMM_4,
-            10,
-            0,
-            address + 8,
-            i32::from_ne_bytes([0, 0, 0xff, 0xff]),
-        );
+        p.put(STORE_IMM_8, 10, 0, address, -1);
+        p.put(STORE_IMM_4, 10, 0, address + 8, -1);
         p.put(LOAD_4, 5, 7, ip + 16, 0);
         p.put(STORE_4, 10, 5, address + 12, 0);
         p.put(LOAD_4, 9, 7, bth4 + 4, 0);
@@ -115,6 +114,8 @@ impl Tables {
 
         p.label(Label::V6);
         p.ends_within(i32::from(bth6) + bth);
+        p.put(LOAD_2, 5, 7, ip + 4, 0);
+        p.is_at_most(self.mtu as i32 - Ipv6Header::LEN as i32);
         p.put(LOAD_1, 5, 7, ip + 6, 0);
         p.jump(JUMP_UNLESS, 5, UDP, Label::Pass);
         p.put(LOAD_2, 5, 7, udp6 + 2, 0);
@@ -150,6 +151,17 @@ impl Tables {
     }
 }
 
+/// An address in the table. No IPv6 address that is a host's begins with so many ones as stand before an IPv4 one here; a mapped
+/// one, as on a GID, could come by IPv6.
+fn key_of(address: IpAddr) -> [u8; 16] {
+    let mut key = [0xff; 16];
+    match address.to_canonical() {
+        IpAddr::V4(v4) => key[12..].copy_from_slice(&v4.octets()),
+        IpAddr::V6(v6) => key = v6.octets(),
+    }
+    key
+}
+
 const XDP_PASS: i32 = 2;
 /// Functions of the kernel: bpf_map_lookup_elem(), bpf_redirect_map().
 const LOOK_UP: i32 = 1;
@@ -176,6 +188,7 @@ const JUMP_IF: u8 = 0x15;
 const JUMP_UNLESS: u8 = 0x55;
 const JUMP_IF_ANY: u8 = 0x45;
 const JUMP_IF_GREATER: u8 = 0x2d;
+const JUMP_IF_GREATER_IMM: u8 = 0x25;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
@@ -223,6 +236,12 @@ impl Program {
         self.put(ADD_IMM, 4, 0, 0, len);
         self.jumps.push((self.instructions.len(), Label::Pass));
         self.put(JUMP_IF_GREATER, 4, 8, 0, 0);
+    }
+
+    /// Passes a frame on whose length, just read, is more.
+    fn is_at_most(&mut self, len: i32) {
+        self.put(BIG_ENDIAN, 5, 0, 0, 16);
+        self.jump(JUMP_IF_GREATER_IMM, 5, len, Label::Pass);
     }
 
     /// A map's address into a register: two instructions' room.
