@@ -153,6 +153,7 @@ impl Place {
             "RNIC_REPORT",
             "RNIC_STATS",
             "RNIC_LINT",
+            "RNIC_XDP",
         ] {
             command.env_remove(name);
         }

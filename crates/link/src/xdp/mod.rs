@@ -24,7 +24,7 @@ use std::slice;
 use std::str::FromStr;
 
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
-use rnic_wire::{Flow, ROCE_PORT};
+use rnic_wire::{Bth, ICRC_LEN, IcrcContext, ROCE_PORT};
 
 use crate::batch::{Run, TxBatch};
 use crate::datagram::{Arrival, Link, Train};
@@ -96,6 +96,8 @@ struct Interface {
     mac: [u8; 6],
     mtu: usize,
     sockets: Vec<Socket>,
+    /// The program sits behind the driver: what a sender left to others to cut comes in one piece.
+    batches: bool,
     /// The program is there as long as this is open.
     _program: Fd,
 }
@@ -113,14 +115,13 @@ impl Interface {
         let queues = queues_of(name).min(QUEUES);
         let tables = Tables::new(queues, mtu).map_err(told("a table for eBPF"))?;
         let program = tables.load().map_err(told("the eBPF program"))?;
-        let attached = match sys::attach_xdp(&program, index, mode) {
-            Err(error)
-                if mode == XdpMode::Driver && error.raw_os_error() == Some(libc::EOPNOTSUPP) =>
-            {
-                sys::attach_xdp(&program, index, XdpMode::Generic)
-            }
-            attached => attached,
-        };
+        let (mut attached, mut mode) = (sys::attach_xdp(&program, index, mode), mode);
+        if let (Err(error), XdpMode::Driver) = (&attached, mode)
+            && error.raw_os_error() == Some(libc::EOPNOTSUPP)
+        {
+            mode = XdpMode::Generic;
+            attached = sys::attach_xdp(&program, index, mode);
+        }
         let attached = attached.map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => "another program has the interface's XDP".to_owned(),
             _ => told("to attach to the interface")(error),
@@ -137,6 +138,7 @@ impl Interface {
             mac,
             mtu: mtu as usize,
             sockets,
+            batches: mode == XdpMode::Generic,
             _program: attached,
         };
         Ok((interface, index, tables))
@@ -403,25 +405,31 @@ impl XdpLink {
 
     /// Packets of one sender and one length that lie next to each other in a ring.
     fn train(&mut self, buffer: &mut [u8]) -> Option<Train> {
-        let sockets = self.interfaces.iter_mut().flat_map(|i| &mut i.sockets);
-        sockets
-            .filter(|socket| !socket.is_empty())
-            .find_map(|socket| {
-                let train = train_of(socket, buffer);
+        self.interfaces.iter_mut().find_map(|interface| {
+            let batches = interface.batches;
+            let mut sockets = interface.sockets.iter_mut();
+            sockets.find_map(|socket| {
+                if socket.is_empty() {
+                    return None;
+                }
+                let train = train_of(socket, buffer, batches);
                 socket.took_all();
                 train
             })
+        })
     }
 }
 
-/// Takes what is next to each other of one sender and one length; all but packets is thrown away.
-fn train_of(socket: &mut Socket, buffer: &mut [u8]) -> Option<Train> {
+/// Takes what is next to each other of one sender and one length; all but packets is thrown away. `batches`: a frame may hold
+/// several packets.
+fn train_of(socket: &mut Socket, buffer: &mut [u8], batches: bool) -> Option<Train> {
     let mut train: Option<Train> = None;
     while let Some(frame) = socket.next() {
-        let Some((flow, at, len)) = headers_of(socket, frame) else {
+        let Some((headers, at, len)) = headers_of(socket, frame) else {
             socket.took(frame);
             continue;
         };
+        let flow = headers.flow;
         let used = train.as_ref().map_or(0, |train| train.len);
         let joins = train.as_ref().is_none_or(|train| {
             train.src == flow.src
@@ -433,24 +441,56 @@ fn train_of(socket: &mut Socket, buffer: &mut [u8]) -> Option<Train> {
             break;
         };
         socket.read(frame, at, room);
+        let segment = if batches {
+            segment_of(&headers, room)
+        } else {
+            len
+        };
+        if segment < len && used > 0 {
+            // It is a train of its own.
+            break;
+        }
         socket.took(frame);
         train.get_or_insert(Train {
             src: flow.src,
             src_port: flow.src_port,
             dst: flow.dst,
             len: 0,
-            segment: len,
+            segment,
         });
         if let Some(train) = &mut train {
             train.len += len;
+        }
+        if segment < len {
+            break;
         }
     }
     train
 }
 
-/// The ends of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it is; `None`: it is none.
+/// How long each packet of a batch is but the last, which may be shorter; `packet` as a whole if it is one, or nothing. Nobody tells, so
+/// it is the length with which the first packet's ICRC is right.
+fn segment_of(headers: &IpUdp, packet: &[u8]) -> usize {
+    let context = IcrcContext::new(&headers.flow);
+    let is_packet = |len: usize| {
+        let (bytes, icrc) = packet[..len].split_at(len - ICRC_LEN);
+        context
+            .icrc(headers.ip_id, headers.dont_fragment, bytes)
+            .to_le_bytes()
+            == icrc
+    };
+    let least = Bth::LEN + ICRC_LEN;
+    if packet.len() < 2 * least || is_packet(packet.len()) {
+        return packet.len();
+    }
+    // Packets are filled up to whole words (IBTA vol. 1, 9.2.1).
+    let mut lengths = (least..packet.len()).step_by(4);
+    lengths.find(|&len| is_packet(len)).unwrap_or(packet.len())
+}
+
+/// The headers of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it is; `None`: it is none.
 #[inline]
-fn headers_of(socket: &Socket, frame: Frame) -> Option<(Flow, usize, usize)> {
+fn headers_of(socket: &Socket, frame: Frame) -> Option<(IpUdp, usize, usize)> {
     const LONGEST: usize = ETHERNET_LEN + IpUdp::MAX_LEN;
     let mut bytes = [0; LONGEST];
     let len = frame.len.min(LONGEST);
@@ -458,7 +498,7 @@ fn headers_of(socket: &Socket, frame: Frame) -> Option<(Flow, usize, usize)> {
     let front = bytes.get(ETHERNET_LEN..len)?;
     let (headers, payload) = IpUdp::parse_front(front, frame.len - ETHERNET_LEN).ok()?;
     let at = ETHERNET_LEN + headers.header_len();
-    (headers.flow.dst_port == ROCE_PORT && payload > 0).then_some((headers.flow, at, payload))
+    (headers.flow.dst_port == ROCE_PORT && payload > 0).then_some((headers, at, payload))
 }
 
 impl Link for XdpLink {

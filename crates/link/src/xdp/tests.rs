@@ -141,3 +141,49 @@ fn who_is_not_over_an_interface_is_the_kernels() {
         }
     }
 }
+
+/// What a sender left to others to cut comes in one piece where the program sits behind the driver.
+#[test]
+fn a_batch_is_taken_apart_by_its_icrcs() {
+    for dst in ["10.0.0.2", "fd00::2"] {
+        let src = if dst.contains(':') {
+            "fd00::1"
+        } else {
+            "10.0.0.1"
+        };
+        let flow = rnic_wire::Flow {
+            src: src.parse().expect("an address"),
+            dst: dst.parse().expect("an address"),
+            src_port: 50_000,
+            dst_port: ROCE_PORT,
+        };
+        let headers = IpUdp {
+            flow,
+            ip_id: 0,
+            dont_fragment: true,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        let packet = |len: usize, id: u16| {
+            let mut bytes: Vec<u8> = (0..len).map(|k| (k * 7 + usize::from(id)) as u8).collect();
+            IcrcContext::new(&flow).append(id, true, &mut bytes);
+            bytes
+        };
+        for lengths in [
+            &[60][..],
+            &[60, 20],
+            &[28, 28, 20],
+            &[300, 300, 300, 300],
+            &[16, 16],
+        ] {
+            let numbered = lengths.iter().zip(0..);
+            let batch: Vec<u8> = numbered.flat_map(|(&len, id)| packet(len, id)).collect();
+            assert_eq!(segment_of(&headers, &batch), lengths[0], "{lengths:?}");
+        }
+        // What is neither is left as it is, to be counted.
+        let mut broken = packet(300, 0);
+        broken[100] ^= 1;
+        assert_eq!(segment_of(&headers, &broken), broken.len());
+        assert_eq!(segment_of(&headers, &[]), 0);
+    }
+}
