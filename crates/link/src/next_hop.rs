@@ -11,6 +11,7 @@ const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
+const NLM_F_CREATE: u16 = 0x400;
 const NLMSG_ERROR: u16 = 2;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
@@ -124,13 +125,13 @@ pub fn neighbour(hop: &NextHop) -> Neighbour {
     }
 }
 
-/// Tells the kernel that a neighbour is in use, so that it makes sure of him as it does of those that it sends to itself. Takes
-/// CAP_NET_ADMIN.
+/// Tells the kernel that a neighbour is in use, so that it looks for him, or makes sure of him, as it does of those that it sends
+/// to itself. Takes CAP_NET_ADMIN.
 pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
     let mut body = neighbour_body(hop);
     // ndm_flags
     body[10] = NTF_USE;
-    let flags = NLM_F_REQUEST | NLM_F_ACK;
+    let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
     let answer = ask(RTM_NEWNEIGH, flags, &body, hop.addr, NDA_DST, &[])?;
     match split(&answer) {
         // struct nlmsgerr

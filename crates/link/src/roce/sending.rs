@@ -1,5 +1,7 @@
 //! Paths, and packets that leave on them.
 
+use std::sync::Arc;
+
 use rnic_wire::ICRC_LEN;
 
 use super::{Live, RoceLink};
@@ -31,7 +33,10 @@ impl RoceLink {
             host.as_mut().and_then(|host| share.host_route(host, key))
         })?;
         if let Some(xdp) = &mut live.xdp {
-            xdp.add_path(spec.local.to_canonical());
+            let peer = spec.remote.to_canonical();
+            let passes = |route: &Arc<Route>| route.may_pass_network_stack();
+            let passes = live.paths.get(path).is_some_and(passes);
+            xdp.add_path(spec.local.to_canonical(), passes.then_some(peer));
         }
         Ok(path)
     }

@@ -2,6 +2,9 @@
 //!
 //! The kernel sees none of the packets that leave here, so it would take a neighbour for unused and never ask whether he is still
 //! there. It is asked again now and then, and told that he is wanted.
+//!
+//! What the kernel still has to send for an unknown neighbour may lie in another queue of the card than what leaves here once he is known, and
+//! would be overtaken. So packets to him go on by the kernel until there was a pause.
 
 use std::net::IpAddr;
 
@@ -11,6 +14,8 @@ use crate::next_hop::{self, Neighbour};
 const FRESH_NS: u64 = 250_000_000;
 /// How soon it is asked again where it does not know: it is looking for the neighbour.
 const ANEW_NS: u64 = 5_000_000;
+/// After so long without packets none is left in a queue of the kernel's.
+const PAUSE_NS: u64 = 1_000_000;
 /// Peers that are remembered; those that fall to one place displace each other.
 const PLACES: usize = 1024;
 
@@ -29,6 +34,8 @@ struct Entry {
     /// `None`: the kernel has to send.
     hop: Option<Hop>,
     until: u64,
+    /// When the kernel had the last packet; 0: it had none.
+    by_kernel: u64,
 }
 
 /// What is known of all peers.
@@ -50,20 +57,47 @@ impl Hops {
     /// The hop from an address of this host to a peer; `None`: leave it to the kernel.
     #[inline]
     pub(super) fn of(&mut self, src: IpAddr, dst: IpAddr, now: u64) -> Option<Hop> {
-        let entry = &mut self.entries[place_of(src, dst)];
-        match entry {
-            Some(entry) if entry.ends == (src, dst) && now < entry.until => entry.hop,
-            _ => {
-                let hop = ask(src, dst, &self.interfaces);
-                let time = if hop.is_some() { FRESH_NS } else { ANEW_NS };
-                *entry = Some(Entry {
-                    ends: (src, dst),
-                    hop,
-                    until: now.saturating_add(time),
-                });
-                hop
-            }
+        let place = &mut self.entries[place_of(src, dst)];
+        let entry = match place {
+            Some(entry) if entry.ends == (src, dst) => entry,
+            _ => place.insert(Entry {
+                ends: (src, dst),
+                hop: None,
+                until: 0,
+                by_kernel: 0,
+            }),
+        };
+        if now >= entry.until {
+            entry.look(now, || ask(src, dst, &self.interfaces));
         }
+        if entry.hop.is_none() {
+            entry.by_kernel = now;
+        }
+        entry.hop
+    }
+}
+
+impl Entry {
+    #[cold]
+    fn look(&mut self, now: u64, ask: impl FnOnce() -> Option<Hop>) {
+        let pauses = self.hop.is_some() || now.saturating_sub(self.by_kernel) >= PAUSE_NS;
+        self.hop = ask().filter(|_| pauses);
+        let time = if self.hop.is_some() {
+            FRESH_NS
+        } else {
+            ANEW_NS
+        };
+        self.until = now.saturating_add(time);
+    }
+}
+
+/// Has the kernel look for the neighbour on the way to a peer, before there is anything to send.
+pub(super) fn look_for(src: IpAddr, dst: IpAddr) {
+    if let Some(hop) = next_hop::next_hop_from(src, dst)
+        && !matches!(next_hop::neighbour(&hop), Neighbour::Known(_))
+    {
+        // If it may not be said, the first packet does it.
+        let _ = next_hop::want(&hop);
     }
 }
 
@@ -91,4 +125,42 @@ fn place_of(src: IpAddr, dst: IpAddr) -> usize {
     };
     let key = fold(src).rotate_left(29) ^ fold(dst);
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % PLACES
+}
+
+#[cfg(test)]
+mod tests {
+    //! A packet overtakes none that went another way.
+
+    use super::*;
+
+    #[test]
+    fn packets_go_by_the_kernel_until_there_was_a_pause() {
+        let known = || {
+            Some(Hop {
+                interface: 0,
+                mac: [2; 6],
+            })
+        };
+        let mut entry = Entry {
+            ends: ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+            hop: None,
+            until: 0,
+            by_kernel: 0,
+        };
+        let start = 10 * PAUSE_NS;
+        // One who was known before anything was sent.
+        entry.look(start, known);
+        assert!(entry.hop.is_some());
+        // One who was not.
+        entry.look(start, || None);
+        entry.by_kernel = start;
+        entry.look(start + PAUSE_NS - 1, known);
+        assert_eq!(entry.hop, None);
+        entry.look(start + PAUSE_NS, known);
+        assert!(entry.hop.is_some());
+        // Who stays known needs no pause.
+        entry.by_kernel = start + FRESH_NS;
+        entry.look(start + FRESH_NS, known);
+        assert!(entry.hop.is_some());
+    }
 }

@@ -175,8 +175,11 @@ impl Filter {
         }
     }
 
-    /// There is a path more from this address.
-    pub(crate) fn add_path(&mut self, from: IpAddr) {
+    /// There is a path more from this address, to a peer on another host if `to` is given.
+    pub(crate) fn add_path(&mut self, from: IpAddr, to: Option<IpAddr>) {
+        if let Some(to) = to {
+            hops::look_for(from, to);
+        }
         let users = self.addresses.entry(from).or_default();
         *users += 1;
         if *users == 1 {

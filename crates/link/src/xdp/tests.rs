@@ -97,7 +97,7 @@ fn an_address_is_ours_until_its_last_path_goes() {
     );
     let mut filter = filter();
     for from in [v4, v4, v6, v4] {
-        filter.add_path(from);
+        filter.add_path(from, None);
     }
     for left in [Some(2), Some(1), None] {
         filter.remove_path(v4);
@@ -107,7 +107,7 @@ fn an_address_is_ours_until_its_last_path_goes() {
     // One less than none is none, and the next path counts as the first.
     filter.remove_path(v4);
     assert_eq!(filter.addresses.get(&v4), None);
-    filter.add_path(v4);
+    filter.add_path(v4, None);
     assert_eq!(filter.addresses.get(&v4), Some(&1));
     filter.remove_path(v6);
     filter.remove_path(v4);
