@@ -62,6 +62,18 @@ pub(crate) fn with_scope(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
     }
 }
 
+/// An address in 64 bits, for tables by hash.
+#[inline]
+pub(crate) fn fold(ip: IpAddr) -> u64 {
+    match ip {
+        IpAddr::V4(ip) => u64::from(u32::from(ip)),
+        IpAddr::V6(ip) => {
+            let bits = u128::from(ip);
+            bits as u64 ^ (bits >> 64) as u64
+        }
+    }
+}
+
 /// The system's own TTL and hop limit.
 pub(crate) fn default_hop_limits() -> [u8; 2] {
     let read = |path| {

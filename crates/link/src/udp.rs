@@ -55,8 +55,25 @@ impl UdpLink {
         }
     }
 
+    /// Sends `runs`, each row of one socket with as few calls as it takes.
+    pub(crate) fn send_all(
+        &mut self,
+        runs: &[Run],
+        bytes: &mut [u8],
+        at: Moment,
+        counters: &mut LinkCounters,
+    ) {
+        let same_socket = |a: &Run, b: &Run| match (&a.route, &b.route) {
+            (Some(a), Some(b)) => Arc::ptr_eq(&a.socket, &b.socket),
+            _ => false,
+        };
+        for group in runs.chunk_by(same_socket) {
+            self.send_group(group, bytes, at, counters);
+        }
+    }
+
     /// Sends `runs`, all through one socket, and counts. What it has no room for waits.
-    pub(crate) fn send_group(
+    fn send_group(
         &mut self,
         runs: &[Run],
         bytes: &mut [u8],
@@ -224,15 +241,8 @@ impl Link for UdpLink {
 
     fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters) {
         self.try_waiting(now_ns, counters);
-        let at = Moment::first(now_ns);
         let (runs, bytes) = batch.parts_mut();
-        let same_socket = |a: &Run, b: &Run| match (&a.route, &b.route) {
-            (Some(a), Some(b)) => Arc::ptr_eq(&a.socket, &b.socket),
-            _ => false,
-        };
-        for group in runs.chunk_by(same_socket) {
-            self.send_group(group, bytes, at, counters);
-        }
+        self.send_all(runs, bytes, Moment::first(now_ns), counters);
     }
 
     fn next_timeout(&self) -> Option<u64> {

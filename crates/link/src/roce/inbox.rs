@@ -1,7 +1,5 @@
 //! What came out of a socket: trains are cut into packets, and each is looked at.
 
-use std::net::IpAddr;
-
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
 
 use super::hand_over::{Origin, foreign, foreign_run, is_for_us};
@@ -11,6 +9,7 @@ use crate::datagram::Train;
 use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
 use crate::framing::dest_qpn;
 use crate::host::Deliver;
+use crate::path::fold;
 use crate::qp1::QP1;
 use crate::share::Share;
 use crate::steering::MULTICAST_QPN;
@@ -80,13 +79,6 @@ pub(super) fn sender_of(senders: &mut [Option<Sender>], flow: Flow) -> &mut Send
 }
 
 fn place_of(flow: &Flow) -> usize {
-    let fold = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => u64::from(u32::from(ip)),
-        IpAddr::V6(ip) => {
-            let bits = u128::from(ip);
-            bits as u64 ^ (bits >> 64) as u64
-        }
-    };
     let key =
         fold(flow.src) ^ fold(flow.dst).rotate_left(29) ^ u64::from(flow.src_port).rotate_left(47);
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % SENDERS

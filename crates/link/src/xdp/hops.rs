@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 
 use crate::next_hop::{self, Neighbour};
+use crate::path::fold;
 
 /// How long what the kernel said is taken for true.
 const FRESH_NS: u64 = 250_000_000;
@@ -116,13 +117,6 @@ fn ask(src: IpAddr, dst: IpAddr, interfaces: &[u32]) -> Option<Hop> {
 }
 
 fn place_of(src: IpAddr, dst: IpAddr) -> usize {
-    let fold = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => u64::from(u32::from(ip)),
-        IpAddr::V6(ip) => {
-            let bits = u128::from(ip);
-            bits as u64 ^ (bits >> 64) as u64
-        }
-    };
     let key = fold(src).rotate_left(29) ^ fold(dst);
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % PLACES
 }

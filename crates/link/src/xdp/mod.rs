@@ -20,7 +20,6 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::slice;
 use std::str::FromStr;
 
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
@@ -224,7 +223,7 @@ pub(crate) struct XdpLink {
     default_hop_limits: [u8; 2],
 }
 
-/// Takes the interfaces of `spec`, as far as that is possible; where it is not, it says why on standard error. `None`: none at all.
+/// Takes the interfaces of `spec`, as far as that is possible; where it is not, it says why on standard error. `Err`: none at all.
 /// `receiver`: the UDP socket.
 pub(crate) fn open(
     spec: &XdpSpec,
@@ -233,40 +232,26 @@ pub(crate) fn open(
 ) -> Result<(XdpLink, Filter), UdpLink> {
     let mut interfaces = Vec::new();
     let mut numbers = Vec::new();
-    let mut filter = match FdSet::new() {
-        Ok(arrivals) => Filter {
-            tables: Vec::new(),
-            addresses: HashMap::new(),
-            arrivals,
-        },
+    let mut tables = Vec::new();
+    let arrivals = FdSet::new().and_then(|set| set.add(receiver, 0).map(|()| set));
+    let arrivals = match arrivals {
+        Ok(arrivals) => arrivals,
         Err(error) => {
             eprintln!("rnic: RNIC_XDP: {error}; packets take UDP sockets");
             return Err(udp);
         }
     };
-    let add = |fd: &Fd| {
-        filter
-            .arrivals
-            .add(fd, 0)
-            .map_err(|error| error.to_string())
-    };
-    if let Err(error) = add(receiver) {
-        eprintln!("rnic: RNIC_XDP: {error}; packets take UDP sockets");
-        return Err(udp);
-    }
+    let add = |socket: &Socket| arrivals.add(socket.fd(), 0);
     for (name, mode) in &spec.0 {
-        let opened = Interface::open(name, *mode).and_then(|(interface, index, tables)| {
-            interface
-                .sockets
-                .iter()
-                .try_for_each(|socket| add(socket.fd()))?;
-            Ok((interface, index, tables))
+        let opened = Interface::open(name, *mode).and_then(|opened| {
+            let added = opened.0.sockets.iter().try_for_each(add);
+            added.map(|()| opened).map_err(|error| error.to_string())
         });
         match opened {
-            Ok((interface, index, tables)) => {
+            Ok((interface, index, its_tables)) => {
                 interfaces.push(interface);
                 numbers.push(index);
-                filter.tables.push(tables);
+                tables.push(its_tables);
             }
             Err(why) => eprintln!("rnic: RNIC_XDP={name}: {why}; its packets take UDP sockets"),
         }
@@ -283,6 +268,11 @@ pub(crate) fn open(
         idle: IN_USE,
         received: 0,
         default_hop_limits: default_hop_limits(),
+    };
+    let filter = Filter {
+        tables,
+        addresses: HashMap::new(),
+        arrivals,
     };
     Ok((link, filter))
 }
@@ -513,13 +503,17 @@ impl Link for XdpLink {
         self.try_waiting(now_ns, counters);
         self.udp.try_waiting(now_ns, counters);
         let at = Moment::first(now_ns);
-        let (runs, bytes) = batch.parts_mut();
-        for run in runs {
-            match self.hop(run, now_ns) {
-                Some(hop) => self.send_run(run, bytes, hop, at, counters),
-                None => self
-                    .udp
-                    .send_group(slice::from_ref(run), bytes, at, counters),
+        let (mut runs, bytes) = batch.parts_mut();
+        while let [run, rest @ ..] = runs {
+            if let Some(hop) = self.hop(run, now_ns) {
+                self.send_run(run, bytes, hop, at, counters);
+                runs = rest;
+            } else {
+                // All that are next to each other, as one call may take several.
+                let kernel = |run: &&Run| self.hop(run, now_ns).is_none();
+                let (some, others) = runs.split_at(1 + rest.iter().take_while(kernel).count());
+                self.udp.send_all(some, bytes, at, counters);
+                runs = others;
             }
         }
         self.kick(now_ns, counters);
