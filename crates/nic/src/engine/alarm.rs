@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Polls in half a tick of an application that does little else.
+/// Polls in half a tick of an application that does little else, or packets that fewer of them took in.
 const DENSE: u64 = 16;
 /// The thread looks after so many ticks, whoever polls.
 pub(super) const AT_MOST: u32 = 32;
@@ -30,8 +30,8 @@ pub(super) struct Alarm<T> {
     due: AtomicU64,
     /// When the application looks next whether to put it off.
     look_at: AtomicU64,
-    /// The count of polls when it was looked at last.
-    polls: AtomicU64,
+    /// What the application had done when it was looked at last.
+    done: AtomicU64,
 }
 
 impl<T: Timer> Alarm<T> {
@@ -41,7 +41,7 @@ impl<T: Timer> Alarm<T> {
             tick: AtomicU64::new(0),
             due: AtomicU64::new(0),
             look_at: AtomicU64::new(u64::MAX),
-            polls: AtomicU64::new(0),
+            done: AtomicU64::new(0),
         }
     }
 
@@ -50,10 +50,10 @@ impl<T: Timer> Alarm<T> {
     }
 
     /// The thread goes to sleep: until a tick from now, if nobody puts it off.
-    pub(super) fn set(&self, now: u64, tick: Duration, polls: u64) {
+    pub(super) fn set(&self, now: u64, tick: Duration, done: u64) {
         let tick = tick.as_nanos() as u64;
         self.tick.store(tick, Ordering::Relaxed);
-        self.polls.store(polls, Ordering::Relaxed);
+        self.done.store(done, Ordering::Relaxed);
         self.put_off_now(now);
     }
 
@@ -62,18 +62,18 @@ impl<T: Timer> Alarm<T> {
         self.due.load(Ordering::Relaxed)
     }
 
-    /// The application has polled so often by now, and goes on as a rule.
+    /// The application has done so much by now ([`super::shard::Shard::done`]), and goes on as a rule.
     #[inline]
-    pub(super) fn put_off(&self, now: u64, polls: u64) {
+    pub(super) fn put_off(&self, now: u64, done: u64) {
         if now >= self.look_at.load(Ordering::Relaxed) {
-            self.look(now, polls);
+            self.look(now, done);
         }
     }
 
     #[cold]
-    fn look(&self, now: u64, polls: u64) {
-        let before = self.polls.swap(polls, Ordering::Relaxed);
-        if polls.wrapping_sub(before) >= DENSE {
+    fn look(&self, now: u64, done: u64) {
+        let before = self.done.swap(done, Ordering::Relaxed);
+        if done.wrapping_sub(before) >= DENSE {
             self.put_off_now(now);
         } else {
             self.look_again(now);
@@ -124,12 +124,17 @@ mod tests {
 
     /// Polls every `gap` ns until `end`, or until it has gone off. When that was, or will be.
     fn goes_off(alarm: &Alarm<Clock>, gap: u64, end: u64) -> u64 {
+        goes_off_beside(alarm, gap, 1, end)
+    }
+
+    /// Each poll counts for so many.
+    fn goes_off_beside(alarm: &Alarm<Clock>, gap: u64, each: u64, end: u64) -> u64 {
         alarm.set(0, TICK, 0);
-        let (mut now, mut polls) = (0, 0);
+        let (mut now, mut done) = (0, 0);
         while now + gap < end && now + gap < alarm.timer().at.get() {
             now += gap;
-            polls += 1;
-            alarm.put_off(now, polls);
+            done += each;
+            alarm.put_off(now, done);
         }
         assert_eq!(alarm.due(), alarm.timer().at.get());
         alarm.due()
@@ -153,6 +158,14 @@ mod tests {
         let alarm = Alarm::new(Clock::default());
         assert_eq!(goes_off(&alarm, TICK_NS / 8, 20 * TICK_NS), TICK_NS);
         assert_eq!(goes_off(&alarm, TICK_NS / 2, 20 * TICK_NS), TICK_NS);
+    }
+
+    #[test]
+    fn who_takes_in_much_by_each_poll_does() {
+        let alarm = Alarm::new(Clock::default());
+        let end = 20 * TICK_NS;
+        let due = goes_off_beside(&alarm, TICK_NS / 2, 1 + DENSE, end);
+        assert!(due > end && due <= end + TICK_NS);
     }
 
     #[test]

@@ -198,6 +198,8 @@ fn run(shared: &Shard, mut port: PortWatch) {
         let application_polls = polling.seen(slept, polls, std::thread::yield_now);
 
         if watching {
+            // A poll that finds much lasts longer than a tick.
+            let application_polls = application_polls || shared.engine.try_lock().is_none();
             quiet_ticks = if application_polls {
                 0
             } else {
@@ -400,13 +402,11 @@ impl Left {
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
 fn neglected(shared: &Shard, rx: RawFd, punctual: &mut Punctual, left: &mut Left) -> bool {
+    // Whoever has the engine takes in what has arrived: where much does, one poll lasts longer than this thread waits.
     let waiting = || {
-        sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
-            // Whoever has the engine takes in what has arrived.
-            || shared
-                .engine
-                .try_lock()
-                .is_some_and(|engine| engine.link.has_arrivals())
+        shared.engine.try_lock().is_some_and(|engine| {
+            engine.link.has_arrivals() || sys::poll(&[rx], Some(Duration::ZERO)).is_ok_and(|r| r[0])
+        })
     };
     let polls = || shared.polls.load(Ordering::Relaxed);
     if !waiting() {
@@ -492,7 +492,7 @@ fn sleep_watching(
     let at_most = now.saturating_add((alarm::AT_MOST * tick).as_nanos() as u64);
     let until = deadline.min(at_most);
     punctual.sleep(now);
-    alarm.set(now, tick, shared.polls.load(Ordering::Relaxed));
+    alarm.set(now, tick, shared.done());
     fds.push(alarm.timer().fd());
     let ready = sleep(fds, until);
     // By itself.
@@ -544,6 +544,22 @@ mod tests {
         );
         // The bell alone: nothing is known of the others.
         assert_eq!(found(&[true], true, false), (false, false, true));
+    }
+
+    /// Or the thread shares the core with an application whose polls find much, and each takes half of what comes.
+    #[test]
+    fn who_has_the_engine_neglects_nothing() {
+        let shard = Shard::new(Engine::open().expect("a device")).expect("descriptors");
+        let readable = EventFd::new().expect("a descriptor");
+        readable.add(1);
+        let mut punctual = Punctual::measure();
+        let mut is_neglected =
+            || neglected(&shard, readable.fd(), &mut punctual, &mut Left::default());
+        assert!(is_neglected());
+        let engine = shard.engine.lock();
+        assert!(!is_neglected());
+        drop(engine);
+        assert!(is_neglected());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::{Engine, port, spin};
 use crate::bias::{Biased, Guard};
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
+use crate::sys;
 
 /// Most shards of a process.
 pub(crate) const MAX_SHARDS: usize = 16;
@@ -41,6 +42,8 @@ pub(crate) struct Shard {
     pub(super) cq_tasks: Arc<CqTasks>,
     /// Calls of `ibv_poll_cq` and `ibv_post_send`, for the background thread to see that the application polls.
     pub(super) polls: AtomicU64,
+    /// Packets that polls took in which took in many: as good as so many polls.
+    taken: AtomicU64,
     pub(super) background: Background,
     pub(super) waiters: Arc<Waiters>,
     /// Those of the first hear of the port.
@@ -61,6 +64,7 @@ impl Shard {
             cq_tasks: engine.cq_tasks.clone(),
             engine: Biased::new(engine),
             polls: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             waiters: Arc::default(),
             contexts: port::Contexts::default(),
         })
@@ -85,6 +89,21 @@ impl Shard {
         );
     }
 
+    /// A poll of the application's has taken in many packets. The time.
+    #[cold]
+    fn took_in(&self, packets: usize) -> u64 {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let taken = taken.wrapping_add(packets as u64);
+        self.taken.store(taken, Ordering::Relaxed);
+        sys::now_ns()
+    }
+
+    /// What the application has done to drive the engine: polls, and packets where a poll took in many.
+    pub(super) fn done(&self) -> u64 {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.polls.load(Ordering::Relaxed).wrapping_add(taken)
+    }
+
     /// Runs the engine for one round unless another thread is at it.
     ///
     /// `satisfied` is asked after packets were taken in. If the caller has what it waited for, it mostly answers at once:
@@ -102,17 +121,19 @@ impl Shard {
             let owed = engine.ready.len() != engine.held;
             let received = engine.take_in(now, Look::Poll);
             let acks = self.acks();
-            let few = received > 0 && received < STREAM;
-            let patient = few && !owed && acks == Acks::MayWait && !engine.is_awaited();
+            let few = received < STREAM;
+            let patient =
+                few && received > 0 && !owed && acks == Acks::MayWait && !engine.is_awaited();
             if patient && satisfied() {
                 engine.put_off();
             } else {
                 engine.send_out(now, acks);
             }
             self.after_drive(engine);
+            // A round that takes in much may last longer than a tick.
+            let now = if few { now } else { self.took_in(received) };
             if self.background.wakeup.is_watching() {
-                let polls = self.polls.load(Ordering::Relaxed);
-                self.background.alarm.put_off(now, polls);
+                self.background.alarm.put_off(now, self.done());
             }
             Driven::Round
         } else {
