@@ -11,30 +11,30 @@
 //!
 //! It takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, of the user namespace that the machine booted with.
 
+mod filter;
 mod hops;
 mod program;
 mod socket;
+mod spec;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::RawFd;
-use std::str::FromStr;
 
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
 use rnic_wire::{Bth, ICRC_LEN, IcrcContext, ROCE_PORT};
 
+use crate::LinkCounters;
 use crate::batch::{Run, TxBatch};
 use crate::datagram::{Arrival, Link, Train};
 use crate::path::{Route, default_hop_limits};
 use crate::sys::{self, Fd, FdSet, XdpMode};
 use crate::udp::UdpLink;
 use crate::udp::waiting::{Moment, Waiting};
-use crate::{LinkCounters, QpnRange};
+pub(crate) use filter::Filter;
 use hops::{Hop, Hops};
 use program::{ETHERNET_LEN, IPV4, IPV6, Tables};
 use socket::{FRAME, Frame, HEADROOM, Socket};
+pub use spec::{XdpSpec, XdpSpecError};
 
 /// Frames to receive into, of all queues of an interface together, and of each at least: powers of two.
 const FRAMES: u32 = 4096;
@@ -47,48 +47,6 @@ const SOCKET_EVERY: u32 = 8;
 const IN_USE: u32 = 10_000;
 /// What a card did not take is offered to it again after this time.
 const AGAIN_NS: u64 = 50_000;
-
-/// Which interfaces, and how (`RNIC_XDP`): names, separated by commas; with `:generic` behind it the program sits behind the
-/// driver, which any has room for, else in it if it can.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct XdpSpec(Vec<(String, XdpMode)>);
-
-/// Why a text is no [`XdpSpec`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}`: write the name of an interface, as in `eth0`, with `:generic` behind it for a driver that has no room for XDP"
-)]
-pub struct XdpSpecError(String);
-
-impl FromStr for XdpSpec {
-    type Err = XdpSpecError;
-
-    fn from_str(text: &str) -> Result<XdpSpec, XdpSpecError> {
-        let interfaces = text.split(',').map(|item| {
-            let (name, mode) = match item.split_once(':') {
-                None => (item, XdpMode::Driver),
-                Some((name, "generic")) => (name, XdpMode::Generic),
-                Some(_) => return Err(XdpSpecError(item.to_owned())),
-            };
-            // IFNAMSIZ
-            if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
-                return Err(XdpSpecError(item.to_owned()));
-            }
-            Ok((name.to_owned(), mode))
-        });
-        interfaces.collect::<Result<_, _>>().map(XdpSpec)
-    }
-}
-
-impl fmt::Display for XdpSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (k, (name, mode)) in self.0.iter().enumerate() {
-            let (comma, generic) = (["", ","][usize::from(k > 0)], *mode == XdpMode::Generic);
-            write!(f, "{comma}{name}{}", if generic { ":generic" } else { "" })?;
-        }
-        Ok(())
-    }
-}
 
 /// An interface whose packets are taken.
 struct Interface {
@@ -155,57 +113,6 @@ fn queues_of(name: &str) -> u32 {
     });
     // Where sysfs shows another network namespace, or nothing, the first is there all the same.
     (receive as u32).max(1)
-}
-
-/// What is taken from interfaces, and what tells that something came.
-pub(crate) struct Filter {
-    tables: Vec<Tables>,
-    /// Paths from each address.
-    addresses: HashMap<IpAddr, usize>,
-    /// The UDP socket and those of AF_XDP.
-    arrivals: FdSet,
-}
-
-impl Filter {
-    /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take the sockets.
-    pub(crate) fn take_range(&self, range: QpnRange) {
-        for tables in &self.tables {
-            let _ = tables.take_range(range.first);
-        }
-    }
-
-    /// There is a path more from this address, to a peer on another host if `to` is given.
-    pub(crate) fn add_path(&mut self, from: IpAddr, to: Option<IpAddr>) {
-        if let Some(to) = to {
-            hops::look_for(from, to);
-        }
-        let users = self.addresses.entry(from).or_default();
-        *users += 1;
-        if *users == 1 {
-            for tables in &self.tables {
-                let _ = tables.take_address(from, true);
-            }
-        }
-    }
-
-    /// There is one less.
-    pub(crate) fn remove_path(&mut self, from: IpAddr) {
-        let Some(users) = self.addresses.get_mut(&from) else {
-            return;
-        };
-        *users -= 1;
-        if *users == 0 {
-            self.addresses.remove(&from);
-            for tables in &self.tables {
-                let _ = tables.take_address(from, false);
-            }
-        }
-    }
-
-    /// Readable when packets are there.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.arrivals.raw()
-    }
 }
 
 /// The link by memory that the kernel shares, and by UDP for what does not take it.

@@ -1,6 +1,6 @@
 //! Which interfaces are asked for, and what is kept count of. What takes privileges and a network is in `crates/programs/tests/xdp.rs`.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::*;
 
