@@ -259,6 +259,16 @@ impl Paths {
         Ok(PathId(self.entries[place].0 << PLACE_BITS | place as u32))
     }
 
+    /// It was opened once only.
+    pub(crate) fn is_new(&self, id: PathId) -> bool {
+        let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
+        let entry = self
+            .entries
+            .get(place)
+            .filter(|e| e.0 == id.0 >> PLACE_BITS);
+        entry.is_some_and(|(_, entry)| entry.as_ref().is_some_and(|e| e.users == 1))
+    }
+
     /// Gives the way through memory that it had, if it is gone now.
     pub(crate) fn release(&mut self, id: PathId) -> Option<HostRoute> {
         let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;

@@ -82,7 +82,9 @@ fn paths_are_counted_and_stale_ids_find_nothing() {
     let mut paths = Paths::default();
     let s = spec("127.0.0.1", "127.0.0.1", 0x5001);
     let first = paths.open(&s, |_| true, |_| None).unwrap();
+    assert!(paths.is_new(first));
     assert_eq!(paths.open(&s, |_| true, |_| None).unwrap(), first);
+    assert!(!paths.is_new(first));
     paths.release(first);
     assert!(paths.get(first).is_some());
     paths.release(first);
@@ -91,10 +93,11 @@ fn paths_are_counted_and_stale_ids_find_nothing() {
     let second = paths.open(&s, |_| true, |_| None).unwrap();
     assert_ne!(first, second);
     assert!(paths.get(first).is_none());
+    assert!(!paths.is_new(first) && paths.is_new(second));
     paths.release(first);
     assert!(paths.get(second).is_some());
     for id in [u32::MAX, 12345, 5 << 20] {
-        assert!(paths.get(PathId(id)).is_none());
+        assert!(paths.get(PathId(id)).is_none() && !paths.is_new(PathId(id)));
         paths.release(PathId(id));
     }
 }

@@ -33,10 +33,11 @@ impl RoceLink {
             host.as_mut().and_then(|host| share.host_route(host, key))
         })?;
         if let Some(xdp) = &mut live.xdp {
-            let peer = spec.remote.to_canonical();
+            // Whoever is the first to go there has the neighbour looked for.
             let passes = |route: &Arc<Route>| route.may_pass_network_stack();
-            let passes = live.paths.get(path).is_some_and(passes);
-            xdp.add_path(spec.local.to_canonical(), passes.then_some(peer));
+            let looks = live.paths.is_new(path) && live.paths.get(path).is_some_and(passes);
+            let peer = looks.then(|| spec.remote.to_canonical());
+            xdp.add_path(spec.local.to_canonical(), peer);
         }
         Ok(path)
     }

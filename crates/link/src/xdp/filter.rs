@@ -26,7 +26,7 @@ impl Filter {
         }
     }
 
-    /// There is a path more from this address, to a peer on another host if `to` is given.
+    /// There is a path more from this address, to a peer on another host who was not one before if `to` is given.
     pub(crate) fn add_path(&mut self, from: IpAddr, to: Option<IpAddr>) {
         if let Some(to) = to {
             hops::look_for(from, to);
