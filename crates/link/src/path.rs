@@ -196,14 +196,20 @@ pub(crate) struct Paths {
 const PLACE_BITS: u32 = 20;
 
 impl Paths {
+    #[inline]
+    fn entry(&self, id: PathId) -> Option<&Entry> {
+        let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
+        let (generation, entry) = self.entries.get(place)?;
+        entry.as_ref().filter(|_| *generation == id.0 >> PLACE_BITS)
+    }
+
     pub(crate) fn get(&self, id: PathId) -> Option<&Arc<Route>> {
-        let (generation, entry) = self
-            .entries
-            .get((id.0 & ((1 << PLACE_BITS) - 1)) as usize)?;
-        if *generation != id.0 >> PLACE_BITS {
-            return None;
-        }
-        entry.as_ref().map(|e| &e.route)
+        self.entry(id).map(|entry| &entry.route)
+    }
+
+    /// It was opened once only.
+    pub(crate) fn is_new(&self, id: PathId) -> bool {
+        self.entry(id).is_some_and(|entry| entry.users == 1)
     }
 
     /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host; `host` may then know a way
@@ -257,16 +263,6 @@ impl Paths {
         self.entries[place].1 = Some(entry);
         self.by_key.insert(key, place);
         Ok(PathId(self.entries[place].0 << PLACE_BITS | place as u32))
-    }
-
-    /// It was opened once only.
-    pub(crate) fn is_new(&self, id: PathId) -> bool {
-        let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
-        let entry = self
-            .entries
-            .get(place)
-            .filter(|e| e.0 == id.0 >> PLACE_BITS);
-        entry.is_some_and(|(_, entry)| entry.as_ref().is_some_and(|e| e.users == 1))
     }
 
     /// Gives the way through memory that it had, if it is gone now.

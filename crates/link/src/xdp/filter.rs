@@ -11,14 +11,22 @@ use crate::sys::FdSet;
 
 /// What is taken from interfaces, and what tells that something came.
 pub(crate) struct Filter {
-    pub(super) tables: Vec<Tables>,
+    tables: Vec<Tables>,
     /// Paths from each address.
     pub(super) addresses: HashMap<IpAddr, usize>,
     /// The UDP socket and those of AF_XDP.
-    pub(super) arrivals: FdSet,
+    arrivals: FdSet,
 }
 
 impl Filter {
+    pub(super) fn new(tables: Vec<Tables>, arrivals: FdSet) -> Filter {
+        Filter {
+            tables,
+            addresses: HashMap::new(),
+            arrivals,
+        }
+    }
+
     /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take the sockets.
     pub(crate) fn take_range(&self, range: QpnRange) {
         for tables in &self.tables {

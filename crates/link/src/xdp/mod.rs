@@ -17,7 +17,6 @@ mod program;
 mod socket;
 mod spec;
 
-use std::collections::HashMap;
 use std::io;
 
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
@@ -176,12 +175,7 @@ pub(crate) fn open(
         received: 0,
         default_hop_limits: default_hop_limits(),
     };
-    let filter = Filter {
-        tables,
-        addresses: HashMap::new(),
-        arrivals,
-    };
-    Ok((link, filter))
+    Ok((link, Filter::new(tables, arrivals)))
 }
 
 impl XdpLink {

@@ -81,11 +81,7 @@ fn what_is_no_interface_is_refused() {
 }
 
 fn filter() -> Filter {
-    Filter {
-        tables: Vec::new(),
-        addresses: HashMap::new(),
-        arrivals: FdSet::new().expect("a set of descriptors"),
-    }
+    Filter::new(Vec::new(), FdSet::new().expect("a set of descriptors"))
 }
 
 /// Packets to an address are taken as long as any path starts there.

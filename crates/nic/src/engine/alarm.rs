@@ -124,11 +124,11 @@ mod tests {
 
     /// Polls every `gap` ns until `end`, or until it has gone off. When that was, or will be.
     fn goes_off(alarm: &Alarm<Clock>, gap: u64, end: u64) -> u64 {
-        goes_off_beside(alarm, gap, 1, end)
+        goes_off_by(alarm, gap, 1, end)
     }
 
     /// Each poll counts for so many.
-    fn goes_off_beside(alarm: &Alarm<Clock>, gap: u64, each: u64, end: u64) -> u64 {
+    fn goes_off_by(alarm: &Alarm<Clock>, gap: u64, each: u64, end: u64) -> u64 {
         alarm.set(0, TICK, 0);
         let (mut now, mut done) = (0, 0);
         while now + gap < end && now + gap < alarm.timer().at.get() {
@@ -164,7 +164,7 @@ mod tests {
     fn who_takes_in_much_by_each_poll_does() {
         let alarm = Alarm::new(Clock::default());
         let end = 20 * TICK_NS;
-        let due = goes_off_beside(&alarm, TICK_NS / 2, 1 + DENSE, end);
+        let due = goes_off_by(&alarm, TICK_NS / 2, 1 + DENSE, end);
         assert!(due > end && due <= end + TICK_NS);
     }
 

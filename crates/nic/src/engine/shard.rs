@@ -82,20 +82,7 @@ impl Shard {
 
     #[inline]
     pub(crate) fn count_poll(&self) {
-        // Exactness does not matter, only that it moves.
-        self.polls.store(
-            self.polls.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// A poll of the application's has taken in many packets. The time.
-    #[cold]
-    fn took_in(&self, packets: usize) -> u64 {
-        let taken = self.taken.load(Ordering::Relaxed);
-        let taken = taken.wrapping_add(packets as u64);
-        self.taken.store(taken, Ordering::Relaxed);
-        sys::now_ns()
+        count(&self.polls, 1);
     }
 
     /// What the application has done to drive the engine: polls, and packets where a poll took in many.
@@ -130,9 +117,13 @@ impl Shard {
                 engine.send_out(now, acks);
             }
             self.after_drive(engine);
-            // A round that takes in much may last longer than a tick.
-            let now = if few { now } else { self.took_in(received) };
             if self.background.wakeup.is_watching() {
+                let mut now = now;
+                if !few {
+                    count(&self.taken, received as u64);
+                    // To take in so much may have lasted longer than a tick.
+                    now = sys::now_ns();
+                }
                 self.background.alarm.put_off(now, self.done());
             }
             Driven::Round
@@ -172,6 +163,13 @@ impl Shard {
     pub(crate) fn expect_sleep(&self) {
         self.background.wakeup.stop_watching();
     }
+}
+
+/// Exactness does not matter, only that it moves.
+#[inline]
+fn count(counter: &AtomicU64, more: u64) {
+    let before = counter.load(Ordering::Relaxed);
+    counter.store(before.wrapping_add(more), Ordering::Relaxed);
 }
 
 /// Which shards somebody has to do with: those whose queue pairs complete into a queue.
