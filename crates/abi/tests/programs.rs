@@ -232,7 +232,9 @@ programs!(queries, no_offloads);
 #[test]
 fn counters() {
     if common::headers_available() {
-        run_with("counters", &["-libverbs"], &[("RNIC_HOST_PATH", "rings")]);
+        for path in ["rings", "off"] {
+            run_with("counters", &["-libverbs"], &[("RNIC_HOST_PATH", path)]);
+        }
     }
 }
 programs!(atomic_write, flush);

@@ -138,10 +138,20 @@ impl Segment {
     /// Copies bytes out of it.
     #[inline]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
-        let from = self.bytes(at, to.len());
-        // SAFETY: as in `write`. Should the other process write there at the same time, the bytes are arbitrary, and
-        // any bytes are a value of `u8`.
-        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
+        // SAFETY: `to` is ours to write.
+        unsafe { self.read_to(at, to.as_mut_ptr(), to.len()) };
+    }
+
+    /// [`Segment::read`] to memory that the application may use at the same time, so that no reference to it may be made.
+    ///
+    /// # Safety
+    /// `[to, to + len)` is memory that may be written, and no part of this mapping.
+    #[inline]
+    pub(crate) unsafe fn read_to(&self, at: usize, to: *mut u8, len: usize) {
+        let from = self.bytes(at, len);
+        // SAFETY: by contract, and as in `write`. Should the other process write there at the same time, the bytes are
+        // arbitrary, and any bytes are a value of `u8`.
+        unsafe { copy(from, to, len) };
     }
 }
 

@@ -359,6 +359,11 @@ pub trait PacketSink {
     fn most_payload(&self, mtu: usize) -> usize {
         mtu
     }
+    /// [`PacketSink::packet`] for one that does span several: bytes of headers, and behind them of payload and pad. `None` as
+    /// well if the path does not take such any more.
+    fn spanning(&mut self, headers: usize, payload: usize) -> Option<&mut [u8]> {
+        self.packet(headers + payload)
+    }
     /// The most payload bytes of a packet that says where they are instead of carrying them (see `span.rs`); 0: there is no such
     /// packet on this path.
     fn most_pointed(&self) -> usize {

@@ -29,6 +29,22 @@ impl<'a, S: PacketSink> Output<'a, S> {
         self.take(len, |sink| sink.packet(len))
     }
 
+    /// The same for a packet that may carry several PSNs.
+    #[inline]
+    pub(crate) fn packet_or_span(
+        &mut self,
+        spans: bool,
+        headers: usize,
+        payload: usize,
+    ) -> Option<&mut [u8]> {
+        let len = headers + payload;
+        if spans {
+            self.take(len, |sink| sink.spanning(headers, payload))
+        } else {
+            self.packet(len)
+        }
+    }
+
     /// The most payload that the next packet may carry: what the path takes, and of the budget what crosses its line by less
     /// than an MTU.
     #[inline]

@@ -60,7 +60,9 @@ int main(void)
 	}
 	/* Both sides are in this process. Data is counted in words of four bytes, headers included. */
 	CHECK(read_again(data) - data_before >= MESSAGES * LENGTH / 4);
-	CHECK(read_again(packets) - packets_before >= MESSAGES * (LENGTH / 1024 + 1));
+	/* A packet for each path MTU begun; in memory there is none, and one packet takes it all. */
+	int wire = !strcmp(getenv("RNIC_HOST_PATH"), "off");
+	CHECK(read_again(packets) - packets_before >= MESSAGES * (wire ? LENGTH / 1024 + 1 : 1));
 	CHECK(read_again(no_buffer) == 0 && read_again(errors) == 0);
 
 	/* A message without a receive: the receiver's hardware is out of buffers. */

@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 
 use rnic_wire::{Bth, ICRC_LEN};
 
+use super::carried::Apart;
 use super::granted::{Copies, Granted, Identity};
 use super::grants::{Board, Grant, GrantName, Nonce};
 use super::meeting::{self, Met};
@@ -428,35 +429,42 @@ impl Inbound {
             if taken >= quota {
                 return (taken, End::Turn);
             }
-            self.consumer.copy(record, buffer);
+            let copied = self.consumer.copy(record, buffer);
             if taken >= BEHIND {
                 self.consumer.prefetch(record);
             }
-            let bytes = &buffer[..record.len];
+            let bytes = &buffer[..copied];
             match record.kind {
                 Kind::Flow { flow } => {
                     if !self.learn(flow, bytes) {
                         return (taken, End::Wrong);
                     }
                 }
-                Kind::Packet { flow } | Kind::Pointer { flow } => {
+                Kind::Packet { flow } | Kind::Long { flow } | Kind::Pointer { flow } => {
                     let known = self.flows.get(usize::from(flow)).copied().flatten();
                     let Some(flow) = known else {
                         return (taken, End::Wrong);
                     };
                     let mut pieces: Pieces;
-                    let (mut bytes, mut pointed) = (bytes, None);
-                    if matches!(record.kind, Kind::Pointer { .. }) {
-                        let Some(source) = &self.source else {
-                            return (taken, End::Wrong);
-                        };
-                        pieces = [Span::EMPTY; MOST_PIECES];
-                        let places = (self.granted.board(), source);
-                        let Ok((to, headers)) = Pointed::parse(bytes, places, &mut pieces) else {
-                            return (taken, End::Wrong);
-                        };
-                        (bytes, pointed) = (headers, Some(to));
-                    }
+                    let (bytes, apart) = match record.kind {
+                        Kind::Pointer { .. } => {
+                            let Some(source) = &self.source else {
+                                return (taken, End::Wrong);
+                            };
+                            pieces = [Span::EMPTY; MOST_PIECES];
+                            let places = (self.granted.board(), source);
+                            let parsed = Pointed::parse(bytes, places, &mut pieces);
+                            let Ok((pointed, headers)) = parsed else {
+                                return (taken, End::Wrong);
+                            };
+                            (headers, Some(Apart::Pointed(pointed)))
+                        }
+                        Kind::Long { .. } => {
+                            let payload = self.consumer.apart(record);
+                            (bytes, Some(Apart::Carried(payload)))
+                        }
+                        _ => (bytes, None),
+                    };
                     let Some(dest_qpn) = dest_qpn_of(bytes) else {
                         return (taken, End::Wrong);
                     };
@@ -465,7 +473,7 @@ impl Inbound {
                             src: flow.src,
                             dst: flow.dst,
                             bytes,
-                            pointed,
+                            apart,
                             dest_qpn,
                             ring: Some(RingId(self.name)),
                         };
@@ -475,10 +483,11 @@ impl Inbound {
                     } else {
                         counters.rx_unknown_qpn += 1;
                     }
-                    let pointed = pointed.as_ref();
-                    taken += pointed.map_or(0, Pointed::weight);
-                    counters.rx_host_pointed += u64::from(pointed.is_some());
-                    count(counters, bytes.len() + pointed.map_or(0, Pointed::len));
+                    let apart = apart.as_ref();
+                    taken += apart.map_or(0, Apart::weight);
+                    let pointed = matches!(record.kind, Kind::Pointer { .. });
+                    counters.rx_host_pointed += u64::from(pointed);
+                    count(counters, bytes.len() + apart.map_or(0, Apart::len));
                 }
             }
             taken += 1;

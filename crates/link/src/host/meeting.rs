@@ -18,7 +18,7 @@ use crate::sys::{self, Addr, Fd};
 /// Connections that nobody has accepted yet.
 const BACKLOG: i32 = 256;
 const GREETING: usize = 16;
-const MAGIC: [u8; 8] = *b"rnicHST4";
+const MAGIC: [u8; 8] = *b"rnicHST5";
 
 fn file_name(number: u32) -> String {
     format!("host.{number}")

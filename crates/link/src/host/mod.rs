@@ -16,6 +16,7 @@
 //! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to the producer's, that one
 //!   [reaches](reach) by itself, where the kernel permits it.
 
+pub(crate) mod carried;
 mod granted;
 pub mod grants;
 mod inbound;
@@ -44,6 +45,7 @@ use outbound::Outbounds;
 pub(crate) use outbound::{HostRoute, Room};
 use reach::{Reach, Reached};
 use ring::Producer;
+pub(crate) use ring::Size;
 
 /// Most rings to others, and most from others: each takes a descriptor and half a megabyte.
 const RINGS: usize = 256;
@@ -202,11 +204,11 @@ impl HostPath {
     pub(crate) fn room(
         &mut self,
         route: HostRoute,
-        len: usize,
+        size: Size,
         now: u64,
         counters: &mut LinkCounters,
     ) -> Room {
-        self.out.room(route, len, now, counters)
+        self.out.room(route, size, now, counters)
     }
 
     /// Packets of that route may point.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::pointing::{self, MOST_PIECES, MOST_POINTED};
 use super::reach::Reach;
-use super::ring::{Kind, MAX_RECORD, Producer, Wrong};
+use super::ring::{Kind, MAX_RECORD, Producer, Size, Wrong};
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
 use crate::sys::process::Span;
@@ -66,8 +66,8 @@ struct Outbound {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     route: HostRoute,
-    len: usize,
-    /// Of that, what is in front of the headers of a packet that points, and how many bytes it points at.
+    size: Size,
+    /// Of its front, what is in front of the headers of a packet that points, and how many bytes it points at.
     preface: usize,
     pointed: usize,
     lost: bool,
@@ -211,12 +211,12 @@ impl Outbounds {
     pub(super) fn room(
         &mut self,
         route: HostRoute,
-        len: usize,
+        size: Size,
         now: u64,
         counters: &mut LinkCounters,
     ) -> Room {
         self.commit(counters);
-        if len > MAX_RECORD {
+        if size.len() > MAX_RECORD {
             return Room::Gone;
         }
         let Some(ring) = self.get(route) else {
@@ -231,7 +231,7 @@ impl Outbounds {
             self.close(usize::from(route.place));
             return Room::Gone;
         }
-        let lost = match ring.make_room(route.flow, len) {
+        let lost = match ring.make_room(route.flow, size) {
             Ok(true) => {
                 ring.full = None;
                 false
@@ -256,7 +256,7 @@ impl Outbounds {
         }
         self.pending = Some(Pending {
             route,
-            len,
+            size,
             preface: 0,
             pointed: 0,
             lost,
@@ -285,7 +285,8 @@ impl Outbounds {
             return Room::Gone;
         }
         let preface = pointing::preface_len(pieces.len());
-        let room = self.room(route, preface + headers, now, counters);
+        let size = Size::plain(preface + headers);
+        let room = self.room(route, size, now, counters);
         if room != Room::Yes {
             return room;
         }
@@ -302,7 +303,7 @@ impl Outbounds {
 
     #[inline]
     pub(super) fn packet(&mut self) -> &mut [u8] {
-        let range = |pending: Pending| pending.preface..pending.len;
+        let range = |pending: Pending| pending.preface..pending.size.len();
         &mut self.buffer[self.pending.map_or(0..0, range)]
     }
 
@@ -330,7 +331,7 @@ impl Outbounds {
             && ring.taken
             && ring.full.is_none()
             && ring.announced > usize::from(route.flow);
-        if !plain || ring.producer.has_room(packet.len()) != Ok(true) {
+        if !plain || ring.producer.has_room(Size::plain(packet.len())) != Ok(true) {
             return false;
         }
         ring.producer
@@ -365,15 +366,18 @@ impl Outbounds {
         };
         let flow = pending.route.flow;
         let kind = match pending.preface {
+            0 if pending.size.apart > 0 => Kind::Long { flow },
             0 => Kind::Packet { flow },
             _ => Kind::Pointer { flow },
         };
-        ring.producer.push(kind, &self.buffer[..pending.len]);
+        let bytes = &self.buffer[..pending.size.len()];
+        let (front, apart) = bytes.split_at(pending.size.front);
+        ring.producer.push_parts(kind, front, apart);
         if !ring.published {
             ring.published = true;
             self.published.push(place);
         }
-        count(counters, pending.len - pending.preface + pending.pointed);
+        count(counters, bytes.len() - pending.preface + pending.pointed);
     }
 
     #[inline]
@@ -427,9 +431,9 @@ impl Drop for Outbound {
 impl Outbound {
     /// Is there room for a packet of that flow? The consumer is told of the flow before its first one.
     #[inline]
-    fn make_room(&mut self, flow: u16, len: usize) -> Result<bool, Wrong> {
+    fn make_room(&mut self, flow: u16, size: Size) -> Result<bool, Wrong> {
         while self.announced <= usize::from(flow) {
-            if !self.producer.has_room(FLOW_LEN)? {
+            if !self.producer.has_room(Size::plain(FLOW_LEN))? {
                 return Ok(false);
             }
             let kind = Kind::Flow {
@@ -439,7 +443,7 @@ impl Outbound {
                 .push(kind, &self.flows[self.announced].encode());
             self.announced += 1;
         }
-        self.producer.has_room(len)
+        self.producer.has_room(size)
     }
 
     /// There is no room. True: the packet is lost; an error: the peer is gone.

@@ -24,8 +24,6 @@ use crate::sys::process::Span;
 pub const MOST_PIECES: usize = 16;
 /// Most bytes.
 pub const MOST_POINTED: usize = 256 * 1024;
-/// Of a packet in a budget of packets, beside itself, so many bytes count as another one.
-const PACKET: usize = 4096;
 
 /// Producer: before memory that was pointed at may change.
 pub(super) fn withdraw<W: Word>(count: &W) {
@@ -143,11 +141,6 @@ impl<'a> Pointed<'a> {
     #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// What it counts as in a budget of packets, beside itself.
-    pub(super) fn weight(&self) -> usize {
-        self.len / PACKET
     }
 
     /// Copies bytes `from..from + len` of the payload to `to`, the [last of them](tail_of) last. False: they cannot be had any

@@ -10,9 +10,12 @@
 
 use std::sync::atomic::Ordering;
 
+use super::carried::Carried;
 use super::wake;
 use crate::segment::Segment;
 use crate::sys::{self, Fd};
+
+use rnic_wire::MAX_HEADER_LEN;
 
 /// Bytes for records.
 pub(super) const DATA: usize = 512 * 1024;
@@ -43,6 +46,8 @@ const MAGIC: u64 = 0xa7;
 pub(super) enum Kind {
     /// A packet, BTH to pad, of this flow.
     Packet { flow: u16 },
+    /// The same, longer than a path MTU allows: its payload stays in the ring until it is copied to where it belongs.
+    Long { flow: u16 },
     /// The headers of a packet of this flow, and where its payload is ([`super::pointing`]).
     Pointer { flow: u16 },
     /// What this flow is.
@@ -54,14 +59,78 @@ const PACKET: u64 = 1;
 const FLOW: u64 = 2;
 const SKIP: u64 = 3;
 const POINTER: u64 = 4;
+const LONG: u64 = 5;
 
-fn encode(kind: u64, flow: u16, len: usize) -> u64 {
-    MAGIC << 56 | kind << 48 | u64::from(flow) << 32 | len as u64
+/// The lengths in a record's word: of the whole, and of its front if it has another part.
+const LEN_BITS: u32 = 24;
+
+fn encode(kind: u64, flow: u16, size: Size) -> u64 {
+    let front = if size.apart == 0 { 0 } else { size.front };
+    let lengths = (front << LEN_BITS | size.len()) as u64;
+    MAGIC << 56 | kind << 48 | u64::from(flow) << 32 | lengths
 }
 
-/// Bytes that a record of `len` bytes takes.
-fn span(len: usize) -> usize {
-    (WORD + len).next_multiple_of(GRAIN)
+/// What a record's word says; `None`: nothing that a producer writes.
+#[inline]
+fn decode(word: u64) -> Option<(Kind, Size)> {
+    let (flow, lengths) = ((word >> 32) as u16, word as u32 as usize);
+    let (front, len) = (lengths >> LEN_BITS, lengths & ((1 << LEN_BITS) - 1));
+    let kind = match word >> 48 ^ (MAGIC << 8) {
+        PACKET => Kind::Packet { flow },
+        LONG => Kind::Long { flow },
+        POINTER => Kind::Pointer { flow },
+        FLOW => Kind::Flow { flow },
+        _ => return None,
+    };
+    let size = match kind {
+        Kind::Long { .. } if (1..=MAX_HEADER_LEN).contains(&front) => Size {
+            front,
+            apart: len.checked_sub(front).filter(|apart| *apart > 0)?,
+        },
+        Kind::Long { .. } => return None,
+        _ => Size::plain(lengths),
+    };
+    (size.len() <= MAX_RECORD).then_some((kind, size))
+}
+
+/// How many bytes a record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Right behind its word.
+    pub(crate) front: usize,
+    /// Of a long packet's payload, which begins at a cache line.
+    pub(crate) apart: usize,
+}
+
+impl Size {
+    /// All of it behind the word.
+    pub(crate) const fn plain(len: usize) -> Size {
+        Size {
+            front: len,
+            apart: 0,
+        }
+    }
+
+    /// Bytes.
+    pub(super) const fn len(self) -> usize {
+        self.front + self.apart
+    }
+
+    /// Where the part that lies apart begins, in a record that begins at `at`.
+    #[inline]
+    fn apart_at(self, at: usize) -> usize {
+        let behind = at + WORD + self.front;
+        match self.apart {
+            0 => behind,
+            _ => behind.next_multiple_of(LINE),
+        }
+    }
+
+    /// Bytes that a record takes that begins at `at`.
+    #[inline]
+    fn span(self, at: usize) -> usize {
+        (self.apart_at(at) + self.apart - at).next_multiple_of(GRAIN)
+    }
 }
 
 /// The other side wrote what no ring can have.
@@ -93,10 +162,10 @@ impl Producer {
         Ok((producer, file))
     }
 
-    /// Is there room for a record of `len` bytes? There may be more later.
+    /// Is there room for a record of that size? There may be more later.
     #[inline]
-    pub(super) fn has_room(&mut self, len: usize) -> Result<bool, Wrong> {
-        let (skip, whole) = self.plan(len);
+    pub(super) fn has_room(&mut self, size: Size) -> Result<bool, Wrong> {
+        let (skip, whole) = self.plan(size);
         // One grain stays free for the zero behind the record.
         let needed = (skip + whole + GRAIN) as u64;
         if self.tail + needed - self.head <= DATA as u64 {
@@ -112,16 +181,30 @@ impl Producer {
 
     /// What is to be skipped before a record, and what it takes.
     #[inline]
-    fn plan(&self, len: usize) -> (usize, usize) {
-        let (at, whole) = ((self.tail % DATA as u64) as usize, span(len));
-        let skip = if at + whole > DATA { DATA - at } else { 0 };
-        (skip, whole)
+    fn plan(&self, size: Size) -> (usize, usize) {
+        let at = (self.tail % DATA as u64) as usize;
+        let whole = size.span(at);
+        if at + whole > DATA {
+            (DATA - at, size.span(0))
+        } else {
+            (0, whole)
+        }
     }
 
-    /// Publishes a record; there must be room.
+    /// Publishes a record that is in one piece; there must be room.
     #[inline]
     pub(super) fn push(&mut self, kind: Kind, bytes: &[u8]) {
-        let (skip, whole) = self.plan(bytes.len());
+        self.push_parts(kind, bytes, &[]);
+    }
+
+    /// Publishes a record of two parts, the second of which lies [apart](Size) if there is one; there must be room.
+    #[inline]
+    pub(super) fn push_parts(&mut self, kind: Kind, front: &[u8], apart: &[u8]) {
+        let size = Size {
+            front: front.len(),
+            apart: apart.len(),
+        };
+        let (skip, whole) = self.plan(size);
         let at = (self.tail % DATA as u64) as usize;
         let start = if skip == 0 { at } else { 0 };
         let behind = (start + whole) % DATA;
@@ -129,15 +212,21 @@ impl Producer {
         if behind + AHEAD < DATA {
             self.segment.prefetch_to_write(DATA_AT + behind + AHEAD);
         }
-        self.segment.write(DATA_AT + start + WORD, bytes);
+        self.segment.write(DATA_AT + start + WORD, front);
+        if !apart.is_empty() {
+            let at = DATA_AT + size.apart_at(start);
+            self.segment.write(at, apart);
+        }
         let word = match kind {
-            Kind::Packet { flow } => encode(PACKET, flow, bytes.len()),
-            Kind::Pointer { flow } => encode(POINTER, flow, bytes.len()),
-            Kind::Flow { flow } => encode(FLOW, flow, bytes.len()),
+            Kind::Packet { flow } => encode(PACKET, flow, size),
+            Kind::Long { flow } => encode(LONG, flow, size),
+            Kind::Pointer { flow } => encode(POINTER, flow, size),
+            Kind::Flow { flow } => encode(FLOW, flow, size),
         };
         self.word(start).store(word, Ordering::Release);
         if skip > 0 {
-            self.word(at).store(encode(SKIP, 0, 0), Ordering::Release);
+            self.word(at)
+                .store(encode(SKIP, 0, Size::plain(0)), Ordering::Release);
         }
         self.tail += (skip + whole) as u64;
     }
@@ -173,7 +262,7 @@ pub(super) struct Consumer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) kind: Kind,
-    pub(super) len: usize,
+    pub(super) size: Size,
 }
 
 impl Consumer {
@@ -217,31 +306,37 @@ impl Consumer {
             self.head += (DATA - self.at()) as u64;
             word = self.front();
         }
-        let (kind, flow, len) = (word >> 48, (word >> 32) as u16, word as u32 as usize);
-        let kind = match kind ^ (MAGIC << 8) {
-            PACKET => Kind::Packet { flow },
-            POINTER => Kind::Pointer { flow },
-            FLOW => Kind::Flow { flow },
-            _ => return Err(Wrong),
-        };
-        if len > MAX_RECORD || self.at() + span(len) > DATA {
+        let (kind, size) = decode(word).ok_or(Wrong)?;
+        if self.at() + size.span(self.at()) > DATA {
             return Err(Wrong);
         }
-        Ok(Some(Record { kind, len }))
+        Ok(Some(Record { kind, size }))
     }
 
-    /// Copies the bytes of the record at the front.
+    /// Copies the bytes of the record at the front, without a part that lies apart. Gives how many.
     #[inline]
-    pub(super) fn copy(&self, record: Record, to: &mut [u8]) {
-        let to = &mut to[..record.len];
-        self.segment.read(DATA_AT + self.at() + WORD, to);
+    pub(super) fn copy(&self, record: Record, to: &mut [u8]) -> usize {
+        let len = record.size.front;
+        let at = DATA_AT + self.at() + WORD;
+        self.segment.read(at, &mut to[..len]);
+        len
+    }
+
+    /// The part of the record at the front that lies apart.
+    #[inline]
+    pub(super) fn apart(&self, record: Record) -> Carried<'_> {
+        Carried {
+            segment: &self.segment,
+            at: DATA_AT + record.size.apart_at(self.at()),
+            len: record.size.apart,
+        }
     }
 
     /// What lies behind the record at the front is there as well, as far as can be known, and is fetched while this one is
     /// dealt with. What the producer is about to write should be left to it.
     #[inline]
     pub(super) fn prefetch(&self, record: Record) {
-        let next = self.at() + span(record.len) + AHEAD;
+        let next = self.at() + record.size.span(self.at()) + AHEAD;
         if next < DATA {
             self.segment.prefetch(DATA_AT + next);
         }
@@ -250,7 +345,7 @@ impl Consumer {
     /// The record at the front is done with.
     #[inline]
     pub(super) fn advance(&mut self, record: Record) {
-        self.head += span(record.len) as u64;
+        self.head += record.size.span(self.at()) as u64;
         if self.head - self.told >= TELL_EVERY {
             self.tell();
         }

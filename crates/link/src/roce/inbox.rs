@@ -219,7 +219,7 @@ impl Inbox {
                         src: flow.src,
                         dst: flow.dst,
                         bytes: &packet[..packet.len() - ICRC_LEN],
-                        pointed: None,
+                        apart: None,
                         dest_qpn: qpn,
                         ring: None,
                     });

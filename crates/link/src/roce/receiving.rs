@@ -8,7 +8,7 @@ use super::RoceLink;
 use super::hand_over::Origin;
 use crate::datagram::{Arrival, Link};
 use crate::groups::Companion;
-use crate::host::pointing::Pointed;
+use crate::host::carried::Apart;
 use crate::host::{Deliver, HostPath, RingId};
 use crate::sys;
 
@@ -21,8 +21,8 @@ pub struct Received<'a> {
     pub dst: IpAddr,
     /// From the first byte of the BTH to the last pad byte, without ICRC.
     pub bytes: &'a [u8],
-    /// Where its payload is, if it came through memory and [points](crate::host::pointing) there: then `bytes` are its headers.
-    pub pointed: Option<Pointed<'a>>,
+    /// Where its payload is, if it came through memory without it: then `bytes` are its headers.
+    pub apart: Option<Apart<'a>>,
     /// Destination QPN from the BTH; [`MULTICAST_QPN`]: `dst` is a multicast group.
     pub dest_qpn: u32,
     /// The ring by which it came, if it came through memory.

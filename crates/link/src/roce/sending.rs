@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rnic_wire::ICRC_LEN;
 
 use super::{Live, RoceLink};
-use crate::host::{HostPath, Room};
+use crate::host::carried::MOST_CARRIED;
+use crate::host::{HostPath, Room, Size};
 use crate::path::{PathId, PathSpec, Route};
 use crate::sys::process::Span;
 use crate::{Gso, LinkError, udp};
@@ -113,6 +114,40 @@ impl RoceLink {
         udp::tx::path_mtu(spec)
     }
 
+    /// The most payload of one packet of this path that spans several PSNs; 0: there are none.
+    #[inline]
+    pub fn most_carried(&self, path: PathId) -> usize {
+        let Some(live) = &self.live else { return 0 };
+        let route = live.paths.get(path).and_then(|route| route.host);
+        let host = route.zip(live.host.as_ref());
+        match host {
+            Some((route, host)) if host.is_open(route) => MOST_CARRIED,
+            _ => 0,
+        }
+    }
+
+    /// [`packet`](RoceLink::packet) for one that spans several PSNs. `None` as well if the path takes none any more.
+    pub fn spanning(&mut self, path: PathId, headers: usize, payload: usize) -> Option<&mut [u8]> {
+        let live = self.live.as_mut()?;
+        let route = live.paths.get(path)?.host?;
+        let host = live.host.as_mut()?;
+        let size = Size {
+            front: headers,
+            apart: payload,
+        };
+        match host.room(route, size, live.now, &mut self.counters) {
+            Room::Yes => {
+                live.by_host = true;
+                Some(host.packet())
+            }
+            Room::Full => {
+                live.blocked = true;
+                None
+            }
+            Room::Gone => None,
+        }
+    }
+
     /// Packets of this path may say where their payload is instead of carrying it.
     #[inline]
     pub fn may_point(&self, path: PathId) -> bool {
@@ -163,7 +198,7 @@ impl RoceLink {
         if let Some(route) = route.and_then(|route| route.host)
             && let Some(host) = &mut live.host
         {
-            match host.room(route, len, live.now, &mut self.counters) {
+            match host.room(route, Size::plain(len), live.now, &mut self.counters) {
                 Room::Yes => {
                     live.by_host = true;
                     return Some(host.packet());

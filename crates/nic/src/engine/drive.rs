@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use rnic_link::{Look, MULTICAST_QPN, QP1, Received, RoceLink};
+use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Role, Time};
 use rnic_wire::{Bth, Operation, Packet};
 
@@ -18,7 +18,7 @@ use super::table::QpTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::cm::Taken;
-use crate::memory::{MemoryTable, PacketMemory, PointedPacket};
+use crate::memory::{ApartPacket, MemoryTable, PacketMemory};
 use crate::neighbour::Neighbourhood;
 use crate::qp::QpEntry;
 use crate::sys;
@@ -520,17 +520,17 @@ fn deliver(
             return DONE;
         }
     }
-    let pointed = received.pointed.map(|payload| PointedPacket {
+    let apart = received.apart.map(|payload| ApartPacket {
         payload,
         headers: received.bytes.len(),
     });
-    let parsed = match &pointed {
+    let parsed = match &apart {
         None if take_straight(now, received, entry, memory, srqs, ready) => {
             fairness.short(qpn, now.0);
             return DONE;
         }
         None => Packet::parse(received.bytes).ok(),
-        Some(pointed) => parse_pointed(received, pointed, entry),
+        Some(apart) => parse_apart(received, apart, entry),
     };
     let Some(packet) = parsed else {
         drops.malformed += 1;
@@ -552,7 +552,7 @@ fn deliver(
     }
     let asking = Asking::of(entry, received.ring, &packet);
     let (transport, mut host) = lend(entry, memory, srqs);
-    host.packet = pointed.as_ref().map(|packet| packet as &dyn PacketMemory);
+    host.packet = apart.as_ref().map(|packet| packet as &dyn PacketMemory);
     transport.handle_packet(now, &packet, || network_header(received), &mut host);
     if let Some(asking) = asking {
         shown.extend(asking.shows(entry));
@@ -586,18 +586,20 @@ fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
         && !entry.shared.cqs().any(|cq| cq.has_channel())
 }
 
-/// A packet that points, if the queue pair is one that takes such.
+/// A packet whose payload is elsewhere, if the queue pair is one that takes such.
 #[inline(never)]
-fn parse_pointed<'a>(
+fn parse_apart<'a>(
     received: &Received<'a>,
-    pointed: &PointedPacket<'_>,
+    apart: &ApartPacket<'_>,
     entry: &QpEntry,
 ) -> Option<Packet<'a>> {
-    let QueuePair::Rc(rc) = &entry.transport else {
-        return None;
+    let takes = match &entry.transport {
+        QueuePair::Rc(rc) => rc.attr().role == Role::Rc,
+        QueuePair::Uc(_) => matches!(apart.payload, Apart::Carried(_)),
+        QueuePair::Ud(_) => false,
     };
-    let len = received.bytes.len() + pointed.payload.len();
-    (rc.attr().role == Role::Rc)
+    let len = received.bytes.len() + apart.payload.len();
+    takes
         .then(|| Packet::parse_front(received.bytes, len).ok())
         .flatten()
 }

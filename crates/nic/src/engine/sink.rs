@@ -52,6 +52,17 @@ impl PacketSink for PathSink<'_> {
         self.packet_by(path.unwrap_or(NOWHERE), len)
     }
 
+    fn most_payload(&self, mtu: usize) -> usize {
+        let most = self.path.map_or(0, |path| self.link.most_carried(path));
+        most.max(mtu)
+    }
+
+    fn spanning(&mut self, headers: usize, payload: usize) -> Option<&mut [u8]> {
+        let room = self.link.spanning(self.path?, headers, payload)?;
+        *self.staged += headers + payload;
+        Some(room)
+    }
+
     fn most_pointed(&self) -> usize {
         let may = self.path.is_some_and(|path| self.link.may_point(path));
         if may { MOST_POINTED } else { 0 }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use rnic_link::Pointed;
+use rnic_link::Apart;
 use rnic_transport::{AtomicOp, Misplaced};
 
 use super::fault::Fault;
@@ -25,7 +25,7 @@ pub(super) enum Backing {
     Foreign,
 }
 
-/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): in the peer's memory.
+/// Where a packet lies whose payload is elsewhere ([`rnic_wire::Payload::Elsewhere`]): in the peer's memory, or in a ring.
 pub(crate) trait PacketMemory {
     /// Copies bytes `from..from + len` of the packet, counted from its BTH, to `to`, the last of them last, as
     /// [`Place::write`] does. False: they cannot be had; part of `to` may be written.
@@ -35,20 +35,34 @@ pub(crate) trait PacketMemory {
     unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool;
 }
 
-/// A packet that points at its payload.
-pub(crate) struct PointedPacket<'a> {
-    pub(crate) payload: Pointed<'a>,
+/// A packet whose payload is apart from its headers.
+pub(crate) struct ApartPacket<'a> {
+    pub(crate) payload: Apart<'a>,
     /// Bytes of the packet before that.
     pub(crate) headers: usize,
 }
 
-impl PacketMemory for PointedPacket<'_> {
+impl PacketMemory for ApartPacket<'_> {
     unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
         let Some(from) = from.checked_sub(self.headers) else {
             return false;
         };
-        // SAFETY: by contract.
-        unsafe { self.payload.copy_to(from, to, len) }
+        let carried = match &self.payload {
+            // SAFETY: by contract.
+            Apart::Pointed(pointed) => return unsafe { pointed.copy_to(from, to, len) },
+            Apart::Carried(carried) => carried,
+        };
+        let tail = tail_of(to as usize, len);
+        let body = len - tail;
+        let mut last = [0; 8];
+        // SAFETY: the contract for the body; `last` is ours, and no tail is longer.
+        let copied = unsafe {
+            carried.copy_to(from, to, body) && carried.copy_to(from + body, last.as_mut_ptr(), tail)
+        };
+        if copied {
+            copy_in(to as usize + body, &last[..tail]);
+        }
+        copied
     }
 }
 
@@ -172,7 +186,7 @@ fn copy_in(at: usize, data: &[u8]) {
     };
     let tail = tail_of(at, data.len());
     let body = data.len() - tail;
-    // SAFETY: the table granted `data.len()` bytes at `at`; see the module's contract. The word pointers are aligned
+    // SAFETY: the table granted `data.len()` bytes at `at`; see the module's contract (or `PacketMemory::copy_to`'s). The word pointers are aligned
     // because the end of the range is, and lie within the range because `tail <= data.len()`.
     unsafe {
         std::ptr::copy_nonoverlapping(data.as_ptr(), at as *mut u8, body);

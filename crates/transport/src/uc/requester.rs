@@ -78,7 +78,8 @@ impl Uc {
             psn: self.sends.psn,
             ..Bth::default()
         };
-        let Some(buf) = out.packet(header + size + usize::from(pad)) else {
+        let body = size + usize::from(pad);
+        let Some(buf) = out.packet_or_span(psns > 1, header, body) else {
             return Ok(false);
         };
         emit(&bth, &ext, buf);

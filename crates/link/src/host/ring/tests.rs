@@ -28,28 +28,48 @@ proptest! {
 
     #[test]
     fn records_come_out_as_they_went_in(
-        steps in prop::collection::vec((prop_oneof![0usize..200, 0..MAX_RECORD], 0usize..4), 1..400),
+        steps in prop::collection::vec(
+            (prop_oneof![0usize..200, 0..MAX_RECORD], 0..=MAX_HEADER_LEN, 0usize..4),
+            1..400,
+        ),
     ) {
         let (mut producer, mut consumer) = pair();
         let mut inside = VecDeque::new();
         let mut buffer = vec![0; MAX_RECORD];
-        let take = |inside: &mut VecDeque<(u16, Vec<u8>)>, consumer: &mut Consumer, buffer: &mut [u8]| {
+        let take = |inside: &mut VecDeque<(Kind, Vec<u8>)>, consumer: &mut Consumer, buffer: &mut [u8]| {
             let record = consumer.front_record().expect("a right ring").expect("a record");
-            consumer.copy(record, buffer);
-            let (flow, bytes) = inside.pop_front().expect("what was put in");
-            assert_eq!(record.kind, Kind::Packet { flow });
-            assert_eq!(&buffer[..record.len], &bytes[..]);
+            let (kind, bytes) = inside.pop_front().expect("what was put in");
+            assert_eq!(record.kind, kind);
+            assert_eq!(consumer.copy(record, buffer), record.size.front);
+            let (front, rest) = buffer.split_at_mut(record.size.front);
+            assert_eq!(front, &bytes[..front.len()]);
+            let apart = consumer.apart(record);
+            let rest = &mut rest[..record.size.apart];
+            // SAFETY: `rest` is ours.
+            let all = unsafe { apart.copy_to(0, rest.as_mut_ptr(), rest.len()) };
+            assert!(all);
+            assert_eq!(rest, &bytes[front.len()..]);
+            // SAFETY: `rest` is ours, were it copied to.
+            let more = unsafe { apart.copy_to(1, rest.as_mut_ptr(), rest.len()) };
+            assert!(!more, "there is no byte behind them");
             consumer.advance(record);
         };
-        for (number, (len, taken)) in steps.into_iter().enumerate() {
-            while !producer.has_room(len).expect("a right ring") {
+        for (number, (len, front, taken)) in steps.into_iter().enumerate() {
+            let flow = number as u16;
+            // Long packets have headers.
+            let (kind, size) = if front == 0 || front >= len {
+                (Kind::Packet { flow }, Size::plain(len))
+            } else {
+                (Kind::Long { flow }, Size { front, apart: len - front })
+            };
+            while !producer.has_room(size).expect("a right ring") {
                 take(&mut inside, &mut consumer, &mut buffer);
                 consumer.tell();
             }
-            let flow = number as u16;
             let bytes = bytes_of(number as u8, len);
-            producer.push(Kind::Packet { flow }, &bytes);
-            inside.push_back((flow, bytes));
+            let (front, apart) = bytes.split_at(size.front);
+            producer.push_parts(kind, front, apart);
+            inside.push_back((kind, bytes));
             for _ in 0..taken.min(inside.len()) {
                 take(&mut inside, &mut consumer, &mut buffer);
             }
@@ -62,12 +82,13 @@ proptest! {
 
     #[test]
     fn a_hostile_producer_is_found_out_or_harmless(
-        writes in prop::collection::vec((0usize..64, any::<u64>(), 0u64..4, 0u64..70_000), 1..64),
+        writes in prop::collection::vec((0usize..64, any::<u64>(), 0u64..6, 0usize..70_000, 0usize..256), 1..64),
     ) {
         let (producer, mut consumer) = pair();
-        for (line, garbage, kind, len) in writes {
+        for (line, garbage, kind, len, front) in writes {
             // Garbage, and words that are nearly right.
-            let words = [garbage, encode(kind, garbage as u16, len as usize)];
+            let word = encode(kind, garbage as u16, Size::plain(len)) | (front << LEN_BITS) as u64;
+            let words = [garbage, word];
             let word = words[(garbage % 2) as usize];
             producer.scribble(DATA_AT + line * LINE, &word.to_ne_bytes());
             producer.scribble(DATA_AT + DATA - (line + 1) * LINE, &word.to_ne_bytes());
@@ -77,6 +98,9 @@ proptest! {
             match consumer.front_record() {
                 Ok(Some(record)) => {
                     consumer.copy(record, &mut buffer);
+                    let len = record.size.apart;
+                    // SAFETY: `buffer` is ours, and no record is longer.
+                    unsafe { consumer.apart(record).copy_to(0, buffer.as_mut_ptr(), len) };
                     consumer.advance(record);
                 }
                 Ok(None) | Err(Wrong) => break,
@@ -86,10 +110,21 @@ proptest! {
 }
 
 #[test]
+fn long_payload_begins_at_a_cache_line() {
+    let (mut producer, mut consumer) = pair();
+    for len in [3000, 4096, 16_384, 5000] {
+        producer.push_parts(Kind::Long { flow: 0 }, &[1; 28], &vec![2; len]);
+        let record = consumer.front_record().expect("right").expect("there");
+        assert!(consumer.apart(record).at.is_multiple_of(LINE), "{len}");
+        consumer.advance(record);
+    }
+}
+
+#[test]
 fn a_full_ring_has_no_room_and_loses_nothing() {
     let (mut producer, mut consumer) = pair();
     let mut pushed = 0u32;
-    while producer.has_room(1000).expect("right") {
+    while producer.has_room(Size::plain(1000)).expect("right") {
         producer.push(Kind::Packet { flow: 0 }, &[pushed as u8; 1000]);
         pushed += 1;
     }
@@ -103,7 +138,7 @@ fn a_full_ring_has_no_room_and_loses_nothing() {
     }
     assert!(consumer.is_empty());
     consumer.tell();
-    assert!(producer.has_room(MAX_RECORD).expect("right"));
+    assert!(producer.has_room(Size::plain(MAX_RECORD)).expect("right"));
 }
 
 #[test]
@@ -111,10 +146,10 @@ fn a_consumer_that_lies_about_its_position_is_found_out() {
     for lie in [1u64 << 40, u64::MAX] {
         let (mut producer, _consumer) = pair();
         producer.scribble(HEAD_AT, &lie.to_ne_bytes());
-        while let Ok(true) = producer.has_room(1000) {
+        while let Ok(true) = producer.has_room(Size::plain(1000)) {
             producer.push(Kind::Packet { flow: 0 }, &[0; 1000]);
         }
-        assert_eq!(producer.has_room(1000), Err(Wrong), "{lie:#x}");
+        assert_eq!(producer.has_room(Size::plain(1000)), Err(Wrong), "{lie:#x}");
     }
 }
 

@@ -220,7 +220,9 @@ impl Requester {
         let opcode = Opcode::new(sh.attr.role.service(), plan.operation);
         let header = header_len(opcode);
         let pad = pad_len(plan.payload);
-        let Some(buf) = out.packet(header + plan.payload + usize::from(pad)) else {
+        let spans = plan.payload > sh.mtu as usize;
+        let body = plan.payload + usize::from(pad);
+        let Some(buf) = out.packet_or_span(spans, header, body) else {
             return Ok(false);
         };
 

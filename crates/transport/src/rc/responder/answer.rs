@@ -303,7 +303,8 @@ fn read_response<H: Host, S: PacketSink>(
     let opcode = Opcode::new(sh.attr.role.service(), operation);
     let header = header_len(opcode);
     let pad = pad_len(len);
-    let Some(buf) = out.packet(header + len + usize::from(pad)) else {
+    let spans = len > sh.mtu as usize;
+    let Some(buf) = out.packet_or_span(spans, header, len + usize::from(pad)) else {
         return Emitted::NoRoom;
     };
     emit(

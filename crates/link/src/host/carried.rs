@@ -1,0 +1,64 @@
+//! Payload of long packets: it stays in the ring and is copied from there to where it belongs.
+
+use super::pointing::Pointed;
+use crate::segment::Segment;
+
+/// The most payload of a packet that spans several PSNs. A longer one keeps the consumer waiting for its first byte while its last
+/// is copied, and leaves the caches before it is copied out; shorter ones cost more headers.
+pub const MOST_CARRIED: usize = 16 * 1024;
+/// Of a packet in a budget of packets, beside itself, so many bytes count as another one.
+const PACKET: usize = 4096;
+
+/// Bytes in a ring. Their author may change them at any time: each copy may differ.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried<'a> {
+    pub(super) segment: &'a Segment,
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+impl Carried<'_> {
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes `from..from + len` to `to`, in no particular order. False: there are not that many.
+    ///
+    /// # Safety
+    /// `[to, to + len)` is memory that may be written.
+    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
+        if from.checked_add(len).is_none_or(|end| end > self.len) {
+            return false;
+        }
+        // SAFETY: by contract.
+        unsafe { self.segment.read_to(self.at + from, to, len) };
+        true
+    }
+}
+
+/// Where the payload of a packet is that came by memory without it.
+#[derive(Clone, Copy, Debug)]
+pub enum Apart<'a> {
+    /// In the memory of the producer.
+    Pointed(Pointed<'a>),
+    /// In the ring, pad bytes included.
+    Carried(Carried<'a>),
+}
+
+impl Apart<'_> {
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
+    pub fn len(&self) -> usize {
+        match self {
+            Apart::Pointed(pointed) => pointed.len(),
+            Apart::Carried(carried) => carried.len,
+        }
+    }
+
+    /// What it counts as in a budget of packets, beside the packet.
+    pub(super) fn weight(&self) -> usize {
+        self.len() / PACKET
+    }
+}
