@@ -1,5 +1,6 @@
 //! Payload of long packets: it stays in the ring and is copied from there to where it belongs.
 
+use super::costs::Costs;
 use super::pointing::Pointed;
 use crate::segment::Segment;
 
@@ -15,6 +16,8 @@ pub struct Carried<'a> {
     pub(super) segment: &'a Segment,
     pub(super) at: usize,
     pub(super) len: usize,
+    /// Where it is noted what copies take.
+    pub(super) costs: Option<&'a Costs>,
 }
 
 impl Carried<'_> {
@@ -33,7 +36,11 @@ impl Carried<'_> {
             return false;
         }
         // SAFETY: by contract.
-        unsafe { self.segment.read_to(self.at + from, to, len) };
+        let copy = || unsafe { self.segment.read_to(self.at + from, to, len) };
+        match self.costs {
+            Some(costs) => costs.of_carried(len, copy),
+            None => copy(),
+        }
         true
     }
 }

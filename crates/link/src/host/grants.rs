@@ -73,6 +73,8 @@ const NONCE_AT: usize = LINE + 8;
 const READY_AT: usize = LINE + 32;
 /// The consumer's word: it reads what the producer's packets [point](super::pointing) at.
 const FOLLOWS_AT: usize = LINE + 40;
+/// The consumer's word: it would rather have packets that [carry](super::costs).
+const CARRIES_AT: usize = LINE + 48;
 /// The producer's words: who it is.
 const INTRODUCTION_AT: usize = 2 * LINE;
 const GRANTS_AT: usize = 4096;
@@ -228,6 +230,17 @@ impl Board {
     #[inline]
     pub(super) fn is_followed(&self) -> bool {
         Word::load(self.word(FOLLOWS_AT)) == 1
+    }
+
+    /// Consumer: packets should rather carry than point, or not.
+    pub(super) fn rather_carry(&self, carry: bool) {
+        Word::store(self.word(CARRIES_AT), u64::from(carry));
+    }
+
+    /// Producer: they should.
+    #[inline]
+    pub(super) fn rather_carries(&self) -> bool {
+        Word::load(self.word(CARRIES_AT)) == 1
     }
 
     fn count(&self, slot: u32) -> &AtomicU64 {

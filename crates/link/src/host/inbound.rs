@@ -460,7 +460,8 @@ impl Inbound {
                             (headers, Some(Apart::Pointed(pointed)))
                         }
                         Kind::Long { .. } => {
-                            let payload = self.consumer.apart(record);
+                            let mut payload = self.consumer.apart(record);
+                            payload.costs = self.source.as_ref().map(Source::costs);
                             (bytes, Some(Apart::Carried(payload)))
                         }
                         _ => (bytes, None),
@@ -482,6 +483,11 @@ impl Inbound {
                         }
                     } else {
                         counters.rx_unknown_qpn += 1;
+                    }
+                    if apart.is_some()
+                        && let Some(source) = &self.source
+                    {
+                        source.advise(self.granted.board());
                     }
                     let apart = apart.as_ref();
                     taken += apart.map_or(0, Apart::weight);

@@ -17,6 +17,7 @@
 //!   [reaches](reach) by itself, where the kernel permits it.
 
 pub(crate) mod carried;
+mod costs;
 mod granted;
 pub mod grants;
 mod inbound;

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::costs::Turns;
 use super::pointing::{self, MOST_PIECES, MOST_POINTED};
 use super::reach::Reach;
 use super::ring::{Kind, MAX_RECORD, Producer, Size, Wrong};
@@ -45,6 +46,8 @@ struct Outbound {
     producer: Producer,
     /// What its process grants.
     reach: Arc<Reach>,
+    /// Which long packets point.
+    turns: Turns,
     /// `None`: to this process itself.
     connection: Option<Fd>,
     flows: Vec<Flow>,
@@ -166,6 +169,7 @@ impl Outbounds {
             peer,
             producer,
             reach,
+            turns: Turns::default(),
             connection,
             flows: Vec::new(),
             announced: 0,
@@ -264,12 +268,15 @@ impl Outbounds {
         Room::Yes
     }
 
+    /// The next long packet may point: to be asked once for each.
     #[inline]
     pub(super) fn may_point(&self, route: HostRoute) -> bool {
         let slot = self.slots.get(usize::from(route.place));
         slot.filter(|slot| slot.generation == route.generation)
             .and_then(|slot| slot.ring.as_ref())
-            .is_some_and(|ring| ring.reach.may_point())
+            .is_some_and(|ring| {
+                ring.reach.may_point() && ring.turns.points(ring.reach.rather_carries())
+            })
     }
 
     pub(super) fn room_to_point(

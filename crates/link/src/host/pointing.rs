@@ -15,6 +15,9 @@
 //! withdrawal then sees the withdrawal, too, since both sides have a full fence in between; and then the packet counts as lost.
 //! Loom runs all interleavings: `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib host::pointing`.
 
+use std::cell::Cell;
+
+use super::costs::Costs;
 use super::grants::{Board, Nonce, Word};
 use super::reach::{read_known, tail_of};
 use super::ring::Wrong;
@@ -67,19 +70,41 @@ pub(super) fn write_preface(out: &mut [u8], claim: Claim, pieces: &[Span]) {
 pub(super) struct Source {
     pid: u32,
     nonce: Nonce,
+    costs: Costs,
+    /// What the board says of them.
+    said: Cell<bool>,
 }
 
 impl Source {
     /// Finds out whether that process can be read; if so, the board says it from now on.
     pub(super) fn try_it(board: &Board, pid: u32) -> Option<Source> {
         let nonce = board.introduction().filter(|_| pid != 0)?;
-        let source = Source { pid, nonce };
+        let source = Source {
+            pid,
+            nonce,
+            costs: Costs::default(),
+            said: Cell::new(false),
+        };
         // SAFETY: no memory of this process is named.
         let read = unsafe { source.read(&[Span::EMPTY], &[Span::EMPTY]) };
         (read == Some(0)).then(|| {
             board.follow(true);
             source
         })
+    }
+
+    /// What copies take.
+    pub(super) fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Lets the producer know which kind of long packet is the faster one.
+    #[inline]
+    pub(super) fn advise(&self, board: &Board) {
+        let carry = self.costs.carries();
+        if self.said.replace(carry) != carry {
+            board.rather_carry(carry);
+        }
     }
 
     /// Reads from the process into memory of this one. Gives how many bytes; `None`: the process is not it, or may not be read.
@@ -167,7 +192,8 @@ impl<'a> Pointed<'a> {
         let whole = Span::new(to as usize, len);
         let (body, tail) = whole.split_at(len - tail_of(to as u64, len as u64) as usize);
         // SAFETY: by contract: both are parts of that memory.
-        let copied = unsafe { self.source.read(&remote[..count], &[body, tail]) };
+        let copy = || unsafe { self.source.read(&remote[..count], &[body, tail]) };
+        let copied = self.source.costs.of_pointed(len, copy);
         if copied.is_none() {
             // Nor will it be possible later: what comes next need not be tried.
             self.board.follow(false);

@@ -112,6 +112,12 @@ impl Reach {
         self.board.is_followed()
     }
 
+    /// But its process would rather have them carry their payload.
+    #[inline]
+    pub(super) fn rather_carries(&self) -> bool {
+        self.board.rather_carries()
+    }
+
     pub(super) fn claim(&self, qpn: u32) -> Claim {
         self.board.claim(qpn)
     }

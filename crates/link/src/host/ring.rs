@@ -329,6 +329,7 @@ impl Consumer {
             segment: &self.segment,
             at: DATA_AT + record.size.apart_at(self.at()),
             len: record.size.apart,
+            costs: None,
         }
     }
 

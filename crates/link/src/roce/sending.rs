@@ -148,7 +148,7 @@ impl RoceLink {
         }
     }
 
-    /// Packets of this path may say where their payload is instead of carrying it.
+    /// The next long packet of this path may say where its payload is instead of carrying it. To be asked once for each.
     #[inline]
     pub fn may_point(&self, path: PathId) -> bool {
         let Some(live) = &self.live else {
