@@ -48,7 +48,7 @@ mod xdp;
 pub use domains::{DomainError, DomainKey};
 pub use error::LinkError;
 pub use faults::FaultSpec;
-pub use host::carried::{Apart, Carried, MOST_CARRIED};
+pub use host::carried::{Apart, Carried, MOST_CARRIED, Vacant};
 pub use host::grants::{Grant, GrantName};
 pub use host::pointing::{MOST_PIECES, MOST_POINTED, Pointed};
 pub use host::reach::{Reach, tail_of};

@@ -135,6 +135,17 @@ impl Segment {
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
+    /// [`Segment::write`] of bytes that the application may change at the same time, so that no reference to them may be made.
+    ///
+    /// # Safety
+    /// `[from, from + len)` is memory that may be read, and no part of this mapping.
+    #[inline]
+    pub(crate) unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
+        let to = self.bytes(at, len);
+        // SAFETY: by contract, and as in `write`.
+        unsafe { copy(from, to, len) };
+    }
+
     /// Copies bytes out of it.
     #[inline]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {

@@ -347,6 +347,29 @@ pub trait Host {
     fn evidence(&mut self, _evidence: &Evidence) {}
 }
 
+/// What a packet is to carry, for [`PacketSink::carry`].
+#[derive(Clone, Copy, Debug)]
+pub enum Load<'a> {
+    /// Bytes of a work request's list, from an offset on.
+    Local {
+        /// The queue pair's protection domain.
+        pd: Pd,
+        /// The list.
+        list: &'a [Sge],
+        /// Bytes of it before them.
+        offset: u64,
+    },
+    /// Bytes that an RDMA READ asks for.
+    Remote {
+        /// The queue pair's protection domain.
+        pd: Pd,
+        /// The key that the peer names them by.
+        rkey: u32,
+        /// The address that it does.
+        va: u64,
+    },
+}
+
 /// Where outgoing packets are built: a staging buffer that the link sends.
 pub trait PacketSink {
     /// Room for one packet of exactly `len` bytes, from the first byte of the BTH to the last pad byte, without
@@ -363,6 +386,11 @@ pub trait PacketSink {
     /// well if the path does not take such any more.
     fn spanning(&mut self, headers: usize, payload: usize) -> Option<&mut [u8]> {
         self.packet(headers + payload)
+    }
+    /// Room for the headers of a packet that spans several PSNs; its payload, so many bytes, the sink has copied from memory to where it
+    /// goes, by the rules that [`Host`] copies by. `None`: nothing was done; [`PacketSink::spanning`] says why, or takes all of it.
+    fn carry(&mut self, _headers: usize, _payload: usize, _load: &Load<'_>) -> Option<&mut [u8]> {
+        None
     }
     /// The most payload bytes of a packet that says where they are instead of carrying them (see `span.rs`); 0: there is no such
     /// packet on this path.

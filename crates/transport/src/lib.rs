@@ -30,8 +30,8 @@ pub use completion::{Completion, CompletionOpcode, Immediate, NetworkHeader, Sta
 pub use counters::{ByOperation, Counters, Traffic};
 pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
 pub use host::{
-    AtomicOp, BindFault, Host, LocalFault, Misplaced, OneSided, PacketSink, Pd, Piece, Pieces,
-    QpEvent, RemoteAccess, RemoteFault,
+    AtomicOp, BindFault, Host, Load, LocalFault, Misplaced, OneSided, PacketSink, Pd, Piece,
+    Pieces, QpEvent, RemoteAccess, RemoteFault,
 };
 pub use queue_pair::QueuePair;
 pub use rc::{Delegate, Rc, RcAttr, Role, Verdict};

@@ -1,6 +1,6 @@
 //! Where packets of one `poll_transmit` go.
 
-use crate::{Address, PacketSink, Pieces};
+use crate::{Address, Load, PacketSink, Pieces};
 
 /// A sink with a budget.
 pub(crate) struct Output<'a, S> {
@@ -43,6 +43,24 @@ impl<'a, S: PacketSink> Output<'a, S> {
         } else {
             self.packet(len)
         }
+    }
+
+    /// Room for the headers of a packet whose payload was copied from memory; `None`: [`Output::packet_or_span`] knows better.
+    #[inline]
+    pub(crate) fn carry(
+        &mut self,
+        headers: usize,
+        payload: usize,
+        load: &Load<'_>,
+    ) -> Option<&mut [u8]> {
+        if self.left == 0 || self.full {
+            return None;
+        }
+        let buf = self.sink.carry(headers, payload, load)?;
+        let len = headers + payload;
+        self.over = len.saturating_sub(self.left);
+        self.left = self.left.saturating_sub(len);
+        Some(buf)
     }
 
     /// The most payload that the next packet may carry: what the path takes, and of the budget what crosses its line by less

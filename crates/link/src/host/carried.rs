@@ -45,6 +45,38 @@ impl Carried<'_> {
     }
 }
 
+/// Room in a ring for payload.
+#[derive(Debug)]
+pub struct Vacant<'a> {
+    pub(super) segment: &'a Segment,
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+impl Vacant<'_> {
+    /// Copies bytes to `at` and behind it.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at <= self.len && bytes.len() <= self.len - at, "inside");
+        self.segment.write(self.at + at, bytes);
+    }
+
+    /// The same, of bytes that may change meanwhile.
+    ///
+    /// # Safety
+    /// `[from, from + len)` is memory that may be read.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "inside");
+        // SAFETY: by contract; no mapping of a ring is given out as memory.
+        unsafe { self.segment.write_from(self.at + at, from, len) };
+    }
+}
+
 /// Where the payload of a packet is that came by memory without it.
 #[derive(Clone, Copy, Debug)]
 pub enum Apart<'a> {

@@ -33,6 +33,8 @@ use std::ops::ControlFlow;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use carried::Vacant;
+
 use crate::path::PathSpec;
 use crate::roce::Received;
 use crate::sys::process::Span;
@@ -235,6 +237,11 @@ impl HostPath {
     #[inline]
     pub(crate) fn packet(&mut self) -> &mut [u8] {
         self.out.packet()
+    }
+
+    /// The headers of the long packet that there was room for, and where its payload goes; `None`: it will be lost.
+    pub(crate) fn vacant(&mut self) -> Option<(&mut [u8], Vacant<'_>)> {
+        self.out.vacant()
     }
 
     /// A short packet leaves at once; false: nothing was done.

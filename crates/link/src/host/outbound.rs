@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::carried::Vacant;
 use super::costs::Turns;
 use super::pointing::{self, MOST_PIECES, MOST_POINTED};
 use super::reach::Reach;
@@ -73,6 +74,8 @@ struct Pending {
     /// Of its front, what is in front of the headers of a packet that points, and how many bytes it points at.
     preface: usize,
     pointed: usize,
+    /// Its part that lies apart is in its place.
+    placed: bool,
     lost: bool,
 }
 
@@ -263,6 +266,7 @@ impl Outbounds {
             size,
             preface: 0,
             pointed: 0,
+            placed: false,
             lost,
         });
         Room::Yes
@@ -312,6 +316,16 @@ impl Outbounds {
     pub(super) fn packet(&mut self) -> &mut [u8] {
         let range = |pending: Pending| pending.preface..pending.size.len();
         &mut self.buffer[self.pending.map_or(0..0, range)]
+    }
+
+    /// The headers of the long packet that there was room for, and where its payload goes. `None`: it will be lost.
+    pub(super) fn vacant(&mut self) -> Option<(&mut [u8], Vacant<'_>)> {
+        let pending = self.pending.as_mut().filter(|pending| !pending.lost)?;
+        let slot = self.slots.get(usize::from(pending.route.place))?;
+        let ring = slot.ring.as_ref()?;
+        pending.placed = true;
+        let headers = &mut self.buffer[..pending.size.front];
+        Some((headers, ring.producer.vacant(pending.size)))
     }
 
     pub(super) fn retract(&mut self) {
@@ -377,14 +391,17 @@ impl Outbounds {
             0 => Kind::Packet { flow },
             _ => Kind::Pointer { flow },
         };
-        let bytes = &self.buffer[..pending.size.len()];
-        let (front, apart) = bytes.split_at(pending.size.front);
-        ring.producer.push_parts(kind, front, apart);
+        let size = pending.size;
+        let (front, apart) = self.buffer[..size.len()].split_at(size.front);
+        if !pending.placed && size.apart > 0 {
+            ring.producer.vacant(size).write(0, apart);
+        }
+        ring.producer.publish(kind, size, front);
         if !ring.published {
             ring.published = true;
             self.published.push(place);
         }
-        count(counters, bytes.len() - pending.preface + pending.pointed);
+        count(counters, size.len() - pending.preface + pending.pointed);
     }
 
     #[inline]

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::carried::Carried;
+use super::carried::{Carried, Vacant};
 use super::wake;
 use crate::segment::Segment;
 use crate::sys::{self, Fd};
@@ -204,6 +204,34 @@ impl Producer {
             front: front.len(),
             apart: apart.len(),
         };
+        if !apart.is_empty() {
+            self.vacant(size).write(0, apart);
+        }
+        self.publish(kind, size, front);
+    }
+
+    /// Where the part goes that lies apart, of a record that is published next; there must be room.
+    #[inline]
+    pub(super) fn vacant(&self, size: Size) -> Vacant<'_> {
+        let start = self.start(size);
+        Vacant {
+            segment: &self.segment,
+            at: DATA_AT + size.apart_at(start),
+            len: size.apart,
+        }
+    }
+
+    /// Where a record begins.
+    fn start(&self, size: Size) -> usize {
+        match self.plan(size) {
+            (0, _) => (self.tail % DATA as u64) as usize,
+            _ => 0,
+        }
+    }
+
+    /// Publishes a record whose part that lies apart, if it has one, is in its place.
+    #[inline]
+    pub(super) fn publish(&mut self, kind: Kind, size: Size, front: &[u8]) {
         let (skip, whole) = self.plan(size);
         let at = (self.tail % DATA as u64) as usize;
         let start = if skip == 0 { at } else { 0 };
@@ -213,10 +241,6 @@ impl Producer {
             self.segment.prefetch_to_write(DATA_AT + behind + AHEAD);
         }
         self.segment.write(DATA_AT + start + WORD, front);
-        if !apart.is_empty() {
-            let at = DATA_AT + size.apart_at(start);
-            self.segment.write(at, apart);
-        }
         let word = match kind {
             Kind::Packet { flow } => encode(PACKET, flow, size),
             Kind::Long { flow } => encode(LONG, flow, size),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rnic_wire::ICRC_LEN;
 
 use super::{Live, RoceLink};
-use crate::host::carried::MOST_CARRIED;
+use crate::host::carried::{MOST_CARRIED, Vacant};
 use crate::host::{HostPath, Room, Size};
 use crate::path::{PathId, PathSpec, Route};
 use crate::sys::process::Span;
@@ -128,6 +128,20 @@ impl RoceLink {
 
     /// [`packet`](RoceLink::packet) for one that spans several PSNs. `None` as well if the path takes none any more.
     pub fn spanning(&mut self, path: PathId, headers: usize, payload: usize) -> Option<&mut [u8]> {
+        Some(self.span(path, headers, payload)?.packet())
+    }
+
+    /// The same in two parts: room for the headers, and for the payload in its place. `None` as well if it would be lost.
+    pub fn vacant(
+        &mut self,
+        path: PathId,
+        headers: usize,
+        payload: usize,
+    ) -> Option<(&mut [u8], Vacant<'_>)> {
+        self.span(path, headers, payload)?.vacant()
+    }
+
+    fn span(&mut self, path: PathId, headers: usize, payload: usize) -> Option<&mut HostPath> {
         let live = self.live.as_mut()?;
         let route = live.paths.get(path)?.host?;
         let host = live.host.as_mut()?;
@@ -138,7 +152,7 @@ impl RoceLink {
         match host.room(route, size, live.now, &mut self.counters) {
             Room::Yes => {
                 live.by_host = true;
-                Some(host.packet())
+                Some(host)
             }
             Room::Full => {
                 live.blocked = true;

@@ -405,6 +405,7 @@ impl Engine {
         let mut sink = PathSink {
             qpn,
             link: &mut self.link,
+            memory: &self.memory,
             ahs: &mut self.ahs,
             path: entry.peer.map(|peer| peer.path),
             staged: &mut self.staged,

@@ -90,6 +90,7 @@ impl Engine {
         let mut sink = PathSink {
             qpn,
             link: &mut self.link,
+            memory: &self.memory,
             ahs: &mut self.ahs,
             path: Some(peer.path),
             staged: &mut self.staged,
@@ -154,6 +155,7 @@ impl Posting<'_> {
         let mut sink = PathSink {
             qpn: self.entry.shared.qpn,
             link: self.link,
+            memory: self.memory,
             ahs: self.ahs,
             path: self.entry.peer.map(|peer| peer.path),
             staged: self.staged,

@@ -3,16 +3,18 @@
 use std::net::IpAddr;
 
 use rnic_link::{MOST_PIECES, MOST_POINTED, PathId, Received, RoceLink, Span};
-use rnic_transport::{Address, PacketSink, Piece, Pieces};
+use rnic_transport::{Address, Load, PacketSink, Piece, Pieces};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
-use rnic_wire::{Gid, Grh, ICRC_LEN, UdPrefix};
+use rnic_wire::{Gid, Grh, ICRC_LEN, UdPrefix, pad_len};
 
 use super::addresses::{AhNumber, AhTable};
 use super::gate::Gate;
+use crate::memory::MemoryTable;
 
 /// What the link has of paths, as the transport's place for packets.
 pub(super) struct PathSink<'a> {
     pub(super) link: &'a mut RoceLink,
+    pub(super) memory: &'a MemoryTable,
     pub(super) ahs: &'a mut AhTable,
     /// Of the queue pair.
     pub(super) qpn: u32,
@@ -61,6 +63,16 @@ impl PacketSink for PathSink<'_> {
         let room = self.link.spanning(self.path?, headers, payload)?;
         *self.staged += headers + payload;
         Some(room)
+    }
+
+    fn carry(&mut self, headers: usize, payload: usize, load: &Load<'_>) -> Option<&mut [u8]> {
+        let loaded = self.memory.load(load, payload)?;
+        let pad = usize::from(pad_len(payload));
+        let (front, vacant) = self.link.vacant(self.path?, headers, payload + pad)?;
+        *self.staged += headers + payload + pad;
+        loaded.unload(&vacant);
+        vacant.write(payload, &[0; 3][..pad]);
+        Some(front)
     }
 
     fn most_pointed(&self) -> usize {

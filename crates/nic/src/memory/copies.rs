@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use rnic_link::Apart;
+use rnic_link::{Apart, Vacant};
 use rnic_transport::{AtomicOp, Misplaced};
 
 use super::fault::Fault;
@@ -113,6 +113,15 @@ impl Place {
             Backing::Paged => paged_pull(self.at, packet, from, len),
             Backing::Null => Ok(()),
             Backing::Foreign => Err(Fault::Unmapped.into()),
+        }
+    }
+
+    /// Copies `len` bytes to where the link wants them, if they are reached directly.
+    pub(super) fn carry(self, len: usize, vacant: &Vacant<'_>, at: usize) {
+        if self.backing == Backing::Pinned {
+            // SAFETY: the table granted `len` bytes here; see the module's contract. As in `copy_out` the application may change
+            // them meanwhile.
+            unsafe { vacant.write_from(at, self.at as *const u8, len) };
         }
     }
 

@@ -85,7 +85,7 @@ impl MemoryTable {
 }
 
 #[inline]
-fn grant_remote(
+pub(super) fn grant_remote(
     entry: &Entry,
     pd: Pd,
     va: u64,

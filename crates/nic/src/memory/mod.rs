@@ -25,6 +25,7 @@ mod fault;
 mod foreign;
 mod grants;
 mod key;
+mod loads;
 mod one_sided;
 mod region;
 mod table;

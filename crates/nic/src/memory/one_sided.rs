@@ -90,7 +90,7 @@ impl MemoryTable {
 
     /// Shows bytes of `list`, so many from an offset on, piece by piece; `None`: not all of them are in memory that is reached
     /// directly, or `show` said so.
-    fn walk(
+    pub(super) fn walk(
         &self,
         pd: Pd,
         list: &[Sge],

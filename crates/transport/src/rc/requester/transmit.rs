@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
 use crate::span;
-use crate::{Host, PacketSink, SendData, SendOp, Status, Time};
+use crate::{Host, Load, PacketSink, SendData, SendOp, Status, Time};
 use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
 /// Packets after which an acknowledge is asked for within a message, unless a quarter of the window asks earlier. Each
@@ -221,9 +221,26 @@ impl Requester {
         let header = header_len(opcode);
         let pad = pad_len(plan.payload);
         let spans = plan.payload > sh.mtu as usize;
-        let body = plan.payload + usize::from(pad);
-        let Some(buf) = out.packet_or_span(spans, header, body) else {
-            return Ok(false);
+        let carried = match &entry.wqe.data {
+            SendData::Gather(list) if spans => {
+                let load = Load::Local {
+                    pd: sh.attr.pd,
+                    list,
+                    offset: plan.offset,
+                };
+                out.carry(header, plan.payload, &load)
+            }
+            _ => None,
+        };
+        let (buf, here) = match carried {
+            Some(buf) => (buf, 0),
+            None => {
+                let body = plan.payload + usize::from(pad);
+                let Some(buf) = out.packet_or_span(spans, header, body) else {
+                    return Ok(false);
+                };
+                (buf, plan.payload)
+            }
         };
 
         let cost = PACKET_OVERHEAD + plan.payload as u64;
@@ -239,7 +256,7 @@ impl Requester {
         };
         emit(&bth, &ext, buf);
         let body = &mut buf[header..];
-        let (payload, padding) = body.split_at_mut(plan.payload);
+        let (payload, padding) = body.split_at_mut(here);
         if !payload.is_empty() {
             let filled = fill(
                 &mut self.gather,

@@ -4,7 +4,7 @@ use super::{Fatal, Nak, Refusal, Responder};
 use crate::output::Output;
 use crate::rc::resources::Body;
 use crate::rc::{Role, Shared};
-use crate::{Evidence, Host, PacketSink, Pd, RemoteFault, RequestRefused, span};
+use crate::{Evidence, Host, Load, PacketSink, Pd, RemoteFault, RequestRefused, span};
 use rnic_wire::{
     Aeth, AtomicAckEth, Bth, CREDITS_INVALID, Ext, NakCode, Opcode, Operation, Psn, Syndrome,
     credit_code, emit, header_len, pad_len,
@@ -304,8 +304,14 @@ fn read_response<H: Host, S: PacketSink>(
     let header = header_len(opcode);
     let pad = pad_len(len);
     let spans = len > sh.mtu as usize;
-    let Some(buf) = out.packet_or_span(spans, header, len + usize::from(pad)) else {
-        return Emitted::NoRoom;
+    let load = Load::Remote { pd, rkey, va };
+    let carried = spans.then(|| out.carry(header, len, &load)).flatten();
+    let (buf, here) = match carried {
+        Some(buf) => (buf, 0),
+        None => match out.packet_or_span(spans, header, len + usize::from(pad)) {
+            Some(buf) => (buf, len),
+            None => return Emitted::NoRoom,
+        },
     };
     emit(
         &Bth {
@@ -315,7 +321,7 @@ fn read_response<H: Host, S: PacketSink>(
         ext,
         buf,
     );
-    let (payload, padding) = buf[header..].split_at_mut(len);
+    let (payload, padding) = buf[header..].split_at_mut(here);
     if !payload.is_empty()
         && let Err(fault) = host.read_remote(pd, rkey, va, payload)
     {
