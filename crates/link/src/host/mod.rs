@@ -12,7 +12,9 @@
 //! * **The other process is not trusted.** Bytes are copied before they are looked at ([`segment`]), lengths are bounded,
 //!   addresses must be the host's, and QPNs this process's. A ring that has nonsense in it is closed and counted; one
 //!   whose process is gone is closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
-//! * **A long message is copied once**: its packets [point](pointing) at the sender's memory, where the kernel permits it.
+//! * **A long packet's payload** is copied from memory to the ring and from the [ring](carried) to memory.
+//! * **Or once**: packets of long messages may [point](pointing) at the sender's memory, where the kernel permits it and the
+//!   consumer finds it [cheaper](costs).
 //! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to the producer's, that one
 //!   [reaches](reach) by itself, where the kernel permits it.
 
