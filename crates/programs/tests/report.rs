@@ -236,10 +236,11 @@ fn counters_add_up() {
         return;
     };
     let gid = place.gid("127.0.0.1").index.to_string();
-    for (program, operation, size) in [
-        ("ib_send_bw -n 300 -s 5000", "send", 5000),
-        ("ib_read_bw -n 300 -s 5000", "read", 5000),
-        ("ib_atomic_bw -n 300", "atomic", 8),
+    // By rings a message of 5000 bytes is one packet; what answers a SEND may speak for several.
+    for (program, operation, size, least_packets) in [
+        ("ib_send_bw -n 300 -s 5000", "send", 5000, 301),
+        ("ib_read_bw -n 300 -s 5000", "read", 5000, 600),
+        ("ib_atomic_bw -n 300", "atomic", 8, 600),
     ] {
         // What takes no packets is counted by who asks alone.
         let script = format!(
@@ -263,7 +264,7 @@ fn counters_add_up() {
         }
         assert_eq!(total["bytes_moved"], 300 * size, "{}", context());
         let packets = |name: &str| total["counters"][name].as_u64().unwrap_or(0);
-        assert!(packets("packets_sent") >= 600, "{}", context());
+        assert!(packets("packets_sent") >= least_packets, "{}", context());
         assert_eq!(
             document["stats"]["processes"].as_array().map(Vec::len),
             Some(2),
