@@ -1,6 +1,6 @@
 //! Payload of long packets: it stays in the ring and is copied from there to where it belongs.
 
-use super::costs::Costs;
+use super::costs::{Costs, Turns};
 use super::pointing::Pointed;
 use crate::segment::Segment;
 
@@ -51,6 +51,8 @@ pub struct Vacant<'a> {
     pub(super) segment: &'a Segment,
     pub(super) at: usize,
     pub(super) len: usize,
+    /// Where it is noted what copies take.
+    pub(super) turns: Option<&'a Turns>,
 }
 
 impl Vacant<'_> {
@@ -59,8 +61,8 @@ impl Vacant<'_> {
     /// # Panics
     /// If there is no room for them.
     pub fn write(&self, at: usize, bytes: &[u8]) {
-        assert!(at <= self.len && bytes.len() <= self.len - at, "inside");
-        self.segment.write(self.at + at, bytes);
+        // SAFETY: the slice is memory that may be read.
+        unsafe { self.write_from(at, bytes.as_ptr(), bytes.len()) };
     }
 
     /// The same, of bytes that may change meanwhile.
@@ -73,7 +75,11 @@ impl Vacant<'_> {
     pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "inside");
         // SAFETY: by contract; no mapping of a ring is given out as memory.
-        unsafe { self.segment.write_from(self.at + at, from, len) };
+        let copy = || unsafe { self.segment.write_from(self.at + at, from, len) };
+        match self.turns {
+            Some(turns) => turns.of_carried(len, copy),
+            None => copy(),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Whether long packets should point at their payload or carry it.
 //!
-//! To read another process's memory costs a system call that finds and pins each page; to carry costs a copy on either side, at a
-//! rate that depends on how far apart the two processors are, which some virtual machines change from one minute to the next.
-//! Neither is the faster one everywhere, so the consumer takes the time of both, and says on the [board](super::grants) which it
-//! would rather have. What it copies out took about as long to copy in, by another processor at the same time, so the two copies
-//! count as one. Now and then the producer takes the other way, so that its time is known.
+//! To read another process's memory costs a system call that finds and pins each page; to carry costs a copy on either side, at
+//! rates that depend on how far apart the two processors are, which some virtual machines change from one minute to the next.
+//! Neither is the faster one everywhere, so both sides take the time of what they do. The two copies of what is carried are made
+//! by two processors at the same time, so that the slower one counts, as a rule the one into the ring: its lines are the
+//! consumer's. The consumer compares its own, and says on the [board](super::grants) what the producer's may take at most. Now
+//! and then the producer takes the other way, so that its time is known.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -13,99 +14,140 @@ use std::time::Instant;
 const UNIT: u64 = 16 * 1024;
 /// Shorter copies say little.
 const LEAST: usize = 4096;
-/// Of copies out of the ring the time of one in so many is taken: the clock is a part of what it measures.
+/// Of copies into and out of a ring the time of one in so many is taken: the clock is a part of what it measures.
 const SAMPLED: u32 = 4;
 /// Packets that point, after which one carries, and the other way round: what points is longer.
 const CARRY_AFTER: u32 = 64;
 const POINT_AFTER: u32 = 1024;
 
-/// The consumer's side: what copies took of late, ns for [`UNIT`]; 0 is unknown.
+/// What copies of one kind took of late, ns for [`UNIT`]; 0 is unknown.
+#[derive(Debug, Default)]
+pub(super) struct Average {
+    ns: Cell<u64>,
+    copies: Cell<u32>,
+}
+
+impl Average {
+    fn get(&self) -> u64 {
+        self.ns.get()
+    }
+
+    fn follow(&self, len: usize, ns: u64) {
+        let new = (ns.saturating_mul(UNIT) / len as u64).max(1);
+        self.ns.set(match self.ns.get() {
+            0 => new,
+            old => (3 * old.min(u64::MAX / 4) + new.min(u64::MAX / 4)) / 4,
+        });
+    }
+
+    /// Does a copy, the time of which is taken if it is one in so many.
+    #[inline]
+    fn of<R>(&self, one_in: u32, len: usize, copy: impl FnOnce() -> R) -> R {
+        if len < LEAST {
+            return copy();
+        }
+        self.copies.set(self.copies.get().wrapping_add(1));
+        if !self.copies.get().is_multiple_of(one_in) {
+            return copy();
+        }
+        let start = Instant::now();
+        let result = copy();
+        self.follow(len, start.elapsed().as_nanos() as u64);
+        result
+    }
+}
+
+/// The other of two ways costs `new`, the one that is taken `old`: a change has to be worth a fifth, so that it is not made over
+/// and over.
+fn is_worth_it(old: u64, new: u64) -> bool {
+    new < old - old / 5
+}
+
+/// The consumer's side.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
-    pointed: Cell<u64>,
-    carried: Cell<u64>,
-    copies: Cell<u32>,
+    pointed: Average,
+    carried: Average,
     carries: Cell<bool>,
 }
 
-fn follow(average: &Cell<u64>, len: usize, ns: u64) {
-    let new = (ns.saturating_mul(UNIT) / len as u64).max(1);
-    average.set(match average.get() {
-        0 => new,
-        old => (3 * old.min(u64::MAX / 4) + new.min(u64::MAX / 4)) / 4,
-    });
-}
-
 impl Costs {
-    /// Packets should carry their payload.
+    /// What the producer's copy of packets that carry may take, ns for 16 KiB; 0: they should point.
     #[inline]
-    pub(super) fn carries(&self) -> bool {
-        self.carries.get()
+    pub(super) fn limit(&self) -> u64 {
+        if self.carries.get() {
+            self.pointed.get()
+        } else {
+            0
+        }
+    }
+
+    /// A limit differs from what was said by more than matters.
+    #[inline]
+    pub(super) fn differ(said: u64, limit: u64) -> bool {
+        (said == 0) != (limit == 0) || said.abs_diff(limit) > said / 8
     }
 
     /// Does a copy out of another process's memory.
     pub(super) fn of_pointed<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
-        let start = Instant::now();
-        let result = copy();
-        if len >= LEAST {
-            self.pointed(len, start.elapsed().as_nanos() as u64);
-        }
+        let result = self.pointed.of(1, len, copy);
+        self.decide();
         result
     }
 
     /// Does a copy out of a ring.
     #[inline]
     pub(super) fn of_carried<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
-        if len < LEAST {
-            return copy();
-        }
-        self.copies.set(self.copies.get().wrapping_add(1));
-        if !self.copies.get().is_multiple_of(SAMPLED) {
-            return copy();
-        }
-        let start = Instant::now();
-        let result = copy();
-        self.carried(len, start.elapsed().as_nanos() as u64);
+        let result = self.carried.of(SAMPLED, len, copy);
+        self.decide();
         result
     }
 
-    fn pointed(&self, len: usize, ns: u64) {
-        follow(&self.pointed, len, ns);
-        self.decide();
-    }
-
-    fn carried(&self, len: usize, ns: u64) {
-        follow(&self.carried, len, ns);
-        self.decide();
-    }
-
-    /// A change has to be worth a fifth, so that it is not made over and over.
+    #[inline]
     fn decide(&self) {
         let (pointed, carried) = (self.pointed.get(), self.carried.get());
         if pointed == 0 || carried == 0 {
             return;
         }
-        let limit = if self.carries.get() {
-            pointed
+        self.carries.set(if self.carries.get() {
+            !is_worth_it(carried, pointed)
         } else {
-            pointed - pointed / 5
-        };
-        self.carries.set(carried < limit);
+            is_worth_it(pointed, carried)
+        });
     }
 }
 
 /// The producer's side.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Cell<u32>);
+pub(super) struct Turns {
+    turn: Cell<u32>,
+    carried: Average,
+    carries: Cell<bool>,
+}
 
 impl Turns {
-    /// Whether the next long packet points, if the consumer would rather have it carry (or not).
+    /// Does a copy into the ring.
     #[inline]
-    pub(super) fn points(&self, carries: bool) -> bool {
-        let turn = self.0.get().wrapping_add(1);
+    pub(super) fn of_carried<R>(&self, len: usize, copy: impl FnOnce() -> R) -> R {
+        self.carried.of(SAMPLED, len, copy)
+    }
+
+    /// Whether the next long packet points. `limit`: see [`Costs::limit`].
+    #[inline]
+    pub(super) fn points(&self, limit: u64) -> bool {
+        // What copies take is not known at first, and is 0 then.
+        let carried = self.carried.get();
+        let carries = limit != 0
+            && if self.carries.get() {
+                !is_worth_it(carried, limit)
+            } else {
+                is_worth_it(limit, carried)
+            };
+        self.carries.set(carries);
+        let turn = self.turn.get().wrapping_add(1);
         let after = if carries { POINT_AFTER } else { CARRY_AFTER };
         let other = turn >= after;
-        self.0.set(if other { 0 } else { turn });
+        self.turn.set(if other { 0 } else { turn });
         carries == other
     }
 }
@@ -119,20 +161,29 @@ mod tests {
     /// ns for 16 KiB.
     fn after(costs: &Costs, pointed: u64, carried: u64, times: usize) -> bool {
         for _ in 0..times {
-            costs.pointed(4 * UNIT as usize, pointed.saturating_mul(4));
-            costs.carried(UNIT as usize, carried);
+            costs
+                .pointed
+                .follow(4 * UNIT as usize, pointed.saturating_mul(4));
+            costs.carried.follow(UNIT as usize, carried);
+            costs.decide();
         }
-        costs.carries()
+        costs.limit() != 0
+    }
+
+    fn pointed(turns: &Turns, limit: u64, of: u32) -> u32 {
+        (0..of).map(|_| u32::from(turns.points(limit))).sum()
     }
 
     #[test]
     fn what_is_not_known_changes_nothing() {
         let costs = Costs::default();
-        costs.carried(UNIT as usize, 1);
-        assert!(!costs.carries(), "pointing may be as cheap");
+        costs.carried.follow(UNIT as usize, 1);
+        costs.decide();
+        assert_eq!(costs.limit(), 0, "pointing may be as cheap");
         let costs = Costs::default();
-        costs.pointed(UNIT as usize, u64::MAX);
-        assert!(!costs.carries(), "carrying may be as dear");
+        costs.pointed.follow(UNIT as usize, u64::MAX);
+        costs.decide();
+        assert_eq!(costs.limit(), 0, "carrying may be as dear");
     }
 
     #[test]
@@ -148,8 +199,10 @@ mod tests {
         let costs = Costs::default();
         assert!(!after(&costs, 1000, 900, 50));
         assert!(after(&costs, 1000, 700, 50));
-        assert!(after(&costs, 1000, 900, 50), "as it was");
-        assert!(!after(&costs, 1000, 1100, 50));
+        assert!(after(&costs, 1000, 1100, 50), "as it was");
+        assert!(!after(&costs, 1000, 1300, 50));
+        assert!(!Costs::differ(1000, 1100) && Costs::differ(1000, 1200));
+        assert!(Costs::differ(0, 1) && Costs::differ(1, 0) && !Costs::differ(0, 0));
     }
 
     #[test]
@@ -157,20 +210,49 @@ mod tests {
         let costs = Costs::default();
         for ns in [0, 1, u64::MAX, u64::MAX, 0] {
             after(&costs, ns, u64::MAX - ns, 3);
+            pointed(&Turns::default(), ns, 3);
         }
+    }
+
+    #[test]
+    fn only_long_copies_are_timed() {
+        let turns = Turns::default();
+        for _ in 0..100 {
+            turns.of_carried(LEAST - 1, || ());
+        }
+        assert_eq!(turns.carried.get(), 0);
+        for _ in 0..SAMPLED {
+            turns.of_carried(LEAST, || ());
+        }
+        assert_ne!(turns.carried.get(), 0);
     }
 
     #[test]
     fn the_other_way_has_its_turn() {
         let turns = Turns::default();
-        let pointed = |carries| (0..65_536).filter(|_| turns.points(carries)).count();
-        assert_eq!(pointed(false), 65_536 - 65_536 / CARRY_AFTER as usize);
-        assert_eq!(pointed(true), 65_536 / POINT_AFTER as usize);
+        assert_eq!(pointed(&turns, 0, 65_536), 65_536 - 65_536 / CARRY_AFTER);
+        assert_eq!(pointed(&turns, 1000, 65_536), 65_536 / POINT_AFTER);
     }
 
     #[test]
     fn the_first_long_packets_point() {
         let turns = Turns::default();
-        assert!((1..CARRY_AFTER).all(|_| turns.points(false)));
+        assert!((1..CARRY_AFTER).all(|_| turns.points(0)));
+    }
+
+    /// Where the copy into the ring is the slow one, nothing is gained by a fast one out of it.
+    #[test]
+    fn what_is_dear_to_carry_for_the_producer_points() {
+        let turns = Turns::default();
+        let costs = |ns: u64| (0..50).for_each(|_| turns.carried.follow(UNIT as usize, ns));
+        costs(7000);
+        assert!(pointed(&turns, 1800, 1000) > 950);
+        costs(1700);
+        assert!(pointed(&turns, 1800, 1000) > 950, "a small difference");
+        costs(1000);
+        assert!(pointed(&turns, 1800, 1000) < 50);
+        costs(1900);
+        assert!(pointed(&turns, 1800, 1000) < 50, "a small difference");
+        assert!(pointed(&turns, 0, 1000) > 950, "the consumer's is dearer");
     }
 }

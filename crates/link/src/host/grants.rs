@@ -73,7 +73,7 @@ const NONCE_AT: usize = LINE + 8;
 const READY_AT: usize = LINE + 32;
 /// The consumer's word: it reads what the producer's packets [point](super::pointing) at.
 const FOLLOWS_AT: usize = LINE + 40;
-/// The consumer's word: it would rather have packets that [carry](super::costs).
+/// The consumer's word: what it may take to have packets [carry](super::costs).
 const CARRIES_AT: usize = LINE + 48;
 /// The producer's words: who it is.
 const INTRODUCTION_AT: usize = 2 * LINE;
@@ -232,15 +232,15 @@ impl Board {
         Word::load(self.word(FOLLOWS_AT)) == 1
     }
 
-    /// Consumer: packets should rather carry than point, or not.
-    pub(super) fn rather_carry(&self, carry: bool) {
-        Word::store(self.word(CARRIES_AT), u64::from(carry));
+    /// Consumer: packets should rather carry than point, if that takes the producer less; 0: in no case.
+    pub(super) fn limit_carrying(&self, limit: u64) {
+        Word::store(self.word(CARRIES_AT), limit);
     }
 
-    /// Producer: they should.
+    /// Producer: the limit.
     #[inline]
-    pub(super) fn rather_carries(&self) -> bool {
-        Word::load(self.word(CARRIES_AT)) == 1
+    pub(super) fn carrying_limit(&self) -> u64 {
+        Word::load(self.word(CARRIES_AT))
     }
 
     fn count(&self, slot: u32) -> &AtomicU64 {

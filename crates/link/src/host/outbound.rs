@@ -279,7 +279,7 @@ impl Outbounds {
         slot.filter(|slot| slot.generation == route.generation)
             .and_then(|slot| slot.ring.as_ref())
             .is_some_and(|ring| {
-                ring.reach.may_point() && ring.turns.points(ring.reach.rather_carries())
+                ring.reach.may_point() && ring.turns.points(ring.reach.carrying_limit())
             })
     }
 
@@ -325,7 +325,7 @@ impl Outbounds {
         let ring = slot.ring.as_ref()?;
         pending.placed = true;
         let headers = &mut self.buffer[..pending.size.front];
-        Some((headers, ring.producer.vacant(pending.size)))
+        Some((headers, ring.vacant(pending.size)))
     }
 
     pub(super) fn retract(&mut self) {
@@ -394,7 +394,7 @@ impl Outbounds {
         let size = pending.size;
         let (front, apart) = self.buffer[..size.len()].split_at(size.front);
         if !pending.placed && size.apart > 0 {
-            ring.producer.vacant(size).write(0, apart);
+            ring.vacant(size).write(0, apart);
         }
         ring.producer.publish(kind, size, front);
         if !ring.published {
@@ -468,6 +468,13 @@ impl Outbound {
             self.announced += 1;
         }
         self.producer.has_room(size)
+    }
+
+    fn vacant(&self, size: Size) -> Vacant<'_> {
+        Vacant {
+            turns: Some(&self.turns),
+            ..self.producer.vacant(size)
+        }
     }
 
     /// There is no room. True: the packet is lost; an error: the peer is gone.

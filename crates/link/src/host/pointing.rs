@@ -72,7 +72,7 @@ pub(super) struct Source {
     nonce: Nonce,
     costs: Costs,
     /// What the board says of them.
-    said: Cell<bool>,
+    said: Cell<u64>,
 }
 
 impl Source {
@@ -83,7 +83,7 @@ impl Source {
             pid,
             nonce,
             costs: Costs::default(),
-            said: Cell::new(false),
+            said: Cell::new(0),
         };
         // SAFETY: no memory of this process is named.
         let read = unsafe { source.read(&[Span::EMPTY], &[Span::EMPTY]) };
@@ -101,9 +101,10 @@ impl Source {
     /// Lets the producer know which kind of long packet is the faster one.
     #[inline]
     pub(super) fn advise(&self, board: &Board) {
-        let carry = self.costs.carries();
-        if self.said.replace(carry) != carry {
-            board.rather_carry(carry);
+        let limit = self.costs.limit();
+        if Costs::differ(self.said.get(), limit) {
+            self.said.set(limit);
+            board.limit_carrying(limit);
         }
     }
 

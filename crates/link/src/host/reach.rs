@@ -112,10 +112,10 @@ impl Reach {
         self.board.is_followed()
     }
 
-    /// But its process would rather have them carry their payload.
+    /// What it may take to have them carry their payload, see [`super::costs`].
     #[inline]
-    pub(super) fn rather_carries(&self) -> bool {
-        self.board.rather_carries()
+    pub(super) fn carrying_limit(&self) -> u64 {
+        self.board.carrying_limit()
     }
 
     pub(super) fn claim(&self, qpn: u32) -> Claim {

@@ -218,6 +218,7 @@ impl Producer {
             segment: &self.segment,
             at: DATA_AT + size.apart_at(start),
             len: size.apart,
+            turns: None,
         }
     }
 
