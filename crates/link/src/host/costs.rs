@@ -57,10 +57,14 @@ impl Average {
     }
 }
 
-/// The other of two ways costs `new`, the one that is taken `old`: a change has to be worth a fifth, so that it is not made over
-/// and over.
-fn is_worth_it(old: u64, new: u64) -> bool {
-    new < old - old / 5
+/// Whether to carry from now on, by what both ways cost: a change has to be worth a fifth, so that it is not made over and over.
+fn carries(so_far: bool, pointed: u64, carried: u64) -> bool {
+    let is_worth_it = |old: u64, new: u64| new < old - old / 5;
+    if so_far {
+        !is_worth_it(carried, pointed)
+    } else {
+        is_worth_it(pointed, carried)
+    }
 }
 
 /// The consumer's side.
@@ -109,11 +113,8 @@ impl Costs {
         if pointed == 0 || carried == 0 {
             return;
         }
-        self.carries.set(if self.carries.get() {
-            !is_worth_it(carried, pointed)
-        } else {
-            is_worth_it(pointed, carried)
-        });
+        self.carries
+            .set(carries(self.carries.get(), pointed, carried));
     }
 }
 
@@ -136,13 +137,7 @@ impl Turns {
     #[inline]
     pub(super) fn points(&self, limit: u64) -> bool {
         // What copies take is not known at first, and is 0 then.
-        let carried = self.carried.get();
-        let carries = limit != 0
-            && if self.carries.get() {
-                !is_worth_it(carried, limit)
-            } else {
-                is_worth_it(limit, carried)
-            };
+        let carries = limit != 0 && carries(self.carries.get(), limit, self.carried.get());
         self.carries.set(carries);
         let turn = self.turn.get().wrapping_add(1);
         let after = if carries { POINT_AFTER } else { CARRY_AFTER };

@@ -194,38 +194,26 @@ impl Producer {
     /// Publishes a record that is in one piece; there must be room.
     #[inline]
     pub(super) fn push(&mut self, kind: Kind, bytes: &[u8]) {
-        self.push_parts(kind, bytes, &[]);
-    }
-
-    /// Publishes a record of two parts, the second of which lies [apart](Size) if there is one; there must be room.
-    #[inline]
-    pub(super) fn push_parts(&mut self, kind: Kind, front: &[u8], apart: &[u8]) {
-        let size = Size {
-            front: front.len(),
-            apart: apart.len(),
-        };
-        if !apart.is_empty() {
-            self.vacant(size).write(0, apart);
-        }
-        self.publish(kind, size, front);
+        self.publish(kind, Size::plain(bytes.len()), bytes);
     }
 
     /// Where the part goes that lies apart, of a record that is published next; there must be room.
     #[inline]
     pub(super) fn vacant(&self, size: Size) -> Vacant<'_> {
-        let start = self.start(size);
+        let (skip, _) = self.plan(size);
         Vacant {
             segment: &self.segment,
-            at: DATA_AT + size.apart_at(start),
+            at: DATA_AT + size.apart_at(self.start(skip)),
             len: size.apart,
             turns: None,
         }
     }
 
-    /// Where a record begins.
-    fn start(&self, size: Size) -> usize {
-        match self.plan(size) {
-            (0, _) => (self.tail % DATA as u64) as usize,
+    /// Where a record begins before which so many bytes are skipped.
+    #[inline]
+    fn start(&self, skip: usize) -> usize {
+        match skip {
+            0 => (self.tail % DATA as u64) as usize,
             _ => 0,
         }
     }
@@ -235,7 +223,7 @@ impl Producer {
     pub(super) fn publish(&mut self, kind: Kind, size: Size, front: &[u8]) {
         let (skip, whole) = self.plan(size);
         let at = (self.tail % DATA as u64) as usize;
-        let start = if skip == 0 { at } else { 0 };
+        let start = self.start(skip);
         let behind = (start + whole) % DATA;
         self.word(behind).store(0, Ordering::Relaxed);
         if behind + AHEAD < DATA {

@@ -13,6 +13,18 @@ pub(in crate::host) fn pair() -> (Producer, Consumer) {
 }
 
 impl Producer {
+    /// Publishes a record of two parts, the second of which lies [apart](Size) if there is one; there must be room.
+    fn push_parts(&mut self, kind: Kind, front: &[u8], apart: &[u8]) {
+        let size = Size {
+            front: front.len(),
+            apart: apart.len(),
+        };
+        if !apart.is_empty() {
+            self.vacant(size).write(0, apart);
+        }
+        self.publish(kind, size, front);
+    }
+
     /// Writes where only a hostile process does.
     pub(in crate::host) fn scribble(&self, at: usize, bytes: &[u8]) {
         self.segment.write(at, bytes);
