@@ -79,10 +79,23 @@ impl Granted {
             }
         }
         self.number += 1;
-        let victim = places[(self.number % 4) as usize];
-        let place = free.unwrap_or(victim);
+        let place = free.unwrap_or_else(|| {
+            let victim = places[(self.number % 4) as usize];
+            self.displace(victim);
+            victim
+        });
         self.board.put(place, self.number, grant);
         self.held.insert(place, grant.name);
+    }
+
+    /// There is to be another grant in that place. Whoever takes back the one that is there still has to wait for its copy.
+    fn displace(&mut self, place: u16) {
+        self.board.take(place);
+        let turn = self.board.under_way();
+        self.lingering.retain(|(_, since)| Some(*since) == turn);
+        if let (Some(name), Some(turn)) = (self.held.remove(&place), turn) {
+            self.lingering.push((name, turn));
+        }
     }
 
     /// Takes back what is meant. Gives the copy that may still be under way in such memory.

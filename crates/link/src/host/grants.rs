@@ -58,9 +58,10 @@ impl Grant {
         let offset = va.checked_sub(self.iova)?;
         let inside = offset.checked_add(len)? <= self.len;
         let allowed = if write { self.write } else { self.read };
-        (inside && allowed)
-            .then(|| self.base.checked_add(offset))
-            .flatten()
+        let at = self.base.checked_add(offset)?;
+        // Whoever writes on the board may lie.
+        at.checked_add(len)?;
+        (inside && allowed).then_some(at)
     }
 }
 

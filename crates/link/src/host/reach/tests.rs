@@ -213,6 +213,59 @@ fn what_is_taken_back_in_the_middle_of_a_copy_is_waited_for() {
 }
 
 #[test]
+fn what_is_displaced_in_the_middle_of_a_copy_is_waited_for() {
+    let mut world = world(std::process::id());
+    let set: Vec<u16> = Board::places(&NAME).collect();
+    let name = |key| GrantName { key, ..NAME };
+    let grant = |key| Grant {
+        name: name(key),
+        iova: VA,
+        base: 1 << 20,
+        len: 1,
+        read: true,
+        write: true,
+    };
+    let same_set = |key: &u32| Board::places(&name(*key)).eq(set.iter().copied());
+    // One more than there is room for, beside the one that is there.
+    let more: Vec<u32> = (100..).filter(same_set).take(set.len()).collect();
+    let World { reach, granted, .. } = &mut world;
+    for key in &more[1..] {
+        granted.grant(&grant(*key));
+    }
+    let copying = reach.board.during(1, || {
+        granted.grant(&grant(more[0]));
+        let all = [NAME.key].into_iter().chain(more.iter().copied());
+        let gone: Vec<u32> = all
+            .filter(|key| reach.board.place(&name(*key), VA, 1, false).is_none())
+            .collect();
+        let &[gone] = &gone[..] else {
+            panic!("one was displaced: {gone:?}");
+        };
+        granted.revoke(&|name| name.key == gone)
+    });
+    assert!(copying.is_some());
+}
+
+#[test]
+fn a_range_that_wraps_is_not_reached() {
+    let mut world = world(std::process::id());
+    let liar = GrantName { key: 4, ..NAME };
+    world.granted.grant(&Grant {
+        name: liar,
+        iova: 0,
+        base: u64::MAX - 10_000,
+        len: u64::MAX,
+        read: true,
+        write: true,
+    });
+    let mut data = vec![0; 100_000];
+    for write in [true, false] {
+        // SAFETY: the bytes are borrowed for as long.
+        assert!(!unsafe { world.reach.copy(&liar, write, 0, &spans(&mut [&mut data])) });
+    }
+}
+
+#[test]
 fn a_process_that_is_stopped_in_a_copy_is_not_waited_for_without_end() {
     let mut world = world(std::process::id());
     let World { reach, granted, .. } = &mut world;
