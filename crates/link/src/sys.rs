@@ -345,9 +345,19 @@ fn attach_program(fd: &Fd, option: i32, program: &[BpfInsn]) -> io::Result<()> {
 
 /// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the packet path.
 pub fn wait_readable(fd: &impl AsFd, milliseconds: i32) -> bool {
+    poll_one(fd, libc::POLLIN, milliseconds) != 0
+}
+
+/// The other end of a connection is closed.
+pub(crate) fn is_hung_up(fd: &Fd) -> bool {
+    poll_one(fd, 0, 0) & libc::POLLHUP != 0
+}
+
+/// ppoll(2) of one descriptor: what happened.
+fn poll_one(fd: &impl AsFd, events: i16, milliseconds: i32) -> i16 {
     let mut poll = libc::pollfd {
         fd: fd.as_fd().as_raw_fd(),
-        events: libc::POLLIN,
+        events,
         revents: 0,
     };
     let timeout = libc::timespec {
@@ -365,7 +375,7 @@ pub fn wait_readable(fd: &impl AsFd, milliseconds: i32) -> bool {
             0usize,
         )
     };
-    n == 1
+    if n == 1 { poll.revents } else { 0 }
 }
 
 /// Bytes of randomness from the system.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::grants::{Board, Grant, GrantName, Nonce};
 use super::pointing::Source;
-use crate::sys;
+use crate::sys::{self, Fd};
 
 /// How long a copy of a process is waited for that may be stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,12 +28,67 @@ impl Identity {
     }
 }
 
+/// The process that writes to a ring.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    /// 0 if its number means nothing here.
+    pid: u32,
+    /// `None`: this process itself, or nothing can be learnt from it any more.
+    connection: Option<Arc<Fd>>,
+    /// It closed its connection.
+    gone: bool,
+}
+
+impl Writer {
+    pub(super) fn own() -> Writer {
+        Writer {
+            pid: std::process::id(),
+            connection: None,
+            gone: false,
+        }
+    }
+
+    /// The one at the other end.
+    pub(super) fn behind(connection: &Arc<Fd>) -> Writer {
+        Writer {
+            pid: sys::peer_of(connection).map_or(0, |(_, pid)| pid),
+            connection: Some(connection.clone()),
+            gone: false,
+        }
+    }
+
+    /// That process, of which no connection tells.
+    #[cfg(test)]
+    pub(super) fn numbered(pid: u32) -> Writer {
+        Writer {
+            pid,
+            ..Writer::own()
+        }
+    }
+
+    /// One whose number means nothing here.
+    #[cfg(test)]
+    pub(super) fn unknown(connection: &Arc<Fd>) -> Writer {
+        Writer {
+            pid: 0,
+            ..Writer::behind(connection)
+        }
+    }
+
+    /// None of its copies goes on. The kernel closes a connection when the last thread has left its last system call; a
+    /// number may mean nothing, may not be asked about, and may be another process's by now.
+    fn has_ended(&self) -> bool {
+        self.gone
+            || self.connection.as_deref().is_some_and(sys::is_hung_up)
+            || sys::has_ended(self.pid)
+    }
+}
+
 /// What one producer was granted.
 #[derive(Debug)]
 pub(super) struct Granted {
     board: Arc<Board>,
-    /// The process; 0 if its number means nothing here.
-    pid: u32,
+    writer: Writer,
     held: HashMap<u16, GrantName>,
     /// What was taken back in the middle of this turn's copy.
     lingering: Vec<(GrantName, u64)>,
@@ -42,10 +97,10 @@ pub(super) struct Granted {
 }
 
 impl Granted {
-    pub(super) fn new(board: Board, pid: u32) -> Granted {
+    pub(super) fn new(board: Board, writer: Writer) -> Granted {
         Granted {
             board: Arc::new(board),
-            pid,
+            writer,
             held: HashMap::new(),
             lingering: Vec::new(),
             number: 0,
@@ -59,7 +114,7 @@ impl Granted {
 
     /// Finds out whether the producer's memory can be read, and lets its packets point then.
     pub(super) fn follow(&self) -> Option<Source> {
-        Source::try_it(&self.board, self.pid)
+        Source::try_it(&self.board, self.writer.pid)
     }
 
     pub(super) fn board(&self) -> &Board {
@@ -127,20 +182,23 @@ impl Granted {
         meant.then(|| Copying {
             board: self.board.clone(),
             turn,
-            pid: self.pid,
+            writer: self.writer.clone(),
         })
     }
 
-    /// Grants nothing any more. True: a copy is under way, so it has to be kept for those who ask.
-    pub(super) fn shut(&mut self) -> bool {
+    /// Grants nothing any more, nor keeps the connection (`gone`: it was closed by the other side). True: a copy is under way, so
+    /// it has to be kept for those who ask.
+    pub(super) fn shut(&mut self, gone: bool) -> bool {
         self.board.shut();
+        self.writer.connection = None;
+        self.writer.gone |= gone;
         self.revoke(&|_| true).is_some()
     }
 
     /// A copy may be under way in what was taken back.
     pub(super) fn lingers(&self) -> bool {
         let past = |(_, turn): &(GrantName, u64)| self.board.is_past(*turn);
-        !self.lingering.iter().all(past) && !sys::has_ended(self.pid)
+        !self.lingering.iter().all(past) && !self.writer.has_ended()
     }
 }
 
@@ -149,7 +207,7 @@ impl Granted {
 pub(super) struct Copying {
     board: Arc<Board>,
     turn: u64,
-    pid: u32,
+    writer: Writer,
 }
 
 /// Copies that other processes may have under way in memory that was taken back from them.
@@ -187,7 +245,7 @@ impl Copying {
         while !self.board.is_past(self.turn) {
             looks += 1;
             if looks.is_multiple_of(64) {
-                if sys::has_ended(self.pid) {
+                if self.writer.has_ended() {
                     return true;
                 }
                 if start.elapsed() > PATIENCE {

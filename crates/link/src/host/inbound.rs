@@ -1,11 +1,12 @@
 //! The rings that this process receives from.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use rnic_wire::{Bth, ICRC_LEN};
 
 use super::carried::Apart;
-use super::granted::{Copies, Granted, Identity};
+use super::granted::{Copies, Granted, Identity, Writer};
 use super::grants::{Board, Grant, GrantName, Nonce};
 use super::meeting::{self, Met};
 use super::pointing::{MOST_PIECES, Pieces, Pointed, Source};
@@ -41,7 +42,7 @@ struct Inbound {
     /// The producer's process, if its packets may point.
     source: Option<Source>,
     /// `None`: from this process itself.
-    connection: Option<Fd>,
+    connection: Option<Arc<Fd>>,
     flows: Vec<Option<Flow>>,
     /// It was in use lately.
     hot: bool,
@@ -116,13 +117,19 @@ impl Inbounds {
     /// This process's ring to itself.
     pub(super) fn add_own(&mut self, file: &Fd) -> Option<()> {
         let consumer = Consumer::attach(file).ok()?;
-        let granted = Granted::new(Board::of(file).ok()?, std::process::id());
+        let granted = Granted::new(Board::of(file).ok()?, Writer::own());
         self.add(0, consumer, granted, None);
         Some(())
     }
 
     /// Whoever adds it looks at it soon.
-    fn add(&mut self, name: u64, mut consumer: Consumer, granted: Granted, connection: Option<Fd>) {
+    fn add(
+        &mut self,
+        name: u64,
+        mut consumer: Consumer,
+        granted: Granted,
+        connection: Option<Arc<Fd>>,
+    ) {
         consumer.fall_asleep();
         let mut source = None;
         if let Some(identity) = &self.identity {
@@ -150,7 +157,7 @@ impl Inbounds {
     }
 
     /// Accepts who came.
-    pub(super) fn accept(&mut self, listener: &Fd) {
+    pub(super) fn accept(&mut self, listener: &Fd, counters: &mut LinkCounters) {
         for _ in 0..=RINGS {
             let connection = match sys::accept(listener) {
                 Accepted::Connection(connection) => connection,
@@ -162,12 +169,30 @@ impl Inbounds {
             if self.rings.len() >= RINGS || self.set.add(&connection, self.names).is_err() {
                 continue;
             }
-            // A ring comes with the connection or right behind it: who brings none for long is not waited for.
-            if self.silent.len() >= SILENT {
+            // A ring comes with the connection or right behind it, and packets may be in it by now.
+            self.meet(self.names, connection, counters);
+            // Who brings none for long is not waited for.
+            if self.silent.len() > SILENT {
                 let (_, oldest) = self.silent.remove(0);
                 self.set.remove(&oldest);
             }
-            self.silent.push((self.names, connection));
+        }
+    }
+
+    /// Takes the ring that a connection brought, or waits for it.
+    fn meet(&mut self, name: u64, connection: Fd, counters: &mut LinkCounters) {
+        match meeting::meet(&connection) {
+            Met::NotYet => self.silent.push((name, connection)),
+            Met::Ring(consumer, board) if self.rings.len() < RINGS => {
+                let connection = Arc::new(connection);
+                let granted = Granted::new(board, Writer::behind(&connection));
+                self.add(name, consumer, granted, Some(connection));
+            }
+            Met::Ring(..) => self.set.remove(&connection),
+            Met::Nothing => {
+                self.set.remove(&connection);
+                counters.host_rings_wrong += 1;
+            }
         }
     }
 
@@ -175,25 +200,10 @@ impl Inbounds {
     pub(super) fn attend(&mut self, counters: &mut LinkCounters) {
         for name in self.set.ready() {
             if let Some(place) = self.silent.iter().position(|(n, _)| *n == name) {
-                match meeting::meet(&self.silent[place].1) {
-                    Met::NotYet => {}
-                    Met::Nothing => {
-                        let (_, connection) = self.silent.remove(place);
-                        self.set.remove(&connection);
-                        counters.host_rings_wrong += 1;
-                    }
-                    Met::Ring(consumer, board) => {
-                        let (name, connection) = self.silent.remove(place);
-                        if self.rings.len() < RINGS {
-                            let pid = sys::peer_of(&connection).map_or(0, |(_, pid)| pid);
-                            self.add(name, consumer, Granted::new(board, pid), Some(connection));
-                        } else {
-                            self.set.remove(&connection);
-                        }
-                    }
-                }
+                let (name, connection) = self.silent.remove(place);
+                self.meet(name, connection, counters);
             } else if let Some(ring) = self.rings.iter_mut().find(|ring| ring.name == name) {
-                let connection = ring.connection.as_ref();
+                let connection = ring.connection.as_deref();
                 let over = connection.is_none_or(is_over);
                 ring.over |= over;
                 self.hot += usize::from(!ring.hot);
@@ -205,6 +215,11 @@ impl Inbounds {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.rings.len()
+    }
+
     fn close_those(&mut self, which: impl Fn(&Inbound) -> bool) {
         let set = &self.set;
         self.departing.retain(Granted::lingers);
@@ -212,7 +227,7 @@ impl Inbounds {
             if let Some(connection) = &ring.connection {
                 set.remove(connection);
             }
-            if ring.granted.shut() {
+            if ring.granted.shut(ring.over) {
                 self.departing.push(ring.granted);
             }
         }

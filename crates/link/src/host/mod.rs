@@ -302,7 +302,7 @@ impl HostPath {
 
     /// New rings, those that wake this process, and those that are over. Takes system calls.
     pub(crate) fn attend(&mut self, counters: &mut LinkCounters) {
-        self.inbound.accept(&self.listener);
+        self.inbound.accept(&self.listener, counters);
         self.inbound.attend(counters);
     }
 

@@ -1,6 +1,7 @@
 //! What is said of flows.
 
 use super::*;
+use crate::registry::tests::Folder;
 
 #[test]
 fn a_flow_is_understood_as_it_was_said() {
@@ -53,4 +54,26 @@ fn whose_an_address_is_is_known_without_a_descriptor_left() {
     let all: Vec<Fd> = std::iter::from_fn(open).collect();
     only_addresses_of_this_host_are_believed();
     drop(all);
+}
+
+#[test]
+fn rings_that_come_all_at_once_are_all_taken() {
+    let folder = Folder::new();
+    let path = folder.path();
+    let dir = sys::open_at(None, &folder.c_path(), libc::O_DIRECTORY, 0).expect("it is there");
+    let listener = meeting::listen(&dir, path, 1).expect("a meeting point");
+    // More than may wait for the ring of a connection that has brought none.
+    let peers: Vec<_> = (0..100)
+        .map(|_| {
+            let (producer, file) = Producer::create().expect("a ring");
+            let connection = meeting::hand_out(&dir, path, 1, &file).expect("a connection");
+            (producer, connection)
+        })
+        .collect();
+    let mut inbound = Inbounds::new(true).expect("a set");
+    let mut counters = LinkCounters::default();
+    inbound.accept(&listener, &mut counters);
+    inbound.attend(&mut counters);
+    assert_eq!((inbound.count(), counters.host_rings_wrong), (100, 0));
+    drop(peers);
 }

@@ -1,6 +1,6 @@
 //! Bytes get where they are granted, in one piece or none; and only to the process that granted them.
 
-use super::super::granted::{Copies, Granted, Identity};
+use super::super::granted::{Copies, Granted, Identity, Writer};
 use super::super::grants::Grant;
 use super::super::ring::Producer;
 use super::*;
@@ -23,10 +23,14 @@ const NAME: GrantName = GrantName {
 const VA: u64 = 1 << 40;
 
 fn world(pid: u32) -> World {
+    world_of(Writer::numbered(pid), pid)
+}
+
+fn world_of(writer: Writer, pid: u32) -> World {
     let (_ring, file) = Producer::create().expect("a ring");
     let board = || Board::of(&file).expect("its board");
     let memory = vec![7; 300_000];
-    let mut granted = Granted::new(board(), pid);
+    let mut granted = Granted::new(board(), writer);
     let identity = Identity::new();
     granted.welcome(&identity);
     granted.grant(&Grant {
@@ -293,4 +297,32 @@ fn one_that_ended_in_a_copy_is_not_waited_for() {
     });
     assert!(over);
     child.wait().expect("it has ended");
+}
+
+/// As one of another PID namespace is, of which only the connection tells.
+#[test]
+fn one_without_a_number_that_ended_in_a_copy_is_not_waited_for() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a connection");
+    let connection = Arc::new(Fd::from(std::os::fd::OwnedFd::from(ours)));
+    let writer = || Writer::unknown(&connection);
+    let mut world = world_of(writer(), std::process::id());
+    let World { reach, granted, .. } = &mut world;
+    let (before, after) = reach.board.during(1, || {
+        let mut revoked = || {
+            let mut copies = Copies::default();
+            copies.add(granted.revoke(&|_| true));
+            copies.wait()
+        };
+        let before = revoked();
+        drop(theirs);
+        (before, revoked())
+    });
+    assert_eq!((before, after), (false, true));
+    // What is kept of a ring that was closed has no connection any more.
+    let mut world = world_of(writer(), std::process::id());
+    let World { reach, granted, .. } = &mut world;
+    reach.board.during(1, || {
+        assert!(granted.shut(true));
+        assert!(!granted.lingers());
+    });
 }
