@@ -60,8 +60,8 @@ pub use qp1::QP1;
 pub use registry::QpnRange;
 pub use roce::{Look, Received, RoceLink};
 pub use steering::MULTICAST_QPN;
-pub use sys::Fd;
-pub use sys::process::Span;
+pub use sys::process::{Span, has_ended};
+pub use sys::{Fd, is_safe_memory_file};
 pub use wills::{Estate, WILL_LEN, Will, WillId};
 pub use xdp::{XdpSpec, XdpSpecError};
 

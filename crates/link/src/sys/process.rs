@@ -175,7 +175,7 @@ unsafe fn vm(call: i64, pid: u32, local: &[Span], remote: &[Span]) -> io::Result
 }
 
 /// The process of that number has ended; false also where nothing can be known (0).
-pub(crate) fn has_ended(pid: u32) -> bool {
+pub fn has_ended(pid: u32) -> bool {
     let Ok(pid @ 1..) = libc::pid_t::try_from(pid) else {
         return false;
     };

@@ -5,7 +5,7 @@
 
 use rnic_link::{Copies, Grant, GrantName, RingId};
 use rnic_transport::{QueuePair, Role};
-use rnic_wire::{Packet, Psn};
+use rnic_wire::{Packet, Psn, Reth};
 
 use super::Engine;
 use crate::neighbour::Imports;
@@ -36,7 +36,7 @@ impl Asking {
         let shown = Shown {
             ring,
             qpn: entry.shared.qpn,
-            key: reth.rkey,
+            key: key_to_check(&reth)?,
         };
         Some(Asking {
             shown,
@@ -51,6 +51,11 @@ impl Asking {
         };
         (!rc.is_error() && rc.rq_psn() != self.expected).then_some(self.shown)
     }
+}
+
+/// The key of a request for no bytes is not looked at (IBTA vol. 1, 9.7.4.1.5): whoever has one executed has shown nothing.
+fn key_to_check(reth: &Reth) -> Option<u32> {
+    (reth.dma_len > 0).then_some(reth.rkey)
 }
 
 /// What may still touch memory that was taken back.
@@ -69,8 +74,8 @@ impl Uses {
 
     /// To be called without the engine's lock: until none of it is under way. False: a process was stopped in the middle.
     pub(crate) fn wait(self) -> bool {
-        self.imports.wait();
-        self.copies.wait()
+        let imports = self.imports.wait();
+        self.copies.wait() && imports
     }
 }
 
@@ -146,5 +151,23 @@ impl Engine {
             }
             entry.pointed
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A peer is granted what it has shown to know the key of.
+
+    use super::*;
+
+    #[test]
+    fn a_request_for_no_bytes_shows_no_key() {
+        let reth = |dma_len| Reth {
+            va: 1 << 40,
+            rkey: 7,
+            dma_len,
+        };
+        assert_eq!(key_to_check(&reth(0)), None);
+        assert_eq!(key_to_check(&reth(1)), Some(7));
     }
 }

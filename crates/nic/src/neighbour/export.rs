@@ -127,11 +127,9 @@ impl Imports {
         self.0.extend(more.0);
     }
 
-    /// To be called without the engine's lock: until none of them is.
-    pub(crate) fn wait(self) {
-        for (gate, pid) in self.0 {
-            gate.wait(pid);
-        }
+    /// To be called without the engine's lock: until none of them is. False: a process was stopped in the middle.
+    pub(crate) fn wait(self) -> bool {
+        self.0.iter().all(|(gate, pid)| gate.wait(*pid))
     }
 }
 
@@ -292,7 +290,7 @@ impl Exports {
         }
     }
 
-    /// Nobody reaches a region any more that is deregistered.
+    /// Nobody reaches a region any more that is deregistered. Whoever asks once more has to wait once more.
     pub(super) fn revoke(&mut self, key: u32) -> Imports {
         let mut waits = Vec::new();
         for importer in &self.departing {
@@ -309,7 +307,6 @@ impl Exports {
             for (slot, region) in importer.regions.iter_mut().enumerate() {
                 if let Some(region) = region
                     && region.key == key
-                    && !region.revoked
                 {
                     region.revoked = true;
                     importer.gate.revoke(slot as u32);

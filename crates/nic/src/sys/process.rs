@@ -129,17 +129,6 @@ pub(crate) fn write_at(fd: RawFd, data: &[u8], at: u64) -> bool {
     usize::try_from(n) == Ok(data.len())
 }
 
-/// A process of that number exists, or nothing can be known about it.
-fn exists(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else {
-        return true;
-    };
-    // SAFETY: takes no pointer, and signal 0 is none.
-    pid <= 0
-        || unsafe { libc::kill(pid, 0) } == 0
-        || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
-}
-
 /// A page that two processes share: the one that reaches into the other's memory says when it does, the other says what
 /// may not be reached any more.
 ///
@@ -174,12 +163,8 @@ impl Gate {
 
     /// Somebody else's.
     pub(crate) fn open(file: Fd) -> io::Result<Gate> {
-        // SAFETY: takes no pointer.
-        let seals = unsafe { libc::fcntl(file.raw(), libc::F_GET_SEALS) };
-        let mut last = [0];
-        let whole = read_at(file.raw(), &mut last, PAGE as u64 - 1);
         // A page that could be taken away would end this process at its next look.
-        if seals < 0 || seals & SEALS != SEALS || !whole {
+        if !rnic_link::is_safe_memory_file(&file, PAGE) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Gate::map(file)
@@ -239,7 +224,7 @@ impl Gate {
 
     /// A copy of process `pid` may be under way.
     pub(crate) fn is_busy(&self, pid: u32) -> bool {
-        self.copies().load(Ordering::SeqCst) != 0 && exists(pid)
+        self.copies().load(Ordering::SeqCst) != 0 && !rnic_link::has_ended(pid)
     }
 
     pub(crate) fn allow(&self, slot: u32) {
@@ -247,12 +232,16 @@ impl Gate {
     }
 
     /// Waits until no copy of process `pid` is under way that began before. One that is stopped in the middle is not
-    /// waited for without end.
-    pub(crate) fn wait(&self, pid: u32) {
+    /// waited for without end: false means that it may go on with its copy some day.
+    pub(crate) fn wait(&self, pid: u32) -> bool {
         let start = Instant::now();
-        while self.is_busy(pid) && start.elapsed() < PATIENCE {
+        while self.is_busy(pid) {
+            if start.elapsed() > PATIENCE {
+                return false;
+            }
             std::thread::yield_now();
         }
+        true
     }
 }
 
@@ -295,7 +284,7 @@ mod tests {
         gate.revoke(3);
         assert_eq!(other.pass(3, || 7), None);
         assert_eq!(other.pass(4, || 7), Some(7));
-        gate.wait(std::process::id());
+        assert!(gate.wait(std::process::id()));
         gate.allow(3);
         assert_eq!(other.pass(3, || 7), Some(7));
         assert_eq!(other.pass(DEVICE_SLOT, || 7), Some(7));
@@ -320,9 +309,25 @@ mod tests {
             });
             begun.wait();
             gate.revoke(1);
-            gate.wait(std::process::id());
+            assert!(gate.wait(std::process::id()));
             assert_eq!(end.load(Ordering::SeqCst), 1);
         });
+    }
+
+    #[test]
+    fn who_is_stopped_in_a_copy_is_not_waited_for_without_end_and_is_not_forgotten() {
+        let gate = Gate::new().unwrap();
+        let other = Gate::open(gate.descriptor().unwrap()).unwrap();
+        let over = other.pass(1, || {
+            gate.revoke(1);
+            gate.wait(std::process::id())
+        });
+        assert_eq!(over, Some(false));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // Its parent has not taken notice: a zombie copies nothing.
+        let over = other.pass(2, || gate.wait(child.id()));
+        assert_eq!(over, Some(true));
+        child.wait().unwrap();
     }
 
     #[test]
@@ -338,6 +343,18 @@ mod tests {
         .unwrap();
         assert!(write_at(plain.raw(), &[0; PAGE], 0));
         assert!(Gate::open(plain).is_err());
+        // Of huge pages, for which there may be none when it is looked at.
+        let flags = libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
+        // SAFETY: a terminated string.
+        let huge = owned(unsafe { libc::syscall(libc::SYS_memfd_create, c"x".as_ptr(), flags) });
+        if let Ok(huge) = huge {
+            // SAFETY: take no pointers.
+            unsafe {
+                assert_eq!(libc::ftruncate(huge.raw(), 2 << 20), 0);
+                assert_eq!(libc::fcntl(huge.raw(), libc::F_ADD_SEALS, SEALS), 0);
+            }
+            assert!(Gate::open(huge).is_err());
+        }
         assert!(Gate::open(memfd(&[0; 100]).unwrap()).is_err());
     }
 
