@@ -171,7 +171,7 @@ impl Share {
     /// See [`crate::RoceLink::write_will`].
     pub(crate) fn write_will(&mut self, will: &Will) -> io::Result<WillId> {
         if self.wills.is_none() {
-            let locked = self.registry.lock(PATIENCE)?;
+            let locked = self.registry.lock(Duration::ZERO)?;
             self.wills = Some(Wills::create(&self.registry, &locked)?);
         }
         match &mut self.wills {

@@ -102,7 +102,7 @@ impl RoceLink {
     /// [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at most, but for the first.
     ///
     /// # Errors
-    /// No room on the file system, or 131,072 wills.
+    /// No room on the file system, or 131,072 wills; TimedOut: a process has the registry's lock at this moment.
     pub fn write_will(&mut self, will: &Will) -> std::io::Result<WillId> {
         match &mut self.live {
             Some(live) => live.share.write_will(will),

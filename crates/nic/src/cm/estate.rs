@@ -72,8 +72,15 @@ impl Cm {
             };
             let mut record = [0; WILL_LEN];
             record[..Will::LEN].copy_from_slice(&will.to_bytes());
-            // Without one the peer finds out by its own retries.
-            connection.will = link.write_will(&record).ok();
+            match link.write_will(&record) {
+                Ok(written) => connection.will = Some(written),
+                // Somebody has the registry's lock, who may even be stopped: at the next look.
+                Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
+                    self.wills.to_write.push((key, conn));
+                }
+                // Without one the peer finds out by its own retries.
+                Err(_) => {}
+            }
         }
         for will in self.wills.to_strike.drain(..) {
             link.strike_will(will);
