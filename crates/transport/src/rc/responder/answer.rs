@@ -84,6 +84,15 @@ impl Responder {
         Ok(())
     }
 
+    /// The credit code of the receives that are posted, of which a message that has begun has one until it counts in the MSN: the
+    /// requester adds the two (IBTA vol. 1, 9.7.7.2).
+    #[inline]
+    fn credits<H: Host>(&self, host: &H) -> u8 {
+        let begun = u32::from(self.receive.is_some());
+        host.receives_posted()
+            .map_or(CREDITS_INVALID, |posted| credit_code(posted + begun))
+    }
+
     #[inline]
     fn transmit_ack<H: Host, S: PacketSink>(
         &mut self,
@@ -93,7 +102,7 @@ impl Responder {
         out: &mut Output<'_, S>,
     ) -> Emitted {
         let syndrome = Syndrome::Ack {
-            credits: credits(host),
+            credits: self.credits(host),
         };
         let emitted = acknowledge(
             psn,
@@ -156,13 +165,12 @@ impl Responder {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) -> Emitted {
+        let credits = self.credits(host);
         let Some(answer) = self.resources.answers.front_mut() else {
             return Emitted::NoRoom;
         };
         let aeth = Aeth {
-            syndrome: Syndrome::Ack {
-                credits: credits(host),
-            },
+            syndrome: Syndrome::Ack { credits },
             msn: answer.msn,
         };
         let (pd, va, rkey, left, begun) = match answer.body {
@@ -244,12 +252,6 @@ impl Responder {
         }
         emitted
     }
-}
-
-/// The credit code of the receives that are posted.
-#[inline]
-fn credits<H: Host>(host: &H) -> u8 {
-    host.receives_posted().map_or(CREDITS_INVALID, credit_code)
 }
 
 /// Emits an ACK or NAK.
