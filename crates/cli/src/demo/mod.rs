@@ -74,8 +74,9 @@ fn introduce(station: &Station, peer: &Peer) {
         "Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable)."
     );
     crate::say!(
-        "Packets are RoCEv2, here with addresses of {}, path MTU {}. Between processes of one host they\n\
-         go through shared memory; with RNIC_HOST_PATH=off, and to other hosts, by UDP port 4791.\n",
+        "Packets are RoCEv2, here with addresses of {}. Between processes of one host they go through shared\n\
+         memory, up to 16 KiB in one; with RNIC_HOST_PATH=off, and to other hosts, by UDP port 4791 and as long\n\
+         as the path MTU of {} bytes allows.\n",
         local.ifname,
         station.qp.path_mtu().bytes()
     );

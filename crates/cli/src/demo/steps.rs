@@ -152,9 +152,10 @@ impl Step {
             ));
         }
         let counters = station.qp.counters();
+        let sent = counters.packets_sent - self.sent;
         crate::say!(
-            "   -> verified; {} packets out, {} in\n",
-            counters.packets_sent - self.sent,
+            "   -> verified; {sent} packet{} out, {} in\n",
+            if sent == 1 { "" } else { "s" },
             counters.packets_received - self.received
         );
         Ok(())
@@ -178,7 +179,7 @@ fn send(station: &mut Station) -> Result<()> {
             &format!(
                 "The peer has posted a receive: {MESSAGE} bytes of its memory that wait for a message."
             ),
-            "This process posts a send. The NIC cuts it into packets, the peer's NIC puts them into that memory",
+            "This process posts a send. The NIC makes packets of it, the peer's NIC puts them into that memory",
             "and acknowledges them. Both get a completion, and the peer checks the bytes.",
         ],
     );
