@@ -144,6 +144,8 @@ pub struct OneSided<'a> {
     pub offset: u64,
     /// Bytes of this part.
     pub len: u32,
+    /// The operation ends with it. Programs spin on the end of a WRITE: they may not see it before the rest.
+    pub ends: bool,
 }
 
 /// Some bytes of this process's memory, for [`PacketSink::point`].

@@ -152,12 +152,20 @@ impl Reach {
     }
 
     /// Copies all bytes of `local` to (`write`), or from, what the process has registered under that name, from `va` on. False:
-    /// that is not granted, not permitted, or not all of it could be copied. One call at a time.
+    /// that is not granted, not permitted, or not all of it could be copied. Nobody sees the last bytes of a write that `ends`
+    /// something before the rest. One call at a time.
     ///
     /// # Safety
     /// `local` is memory of this process that the kernel may read (`write`), or write.
     #[inline]
-    pub unsafe fn copy(&self, name: &GrantName, write: bool, va: u64, local: &[Span]) -> bool {
+    pub unsafe fn copy(
+        &self,
+        name: &GrantName,
+        write: bool,
+        va: u64,
+        local: &[Span],
+        ends: bool,
+    ) -> bool {
         if self.over.load(Ordering::Relaxed) || local.len() > MOST_SPANS {
             return false;
         }
@@ -173,7 +181,7 @@ impl Reach {
             // SAFETY: by contract.
             let copied = unsafe {
                 if write {
-                    memory.write(self.pid, at, len, local)
+                    memory.write(self.pid, at, len, local, ends)
                 } else {
                     memory.read(self.pid, at, len, local)
                 }
@@ -222,8 +230,15 @@ impl Memory {
 
     /// # Safety
     /// As [`Reach::copy`].
-    unsafe fn write(&self, pid: u32, at: u64, len: u64, local: &[Span]) -> io::Result<()> {
-        let tail = if is_at_once(at, len) {
+    unsafe fn write(
+        &self,
+        pid: u32,
+        at: u64,
+        len: u64,
+        local: &[Span],
+        ends: bool,
+    ) -> io::Result<()> {
+        let tail = if !ends || is_at_once(at, len) {
             len
         } else {
             tail_of(at, len)
@@ -241,8 +256,9 @@ impl Memory {
                 Span::new(at as usize, body as usize),
                 Span::new((at + body) as usize, tail as usize),
             ];
+            let remote = &remote[usize::from(body == 0)..];
             // SAFETY: by contract.
-            self.note(unsafe { process::write_to(pid, local, &remote) })?
+            self.note(unsafe { process::write_to(pid, local, remote) })?
         };
         whole(copied, len)
     }

@@ -45,7 +45,7 @@ impl MemoryTable {
         // SAFETY: the table granted these bytes for reading (a WRITE's) or writing, under the engine's lock, which the caller
         // holds until this returns; see the contract of `MemoryTable::insert`. Inline data is only read, by a WRITE. Other
         // threads may access the memory meanwhile, as with DMA; the kernel makes no reference to it.
-        unsafe { reach.copy(name, part.write, part.va, &spans[..count]) }
+        unsafe { reach.copy(name, part.write, part.va, &spans[..count], part.ends) }
     }
 
     /// Where the bytes of `part` are in this process; `None`: not all of them in memory that is reached directly.

@@ -112,7 +112,9 @@ impl Host for Bench {
             return false;
         };
         assert_eq!((part.pd, part.dest_qpn), (Pd(1), 0x42));
-        assert!(part.offset + u64::from(part.len) <= part.data.len());
+        let behind = part.offset + u64::from(part.len);
+        assert!(behind <= part.data.len());
+        assert_eq!(part.ends, behind == part.data.len());
         self.reach = Some(left);
         self.executed
             .push((part.write, part.va, part.offset, part.len));

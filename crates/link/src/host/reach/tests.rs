@@ -58,13 +58,13 @@ fn spans(parts: &mut [&mut [u8]]) -> Vec<Span> {
 
 fn copy(world: &World, write: bool, va: u64, parts: &mut [&mut [u8]]) -> bool {
     // SAFETY: the parts are borrowed for as long.
-    unsafe { world.reach.copy(&NAME, write, va, &spans(parts)) }
+    unsafe { world.reach.copy(&NAME, write, va, &spans(parts), true) }
 }
 
 #[test]
 fn short_and_long_ones_are_copied_whole() {
     let world = world(std::process::id());
-    let mut sum = 0;
+    let (mut sum, mut read) = (0, 0);
     for len in [1, 3, 8, 10, 64, 4095, 4096, 4097, 100_000] {
         for at in [0_usize, 1, 4090] {
             let mut data: Vec<u8> = (0..len).map(|i| (i * 7 + at) as u8).collect();
@@ -72,18 +72,27 @@ fn short_and_long_ones_are_copied_whole() {
             assert!(copy(&world, true, VA + at as u64, &mut [front, back]));
             let there = std::hint::black_box(&world.memory);
             assert_eq!(there[at..at + len], data[..], "{len} bytes at {at}");
+            // Nor does a part in the middle want for anything.
+            // SAFETY: the bytes are borrowed for as long.
+            let middle = unsafe {
+                let parts = spans(&mut [&mut data[..]]);
+                world.reach.copy(&NAME, true, VA + 150_000, &parts, false)
+            };
+            assert!(middle);
+            assert_eq!(there[150_000..150_000 + len], data[..], "{len} bytes");
             let mut back = vec![0; len];
             let (a, b) = back.split_at_mut(len / 2);
             assert!(copy(&world, false, VA + at as u64, &mut [a, b]));
             assert_eq!(back, data);
-            sum += len as u64;
+            read += len as u64;
+            sum += 2 * len as u64;
         }
     }
     let mut counted = LinkCounters::default();
     world.reached.add_to(&mut counted);
     assert_eq!(
         (counted.tx_reached_bytes, counted.rx_reached_bytes),
-        (sum, sum)
+        (sum, read)
     );
 }
 
@@ -191,7 +200,7 @@ fn local_memory_that_is_not_there_fails_the_copy() {
     for len in [10, 100_000] {
         let nowhere = [Span::new(4096, len)];
         // SAFETY: nothing of this process is at that address.
-        assert!(!unsafe { world.reach.copy(&NAME, true, VA, &nowhere) });
+        assert!(!unsafe { world.reach.copy(&NAME, true, VA, &nowhere, true) });
     }
     assert!(copy(&world, true, VA, &mut [&mut [1; 10]]));
 }
@@ -265,7 +274,11 @@ fn a_range_that_wraps_is_not_reached() {
     let mut data = vec![0; 100_000];
     for write in [true, false] {
         // SAFETY: the bytes are borrowed for as long.
-        assert!(!unsafe { world.reach.copy(&liar, write, 0, &spans(&mut [&mut data])) });
+        assert!(!unsafe {
+            world
+                .reach
+                .copy(&liar, write, 0, &spans(&mut [&mut data]), true)
+        });
     }
 }
 

@@ -33,6 +33,7 @@ fn spans(table: &MemoryTable, list: &[Sge], write: bool, offset: u64, len: u32) 
         data: &data,
         offset,
         len,
+        ends: true,
     };
     let mut out = [Span::EMPTY; PIECES];
     let count = table.spans(&part, &mut out)?;

@@ -76,6 +76,7 @@ impl Requester {
                 data: &entry.wqe.data,
                 offset: 0,
                 len: entry.len,
+                ends: true,
             })
     }
 
@@ -123,6 +124,7 @@ impl Requester {
                     data: &entry.wqe.data,
                     offset: u64::from(self.executed),
                     len,
+                    ends: self.executed + len == entry.len,
                 })
             });
         if !done {
