@@ -52,7 +52,7 @@ impl Tracker {
     }
 
     /// At the end of the capture.
-    pub fn finish(&mut self, end_ns: u64, notes: &mut Notes) {
+    pub fn finish(&mut self, end_ns: u64, agreed: Agreed, notes: &mut Notes) {
         self.end_repeat();
         for gap in self.gaps.untold() {
             if !self.unreliable {
@@ -85,7 +85,7 @@ impl Tracker {
             }
         }
         if !self.unreliable && !self.refused {
-            self.tell_unanswered(end_ns, notes);
+            self.tell_unanswered(end_ns, agreed, notes);
         }
         while let Some(message) = self.live.pop_front() {
             self.put_away(*message, notes);
@@ -93,24 +93,33 @@ impl Tracker {
     }
 
     /// The oldest message without an answer; those behind it wait for it.
-    fn tell_unanswered(&mut self, end_ns: u64, notes: &mut Notes) {
+    fn tell_unanswered(&mut self, end_ns: u64, agreed: Agreed, notes: &mut Notes) {
         let Some(message) = self.live.iter().find(|message| message.is_open()) else {
             return;
         };
         let ever_answered = self.answers > u64::from(message.rnr_naks);
         let times = message.timeouts.max(message.rnr_naks.saturating_sub(1)) + 1;
-        let what = if message.timeouts > 0 || message.rnr_naks > 1 {
+        let span_ns = message.last_sent.0.saturating_sub(message.begun.0);
+        let answered = message.first_answer.is_some() || message.original.is_some();
+        let rnr = message.timeouts == 0 && message.rnr_naks > 1;
+        let what = if times > 1 && self.given_up(message, end_ns, agreed) {
             What::GaveUp {
                 message: message.id,
                 times,
-                span_ns: message.last_sent.0.saturating_sub(message.begun.0),
-                rnr: message.timeouts == 0,
+                span_ns,
+                rnr,
                 ever_answered,
+                answered,
             }
         } else {
             What::Unanswered {
                 message: message.id,
+                times,
+                span_ns,
                 ns_to_end: end_ns.saturating_sub(message.last_sent.0),
+                rnr,
+                ever_answered,
+                answered,
             }
         };
         let mut packets = vec![message.begun.1];
@@ -119,6 +128,33 @@ impl Tracker {
         }
         notes.at(self.end, message.last_sent.0, &packets, what);
     }
+
+    /// Whether no further attempt, and no answer to the last one, is to be expected: that the capture ends says nothing.
+    fn given_up(&self, message: &Message, end_ns: u64, agreed: Agreed) -> bool {
+        let told_to_wait = self.rnr.map_or((0, 0), |(_, _, time, ns)| (time, ns));
+        let quiet_ns = end_ns.saturating_sub(message.last_sent.0.max(told_to_wait.0));
+        let waits = self.side.repeats.iter().map(|repeat| repeat.waited_ns);
+        let longest_ns = waits.max().unwrap_or(0).max(told_to_wait.1);
+        if quiet_ns / 2 > longest_ns {
+            return true;
+        }
+        if message.timeouts == 0 {
+            // 7 is for ever.
+            let limit = agreed.rnr_retries.filter(|&limit| limit < 7);
+            return self.rnr.is_some() && limit.is_some_and(|n| message.rnr_naks > n.into());
+        }
+        let limit = agreed.retries;
+        quiet_ns > longest_ns && limit.is_some_and(|n| message.timeouts >= n.into())
+    }
+}
+
+/// What the connection manager's messages say of a send queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Agreed {
+    /// READs and atomics that it may have under way.
+    pub reads: Option<u8>,
+    pub retries: Option<u8>,
+    pub rnr_retries: Option<u8>,
 }
 
 fn latencies(all: &mut Vec<(Kind, Latencies)>, kind: Kind) -> &mut Latencies {

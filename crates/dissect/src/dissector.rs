@@ -8,7 +8,8 @@ use rnic_wire::cm::Mad;
 use rnic_wire::{Opcode, Operation, Service};
 
 use crate::capture::Frame;
-use crate::connection::{Connections, News};
+use crate::closing::Agreed;
+use crate::connection::{Connection, Connections, News};
 use crate::finding::What;
 use crate::frame::{self, Outer};
 use crate::live::Live;
@@ -471,14 +472,8 @@ impl Dissector {
         for index in order {
             if let Some(live) = all[index].take() {
                 let agreed = match live.pairing {
-                    Pairing::Connection { index } => {
-                        let connection = &self.connections.all[index];
-                        let req = connection.req.as_ref().map(|req| req.responder_resources);
-                        let rep = connection.rep.as_ref().map(|rep| rep.responder_resources);
-                        // What an end may have under way is what the other one is ready to answer.
-                        [rep, req]
-                    }
-                    _ => [None, None],
+                    Pairing::Connection { index } => agreed(&self.connections.all[index]),
+                    _ => Default::default(),
                 };
                 self.capture.conversations.push(live.finish(end_ns, agreed));
             }
@@ -492,4 +487,23 @@ impl Dissector {
             map,
         }
     }
+}
+
+fn agreed(connection: &Connection) -> [Agreed; 2] {
+    let (req, rep) = (connection.req.as_ref(), connection.rep.as_ref());
+    let retries = req.map(|req| req.retry_count);
+    // What an end may have under way is what the other one is ready to answer; how often it repeats after an RNR NAK is what
+    // the other one asks for, too.
+    [
+        Agreed {
+            reads: rep.map(|rep| rep.responder_resources),
+            retries,
+            rnr_retries: rep.map(|rep| rep.rnr_retry_count),
+        },
+        Agreed {
+            reads: req.map(|req| req.responder_resources),
+            retries,
+            rnr_retries: req.map(|req| req.rnr_retry_count),
+        },
+    ]
 }

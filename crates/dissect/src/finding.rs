@@ -73,16 +73,26 @@ pub enum What {
     },
     /// A NAK of a reserved code or an AETH of a reserved type.
     OddSyndrome { syndrome: u8 },
-    /// Sent several times, and never answered.
+    /// Sent several times, never answered, and the capture goes on long enough to say that nothing more came. `answered`: it
+    /// had an answer, which its sender did not get.
     GaveUp {
         message: u64,
         times: u32,
         span_ns: u64,
         rnr: bool,
         ever_answered: bool,
+        answered: bool,
     },
-    /// No answer to a message before the capture ends.
-    Unanswered { message: u64, ns_to_end: u64 },
+    /// No answer to a message, however often it was sent, before the capture ends.
+    Unanswered {
+        message: u64,
+        times: u32,
+        span_ns: u64,
+        ns_to_end: u64,
+        rnr: bool,
+        ever_answered: bool,
+        answered: bool,
+    },
     /// PSNs that the capture lacks, in front of this packet.
     Gap { psn: Psn, count: u32 },
     /// Packets that came behind later ones.

@@ -2,6 +2,7 @@
 
 use rnic_wire::Service;
 
+use crate::closing::Agreed;
 use crate::finding::What;
 use crate::model::{Conversation, End, Endpoint, Pairing, Side};
 use crate::notes::Notes;
@@ -102,12 +103,12 @@ impl Live {
         }
     }
 
-    pub fn finish(mut self, end_ns: u64, agreed: [Option<u8>; 2]) -> Conversation {
+    pub fn finish(mut self, end_ns: u64, agreed: [Agreed; 2]) -> Conversation {
         let number = self.numbers.0;
         for end in [0, 1] {
             let tracker = &mut self.trackers[end];
-            tracker.finish(end_ns, &mut self.notes);
-            if let Some(agreed) = agreed[end]
+            tracker.finish(end_ns, agreed[end], &mut self.notes);
+            if let Some(agreed) = agreed[end].reads
                 && tracker.side.most_reads > u64::from(agreed)
             {
                 let seen = tracker.side.most_reads;

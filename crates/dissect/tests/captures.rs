@@ -251,14 +251,14 @@ fn receiver_not_ready() {
     }
     for name in there("rc_rnr_exc") {
         let capture = capture(&name);
-        let gave_up = only(&capture)
+        let unanswered = only(&capture)
             .findings
             .iter()
             .find_map(|finding| match finding.what {
-                What::GaveUp { times, rnr, .. } => Some((times, rnr)),
+                What::Unanswered { times, rnr, .. } => Some((times, rnr)),
                 _ => None,
             });
-        assert_eq!(gave_up, Some((3, true)), "{name}");
+        assert_eq!(unanswered, Some((3, true)), "{name}");
     }
     for name in there("rc_rnr_write_imm") {
         let capture = capture(&name);
@@ -318,11 +318,11 @@ fn nobody_answers() {
             let conversation = only(&capture);
             assert_eq!(conversation.pairing, Pairing::OneWay);
             assert_eq!(conversation.ends[0].qpn, None);
-            let gave_up = conversation
+            let unanswered = conversation
                 .findings
                 .iter()
                 .find_map(|finding| match finding.what {
-                    What::GaveUp {
+                    What::Unanswered {
                         times,
                         rnr: false,
                         ever_answered: false,
@@ -330,7 +330,7 @@ fn nobody_answers() {
                     } => Some(times),
                     _ => None,
                 });
-            assert_eq!(gave_up, Some(sent), "{name}");
+            assert_eq!(unanswered, Some(sent), "{name}");
         }
     }
 }

@@ -172,6 +172,15 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             Some(format!("{peer} never posted a receive; rnr_retry was used up (7 means for ever)")),
             Some("13"),
         ),
+        What::GaveUp { message: id, times, span_ns, answered: true, .. } => (
+            format!(
+                "{} was sent {times} times within {}, though it had been answered, and then given up: {me} gets status 12",
+                message(*id),
+                span(*span_ns)
+            ),
+            Some(format!("{peer}'s answers were lost between the place of the capture and {me}")),
+            Some("12"),
+        ),
         What::GaveUp { message: id, times, span_ns, ever_answered, .. } => (
             format!(
                 "{} was sent {} times within {} and never answered: {me} gets status 12",
@@ -179,19 +188,48 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
                 times,
                 span(*span_ns)
             ),
-            Some(if *ever_answered {
-                format!(
-                    "{peer} had answered before: it is gone, its queue pair went into error (which makes it silent), or the path broke"
-                )
-            } else {
-                format!(
-                    "{peer} never answered at all: its queue pair is not in RTR or RTS (or in error), it has another number or address, \
-                     or UDP port 4791 is blocked"
-                )
-            }),
+            Some(silence(peer, *ever_answered)),
             Some("12"),
         ),
-        What::Unanswered { message: id, ns_to_end } => (
+        What::Unanswered { message: id, times, span_ns, ns_to_end, rnr: true, .. } => (
+            format!(
+                "{} was sent {times} times within {}, was told to wait each time, and has no answer when the capture ends, {} later",
+                message(*id),
+                span(*span_ns),
+                span(*ns_to_end)
+            ),
+            Some(format!(
+                "{peer} had posted no receive yet. What came of it is not in the capture: {me} would get status 13 if its rnr_retry were \
+                 used up (7 means for ever)"
+            )),
+            Some("13"),
+        ),
+        What::Unanswered { message: id, times: 2.., span_ns, ns_to_end, answered: true, .. } => (
+            format!(
+                "{} was sent again within {}, though it had been answered, and has no other answer when the capture ends, {} later",
+                message(*id),
+                span(*span_ns),
+                span(*ns_to_end)
+            ),
+            Some(
+                "it comes after the end of the capture, or was lost, too".into(),
+            ),
+            None,
+        ),
+        What::Unanswered { message: id, times: times @ 2.., span_ns, ns_to_end, ever_answered, .. } => (
+            format!(
+                "{} was sent {times} times within {}, no answer when the capture ends, {} later",
+                message(*id),
+                span(*span_ns),
+                span(*ns_to_end)
+            ),
+            Some(format!(
+                "the capture is too short to tell: {me} would get status 12 if its retries were used up. If no answer comes: {}",
+                silence(peer, *ever_answered)
+            )),
+            Some("12"),
+        ),
+        What::Unanswered { message: id, ns_to_end, .. } => (
             format!(
                 "{} has no answer when the capture ends, {} later",
                 message(*id),
@@ -414,5 +452,19 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         what,
         cause,
         explain: explain.map(str::to_owned),
+    }
+}
+
+/// Why a peer does not answer.
+fn silence(peer: char, ever_answered: bool) -> String {
+    if ever_answered {
+        format!(
+            "{peer} had answered before: it is gone, its queue pair went into error (which makes it silent), or the path broke"
+        )
+    } else {
+        format!(
+            "{peer} never answered at all: its queue pair is not in RTR or RTS (or in error), it has another number or address, or UDP \
+             port 4791 is blocked"
+        )
     }
 }

@@ -102,3 +102,20 @@ pub fn only(capture: &Capture) -> &Conversation {
     assert_eq!(capture.conversations.len(), 1);
     &capture.conversations[0]
 }
+
+/// The first frames alone: a capture that ends too soon.
+pub fn begin(name: &str, count: usize) -> Vec<Owned> {
+    let mut frames = frames(name);
+    frames.truncate(count);
+    frames
+}
+
+/// Goes on for a while, in which nothing but an ARP request comes.
+pub fn silence(mut frames: Vec<Owned>, ns: u64) -> Vec<Owned> {
+    let mut arp = frames.last().expect("a frame").clone();
+    arp.time_ns += ns;
+    arp.bytes.truncate(14 + 28);
+    arp.bytes[12..14].copy_from_slice(&[0x08, 0x06]);
+    frames.push(arp);
+    frames
+}

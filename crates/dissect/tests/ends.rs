@@ -1,0 +1,67 @@
+//! What is said of requests without an answer: "given up" only where the capture shows it, not because it ends.
+
+mod support;
+
+use rnic_dissect::{Severity, What};
+use support::{Owned, begin, dissect, frames, only, silence};
+
+/// What is said of the message without an answer.
+fn last_word(frames: &[Owned]) -> Option<What> {
+    let (finished, _) = dissect(frames);
+    let findings = &only(&finished.capture).findings;
+    let mut all = findings.iter().map(|finding| finding.what.clone());
+    all.find(|what| matches!(what, What::GaveUp { .. } | What::Unanswered { .. }))
+}
+
+/// In truth each of these succeeds later: the status may not be claimed.
+#[test]
+fn a_capture_that_ends_between_two_attempts_does_not_say_given_up() {
+    for (name, count, sent, told_to_wait, was_answered) in [
+        ("drop_read_req_v4", 2, 2, false, false),
+        ("rc_rnr_v4", 4, 2, true, false),
+        ("drop_atomic_ack_v4", 3, 2, false, true),
+        ("rc_timeout_exc_v4", 4, 2, false, false),
+    ] {
+        let what = last_word(&begin(name, count)).expect(name);
+        let What::Unanswered {
+            times,
+            rnr,
+            answered,
+            ..
+        } = what
+        else {
+            panic!("{name}: {what:?}")
+        };
+        assert_eq!(
+            (times, rnr, answered),
+            (sent, told_to_wait, was_answered),
+            "{name}"
+        );
+        assert_eq!(what.severity(), Severity::Repaired);
+    }
+}
+
+/// A capture that goes on for longer than twice the longest wait shows that no further attempt comes.
+#[test]
+fn silence_long_enough_is_giving_up() {
+    const MS: u64 = 1_000_000;
+    for (name, longest_ms, told_to_wait) in [
+        ("rc_timeout_exc_v4", 21, false),
+        ("rc_rnr_exc_v6", 15, true),
+    ] {
+        let what = last_word(&silence(frames(name), longest_ms * MS));
+        assert!(matches!(what, Some(What::Unanswered { .. })), "{what:?}");
+        let what = last_word(&silence(frames(name), 3 * longest_ms * MS));
+        let Some(What::GaveUp { rnr, .. }) = what else {
+            panic!("{name}: {what:?}")
+        };
+        assert_eq!(rnr, told_to_wait);
+        assert_eq!(what.map(|what| what.severity()), Some(Severity::Failed));
+    }
+    // Answers that were seen are not "never answered".
+    let what = last_word(&silence(begin("drop_atomic_ack_v4", 3), 1000 * MS));
+    assert!(
+        matches!(what, Some(What::GaveUp { answered: true, .. })),
+        "{what:?}"
+    );
+}
