@@ -226,19 +226,25 @@ impl Tracker {
             Outcome::Done { number, .. } => Some(number),
             _ => None,
         };
-        let rest_of_read = message.kind.has_answer() && at > 0;
+        // Asked for again from its start although responses had come: like one from its middle, the first one was lost.
+        let restarts = at == 0 && message.span > 1 && message.first_answer.is_some();
+        let rest_of_read = message.kind.has_answer() && (at > 0 || restarts);
         let mut span = 1;
         if message.kind.has_answer() {
             span = message.span.saturating_sub(at).max(1);
-            let seen = message.answered > at && !message.answer_gap;
+            let response = message.first_response.filter(|_| at == 0);
+            let seen = message.answered > at && !message.answer_gap || response.is_some();
             if at > 0 {
                 self.read_again = Some((id, at));
+            }
+            if rest_of_read {
                 let numbers = [message.begun.1, p.number];
                 let waited_ns = p.time_ns.saturating_sub(before.0);
                 let what = What::ReadAgain {
                     message: id,
                     psn,
                     seen,
+                    response,
                     waited_ns,
                 };
                 notes.at(self.end, p.time_ns, &numbers, what);
@@ -336,6 +342,7 @@ impl Tracker {
             acknowledged_by,
             rest_of_read: false,
             reply: None,
+            same_replies: 0,
             replies: 0,
         });
         cause

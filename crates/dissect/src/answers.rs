@@ -66,6 +66,9 @@ impl Tracker {
                 let sent_to = sent_again_to.unwrap_or(repeat.psns.1);
                 repeat.reply = Some((psn, p.number, sent_to));
             }
+            if repeat.reply.is_some_and(|(first, ..)| first == psn) {
+                repeat.same_replies += 1;
+            }
             if psn == repeat.psns.1 {
                 repeat.replies += 1;
             }
@@ -354,6 +357,9 @@ impl Tracker {
         let id = message.id;
         let at = psn.distance_from(first).max(0) as u32;
         message.first_answer.get_or_insert(p.time_ns);
+        if at == 0 {
+            message.first_response.get_or_insert(p.number);
+        }
         message.timeouts = 0;
         if !message.is_open() || at < message.answered {
             self.side.duplicate_responses += 1;

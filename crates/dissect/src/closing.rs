@@ -175,13 +175,15 @@ fn peer_had(repeat: &Repeat) -> PeerHad {
     };
     let last = repeat.psns.1;
     let beyond_sent = psn.distance_from(sent_to) > 0;
-    if beyond_sent || (repeat.replies > 1 && repeat.packets > 1) {
+    let short = psn.distance_from(last) < 0;
+    if beyond_sent && !short || (repeat.replies > 1 && repeat.packets > 1) {
         return PeerHad::All { reply };
     }
     if psn.distance_from(repeat.psns.0) < 0 {
         return PeerHad::Nothing { reply };
     }
-    if psn.distance_from(last) < 0 {
+    // An ACK that comes once, behind the repeated packet with its PSN, may be this packet's own.
+    if short && (beyond_sent || repeat.same_replies > 1) {
         return PeerHad::UpTo { psn, reply };
     }
     PeerHad::Unknown

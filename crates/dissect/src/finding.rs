@@ -99,11 +99,13 @@ pub enum What {
     Reordered { psn: Psn, behind: u32 },
     /// A READ response is missing in the capture.
     ResponseGap { psn: Psn, count: u32 },
-    /// A READ was asked for again from its middle.
+    /// A READ was asked for again, from its middle, or from its start although it had been answered in part: the response with
+    /// that PSN, in packet `response` if that is known, is in the capture (`seen`) or not.
     ReadAgain {
         message: u64,
         psn: Psn,
         seen: bool,
+        response: Option<u64>,
         waited_ns: u64,
     },
     /// A READ asked for again was answered with MIDDLE or LAST in place of FIRST or ONLY.

@@ -207,6 +207,8 @@ pub struct Message {
     pub answered_bytes: u64,
     /// READ: time of the first response.
     pub first_answer: Option<u64>,
+    /// READ: the packet with the response that has its first PSN.
+    pub first_response: Option<u64>,
     /// READ: a response was skipped.
     pub answer_gap: bool,
     /// What became of it.
@@ -289,6 +291,8 @@ pub struct Repeat {
     pub acknowledged_by: Option<u64>,
     /// How the peer first answered: PSN, its packet, and the PSN up to which it had been sent again by then.
     pub reply: Option<(Psn, u64, Psn)>,
+    /// How many answers named the same PSN as that first one, which it has among them.
+    pub same_replies: u32,
     /// A READ was asked for again from its middle.
     pub rest_of_read: bool,
     /// How many answers named its last PSN.

@@ -336,6 +336,7 @@ impl Tracker {
             answered: 0,
             answered_bytes: 0,
             first_answer: None,
+            first_response: None,
             answer_gap: false,
             outcome: Outcome::Open,
         }

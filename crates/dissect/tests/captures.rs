@@ -420,6 +420,20 @@ fn losses_and_their_repair() {
         repeats("drop_read_resp_first_v4"),
         [(Cause::Timeout, 1, first)]
     );
+    // The first response, packet 2, was lost, not the last one and not the request.
+    let first_lost = capture("drop_read_resp_first_v4");
+    assert_eq!(found(only(&first_lost)), ["read-again"]);
+    let again = &only(&first_lost).findings[0].what;
+    assert!(
+        matches!(
+            again,
+            What::ReadAgain {
+                response: Some(2),
+                ..
+            }
+        ),
+        "{again:?}"
+    );
     for (name, from) in [("drop_read_resp_mid", 2), ("drop_read_resp_last", 4)] {
         for name in there(name) {
             assert_eq!(repeats(&name), [(Cause::Timeout, 1, first.add(from))]);

@@ -231,3 +231,30 @@ fn a_packet_that_the_network_doubled_is_no_timeout() {
     assert_eq!(found(conversation), ["early"]);
     assert_eq!(conversation.sides[0].messages[1].bytes, 3072);
 }
+
+fn peer_had(frames: &[support::Owned]) -> PeerHad {
+    let (finished, _) = dissect(frames);
+    let mut findings = only(&finished.capture).findings.iter();
+    let had = findings.find_map(|finding| match finding.what {
+        What::Timeout { peer_had, .. } => Some(peer_had),
+        _ => None,
+    });
+    had.expect("a timeout")
+}
+
+/// Packets 6 to 10 are sent again; 11 to 14 acknowledge PSN 3 of 4. One such ACK behind the repeated packet may be that packet's
+/// own; several, or one ahead of it, are answers to duplicates, and show what the peer had had.
+#[test]
+fn one_ack_does_not_show_what_the_peer_had() {
+    let all = frames("drop_send_last_v4");
+    let psn = rnic_wire::Psn::new(0x10_0003);
+    let up_to = |reply| PeerHad::UpTo { psn, reply };
+    assert_eq!(peer_had(&all), up_to(11));
+    let mut once = all.clone();
+    once.drain(11..14);
+    assert_eq!(peer_had(&once), PeerHad::Unknown);
+    let mut ahead = once;
+    ahead[10].time_ns = ahead[6].time_ns;
+    ahead[7..11].rotate_right(1);
+    assert_eq!(peer_had(&ahead), up_to(8));
+}

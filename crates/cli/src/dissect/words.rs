@@ -270,14 +270,17 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             Some(format!("lost between {peer} and the place of the capture")),
             None,
         ),
-        What::ReadAgain { message: id, psn, seen, waited_ns } => (
+        What::ReadAgain { message: id, psn, seen, response, waited_ns } => (
             format!(
-                "{me} asked for the rest of {} again, from PSN {:#08x}, after {}",
+                "{me} asked for {}{} again, from PSN {:#08x}, after {}",
+                if response.is_some() { "" } else { "the rest of " },
                 message(*id),
                 psn.value(),
                 span(*waited_ns)
             ),
-            Some(if *seen {
+            Some(if let Some(number) = response {
+                format!("the response with that PSN is packet {number}, lost between there and {me} (or {me} dropped it)")
+            } else if *seen {
                 format!(
                     "the response with that PSN is in the capture, so it was lost between there and {me} (or {me} dropped it)"
                 )
@@ -444,7 +447,7 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::NotCm { from, why } => (
             format!("a packet of {from} to QP 1 is no message of the connection manager: {why}"),
-            Some("a connection manager does not answer it".into()),
+            Some("a connection manager may not answer it".into()),
             None,
         ),
     };
