@@ -56,6 +56,26 @@ impl Scratch {
         fs::create_dir(&dir).expect("a folder");
         Scratch(dir)
     }
+
+    /// A capture without the frames of these numbers.
+    fn without(&self, name: &str, numbers: &[usize]) -> String {
+        let file = format!("{name}.pcap");
+        let bytes = fs::read(captures().join(&file)).unwrap();
+        let (header, mut rest) = bytes.split_at(24);
+        let mut kept = header.to_vec();
+        for number in 1.. {
+            let Some(len) = rest.get(8..12) else { break };
+            let len = u32::from_le_bytes(len.try_into().unwrap()) as usize;
+            let (record, behind) = rest.split_at(16 + len);
+            if !numbers.contains(&number) {
+                kept.extend_from_slice(record);
+            }
+            rest = behind;
+        }
+        let path = self.0.join(file);
+        fs::write(&path, kept).unwrap();
+        path.to_str().unwrap().into()
+    }
 }
 
 impl Drop for Scratch {
@@ -69,6 +89,7 @@ const GOLDEN: &[&str] = &[
     "drop_send_mid_v4",
     "drop_send_last_v4",
     "drop_write_ack_v4",
+    "drop_read_resp_first_v4",
     "drop_read_resp_mid_v4",
     "drop_atomic_ack_v4",
     // Not ready, refused, silent.
@@ -85,6 +106,7 @@ const GOLDEN: &[&str] = &[
     "cm_private_v4",
     "cm_reject_v4",
     "cm_lost_rep_v4",
+    "cm_lost_dreq_v4",
     "cm_req_retries_v4",
     "cm_slow_accept_v4",
     "cm_sidr_nolisten_v4",
@@ -163,6 +185,34 @@ fn one_queue_pair_alone() {
             .status
             .code(),
         Some(2)
+    );
+}
+
+#[test]
+fn a_queue_pair_that_is_not_there_is_said() {
+    let report = text(&["rc_badrkey_v4.pcap", "--qp", "0x99"]);
+    let expected = "no conversation of QP 0x99; there are 0x3b, 0x3c,";
+    assert!(report.contains(expected), "{report}");
+    let report = text(&["cm_reject_v4.pcap", "--qp", "5"]);
+    assert!(report.contains("QP 0x5; there are none"), "{report}");
+}
+
+/// What happened to the connection cannot be told from one packet that the capture lacks: what follows counts, too.
+#[test]
+fn a_reply_that_the_capture_lacks_is_no_silence() {
+    let scratch = Scratch::new("no-rep");
+    let path = scratch.without("cm_rping_v4", &[2]);
+    let report = text(&[&path]);
+    assert!(report.contains(": made and closed"), "{report}");
+    let expected = "packet 1: B's answer to A's REQ, a REP, is not in the capture";
+    assert!(report.contains(expected), "{report}");
+    assert!(!report.contains("did not answer"), "{report}");
+    // Without all that follows it is one.
+    let path = scratch.without("cm_rping_v4", &(2..=17).collect::<Vec<_>>());
+    let report = text(&[&path]);
+    assert!(
+        report.contains("A sent REQ once, B did not answer"),
+        "{report}"
     );
 }
 

@@ -1,6 +1,6 @@
 //! What connection managers did, in words.
 
-use rnic_dissect::{Connection, other};
+use rnic_dissect::{Connection, End, other};
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{Answered, Attribute, RejectReason, SidrStatus};
 
@@ -50,11 +50,12 @@ pub fn outcome(connection: &Connection) -> String {
             reason.0
         );
     }
-    let (dreq, drep) = (connection.has(Dreq), connection.has(Drep));
-    if drep {
+    // Both ends may disconnect at once: then each DREQ tells the other end what a DREP would.
+    let closing = |end| connection.times(end, Dreq) > 0;
+    if connection.has(Drep) || closing(0) && closing(1) {
         return "made and closed".into();
     }
-    if dreq {
+    if closing(0) || closing(1) {
         return "made, closing not answered".into();
     }
     if connection.has(Rtu) {
@@ -142,8 +143,8 @@ pub fn steps(connection: &Connection, start: u64) -> Vec<String> {
 pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
     use Attribute::*;
     let mut found = Vec::new();
-    let numbers = |what: Attribute| -> Vec<u64> {
-        let of = |step: &&rnic_dissect::Step| step.what == what;
+    let numbers = |by: End, what: Attribute| -> Vec<u64> {
+        let of = |step: &&rnic_dissect::Step| step.from == by && step.what == what;
         connection
             .steps
             .iter()
@@ -175,7 +176,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
             _ => "see the explanation of the reason",
         };
         say(
-            numbers(Rej),
+            numbers(by, Rej),
             format!("{} rejected, reason {} ({reason})", end(by), reason.0),
             cause,
             Some(format!("rej {}", reason.0)),
@@ -185,7 +186,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
         && status != SidrStatus::VALID
     {
         say(
-            numbers(SidrRep),
+            numbers(1, SidrRep),
             format!("the resolution was refused, status {} ({status})", status.0),
             "nobody listens there for datagrams: check port and port space (RDMA_PS_UDP)",
             Some(format!("sidr {}", status.0)),
@@ -206,7 +207,29 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
             .iter()
             .any(|&answer| connection.times(other(by), answer) > 0);
         let (me, peer) = (end(by), end(other(by)));
-        if !answered {
+        // What the peer says only once it has the message, or shows that it is alive.
+        let alive: &[Attribute] = match asked {
+            Req => &[Rtu, Dreq, Drep],
+            Dreq => &[Dreq],
+            _ => &[],
+        };
+        let later = |what: &Attribute| {
+            connection.times(other(by), *what) > 0
+                || asked == Req && connection.times(by, *what) > 0
+        };
+        if !answered && alive.iter().any(later) {
+            let (what, cause) = match asked {
+                Req => (
+                    format!("{peer}'s answer to {me}'s REQ, a REP, is not in the capture"),
+                    "what follows shows that it was given: the capture lacks it, or it takes another way than the capture sees",
+                ),
+                _ => (
+                    format!("{peer} did not answer {me}'s DREQ, but sent one of its own"),
+                    "the DREQ was lost, or both ends disconnected at the same time",
+                ),
+            };
+            say(numbers(by, asked), what, cause, None);
+        } else if !answered {
             let cause = match asked {
                 Req | SidrReq => {
                     "the peer's host does not answer on UDP port 4791, has no RDMA device on that address, or a firewall is between"
@@ -222,7 +245,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
                 format!("{times} times")
             };
             say(
-                numbers(asked),
+                numbers(by, asked),
                 format!("{me} sent {} {word}, {peer} did not answer", asked.name()),
                 cause,
                 (asked == Req).then(|| "RDMA_CM_EVENT_UNREACHABLE".into()),
@@ -234,7 +257,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
                 "it, or its answer, was lost the first time, or the answer took longer than the connection manager's timer"
             };
             say(
-                numbers(asked),
+                numbers(by, asked),
                 format!("{me} had to send {} {times} times", asked.name()),
                 cause,
                 None,
@@ -248,7 +271,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
         && connection.has(Dreq)
     {
         say(
-            numbers(Rep),
+            numbers(1, Rep),
             "the RTU is not in the capture".into(),
             "it was lost; data, or a disconnect, told the passive side as well",
             None,

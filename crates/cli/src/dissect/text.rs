@@ -1,10 +1,11 @@
 //! The report as text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use rnic_dissect::{
-    Conversation, End, Finding, Icrc, Kind, Message, MtuSource, NoPacket, Outcome, Pairing,
-    Severity, Side, Skip, link_type_name, other,
+    Capture, Conversation, End, Finding, Icrc, Kind, Message, MtuSource, NoPacket, Outcome,
+    Pairing, Severity, Side, Skip, link_type_name, other,
 };
 use rnic_wire::Service;
 
@@ -32,6 +33,11 @@ pub fn of(report: &Report<'_>, messages: usize) -> String {
             out.push('\n');
             self::conversation(&mut out, report, index, conversation, messages);
         }
+    }
+    if shown == 0
+        && let Some(qp) = report.qp
+    {
+        let _ = writeln!(out, "\nno conversation of QP {qp:#x}; {}", there(capture));
     }
     if shown > CONVERSATIONS {
         let _ = writeln!(
@@ -66,6 +72,21 @@ pub fn of(report: &Report<'_>, messages: usize) -> String {
         findings(&mut out, &capture.findings, capture.more_findings, None);
     }
     out
+}
+
+/// Which queue pairs there are; the first few.
+fn there(capture: &Capture) -> String {
+    let ends = capture.conversations.iter().flat_map(|c| c.ends);
+    let all: BTreeSet<u32> = ends.filter_map(|end| end.qpn).collect();
+    if all.is_empty() {
+        return "there are none".into();
+    }
+    let shown: Vec<_> = all.iter().take(16).map(|qpn| format!("{qpn:#x}")).collect();
+    let more = match all.len() - shown.len() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!("there are {}{more}", shown.join(", "))
 }
 
 fn head(out: &mut String, report: &Report<'_>) {
