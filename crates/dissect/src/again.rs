@@ -93,12 +93,13 @@ impl Tracker {
             self.side.reordered += 1;
             return (Some(id), Mark::Reordered { index: at });
         }
-        let waited_since = message.begun.0;
+        let waited_since = message.begun.0.min(gap.time);
         let span = if message.kind.has_answer() {
             message.span
         } else {
             1
         };
+        self.live[index].repeated += 1;
         let cause = self.repeat_goes_on(p, psn, span, waited_since, None);
         (Some(id), Mark::Repeated { index: at, cause })
     }
@@ -209,8 +210,6 @@ impl Tracker {
             self.next = Some(psn);
             return self.fresh(p, op, 0, mtu, notes);
         }
-        self.side.repeated_packets += 1;
-        self.side.repeated_bytes += u64::from(p.payload_len);
         let Some(index) = self.find(psn) else {
             // Of a message that began before the capture, or that was put away long ago.
             let cause = self.repeat_goes_on(p, psn, 1, self.last_time, None);
@@ -253,12 +252,6 @@ impl Tracker {
             message.answered = at;
             message.answered_bytes = mtu.map_or(0, |(mtu, _)| u64::from(mtu) * u64::from(at));
             message.answer_gap = false;
-            if acknowledged_by.is_some() {
-                message.outcome = Outcome::Open;
-                self.open += 1;
-                self.open_reads += 1;
-                self.open_from = self.open_from.min(index);
-            }
         }
         debug_assert!(op.is_request());
         let goes_on = self.repeat_next == Some(psn);
@@ -267,6 +260,12 @@ impl Tracker {
             && repeat.packets == 1
         {
             repeat.rest_of_read = rest_of_read;
+        }
+        // An answer is repeated for a duplicate of whatever cause; an ACK that A had not got is awaited again.
+        if let Some(number) = acknowledged_by
+            && (self.live[index].kind.has_answer() || cause == Cause::Timeout)
+        {
+            self.reopen(index, number);
         }
         if cause == Cause::Timeout && !goes_on {
             self.live[index].timeouts += 1;
@@ -278,6 +277,31 @@ impl Tracker {
                 cause,
             },
         )
+    }
+
+    /// Packet `number` had answered a message, and its sender did not get it.
+    fn reopen(&mut self, index: usize, number: u64) {
+        let message = &mut self.live[index];
+        message.outcome = Outcome::Open;
+        message.answer_lost.get_or_insert(number);
+        self.open += 1;
+        self.open_from = self.open_from.min(index);
+        if message.kind.has_answer() {
+            self.open_reads += 1;
+            return;
+        }
+        self.plain_from = self.plain_from.min(index);
+        // Each message counts once as acknowledged, and an ACK if it is the one of any.
+        let by_same = |index: usize| {
+            self.live.get(index).is_some_and(
+                |message| matches!(message.outcome, Outcome::Done { number: by, .. } if by == number),
+            )
+        };
+        let (acks, completed) = &mut self.side.acks;
+        *completed = completed.saturating_sub(1);
+        if !by_same(index + 1) && !index.checked_sub(1).is_some_and(by_same) {
+            *acks = acks.saturating_sub(1);
+        }
     }
 
     /// Whether a packet with a PSN that has been seen cannot be the same packet again: another message begins there, so the
@@ -312,6 +336,8 @@ impl Tracker {
         acknowledged_by: Option<u64>,
     ) -> Cause {
         let bytes = u64::from(p.payload_len);
+        self.side.repeated_packets += 1;
+        self.side.repeated_bytes += bytes;
         // Over what is lost of it, too.
         let skipped = |next: Psn| {
             let soon = p.time_ns.saturating_sub(self.last_time) < SHORTEST_TIMEOUT_NS;

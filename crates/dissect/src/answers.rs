@@ -51,7 +51,7 @@ impl Tracker {
         self.answers += 1;
         let psn = p.bth.psn;
         if self.next.is_none() {
-            self.orphans += 1;
+            self.orphans.push(p);
             return (None, Mark::Orphan);
         }
         let sent_again_to = self.repeat.as_ref().map(|repeat| repeat.psns.1);
@@ -136,7 +136,7 @@ impl Tracker {
             self.count_nak(aeth.syndrome);
         }
         if psn.distance_from(next) >= 0 && self.uncertain.is_none() {
-            self.orphans += 1;
+            self.orphans.push(p);
             notes.add(
                 p.number,
                 |finding| matches!(finding.what, What::GhostAck { .. }),
@@ -288,7 +288,7 @@ impl Tracker {
         let psn = p.bth.psn;
         self.complete_until(psn.prev(), p);
         let Some(index) = self.find(psn) else {
-            self.orphans += 1;
+            self.orphans.push(p);
             return (None, Mark::Orphan);
         };
         let message = &mut self.live[index];
@@ -344,11 +344,11 @@ impl Tracker {
             self.next = Some(message.last_psn().next());
         }
         let Some(index) = self.find(psn) else {
-            self.orphans += 1;
+            self.orphans.push(p);
             return (None, Mark::Orphan);
         };
         if !self.live[index].kind.has_answer() {
-            self.orphans += 1;
+            self.orphans.push(p);
             return (Some(self.live[index].id), Mark::Stray);
         }
         let first = self.live[index].psn;

@@ -100,7 +100,7 @@ impl Tracker {
         let ever_answered = self.answers > u64::from(message.rnr_naks);
         let times = message.timeouts.max(message.rnr_naks.saturating_sub(1)) + 1;
         let span_ns = message.last_sent.0.saturating_sub(message.begun.0);
-        let answered = message.first_answer.is_some() || message.original.is_some();
+        let answered = message.first_answer.is_some() || message.answer_lost.is_some();
         let rnr = message.timeouts == 0 && message.rnr_naks > 1;
         let what = if times > 1 && self.given_up(message, end_ns, agreed) {
             What::GaveUp {

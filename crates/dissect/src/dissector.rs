@@ -263,7 +263,7 @@ impl Dissector {
             if let Some(&(index, from)) = self.flows.get(&flow_key(p, service)) {
                 let live = &mut self.live[index];
                 live.seen(p, from);
-                live.cnps += 1;
+                live.cnps.push(p);
                 return Some(Place {
                     conversation: index,
                     from,

@@ -5,7 +5,7 @@ use rnic_wire::Service;
 use crate::closing::Agreed;
 use crate::finding::What;
 use crate::model::{Conversation, End, Endpoint, Pairing, Side};
-use crate::notes::Notes;
+use crate::notes::{Notes, Numbers};
 use crate::packet::Packet;
 use crate::tracker::{Mtu, Tracker};
 
@@ -20,8 +20,8 @@ pub(crate) struct Live {
     pub trackers: [Tracker; 2],
     pub notes: Notes,
     pub qkeys: Vec<(u32, u64)>,
-    pub ecn_marked: u64,
-    pub cnps: u64,
+    pub ecn_marked: Numbers,
+    pub cnps: Numbers,
     pub attempts: u32,
     /// Merged into another one; whether its end 0 is that one's end 1.
     pub merged: Option<(usize, bool)>,
@@ -44,8 +44,8 @@ impl Live {
             trackers: [0, 1].map(|end| Tracker::new(end, unreliable, keep)),
             notes: Notes::default(),
             qkeys: Vec::new(),
-            ecn_marked: 0,
-            cnps: 0,
+            ecn_marked: Numbers::default(),
+            cnps: Numbers::default(),
             attempts: 0,
             merged: None,
             connecting: false,
@@ -68,7 +68,7 @@ impl Live {
         self.packets[from] += 1;
         self.ends[from].src_port = Some(p.outer.flow.src_port);
         if p.outer.traffic_class & 3 == 3 {
-            self.ecn_marked += 1;
+            self.ecn_marked.push(p);
         }
     }
 
@@ -104,7 +104,6 @@ impl Live {
     }
 
     pub fn finish(mut self, end_ns: u64, agreed: [Agreed; 2]) -> Conversation {
-        let number = self.numbers.0;
         for end in [0, 1] {
             let tracker = &mut self.trackers[end];
             tracker.finish(end_ns, agreed[end], &mut self.notes);
@@ -113,9 +112,10 @@ impl Live {
             {
                 let seen = tracker.side.most_reads;
                 let what = What::TooManyReads { seen, agreed };
-                self.notes.at(end, self.time.0, &[number], what);
+                let (time, number) = tracker.most_reads_at;
+                self.notes.at(end, time, &[number], what);
             }
-            let (orphans, answers) = (tracker.orphans, tracker.answers);
+            let (orphans, answers) = (tracker.orphans.count, tracker.answers);
             if orphans == 0 {
                 continue;
             }
@@ -125,14 +125,15 @@ impl Live {
             } else {
                 What::Orphans { count: orphans }
             };
-            self.notes.at(end, self.time.0, &[number], what);
+            let Numbers { first, time, .. } = &tracker.orphans;
+            self.notes.at(end, *time, first, what);
         }
-        if self.ecn_marked + self.cnps > 0 {
-            let what = What::Congestion {
-                marked: self.ecn_marked,
-                cnps: self.cnps,
-            };
-            self.notes.at(0, self.time.0, &[number], what);
+        let (marked, cnps) = (self.ecn_marked.count, self.cnps.count);
+        if marked + cnps > 0 {
+            let what = What::Congestion { marked, cnps };
+            let mut all = self.ecn_marked;
+            all.append(&self.cnps);
+            self.notes.at(0, all.time, &all.first, what);
         }
         self.notes.sort();
         let sides = self.trackers.map(|tracker| -> Side { tracker.side });
@@ -148,8 +149,8 @@ impl Live {
             findings: self.notes.findings,
             more_findings: self.notes.more,
             qkeys: self.qkeys,
-            ecn_marked: self.ecn_marked,
-            cnps: self.cnps,
+            ecn_marked: marked,
+            cnps,
         }
     }
 }

@@ -111,7 +111,7 @@ pub struct Side {
     pub repeats: Vec<Repeat>,
     /// Retransmissions in all, also those that are not kept.
     pub repeat_count: u64,
-    /// Request packets that were sent again.
+    /// Request packets that were sent again, also those of which the capture lacks the first one.
     pub repeated_packets: u64,
     /// Bytes of payload in them.
     pub repeated_bytes: u64,
@@ -205,6 +205,8 @@ pub struct Message {
     pub answered: u32,
     /// READ: payload bytes of these.
     pub answered_bytes: u64,
+    /// A packet that had acknowledged it before it was sent again: its sender did not get it in time.
+    pub answer_lost: Option<u64>,
     /// READ: time of the first response.
     pub first_answer: Option<u64>,
     /// READ: the packet with the response that has its first PSN.

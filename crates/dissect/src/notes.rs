@@ -1,11 +1,42 @@
 //! Findings as they accumulate, so that a bad capture cannot fill the memory with them.
 
 use crate::finding::{Finding, What};
+use crate::packet::Packet;
 
 /// Kept per kind and conversation.
 const PER_KIND: usize = 200;
 /// Packet numbers kept per finding.
 const PACKETS: usize = 32;
+
+/// Packets that show the same: how many, the first ones, and when it began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbers {
+    pub count: u64,
+    pub first: Vec<u64>,
+    pub time: u64,
+}
+
+impl Numbers {
+    pub fn push(&mut self, p: &Packet) {
+        if self.count == 0 {
+            self.time = p.time_ns;
+        }
+        self.count += 1;
+        if self.first.len() < PACKETS {
+            self.first.push(p.number);
+        }
+    }
+
+    pub fn append(&mut self, other: &Numbers) {
+        if self.count == 0 || other.count > 0 && other.time < self.time {
+            self.time = other.time;
+        }
+        self.count += other.count;
+        self.first.extend(&other.first);
+        self.first.sort_unstable();
+        self.first.truncate(PACKETS);
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {

@@ -71,7 +71,7 @@ impl Dissector {
         gone_live.merged = Some((keep, true));
         let (qpn, port) = (gone_live.ends[1].qpn, gone_live.ends[0].src_port);
         let (packets, numbers, time) = (gone_live.packets, gone_live.numbers, gone_live.time);
-        let (mtu, ecn) = (gone_live.mtu, gone_live.ecn_marked);
+        let (mtu, ecn) = (gone_live.mtu, std::mem::take(&mut gone_live.ecn_marked));
         // The flow of the one that goes is now the other direction of the one that stays.
         let gone_key = FlowKey {
             src: gone_live.ends[0].addr,
@@ -90,7 +90,7 @@ impl Dissector {
         live.packets[1] += packets[0];
         live.numbers.1 = live.numbers.1.max(numbers.1);
         live.time.1 = live.time.1.max(time.1);
-        live.ecn_marked += ecn;
+        live.ecn_marked.append(&ecn);
         if live.mtu.is_none() {
             live.mtu = mtu;
         }

@@ -9,7 +9,7 @@ use rnic_wire::{Operation, PathMtu, Psn};
 use crate::finding::What;
 use crate::gaps::Gaps;
 use crate::model::{End, Kind, Mark, Message, MtuSource, Outcome, Repeat, Side};
-use crate::notes::Notes;
+use crate::notes::{Notes, Numbers};
 use crate::packet::Packet;
 
 /// PSNs further apart than this belong to different lives of a queue pair. A responder may lag 2^23 behind, but nobody
@@ -55,7 +55,9 @@ pub(crate) struct Tracker {
     pub open: u64,
     pub open_reads: u64,
     pub answers: u64,
-    pub orphans: u64,
+    pub orphans: Numbers,
+    /// The packet that made `side.most_reads` what it is.
+    pub most_reads_at: (u64, u64),
     pub refused: bool,
     pub keep: usize,
 }
@@ -97,7 +99,8 @@ impl Tracker {
             open: 0,
             open_reads: 0,
             answers: 0,
-            orphans: 0,
+            orphans: Numbers::default(),
+            most_reads_at: (0, 0),
             refused: false,
             keep,
         }
@@ -162,7 +165,10 @@ impl Tracker {
         self.recent.push_back((psn, p.number));
         self.last_time = p.time_ns;
         self.side.most_outstanding = self.side.most_outstanding.max(self.open);
-        self.side.most_reads = self.side.most_reads.max(self.open_reads);
+        if self.open_reads > self.side.most_reads {
+            self.side.most_reads = self.open_reads;
+            self.most_reads_at = (p.time_ns, p.number);
+        }
         self.retire(notes);
         (id, mark)
     }
@@ -335,6 +341,7 @@ impl Tracker {
             rnr_naks: 0,
             answered: 0,
             answered_bytes: 0,
+            answer_lost: None,
             first_answer: None,
             first_response: None,
             answer_gap: false,

@@ -413,6 +413,16 @@ fn losses_and_their_repair() {
     assert_eq!(timeout("drop_send_last_v4"), (None, up_to));
     assert_eq!(repeats("drop_write_ack_v4"), [(Cause::Timeout, 5, first)]);
     assert_eq!(timeout("drop_write_ack_v4").0, Some(6));
+    // A waited until its repeated packets were acknowledged, not for the ACK that was lost.
+    let write = capture("drop_write_ack_v4");
+    let side = &only(&write).sides[0];
+    assert!(matches!(
+        side.messages[0].outcome,
+        Outcome::Done { number: 12, .. }
+    ));
+    assert_eq!((side.acks, side.duplicate_acks), ((1, 1), 4));
+    let latency = side.latencies[0].1.summary().unwrap();
+    assert!(latency.min > 290_000_000, "{latency:?}");
     assert_eq!(repeats("drop_read_req_v4"), [(Cause::Timeout, 1, first)]);
     assert_eq!(repeats("drop_atomic_ack_v4"), [(Cause::Timeout, 1, first)]);
     assert_eq!(timeout("drop_atomic_ack_v4").0, Some(2));
@@ -535,6 +545,15 @@ fn probes() {
     let capture = capture_of("probe_ud");
     // 1 bit wrong over each IP version; another identification, another DF.
     assert_eq!((capture.icrc_wrong, capture.icrc_other), (2, 2));
+    // Each finding names the packets that show it.
+    let marked: Vec<_> = capture
+        .conversations
+        .iter()
+        .flat_map(|conversation| &conversation.findings)
+        .filter(|finding| finding.what.name() == "congestion")
+        .map(|finding| finding.packets.clone())
+        .collect();
+    assert_eq!(marked, [[14], [42]]);
     let strange: Vec<_> = capture.skipped.packets.iter().map(|(_, n, _)| *n).collect();
     assert_eq!(strange, [2, 2]);
     let capture = capture_of("probe_gso");

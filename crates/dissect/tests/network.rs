@@ -25,7 +25,14 @@ fn a_request_lost_before_the_capture() {
         (5, 4500, 0)
     );
     assert!(matches!(message.outcome, Outcome::Done { .. }));
-    assert_eq!(conversation.sides[0].missing_packets, 0);
+    let side = &conversation.sides[0];
+    assert_eq!(side.missing_packets, 0);
+    // The packet that fills the gap counts as sent again, as those behind it.
+    let repeated: u32 = side.repeats.iter().map(|repeat| repeat.packets).sum();
+    assert_eq!(
+        (repeated, side.repeated_packets, message.repeated),
+        (3, 3, 3)
+    );
 }
 
 #[test]
@@ -143,6 +150,24 @@ fn a_response_lost_before_the_capture() {
     ));
 }
 
+/// A packet of its own that the capture lacks, and that comes again once the timer has run out: the wait is told from the gap.
+#[test]
+fn a_message_that_fills_a_gap_late_is_a_timeout() {
+    let mut all = frames("rc_send_v4");
+    let late = all.remove(8);
+    let mut again = late.clone();
+    again.time_ns = all.last().expect("a frame").time_ns + 100_000_000;
+    all.retain(|frame| frame.bytes.len() > 66);
+    all.push(again);
+    let (finished, _) = dissect(&all);
+    let causes: Vec<_> = only(&finished.capture).sides[0]
+        .repeats
+        .iter()
+        .map(|repeat| (repeat.cause, repeat.waited_ns >= 100_000_000))
+        .collect();
+    assert_eq!(causes, [(rnic_dissect::Cause::Timeout, true)]);
+}
+
 #[test]
 fn an_ack_lost_before_the_capture() {
     let capture = without("drop_write_ack_v4", &[6]);
@@ -179,6 +204,9 @@ fn one_direction_alone() {
         assert!(conversation.ends[0].qpn.is_none());
         let expected = if requests { "unanswered" } else { "orphans" };
         assert_eq!(found(conversation), [expected]);
+        // All answers, or the first request.
+        let named = &conversation.findings[0].packets;
+        assert_eq!(named.len(), if requests { 1 } else { half.len() });
     }
 }
 
