@@ -99,8 +99,8 @@ impl Tracker {
         } else {
             1
         };
-        self.live[index].repeated += 1;
         let cause = self.repeat_goes_on(p, psn, span, waited_since, None);
+        self.live[index].repeated += u32::from(cause != Cause::Early);
         (Some(id), Mark::Repeated { index: at, cause })
     }
 
@@ -218,7 +218,6 @@ impl Tracker {
         let message = &mut self.live[index];
         let id = message.id;
         let at = psn.distance_from(message.psn).max(0) as u32;
-        message.repeated += 1;
         let before = message.last_sent;
         message.last_sent = (p.time_ns, p.number);
         let acknowledged_by = match message.outcome {
@@ -261,6 +260,7 @@ impl Tracker {
         {
             repeat.rest_of_read = rest_of_read;
         }
+        self.live[index].repeated += u32::from(cause != Cause::Early);
         // An answer is repeated for a duplicate of whatever cause; an ACK that A had not got is awaited again.
         if let Some(number) = acknowledged_by
             && (self.live[index].kind.has_answer() || cause == Cause::Timeout)
@@ -336,8 +336,6 @@ impl Tracker {
         acknowledged_by: Option<u64>,
     ) -> Cause {
         let bytes = u64::from(p.payload_len);
-        self.side.repeated_packets += 1;
-        self.side.repeated_bytes += bytes;
         // Over what is lost of it, too.
         let skipped = |next: Psn| {
             let soon = p.time_ns.saturating_sub(self.last_time) < SHORTEST_TIMEOUT_NS;
@@ -350,13 +348,16 @@ impl Tracker {
             repeat.psns.1 = psn;
             repeat.packets += 1;
             repeat.bytes += bytes;
-            return repeat.cause;
+            let cause = repeat.cause;
+            self.count_repeated(cause, bytes);
+            return cause;
         }
         let next = self.repeat_next;
         self.end_repeat();
         self.repeat_next = next;
         let (cause, waited_ns) = self.cause(p, psn, sent_before);
-        self.side.repeat_count += 1;
+        self.side.repeat_count += u64::from(cause != Cause::Early);
+        self.count_repeated(cause, bytes);
         self.repeat = Some(Repeat {
             cause,
             numbers: (p.number, p.number),
@@ -372,6 +373,15 @@ impl Tracker {
             replies: 0,
         });
         cause
+    }
+
+    fn count_repeated(&mut self, cause: Cause, bytes: u64) {
+        if cause == Cause::Early {
+            self.side.doubled_packets += 1;
+        } else {
+            self.side.repeated_packets += 1;
+            self.side.repeated_bytes += bytes;
+        }
     }
 
     fn cause(&mut self, p: &Packet, psn: Psn, sent_before: u64) -> (Cause, u64) {
@@ -413,10 +423,14 @@ impl Tracker {
 
     pub fn end_repeat(&mut self) {
         self.repeat_next = None;
-        if let Some(repeat) = self.repeat.take()
-            && self.side.repeats.len() < REPEATS
-        {
-            self.side.repeats.push(repeat);
+        if let Some(repeat) = self.repeat.take() {
+            let all = match repeat.cause {
+                Cause::Early => &mut self.doubled,
+                _ => &mut self.side.repeats,
+            };
+            if all.len() < REPEATS {
+                all.push(repeat);
+            }
         }
     }
 }

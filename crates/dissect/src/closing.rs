@@ -63,15 +63,8 @@ impl Tracker {
                 notes.at(self.end, gap.time, &[gap.number], what);
             }
         }
+        self.tell_doubled(notes);
         for repeat in &self.side.repeats {
-            if repeat.cause == Cause::Early {
-                let what = What::Early {
-                    psn: repeat.psns.0,
-                    packets: repeat.packets,
-                    waited_ns: repeat.waited_ns,
-                };
-                notes.at(self.end, repeat.time, &[repeat.numbers.0], what);
-            }
             if repeat.cause == Cause::Timeout && !repeat.rest_of_read {
                 let what = What::Timeout {
                     psn: repeat.psns.0,
@@ -89,6 +82,29 @@ impl Tracker {
         }
         while let Some(message) = self.live.pop_front() {
             self.put_away(*message, notes);
+        }
+    }
+
+    /// What came twice at once: by the network, or nearly all of it, by the capture.
+    fn tell_doubled(&self, notes: &mut Notes) {
+        let (copies, of) = (self.side.doubled_packets, self.side.request_packets);
+        let few = self.doubled.iter().take(8);
+        let numbers: Vec<_> = few.map(|repeat| repeat.numbers.0).collect();
+        if let Some(first) = self.doubled.first()
+            && copies >= 4
+            && copies.saturating_mul(10) >= of.saturating_mul(9)
+        {
+            let what = What::CapturedTwice { copies, of };
+            notes.at(self.end, first.time, &numbers, what);
+            return;
+        }
+        for repeat in &self.doubled {
+            let what = What::Early {
+                psn: repeat.psns.0,
+                packets: repeat.packets,
+                waited_ns: repeat.waited_ns,
+            };
+            notes.at(self.end, repeat.time, &[repeat.numbers.0], what);
         }
     }
 

@@ -36,6 +36,9 @@ impl Default for Limits {
     }
 }
 
+/// Where a frame was captured: the interface of the file, its index on the host, whether it had sent it.
+type Tap = (u32, Option<u32>, Option<bool>);
+
 /// A copy of a packet at a second interface follows within this time.
 const COPY_NS: u64 = 10_000_000;
 
@@ -56,7 +59,7 @@ pub struct Dissector {
     pub(crate) unpaired: HashMap<(IpAddr, IpAddr), Vec<usize>>,
     pub(crate) live: Vec<Live>,
     connections: Connections,
-    recent: VecDeque<(u64, u32, Option<bool>, u64)>,
+    recent: VecDeque<(u64, Tap, u64)>,
     icrc_seen: u64,
 }
 
@@ -183,19 +186,14 @@ impl Dissector {
         let mut hasher = DefaultHasher::new();
         (outer.flow, outer.ip_id, bytes).hash(&mut hasher);
         let hash = hasher.finish();
-        let copy = self
-            .recent
-            .iter()
-            .any(|&(known, interface, outgoing, time)| {
-                known == hash
-                    && (interface, outgoing) != (frame.interface, outer.outgoing)
-                    && frame.time_ns.abs_diff(time) < COPY_NS
-            });
+        let tap = (frame.interface, outer.ifindex, outer.outgoing);
+        let copy = self.recent.iter().any(|&(known, at, time)| {
+            known == hash && at != tap && frame.time_ns.abs_diff(time) < COPY_NS
+        });
         if self.recent.len() == 64 {
             self.recent.pop_front();
         }
-        self.recent
-            .push_back((hash, frame.interface, outer.outgoing, frame.time_ns));
+        self.recent.push_back((hash, tap, frame.time_ns));
         copy
     }
 

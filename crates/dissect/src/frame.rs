@@ -48,6 +48,8 @@ pub struct Outer {
     pub udp_payload: u32,
     /// Whether the interface had sent it, where the link layer tells.
     pub outgoing: Option<bool>,
+    /// Index of the interface, where the link layer tells: a capture of all of them has one number in the file.
+    pub ifindex: Option<u32>,
 }
 
 /// Finds the UDP payload of a RoCEv2 packet: BTH up to and including the ICRC, as much of it as was captured.
@@ -57,6 +59,7 @@ pub struct Outer {
 pub fn open(link_type: u16, bytes: &[u8]) -> Result<(Outer, &[u8]), Skip> {
     let mut vlan = None;
     let mut outgoing = None;
+    let mut ifindex = None;
     let ip = match link_type {
         1 => {
             let kind = word(bytes, 12).ok_or(Skip::CutShort)?;
@@ -72,6 +75,8 @@ pub fn open(link_type: u16, bytes: &[u8]) -> Result<(Outer, &[u8]), Skip> {
         }
         276 => {
             outgoing = bytes.get(10).map(|&kind| kind == 4);
+            let index = bytes.get(4..).and_then(|rest| rest.first_chunk());
+            ifindex = index.map(|bytes| u32::from_be_bytes(*bytes));
             let kind = word(bytes, 0).ok_or(Skip::CutShort)?;
             ethertype(kind, bytes.get(20..).ok_or(Skip::CutShort)?, &mut vlan)?
         }
@@ -84,6 +89,7 @@ pub fn open(link_type: u16, bytes: &[u8]) -> Result<(Outer, &[u8]), Skip> {
     };
     outer.vlan = vlan;
     outer.outgoing = outgoing;
+    outer.ifindex = ifindex;
     Ok((outer, payload))
 }
 
@@ -232,6 +238,7 @@ fn outer(
         options,
         udp_payload: 0,
         outgoing: None,
+        ifindex: None,
     }
 }
 

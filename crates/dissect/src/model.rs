@@ -107,7 +107,7 @@ pub struct Side {
     pub kinds: Vec<(Kind, u64, u64)>,
     /// From a message's first packet to its acknowledgement, by kind.
     pub latencies: Vec<(Kind, Latencies)>,
-    /// Retransmissions.
+    /// Retransmissions, without packets that came twice at once: these nobody sent again.
     pub repeats: Vec<Repeat>,
     /// Retransmissions in all, also those that are not kept.
     pub repeat_count: u64,
@@ -115,6 +115,8 @@ pub struct Side {
     pub repeated_packets: u64,
     /// Bytes of payload in them.
     pub repeated_bytes: u64,
+    /// Request packets that came again at once.
+    pub doubled_packets: u64,
     /// Request packets, each PSN once.
     pub request_packets: u64,
     /// Positive acknowledgements that completed something, and how many messages they completed.

@@ -42,6 +42,8 @@ pub(crate) struct Tracker {
     /// The last retransmission; its packets go on at the PSN.
     pub repeat: Option<Repeat>,
     pub repeat_next: Option<Psn>,
+    /// Packets that came again at once.
+    pub doubled: Vec<Repeat>,
     /// NAKs that have not been followed: PSN, packet, time.
     pub nak: Option<(Psn, u64, u64)>,
     pub rnr: Option<(Psn, u64, u64, u64)>,
@@ -89,6 +91,7 @@ impl Tracker {
             gaps: Gaps::default(),
             repeat: None,
             repeat_next: None,
+            doubled: Vec::new(),
             nak: None,
             rnr: None,
             rnr_psn: None,

@@ -257,7 +257,42 @@ fn a_packet_that_the_network_doubled_is_no_timeout() {
     let (finished, _) = dissect(&all);
     let conversation = only(&finished.capture);
     assert_eq!(found(conversation), ["early"]);
-    assert_eq!(conversation.sides[0].messages[1].bytes, 3072);
+    let side = &conversation.sides[0];
+    assert_eq!(side.messages[1].bytes, 3072);
+    assert_eq!((side.repeat_count, side.doubled_packets), (0, 1));
+    assert_eq!((side.repeats.len(), side.messages[1].repeated), (0, 0));
+}
+
+/// `tcpdump -i any` shows a packet at a bond and at its slave: SLL2 says at which interface, the file does not.
+#[test]
+fn a_packet_at_two_interfaces_counts_once() {
+    let at = |frame: &support::Owned, ifindex: u8| {
+        let mut header = vec![0; 20];
+        header[..2].copy_from_slice(&[0x08, 0x00]);
+        header[7] = ifindex;
+        let mut frame = frame.clone();
+        frame.bytes.splice(..14, header);
+        frame.link_type = 276;
+        frame.time_ns += u64::from(ifindex) * 1000;
+        frame
+    };
+    let all = frames("drop_send_mid_v4");
+    let twice = |other| -> Vec<_> {
+        let both = |frame| [at(frame, 1), at(frame, other)];
+        all.iter().flat_map(both).collect()
+    };
+    let (finished, _) = dissect(&twice(2));
+    let capture = &finished.capture;
+    assert_eq!((capture.packets, capture.skipped.copies), (10, 10));
+    let conversation = only(capture);
+    assert_eq!(found(conversation), ["lost"]);
+    assert_eq!(conversation.sides[0].repeat_count, 1);
+    // Where nothing tells the interfaces apart, the copies are counted as such, once for all.
+    let (finished, _) = dissect(&twice(1));
+    let conversation = only(&finished.capture);
+    let found = found(conversation);
+    assert!(found.contains(&"captured-twice"), "{found:?}");
+    assert!(!found.contains(&"early"), "{found:?}");
 }
 
 fn peer_had(frames: &[support::Owned]) -> PeerHad {

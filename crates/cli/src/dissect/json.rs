@@ -204,6 +204,7 @@ fn side(conversation: &Conversation, side: &Side) -> Value {
         "request_packets": side.request_packets,
         "repeated_packets": side.repeated_packets,
         "repeated_bytes": side.repeated_bytes,
+        "doubled_packets": side.doubled_packets,
         "acks": side.acks.0,
         "messages_acked": side.acks.1,
         "partial_acks": side.partial_acks,

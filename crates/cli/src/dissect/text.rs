@@ -443,6 +443,10 @@ pub fn summary(conversation: &Conversation, side: &Side) -> Vec<String> {
             lines.push(format!("  ... and {more} more"));
         }
     }
+    if side.doubled_packets > 0 {
+        let doubled = count(side.doubled_packets, "packet");
+        lines.push(format!("{doubled} came twice, not sent again"));
+    }
     for (of, n) in &side.naks {
         lines.push(format!("{n} x {}", syndrome(*of)));
     }

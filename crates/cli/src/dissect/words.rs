@@ -441,7 +441,7 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             None,
         ),
         What::CapturedTwice { copies, of } => (
-            format!("{copies} of {of} packets are in the file twice"),
+            format!("{copies} of {of} request packets of {me} are in the file twice"),
             Some("captured at two interfaces, or by both ends: what looks like a retransmission is none".into()),
             None,
         ),

@@ -20,6 +20,7 @@ fn outer(len: usize) -> Outer {
         options: false,
         udp_payload: len as u32,
         outgoing: None,
+        ifindex: None,
     }
 }
 
