@@ -144,6 +144,7 @@ impl Tracker {
                     side: self.end,
                     time: p.time_ns,
                     packets: vec![p.number],
+                    bad: Vec::new(),
                     what: What::GhostAck { psn },
                 },
             );
@@ -211,6 +212,7 @@ impl Tracker {
             side: self.end,
             time: p.time_ns,
             packets: vec![p.number],
+            bad: Vec::new(),
             what: What::Rnr {
                 message: id,
                 timer_ns,

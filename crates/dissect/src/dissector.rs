@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use rnic_wire::cm::Mad;
 use rnic_wire::{Opcode, Operation, Service};
 
+use crate::bad::Bad;
 use crate::capture::Frame;
 use crate::closing::Agreed;
 use crate::connection::{Connection, Connections, News};
@@ -61,6 +62,7 @@ pub struct Dissector {
     connections: Connections,
     recent: VecDeque<(u64, Tap, u64)>,
     icrc_seen: u64,
+    bad: Bad,
 }
 
 /// The end of it: the capture, and where the places that were given out lie in it.
@@ -98,6 +100,7 @@ impl Dissector {
             connections: Connections::default(),
             recent: VecDeque::new(),
             icrc_seen: 0,
+            bad: Bad::default(),
         }
     }
 
@@ -205,6 +208,7 @@ impl Dissector {
         }
         if matches!(p.icrc, Icrc::Wrong { .. }) {
             // A receiver drops it, so it is no part of any conversation.
+            self.bad.push(p);
             return None;
         }
         let service = p.bth.opcode.service();
@@ -246,6 +250,7 @@ impl Dissector {
             side: 0,
             time: p.time_ns,
             packets: vec![p.number],
+            bad: Vec::new(),
             what: What::Icrc(icrc),
         };
         let same = |finding: &mut crate::finding::Finding| match finding.what {
@@ -473,7 +478,9 @@ impl Dissector {
                     Pairing::Connection { index } => agreed(&self.connections.all[index]),
                     _ => Default::default(),
                 };
-                self.capture.conversations.push(live.finish(end_ns, agreed));
+                let mut conversation = live.finish(end_ns, agreed);
+                self.bad.explain(&mut conversation);
+                self.capture.conversations.push(conversation);
             }
         }
         self.notes.sort();

@@ -27,6 +27,8 @@ pub struct Finding {
     pub time: u64,
     /// The packets that show it.
     pub packets: Vec<u64>,
+    /// Packets that would have been what is missing, had their ICRC not been wrong.
+    pub bad: Vec<u64>,
     /// What.
     pub what: What,
 }

@@ -16,6 +16,7 @@
 
 mod again;
 mod answers;
+mod bad;
 mod capture;
 mod closing;
 mod connection;

@@ -103,6 +103,7 @@ impl Notes {
             side,
             time,
             packets,
+            bad: Vec::new(),
             what,
         });
     }

@@ -65,3 +65,42 @@ fn silence_long_enough_is_giving_up() {
         "{what:?}"
     );
 }
+
+/// The REP asks for one RNR retry (as changed here): the second RNR NAK is the end, however soon the capture ends.
+#[test]
+fn retries_that_the_connection_manager_named_are_counted() {
+    let rnr_retries = |limit: u8| {
+        let mut all = frames("cm_rping_v4");
+        // REQ, REP, RTU, and A's first SEND, which is not answered.
+        all.truncate(4);
+        // Behind Ethernet, IPv4, UDP, BTH, DETH and MAD headers: byte 27 of the REP, its upper 3 bits.
+        let at = 14 + 20 + 8 + 12 + 8 + 24 + 27;
+        all[1].bytes[at] = all[1].bytes[at] & 0x1f | limit << 5;
+        all[1].bytes.pop();
+        // An ACK of B's, made an RNR NAK, and the SEND again.
+        let mut nak = frames("cm_rping_v4").swap_remove(4);
+        let aeth = 14 + 20 + 8 + 12;
+        nak.bytes[aeth] = 0x20 | 1;
+        nak.bytes.pop();
+        let mut again = all[3].clone();
+        again.time_ns = nak.time_ns + 1_000_000;
+        let mut second = nak.clone();
+        second.time_ns = again.time_ns + 10_000;
+        all.extend([nak, again, second]);
+        last_word(&all)
+    };
+    let what = rnr_retries(1);
+    assert!(
+        matches!(
+            what,
+            Some(What::GaveUp {
+                rnr: true,
+                times: 2,
+                ..
+            })
+        ),
+        "{what:?}"
+    );
+    let what = rnr_retries(2);
+    assert!(matches!(what, Some(What::Unanswered { .. })), "{what:?}");
+}

@@ -321,3 +321,25 @@ fn one_ack_does_not_show_what_the_peer_had() {
     ahead[7..11].rotate_right(1);
     assert_eq!(peer_had(&ahead), up_to(8));
 }
+
+/// A corrupted packet is in the capture: what misses it names it, instead of a loss before the capture.
+#[test]
+fn a_gap_names_the_packet_with_a_wrong_icrc() {
+    let mut all = frames("drop_send_mid_v4");
+    *all[2].bytes.last_mut().expect("an ICRC") ^= 1;
+    let (finished, _) = dissect(&all);
+    let findings = &only(&finished.capture).findings;
+    let bad: Vec<_> = findings
+        .iter()
+        .map(|finding| (finding.what.name(), finding.bad.clone()))
+        .collect();
+    assert_eq!(bad, [("gap", vec![3]), ("lost", vec![3])]);
+    // The same of an answer: the last one.
+    let mut all = frames("rc_send_v4");
+    let last = all.last_mut().expect("an ACK");
+    *last.bytes.last_mut().expect("an ICRC") ^= 1;
+    let (finished, _) = dissect(&all);
+    let finding = &only(&finished.capture).findings[0];
+    assert_eq!(finding.what.name(), "unanswered");
+    assert_eq!(finding.bad, [all.len() as u64]);
+}

@@ -111,6 +111,7 @@ pub fn findings(findings: &[Finding], conversation: Option<&Conversation>) -> Ve
             let mut value = words(&said, &finding.packets, finding.what.severity());
             value["kind"] = json!(finding.what.name());
             value["time_ns"] = json!(finding.time);
+            value["wrong_icrc"] = json!(finding.bad);
             if conversation.is_some() {
                 value["side"] = json!(end(finding.side));
             }

@@ -168,6 +168,13 @@ fn head(out: &mut String, report: &Report<'_>) {
             "  ICRC: wrong in {}, right only for another IP header in {}, of {checked}",
             capture.icrc_wrong, capture.icrc_other
         );
+        if capture.icrc_wrong > 0 {
+            let _ = writeln!(
+                out,
+                "  packets with a wrong ICRC are part of no conversation below, as receivers drop them: what is missing there may be \
+                 among them"
+            );
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use rnic_dissect::{Conversation, Finding, Icrc, PeerHad, What, other};
 use rnic_wire::NakCode;
 
-use super::format::{bytes, count, end, nak, span};
+use super::format::{bytes, count, end, nak, packets, span};
 
 /// A finding as a person reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -400,7 +400,10 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             None,
         ),
         What::Icrc(Icrc::Wrong { found, right }) => (
-            format!("the ICRC is wrong ({found:#010x}, it should be {right:#010x}): every receiver drops such a packet without a word"),
+            format!(
+                "the ICRC is wrong ({}{found:#010x}, it should be {right:#010x}): every receiver drops such a packet without a word",
+                example(finding)
+            ),
             Some(
                 "it was corrupted, changed on the way (NAT rewrites addresses and ports, which the ICRC covers), or made by a faulty \
                  sender"
@@ -410,7 +413,8 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::Icrc(Icrc::OtherIpHeader { ip_id, df }) => (
             format!(
-                "the ICRC would be right with IP identification {ip_id:#06x} and DF {}, which the packet does not have: receivers drop it",
+                "the ICRC would be right with another IP header ({}identification {ip_id:#06x} and DF {}): receivers drop such a packet",
+                example(finding),
                 u8::from(*df)
             ),
             Some(
@@ -451,10 +455,32 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             None,
         ),
     };
+    let cause = match &finding.bad[..] {
+        [] => cause,
+        bad => {
+            let (carry, theirs) = if bad.len() == 1 {
+                ("carries", "its ICRC is")
+            } else {
+                ("carry", "their ICRCs are")
+            };
+            Some(format!(
+                "{} of the capture {carry} what is missing, but {theirs} wrong: whoever receives such a packet drops it",
+                packets(bad)
+            ))
+        }
+    };
     Words {
         what,
         cause,
         explain: explain.map(str::to_owned),
+    }
+}
+
+/// The values that are said are those of one packet of several.
+fn example(finding: &Finding) -> String {
+    match finding.packets[..] {
+        [first, _, ..] => format!("in packet {first}, for example, "),
+        _ => String::new(),
     }
 }
 
