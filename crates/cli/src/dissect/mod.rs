@@ -2,6 +2,7 @@
 
 mod connections;
 mod format;
+mod head;
 mod html;
 mod json;
 mod packets;

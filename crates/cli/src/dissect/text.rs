@@ -1,17 +1,16 @@
 //! The report as text.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use rnic_dissect::{
-    Capture, Conversation, End, Finding, Icrc, Kind, Message, MtuSource, NoPacket, Outcome,
-    Pairing, Severity, Side, Skip, link_type_name, other,
+    Conversation, End, Finding, Icrc, Kind, Message, MtuSource, NoPacket, Outcome, Pairing,
+    Severity, Side, Skip, other,
 };
 use rnic_wire::Service;
 
 use super::format::{Endpoint, at, bytes, count, end, packets, psns, service, span, syndrome};
 use super::words::{Words, say};
-use super::{Report, connections, packets as lines};
+use super::{Report, connections, head, packets as lines};
 
 /// Findings of one kind that are shown of a conversation.
 const SHOWN: usize = 4;
@@ -21,7 +20,7 @@ const CONVERSATIONS: usize = 50;
 /// All of it; of each send queue the first `messages` messages.
 pub fn of(report: &Report<'_>, messages: usize) -> String {
     let mut out = String::new();
-    head(&mut out, report);
+    head::say(&mut out, report);
     let capture = report.capture;
     let mut shown = 0;
     for (index, conversation) in capture.conversations.iter().enumerate() {
@@ -37,7 +36,11 @@ pub fn of(report: &Report<'_>, messages: usize) -> String {
     if shown == 0
         && let Some(qp) = report.qp
     {
-        let _ = writeln!(out, "\nno conversation of QP {qp:#x}; {}", there(capture));
+        let _ = writeln!(
+            out,
+            "\nno conversation of QP {qp:#x}; {}",
+            head::there(capture)
+        );
     }
     if shown > CONVERSATIONS {
         let _ = writeln!(
@@ -72,110 +75,6 @@ pub fn of(report: &Report<'_>, messages: usize) -> String {
         findings(&mut out, &capture.findings, capture.more_findings, None);
     }
     out
-}
-
-/// Which queue pairs there are; the first few.
-fn there(capture: &Capture) -> String {
-    let ends = capture.conversations.iter().flat_map(|c| c.ends);
-    let all: BTreeSet<u32> = ends.filter_map(|end| end.qpn).collect();
-    if all.is_empty() {
-        return "there are none".into();
-    }
-    let shown: Vec<_> = all.iter().take(16).map(|qpn| format!("{qpn:#x}")).collect();
-    let more = match all.len() - shown.len() {
-        0 => String::new(),
-        n => format!(" and {n} more"),
-    };
-    format!("there are {}{more}", shown.join(", "))
-}
-
-fn head(out: &mut String, report: &Report<'_>) {
-    let capture = report.capture;
-    let format = report
-        .format
-        .map_or("capture".into(), |format| format.to_string());
-    let links: Vec<_> = report
-        .link_types
-        .iter()
-        .map(|&link| link_type_name(link))
-        .collect();
-    let _ = writeln!(
-        out,
-        "{}: {format}, {}; {} in {}, {} of RoCEv2",
-        report.name,
-        if links.is_empty() {
-            "empty".into()
-        } else {
-            links.join(", ")
-        },
-        count(capture.frames, "frame"),
-        span(capture.time.1 - capture.time.0),
-        count(capture.packets, "packet"),
-    );
-    if let Some(why) = &report.ended {
-        let _ = writeln!(
-            out,
-            "  It was not read to its end: {why}. What came before is below."
-        );
-    }
-    for (skip, n) in &capture.skipped.frames {
-        let _ = writeln!(
-            out,
-            "  left out: {} ({})",
-            count(*n, "frame"),
-            skipped(*skip)
-        );
-    }
-    for (why, n, first) in &capture.skipped.packets {
-        let _ = writeln!(
-            out,
-            "  to port 4791, but no packet: {} ({}), the first one is frame {first}",
-            count(*n, "frame"),
-            no_packet(*why)
-        );
-    }
-    if capture.skipped.copies > 0 {
-        let _ = writeln!(
-            out,
-            "  left out: {} of a packet that another interface, or the other direction, had shown",
-            count(capture.skipped.copies, "copy").replace("copys", "copies")
-        );
-    }
-    if capture.uncut > 0 {
-        let _ = writeln!(
-            out,
-            "  {} held several packets each, as the sender hands them to the kernel (GSO): taken apart here",
-            count(capture.uncut, "frame")
-        );
-    }
-    if capture.cut > 0 {
-        let _ = writeln!(
-            out,
-            "  {} cut when captured (snap length): payload and ICRC are not looked at",
-            if capture.cut == 1 {
-                "1 packet was".into()
-            } else {
-                format!("{} packets were", capture.cut)
-            }
-        );
-    }
-    let checked = capture.packets - capture.icrc_unchecked;
-    if checked > 0 && capture.icrc_wrong + capture.icrc_other == 0 {
-        let _ = writeln!(out, "  ICRC: right in all {}", count(checked, "packet"));
-    } else if checked > 0 {
-        let _ = writeln!(
-            out,
-            "  ICRC: wrong in {}, right only for another IP header in {}, of {checked}",
-            capture.icrc_wrong, capture.icrc_other
-        );
-        if capture.icrc_wrong > 0 {
-            let _ = writeln!(
-                out,
-                "  packets with a wrong ICRC are part of no conversation below, as receivers drop them: what is missing there may be \
-                 among them"
-            );
-        }
-    }
 }
 
 /// Why a frame was left out.
