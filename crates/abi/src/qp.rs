@@ -2,7 +2,6 @@
 
 use core::ffi::{c_int, c_uint};
 use std::cell::UnsafeCell;
-use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,7 +25,7 @@ use crate::xrc;
 #[repr(C)]
 pub struct QpObject {
     pub c: UnsafeCell<ibv_qp_ex>,
-    pub nic: ManuallyDrop<Qp>,
+    pub nic: Qp,
     pub cap: QpCap,
     /// Asynchronous events that the program took, under the context's `async_lock`.
     pub async_events_delivered: AtomicU32,
@@ -143,7 +142,7 @@ pub fn give(room: Room<QpObject>, nic: Qp, base: ibv_qp, builder: Option<Builder
     let home = room.home();
     room.fill(QpObject {
         c: UnsafeCell::new(c),
-        nic: ManuallyDrop::new(nic),
+        nic,
         cap,
         async_events_delivered: AtomicU32::new(0),
         builder,
@@ -383,6 +382,9 @@ unsafe extern "C" fn query_qp(
             return Err(Errno(libc::ENODEV));
         }
         let now = attr_to_c(&object.nic.query());
+        if object.nic.is_gone() {
+            return Err(EINVAL);
+        }
         // SAFETY: plain fields of a live queue pair; the structures are the caller's.
         unsafe {
             (*qp).state = now.qp_state;
@@ -404,20 +406,22 @@ unsafe extern "C" fn query_qp(
 pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     seam::status(|| {
         // SAFETY: a queue pair of ours, or NULL.
-        let delivered = &unsafe { from_c::<QpObject>(qp) }?.async_events_delivered;
+        let object = unsafe { from_c::<QpObject>(qp) }?;
         // SAFETY: a live queue pair, whose field nobody changes.
         if unsafe { is_parents((*qp).context) }? {
             return Ok(());
         }
         // As Linux has it: groups are left first.
-        // SAFETY: as above.
-        if unsafe { from_c::<QpObject>(qp) }?.nic.is_attached() {
+        if object.nic.is_attached() {
             return Err(EBUSY);
         }
-        // SAFETY: the program gives the queue pair up and no longer posts to it, so its handle is not in use and is
-        // dropped once. That revokes the events nobody took; those taken are counted once the lock has been free.
+        // Revokes the events that nobody took. Who took one may use the queue pair until he acknowledges it, so the handle
+        // stays.
+        object.nic.retire();
+        let delivered = &object.async_events_delivered;
+        // SAFETY: a live queue pair of a live context. Events that were taken are counted once the lock has been free; as all
+        // are acknowledged, nobody uses the queue pair any more: the program gives it up.
         unsafe {
-            ManuallyDrop::drop(&mut (*qp.cast::<QpObject>()).nic);
             drop(from_c::<ContextObject>((*qp).context)?.async_lock.lock());
             wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
                 all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))

@@ -175,14 +175,15 @@ impl Xrcd {
     pub fn open_qp(&self, qpn: u32, cookie: u64) -> Result<Qp> {
         let targets = self.domain().targets.lock();
         let mut alive = targets.iter().filter_map(Weak::upgrade);
-        let target = alive.find(|target| target.qpn() == qpn).ok_or_else(|| {
+        let target = alive.find(|target| target.qpn() == qpn);
+        drop(targets);
+        let opened = target.and_then(|target| Qp::open(target, self, cookie));
+        opened.ok_or_else(|| {
             Error::invalid(
                 "ibv_open_qp",
                 format!("the domain has no XRC_RECV queue pair {qpn:#x} of this process"),
             )
-        })?;
-        drop(targets);
-        Ok(Qp::open(target, self, cookie))
+        })
     }
 
     pub(crate) fn domain(&self) -> &Arc<Domain> {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/time.h>
+#include <time.h>
 #include "check.h"
 
 static struct ibv_async_event taken;
@@ -46,6 +47,38 @@ static void establish(struct ibv_pd *pd, struct side *a, struct side *b)
 	CHECK(!post_recv(a, 2, 0, 64) && !ibv_post_send(b->qp, &wr, &bad));
 	expect_success(a->cq, 2, IBV_WC_RECV);
 	expect_success(b->cq, 1, IBV_WC_SEND);
+}
+
+static void *destroy(void *qp)
+{
+	CHECK(!ibv_destroy_qp(qp));
+	return NULL;
+}
+
+/* While its destruction waits for an acknowledgement, a queue pair is still there for whoever took the event, and good for
+ * nothing. */
+static void use_while_destroyed(struct ibv_pd *pd)
+{
+	struct side a, b;
+	establish(pd, &a, &b);
+	CHECK(!ibv_get_async_event(pd->context, &taken) && taken.element.qp == a.qp);
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, destroy, a.qp));
+	struct ibv_qp_attr attr, reset = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_init_attr init;
+	int gone;
+	for (time_t end = time(NULL) + 10; !(gone = ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init));)
+		CHECK(time(NULL) < end);
+	CHECK(gone == EINVAL);
+	CHECK(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE) == EINVAL);
+	struct ibv_send_wr wr = { .wr_id = 3, .opcode = IBV_WR_SEND }, *bad;
+	CHECK(post_recv(&a, 4, 0, 64) == EINVAL);
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL && bad == &wr);
+	ibv_ack_async_event(&taken);
+	CHECK(!pthread_join(thread, NULL));
+	CHECK(!ibv_destroy_cq(a.cq) && !ibv_dereg_mr(a.mr));
+	free(a.buffer);
+	destroy_side(&b);
 }
 
 int main(void)
@@ -98,6 +131,7 @@ int main(void)
 	destroy_side(&a);
 	destroy_side(&b);
 
+	use_while_destroyed(pd);
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context) && !ibv_close_device(other));
 	puts("async_events: ok");
 	return 0;

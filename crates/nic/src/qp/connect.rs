@@ -6,6 +6,7 @@ use rnic_transport::{Placement, QueuePair, Rc, RcAttr, Role, Uc, UcAttr, Ud, UdA
 use rnic_wire::{PathMtu, Psn};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
+use super::post::gone;
 use super::{Peer, Qp, QpEntry, Signals, transitions};
 use crate::address::path_spec;
 use crate::device::MAX_RD_ATOM;
@@ -43,6 +44,10 @@ impl Qp {
             Vec::new()
         };
         let mut engine = shared.shard.lock();
+        // Its number may be another's by now.
+        if self.is_gone() {
+            return Err(gone(VERB));
+        }
         // Only under the lock does the state stay what it is.
         let from = shared.state();
         if mask.contains(M::CUR_STATE) && attr.cur_qp_state != from {
@@ -165,7 +170,7 @@ fn apply(
     to: QpState,
     table: &[GidEntry],
 ) -> Result<()> {
-    let gone = || Error::invalid(VERB, "the queue pair was destroyed");
+    let gone = || gone(VERB);
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     if (from, to) == (QpState::Sqd, QpState::Sqd) && entry.transport.is_draining() {
         return Err(Error::invalid(

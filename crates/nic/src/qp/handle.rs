@@ -46,12 +46,15 @@ pub(super) struct QpHandle {
     cookie: u64,
     /// By which it was made or opened.
     xrcd: Option<Xrcd>,
+    retired: AtomicBool,
 }
 
-/// The queue pair itself, which all its handles hold: its end is that of the last.
+/// The queue pair itself, which all its handles hold. It ends as the last of them is retired or dropped, and has a listener
+/// until then.
 #[derive(Debug)]
 pub(crate) struct QpTarget {
     shared: Arc<QpShared>,
+    ended: AtomicBool,
     /// Outlives the queue pair.
     _srq: Option<Srq>,
 }
@@ -109,16 +112,34 @@ impl Qp {
             srq.users.fetch_add(1, Ordering::AcqRel);
         }
         let context = shared.context().clone();
-        let target = Arc::new(QpTarget { shared, _srq: srq });
+        shared.listeners.lock().push(Listener {
+            context: context.clone(),
+            cookie,
+        });
+        let target = Arc::new(QpTarget {
+            shared,
+            ended: AtomicBool::new(false),
+            _srq: srq,
+        });
         Qp::handle(target, context, xrcd, cookie)
     }
 
-    /// One more handle of an XRC target.
-    pub(crate) fn open(target: Arc<QpTarget>, xrcd: &Xrcd, cookie: u64) -> Qp {
+    /// One more handle of an XRC target; `None` if it has ended.
+    pub(crate) fn open(target: Arc<QpTarget>, xrcd: &Xrcd, cookie: u64) -> Option<Qp> {
         let context = xrcd.context().shared.clone();
-        Qp::handle(target, context, Some(xrcd), cookie)
+        let mut listeners = target.shared.listeners.lock();
+        if listeners.is_empty() {
+            return None;
+        }
+        listeners.push(Listener {
+            context: context.clone(),
+            cookie,
+        });
+        drop(listeners);
+        Some(Qp::handle(target, context, Some(xrcd), cookie))
     }
 
+    /// A handle, which listens already.
     fn handle(
         target: Arc<QpTarget>,
         context: Arc<ContextShared>,
@@ -128,10 +149,6 @@ impl Qp {
         if let Some(xrcd) = xrcd {
             xrcd.add_user();
         }
-        target.shared.listeners.lock().push(Listener {
-            context: context.clone(),
-            cookie,
-        });
         Qp {
             inner: Arc::new(QpHandle {
                 shared: target.shared.clone(),
@@ -139,13 +156,33 @@ impl Qp {
                 context,
                 cookie,
                 xrcd: xrcd.cloned(),
+                retired: AtomicBool::new(false),
             }),
         }
     }
+
+    /// Does what the end of the handle does, and leaves it valid and good for nothing: calls of it fail as after
+    /// [`Context::revoke`](crate::Context::revoke). For who has to wait until nobody uses it any more. The second time nothing
+    /// happens.
+    ///
+    /// On return none of its events is posted any more, and none waits that nobody has taken; if it was the last handle, no
+    /// copy in flight can touch memory on behalf of the queue pair, and the completion queues and the shared receive queue
+    /// are free of it. Its protection domain stays in use until it is dropped.
+    pub fn retire(&self) {
+        self.inner.retire();
+    }
+
+    /// It was retired, or ended with its context.
+    pub fn is_gone(&self) -> bool {
+        self.inner.retired.load(Ordering::Acquire) || self.shared().removed.load(Ordering::Acquire)
+    }
 }
 
-impl Drop for QpHandle {
-    fn drop(&mut self) {
+impl QpHandle {
+    fn retire(&self) {
+        if self.retired.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let (cookie, context) = (self.cookie, &self.context);
         // In a forked child nothing is posted, and a thread of the parent may have had the lock.
         if context.nic.check_alive("ibv_destroy_qp").is_ok() {
@@ -159,11 +196,15 @@ impl Drop for QpHandle {
             if let Some(own) = own {
                 listeners.swap_remove(own);
             }
+            let last = listeners.is_empty();
             drop(listeners);
             if twin.is_none() {
                 context.revoke_events(
                     |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
                 );
+            }
+            if last {
+                self.target.end();
             }
         }
         if let Some(xrcd) = &self.xrcd {
@@ -172,17 +213,23 @@ impl Drop for QpHandle {
     }
 }
 
-impl Drop for QpTarget {
-    fn drop(&mut self) {
+impl QpTarget {
+    fn end(&self) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let shared = &self.shared;
-        let context = shared.context();
         // In a forked child the engine is a dead copy.
-        let removed = shared.removed.load(Ordering::Acquire);
-        if !removed && context.nic.check_alive("ibv_destroy_qp").is_ok() {
-            let copies = shared.shard.lock().remove_qp(shared.qpn);
-            copies.wait();
-            for cq in shared.cqs() {
-                cq.purge(shared.qpn);
+        if shared.context().nic.check_alive("ibv_destroy_qp").is_ok() {
+            let mut engine = shared.shard.lock();
+            if !shared.removed.load(Ordering::Acquire) {
+                let copies = engine.remove_qp(shared.qpn);
+                shared.set_removed();
+                drop(engine);
+                copies.wait();
+                for cq in shared.cqs() {
+                    cq.purge(shared.qpn);
+                }
             }
         }
         for cq in shared.cqs() {
@@ -191,6 +238,22 @@ impl Drop for QpTarget {
         if let ReceiveSource::Srq(srq) = &shared.source {
             srq.users.fetch_sub(1, Ordering::AcqRel);
         }
-        shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+impl Drop for QpHandle {
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
+impl Drop for QpTarget {
+    fn drop(&mut self) {
+        // In a forked child, handles end and it does not.
+        self.end();
+        self.shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,7 @@ pub(crate) struct QpShared {
     qp_type: QpType,
     sq_sig_all: bool,
     state: AtomicU8,
-    /// Out of the engine before its handle was dropped: the device was closed.
+    /// Out of the engine before its handle was dropped: that was retired, or the device closed.
     removed: AtomicBool,
 }
 
@@ -460,7 +460,11 @@ impl Qp {
         let nic = &shared.context().nic;
         nic.check_alive(VERB)?;
         let table = gid_table();
-        shared.shard.lock().attach_mcast(mgid, shared.qpn, &table)
+        let mut engine = shared.shard.lock();
+        if self.is_gone() {
+            return Err(post::gone(VERB));
+        }
+        engine.attach_mcast(mgid, shared.qpn, &table)
     }
 
     /// Detaches it (`ibv_detach_mcast(3)`).

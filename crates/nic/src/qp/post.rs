@@ -195,10 +195,10 @@ pub(crate) fn take_each<W>(
 }
 
 /// The handle outlives what it stood for.
-fn gone(verb: &'static str) -> Error {
+pub(super) fn gone(verb: &'static str) -> Error {
     Error::invalid(
         verb,
-        "the queue pair ended with the context that it was made in",
+        "the queue pair was destroyed, or ended with the context that it was made in",
     )
 }
 

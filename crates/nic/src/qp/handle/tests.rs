@@ -1,0 +1,38 @@
+//! The end of handles.
+
+use crate::context::Context;
+use crate::qp::{QpAttr, QpAttrMask, QpState};
+
+/// Moves it to RESET, as goes in any state.
+fn reset(qp: &super::Qp) -> Result<(), i32> {
+    let attr = QpAttr {
+        qp_state: QpState::Reset,
+        ..QpAttr::default()
+    };
+    let outcome = qp.modify(&attr, QpAttrMask::STATE);
+    outcome.map_err(|error| error.errno())
+}
+
+#[test]
+fn a_retired_handle_is_good_for_nothing_and_the_others_are_not_touched() {
+    let context = Context::open().expect("a device");
+    let domain = context.open_xrcd(None, true, false).expect("a domain");
+    let open = |qpn| domain.open_qp(qpn, 8).map_err(|error| error.errno());
+    let first = domain.create_qp(7).expect("a target");
+    let qpn = first.qpn();
+    let second = open(qpn).expect("another handle of it");
+    first.retire();
+    first.retire();
+    assert!(first.is_gone() && !second.is_gone());
+    assert_eq!(reset(&first), Err(libc::EINVAL));
+    assert_eq!(reset(&second), Ok(()));
+    // With the last one the queue pair ends, although handles are left, and nobody can open it any more.
+    second.retire();
+    assert!(second.is_gone());
+    assert_eq!(reset(&second), Err(libc::EINVAL));
+    assert_eq!(second.state(), QpState::Reset);
+    assert_eq!(open(qpn).err(), Some(libc::EINVAL));
+    assert!(!domain.in_use());
+    drop((first, second));
+    assert!(!domain.in_use());
+}
