@@ -2,7 +2,6 @@
 
 use core::ffi::c_int;
 use std::cell::UnsafeCell;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_nic::{Cq, Error, Srq, SrqAttr, SrqAttrMask, SrqInit, Xrcd};
@@ -22,7 +21,7 @@ use crate::xrc::XrcdObject;
 #[repr(C)]
 pub struct SrqObject {
     c: UnsafeCell<ibv_srq>,
-    pub nic: ManuallyDrop<Srq>,
+    pub nic: Srq,
     max_sge: u32,
     /// Asynchronous events that the program took, under the context's `async_lock`.
     pub async_events_delivered: AtomicU32,
@@ -75,7 +74,7 @@ unsafe fn create(
                 cond: libc::PTHREAD_COND_INITIALIZER,
                 events_completed: 0,
             }),
-            nic: ManuallyDrop::new(nic),
+            nic,
             max_sge: given.max_sge,
             async_events_delivered: AtomicU32::new(0),
             home,
@@ -157,6 +156,9 @@ unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_
             return Err(EINVAL);
         }
         let now = object.nic.query();
+        if object.nic.is_gone() {
+            return Err(EINVAL);
+        }
         // SAFETY: the caller's structure.
         unsafe {
             *attr = ibv_srq_attr {
@@ -180,16 +182,17 @@ pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         if object.nic.in_use() {
             return Err(EBUSY);
         }
+        // Revokes the events that nobody took. Who took one may use the queue until he acknowledges it, so the handle stays.
+        object.nic.retire();
         let delivered = &object.async_events_delivered;
-        // SAFETY: the program gives the queue up and no longer posts to it, so its handle is not in use and is dropped
-        // once. That revokes the events nobody took; those taken are counted once the lock has been free.
+        // SAFETY: a live queue of a live context. Events that were taken are counted once the lock has been free; as all are
+        // acknowledged, nobody uses the queue any more: the program gives it up.
         unsafe {
-            ManuallyDrop::drop(&mut (*srq.cast::<SrqObject>()).nic);
             drop(from_c::<ContextObject>((*srq).context)?.async_lock.lock());
             wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
                 all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
             });
-            let _: SrqObject = take_housed(srq);
+            drop(take_housed::<SrqObject>(srq));
         }
         Ok(())
     })

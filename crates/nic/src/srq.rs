@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rnic_transport::RecvWqe;
@@ -80,6 +80,9 @@ pub(crate) struct SrqShared {
     /// Has a lock of its own, since queue pairs of several shards of the engine may take from it. Nobody who has it waits for
     /// an engine.
     queue: Mutex<Queue>,
+    /// Out of the engine, though handles may live on. Looked at under the lock of `queue`, through which whoever sets it passes
+    /// before he revokes events.
+    retired: AtomicBool,
 }
 
 impl SrqShared {
@@ -118,6 +121,17 @@ impl SrqShared {
         let posted = !queue.receives.is_empty();
         queue.awaited |= posted;
         !posted && wait(&mut queue.awaited)
+    }
+
+    #[inline]
+    fn check_there(&self, verb: &'static str) -> Result<()> {
+        match self.retired.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::invalid(
+                verb,
+                "the shared receive queue was destroyed",
+            )),
+        }
     }
 
     /// Sends the limit event if it is armed and due, which disarms it.
@@ -185,6 +199,7 @@ impl Srq {
                 max_wr,
                 limit: 0,
             }),
+            retired: AtomicBool::new(false),
         });
         engine.srqs.insert(shared.clone());
         drop(engine);
@@ -222,6 +237,21 @@ impl Srq {
         self.shared().users.load(Ordering::Acquire) != 0
     }
 
+    /// Does what the end of the last handle does, whatever handles there are, and leaves them valid and good for nothing:
+    /// calls of them fail. For who has to wait until nobody uses it any more; no queue pair may. The second time nothing
+    /// happens.
+    ///
+    /// On return no limit event of it is posted any more, none waits that nobody has taken, and XRC domain and completion
+    /// queue are free of it. Its protection domain stays in use until the last handle is dropped.
+    pub fn retire(&self) {
+        self.inner.retire();
+    }
+
+    /// It was retired.
+    pub fn is_gone(&self) -> bool {
+        self.shared().retired.load(Ordering::Acquire)
+    }
+
     /// Sizes, and the limit that is still armed.
     pub fn query(&self) -> SrqAttr {
         let shared = self.shared();
@@ -257,6 +287,7 @@ impl Srq {
             ));
         }
         let mut queue = shared.queue.lock();
+        shared.check_there(VERB)?;
         let (mut max_wr, mut limit) = (queue.max_wr, queue.limit);
         if mask.contains(SrqAttrMask::MAX_WR) {
             max_wr = round_capacity(VERB, attr.max_wr)?;
@@ -295,6 +326,7 @@ impl Srq {
         let nic = &shared.context().nic;
         nic.check_alive(VERB).map_err(|e| (0, e))?;
         let mut queue = shared.queue.lock();
+        shared.check_there(VERB).map_err(|e| (0, e))?;
         let (accepted, refused) = take_each(wqes, |wqe| {
             let wqe = admit(shared, queue.max_wr, wqe)?;
             shared.slots.recv.take(1);
@@ -342,23 +374,39 @@ fn round_capacity(verb: &'static str, max_wr: u32) -> Result<u32> {
     Ok((max_wr + 1).next_power_of_two() - 1)
 }
 
-impl Drop for SrqHandle {
-    fn drop(&mut self) {
+impl SrqHandle {
+    fn retire(&self) {
         let shared = &self.shared;
+        if shared.retired.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let context = shared.context();
-        // In a forked child the engine is a dead copy.
+        // In a forked child the engine is a dead copy, and threads of the parent may have had locks.
         if context.nic.check_alive("ibv_destroy_srq").is_ok() {
             context.nic.lock().srqs.remove(shared.number);
+            // Who arms it from now on is refused, and who has done so has sent what is to be revoked.
+            shared.queue.lock().limit = 0;
+            let cookie = shared.cookie;
+            context.revoke_events(
+                |event| matches!(event, AsyncEvent::SrqLimit { cookie: c } if *c == cookie),
+            );
+            if let Some(xrc) = &shared.xrc {
+                xrc.cq.purge_srq(&shared.slots);
+            }
         }
-        let cookie = shared.cookie;
-        context.revoke_events(
-            |event| matches!(event, AsyncEvent::SrqLimit { cookie: c } if *c == cookie),
-        );
         if let Some(xrc) = &shared.xrc {
-            xrc.cq.purge_srq(&shared.slots);
             xrc.cq.leave(0);
             xrc.xrcd.drop_user();
         }
-        shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+impl Drop for SrqHandle {
+    fn drop(&mut self) {
+        self.retire();
+        self.shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -147,6 +147,34 @@ static void *acknowledge_later(void *event)
 	return NULL;
 }
 
+static void *destroy(void *srq)
+{
+	CHECK(!ibv_destroy_srq(srq));
+	return NULL;
+}
+
+/* While its destruction waits for an acknowledgement, a queue is still there for whoever took the event, and good for
+ * nothing: above all it sends no further event, which would name what is freed. */
+static void use_while_destroyed(struct ibv_pd *pd)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 7, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &init);
+	CHECK(srq && !arm(srq, 1));
+	struct ibv_async_event event = expect_event(IBV_EVENT_SRQ_LIMIT_REACHED, srq);
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, destroy, srq));
+	struct ibv_srq_attr attr;
+	int gone;
+	for (time_t end = time(NULL) + 10; !(gone = ibv_query_srq(srq, &attr));)
+		CHECK(time(NULL) < end);
+	CHECK(gone == EINVAL);
+	CHECK(post_srq(srq, 0) == EINVAL && arm(srq, 1) == EINVAL);
+	expect_quiet();
+	ibv_ack_async_event(&event);
+	CHECK(!pthread_join(thread, NULL));
+	expect_quiet();
+}
+
 int main(void)
 {
 	context = open_device();
@@ -278,6 +306,8 @@ int main(void)
 	CHECK(!ibv_destroy_srq(srq));
 	CHECK(atomic_load(&acknowledged) == 1);
 	CHECK(!pthread_join(thread, NULL));
+
+	use_while_destroyed(srq_pd);
 
 	for (int i = 0; i < SIDES; i++)
 		destroy_side(&senders[i]);
