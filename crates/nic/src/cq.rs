@@ -8,7 +8,7 @@ mod tasks;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rnic_transport::Completion;
 
@@ -85,6 +85,8 @@ pub(crate) struct CqShared {
     len: AtomicUsize,
     cookie: AtomicU64,
     channel: Option<Arc<ChannelShared>>,
+    /// No event of it enters the channel any more. Under the lock of the channel's queue.
+    detached: AtomicBool,
     context: Arc<ContextShared>,
     /// Queue pairs attached (twice if for both directions), and XRC shared receive queues.
     pub(crate) users: AtomicU32,
@@ -329,6 +331,7 @@ impl Cq {
                 len: AtomicUsize::new(0),
                 cookie: AtomicU64::new(cookie),
                 channel,
+                detached: AtomicBool::new(false),
                 context: context.shared.clone(),
                 users: AtomicU32::new(0),
                 events_delivered: AtomicU32::new(0),
@@ -499,8 +502,8 @@ impl Cq {
         self.shared.events_delivered.load(Ordering::Acquire)
     }
 
-    /// Revokes its channel and asynchronous events that nobody has taken; call before destroying. Does nothing in a forked
-    /// child, whose descriptors are the parent's.
+    /// Revokes its channel and asynchronous events that nobody has taken, and has no more events enter the channel; call before
+    /// destroying. Does nothing in a forked child, whose descriptors are the parent's.
     pub fn detach(&self) {
         if self.shared.context.nic.check_alive("").is_err() {
             return;

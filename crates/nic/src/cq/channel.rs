@@ -44,13 +44,20 @@ impl ChannelShared {
     }
 
     pub(super) fn push(&self, cq: &Arc<CqShared>) {
-        self.queue.lock().push_back(Arc::downgrade(cq));
+        let mut queue = self.queue.lock();
+        // Its lock was let go in between, and an event would name what is destroyed.
+        if cq.detached.load(Ordering::Relaxed) {
+            return;
+        }
+        queue.push_back(Arc::downgrade(cq));
+        drop(queue);
         self.events.add(1);
     }
 
-    /// Drops the events of a queue that nobody has taken.
+    /// Drops the events of a queue that nobody has taken; no further one comes.
     pub(super) fn revoke(&self, cq: &Arc<CqShared>) {
         let mut queue = self.queue.lock();
+        cq.detached.store(true, Ordering::Relaxed);
         let before = queue.len();
         queue.retain(|waiting| !std::ptr::eq(waiting.as_ptr(), Arc::as_ptr(cq)));
         for _ in queue.len()..before {
@@ -157,3 +164,6 @@ impl CompChannel {
         self.shared.users.load(Ordering::Acquire) != 0
     }
 }
+
+#[cfg(test)]
+mod tests;
