@@ -236,10 +236,10 @@ impl IdObject {
         self.acknowledged.notify_all();
     }
 
-    /// Waits until all events that the program took are acknowledged.
-    pub fn wait_for_acks(&self) {
+    /// Waits until so many of the events that the program took are acknowledged.
+    fn wait_for_acks(&self, taken: u64) {
         let mut state = self.state();
-        while state.completed < state.delivered {
+        while state.completed < taken {
             state = self
                 .acknowledged
                 .wait(state)
@@ -280,6 +280,9 @@ impl IdObject {
             Some(channel) => channel,
             None => ChannelObject::new()?,
         };
+        // Events of the new channel are not waited for: who takes one may need a lock that the caller has before he
+        // acknowledges it.
+        let taken = self.state().delivered;
         if let Err(error) = self.nic.migrate(channel.nic()) {
             if sync {
                 channel.retire();
@@ -297,7 +300,7 @@ impl IdObject {
         if let Some(old) = old.filter(|_| was_sync) {
             old.retire();
         }
-        self.wait_for_acks();
+        self.wait_for_acks(taken);
         Ok(())
     }
 
@@ -306,7 +309,8 @@ impl IdObject {
         self.state().ending = true;
         self.nic.destroy();
         self.drop_event();
-        self.wait_for_acks();
+        let taken = self.state().delivered;
+        self.wait_for_acks(taken);
         let mut state = self.state();
         let (channel, device) = (state.channel.take(), state.device.take());
         drop(state);

@@ -1,5 +1,45 @@
 /* Ids that move to another channel: with the events that wait, into synchronous operation, and back. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 #include "cm.h"
+
+static struct rdma_cm_id *moving;
+static struct rdma_event_channel *target;
+static atomic_int moved;
+
+static void *migrate(void *unused)
+{
+	(void)unused;
+	CHECK(!rdma_migrate_id(moving, target));
+	atomic_store(&moved, 1);
+	return NULL;
+}
+
+/* The move waits for the acknowledgement of what was taken from the old channel, and of nothing else: who takes an event from
+ * the new one may need a lock of the thread that moves the id before it acknowledges. */
+static void waits_for_the_old_channel_alone(void)
+{
+	struct rdma_event_channel *old = rdma_create_event_channel();
+	target = rdma_create_event_channel();
+	moving = make_id(old, RDMA_PS_TCP);
+	CHECK(!resolve_to(moving, 7471));
+	struct rdma_cm_event *of_old = next_event(old, moving, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_resolve_route(moving, TIMEOUT_MS));
+	struct pollfd waits = { .fd = old->fd, .events = POLLIN };
+	CHECK(poll(&waits, 1, TIMEOUT_MS) == 1);
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, migrate, NULL));
+	struct rdma_cm_event *of_new = next_event(target, moving, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(!atomic_load(&moved));
+	CHECK(!rdma_ack_cm_event(of_old));
+	for (time_t end = time(NULL) + 10; !atomic_load(&moved);)
+		CHECK(time(NULL) < end);
+	CHECK(!pthread_join(thread, NULL) && moving->channel == target);
+	CHECK(!rdma_ack_cm_event(of_new) && !rdma_destroy_id(moving));
+	rdma_destroy_event_channel(old);
+	rdma_destroy_event_channel(target);
+}
 
 int main(void)
 {
@@ -23,6 +63,7 @@ int main(void)
 	expect(other, c.client, RDMA_CM_EVENT_DISCONNECTED);
 	drop_connection(&c);
 	rdma_destroy_event_channel(other);
+	waits_for_the_old_channel_alone();
 	puts("cm_migrate: ok");
 	return 0;
 }
