@@ -21,14 +21,13 @@ static int post_srq(struct ibv_srq *srq, uint64_t wr_id)
 	return error;
 }
 
-/* A queue pair that receives from `srq`, in INIT. */
+/* A queue pair that receives from `srq`, in INIT. Whatever it asks for of a receive queue of its own, it has none. */
 static struct ibv_qp *receiver(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_srq *srq)
 {
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1 } };
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = UINT32_MAX, .max_send_sge = 1, .max_recv_sge = UINT32_MAX } };
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	CHECK(qp && qp->srq == srq);
-	/* Its own receive queue does not exist. */
 	CHECK(init.cap.max_recv_wr == 0 && init.cap.max_recv_sge == 0);
 	struct ibv_recv_wr wr = { .wr_id = 1 }, *bad;
 	to_init(qp);

@@ -85,7 +85,8 @@ static void make_connection(struct connection *c, struct ibv_pd *pd, struct ibv_
 	c->cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
 	/* What the receive side would be does not matter to an initiator. */
 	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_SEND, .send_cq = c->cq, .pd = pd,
-		.cap = { .max_send_wr = DEPTH, .max_recv_wr = 7, .max_send_sge = 1 },
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = UINT32_MAX, .max_send_sge = 1,
+			.max_recv_sge = UINT32_MAX },
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM };
 	c->initiator = ibv_create_qp_ex(context, &init);

@@ -287,7 +287,15 @@ impl Qp {
                 "an XRC target is made in an XRC domain, not in a protection domain",
             ));
         }
-        let asked = init.cap;
+        // With a shared receive queue there is no other, and who only sends has none: what the program asks for of one is
+        // ignored, whatever it is (ibv_create_qp(3)).
+        let xrc = init.qp_type == QpType::XrcSend;
+        let own = |size| if xrc || init.srq.is_some() { 0 } else { size };
+        let asked = QpCap {
+            max_recv_wr: own(init.cap.max_recv_wr),
+            max_recv_sge: own(init.cap.max_recv_sge),
+            ..init.cap
+        };
         for (what, value, limit) in [
             ("max_send_wr", asked.max_send_wr, MAX_QP_WR),
             ("max_recv_wr", asked.max_recv_wr, MAX_QP_WR),
@@ -322,11 +330,8 @@ impl Qp {
         }
         // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment, and where the
         // scatter/gather list of a WQE would lie there is room for it anyway. Programs count on that (rdma_xclient).
-        let xrc = init.qp_type == QpType::XrcSend;
-        let own = |size| if xrc || init.srq.is_some() { 0 } else { size };
         let cap = QpCap {
             max_send_wr: asked.max_send_wr.max(MIN_SEND_WR).next_power_of_two(),
-            // With a shared receive queue there is no other; who only sends has none.
             max_recv_wr: own(asked.max_recv_wr.max(1).next_power_of_two()),
             max_send_sge: asked.max_send_sge.max(1),
             max_recv_sge: own(asked.max_recv_sge.max(1)),
