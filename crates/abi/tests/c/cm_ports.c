@@ -24,6 +24,38 @@ static int bind_wildcard(struct rdma_cm_id *id, uint16_t port)
 	return rdma_bind_addr(id, (struct sockaddr *)&any);
 }
 
+static int af_only(struct rdma_cm_id *id, int only)
+{
+	return rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only);
+}
+
+/* An IPv6 wildcard takes IPv4 as well, or not: that may be said until it listens, also once it is bound. */
+static void families(void)
+{
+	for (int only = 0; only < 2; only++) {
+		struct rdma_cm_id *listener = id_of(RDMA_PS_TCP);
+		struct sockaddr_in6 any = { .sin6_family = AF_INET6 };
+		CHECK(!af_only(listener, 0) && !rdma_bind_addr(listener, (struct sockaddr *)&any));
+		CHECK(!af_only(listener, only) && !rdma_listen(listener, 1));
+		CHECK(af_only(listener, !only) == -1 && errno == EINVAL);
+		struct rdma_event_channel *own = rdma_create_event_channel();
+		struct rdma_cm_id *client = make_client(own, RDMA_PS_TCP, ntohs(rdma_get_src_port(listener)));
+		make_qp(client);
+		CHECK(!rdma_connect(client, NULL));
+		if (only) {
+			struct rdma_cm_event *refused = next_event(own, client, RDMA_CM_EVENT_REJECTED);
+			CHECK(!rdma_ack_cm_event(refused));
+		} else {
+			struct rdma_cm_event *request = next_event(channel, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
+			struct rdma_cm_id *id = request->id;
+			CHECK(!rdma_ack_cm_event(request) && !rdma_destroy_id(id));
+		}
+		drop_id(client);
+		CHECK(!rdma_destroy_id(listener));
+		rdma_destroy_event_channel(own);
+	}
+}
+
 int main(void)
 {
 	channel = rdma_create_event_channel();
@@ -64,6 +96,7 @@ int main(void)
 	first = id_of(RDMA_PS_TCP);
 	CHECK(!rdma_get_src_port(first) && !rdma_listen(first, 1) && rdma_get_src_port(first));
 	CHECK(!rdma_destroy_id(first));
+	families();
 	rdma_destroy_event_channel(channel);
 	puts("cm_ports: ok");
 	return 0;

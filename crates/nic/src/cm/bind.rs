@@ -148,8 +148,8 @@ impl Cm {
                 entry.options.reuse_addr = reuse;
             }
             IdOption::AfOnly(only) => {
-                // The port is taken for one family or both.
-                entry.expect(VERB, &[State::Idle])?;
+                // What a bound id listens for; its port stays taken for the families that it was taken for.
+                entry.expect(VERB, &[State::Idle, State::Bound])?;
                 entry.options.af_only = Some(only);
             }
             IdOption::AckTimeout(timeout) => {
