@@ -1,25 +1,13 @@
 //! One round of the engine: packets come in, timers fire, packets leave.
 
-use std::collections::VecDeque;
-use std::ops::ControlFlow;
-
-use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received, RoceLink};
-use rnic_transport::{QpEvent, QueuePair, Role, Time};
-use rnic_wire::{Bth, Operation, Packet};
+use rnic_link::{Look, RoceLink};
+use rnic_transport::{QpEvent, QueuePair, Time};
+use rnic_wire::Bth;
 
 use super::answers::Wait;
-use super::fairness::Fairness;
 use super::gather::Posted;
-use super::one_sided::{Asking, Shown};
-use super::patience::{Patience, Round};
-use super::sink::{PathSink, network_header};
-use super::srq_table::SrqTable;
-use super::table::QpTable;
-use super::timers::Timers;
-use super::{DropCounters, Engine, lend, schedule, settle};
-use crate::cm::Taken;
-use crate::memory::{ApartPacket, MemoryTable, PacketMemory};
-use crate::neighbour::Neighbourhood;
+use super::sink::PathSink;
+use super::{Engine, lend, schedule, settle};
 use crate::qp::QpEntry;
 use crate::sys;
 
@@ -33,10 +21,6 @@ const PIPELINED: usize = 4 * 1024;
 const TURNS: usize = 16;
 /// Bytes per call of those for whom others wait ([`super::fairness`]), or a little more.
 const SHARED: usize = 64 * 1024;
-/// Packets taken from the link per call,
-const RECEIVE_BUDGET: usize = 256;
-/// and where somebody waits for short ones among long ones.
-const RECEIVE_SHARED: usize = 24;
 /// Polls that only glance at the rings between two that look at everything, clock and socket included.
 const GLANCES: u8 = 8;
 /// [`Engine::held`], when it is not known.
@@ -178,75 +162,6 @@ impl Engine {
             || self.gate.deadline().is_some()
             || !self.stalled.is_empty()
             || self.unanswered.deadline().is_some()
-    }
-
-    fn receive(&mut self, now: u64, look: Look) -> usize {
-        let Engine {
-            link,
-            memory,
-            qps,
-            srqs,
-            ready,
-            drops,
-            timers,
-            groups,
-            patience,
-            cm,
-            neighbours,
-            shown,
-            fairness,
-            ..
-        } = self;
-        let round = patience.begin(now);
-        let budget = if fairness.is_mixed(now) {
-            RECEIVE_SHARED
-        } else {
-            RECEIVE_BUDGET
-        };
-        let received = link.receive_while(now, budget, look, &mut |received| {
-            let mut deliver = |qpn, may_wait| {
-                deliver(
-                    Time(now),
-                    &received,
-                    qpn,
-                    qps,
-                    memory,
-                    srqs,
-                    ready,
-                    timers,
-                    drops,
-                    patience,
-                    if may_wait { Some(&round) } else { None },
-                    neighbours,
-                    shown,
-                    fairness,
-                )
-            };
-            if received.dest_qpn == QP1 {
-                match cm.receive(&received) {
-                    Taken::Yes => {}
-                    Taken::Malformed => drops.malformed += 1,
-                    Taken::NoRoom => drops.no_room += 1,
-                }
-                return ControlFlow::Continue(());
-            }
-            if received.dest_qpn != MULTICAST_QPN {
-                return deliver(received.dest_qpn, true);
-            }
-            let members = groups.members(received.dst);
-            // Among several the first would get it twice.
-            if let [member] = *members {
-                return deliver(member, true);
-            }
-            for member in members {
-                let _ = deliver(*member, false);
-            }
-            ControlFlow::Continue(())
-        });
-        if !self.shown.is_empty() {
-            self.grant_shown();
-        }
-        received
     }
 
     fn fire_timers(&mut self, now: Time) {
@@ -480,102 +395,6 @@ impl Engine {
     }
 }
 
-/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`; with a `round` of
-/// [`super::patience`] it may be left for later.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the parts of the engine, lent one by one"
-)]
-#[inline]
-fn deliver(
-    now: Time,
-    received: &Received<'_>,
-    qpn: u32,
-    qps: &mut QpTable,
-    memory: &MemoryTable,
-    srqs: &SrqTable,
-    ready: &mut VecDeque<u32>,
-    timers: &mut Timers,
-    drops: &mut DropCounters,
-    patience: &mut Patience,
-    round: Option<&Round>,
-    neighbours: &mut Neighbourhood,
-    shown: &mut Vec<Shown>,
-    fairness: &mut Fairness,
-) -> ControlFlow<()> {
-    const DONE: ControlFlow<()> = ControlFlow::Continue(());
-    let Some(entry) = qps.get_mut(qpn) else {
-        drops.unknown_qpn += 1;
-        return DONE;
-    };
-    match entry.peer {
-        Some(peer) if peer.remote != received.src || peer.local != received.dst => {
-            drops.wrong_address += 1;
-            return DONE;
-        }
-        Some(_) => {}
-        // Datagrams come from anywhere.
-        None if matches!(entry.transport, QueuePair::Ud(_)) => {}
-        None => {
-            drops.not_ready += 1;
-            return DONE;
-        }
-    }
-    let apart = received.apart.map(|payload| ApartPacket {
-        payload,
-        headers: received.bytes.len(),
-    });
-    let parsed = match &apart {
-        None if take_straight(now, received, entry, memory, srqs, ready) => {
-            fairness.short(qpn, now.0);
-            return DONE;
-        }
-        None => Packet::parse(received.bytes).ok(),
-        Some(apart) => parse_apart(received, apart, entry),
-    };
-    let Some(packet) = parsed else {
-        drops.malformed += 1;
-        return DONE;
-    };
-    if !is_default_partition(packet.bth.pkey) {
-        drops.bad_pkey += 1;
-        return DONE;
-    }
-    if let Some(round) = round
-        && patience.must_wait(round, entry, &packet)
-    {
-        return ControlFlow::Break(());
-    }
-    if let Some(elsewhere) = &mut entry.elsewhere
-        && elsewhere.keep(received.bytes)
-    {
-        return DONE;
-    }
-    let asking = Asking::of(entry, received.ring, &packet);
-    let (transport, mut host) = lend(entry, memory, srqs);
-    host.packet = apart.as_ref().map(|packet| packet as &dyn PacketMemory);
-    transport.handle_packet(now, &packet, || network_header(received), &mut host);
-    if let Some(asking) = asking {
-        shown.extend(asking.shows(entry));
-    }
-    if entry.elsewhere.is_some() {
-        neighbours.note(entry, Some(received.bytes));
-    }
-    fairness.came(qpn, &packet, now.0);
-    if entry.transport.owes_only_ack() {
-        entry.held_ack.arrived(now.0);
-        // An ACK may come behind the WRITE.
-        if let Some(last) = packet.bth.opcode.operation()
-            && last.is_request()
-        {
-            let silent = matches!(last, Operation::WriteOnly | Operation::WriteLast);
-            entry.answers.came(silent);
-        }
-    }
-    settle(entry, ready, timers);
-    DONE
-}
-
 /// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory it costs little anyway. A program
 /// that sleeps until something completes takes one completion for each event, perhaps: the peer's must not come with the answer.
 fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
@@ -585,61 +404,6 @@ fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
     entry.elsewhere.is_none()
         && !link.is_by_memory(peer.path)
         && !entry.shared.cqs().any(|cq| cq.has_channel())
-}
-
-/// A packet whose payload is elsewhere, if the queue pair is one that takes such.
-#[inline(never)]
-fn parse_apart<'a>(
-    received: &Received<'a>,
-    apart: &ApartPacket<'_>,
-    entry: &QpEntry,
-) -> Option<Packet<'a>> {
-    let takes = match &entry.transport {
-        QueuePair::Rc(rc) => rc.attr().role == Role::Rc,
-        QueuePair::Uc(_) => matches!(apart.payload, Apart::Carried(_)),
-        QueuePair::Ud(_) => false,
-    };
-    let len = received.bytes.len() + apart.payload.len();
-    takes
-        .then(|| Packet::parse_front(received.bytes, len).ok())
-        .flatten()
-}
-
-/// Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
-#[inline]
-fn is_default_partition(pkey: u16) -> bool {
-    pkey & 0x7fff == 0x7fff
-}
-
-/// [`deliver`] of the usual short message; false: it is not one.
-#[inline]
-fn take_straight(
-    now: Time,
-    received: &Received<'_>,
-    entry: &mut QpEntry,
-    memory: &MemoryTable,
-    srqs: &SrqTable,
-    ready: &mut VecDeque<u32>,
-) -> bool {
-    let Some((bth, payload)) = Packet::parse_send_only(received.bytes) else {
-        return false;
-    };
-    if entry.elsewhere.is_some() || !is_default_partition(bth.pkey) {
-        return false;
-    }
-    let (QueuePair::Rc(rc), mut host) = lend(entry, memory, srqs) else {
-        return false;
-    };
-    if !rc.take_straight(&bth, payload, &mut host) {
-        return false;
-    }
-    // Neither did it fail, nor are there other timers than before.
-    if rc.owes_only_ack() {
-        entry.held_ack.arrived(now.0);
-        entry.answers.came(false);
-    }
-    schedule(entry, ready);
-    true
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod answers;
 mod awake;
 mod background;
 mod common;
+mod delivery;
 mod drive;
 mod fairness;
 mod fork;

@@ -1,0 +1,249 @@
+//! Packets that came: whose they are, what the device checks of them, and their way to their queue pair.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received};
+use rnic_transport::{QueuePair, Role, Time};
+use rnic_wire::{Operation, Packet};
+
+use super::fairness::Fairness;
+use super::one_sided::{Asking, Shown};
+use super::patience::{Patience, Round};
+use super::sink::network_header;
+use super::srq_table::SrqTable;
+use super::table::QpTable;
+use super::timers::Timers;
+use super::{DropCounters, Engine, lend, schedule, settle};
+use crate::cm::Taken;
+use crate::memory::{ApartPacket, MemoryTable, PacketMemory};
+use crate::neighbour::Neighbourhood;
+use crate::qp::QpEntry;
+
+/// Packets taken from the link per call,
+const RECEIVE_BUDGET: usize = 256;
+/// and where somebody waits for short ones among long ones.
+const RECEIVE_SHARED: usize = 24;
+
+impl Engine {
+    /// Takes what the link has. Gives the number of packets.
+    pub(super) fn receive(&mut self, now: u64, look: Look) -> usize {
+        let Engine {
+            link,
+            memory,
+            qps,
+            srqs,
+            ready,
+            drops,
+            timers,
+            groups,
+            patience,
+            cm,
+            neighbours,
+            shown,
+            fairness,
+            ..
+        } = self;
+        let round = patience.begin(now);
+        let budget = if fairness.is_mixed(now) {
+            RECEIVE_SHARED
+        } else {
+            RECEIVE_BUDGET
+        };
+        let received = link.receive_while(now, budget, look, &mut |received| {
+            let mut deliver = |qpn, may_wait| {
+                deliver(
+                    Time(now),
+                    &received,
+                    qpn,
+                    qps,
+                    memory,
+                    srqs,
+                    ready,
+                    timers,
+                    drops,
+                    patience,
+                    if may_wait { Some(&round) } else { None },
+                    neighbours,
+                    shown,
+                    fairness,
+                )
+            };
+            if received.dest_qpn == QP1 {
+                match cm.receive(&received) {
+                    Taken::Yes => {}
+                    Taken::Malformed => drops.malformed += 1,
+                    Taken::NoRoom => drops.no_room += 1,
+                }
+                return ControlFlow::Continue(());
+            }
+            if received.dest_qpn != MULTICAST_QPN {
+                return deliver(received.dest_qpn, true);
+            }
+            let members = groups.members(received.dst);
+            // Among several the first would get it twice.
+            if let [member] = *members {
+                return deliver(member, true);
+            }
+            for member in members {
+                let _ = deliver(*member, false);
+            }
+            ControlFlow::Continue(())
+        });
+        if !self.shown.is_empty() {
+            self.grant_shown();
+        }
+        received
+    }
+}
+
+/// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`; with a `round` of
+/// [`super::patience`] it may be left for later.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the parts of the engine, lent one by one"
+)]
+#[inline]
+fn deliver(
+    now: Time,
+    received: &Received<'_>,
+    qpn: u32,
+    qps: &mut QpTable,
+    memory: &MemoryTable,
+    srqs: &SrqTable,
+    ready: &mut VecDeque<u32>,
+    timers: &mut Timers,
+    drops: &mut DropCounters,
+    patience: &mut Patience,
+    round: Option<&Round>,
+    neighbours: &mut Neighbourhood,
+    shown: &mut Vec<Shown>,
+    fairness: &mut Fairness,
+) -> ControlFlow<()> {
+    const DONE: ControlFlow<()> = ControlFlow::Continue(());
+    let Some(entry) = qps.get_mut(qpn) else {
+        drops.unknown_qpn += 1;
+        return DONE;
+    };
+    match entry.peer {
+        Some(peer) if peer.remote != received.src || peer.local != received.dst => {
+            drops.wrong_address += 1;
+            return DONE;
+        }
+        Some(_) => {}
+        // Datagrams come from anywhere.
+        None if matches!(entry.transport, QueuePair::Ud(_)) => {}
+        None => {
+            drops.not_ready += 1;
+            return DONE;
+        }
+    }
+    let apart = received.apart.map(|payload| ApartPacket {
+        payload,
+        headers: received.bytes.len(),
+    });
+    let parsed = match &apart {
+        None if take_straight(now, received, entry, memory, srqs, ready) => {
+            fairness.short(qpn, now.0);
+            return DONE;
+        }
+        None => Packet::parse(received.bytes).ok(),
+        Some(apart) => parse_apart(received, apart, entry),
+    };
+    let Some(packet) = parsed else {
+        drops.malformed += 1;
+        return DONE;
+    };
+    if !is_default_partition(packet.bth.pkey) {
+        drops.bad_pkey += 1;
+        return DONE;
+    }
+    if let Some(round) = round
+        && patience.must_wait(round, entry, &packet)
+    {
+        return ControlFlow::Break(());
+    }
+    if let Some(elsewhere) = &mut entry.elsewhere
+        && elsewhere.keep(received.bytes)
+    {
+        return DONE;
+    }
+    let asking = Asking::of(entry, received.ring, &packet);
+    let (transport, mut host) = lend(entry, memory, srqs);
+    host.packet = apart.as_ref().map(|packet| packet as &dyn PacketMemory);
+    transport.handle_packet(now, &packet, || network_header(received), &mut host);
+    if let Some(asking) = asking {
+        shown.extend(asking.shows(entry));
+    }
+    if entry.elsewhere.is_some() {
+        neighbours.note(entry, Some(received.bytes));
+    }
+    fairness.came(qpn, &packet, now.0);
+    if entry.transport.owes_only_ack() {
+        entry.held_ack.arrived(now.0);
+        // An ACK may come behind the WRITE.
+        if let Some(last) = packet.bth.opcode.operation()
+            && last.is_request()
+        {
+            let silent = matches!(last, Operation::WriteOnly | Operation::WriteLast);
+            entry.answers.came(silent);
+        }
+    }
+    settle(entry, ready, timers);
+    DONE
+}
+
+/// A packet whose payload is elsewhere, if the queue pair is one that takes such.
+#[inline(never)]
+fn parse_apart<'a>(
+    received: &Received<'a>,
+    apart: &ApartPacket<'_>,
+    entry: &QpEntry,
+) -> Option<Packet<'a>> {
+    let takes = match &entry.transport {
+        QueuePair::Rc(rc) => rc.attr().role == Role::Rc,
+        QueuePair::Uc(_) => matches!(apart.payload, Apart::Carried(_)),
+        QueuePair::Ud(_) => false,
+    };
+    let len = received.bytes.len() + apart.payload.len();
+    takes
+        .then(|| Packet::parse_front(received.bytes, len).ok())
+        .flatten()
+}
+
+/// Full and limited members of the default partition (IBTA vol. 1, 10.9.3).
+#[inline]
+fn is_default_partition(pkey: u16) -> bool {
+    pkey & 0x7fff == 0x7fff
+}
+
+/// [`deliver`] of the usual short message; false: it is not one.
+#[inline]
+fn take_straight(
+    now: Time,
+    received: &Received<'_>,
+    entry: &mut QpEntry,
+    memory: &MemoryTable,
+    srqs: &SrqTable,
+    ready: &mut VecDeque<u32>,
+) -> bool {
+    let Some((bth, payload)) = Packet::parse_send_only(received.bytes) else {
+        return false;
+    };
+    if entry.elsewhere.is_some() || !is_default_partition(bth.pkey) {
+        return false;
+    }
+    let (QueuePair::Rc(rc), mut host) = lend(entry, memory, srqs) else {
+        return false;
+    };
+    if !rc.take_straight(&bth, payload, &mut host) {
+        return false;
+    }
+    // Neither did it fail, nor are there other timers than before.
+    if rc.owes_only_ack() {
+        entry.held_ack.arrived(now.0);
+        entry.answers.came(false);
+    }
+    schedule(entry, ready);
+    true
+}
