@@ -81,7 +81,7 @@ impl UdpLink {
         counters: &mut LinkCounters,
     ) {
         let mut first = 0;
-        let mut told_refused = None;
+        let mut told = None;
         while first < runs.len() {
             let full = |run: &Run| run.route.as_ref().is_some_and(|r| r.socket.is_full());
             if full(&runs[first]) {
@@ -111,13 +111,8 @@ impl UdpLink {
                     return;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A connected socket tells once that an earlier packet found nobody; this one has not been tried.
-                Err(e)
-                    if e.kind() == io::ErrorKind::ConnectionRefused
-                        && told_refused != Some(first) =>
-                {
-                    told_refused = Some(first);
-                }
+                // A connected socket tells once what became of an earlier packet (ICMP); this run has not been tried.
+                Err(_) if told != Some(first) && is_connected(&runs[first]) => told = Some(first),
                 Err(e) => {
                     self.refused(&runs[first], bytes, &e, at, counters);
                     first += 1;
@@ -188,6 +183,10 @@ impl UdpLink {
             .collect();
         self.send_group(&singles, bytes, at, counters);
     }
+}
+
+fn is_connected(run: &Run) -> bool {
+    run.route.as_ref().is_some_and(|r| r.socket.connected())
 }
 
 fn message<'a>(run: &'a Run, bytes: &'a [u8]) -> Option<Message<'a>> {

@@ -1,3 +1,6 @@
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
 use super::*;
 use crate::path::tests::route;
 
@@ -110,7 +113,12 @@ fn nothing_there_is_empty() {
 /// A link whose only route leads into one end of a unix socket pair, which is full after some packets, and the other end. It
 /// stands for a network that is slower than its sender: on lo a send buffer never fills.
 fn slow() -> (UdpLink, Arc<Route>, Fd) {
-    let (near, far) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let (near, far) = UnixDatagram::pair().unwrap();
+    let (link, route) = into(near);
+    (link, route, std::os::fd::OwnedFd::from(far).into())
+}
+
+fn into(near: UnixDatagram) -> (UdpLink, Arc<Route>) {
     near.set_nonblocking(true).unwrap();
     let near = Fd::from(std::os::fd::OwnedFd::from(near));
     sys::set_option(&near, libc::SOL_SOCKET, libc::SO_SNDBUF, 0).unwrap();
@@ -118,8 +126,7 @@ fn slow() -> (UdpLink, Arc<Route>, Fd) {
         &route("127.0.0.1", "127.0.0.1", 0x5000),
         tx::TxSocket::of(near, 0, true),
     );
-    let far = std::os::fd::OwnedFd::from(far).into();
-    (UdpLink::new(receiver().0), Arc::new(route), far)
+    (UdpLink::new(receiver().0), Arc::new(route))
 }
 
 /// Stages packets of one byte each with these numbers, and sends them.
@@ -188,4 +195,45 @@ fn what_a_socket_does_not_take_for_long_is_lost() {
     assert!(trials < 2000, "pauses grow");
     assert!(!route.socket.is_full(), "whoever comes next may try");
     drop(far);
+}
+
+/// What an earlier packet met on its way is told at the next call, and costs that one's packets nothing. Here a peer that went
+/// to somebody else for a moment stands for a router that says by ICMPv6 that a packet was too big, or is forbidden.
+#[test]
+fn what_became_of_an_earlier_packet_costs_no_later_one() {
+    let name = |end: &str| {
+        let name = format!("rnic-link-earlier-{end}-{}", std::process::id());
+        SocketAddr::from_abstract_name(name).unwrap()
+    };
+    let end = |end| UnixDatagram::bind_addr(&name(end)).unwrap();
+    let (near, far, _elsewhere) = (end("near"), end("far"), end("elsewhere"));
+    near.connect_addr(&name("far")).unwrap();
+    let (mut link, route) = into(near);
+    // It throws away what it has, which its peer is told of.
+    let leave = || {
+        for end in ["near", "elsewhere", "near"] {
+            far.connect_addr(&name(end)).unwrap();
+        }
+    };
+    let mut come = Vec::new();
+    // By sendto(2), and several by sendmmsg(2).
+    for numbers in [0..1, 1..4] {
+        assert_eq!(send_numbers(&mut link, &route, 9..10, 0).tx_packets, 1);
+        leave();
+        let packets = numbers.len() as u64;
+        let counters = send_numbers(&mut link, &route, numbers, 0);
+        assert_eq!((counters.tx_packets, counters.tx_errors), (packets, 0));
+        assert_eq!(counters.tx_syscalls, 2, "one was told");
+        let mut packet = [0; 64];
+        for _ in 0..packets {
+            far.recv(&mut packet).unwrap();
+            come.push(packet[0]);
+        }
+    }
+    assert_eq!(come, [0, 1, 2, 3]);
+    // What is refused for itself is tried twice, and lost.
+    drop(far);
+    let counters = send_numbers(&mut link, &route, 4..5, 0);
+    assert_eq!((counters.tx_packets, counters.tx_errors), (0, 1));
+    assert_eq!(counters.tx_syscalls, 2);
 }
