@@ -8,7 +8,8 @@
 //! # When the kernel does not cut
 //! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is numbered anew, ID 0 for
 //! every packet, and sent one by one; the route stays without GSO from then on. More than 64 packets in a run need
-//! Linux 6.9; if that turns out wrong, the limit falls back to 64.
+//! Linux 6.9; if that turns out wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies what a run to
+//! another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets to that peer are.
 //!
 //! When a socket's send buffer is full: see [`waiting`].
 
@@ -151,12 +152,19 @@ impl UdpLink {
         at: Moment,
         counters: &mut LinkCounters,
     ) {
-        let numbers_wrong =
-            run.count > 1 && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO));
-        let Some(route) = run.route.as_ref().filter(|_| numbers_wrong) else {
+        let not_cut = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO));
+        let Some(route) = run.route.as_ref().filter(|_| not_cut) else {
             counters.tx_errors += run.count as u64;
             return;
         };
+        if run.count == 1 {
+            if route.socket.leave_bare(route.flow.dst) {
+                self.send_group(slice::from_ref(run), bytes, at, counters);
+            } else {
+                counters.tx_errors += 1;
+            }
+            return;
+        }
         if run.count > SEGMENTS_OLD {
             self.max_segments.store(SEGMENTS_OLD, Ordering::Relaxed);
         } else {
@@ -209,7 +217,7 @@ fn send_runs(runs: &[Run], bytes: &[u8]) -> io::Result<usize> {
     match runs {
         [_] => {
             // Where the kernel does not cut, it may not even be asked to.
-            let len = if route.gso() {
+            let len = if route.gso() && !socket.leaves_bare(route.flow.dst) {
                 first.bytes.len()
             } else {
                 usize::MAX

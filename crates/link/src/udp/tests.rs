@@ -77,6 +77,43 @@ fn a_route_that_cannot_be_cut_for_goes_on_without() {
     assert_eq!(link.max_segments(&route), 1);
 }
 
+/// What a run to one peer leaves in UDP_SEGMENT costs no other peer's packets, where the kernel looks at it though it has nothing to
+/// cut: here as it does for a socket without checksums, as older ones do for a path whose MTU is less than the segment.
+#[test]
+fn a_run_to_one_peer_costs_no_lone_packet_to_another() {
+    let (fd, addr) = receiver();
+    let mut link = UdpLink::new(fd);
+    let route = route("127.0.0.1", "127.0.0.1", 0x5000);
+    let [many, one] = [0; 2].map(|_| Arc::new(crate::path::tests::redirected(&route, addr)));
+    let mut send = |route: &Arc<Route>, count: usize| {
+        let mut batch = TxBatch::default();
+        for _ in 0..count {
+            batch.packet(Some(route), 96, 64).expect("room").fill(7);
+        }
+        batch.finish();
+        let mut counters = LinkCounters::default();
+        link.send(&mut batch, 0, &mut counters);
+        assert_eq!((counters.tx_packets, counters.tx_errors), (count as u64, 0));
+        assert_eq!(receive_all(&mut link, count).len(), count);
+        counters.tx_syscalls
+    };
+    let checksums = |on: bool| {
+        let (fd, level, name) = (one.socket.fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK);
+        sys::set_option(fd, level, name, i32::from(!on)).unwrap();
+    };
+    // The first costs a trial more, later ones do not.
+    for calls in [2, 1, 1] {
+        checksums(true);
+        assert_eq!(send(&many, 10), 1);
+        checksums(false);
+        assert_eq!(send(&one, 1), calls);
+    }
+    // Runs to that peer still leave as such: its path's MTU may grow.
+    checksums(true);
+    assert!(one.gso() && many.gso());
+    assert_eq!(send(&one, 10), 1);
+}
+
 #[test]
 fn too_long_for_the_path_is_counted_and_the_rest_goes() {
     let (fd, addr) = receiver();
