@@ -1,7 +1,5 @@
 //! Paths, and packets that leave on them.
 
-use std::sync::Arc;
-
 use rnic_wire::ICRC_LEN;
 
 use super::{Live, RoceLink};
@@ -33,12 +31,10 @@ impl RoceLink {
         let path = live.paths.open(spec, gso, |key| {
             host.as_mut().and_then(|host| share.host_route(host, key))
         })?;
-        if let Some(xdp) = &mut live.xdp {
-            // Whoever is the first to go there has the neighbour looked for.
-            let passes = |route: &Arc<Route>| route.may_pass_network_stack();
-            let looks = live.paths.is_new(path) && live.paths.get(path).is_some_and(passes);
-            let peer = looks.then(|| spec.remote.to_canonical());
-            xdp.add_path(spec.local.to_canonical(), peer);
+        if let Some(xdp) = &mut live.xdp
+            && let Some(route) = live.paths.get(path)
+        {
+            xdp.add_path(route, live.paths.is_new(path));
         }
         Ok(path)
     }
@@ -49,7 +45,7 @@ impl RoceLink {
         if let Some(xdp) = &mut live.xdp
             && let Some(route) = live.paths.get(path)
         {
-            xdp.remove_path(route.flow.src);
+            xdp.remove_path(route);
         }
         if let Some(route) = live.paths.release(path)
             && let Some(host) = &mut live.host

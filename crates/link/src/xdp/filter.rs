@@ -5,15 +5,35 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use super::hops;
-use super::program::Tables;
+use super::program::{Tables, Use};
 use crate::QpnRange;
+use crate::path::Route;
 use crate::sys::FdSet;
+
+/// Paths with an end at an address of this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Users {
+    /// To other hosts.
+    pub(super) outside: usize,
+    /// Within the host.
+    pub(super) within: usize,
+}
+
+impl Users {
+    pub(super) fn of(self) -> Use {
+        match self {
+            Users { outside: 1.., .. } => Use::Outside,
+            Users { within: 1.., .. } => Use::Within,
+            _ => Use::None,
+        }
+    }
+}
 
 /// What is taken from interfaces, and what tells that something came.
 pub(crate) struct Filter {
     tables: Vec<Tables>,
-    /// Paths from each address.
-    pub(super) addresses: HashMap<IpAddr, usize>,
+    /// Without loopback's, which no table needs.
+    pub(super) addresses: HashMap<IpAddr, Users>,
     /// The UDP socket and those of AF_XDP.
     arrivals: FdSet,
 }
@@ -34,30 +54,45 @@ impl Filter {
         }
     }
 
-    /// There is a path more from this address, to a peer on another host who was not one before if `to` is given.
-    pub(crate) fn add_path(&mut self, from: IpAddr, to: Option<IpAddr>) {
-        if let Some(to) = to {
-            hops::look_for(from, to);
+    /// There is a path more. `is_new`: none went there.
+    pub(crate) fn add_path(&mut self, route: &Route, is_new: bool) {
+        // Whoever is the first to go there has the neighbour looked for.
+        if is_new && route.may_pass_network_stack() {
+            hops::look_for(route.flow.src, route.flow.dst);
         }
-        let users = self.addresses.entry(from).or_default();
-        *users += 1;
-        if *users == 1 {
-            for tables in &self.tables {
-                let _ = tables.take_address(from, true);
+        self.count(route, |users| users + 1);
+    }
+
+    /// There is one less.
+    pub(crate) fn remove_path(&mut self, route: &Route) {
+        self.count(route, |users| users.saturating_sub(1));
+    }
+
+    fn count(&mut self, route: &Route, change: impl Fn(usize) -> usize) {
+        let flow = route.flow;
+        if route.may_pass_network_stack() {
+            self.change(flow.src, |users| users.outside = change(users.outside));
+        } else if route.local && !flow.dst.is_multicast() {
+            for end in [flow.src, flow.dst] {
+                self.change(end, |users| users.within = change(users.within));
             }
         }
     }
 
-    /// There is one less.
-    pub(crate) fn remove_path(&mut self, from: IpAddr) {
-        let Some(users) = self.addresses.get_mut(&from) else {
+    fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut Users)) {
+        if address.is_loopback() {
             return;
-        };
-        *users -= 1;
-        if *users == 0 {
-            self.addresses.remove(&from);
+        }
+        let users = self.addresses.entry(address).or_default();
+        let before = users.of();
+        change(users);
+        let now = users.of();
+        if now == Use::None {
+            self.addresses.remove(&address);
+        }
+        if now != before {
             for tables in &self.tables {
-                let _ = tables.take_address(from, false);
+                let _ = tables.set_address(address, now);
             }
         }
     }

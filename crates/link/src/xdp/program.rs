@@ -1,8 +1,11 @@
 //! Which packets are taken from an interface: an eBPF program in front of the kernel's IP.
 //!
 //! It takes what is certainly for a queue pair of this process: RoCEv2 in Ethernet, over IPv4 without options or IPv6 without
-//! extension headers, no fragment, no batch that the sender left to others to cut (GSO), to a QPN of one of its ranges and to an address that it has paths from. All else goes on to
+//! extension headers, no fragment, no batch that the sender left to others to cut (GSO), to a QPN of one of its ranges and to an address that it has paths from to other hosts. All else goes on to
 //! the kernel as if the program were not there: other traffic, QP 1, multicast, packets for other processes or to be forwarded.
+//!
+//! The kernel throws away what comes by a wire from an address that nobody behind a wire has. So connections within the host cannot be
+//! reached from outside, and what claims to come from this host, from loopback or from many is left to it.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,12 +28,23 @@ const UDP: i32 = 17;
 const ADDRESSES: u32 = 1024;
 const RANGES: u32 = 1 << (24 - RANGE_BITS);
 
+/// What an address is to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Nothing.
+    None,
+    /// This host's, and paths within the host begin or end there: packets to it and from it are the kernel's.
+    Within,
+    /// This host's, and paths to other hosts begin there: packets to it are taken, those from it are the kernel's.
+    Outside,
+}
+
 /// The program's tables.
 #[derive(Debug)]
 pub(super) struct Tables {
     /// By QPN range: not zero if it is ours.
     ranges: BpfMap,
-    /// Addresses ([`key_of`]).
+    /// Addresses of this host ([`key_of`]): not zero if packets to it are ours.
     addresses: BpfMap,
     /// By the queue of the network card.
     sockets: BpfMap,
@@ -54,13 +68,13 @@ impl Tables {
         self.ranges.set(&range_of(qpn).to_ne_bytes(), 1)
     }
 
-    /// Packets to this address are, or are not any more.
-    pub(super) fn take_address(&self, address: IpAddr, take: bool) -> io::Result<()> {
+    /// What is known of an address from now on.
+    pub(super) fn set_address(&self, address: IpAddr, use_of_it: Use) -> io::Result<()> {
         let key = key_of(address);
-        if take {
-            self.addresses.set(&key, 1)
-        } else {
-            self.addresses.remove(&key)
+        match use_of_it {
+            Use::None => self.addresses.remove(&key),
+            Use::Within => self.addresses.set(&key, 0),
+            Use::Outside => self.addresses.set(&key, 1),
         }
     }
 
@@ -83,8 +97,8 @@ impl Tables {
         let bth = Bth::LEN as i32;
         // As two bytes of a packet read by this machine.
         let as_read = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
-        // On the stack: the address looked for, and the range.
-        let (address, range) = (-16, -20);
+        // On the stack: the addresses looked for, and the range.
+        let (address, range, source) = (-16, -20, -40);
         let mut p = Program::default();
         p.put(MOV, 6, 1, 0, 0);
         p.put(LOAD_4, 7, 6, 0, 0);
@@ -105,10 +119,17 @@ impl Tables {
         p.jump(JUMP_UNLESS, 5, UDP, Label::Pass);
         p.put(LOAD_2, 5, 7, udp4 + 2, 0);
         p.jump(JUMP_UNLESS, 5, as_read(ROCE_PORT), Label::Pass);
-        p.put(STORE_IMM_8, 10, 0, address, -1);
-        p.put(STORE_IMM_4, 10, 0, address + 8, -1);
-        p.put(LOAD_4, 5, 7, ip + 16, 0);
-        p.put(STORE_4, 10, 5, address + 12, 0);
+        // What no host is: 0.0.0.0/8, loopback, multicast and all above.
+        p.put(LOAD_1, 5, 7, ip + 12, 0);
+        p.jump(JUMP_IF, 5, 0, Label::Pass);
+        p.jump(JUMP_IF, 5, 127, Label::Pass);
+        p.jump(JUMP_IF_GREATER_IMM, 5, 223, Label::Pass);
+        for (key, at) in [(source, ip + 12), (address, ip + 16)] {
+            p.put(STORE_IMM_8, 10, 0, key, -1);
+            p.put(STORE_IMM_4, 10, 0, key + 8, -1);
+            p.put(LOAD_4, 5, 7, at, 0);
+            p.put(STORE_4, 10, 5, key + 12, 0);
+        }
         p.put(LOAD_4, 9, 7, bth4 + 4, 0);
         p.jump(JUMP, 0, 0, Label::Common);
 
@@ -120,9 +141,16 @@ impl Tables {
         p.jump(JUMP_UNLESS, 5, UDP, Label::Pass);
         p.put(LOAD_2, 5, 7, udp6 + 2, 0);
         p.jump(JUMP_UNLESS, 5, as_read(ROCE_PORT), Label::Pass);
-        for half in [0, 8] {
-            p.put(LOAD_8, 5, 7, ip + 24 + half, 0);
-            p.put(STORE_8, 10, 5, address + half, 0);
+        // Multicast; and ::/64, in which are loopback, no address at all and IPv4's mapped ones.
+        p.put(LOAD_1, 5, 7, ip + 8, 0);
+        p.jump(JUMP_IF, 5, 0xff, Label::Pass);
+        p.put(LOAD_8, 5, 7, ip + 8, 0);
+        p.jump(JUMP_IF, 5, 0, Label::Pass);
+        for (key, at) in [(source, ip + 8), (address, ip + 24)] {
+            for half in [0, 8] {
+                p.put(LOAD_8, 5, 7, at + half, 0);
+                p.put(STORE_8, 10, 5, key + half, 0);
+            }
         }
         p.put(LOAD_4, 9, 7, bth6 + 4, 0);
 
@@ -132,10 +160,14 @@ impl Tables {
         p.put(AND_IMM, 9, 0, 0, 0xff_ffff);
         p.put(SHIFT_RIGHT_IMM, 9, 0, 0, RANGE_BITS as i32);
         p.put(STORE_4, 10, 9, range, 0);
-        p.look_up(&self.ranges, range);
-        p.put(LOAD_4, 5, 0, 0, 0);
-        p.jump(JUMP_IF, 5, 0, Label::Pass);
-        p.look_up(&self.addresses, address);
+        for (table, key) in [(&self.ranges, range), (&self.addresses, address)] {
+            p.look_up(table, key);
+            p.jump(JUMP_IF, 0, 0, Label::Pass);
+            p.put(LOAD_4, 5, 0, 0, 0);
+            p.jump(JUMP_IF, 5, 0, Label::Pass);
+        }
+        p.look_up(&self.addresses, source);
+        p.jump(JUMP_UNLESS, 0, 0, Label::Pass);
         p.map(1, &self.sockets);
         // rx_queue_index
         p.put(LOAD_4, 2, 6, 16, 0);
@@ -251,13 +283,12 @@ impl Program {
         self.put(0, 0, 0, 0, 0);
     }
 
-    /// Looks up a key on the stack; where it is not there, the frame goes on to the kernel.
+    /// Looks up a key on the stack: register 0 is zero where it is not there, else it points to its value.
     fn look_up(&mut self, map: &BpfMap, key: i16) {
         self.map(1, map);
         self.put(MOV, 2, 10, 0, 0);
         self.put(ADD_IMM, 2, 0, 0, key.into());
         self.put(CALL, 0, 0, 0, LOOK_UP);
-        self.jump(JUMP_IF, 0, 0, Label::Pass);
     }
 
     fn finish(mut self) -> Vec<u64> {

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::filter::Users;
+use super::program::Use;
 use super::*;
+use crate::path::tests::route;
 
 fn spec(text: &str) -> XdpSpec {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -84,29 +87,78 @@ fn filter() -> Filter {
     Filter::new(Vec::new(), FdSet::new().expect("a set of descriptors"))
 }
 
-/// Packets to an address are taken as long as any path starts there.
+/// What the engine opens a path for; to QP 1 if it is not for queue pairs.
+fn path(from: &str, to: &str, local: bool, for_queue_pairs: bool) -> Route {
+    let socket = route("127.0.0.1", "127.0.0.1", 0x5000).socket.clone();
+    let spec = crate::path::tests::spec(from, to, 0x5000);
+    Route::new(&spec, socket, true, local, for_queue_pairs, None)
+}
+
+fn users(outside: usize, within: usize) -> Users {
+    Users { outside, within }
+}
+
+/// Packets to an address are taken as long as any path to another host starts there.
 #[test]
 fn an_address_is_ours_until_its_last_path_goes() {
-    let (v4, v6) = (
-        IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)),
-        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    let (v4, v6) = ("10.77.0.1", "fd77::1");
+    let out = |from, to| path(from, to, false, true);
+    let (one, two, six) = (
+        out(v4, "10.77.0.2"),
+        out(v4, "10.77.0.3"),
+        out(v6, "fd77::2"),
     );
+    let of = |text: &str| text.parse::<IpAddr>().expect("an address");
     let mut filter = filter();
-    for from in [v4, v4, v6, v4] {
-        filter.add_path(from, None);
+    for route in [&one, &two, &six, &one] {
+        filter.add_path(route, false);
     }
-    for left in [Some(2), Some(1), None] {
-        filter.remove_path(v4);
-        assert_eq!(filter.addresses.get(&v4).copied(), left);
-        assert_eq!(filter.addresses.get(&v6), Some(&1), "another address");
+    for (route, left) in [(&one, 2), (&two, 1), (&one, 0)] {
+        filter.remove_path(route);
+        let left = (left > 0).then(|| users(left, 0));
+        assert_eq!(filter.addresses.get(&of(v4)).copied(), left);
+        assert_eq!(filter.addresses.get(&of(v6)), Some(&users(1, 0)));
     }
     // One less than none is none, and the next path counts as the first.
-    filter.remove_path(v4);
-    assert_eq!(filter.addresses.get(&v4), None);
-    filter.add_path(v4, None);
-    assert_eq!(filter.addresses.get(&v4), Some(&1));
-    filter.remove_path(v6);
-    filter.remove_path(v4);
+    filter.remove_path(&one);
+    assert_eq!(filter.addresses.get(&of(v4)), None);
+    filter.add_path(&one, false);
+    assert_eq!(filter.addresses.get(&of(v4)), Some(&users(1, 0)));
+    filter.remove_path(&six);
+    filter.remove_path(&one);
+    assert!(filter.addresses.is_empty());
+}
+
+/// Connections that do not leave the host cannot be reached from outside: their addresses are known as the host's, which nothing
+/// comes from, and nothing is taken to them.
+#[test]
+fn no_path_within_the_host_takes_anything() {
+    let (a, b) = ("10.77.0.1", "10.77.0.2");
+    let of = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let mut filter = filter();
+    let lo = [("127.0.0.1", "127.0.0.1"), ("::1", "::1")];
+    for (from, to) in lo {
+        for local in [true, false] {
+            filter.add_path(&path(from, to, local, true), false);
+        }
+    }
+    // Whether somebody of this host hears a group or answers at QP 1 says nothing of addresses.
+    filter.add_path(&path(a, "239.1.2.3", true, true), false);
+    filter.add_path(&path(a, "10.77.0.9", false, false), false);
+    assert!(filter.addresses.is_empty());
+    let (within, out) = (path(a, b, true, true), path(a, "10.77.0.9", false, true));
+    filter.add_path(&within, false);
+    for end in [a, b] {
+        assert_eq!(filter.addresses.get(&of(end)), Some(&users(0, 1)), "{end}");
+        assert_eq!(filter.addresses[&of(end)].of(), Use::Within);
+    }
+    // Who also talks to others is reached by them.
+    filter.add_path(&out, false);
+    assert_eq!(filter.addresses[&of(a)].of(), Use::Outside);
+    assert_eq!(filter.addresses[&of(b)].of(), Use::Within);
+    filter.remove_path(&out);
+    assert_eq!(filter.addresses[&of(a)].of(), Use::Within);
+    filter.remove_path(&within);
     assert!(filter.addresses.is_empty());
 }
 

@@ -685,6 +685,46 @@ fn attach_constant_program(link: &RoceLink, place: u32) {
     assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// The end of a cable: what is sent here arrives at the other end as it is.
+pub struct CableEnd {
+    socket: std::os::fd::OwnedFd,
+    ifindex: i32,
+}
+
+impl CableEnd {
+    /// That of the interface with this number.
+    pub fn of(ifindex: i32) -> CableEnd {
+        use std::os::fd::FromRawFd;
+        // SAFETY: no pointers; a new descriptor is nobody else's.
+        let socket = unsafe {
+            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+            std::os::fd::OwnedFd::from_raw_fd(fd)
+        };
+        CableEnd { socket, ifindex }
+    }
+
+    pub fn send(&self, frame: &[u8]) {
+        use std::os::fd::AsRawFd;
+        // SAFETY: all zero is a sockaddr_ll; the frame and the address live through the call, with the lengths given.
+        let sent = unsafe {
+            let mut to: libc::sockaddr_ll = std::mem::zeroed();
+            to.sll_family = libc::AF_PACKET as u16;
+            to.sll_ifindex = self.ifindex;
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const to).cast(),
+                size_of::<libc::sockaddr_ll>() as u32,
+            )
+        };
+        let error = std::io::Error::last_os_error();
+        assert_eq!(sent, frame.len() as isize, "{error}");
+    }
+}
+
 /// As [`isolated`], but where namespaces cannot be made the test runs here: others who come and go on the port meanwhile
 /// may then cost it a packet.
 pub fn isolated_if_possible(name: &str) -> bool {

@@ -52,7 +52,8 @@ impl Rig {
         };
         tables.take_range(OWN_QPN).expect("room for it");
         for address in [OWN4, OWN6] {
-            tables.take_address(address, true).expect("room for it");
+            let set = tables.set_address(address, Use::Outside);
+            set.expect("room for it");
         }
         match tables.load() {
             Ok(program) => Some(Rig {
@@ -118,6 +119,10 @@ fn frame(to: IpAddr, port: u16, qpn: u32, payload: usize) -> Vec<u8> {
         IpAddr::V4(_) => IpAddr::from([10, 77, 0, 2]),
         IpAddr::V6(_) => "fd77::2".parse().expect("an address"),
     };
+    frame_from(src, to, port, qpn, payload)
+}
+
+fn frame_from(src: IpAddr, to: IpAddr, port: u16, qpn: u32, payload: usize) -> Vec<u8> {
     let flow = Flow {
         src,
         dst: to,
@@ -287,6 +292,8 @@ fn each_bit_of_the_headers_that_matters_does_and_no_other() {
                     // Next header.
                     _ if to.is_ipv6() && at == ip + 6 => true,
                     _ if address.contains(&at) => true,
+                    // From multicast: fd77::2 with another bit.
+                    _ if to.is_ipv6() && at == ip + 8 && bit == 1 => true,
                     // Destination port.
                     _ if at == udp + 2 || at == udp + 3 => true,
                     // All but the QPN's last 12 bits, its number in the range.
@@ -418,6 +425,52 @@ fn frames_cut_short_are_passed_on() {
     }
 }
 
+/// What nobody behind a wire may send from, the kernel throws away; it does so whatever this process has connections to.
+#[test]
+fn what_claims_to_come_from_this_host_or_from_many_is_passed_on() {
+    let Some(rig) = Rig::new("what_claims_to_come_from_this_host_or_from_many_is_passed_on") else {
+        return;
+    };
+    let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let expect = |answer: u32, sources: &[&str]| {
+        for source in sources {
+            let src = address(source);
+            let to = if src.is_ipv4() { OWN4 } else { OWN6 };
+            let frame = frame_from(src, to, ROCE_PORT, OWN_QPN, 4);
+            rig.expect(answer, &frame, &format!("from {source}"));
+        }
+    };
+    let others = [
+        "1.0.0.0",
+        "126.255.255.255",
+        "128.0.0.0",
+        "223.255.255.255",
+        "10.77.0.3",
+        "0:0:0:1::1",
+        "fe80::1",
+        "feff::1",
+        "64:ff9b::7f00:1",
+        "fd77::3",
+    ];
+    expect(TAKEN, &others);
+    expect(PASSED, &["0.0.0.0", "0.255.255.255", "127.0.0.0"]);
+    expect(PASSED, &["127.0.0.1", "127.255.255.255", "224.0.0.0"]);
+    expect(PASSED, &["239.1.2.3", "240.0.0.1", "255.255.255.255"]);
+    expect(PASSED, &["::", "::1", "::ffff:10.77.0.2", "::7f00:1"]);
+    expect(PASSED, &["ff02::1", "ff0e::1", "ffff::1"]);
+    // This host's: where paths to others begin, and where paths within the host end.
+    expect(PASSED, &["10.77.0.1", "fd77::1"]);
+    let within = ["10.77.0.3", "fd77::3"];
+    for (uses, answer) in [(Use::Within, PASSED), (Use::None, TAKEN)] {
+        for own in within {
+            rig.tables.set_address(address(own), uses).expect("room");
+            let frame = frame(address(own), ROCE_PORT, OWN_QPN, 4);
+            rig.expect(PASSED, &frame, "to an address within the host");
+        }
+        expect(answer, &within);
+    }
+}
+
 /// With the last path from an address its packets are the kernel's again, and no other's.
 #[test]
 fn an_address_given_up_is_passed_on() {
@@ -425,16 +478,18 @@ fn an_address_given_up_is_passed_on() {
         return;
     };
     for (to, other) in [(OWN4, OWN6), (OWN6, OWN4)] {
-        rig.tables.take_address(to, false).expect("it was there");
-        rig.expect(PASSED, &good(to), "what is not ours any more");
-        rig.expect(TAKEN, &good(other), "the other address");
-        rig.tables.take_address(to, true).expect("room for it");
-        rig.expect(TAKEN, &good(to), "what is ours again");
+        for given_up in [Use::None, Use::Within] {
+            let set = |uses| rig.tables.set_address(to, uses).expect("room for it");
+            set(given_up);
+            rig.expect(PASSED, &good(to), "what is not ours any more");
+            rig.expect(TAKEN, &good(other), "the other address");
+            set(Use::Outside);
+            rig.expect(TAKEN, &good(to), "what is ours again");
+        }
     }
-    let error = rig
-        .tables
-        .take_address("10.77.0.9".parse().expect("an address"), false);
-    assert!(error.is_err(), "never taken");
+    let never = "10.77.0.9".parse().expect("an address");
+    let error = rig.tables.set_address(never, Use::None);
+    assert!(error.is_err(), "never known");
 }
 
 /// A process that needs more queue pairs gets another range while packets come.

@@ -1,0 +1,237 @@
+//! Packets past the kernel's network stack: over cables whose other ends the test holds, so that it decides what comes, and in which
+//! order.
+
+mod common;
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::ops::ControlFlow;
+use std::process::Command;
+use std::time::Instant;
+
+use common::{CableEnd, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
+use rnic_link::{LinkConfig, Look, RoceLink};
+use rnic_wire::ip::IpUdp;
+use rnic_wire::{Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
+
+/// Addresses of cable `n`: the link's own, the peer's, and one of this host whose packets the kernel has.
+fn own(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, n, 1)
+}
+
+fn peer(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, n, 2)
+}
+
+fn kernels(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, n, 9)
+}
+
+const NEAR: i32 = 100;
+const FAR: i32 = 200;
+const FENCE: u16 = 9999;
+
+/// A link with all its cables by AF_XDP, and a path to the peer of each.
+struct Rig {
+    link: RoceLink,
+    start: Instant,
+    qpn: u32,
+    cables: Vec<(CableEnd, UdpSocket)>,
+}
+
+impl Rig {
+    /// `None`, said in words: it takes root, and `ip`.
+    fn new(name: &str, cables: u8) -> Option<Rig> {
+        let rig = Rig::try_new(cables);
+        if rig.is_none() {
+            skipped(name);
+        }
+        rig
+    }
+
+    fn try_new(cables: u8) -> Option<Rig> {
+        let numbers = 0..cables;
+        let mut interfaces = Vec::new();
+        let mut ends = Vec::new();
+        for n in numbers.clone() {
+            let (near, far) = (NEAR + i32::from(n), FAR + i32::from(n));
+            let cable = format!(
+                "link add rn{n} index {near} address 02:00:00:00:0{n}:01 type veth \
+                 peer name far{n} index {far} address 02:00:00:00:0{n}:02"
+            );
+            if !ip(&cable) {
+                return None;
+            }
+            for words in [
+                format!("addr add {}/24 dev rn{n}", own(n)),
+                format!("addr add {}/24 dev rn{n}", kernels(n)),
+                format!("link set rn{n} up"),
+                format!("link set far{n} up"),
+            ] {
+                assert!(ip(&words), "{words}");
+            }
+            let fence = UdpSocket::bind((kernels(n), FENCE)).expect("an address of ours");
+            fence.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            ends.push((CableEnd::of(far), fence));
+            interfaces.push(format!("rn{n}"));
+        }
+        let config = LinkConfig {
+            xdp: Some(interfaces.join(",").parse().expect("interfaces")),
+            ..LinkConfig::default()
+        };
+        let link = RoceLink::open(&config).expect("open a link");
+        let qpn = link.qpn_ranges()[0].first + 5;
+        let mut rig = Rig {
+            link,
+            start: Instant::now(),
+            qpn,
+            cables: ends,
+        };
+        let past = numbers.fold(true, |past, n| {
+            past & rig.open_path(own(n).into(), peer(n).into())
+        });
+        past.then_some(rig)
+    }
+
+    /// Whether its packets go past the network stack.
+    fn open_path(&mut self, from: IpAddr, to: IpAddr) -> bool {
+        let path = self.link.path(&spec(from, to, 0x5000)).expect("a path");
+        self.link.is_past_network_stack(path)
+    }
+
+    /// Has a datagram arrive by a cable.
+    fn datagram(&self, cable: u8, flow: Flow, payload: &[u8]) {
+        let ip = IpUdp {
+            flow,
+            ip_id: 0,
+            dont_fragment: true,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        let mut headers = [0; IpUdp::MAX_LEN];
+        let len = ip.emit(payload, &mut headers);
+        let to = match flow.dst {
+            IpAddr::V4(group) if group.is_multicast() => {
+                let [_, b, c, d] = group.octets();
+                [1, 0, 0x5e, b & 0x7f, c, d]
+            }
+            _ => [2, 0, 0, 0, cable, 1],
+        };
+        let mut frame = [to, [2, 0, 0, 0, cable, 2]].concat();
+        frame.extend_from_slice(&[8, 0]);
+        frame.extend_from_slice(&headers[..len]);
+        frame.extend_from_slice(payload);
+        self.cables[usize::from(cable)].0.send(&frame);
+    }
+
+    /// Has a packet arrive, from a port by its number.
+    fn packet(&self, cable: u8, src: Ipv4Addr, dst: Ipv4Addr, qpn: u32, number: u32) {
+        let flow = Flow {
+            src: src.into(),
+            dst: dst.into(),
+            src_port: 50_000 + number as u16,
+            dst_port: ROCE_PORT,
+        };
+        let mut packet = [0; 32 + ICRC_LEN];
+        write_packet(&mut packet[..32], qpn, number);
+        IcrcContext::new(&flow).append(0, true, &mut packet);
+        self.datagram(cable, flow, &packet);
+    }
+
+    /// All that was sent by a cable is where it belongs. A queue of a card is worked off in order, and what is taken from it is
+    /// there when a later one is.
+    fn arrive(&self, cable: u8) {
+        let fence = &self.cables[usize::from(cable)].1;
+        for round in 0..2 {
+            let flow = Flow {
+                src: peer(cable).into(),
+                dst: kernels(cable).into(),
+                src_port: FENCE,
+                dst_port: FENCE,
+            };
+            self.datagram(cable, flow, &[round]);
+            let mut byte = [9];
+            fence.recv(&mut byte).expect("the fence");
+            assert_eq!(byte, [round]);
+        }
+    }
+
+    /// One call, which looks once: what it delivers.
+    fn look(&mut self, look: Look) -> Option<(IpAddr, IpAddr, Option<u32>)> {
+        let mut out = None;
+        let now = now_ns(self.start);
+        self.link.receive_while(now, 1, look, &mut |packet| {
+            assert!(out.is_none(), "a train of one");
+            let number = read_packet(packet.bytes, packet.dest_qpn);
+            out = Some((packet.src, packet.dst, number));
+            ControlFlow::Continue(())
+        });
+        out
+    }
+
+    /// The next packet.
+    fn next(&mut self) -> (IpAddr, IpAddr, Option<u32>) {
+        let start = Instant::now();
+        loop {
+            if let Some(packet) = self.look(Look::Poll) {
+                return packet;
+            }
+            assert!(start.elapsed() < PATIENCE, "nothing comes");
+        }
+    }
+}
+
+fn ip(words: &str) -> bool {
+    let status = Command::new("ip").args(words.split_whitespace()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// It takes root, outside of a container.
+fn skipped(name: &str) {
+    let line = format!("SKIPPED {name}: AF_XDP or a cable is not to be had\n");
+    assert!(std::env::var_os("RNIC_TEST_NO_SKIP").is_none(), "{line}");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(log) = std::env::var_os("RNIC_SKIP_LOG") {
+        let log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(log);
+        let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));
+    }
+}
+
+/// A host of the LAN sends what the kernel throws away as martian: nothing of it may come in by another way.
+#[test]
+fn nobody_reaches_connections_within_the_host_from_outside() {
+    const NAME: &str = "nobody_reaches_connections_within_the_host_from_outside";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::new(NAME, 1) else {
+        return;
+    };
+    let lo = Ipv4Addr::LOCALHOST;
+    for (from, to) in [(lo, lo), (own(0), kernels(0)), (kernels(0), own(0))] {
+        let past = rig.open_path(from.into(), to.into());
+        assert!(!past, "a path within the host");
+    }
+    let claims = [
+        (lo, lo),
+        (lo, own(0)),
+        (own(0), own(0)),
+        (kernels(0), own(0)),
+        (own(0), kernels(0)),
+        (peer(0), lo),
+        (peer(0), own(0)),
+    ];
+    for ((src, dst), number) in claims.into_iter().zip(0..) {
+        rig.packet(0, src, dst, rig.qpn, number);
+    }
+    rig.arrive(0);
+    // The only one that another host may send.
+    let right = (peer(0).into(), own(0).into(), Some(claims.len() as u32 - 1));
+    assert_eq!(rig.next(), right);
+    assert_eq!(rig.look(Look::Drain), None);
+    let counters = rig.link.counters();
+    assert_eq!((counters.rx_xdp_packets, counters.rx_packets), (1, 1));
+}
