@@ -11,6 +11,7 @@
 //!
 //! It takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, of the user namespace that the machine booted with.
 
+mod batches;
 mod filter;
 mod hops;
 mod program;
@@ -19,8 +20,8 @@ mod spec;
 
 use std::io;
 
+use rnic_wire::ROCE_PORT;
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
-use rnic_wire::{Bth, ICRC_LEN, IcrcContext, ROCE_PORT};
 
 use crate::LinkCounters;
 use crate::batch::{Run, TxBatch};
@@ -29,6 +30,7 @@ use crate::path::{Route, default_hop_limits};
 use crate::sys::{self, Fd, FdSet, XdpMode};
 use crate::udp::UdpLink;
 use crate::udp::waiting::{Moment, Waiting};
+use batches::segment_of;
 pub(crate) use filter::Filter;
 use hops::{Hop, Hops};
 use program::{ETHERNET_LEN, IPV4, IPV6, Tables};
@@ -360,26 +362,6 @@ fn train_of(socket: &mut Socket, buffer: &mut [u8], batches: bool) -> Option<Tra
         }
     }
     train
-}
-
-/// How long each packet of a batch is but the last, which may be shorter; `packet` as a whole if it is one, or nothing. Nobody tells, so
-/// it is the length with which the first packet's ICRC is right.
-fn segment_of(headers: &IpUdp, packet: &[u8]) -> usize {
-    let context = IcrcContext::new(&headers.flow);
-    let is_packet = |len: usize| {
-        let (bytes, icrc) = packet[..len].split_at(len - ICRC_LEN);
-        context
-            .icrc(headers.ip_id, headers.dont_fragment, bytes)
-            .to_le_bytes()
-            == icrc
-    };
-    let least = Bth::LEN + ICRC_LEN;
-    if packet.len() < 2 * least || is_packet(packet.len()) {
-        return packet.len();
-    }
-    // Packets are filled up to whole words (IBTA vol. 1, 9.2.1).
-    let mut lengths = (least..packet.len()).step_by(4);
-    lengths.find(|&len| is_packet(len)).unwrap_or(packet.len())
 }
 
 /// The headers of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it is; `None`: it is none.

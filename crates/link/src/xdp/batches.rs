@@ -1,0 +1,103 @@
+//! Where the first packet of a batch ends. Nobody tells, so it is the length with which its ICRC is right.
+//!
+//! Anybody can send what is no packet at all, so each byte is looked at once, however many lengths there may be. An ICRC covers
+//! lengths that stand in front of the packet, but CRCs are affine: what they add to that of a packet is what they add to that of as
+//! many zeros ([`of_lengths`]).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::OnceLock;
+
+use rnic_wire::ip::IpUdp;
+use rnic_wire::{Bth, Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
+
+use super::socket::FRAME;
+
+/// Packets are filled up to whole words (IBTA vol. 1, 9.2.1).
+const WORD: usize = 4;
+/// In which word of a packet the byte is that the ICRC takes for ones, the word's first.
+const MASKED: usize = 1;
+
+/// How long each packet of a batch is but the last, which may be shorter; `packet` as a whole if it is one, or nothing.
+pub(super) fn segment_of(headers: &IpUdp, packet: &[u8]) -> usize {
+    if packet.len() < 2 * (Bth::LEN + ICRC_LEN) {
+        return packet.len();
+    }
+    let context = IcrcContext::new(&headers.flow);
+    let icrc = |bytes: &[u8]| context.icrc(headers.ip_id, headers.dont_fragment, bytes);
+    let (bytes, trailer) = packet.split_at(packet.len() - ICRC_LEN);
+    if icrc(bytes).to_le_bytes() == trailer {
+        return packet.len();
+    }
+    let (words, _) = packet.as_chunks::<WORD>();
+    let mut crc = icrc(&[]);
+    for (n, (word, lengths)) in words.iter().zip(of_lengths(context.is_ipv4())).enumerate() {
+        if n * WORD >= Bth::LEN && (crc ^ lengths).to_le_bytes() == *word {
+            return (n + 1) * WORD;
+        }
+        crc = with_word(crc, n, *word);
+    }
+    packet.len()
+}
+
+/// By how many words they have: in what the ICRC of packets differs from the CRC that begins as that of none.
+fn of_lengths(v4: bool) -> &'static [u32] {
+    static BOTH: [OnceLock<Box<[u32]>>; 2] = [const { OnceLock::new() }; 2];
+    BOTH[usize::from(v4)].get_or_init(|| {
+        // Of any flow.
+        let (src, dst) = if v4 {
+            (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into())
+        } else {
+            (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into())
+        };
+        let context = IcrcContext::new(&Flow {
+            src,
+            dst,
+            src_port: 0,
+            dst_port: ROCE_PORT,
+        });
+        let mut crc = context.icrc(0, true, &[]);
+        let zeros = [0; FRAME];
+        let words = 0..FRAME / WORD;
+        words
+            .map(|n| {
+                let differs = context.icrc(0, true, &zeros[..n * WORD]) ^ crc;
+                crc = with_word(crc, n, [0; WORD]);
+                differs
+            })
+            .collect()
+    })
+}
+
+/// The CRC-32 of what `crc` is that of and the `n`th word of a packet behind it.
+#[inline]
+fn with_word(crc: u32, n: usize, mut word: [u8; WORD]) -> u32 {
+    if n == MASKED {
+        word[0] = 0xff;
+    }
+    let [a, b, c, d] = (!crc ^ u32::from_le_bytes(word)).to_le_bytes();
+    let [t0, t1, t2, t3] = &TABLES;
+    !(t3[usize::from(a)] ^ t2[usize::from(b)] ^ t1[usize::from(c)] ^ t0[usize::from(d)])
+}
+
+/// What a byte adds to the CRC's register, by how many bytes are behind it.
+static TABLES: [[u32; 256]; WORD] = {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let mut tables = [[0; 256]; WORD];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut register = byte as u32;
+        let mut step = 0;
+        while step < 8 * WORD {
+            register = (register >> 1) ^ (POLYNOMIAL * (register & 1));
+            step += 1;
+            if step % 8 == 0 {
+                tables[step / 8 - 1][byte] = register;
+            }
+        }
+        byte += 1;
+    }
+    tables
+};
+
+#[cfg(test)]
+mod tests;
