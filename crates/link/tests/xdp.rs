@@ -235,3 +235,37 @@ fn nobody_reaches_connections_within_the_host_from_outside() {
     let counters = rig.link.counters();
     assert_eq!((counters.rx_xdp_packets, counters.rx_packets), (1, 1));
 }
+
+/// Whoever sends without a pause by one interface starves neither another nor what comes by the socket.
+#[test]
+fn all_have_their_turn() {
+    const NAME: &str = "all_have_their_turn";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::new(NAME, 2) else {
+        return;
+    };
+    const EACH: u32 = 40;
+    for cable in [0, 1] {
+        for number in 0..EACH {
+            rig.packet(cable, peer(cable), own(cable), rig.qpn, number);
+        }
+    }
+    for number in 0..3 {
+        rig.packet(1, peer(1), kernels(1), rig.qpn, number);
+    }
+    for cable in [0, 1] {
+        rig.arrive(cable);
+    }
+    let order: Vec<IpAddr> = (0..2 * EACH + 3).map(|_| rig.next().1).collect();
+    let of = |dst: Ipv4Addr, order: &[IpAddr]| order.iter().filter(|&&d| d == dst).count();
+    for until in 0..=order.len() {
+        let so_far = &order[..until];
+        let by_memory = [own(0), own(1)].map(|dst| of(dst, so_far));
+        assert!(by_memory[0].abs_diff(by_memory[1]) <= 1, "{order:?}");
+        let by_socket = of(kernels(1), so_far);
+        let due = (until / 10).min(3);
+        assert!(by_socket >= due, "{order:?}");
+    }
+}

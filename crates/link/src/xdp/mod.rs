@@ -42,7 +42,8 @@ const FRAMES: u32 = 4096;
 const LEAST_FRAMES: u32 = 256;
 /// Queues of a card that are served; packets that come by others take the sockets.
 const QUEUES: u32 = 16;
-/// While packets come by memory, the socket is looked at in every so many calls that found none there.
+/// While packets come by memory, the socket is looked at in every so many calls that found none there, and after so many trains
+/// without a look.
 const SOCKET_EVERY: u32 = 8;
 /// So many calls without packets after which they do not come by memory any more.
 const IN_USE: u32 = 10_000;
@@ -116,6 +117,32 @@ fn queues_of(name: &str) -> u32 {
     (receive as u32).max(1)
 }
 
+/// Whose turn it is to be received from: whoever always has something starves none of the others.
+#[derive(Debug, Default)]
+struct Turns {
+    /// The ring that is looked at first.
+    first: usize,
+    /// Trains by memory since the UDP socket was looked at.
+    trains: u32,
+}
+
+impl Turns {
+    /// The one of `places` that has something, beginning behind the one that had last.
+    #[inline]
+    fn next(&mut self, places: usize, has: impl Fn(usize) -> bool) -> Option<usize> {
+        let first = self.first.min(places);
+        let place = (first..places).chain(0..first).find(|&place| has(place))?;
+        self.first = place + 1;
+        Some(place)
+    }
+
+    /// The UDP socket is to be looked at though packets may lie in memory.
+    #[inline]
+    fn is_sockets(&self) -> bool {
+        self.trains >= SOCKET_EVERY
+    }
+}
+
 /// The link by memory that the kernel shares, and by UDP for what does not take it.
 pub(crate) struct XdpLink {
     udp: UdpLink,
@@ -125,6 +152,9 @@ pub(crate) struct XdpLink {
     waiting: Waiting,
     /// A card did not take all that is in its ring: when to offer it again.
     again: Option<u64>,
+    /// All that is received from by memory: numbers of interfaces, and of their sockets.
+    rings: Vec<(usize, usize)>,
+    turns: Turns,
     /// Calls of `receive` since packets came by memory.
     idle: u32,
     received: u64,
@@ -167,12 +197,16 @@ pub(crate) fn open(
     if interfaces.is_empty() {
         return Err(udp);
     }
+    let numbered = interfaces.iter().enumerate();
+    let rings = numbered.flat_map(|(i, opened)| (0..opened.sockets.len()).map(move |k| (i, k)));
     let link = XdpLink {
         udp,
+        rings: rings.collect(),
         interfaces,
         hops: Hops::new(numbers),
         waiting: Waiting::default(),
         again: None,
+        turns: Turns::default(),
         idle: IN_USE,
         received: 0,
         default_hop_limits: default_hop_limits(),
@@ -301,18 +335,28 @@ impl XdpLink {
 
     /// Packets of one sender and one length that lie next to each other in a ring.
     fn train(&mut self, buffer: &mut [u8]) -> Option<Train> {
-        self.interfaces.iter_mut().find_map(|interface| {
-            let batches = interface.batches;
-            let mut sockets = interface.sockets.iter_mut();
-            sockets.find_map(|socket| {
-                if socket.is_empty() {
-                    return None;
-                }
-                let train = train_of(socket, buffer, batches);
-                socket.took_all();
-                train
-            })
-        })
+        let (interfaces, rings) = (&mut self.interfaces, &self.rings);
+        // What is in one may be no packet.
+        for _ in rings {
+            let has = |place: usize| {
+                let (interface, queue) = rings[place];
+                !interfaces[interface].sockets[queue].is_empty()
+            };
+            let (interface, queue) = rings[self.turns.next(rings.len(), has)?];
+            let interface = &mut interfaces[interface];
+            let socket = &mut interface.sockets[queue];
+            let train = train_of(socket, buffer, interface.batches);
+            socket.took_all();
+            if train.is_some() {
+                return train;
+            }
+        }
+        None
+    }
+
+    fn look_at_socket(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
+        self.turns.trains = 0;
+        self.udp.receive(buffer, thorough)
     }
 }
 
@@ -403,8 +447,15 @@ impl Link for XdpLink {
     }
 
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
+        if self.turns.is_sockets() {
+            match self.look_at_socket(buffer, thorough)? {
+                Arrival::Empty => {}
+                arrival => return Ok(arrival),
+            }
+        }
         if let Some(train) = self.train(buffer) {
             self.idle = 0;
+            self.turns.trains += 1;
             self.received += train.len.div_ceil(train.segment) as u64;
             return Ok(Arrival::Train(train));
         }
@@ -412,7 +463,7 @@ impl Link for XdpLink {
         if !thorough && self.idle < IN_USE && !self.idle.is_multiple_of(SOCKET_EVERY) {
             return Ok(Arrival::Empty);
         }
-        self.udp.receive(buffer, thorough)
+        self.look_at_socket(buffer, thorough)
     }
 
     fn next_timeout(&self) -> Option<u64> {
