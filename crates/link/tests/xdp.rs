@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::{CableEnd, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
-use rnic_link::{LinkConfig, Look, RoceLink};
+use rnic_link::{LinkConfig, Look, MULTICAST_QPN, RoceLink};
 use rnic_wire::ip::IpUdp;
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
 
@@ -268,4 +268,29 @@ fn all_have_their_turn() {
         let due = (until / 10).min(3);
         assert!(by_socket >= due, "{order:?}");
     }
+}
+
+/// What came for a group before this process left it is its own as long as it lies in the socket, wherever else packets come by:
+/// it is not given to all others, who had it already.
+#[test]
+fn a_group_that_was_left_is_heard_until_the_socket_was_looked_at() {
+    const NAME: &str = "a_group_that_was_left_is_heard_until_the_socket_was_looked_at";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::new(NAME, 1) else {
+        return;
+    };
+    let group = Ipv4Addr::new(239, 7, 7, 1);
+    rig.link.join(group.into(), NEAR as u32).expect("a member");
+    rig.packet(0, peer(0), group, MULTICAST_QPN, 1);
+    rig.packet(0, peer(0), own(0), rig.qpn, 2);
+    rig.arrive(0);
+    rig.link.leave(group.into(), NEAR as u32);
+    assert_eq!(rig.next().1, own(0));
+    // Packets come by memory, so this look is there alone.
+    assert_eq!(rig.look(Look::Poll), None);
+    let heard = (peer(0).into(), group.into(), Some(1));
+    assert_eq!(rig.look(Look::Drain), Some(heard));
+    assert_eq!(rig.link.counters().rx_handed_over, 0);
 }

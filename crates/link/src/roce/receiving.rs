@@ -232,7 +232,10 @@ impl RoceLink {
                 }
                 Ok(Arrival::Useless) => counters.rx_truncated += 1,
                 Ok(Arrival::Empty) => {
-                    live.share.groups.drained();
+                    // By AF_XDP a look that is not thorough may have left the socket out.
+                    if drain || live.xdp.is_none() {
+                        live.share.groups.drained();
+                    }
                     break;
                 }
                 Err(_) => break,
