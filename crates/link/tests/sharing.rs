@@ -4,9 +4,14 @@ mod common;
 
 use std::net::IpAddr;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Instant;
 
-use common::{Agent, PATIENCE, isolated, isolated_if_possible};
+use common::{Agent, PATIENCE, flood, isolated, isolated_if_possible, now_ns};
+use rnic_link::{LinkConfig, RoceLink};
 
 #[test]
 fn agent() {
@@ -264,7 +269,7 @@ fn a_port_taken_by_others_is_explained() {
     }
     // Does not share the port, so it is as foreign as another user's.
     let _other = std::net::UdpSocket::bind("0.0.0.0:4791").unwrap();
-    let Err(error) = rnic_link::RoceLink::open(&rnic_link::LinkConfig::default()) else {
+    let Err(error) = RoceLink::open(&LinkConfig::default()) else {
         panic!("opened");
     };
     let text = error.to_string();
@@ -273,4 +278,34 @@ fn a_port_taken_by_others_is_explained() {
         "{text}"
     );
     assert!(text.contains("ss -ulnp"), "{text}");
+}
+
+/// Who ends receives first what is for others; that ends, too, whatever comes meanwhile, and the others can go on: a process that
+/// comes waits for the same lock.
+#[test]
+fn a_flood_keeps_nobody_from_ending() {
+    if !isolated("a_flood_keeps_nobody_from_ending") {
+        return;
+    }
+    let open = || RoceLink::open(&LinkConfig::default()).expect("open a link");
+    let (mut link, start) = (open(), Instant::now());
+    let qpn = link.qpn_ranges()[0].first;
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let stop = stop.clone();
+        thread::spawn(move || flood(LO, qpn, &stop));
+    }
+    while link.counters().rx_bad_icrc < 100_000 {
+        link.receive(now_ns(start), 256, true, &mut |_| {});
+        assert!(start.elapsed() < PATIENCE, "{:?}", link.counters());
+    }
+    let (sender, ended) = channel();
+    thread::spawn(move || {
+        drop(link);
+        drop(open());
+        let _ = sender.send(());
+    });
+    let end = ended.recv_timeout(PATIENCE);
+    stop.store(true, Ordering::Relaxed);
+    end.expect("the end, and another begin and end");
 }

@@ -685,6 +685,33 @@ fn attach_constant_program(link: &RoceLink, place: u32) {
     assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// Sends what no queue pair takes, faster than it can be looked at, until the flag is set: packets of 16 bytes to `qpn`, 64 by a call,
+/// whose ICRC is wrong.
+pub fn flood(to: IpAddr, qpn: u32, stop: &std::sync::atomic::AtomicBool) {
+    use std::os::fd::AsRawFd;
+    let socket = std::net::UdpSocket::bind((to, 0)).expect("an address of ours");
+    socket.connect((to, 4791)).expect("the port");
+    let mut packet = [0; 16];
+    write_packet(&mut packet, qpn, 0);
+    let len = packet.len() as i32;
+    // SAFETY: the option is an int, which lives through the call.
+    let ret = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const len).cast(),
+            size_of::<i32>() as u32,
+        )
+    };
+    assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
+    let packets = packet.repeat(64);
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        // For a moment nobody may have the port.
+        let _ = socket.send(&packets);
+    }
+}
+
 /// The end of a cable: what is sent here arrives at the other end as it is.
 pub struct CableEnd {
     socket: std::os::fd::OwnedFd,
