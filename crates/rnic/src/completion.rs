@@ -17,6 +17,8 @@ pub struct Completion {
     pub(crate) entry: nic::Completion,
     pub(crate) id: u64,
     pub(crate) buffer: Option<Buffer>,
+    /// Where in the buffer the request's bytes begin.
+    pub(crate) start: usize,
     pub(crate) released: Vec<(u64, Buffer)>,
 }
 
@@ -62,14 +64,22 @@ impl Completion {
         }
     }
 
-    /// The bytes that arrived: the message of a receive, the data of a READ. Empty for everything else.
+    /// The bytes that arrived: the message of a receive, the data of a READ, from where
+    /// [`SendRequest::range`](crate::SendRequest::range) put them. Empty for everything else.
     pub fn data(&self) -> &[u8] {
-        match (&self.buffer, self.entry.opcode) {
-            (Some(buffer), CompletionOpcode::Recv | CompletionOpcode::RdmaRead) => {
-                &buffer[..self.byte_len().min(buffer.len())]
+        match self.entry.opcode {
+            CompletionOpcode::Recv | CompletionOpcode::RdmaRead => {
+                let place = self.place();
+                &place[..self.byte_len().min(place.len())]
             }
             _ => &[],
         }
+    }
+
+    /// The buffer from the first byte that the request named.
+    fn place(&self) -> &[u8] {
+        let buffer = self.buffer.as_ref();
+        buffer.and_then(|b| b.get(self.start..)).unwrap_or_default()
     }
 
     /// The message of a receive: of a datagram what follows the header in front of it, else all of
@@ -103,12 +113,11 @@ impl Completion {
 
     /// What an atomic found in the remote memory before it changed it.
     pub fn original_value(&self) -> Option<u64> {
-        match (&self.buffer, self.entry.opcode, self.entry.status) {
-            (
-                Some(buffer),
-                CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd,
-                Status::Success,
-            ) => buffer.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)),
+        match (self.entry.opcode, self.entry.status) {
+            (CompletionOpcode::CompareSwap | CompletionOpcode::FetchAdd, Status::Success) => {
+                let word = self.place().first_chunk();
+                word.map(|bytes| u64::from_ne_bytes(*bytes))
+            }
             _ => None,
         }
     }

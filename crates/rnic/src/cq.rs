@@ -344,6 +344,7 @@ impl State {
         let found = queue.and_then(|queue| queue.lock().complete(entry.wr_id, &mut released));
         Completion {
             id: found.as_ref().map_or(entry.wr_id, |f| f.id),
+            start: found.as_ref().map_or(0, |f| f.start),
             buffer: found.and_then(|f| f.buffer),
             entry,
             released,

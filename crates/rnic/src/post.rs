@@ -265,6 +265,14 @@ impl SendRequest {
         }
     }
 
+    /// First byte of the buffer that it uses.
+    pub(crate) fn start(&self) -> usize {
+        match self.data {
+            Data::Buffer { start, .. } => start,
+            Data::Inline(_) => 0,
+        }
+    }
+
     /// As the device takes it. The buffer stays in `self`.
     pub(crate) fn wqe(&self, wr_id: u64) -> SendWqe {
         SendWqe {

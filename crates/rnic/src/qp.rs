@@ -332,6 +332,7 @@ impl Inner {
                 queue.push(Entry {
                     id,
                     buffer,
+                    start: 0,
                     signaled: true,
                 });
                 Ok(())
@@ -357,6 +358,7 @@ impl Inner {
                 queue.push(Entry {
                     id: request.id,
                     signaled: request.signaled,
+                    start: request.start(),
                     buffer: request.into_buffer(),
                 });
                 Ok(())

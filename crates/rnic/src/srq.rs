@@ -132,6 +132,7 @@ impl SharedReceiveQueue {
                 queue.push(Entry {
                     id,
                     buffer,
+                    start: 0,
                     signaled: true,
                 });
                 Ok(())

@@ -13,6 +13,8 @@ pub(crate) struct Entry {
     /// The caller's id.
     pub(crate) id: u64,
     pub(crate) buffer: Option<Buffer>,
+    /// First byte of the buffer that the request names.
+    pub(crate) start: usize,
     /// Makes a completion when it succeeds.
     pub(crate) signaled: bool,
 }

@@ -230,6 +230,45 @@ fn atomics_change_the_word_once() {
     assert!(region.load_u64(4, Ordering::SeqCst).is_err(), "not aligned");
 }
 
+/// What a completion shows is what arrived, also where that is not the start of the buffer.
+#[test]
+fn what_arrives_in_a_part_of_a_buffer_is_shown_from_there() {
+    let (left, right) = pair();
+    let region = right.pd.writable(64).readable().atomic();
+    let region = region.build().expect("memory");
+    region.copy_in(0, &pattern(64, 1)).expect("in range");
+    let read = SendRequest::read(left.buffer(&[0xee; 96]), region.remote());
+    let read = read.range(32..64).expect("in range");
+    left.qp.post(read).expect("posted");
+    let done = left.done();
+    assert_eq!(done.data(), &pattern(64, 1)[..32]);
+    let buffer = done.into_buffer().expect("comes back");
+    assert_eq!(
+        (&buffer[..32], &buffer[64..]),
+        (&[0xee; 32][..], &[0xee; 32][..])
+    );
+
+    region
+        .store_u64(8, 41, Ordering::Relaxed)
+        .expect("in range");
+    let word = region.remote().slice(8, 8).expect("in range");
+    for (request, found) in [
+        (
+            SendRequest::fetch_add(left.buffer(&[0xee; 64]), word, 1),
+            41,
+        ),
+        (
+            SendRequest::compare_swap(left.buffer(&[0xee; 64]), word, 42, 7),
+            42,
+        ),
+    ] {
+        left.qp
+            .post(request.range(56..).expect("in range"))
+            .expect("posted");
+        assert_eq!(left.done().original_value(), Some(found));
+    }
+}
+
 #[test]
 fn a_flush_ends_after_the_writes_before_it() {
     let (left, right) = pair();

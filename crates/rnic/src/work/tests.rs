@@ -4,6 +4,7 @@ fn entry(id: u64, signaled: bool) -> Entry {
     Entry {
         id,
         buffer: None,
+        start: 0,
         signaled,
     }
 }
