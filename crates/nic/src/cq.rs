@@ -415,6 +415,15 @@ impl Cq {
         Ok(self.shared.pop_one(true))
     }
 
+    /// The same without waiting for anybody's event: for who clears up, and expects nothing.
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    pub fn take_any(&self) -> Result<Option<(Completion, Stamp)>> {
+        self.shared.context.nic.check_alive("ibv_poll_cq")?;
+        Ok(self.shared.pop_one(false))
+    }
+
     /// Asks for an event on the channel at the next completion, or the next solicited or failed one.
     /// Does nothing in a forked child.
     pub fn request_notify(&self, solicited_only: bool) {

@@ -300,7 +300,8 @@ impl CompletionQueue {
     pub(crate) fn reclaim(&self, qpn: u32, queue: &Mutex<WorkQueue>) {
         let mut state = self.inner.state.lock();
         let taken = &mut state.taken;
-        while let Ok(Some((entry, _))) = self.inner.raw.take_one() {
+        // Also those whose event nobody has fetched: the device drops them with the queue pair.
+        while let Ok(Some((entry, _))) = self.inner.raw.take_any() {
             taken.push_back(entry);
         }
         taken.retain(|entry| {

@@ -193,3 +193,6 @@ impl SharedReceiveQueue {
         &self.inner.pd
     }
 }
+
+#[cfg(test)]
+mod tests;
