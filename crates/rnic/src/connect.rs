@@ -27,6 +27,16 @@ impl Place {
     }
 }
 
+/// What is posted to it, or has been begun, completes from here on: as flushed.
+pub(crate) fn fail(qp: &nic::Qp) {
+    let failed = QpAttr {
+        qp_state: QpState::Err,
+        ..QpAttr::default()
+    };
+    // Refused by a device that failed or is another process's: nothing completes there any more.
+    let _ = qp.modify(&failed, QpAttrMask::STATE);
+}
+
 /// The setters that the builders of all queue pairs with a peer have in common: what goes to their `place` and `settings`.
 macro_rules! common_setters {
     () => {

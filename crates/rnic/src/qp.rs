@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::Buffer;
-use crate::connect::{Place, Settings, common_setters};
+use crate::connect::{self, Place, Settings, common_setters};
 use crate::cq::CompletionQueue;
 use crate::datagram::DatagramQueuePair;
 use crate::endpoint::Endpoint;
@@ -282,11 +282,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // The shared receive queue outlives it, and must not keep what this queue pair took and nobody polled.
         if let Some(srq) = &self.srq {
-            let failed = QpAttr {
-                qp_state: QpState::Err,
-                ..QpAttr::default()
-            };
-            let _ = self.qp.modify(&failed, QpAttrMask::STATE);
+            connect::fail(&self.qp);
             let recv_cq = &self.registration.recv_cq;
             recv_cq.reclaim(self.qp.qpn(), srq.work());
         }

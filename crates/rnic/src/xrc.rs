@@ -41,7 +41,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use crate::Buffer;
-use crate::connect::{Place, Settings, common_setters};
+use crate::connect::{self, Place, Settings, common_setters};
 use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::endpoint::Endpoint;
@@ -221,10 +221,9 @@ impl XrcTargetBuilder {
         let cookie = crate::next_cookie();
         let qp = self.domain.raw.create_qp(cookie)?;
         self.settings.init(&qp)?;
+        let domain = self.domain;
         let target = XrcTarget {
-            qp,
-            cookie,
-            domain: self.domain,
+            inner: Arc::new(Target { qp, cookie, domain }),
         };
         Ok(PreparedXrcTarget {
             target,
@@ -254,17 +253,29 @@ impl PreparedXrcTarget {
     /// Takes the peer's messages from now on: INIT to RTR (`ibv_modify_qp`), which is all that a target needs.
     pub fn handshake(self, remote: Endpoint) -> Result<XrcTarget> {
         self.settings
-            .receive_ready(&self.target.qp, &self.gid, &self.endpoint(), &remote)?;
+            .receive_ready(&self.target.inner.qp, &self.gid, &self.endpoint(), &remote)?;
         Ok(self.target)
     }
 }
 
-/// The receiving end of a connection. Destroyed when its last handle is dropped: the receive queues go on.
+/// The receiving end of a connection. Destroyed when its last handle is dropped: the receive queues go on, and the receive
+/// of a message that had not come whole completes as flushed.
 #[derive(Clone)]
 pub struct XrcTarget {
+    inner: Arc<Target>,
+}
+
+struct Target {
     qp: nic::Qp,
     cookie: u64,
     domain: XrcDomain,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // The device destroys without a completion, and the receive queue would wait for it for ever.
+        connect::fail(&self.qp);
+    }
 }
 
 impl std::fmt::Debug for XrcTarget {
@@ -279,26 +290,26 @@ impl std::fmt::Debug for XrcTarget {
 impl XrcTarget {
     /// Queue pair number; completions of the receive queues show it.
     pub fn qpn(&self) -> u32 {
-        self.qp.qpn()
+        self.inner.qp.qpn()
     }
 
     /// State now: RTR until something fails, ERR from then on.
     pub fn state(&self) -> QpState {
-        self.qp.query().qp_state
+        self.inner.qp.query().qp_state
     }
 
     /// Packets, duplicates and NAKs of this queue pair.
     pub fn counters(&self) -> nic::Counters {
-        self.qp.counters()
+        self.inner.qp.counters()
     }
 
     /// Names this queue pair in asynchronous events; unique in the process.
     pub fn event_cookie(&self) -> u64 {
-        self.cookie
+        self.inner.cookie
     }
 
     /// The domain whose receive queues it reaches.
     pub fn domain(&self) -> &XrcDomain {
-        &self.domain
+        &self.inner.domain
     }
 }

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use super::channel::{CmChannel, CmEvent};
 use super::error::CmError;
-use crate::connect::Settings;
+use crate::connect::{self, Settings};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::nic::cm::{self, ConnParam, EventKind, EventParam, PortSpace};
-use crate::nic::{self, PathMtu, QpAttr, QpAttrMask, QpState, QpType};
+use crate::nic::{self, PathMtu, QpState, QpType};
 use crate::qp::Inner;
 
 /// Patience of address and route resolution, as librdmacm's programs have it.
@@ -317,11 +317,7 @@ pub(super) fn make_ready(
 impl Inner {
     /// To ERR: everything posted is flushed.
     fn fail(&self) {
-        let failed = QpAttr {
-            qp_state: QpState::Err,
-            ..QpAttr::default()
-        };
-        let _ = self.qp.modify(&failed, QpAttrMask::STATE);
+        connect::fail(&self.qp);
     }
 }
 
