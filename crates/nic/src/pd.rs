@@ -82,10 +82,15 @@ pub(crate) fn lock_all() -> AllGuard {
 }
 
 impl Context {
+    /// Makes a protection domain that nobody can import, in no process: its handles are all there are.
+    pub fn alloc_private_pd(&self) -> Pd {
+        let id = NEXT_PD.fetch_add(1, Ordering::Relaxed);
+        Pd::new(id, self, None, None, None)
+    }
+
     /// Makes a protection domain.
     pub fn alloc_pd(&self) -> Pd {
-        let id = NEXT_PD.fetch_add(1, Ordering::Relaxed);
-        let pd = Pd::new(id, self, None, None, None);
+        let pd = self.alloc_private_pd();
         let mut all = lock_all();
         all.retain(|_, pd| pd.domain.strong_count() > 0);
         let known = Known {
@@ -93,7 +98,7 @@ impl Context {
             context: self.id(),
             users: pd.shared.users.clone(),
         };
-        all.insert(id, known);
+        all.insert(pd.number(), known);
         pd
     }
 

@@ -129,7 +129,9 @@ impl Context {
 
     /// Allocates a protection domain (`ibv_alloc_pd`).
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
-        Ok(ProtectionDomain::new(self.clone(), self.raw.alloc_pd()))
+        // Private: a raw handle, by which the NIC can be told to write where a slice is lent, takes an `unsafe` call.
+        let raw = self.raw.alloc_private_pd();
+        Ok(ProtectionDomain::new(self.clone(), raw))
     }
 
     /// Builds a completion queue for at least `entries` completions (`ibv_create_cq`). A queue that overruns is broken:

@@ -117,3 +117,6 @@ impl WritableRegionBuilder {
         WritableRegion::allocate(&self.pd, self.len, self.access)
     }
 }
+
+#[cfg(test)]
+mod tests;
