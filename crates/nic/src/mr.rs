@@ -507,6 +507,26 @@ impl Mr {
     /// Deregisters, along with the windows that are bound to it.
     pub fn deregister(self) {}
 
+    /// The same, and says whether the memory is free: false if a process of this host was stopped in the middle of an RDMA
+    /// operation on it, which may go on some day. Then the memory has to stay.
+    #[must_use = "the memory may still be in use"]
+    pub fn end(&mut self) -> bool {
+        let nic = &self.pd.context().shared.nic;
+        let mut over = true;
+        if self.registered && nic.check_alive("ibv_dereg_mr").is_ok() {
+            report::deregistered(self.key, nic.region_facts(self.key));
+            let uses = nic.disable_region_and_windows(self.key);
+            nic.remove_region(self.key);
+            over = uses.wait();
+            if !over {
+                // Memory of ours stays.
+                std::mem::forget(std::mem::replace(&mut self.kind, Kind::Null));
+            }
+        }
+        self.released();
+        over
+    }
+
     fn released(&mut self) {
         if std::mem::take(&mut self.registered) {
             if lint::is_on() && is_locked(self.access, &self.kind) {
@@ -541,16 +561,6 @@ fn busy(verb: &'static str, WindowsBound(windows): WindowsBound) -> Error {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        let nic = &self.pd.context().shared.nic;
-        if self.registered && nic.check_alive("ibv_dereg_mr").is_ok() {
-            report::deregistered(self.key, nic.region_facts(self.key));
-            let uses = nic.disable_region_and_windows(self.key);
-            nic.remove_region(self.key);
-            if !uses.wait() {
-                // Memory of ours stays: it may be written some day.
-                std::mem::forget(std::mem::replace(&mut self.kind, Kind::Null));
-            }
-        }
-        self.released();
+        let _ = self.end();
     }
 }

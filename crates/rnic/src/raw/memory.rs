@@ -1,10 +1,13 @@
 //! The three kinds of registered memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::ManuallyDrop;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+
+use parking_lot::Mutex;
 
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
@@ -46,28 +49,43 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout. Regions deregister before their storage drops.
+        // SAFETY: allocated in `new` with this layout. `Registered` drops it only when the NIC has let go.
         unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
     }
 }
 
-/// A registration with its memory; fields drop in this order, so the NIC lets go first.
+/// A registration with its memory, which is freed when the NIC has let go of it.
 struct Registered {
     mr: nic::Mr,
-    storage: Storage,
+    storage: ManuallyDrop<Storage>,
     _pd: ProtectionDomain,
+}
+
+/// What a peer that is stopped in the middle of a copy may go on to write to. Never freed, and listed so that tools that look
+/// for leaks know of it.
+static KEPT: Mutex<Vec<Storage>> = Mutex::new(Vec::new());
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let free = self.mr.end();
+        // SAFETY: taken here alone, and not used after that.
+        let storage = unsafe { ManuallyDrop::take(&mut self.storage) };
+        if !free {
+            KEPT.lock().push(storage);
+        }
+    }
 }
 
 impl Registered {
     fn new(pd: &ProtectionDomain, len: usize, access: Access) -> Result<Registered> {
         let storage = Storage::new(len)?;
         let ptr = storage.ptr.as_ptr();
-        // SAFETY: `storage` lives as long as the registration (field order above). Its bytes are reached by nobody else
+        // SAFETY: `storage` lives as long as the registration (`drop` above). Its bytes are reached by nobody else
         // while the NIC may touch them: see the types below.
         let mr = unsafe { pd.nic().reg_mr(ptr, len, ptr as u64, access) }?;
         Ok(Registered {
             mr,
-            storage,
+            storage: ManuallyDrop::new(storage),
             _pd: pd.clone(),
         })
     }

@@ -1,0 +1,153 @@
+//! A peer that is stopped in the middle of an RDMA WRITE, which it executes by itself: the region's memory outlives the region.
+
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rnic::exchange::Exchange;
+use rnic::{Context, Rc, RemoteMemory, SendRequest, Status};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Takes a while, and has a mapping of its own, which freeing it ends.
+const LONG: usize = 64 << 20;
+/// Where the other process finds this one.
+const PLACE: &str = "RNIC_TEST_PLACE";
+
+/// The other process, ended with its handle.
+struct Peer(Child);
+
+impl Peer {
+    fn start(place: String) -> Peer {
+        let this = std::env::current_exe().expect("own path");
+        let args = ["--ignored", "--exact", "the_peer"];
+        let mut command = Command::new(this);
+        let command = command.args(args).env(PLACE, place);
+        let child = command.stdout(Stdio::null()).spawn();
+        Peer(child.expect("it starts"))
+    }
+
+    /// Its connection; it may end without one.
+    fn call(&mut self, listener: &TcpListener) -> TcpStream {
+        listener.set_nonblocking(true).expect("a socket");
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => return stream,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            assert!(self.0.try_wait().expect("our child").is_none(), "it runs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// On return none of its threads runs.
+    fn stop(&self) {
+        let pid = self.0.id();
+        // SAFETY: takes no pointer; the child has not been waited for, so the number is its own.
+        assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGSTOP) }, 0);
+        let how = libc::WSTOPPED | libc::WNOWAIT;
+        // SAFETY: of plain C integers; all zeros are a value of it.
+        let mut info = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is a place for the answer.
+        let waited = unsafe { libc::waitid(libc::P_PID, pid, &mut info, how) };
+        assert_eq!(waited, 0);
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Something is mapped there.
+fn is_mapped(address: u64) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+    maps.lines().any(|line| {
+        let range = line.split(' ').next().and_then(|r| r.split_once('-'));
+        let (from, to) = range.expect("a range");
+        let number = |text| u64::from_str_radix(text, 16).expect("hexadecimal");
+        (number(from)..number(to)).contains(&address)
+    })
+}
+
+/// Nothing else gets memory that a peer may still write to.
+#[test]
+fn memory_that_a_stopped_peer_may_write_to_is_not_freed() {
+    // It may be stopped between two writes.
+    for _ in 0..10 {
+        let context = Context::open().expect("the device opens");
+        let gid = context.loopback_gid().expect("an address");
+        let pd = context.alloc_pd().expect("pd");
+        let cq = context.create_cq(16).build().expect("cq");
+        let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build().expect("qp");
+        let region = pd.writable(LONG).build().expect("memory");
+        let middle = region.remote().addr + LONG as u64 / 2;
+
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut peer = Peer::start(listener.local_addr().expect("its address").to_string());
+        let mut exchange = Exchange::from_tcp(peer.call(&listener)).expect("TCP");
+        let remote = exchange.swap_endpoints(&qp.endpoint()).expect("swapped");
+        let _qp = qp.handshake(remote).expect("handshake");
+        exchange.send(&region.remote().to_bytes()).expect("sent");
+        if exchange.recv().expect("its answer") != b"reaches" {
+            println!("SKIPPED stopped_peer: processes may not reach each other's memory here");
+            return;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while region.load_u8(LONG - 1).expect("in range") == 0 {
+            assert!(Instant::now() < deadline, "it writes");
+        }
+        peer.stop();
+        assert!(is_mapped(middle));
+        drop(region);
+        if is_mapped(middle) {
+            return;
+        }
+    }
+    panic!("its memory was freed each time");
+}
+
+/// Writes for ever.
+#[test]
+#[ignore = "the other process of the test"]
+fn the_peer() {
+    let place = std::env::var(PLACE).expect("started by the test");
+    let mut exchange = Exchange::connect(place, PATIENCE).expect("TCP");
+    let context = Context::open().expect("the device opens");
+    let gid = context.loopback_gid().expect("an address");
+    let pd = context.alloc_pd().expect("pd");
+    let cq = context.create_cq(16).build().expect("cq");
+    let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build().expect("qp");
+    let remote = exchange.swap_endpoints(&qp.endpoint()).expect("swapped");
+    let qp = qp.handshake(remote).expect("handshake");
+    let region = RemoteMemory::from_bytes(&exchange.recv().expect("a region")).expect("a region");
+    // The first one takes a packet.
+    let reached = || rnic::stats().map_or(0, |(link, _)| link.tx_reached_bytes);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while reached() == 0 && Instant::now() < deadline {
+        qp.post(SendRequest::write_inline(&[0; 8], region))
+            .expect("posted");
+        cq.wait(PATIENCE)
+            .expect("a completion")
+            .ok()
+            .expect("success");
+    }
+    let answer: &[u8] = if reached() > 0 {
+        b"reaches"
+    } else {
+        b"does not"
+    };
+    exchange.send(answer).expect("sent");
+    let mut buffer = pd.buffer(LONG).expect("memory");
+    buffer.fill(1);
+    loop {
+        qp.post(SendRequest::write(buffer, region)).expect("posted");
+        let done = cq.wait(PATIENCE).expect("a completion");
+        if done.status() != Status::Success {
+            return;
+        }
+        buffer = done.into_buffer().expect("comes back");
+    }
+}
