@@ -157,7 +157,7 @@ impl Context {
 
     /// Waits for an asynchronous event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
     pub fn wait_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent> {
-        let deadline = timeout.map(|t| Instant::now() + t);
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
             if let Some(event) = self.try_async_event()? {
                 return Ok(event);

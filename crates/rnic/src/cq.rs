@@ -61,7 +61,7 @@ impl CompletionChannel {
 
     /// Waits for an event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
     pub fn wait_event(&self, timeout: Option<Duration>) -> Result<u64> {
-        let deadline = timeout.map(|t| Instant::now() + t);
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
             if let Some(id) = self.try_event()? {
                 return Ok(id);

@@ -77,14 +77,18 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Calls each address that the name stands for, none of them longer than there is time.
-fn call(addr: impl ToSocketAddrs, deadline: Instant) -> io::Result<TcpStream> {
+fn call(addr: impl ToSocketAddrs, deadline: Option<Instant>) -> io::Result<TcpStream> {
     let mut last = io::Error::new(
         io::ErrorKind::InvalidInput,
         "the name stands for no address",
     );
     for addr in addr.to_socket_addrs()? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match TcpStream::connect_timeout(&addr, left.max(SHORTEST)) {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let called = match deadline {
+            Some(deadline) => TcpStream::connect_timeout(&addr, left(deadline).max(SHORTEST)),
+            None => TcpStream::connect(addr),
+        };
+        match called {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -145,11 +149,14 @@ impl Exchange {
         timeout: Duration,
     ) -> Result<Exchange> {
         let what = format!("connecting to {addr:?}");
-        let deadline = Instant::now() + timeout;
+        // `None`: it never comes.
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             match call(&addr, deadline).and_then(Exchange::over_tcp) {
                 Ok(exchange) => return Ok(exchange),
-                Err(error) if Instant::now() >= deadline => return Err(failed(what)(error)),
+                Err(error) if deadline.is_some_and(|d| Instant::now() >= d) => {
+                    return Err(failed(what)(error));
+                }
                 // The listener may not be up yet.
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }

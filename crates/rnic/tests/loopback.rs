@@ -510,6 +510,29 @@ fn a_thread_sleeps_on_the_channel_until_a_message_comes() {
     ));
 }
 
+/// The longest time there is may be given, as for ever.
+#[test]
+fn events_may_be_waited_for_for_ever() {
+    let (left, right) = pair();
+    right.cq.arm(false);
+    right.qp.post_recv(right.buffer(&[0; 4]), 1).unwrap();
+    // Refused, which fails the queue pair: its receive is flushed, and there is an asynchronous event.
+    let nowhere = rnic::RemoteMemory {
+        addr: 0,
+        len: 8,
+        rkey: 0,
+    };
+    let request = SendRequest::write_inline(&[1; 8], nowhere);
+    left.qp.post(request).unwrap();
+    assert_eq!(left.next().status(), Status::RemoteAccessError);
+    let channel = right.cq.channel();
+    assert_eq!(channel.wait_event(Some(Duration::MAX)).unwrap(), 0);
+    let context = right.pd.context();
+    let event = context.wait_async_event(Some(Duration::MAX)).unwrap();
+    let cookie = right.qp.event_cookie();
+    assert!(matches!(event, AsyncEvent::Qp { cookie: c, .. } if c == cookie));
+}
+
 #[test]
 fn a_plain_region_cannot_be_invalidated_by_the_peer() {
     let (left, right) = pair();

@@ -54,6 +54,14 @@ fn a_server_of_many_accepts_by_itself() {
     }
 }
 
+/// The longest time there is may be given, as for ever.
+#[test]
+fn a_call_may_take_for_ever() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    Exchange::connect(addr, Duration::MAX).unwrap();
+}
+
 #[test]
 fn nobody_listening_is_an_error_that_names_the_address() {
     let free = TcpListener::bind("127.0.0.1:0")
