@@ -36,6 +36,11 @@ impl Address {
         }
     }
 
+    /// Both lead from the same address to the same one, however.
+    pub(crate) fn joins_same_ends(&self, other: &Address) -> bool {
+        (self.local_gid, self.remote_gid) == (other.local_gid, other.remote_gid)
+    }
+
     /// The path of a REQ, for who sent it.
     pub const fn of_requester(path: &ReqPath, pkey: u16) -> Address {
         Address {

@@ -37,9 +37,10 @@
 //! [`Event::Unreachable`] and [`Event::Disconnected`], unless it destroys the connection earlier, after which no event
 //! names it.
 //!
-//! Messages of a connection go where its REQ's path leads, whatever address they came from, as in Linux: REP, RTU, MRA,
+//! Messages of a connection go where its REQ's path leads, whatever address that came from, as in Linux: REP, RTU, MRA,
 //! DREQ. A refusal of what is no connection (yet), and a DREP for what is none any more, go back to where the message
-//! came from.
+//! came from. Messages about a connection, or the answer to a question, are taken from the other end of that path only,
+//! from where Linux sends them, too: ids can be guessed, and no third host is to end or to take over what is not its own.
 //!
 //! # Hostile peers
 //! Nothing that arrives makes this crate panic, and it bounds the memory: a REQ costs some only if the host admits it

@@ -80,8 +80,10 @@ impl Endpoint {
     pub(super) fn handle_rep(&mut self, now: Time, from: &Address, tid: u64, rep: &Rep) {
         let id = rep.remote_id;
         let known = self.connections.get_mut(id);
-        let Some(connection) = known.filter(|c| c.active && (c.is_of(tid) || !c.may_be_answered()))
-        else {
+        let Some(connection) = known.filter(|c| {
+            let fits = c.is_of(tid) || !c.may_be_answered();
+            c.active && fits && c.is_between_ends_of(from)
+        }) else {
             // Whoever accepts what nobody asks for any more (or what an earlier process asked for under this id) need not
             // wait for an RTU.
             self.counters.unexpected += 1;

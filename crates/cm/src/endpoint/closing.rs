@@ -279,7 +279,9 @@ impl Endpoint {
     pub(super) fn handle_dreq(&mut self, now: Time, from: &Address, tid: u64, dreq: &Dreq) {
         let id = dreq.remote_id;
         let known = self.connections.get_mut(id);
-        let Some(connection) = known.filter(|c| c.remote_id == dreq.local_id) else {
+        let Some(connection) =
+            known.filter(|c| c.remote_id == dreq.local_id && c.is_between_ends_of(from))
+        else {
             self.counters.unexpected += 1;
             self.confirm_anyway(from, tid, dreq);
             return;
@@ -344,11 +346,12 @@ impl Endpoint {
         self.reply(from, tid, Message::Drep(drep));
     }
 
-    pub(super) fn handle_drep(&mut self, now: Time, drep: &Drep) {
+    pub(super) fn handle_drep(&mut self, now: Time, from: &Address, drep: &Drep) {
         let id = drep.remote_id;
         let fits = self.connections.get(id).is_some_and(|connection| {
             let asked = connection.state() == State::DreqSent && !connection.held;
-            asked && connection.remote_id == drep.local_id
+            let fits = connection.remote_id == drep.local_id;
+            asked && fits && connection.is_between_ends_of(from)
         });
         if !fits {
             self.counters.unexpected += 1;

@@ -115,6 +115,11 @@ impl Connection {
         self.tid == tid && !self.held
     }
 
+    /// A message that came on this path may be about it: any host can guess the ids of other hosts' connections.
+    pub fn is_between_ends_of(&self, from: &Address) -> bool {
+        self.address.joins_same_ends(from)
+    }
+
     /// It has said something that is repeated until it is answered, and the peer has not asked for patience.
     pub fn is_waiting(&self) -> bool {
         let repeats = matches!(

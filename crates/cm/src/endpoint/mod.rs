@@ -105,8 +105,8 @@ pub struct Endpoint {
     pacing: Pacing,
     events: VecDeque<Event>,
     out: VecDeque<Transmit>,
-    /// Upper half of the ids of our transactions.
-    transactions: u32,
+    /// Of which the upper halves of the ids of our transactions are made.
+    secret: u64,
     /// Lower 20 bits of the next communication id.
     next_id: u32,
 }
@@ -136,7 +136,7 @@ impl Endpoint {
             pacing: Pacing::default(),
             events: VecDeque::new(),
             out: VecDeque::new(),
-            transactions: (random >> 32) as u32,
+            secret: scramble(random),
             next_id: random as u32,
         }
     }
@@ -166,13 +166,13 @@ impl Endpoint {
         match &mad.message {
             Message::Req(req) => self.handle_req(now, from, mad.tid, req, admit),
             Message::Rep(rep) => self.handle_rep(now, from, mad.tid, rep),
-            Message::Rtu(rtu) => self.handle_rtu(now, rtu),
-            Message::Mra(mra) => self.handle_mra(now, mad.tid, mra),
+            Message::Rtu(rtu) => self.handle_rtu(now, from, rtu),
+            Message::Mra(mra) => self.handle_mra(now, from, mad.tid, mra),
             Message::Rej(rej) => self.handle_rej(now, from, mad.tid, rej),
             Message::Dreq(dreq) => self.handle_dreq(now, from, mad.tid, dreq),
-            Message::Drep(drep) => self.handle_drep(now, drep),
+            Message::Drep(drep) => self.handle_drep(now, from, drep),
             Message::SidrReq(req) => self.handle_sidr_req(now, from, mad.tid, req, admit),
-            Message::SidrRep(rep) => self.handle_sidr_rep(mad.tid, rep),
+            Message::SidrRep(rep) => self.handle_sidr_rep(from, mad.tid, rep),
         }
         self.release_requests(now);
     }
@@ -325,9 +325,12 @@ impl Endpoint {
         Err(CmError::NoIds)
     }
 
-    /// The transaction that we begin in the name of a communication id.
+    /// The transaction that we begin in the name of a communication id. Whoever has heard of others cannot tell its upper
+    /// half.
     fn transaction(&self, id: u32) -> u64 {
-        u64::from(self.transactions) << 32 | u64::from(id)
+        let own = scramble(self.secret ^ u64::from(id));
+        let upper = scramble(own ^ self.secret.rotate_left(32)) >> 32;
+        upper << 32 | u64::from(id)
     }
 
     /// How often a REQ is repeated, and a DREQ of the active side.

@@ -74,10 +74,12 @@ impl Endpoint {
         self.tell(id, Event::Established { conn, private_data });
     }
 
-    pub(super) fn handle_rtu(&mut self, now: Time, rtu: &Rtu) {
+    pub(super) fn handle_rtu(&mut self, now: Time, from: &Address, rtu: &Rtu) {
         let id = rtu.remote_id;
         let known = self.connections.get(id);
-        let Some(connection) = known.filter(|c| !c.active && c.remote_id == rtu.local_id) else {
+        let Some(connection) = known
+            .filter(|c| !c.active && c.remote_id == rtu.local_id && c.is_between_ends_of(from))
+        else {
             self.counters.unexpected += 1;
             return;
         };

@@ -130,7 +130,7 @@ impl Endpoint {
         self.send_dreq_later(now, id);
     }
 
-    pub(super) fn handle_mra(&mut self, now: Time, tid: u64, mra: &Mra) {
+    pub(super) fn handle_mra(&mut self, now: Time, from: &Address, tid: u64, mra: &Mra) {
         let id = mra.remote_id;
         let Some(connection) = self.connections.get_mut(id) else {
             self.counters.unexpected += 1;
@@ -141,7 +141,7 @@ impl Endpoint {
             (Answered::Rep, State::RepSent) => connection.remote_id == mra.local_id,
             _ => false,
         };
-        if !fits || !connection.is_of(tid) {
+        if !fits || !connection.is_of(tid) || !connection.is_between_ends_of(from) {
             self.counters.unexpected += 1;
             return;
         }
@@ -158,7 +158,9 @@ impl Endpoint {
     pub(super) fn handle_rej(&mut self, now: Time, from: &Address, tid: u64, rej: &Rej) {
         let rejected = self.rejected(from, rej).filter(|id| {
             let connection = self.connections.get(*id);
-            connection.is_some_and(|c| c.is_of(tid) || !c.may_be_answered())
+            connection.is_some_and(|c| {
+                c.is_between_ends_of(from) && (c.is_of(tid) || !c.may_be_answered())
+            })
         });
         let Some(id) = rejected else {
             self.counters.unexpected += 1;

@@ -321,10 +321,12 @@ impl Endpoint {
         });
     }
 
-    pub(super) fn handle_sidr_rep(&mut self, tid: u64, rep: &SidrRep) {
+    pub(super) fn handle_sidr_rep(&mut self, from: &Address, tid: u64, rep: &SidrRep) {
         let id = rep.request_id;
         let known = self.resolutions.get(id);
-        let Some(resolution) = known.filter(|r| r.stage == Stage::Asking && r.tid == tid) else {
+        let Some(resolution) = known.filter(|r| {
+            r.stage == Stage::Asking && r.tid == tid && r.address.joins_same_ends(from)
+        }) else {
             self.counters.unexpected += 1;
             return;
         };

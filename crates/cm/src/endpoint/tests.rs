@@ -261,6 +261,24 @@ fn two_processes_do_not_begin_alike() {
     assert_eq!(ids.len(), 100);
 }
 
+/// Whoever has seen a transaction of ours knows no other: the upper half is another one for each.
+#[test]
+fn a_transaction_does_not_tell_the_next_one() {
+    let mut a = endpoint(1, A);
+    let mut upper: Vec<u32> = (0..100)
+        .map(|_| {
+            a.connect(Time(0), &request(&[])).unwrap();
+            a.connections.iter().last().unwrap().1.tid
+        })
+        .map(|tid| (tid >> 32) as u32)
+        .collect();
+    let steps: Vec<u32> = upper.windows(2).map(|w| w[1].wrapping_sub(w[0])).collect();
+    assert!(steps.windows(2).all(|w| w[0] != w[1]));
+    upper.sort_unstable();
+    upper.dedup();
+    assert_eq!(upper.len(), 100);
+}
+
 /// Repeated "wait longer" and refusals that are said again push deadlines; what they leave behind is swept up.
 #[test]
 fn superseded_deadlines_do_not_pile_up() {

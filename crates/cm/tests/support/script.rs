@@ -266,14 +266,15 @@ impl Stage {
                 return Ok(());
             }
             ("<", ["garbage"]) => {
-                self.hand_over("10.0.0.1", &[0x55; 256])?;
-                return Ok(());
+                return self.hand_over("10.0.0.1", "10.0.0.2", &[0x55; 256]);
             }
             ("<", [kind, words @ ..]) => {
                 let mut args = Args::parse(words)?;
+                let via = args.text("via").unwrap_or("10.0.0.1");
+                let at = args.text("at").unwrap_or("10.0.0.2");
                 let mad = self.message(kind, &mut args)?;
                 args.end()?;
-                return self.hand_over("10.0.0.1", &mad.emit());
+                return self.hand_over(via, at, &mad.emit());
             }
             _ => {}
         }
@@ -411,8 +412,8 @@ impl Stage {
         Ok(())
     }
 
-    fn hand_over(&mut self, from: &str, mad: &[u8]) -> Result<(), String> {
-        let from = Address::new(gid("10.0.0.2")?, gid(from)?);
+    fn hand_over(&mut self, from: &str, to: &str, mad: &[u8]) -> Result<(), String> {
+        let from = Address::new(gid(to)?, gid(from)?);
         let admission = self.admission;
         let mut admit = |_: &Incoming| admission;
         self.endpoint.handle(self.now, &from, mad, &mut admit);
