@@ -14,6 +14,8 @@
 //! * What Linux only says once, a REJ, is said again when the peer shows that it did not hear it.
 //! * A DREQ that arrives before the RTU proves that the peer was ready: [`Event::Established`] comes before
 //!   [`Event::Disconnected`].
+//! * A DREQ that arrives before the application has answered the REP ends the connection ([`Event::Rejected`]). Linux
+//!   ignores it, and is established alone if the peer's process was killed.
 //! * Of the REQs and DREQs that are asked for at once only [`Config::request_window`] are on the way, so that a burst of
 //!   them does not overrun the peer's receive buffer.
 //! * An answer to a REQ or SIDR_REQ has to name its transaction, not only its communication id, which a process that is

@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::{Endpoint, State};
 use crate::{Address, CmError, ConnId, Ended, Event, Time, Will};
 use alloc::boxed::Box;
-use rnic_wire::cm::{Drep, Dreq, Mad, Message, RejectReason};
+use rnic_wire::cm::{Answered, Drep, Dreq, Mad, Message, Rej, RejectReason};
 
 /// A DREQ in the name of a dead process: repetitions, and the time between them.
 const WILL_RETRIES: u8 = 3;
@@ -317,9 +317,14 @@ impl Endpoint {
                 self.confirm_again(from, tid, dreq);
             }
             State::DreqReceived => self.counters.duplicates += 1,
-            State::ReqSent | State::RepReceived | State::ReqReceived => {
-                self.counters.unexpected += 1;
+            // The peer has accepted, and left before it heard from us. It may not say so again once our RTU is there: a
+            // dead process does not get that, and its will is executed but once.
+            State::RepReceived => {
+                connection.tid = tid;
+                self.tell_rejected(id, &rejection(dreq));
+                self.confirm(now, id, [0; 224]);
             }
+            State::ReqSent | State::ReqReceived => self.counters.unexpected += 1,
         }
     }
 
@@ -378,5 +383,18 @@ impl Endpoint {
             let at = now.after(connection.wait_ns());
             self.arm(id, at);
         }
+    }
+}
+
+/// What the application hears of a DREQ that ends what was never established.
+fn rejection(dreq: &Dreq) -> Rej {
+    Rej {
+        local_id: dreq.local_id,
+        remote_id: dreq.remote_id,
+        message: Answered::Other,
+        info_len: 0,
+        reason: RejectReason::CONSUMER_DEFINED,
+        additional_info: [0; 72],
+        private_data: [0; 148],
     }
 }

@@ -214,7 +214,7 @@ impl Endpoint {
         fits.then_some(rej.remote_id)
     }
 
-    fn tell_rejected(&mut self, id: u32, rej: &Rej) {
+    pub(super) fn tell_rejected(&mut self, id: u32, rej: &Rej) {
         let rejection = Box::new(Rejection {
             reason: rej.reason,
             message: rej.message,
