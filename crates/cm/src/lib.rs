@@ -44,6 +44,9 @@
 //! came from. Messages about a connection, or the answer to a question, are taken from the other end of that path only,
 //! from where Linux sends them, too: ids can be guessed, and no third host is to end or to take over what is not its own.
 //!
+//! What answers a REQ that came from elsewhere is not repeated until something comes from there: nobody is to have this
+//! host write again and again to one that knows of nothing.
+//!
 //! # Hostile peers
 //! Nothing that arrives makes this crate panic, and it bounds the memory: a REQ costs some only if the host admits it
 //! ([`Admission`]), up to [`Config::max_requests`] unanswered ones; connections in time-wait and refusals that are kept

@@ -48,6 +48,9 @@ pub(super) struct Connection {
     pub patience_ns: Option<u64>,
     /// Repetitions of each message.
     pub max_retries: u8,
+    /// What this is to become once something has come from where the answers go: the REQ came from elsewhere, and whoever
+    /// it names may know nothing of it.
+    pub claimed_retries: Option<u8>,
     /// Of the message under way.
     pub retries_left: u8,
     /// How long it stays in time-wait.
@@ -84,6 +87,7 @@ impl Connection {
             interval_ns: 0,
             patience_ns: None,
             max_retries: 0,
+            claimed_retries: None,
             retries_left: 0,
             time_wait_ns: 0,
             mad: None,
@@ -118,6 +122,14 @@ impl Connection {
     /// A message that came on this path may be about it: any host can guess the ids of other hosts' connections.
     pub fn is_between_ends_of(&self, from: &Address) -> bool {
         self.address.joins_same_ends(from)
+    }
+
+    /// Something has come from where its messages go.
+    pub fn is_heard_of(&mut self) {
+        if let Some(retries) = self.claimed_retries.take() {
+            self.max_retries = retries;
+            self.retries_left = retries;
+        }
     }
 
     /// It has said something that is repeated until it is answered, and the peer has not asked for patience.

@@ -117,6 +117,9 @@ const COUNTER_BITS: u32 = 20;
 /// No peer's word makes us wait longer than 2^(24 - 8) ms = 65 s: more is not meant seriously.
 const MAX_TIMEOUT: u8 = 24;
 
+/// Nor repeat what we say more often than every 2^(16 - 8) ms = 0.26 s.
+const MIN_INTERVAL: u8 = 16;
+
 /// The time that a code in a peer's message stands for.
 fn peer_timeout_ns(code: u8) -> u64 {
     timeout_ns((code & 31).min(MAX_TIMEOUT))

@@ -2,7 +2,7 @@
 
 use super::active::fit;
 use super::connection::Connection;
-use super::{Admission, Endpoint, Incoming, State, peer_timeout_ns};
+use super::{Admission, Endpoint, Incoming, MIN_INTERVAL, State, peer_timeout_ns};
 use crate::{Accept, Address, CmError, ConnId, Event, Request, Time};
 use alloc::boxed::Box;
 use rnic_wire::cm::{Answered, IpCmHeader, Message, Mra, RejectReason, Rep, Req, Rtu, Transport};
@@ -66,6 +66,7 @@ impl Endpoint {
     pub(super) fn peer_is_ready(&mut self, id: u32, private_data: Option<Box<[u8; 224]>>) {
         self.connections.set_state(id, State::Established);
         if let Some(connection) = self.connections.get_mut(id) {
+            connection.is_heard_of();
             connection.mad = None;
             connection.deadline = None;
             connection.patience_ns = None;
@@ -169,8 +170,11 @@ impl Endpoint {
         connection.peer = Some(peer);
         connection.remote_qpn = req.qpn;
         connection.remote_psn = req.starting_psn;
-        connection.interval_ns = peer_timeout_ns(req.local_response_timeout);
-        connection.max_retries = req.max_cm_retries;
+        connection.interval_ns = peer_timeout_ns(req.local_response_timeout.max(MIN_INTERVAL));
+        match speaks_for_itself(from, req) {
+            true => connection.max_retries = req.max_cm_retries,
+            false => connection.claimed_retries = Some(req.max_cm_retries),
+        }
         connection.time_wait_ns = peer_timeout_ns(req.primary.ack_timeout);
         self.connections.insert(id, connection);
         let request = Box::new(Request {
@@ -212,7 +216,11 @@ impl Endpoint {
             return true;
         }
         self.counters.duplicates += 1;
+        if speaks_for_itself(from, req) {
+            connection.is_heard_of();
+        }
         let half_open = connection.half_open;
+        let answers_once = connection.claimed_retries.is_some();
         match state {
             State::ReqReceived => {
                 let mra = Mra {
@@ -240,6 +248,7 @@ impl Endpoint {
                 let reason = RejectReason::STALE_CONNECTION;
                 self.refuse(from, tid, (0, req.local_id), Answered::Req, reason, &[]);
             }
+            State::RepSent if answers_once => self.say_again(id),
             // Our REP answers it, and the timer repeats that.
             _ => {}
         }
@@ -248,7 +257,7 @@ impl Endpoint {
 }
 
 /// The request comes from where its sender claims to be. Who speaks for another host may ask, but ends nothing of that
-/// host's.
+/// host's, and nothing is sent there again and again.
 fn speaks_for_itself(from: &Address, req: &Req) -> bool {
     from.remote_gid == req.primary.local_gid
 }

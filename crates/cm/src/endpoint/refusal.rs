@@ -124,9 +124,13 @@ impl Endpoint {
             return;
         };
         connection.half_open = true;
+        let may_be_nobodys = connection.claimed_retries.is_some();
         let (to, tid, remote_id) = (connection.address, connection.tid, connection.remote_id);
         self.refuse(&to, tid, (id, remote_id), Answered::Other, reason, &[]);
         self.disown_quietly(id);
+        if may_be_nobodys {
+            return self.enter_time_wait(now, id);
+        }
         self.send_dreq_later(now, id);
     }
 
@@ -150,6 +154,7 @@ impl Endpoint {
             return;
         }
         let ns = peer_timeout_ns(mra.service_timeout) + timeout_ns(self.config.packet_life);
+        connection.is_heard_of();
         connection.patience_ns = Some(ns);
         let at = now.after(ns);
         self.arm(id, at);
