@@ -126,7 +126,13 @@ impl Endpoint {
         connection.half_open = true;
         let may_be_nobodys = connection.claimed_retries.is_some();
         let (to, tid, remote_id) = (connection.address, connection.tid, connection.remote_id);
-        self.refuse(&to, tid, (id, remote_id), Answered::Other, reason, &[]);
+        // Who has given up says who it is (IBTA 12.6.7.2): by that, and our id, Linux finds its connection then.
+        let guid = self.config.guid.to_be_bytes();
+        let info: &[u8] = match reason {
+            RejectReason::TIMEOUT => &guid,
+            _ => &[],
+        };
+        self.refuse(&to, tid, (id, remote_id), Answered::Other, reason, info);
         self.disown_quietly(id);
         if may_be_nobodys {
             return self.enter_time_wait(now, id);
