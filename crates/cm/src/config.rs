@@ -26,8 +26,8 @@ pub struct Config {
     pub max_retries: u8,
     /// Requests, and service ID resolutions, that the application has not answered yet: more than this are dropped.
     pub max_requests: usize,
-    /// Connections in time-wait, and refusals kept for peers that repeat their request: beyond this the oldest ones are
-    /// forgotten early.
+    /// Connections in time-wait, and refusals kept for peers that repeat their request; and as many that the application
+    /// has destroyed and the peer did not confirm yet. Beyond this the oldest ones are forgotten early.
     pub max_time_wait: usize,
     /// REQs and DREQs of ours without an answer beyond which the next ones wait: for an answer, or for a millisecond each.
     pub request_window: usize,

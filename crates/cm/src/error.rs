@@ -17,7 +17,7 @@ pub enum CmError {
     },
     /// The service is a port of rdma_cm and there are no addresses for its header, or the reverse.
     IpCmHeader,
-    /// All communication ids are in use.
+    /// Almost all communication ids are in use.
     NoIds,
 }
 

@@ -50,7 +50,8 @@
 //! # Hostile peers
 //! Nothing that arrives makes this crate panic, and it bounds the memory: a REQ costs some only if the host admits it
 //! ([`Admission`]), up to [`Config::max_requests`] unanswered ones; connections in time-wait and refusals that are kept
-//! in mind are bounded by [`Config::max_time_wait`], answers that were not drained yet by [`Config::max_replies`].
+//! in mind are bounded by [`Config::max_time_wait`], and so are those that the application has destroyed and the peer does
+//! not confirm, which wait for no longer than our own requests do; answers that were not drained yet by [`Config::max_replies`].
 #![no_std]
 #![forbid(unsafe_code)]
 

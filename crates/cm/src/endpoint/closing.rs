@@ -68,6 +68,7 @@ impl Endpoint {
             Some(State::DreqReceived) => self.confirm(now, id, [0; 224]),
             _ => {}
         }
+        self.make_room();
     }
 
     /// The process at the other end is known to be dead: as if a DREQ had come, or, before the connection was
@@ -118,6 +119,7 @@ impl Endpoint {
             self.connections.set_state(id, State::DreqSent);
             let tid = self.transaction(id);
             self.say_until_answered(now, id, tid, Message::Dreq(dreq));
+            self.make_room();
         }
     }
 
@@ -147,6 +149,7 @@ impl Endpoint {
             connection.patience_ns = None;
             let at = now.after(connection.interval_ns);
             self.arm(id, at);
+            self.make_room();
         }
     }
 
@@ -205,11 +208,9 @@ impl Endpoint {
         self.make_room();
     }
 
-    /// Keeps the number of those that are over within its bound.
+    /// Keeps the numbers of those that are over, and of those that were left, within their bound.
     pub(super) fn make_room(&mut self) {
-        while self.connections.over() > self.config.max_time_wait
-            && let Some(oldest) = self.connections.oldest_over()
-        {
+        while let Some(oldest) = self.connections.excess(self.config.max_time_wait) {
             self.counters.time_wait_overflow += 1;
             self.forget(oldest);
         }
@@ -364,13 +365,6 @@ impl Endpoint {
         }
         self.tell_ended(id, Ended::Confirmed(Box::new(drep.private_data)));
         self.enter_time_wait(now, id);
-    }
-
-    /// The peer has proved that it got our REP.
-    pub(super) fn is_open(&mut self, id: u32) {
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.half_open = false;
-        }
     }
 
     /// Says what is under way without waiting for the timer.

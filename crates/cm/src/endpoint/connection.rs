@@ -18,7 +18,7 @@ pub(super) struct Connection {
     state: State,
     /// We asked for it.
     pub active: bool,
-    /// The host has destroyed it: no event names it.
+    /// The host has destroyed it: no event names it. Changed by [`Connections::disown`] only.
     pub orphan: bool,
     /// The host was told that it has ended.
     pub told: bool,
@@ -61,6 +61,10 @@ pub(super) struct Connection {
     pub deadline: Option<Time>,
     /// Its place in the queue of those that are over.
     over: Option<u64>,
+    /// Its place in the queue of those that were left.
+    left: Option<u64>,
+    /// It is one of those that were counted as asking.
+    counted: bool,
 }
 
 impl Connection {
@@ -93,6 +97,8 @@ impl Connection {
             mad: None,
             deadline: None,
             over: None,
+            left: None,
+            counted: false,
         }
     }
 
@@ -141,12 +147,51 @@ impl Connection {
         repeats && !self.held && self.patience_ns.is_none()
     }
 
+    /// Others have to wait for its answer. Not for that of a peer that may never have been ready, when nobody here cares
+    /// any more: it would hold them up for as long as it pleases.
     fn is_asking(&self) -> bool {
-        matches!(self.state, State::ReqSent | State::DreqSent) && !self.held
+        let asks = matches!(self.state, State::ReqSent | State::DreqSent) && !self.held;
+        asks && !(self.orphan && self.half_open)
+    }
+
+    /// The host has destroyed it, and only the peer's answer to its DREQ is missing.
+    fn is_left(&self) -> bool {
+        self.orphan && self.state == State::DreqSent && !self.held
     }
 
     fn is_over(&self) -> bool {
         matches!(self.state, State::TimeWait | State::Refused)
+    }
+}
+
+/// Connections of one kind, oldest first.
+#[derive(Debug, Default)]
+struct Queue {
+    places: BTreeMap<u64, u32>,
+    next: u64,
+}
+
+impl Queue {
+    /// Takes a connection in, or lets go of it. `place` is its own.
+    fn sort_in(&mut self, id: u32, place: &mut Option<u64>, belongs: bool) {
+        match *place {
+            None if belongs => {
+                *place = Some(self.next);
+                self.places.insert(self.next, id);
+                self.next += 1;
+            }
+            Some(old) if !belongs => {
+                *place = None;
+                self.places.remove(&old);
+            }
+            _ => {}
+        }
+    }
+
+    /// The oldest, if there are more than `most`.
+    fn excess(&self, most: usize) -> Option<u32> {
+        let (_, oldest) = self.places.first_key_value()?;
+        (self.places.len() > most).then_some(*oldest)
     }
 }
 
@@ -158,9 +203,10 @@ pub(super) struct Connections {
     by_request: BTreeMap<(Peer, u32), u32>,
     /// By the peer and its queue pair, until time-wait: stale connections.
     by_queue_pair: BTreeMap<(Peer, u32), u32>,
-    /// Those in time-wait or refused, oldest first.
-    over: BTreeMap<u64, u32>,
-    next_over: u64,
+    /// Those in time-wait or refused.
+    over: Queue,
+    /// Those that the host has destroyed and the peer has not.
+    left: Queue,
     /// How many wait for the host's first word.
     unanswered: usize,
     /// How many REQs and DREQs were sent that have no answer.
@@ -180,12 +226,9 @@ impl Connections {
         self.asking
     }
 
-    pub fn over(&self) -> usize {
-        self.over.len()
-    }
-
-    pub fn oldest_over(&self) -> Option<u32> {
-        self.over.first_key_value().map(|(_, id)| *id)
+    /// One to be forgotten: there are more than `most` that are over, or that were left.
+    pub fn excess(&self, most: usize) -> Option<u32> {
+        self.over.excess(most).or_else(|| self.left.excess(most))
     }
 
     pub fn contains(&self, id: u32) -> bool {
@@ -216,19 +259,51 @@ impl Connections {
 
     pub fn insert(&mut self, id: u32, connection: Connection) {
         self.unanswered += usize::from(connection.state == State::ReqReceived);
-        self.asking += usize::from(connection.is_asking());
         if let Some(peer) = connection.peer {
             self.by_request.insert((peer, connection.remote_id), id);
             self.by_queue_pair.insert((peer, connection.remote_qpn), id);
         }
         self.by_id.insert(id, connection);
+        self.sort_in(id);
+    }
+
+    /// Counts it, and queues it, as what it has become.
+    fn sort_in(&mut self, id: u32) {
+        let Some(connection) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let asking = connection.is_asking();
+        match (asking, core::mem::replace(&mut connection.counted, asking)) {
+            (true, false) => self.asking += 1,
+            (false, true) => self.asking -= 1,
+            _ => {}
+        }
+        let (over, left) = (connection.is_over(), connection.is_left());
+        self.over.sort_in(id, &mut connection.over, over);
+        self.left.sort_in(id, &mut connection.left, left);
+    }
+
+    /// The host has destroyed it.
+    pub fn disown(&mut self, id: u32) {
+        if let Some(connection) = self.by_id.get_mut(&id) {
+            connection.orphan = true;
+            self.sort_in(id);
+        }
+    }
+
+    /// The peer has proved that it got our REP.
+    pub fn is_open(&mut self, id: u32) {
+        if let Some(connection) = self.by_id.get_mut(&id) {
+            connection.half_open = false;
+            self.sort_in(id);
+        }
     }
 
     /// Its request waits.
     pub fn set_held(&mut self, id: u32) {
         if let Some(connection) = self.by_id.get_mut(&id) {
-            self.asking -= usize::from(connection.is_asking());
             connection.held = true;
+            self.sort_in(id);
         }
     }
 
@@ -239,7 +314,7 @@ impl Connections {
             return false;
         };
         connection.held = false;
-        self.asking += usize::from(connection.is_asking());
+        self.sort_in(id);
         true
     }
 
@@ -258,29 +333,25 @@ impl Connections {
         };
         self.unanswered -= usize::from(connection.state == State::ReqReceived);
         self.unanswered += usize::from(state == State::ReqReceived);
-        self.asking -= usize::from(connection.is_asking());
         // Whatever it was to say is past.
         connection.held = false;
         connection.state = state;
-        self.asking += usize::from(connection.is_asking());
-        if connection.is_over() && connection.over.is_none() {
-            connection.over = Some(self.next_over);
-            self.over.insert(self.next_over, id);
-            self.next_over += 1;
-            if let Some(peer) = connection.peer {
-                let key = (peer, connection.remote_qpn);
-                remove_if(&mut self.by_queue_pair, key, id);
-            }
+        if connection.is_over()
+            && connection.over.is_none()
+            && let Some(peer) = connection.peer
+        {
+            let key = (peer, connection.remote_qpn);
+            remove_if(&mut self.by_queue_pair, key, id);
         }
+        self.sort_in(id);
     }
 
     pub fn remove(&mut self, id: u32) -> Option<Connection> {
-        let connection = self.by_id.remove(&id)?;
+        let mut connection = self.by_id.remove(&id)?;
         self.unanswered -= usize::from(connection.state == State::ReqReceived);
-        self.asking -= usize::from(connection.is_asking());
-        if let Some(over) = connection.over {
-            self.over.remove(&over);
-        }
+        self.asking -= usize::from(connection.counted);
+        self.over.sort_in(id, &mut connection.over, false);
+        self.left.sort_in(id, &mut connection.left, false);
         if let Some(peer) = connection.peer {
             remove_if(&mut self.by_queue_pair, (peer, connection.remote_qpn), id);
             if !connection.active {

@@ -114,6 +114,12 @@ pub struct Endpoint {
 /// Bits of a communication id below the range.
 const COUNTER_BITS: u32 = 20;
 
+/// Whether there is an id beside so many in use. One in 16 stays free: the last ones would have to be looked for among
+/// all others.
+const fn leaves_ids(in_use: usize) -> bool {
+    in_use < (1 << COUNTER_BITS) / 16 * 15
+}
+
 /// No peer's word makes us wait longer than 2^(24 - 8) ms = 65 s: more is not meant seriously.
 const MAX_TIMEOUT: u8 = 24;
 
@@ -317,6 +323,9 @@ impl Endpoint {
 
     /// A communication id that is not in use.
     fn new_id(&mut self) -> Result<u32, CmError> {
+        if !leaves_ids(self.connections.len() + self.resolutions.len()) {
+            return Err(CmError::NoIds);
+        }
         for _ in 0..1u32 << COUNTER_BITS {
             let counter = self.next_id & ((1 << COUNTER_BITS) - 1);
             self.next_id = self.next_id.wrapping_add(1);

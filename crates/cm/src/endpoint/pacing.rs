@@ -98,6 +98,7 @@ impl Endpoint {
                 self.send(address, mad);
             }
             self.arm(id, at);
+            self.make_room();
         }
         released
     }

@@ -89,7 +89,7 @@ impl Endpoint {
             // It would have ignored a DREQ until now.
             State::DreqSent if connection.half_open => {
                 self.counters.duplicates += 1;
-                self.is_open(id);
+                self.connections.is_open(id);
                 self.repeat_now(now, id);
             }
             _ => self.counters.duplicates += 1,

@@ -6,6 +6,9 @@ use crate::{Address, CmError, ConnId, Ended, Event, Rejection, Time};
 use alloc::boxed::Box;
 use rnic_wire::cm::{Answered, Message, Mra, Rej, RejectReason, Rep, timeout_ns};
 
+/// Of the DREQ to a peer that may never have been ready: it was told by a REJ before.
+const ABANDONED_RETRIES: u8 = 3;
+
 impl Endpoint {
     /// After [`Event::Request`](crate::Event::Request) or [`Event::Response`](crate::Event::Response): refuses. Sends a
     /// REJ with at most 72 bytes of additional information and 148 of private data. The connection is destroyed: no
@@ -134,6 +137,9 @@ impl Endpoint {
         };
         self.refuse(&to, tid, (id, remote_id), Answered::Other, reason, info);
         self.disown_quietly(id);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.max_retries = connection.max_retries.min(ABANDONED_RETRIES);
+        }
         if may_be_nobodys {
             return self.enter_time_wait(now, id);
         }
@@ -245,8 +251,14 @@ impl Endpoint {
 
     /// From now on the host hears nothing new of the connection.
     pub(super) fn disown_quietly(&mut self, id: u32) {
+        let retries = self.config.max_retries.min(15);
+        let interval_ns = self.request_interval_ns();
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.orphan = true;
+            // What a peer wants to be waited for is the application's affair; without that nobody waits for 18 minutes.
+            connection.max_retries = connection.max_retries.min(retries);
+            connection.retries_left = connection.retries_left.min(retries);
+            connection.interval_ns = connection.interval_ns.min(interval_ns);
         }
+        self.connections.disown(id);
     }
 }

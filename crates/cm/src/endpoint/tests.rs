@@ -244,6 +244,13 @@ fn communication_ids_go_round_within_their_range() {
     assert_eq!(first.connect(Time(0), &request(&[])), Ok(ConnId(1)));
 }
 
+/// Nobody looks for the last free id among a million others, with the engine locked.
+#[test]
+fn ids_run_out_before_the_last_one() {
+    assert!(leaves_ids(0) && leaves_ids(900_000));
+    assert!(!leaves_ids((1 << COUNTER_BITS) - 1_000));
+}
+
 #[test]
 fn two_processes_do_not_begin_alike() {
     let mut ids: Vec<u32> = (0..100)
