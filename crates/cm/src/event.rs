@@ -170,6 +170,8 @@ impl Request {
 pub struct Reply {
     /// The message. Its private data are the application's, all 196 bytes.
     pub rep: Rep,
+    /// The peer's queue pair: that of the target with XRC.
+    pub qpn: u32,
 }
 
 #[expect(

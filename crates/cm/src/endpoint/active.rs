@@ -48,6 +48,7 @@ impl Endpoint {
         };
         let mut connection = Connection::new(true, tid, address);
         connection.local_qpn = connect.qpn;
+        connection.transport = connect.transport;
         connection.interval_ns = self.request_interval_ns();
         connection.max_retries = self.config.max_retries.min(15);
         let hold = self.must_hold();
@@ -123,7 +124,8 @@ impl Endpoint {
             return;
         };
         let peer = (rep.ca_guid, connection.address.remote_gid);
-        if let Some(old) = self.connections.of_queue_pair(peer, rep.qpn)
+        let qpn = rep.qpn_of(connection.transport);
+        if let Some(old) = self.connections.of_queue_pair(peer, qpn)
             && !self.is_superseded(now, old)
         {
             self.refuse_reply(now, id, rep, RejectReason::STALE_CONNECTION);
@@ -133,7 +135,7 @@ impl Endpoint {
         let time_wait = sum_of_codes((self.config.packet_life & 31) + 1, rep.target_ack_delay);
         if let Some(connection) = self.connections.get_mut(id) {
             connection.remote_id = rep.local_id;
-            connection.remote_qpn = rep.qpn;
+            connection.remote_qpn = qpn;
             connection.remote_psn = rep.starting_psn;
             connection.time_wait_ns = peer_timeout_ns(time_wait);
             // From now on it is the peer that repeats.
@@ -143,7 +145,7 @@ impl Endpoint {
         }
         self.connections.learn_peer(id, peer);
         self.connections.set_state(id, State::RepReceived);
-        let reply = Box::new(Reply { rep: *rep });
+        let reply = Box::new(Reply { rep: *rep, qpn });
         let conn = ConnId(id);
         self.tell(id, Event::Response { conn, reply });
     }

@@ -5,7 +5,7 @@ use crate::{Address, Time};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use rnic_wire::Gid;
-use rnic_wire::cm::MAD_LEN;
+use rnic_wire::cm::{MAD_LEN, Transport};
 
 /// A channel adapter as its messages name it. Two hosts may have no GUID, or the same (containers): the GID tells them
 /// apart.
@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub held: bool,
     /// We said "wait longer".
     pub asked_to_wait: bool,
+    /// Asked for by its REQ: XRC has a REP of its own.
+    pub transport: Transport,
     /// Transaction of REQ, REP and RTU.
     pub tid: u64,
     /// The peer's communication id; 0 as long as it is not known.
@@ -81,6 +83,7 @@ impl Connection {
             half_open: false,
             held: false,
             asked_to_wait: false,
+            transport: Transport::Rc,
             tid,
             remote_id: 0,
             peer: None,

@@ -19,21 +19,27 @@ impl Endpoint {
             return Err(CmError::State(connection.state()));
         }
         let tid = connection.tid;
+        // The target's queue pair is where an end-to-end context would be, and requests nothing itself.
+        let target = connection.transport == Transport::Xrc;
+        let (qpn, local_eecn) = match target {
+            true => (0, accept.qpn),
+            false => (accept.qpn, 0),
+        };
         let rep = Rep {
             local_id: conn.0,
             remote_id: connection.remote_id,
             qkey: accept.qkey,
-            qpn: accept.qpn,
-            local_eecn: 0,
+            qpn,
+            local_eecn,
             vendor_id: 0,
             starting_psn: accept.starting_psn,
             responder_resources: accept.responder_resources,
-            initiator_depth: accept.initiator_depth,
+            initiator_depth: if target { 0 } else { accept.initiator_depth },
             target_ack_delay: self.config.target_ack_delay,
             failover: 0,
-            flow_control: accept.flow_control,
+            flow_control: accept.flow_control && !target,
             rnr_retry_count: accept.rnr_retry_count.min(7),
-            srq: accept.srq,
+            srq: accept.srq || target,
             ca_guid: self.config.guid,
             private_data: fit(accept.private_data)?,
         };
@@ -166,6 +172,7 @@ impl Endpoint {
         };
         let address = Address::of_responder(&req.primary, from.pkey);
         let mut connection = Connection::new(false, tid, address);
+        connection.transport = req.transport;
         connection.remote_id = req.local_id;
         connection.peer = Some(peer);
         connection.remote_qpn = req.qpn;

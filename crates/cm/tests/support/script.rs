@@ -455,7 +455,7 @@ impl Stage {
                         remote_id: id,
                         qkey: 0,
                         qpn: args.number("qpn", 0x11)? as u32,
-                        local_eecn: 0,
+                        local_eecn: args.number("eecn", 0)? as u32,
                         vendor_id: 0,
                         starting_psn: args.number("psn", 0x1000)? as u32,
                         responder_resources: args.number("resources", 1)? as u8,
@@ -713,6 +713,8 @@ impl Stage {
                 same("GUID", m.ca_guid, 0xb)?;
                 numbers.extend([
                     ("qpn", m.qpn.into()),
+                    ("eecn", m.local_eecn.into()),
+                    ("srq", m.srq.into()),
                     ("psn", m.starting_psn.into()),
                     ("resources", m.responder_resources.into()),
                     ("depth", m.initiator_depth.into()),
@@ -824,6 +826,8 @@ impl Stage {
                 same("resources", is, args.number("resources", is)?)?;
                 let is = reply.initiator_depth().into();
                 same("depth", is, args.number("depth", is)?)?;
+                let is = reply.qpn.into();
+                same("qpn", is, args.number("qpn", is)?)?;
                 private_is(&reply.rep.private_data, private)
             }
             Event::Established { private_data, .. } => {

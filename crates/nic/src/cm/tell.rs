@@ -359,7 +359,7 @@ impl Cm {
         let rep = &reply.rep;
         connection.phase = Phase::Answered;
         let terms = &mut connection.terms;
-        terms.remote_qpn = rep.qpn;
+        terms.remote_qpn = reply.qpn;
         terms.sq_psn = rep.starting_psn;
         terms.responder_resources = reply.responder_resources();
         terms.initiator_depth = reply.initiator_depth();
@@ -376,7 +376,7 @@ impl Cm {
                 retry_count: 0,
                 rnr_retry_count: rep.rnr_retry_count,
                 srq: rep.srq,
-                qp_num: rep.qpn,
+                qp_num: reply.qpn,
                 ..ConnEvent::default()
             }),
             ..Waiting::new(key, EventKind::ConnectResponse)

@@ -110,6 +110,27 @@ fn a_connection_comes_and_goes() {
     assert_eq!(listener.destroy(), 1);
 }
 
+/// The sender learns which queue pair the target has, which the answer says elsewhere than for other transports.
+#[test]
+fn xrc_names_its_target() {
+    let (ours, theirs) = (channel(), channel());
+    let listener = Id::new(&theirs, PortSpace::Ib, QpType::XrcRecv, 0).expect("an id");
+    listener.bind(here(0)).expect("bound");
+    listener.listen(1).expect("it listens");
+    let port = listener.route().expect("a route").local.expect("one");
+    let client = Id::new(&ours, PortSpace::Ib, QpType::XrcSend, 1).expect("an id");
+    resolve(&client, &ours, port);
+    client.connect(&param()).expect("asked");
+    let server = expect(&theirs, EventKind::ConnectRequest).id;
+    let answer = param();
+    server.accept(Some(&answer), 2).expect("accepted");
+    let event = expect(&ours, EventKind::ConnectResponse);
+    assert_eq!(conn(&event).qp_num, answer.qp_num);
+    assert!(conn(&event).srq, "a target has one");
+    let (attr, _) = client.init_qp_attr(QpState::Rtr).expect("answered");
+    assert_eq!(attr.dest_qp_num, answer.qp_num);
+}
+
 #[test]
 fn queue_pairs_are_told_what_was_agreed_on() {
     let (ours, theirs) = (channel(), channel());

@@ -155,9 +155,9 @@ pub struct Rep {
     pub remote_id: u32,
     /// Q_Key, for datagrams.
     pub qkey: u32,
-    /// The sender's QP, 24 bits.
+    /// The sender's QP, 24 bits; see [`Rep::qpn_of`].
     pub qpn: u32,
-    /// End-to-end context, 24 bits; for reliable datagrams.
+    /// End-to-end context, 24 bits; for reliable datagrams. The QP of an XRC target.
     pub local_eecn: u32,
     /// Vendor of the options in the attribute modifier, 24 bits; 0 without options.
     pub vendor_id: u32,
@@ -184,6 +184,14 @@ pub struct Rep {
 }
 
 impl Rep {
+    /// The sender's QP. That of an XRC target is in the field of the end-to-end context, as Linux has it.
+    pub fn qpn_of(&self, transport: Transport) -> u32 {
+        match transport {
+            Transport::Xrc => self.local_eecn,
+            _ => self.qpn,
+        }
+    }
+
     pub(super) fn parse(b: &[u8]) -> Rep {
         Rep {
             local_id: be32(b, 0),
