@@ -201,11 +201,12 @@ impl Id {
             cm.refresh(table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle, State::Bound])?;
+            let given = from.filter(|from| !from.ip().is_unspecified());
+            entry.found = given.is_none();
             if entry.claim.is_none() {
                 // The source address is known: no need to take the port of all others.
-                let claimed = source.filter(|source| !source.ip().is_unspecified());
-                let mut claimed = claimed.unwrap_or(way.addr);
-                claimed.set_port(source.map_or(0, |source| source.port()));
+                let mut claimed = given.unwrap_or(way.addr);
+                claimed.set_port(from.map_or(0, |from| from.port()));
                 let claim = cm.claim(VERB, key, claimed)?;
                 let entry = cm.entry(VERB, key)?;
                 entry.local = Some(claim.addr());
@@ -233,6 +234,7 @@ impl Id {
                     let why = resolve::not_the_devices(way.addr.ip());
                     report::cm::address_error(attempt, -libc::ENODEV, &why);
                 });
+                cm.entry(VERB, key)?.forget_what_was_found();
                 cm.post(Waiting {
                     status: -libc::ENODEV,
                     ..Waiting::new(key, EventKind::AddrError)

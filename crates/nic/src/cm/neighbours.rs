@@ -115,6 +115,9 @@ impl Cm {
                     let why = format!("nobody answers to {} (ARP, neighbour discovery)", query.hop);
                     report::cm::address_error(attempt, status, &why);
                 });
+                if let Some(entry) = self.ids.get_mut(query.id) {
+                    entry.forget_what_was_found();
+                }
                 self.post(Waiting {
                     status,
                     ..Waiting::new(query.id, EventKind::AddrError)

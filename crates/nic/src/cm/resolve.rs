@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use rnic_link::ports::PortClaim;
 use rnic_wire::{Gid, PathMtu};
 
 use super::route::PathRecord;
@@ -127,6 +128,30 @@ pub(super) fn find_way(
         addr: way.source,
         mtu: PathMtu::largest_for_netdev(way.mtu.unwrap_or(device_mtu).min(device_mtu)),
     })
+}
+
+impl Entry {
+    /// The peer cannot be reached: as in Linux, the own address is what it was before. Another peer may be reached from
+    /// another one; the port that was taken of this one is taken anew then.
+    pub(super) fn forget_what_was_found(&mut self) {
+        if !std::mem::take(&mut self.found) {
+            return;
+        }
+        let given = self.claim.as_ref().map(PortClaim::addr);
+        let given = given.filter(|addr| addr.ip().is_unspecified());
+        if given.is_none() {
+            self.claim = None;
+        }
+        self.local = given.or(self.local.map(|local| {
+            let any: IpAddr = match local {
+                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            SocketAddr::new(any, local.port())
+        }));
+        self.source = None;
+        self.mtu = None;
+    }
 }
 
 /// The path record that Linux makes of an address on RoCE: there is nobody to ask.

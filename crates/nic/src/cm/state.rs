@@ -149,6 +149,8 @@ pub(super) struct Entry {
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) source: Option<Source>,
+    /// The own address was not given, but found for the peer: if that cannot be reached, it is nothing to go by.
+    pub(super) found: bool,
     /// It has gone, and that was told.
     pub(super) source_lost: bool,
     /// What the way to the peer carries.
@@ -178,6 +180,7 @@ impl Entry {
             local: None,
             peer: None,
             source: None,
+            found: false,
             source_lost: false,
             mtu: None,
             path: None,

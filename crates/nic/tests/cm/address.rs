@@ -1,11 +1,12 @@
 //! Binding, and resolving addresses and routes.
 
 use std::net::SocketAddr;
+use std::process::Command;
 
 use rnic_nic::cm::{EventKind, Id, IdOption, PortSpace};
 use rnic_nic::{PathMtu, QpType};
 
-use super::tools::{channel, errno, expect, here, resolve, tcp, udp};
+use super::tools::{channel, errno, expect, here, next, resolve, tcp, udp};
 
 #[test]
 fn an_id_is_bound_to_an_address_of_the_device() {
@@ -75,6 +76,76 @@ fn the_unspecified_peer_is_this_host() {
     let id = udp(&channel);
     resolve(&id, &channel, SocketAddr::from(([0, 0, 0, 0], 9)));
     assert_eq!(id.route().expect("a route").peer, Some(here(9)));
+}
+
+/// What was found for a peer that does not answer does not bind the id, whose next one may be reached from another
+/// address: as in Linux the own address is then what it was before, and the port stays. Runs in a network namespace.
+#[test]
+fn a_peer_out_of_reach_leaves_the_own_address_open() {
+    let setup = "ip link set lo up && ip link add a0 type veth peer name b0 \
+        && ip addr add 10.77.1.1/24 dev a0 && ip link set a0 up && ip link set b0 up";
+    let namespace = |then: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("{setup} && {then}");
+        command.args(["-r", "-n", "sh", "-c", &script, "sh"]);
+        command
+    };
+    if !namespace("true")
+        .output()
+        .is_ok_and(|it| it.status.success())
+    {
+        println!("SKIPPED a_peer_out_of_reach: no network namespace can be made here");
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("rnic-cm-reach-{}", std::process::id()));
+    let output = namespace("exec \"$@\"")
+        .arg(std::env::current_exe().expect("a path"))
+        .args(["--exact", "address::out_of_reach", "--ignored"])
+        .env("RNIC_RUNTIME_DIR", &dir)
+        .output()
+        .expect("it starts");
+    let _ = std::fs::remove_dir_all(dir);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}");
+}
+
+#[test]
+#[ignore = "started by the other tests"]
+fn out_of_reach() {
+    let nobody = SocketAddr::from(([10, 77, 1, 99], 7));
+    let own = SocketAddr::from(([10, 77, 1, 1], 0));
+    let any = SocketAddr::from(([0, 0, 0, 0], 0));
+    for bound in [None, Some(any), Some(own)] {
+        let channel = channel();
+        let id = tcp(&channel);
+        if let Some(addr) = bound {
+            id.bind(addr).expect("bound");
+        }
+        id.resolve_addr(None, nobody, 50).expect("a way");
+        let event = next(&channel);
+        let expected = (EventKind::AddrError, -libc::ETIMEDOUT);
+        assert_eq!((event.kind, event.status), expected);
+        let failed = id.route().expect("a route");
+        let local = failed.local.expect("a port");
+        assert_ne!(local.port(), 0);
+        assert_eq!(local.ip(), bound.unwrap_or(any).ip(), "as before");
+        assert_eq!(failed.on_device, bound == Some(own));
+        let again = id.resolve_addr(None, here(7), 50);
+        if bound == Some(own) {
+            // Whether there is a way from the address that was given is the kernel's to say.
+            if again.is_ok() {
+                next(&channel);
+            }
+            let route = id.route().expect("a route");
+            assert_eq!(route.local, Some(local), "it was given");
+            continue;
+        }
+        again.expect("a way");
+        expect(&channel, EventKind::AddrResolved);
+        let now = here(local.port());
+        assert_eq!(id.route().expect("a route").local, Some(now));
+        assert_eq!(errno(tcp(&channel).bind(now)), libc::EADDRINUSE);
+    }
 }
 
 #[test]
