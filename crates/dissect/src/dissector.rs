@@ -327,7 +327,7 @@ impl Dissector {
             rnic_wire::cm::Transport::Xrc => Service::Xrc,
             _ => Service::Rc,
         };
-        let qpns = [req.qpn, rep.qpn];
+        let qpns = [req.qpn, rep.qpn_of(req.transport)];
         let addrs = connection.addrs;
         let mtu = rnic_wire::PathMtu::from_ibv(u32::from(req.path_mtu))
             .map(|mtu| (mtu.bytes() as u32, MtuSource::Request));

@@ -103,9 +103,12 @@ pub fn parameters(connection: &Connection) -> Vec<String> {
         ));
     }
     if let Some(rep) = &connection.rep {
+        // Without a REQ in the capture the transport is not known.
+        let req = connection.req.as_ref();
+        let qpn = req.map_or(rep.qpn, |req| rep.qpn_of(req.transport));
         lines.push(format!(
             "REP: QP {:#x}, A is to start at PSN {:#08x}; answers {} READs and atomics at a time, wants {}; RNR retries {}{}",
-            rep.qpn,
+            qpn,
             rep.starting_psn,
             rep.responder_resources,
             rep.initiator_depth,
