@@ -88,6 +88,10 @@ fn skipped(why: &str) {
 /// Nothing else gets memory that a peer may still write to.
 #[test]
 fn memory_that_a_stopped_peer_may_write_to_is_not_freed() {
+    // By packets nobody but this process writes to it.
+    if std::env::var("RNIC_HOST_PATH").is_ok_and(|path| path == "off" || path == "rings") {
+        return;
+    }
     // It may be stopped between two writes.
     for _ in 0..10 {
         let context = Context::open().expect("the device opens");
@@ -108,9 +112,15 @@ fn memory_that_a_stopped_peer_may_write_to_is_not_freed() {
             return skipped("processes may not reach each other's memory here");
         }
         let deadline = Instant::now() + PATIENCE;
-        while region.load_u8(LONG - 1).expect("in range") == 0 {
-            assert!(Instant::now() < deadline, "it writes");
-        }
+        let comes = |at| {
+            while region.load_u8(at).expect("in range") == 0 {
+                assert!(Instant::now() < deadline, "it writes");
+            }
+        };
+        comes(LONG - 1);
+        // Not at the end of a write, where it is busy with other things, but when one has begun.
+        region.copy_in(0, &[0]).expect("in range");
+        comes(0);
         peer.stop();
         assert!(is_mapped(middle));
         drop(region);
