@@ -110,6 +110,8 @@ pub struct Route {
     pub(crate) host: Option<HostRoute>,
     to: Option<Addr>,
     gso: AtomicBool,
+    /// Not even what is no longer than UDP_SEGMENT may leave with it.
+    bare: AtomicBool,
 }
 
 impl Route {
@@ -138,6 +140,7 @@ impl Route {
             for_queue_pairs,
             host,
             gso: AtomicBool::new(gso),
+            bare: AtomicBool::new(false),
         }
     }
 
@@ -168,6 +171,20 @@ impl Route {
     /// The kernel refused to.
     pub(crate) fn refuse_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
+    }
+
+    /// Lone packets leave without what a run to another peer left in UDP_SEGMENT.
+    pub(crate) fn leaves_bare(&self) -> bool {
+        self.bare.load(Ordering::Relaxed)
+    }
+
+    /// One was refused: they are to. False: it left without, or that is known already.
+    ///
+    /// The kernel looks at UDP_SEGMENT even where there is nothing to cut: whether a segment fits the path's MTU (before Linux 6.14),
+    /// whether the device sums up datagrams (before 6.11), whether there is IPsec.
+    #[cold]
+    pub(crate) fn leave_bare(&self) -> bool {
+        self.socket.is_cutting() && !self.bare.swap(true, Ordering::Relaxed)
     }
 }
 

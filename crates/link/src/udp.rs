@@ -9,7 +9,7 @@
 //! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is numbered anew, ID 0 for
 //! every packet, and sent one by one; the route stays without GSO from then on. More than 64 packets in a run need
 //! Linux 6.9; if that turns out wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies what a run to
-//! another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets to that peer are.
+//! another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets of that route are.
 //!
 //! When a socket's send buffer is full: see [`waiting`].
 
@@ -158,7 +158,7 @@ impl UdpLink {
             return;
         };
         if run.count == 1 {
-            if route.socket.leave_bare(route.flow.dst) {
+            if route.leave_bare() {
                 self.send_group(slice::from_ref(run), bytes, at, counters);
             } else {
                 counters.tx_errors += 1;
@@ -217,7 +217,7 @@ fn send_runs(runs: &[Run], bytes: &[u8]) -> io::Result<usize> {
     match runs {
         [_] => {
             // Where the kernel does not cut, it may not even be asked to.
-            let len = if route.gso() && !socket.leaves_bare(route.flow.dst) {
+            let len = if route.gso() && !route.leaves_bare() {
                 first.bytes.len()
             } else {
                 usize::MAX

@@ -119,6 +119,7 @@ pub(crate) fn over(route: &Route, socket: TxSocket) -> Route {
         socket: Arc::new(socket),
         to: None,
         gso: AtomicBool::new(false),
+        bare: AtomicBool::new(false),
         ..*route
     }
 }
@@ -129,6 +130,7 @@ pub(crate) fn redirected(route: &Route, to: SocketAddr) -> Route {
         socket: route.socket.clone(),
         to: Some(Addr::inet(&to)),
         gso: AtomicBool::new(route.gso()),
+        bare: AtomicBool::new(route.leaves_bare()),
         ..*route
     }
 }

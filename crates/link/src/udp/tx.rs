@@ -34,10 +34,6 @@ pub struct TxSocket {
     full: AtomicBool,
     /// (remote address, QPN range) pairs that this socket's port stands for.
     carries: Mutex<Vec<(IpAddr, u32)>>,
-    /// Remote addresses to which not even what is no longer than UDP_SEGMENT may leave with it.
-    bare: Mutex<Vec<IpAddr>>,
-    /// There are some.
-    has_bare: AtomicBool,
 }
 
 impl TxSocket {
@@ -65,29 +61,9 @@ impl TxSocket {
         Ok(())
     }
 
-    /// A lone packet to `remote` was refused: others are not to leave with what a run to somebody else left in UDP_SEGMENT.
-    /// False: it left without, or that is known already.
-    ///
-    /// The kernel looks at it even where there is nothing to cut: whether a segment fits the path's MTU (before Linux 6.14), whether
-    /// the device sums up datagrams (before 6.11), whether there is IPsec.
-    #[cold]
-    pub(super) fn leave_bare(&self, remote: IpAddr) -> bool {
-        let mut bare = self.bare.lock().unwrap_or_else(|e| e.into_inner());
-        if self.segment.load(Ordering::Relaxed) == 0 || bare.contains(&remote) {
-            return false;
-        }
-        bare.push(remote);
-        self.has_bare.store(true, Ordering::Relaxed);
-        true
-    }
-
-    /// See [`TxSocket::leave_bare`].
-    #[inline]
-    pub(super) fn leaves_bare(&self, remote: IpAddr) -> bool {
-        self.has_bare.load(Ordering::Relaxed) && {
-            let bare = self.bare.lock().unwrap_or_else(|e| e.into_inner());
-            bare.contains(&remote)
-        }
+    /// Something was left in UDP_SEGMENT.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.segment.load(Ordering::Relaxed) != 0
     }
 
     /// Packets wait for room in its send buffer.
@@ -167,8 +143,6 @@ impl TxSocket {
             segment: AtomicU16::new(0),
             full: AtomicBool::new(false),
             carries: Mutex::new(Vec::new()),
-            bare: Mutex::new(Vec::new()),
-            has_bare: AtomicBool::new(false),
         }
     }
 
@@ -189,11 +163,6 @@ impl TxSocket {
     pub(crate) fn drop_from(&self, key: &PathSpec) {
         let mut carries = self.carries.lock().unwrap_or_else(|e| e.into_inner());
         carries.retain(|&c| c != (key.remote, key.dest_qpn));
-        if carries.iter().all(|&(remote, _)| remote != key.remote) {
-            let mut bare = self.bare.lock().unwrap_or_else(|e| e.into_inner());
-            bare.retain(|&remote| remote != key.remote);
-            self.has_bare.store(!bare.is_empty(), Ordering::Relaxed);
-        }
     }
 }
 
