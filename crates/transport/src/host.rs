@@ -405,7 +405,7 @@ pub trait PacketSink {
     }
     /// Takes back the packet given out last (its memory vanished while it was being filled).
     fn retract(&mut self);
-    /// Sends a short packet as it is, if that can be done at once. False: nothing was done.
+    /// Takes a short packet as it is, if it leaves at once or with the next ones. False: nothing was done.
     fn send_short(&mut self, _packet: &[u8]) -> bool {
         false
     }

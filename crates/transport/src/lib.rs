@@ -39,6 +39,6 @@ pub use time::Time;
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};
 pub use work::{
-    Address, BindWindow, Flush, MAX_SHORT, Placement, RecvWqe, SendData, SendOp, SendWqe, SgList,
-    Sge, ShortData, ShortSend,
+    Address, Asks, BindWindow, Flush, MAX_SHORT, Placement, RecvWqe, SendData, SendOp, SendWqe,
+    SgList, Sge, ShortData, ShortSend,
 };

@@ -248,6 +248,15 @@ pub struct ShortSend<'a> {
     pub solicited: bool,
 }
 
+/// When the packet of a [`ShortSend`] asks for an acknowledge (AckReq, IBTA vol. 1, 9.2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// It does.
+    Now,
+    /// A message is expected to follow at once that does, for both. If none does, the requester sends one packet again and asks.
+    Later,
+}
+
 /// Where the bytes of a [`ShortSend`] are.
 #[derive(Clone, Copy, Debug)]
 pub enum ShortData<'a> {

@@ -8,6 +8,7 @@ mod support;
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use rnic_transport::Asks;
 use rnic_wire::PathMtu;
 use support::network::Impairments;
 use support::oracle::{FlowSpec, Kind, OpSpec, Scenario, Size};
@@ -125,7 +126,10 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
         any::<bool>(),
         any::<[bool; 2]>(),
         prop::bool::weighted(0.25),
-        [path(), path()],
+        (
+            [path(), path()],
+            prop_oneof![Just(Asks::Now), Just(Asks::Later)],
+        ),
     )
         .prop_map(
             |(
@@ -140,7 +144,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 shared_receives,
                 linux,
                 xrc,
-                paths,
+                (paths, asks),
             )| FlowSpec {
                 mtu,
                 // An XRC target requests nothing.
@@ -162,6 +166,7 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
                 linux: if xrc { [false; 2] } else { linux },
                 xrc,
                 paths,
+                asks,
             },
         )
 }
@@ -262,6 +267,10 @@ proptest! {
     fn without_faults_nothing_is_ever_repeated(
         mut scenario in scenario(Just(Impairments::none()), flows(1 << 20, 30, 3))
     ) {
+        for flow in &mut scenario.flows {
+            // Or the last one may be sent again, to ask.
+            flow.asks = Asks::Now;
+        }
         for op in scenario.flows.iter_mut().flat_map(|f| f.ops.iter_mut().flatten()) {
             op.receive_delay = 0;
             // Posted one after the other with the receives: never before them.
@@ -350,6 +359,7 @@ fn megabytes_through_the_worst_network() {
                 shared_receives: false,
                 linux: [seed >= 5; 2],
                 xrc: false,
+                asks: Asks::Now,
                 paths: [Path::Wire, [Path::Wire, Path::Changing][seed / 5]],
             }],
         };
@@ -401,6 +411,7 @@ fn streams_of_megabytes_without_faults() {
                         shared_receives: false,
                         linux: [false; 2],
                         xrc: false,
+                        asks: Asks::Now,
                         paths: [path; 2],
                     }],
                 });

@@ -228,17 +228,28 @@ impl RoceLink {
         live.batch.packet(route, len, segments)
     }
 
-    /// Sends a short packet, BTH to last pad byte, at once, if its path goes by memory and has room. False: nothing was done.
+    /// Takes a short packet, BTH to last pad byte: by memory it leaves at once, by a socket with the next `flush`. False: there is
+    /// no room, or it is one for [`packet`](RoceLink::packet), and nothing was done.
     #[inline(always)]
     pub fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
         let Some(live) = &mut self.live else {
             return false;
         };
-        let route = live.paths.get(path).and_then(|route| route.host);
-        let (Some(route), Some(host)) = (route, &mut live.host) else {
+        let Some(route) = live.paths.get(path) else {
             return false;
         };
-        host.send_short(route, packet, live.now, &mut self.counters)
+        match (route.host, &mut live.host) {
+            (Some(route), Some(host)) => {
+                host.send_short(route, packet, live.now, &mut self.counters)
+            }
+            (None, _) if !route.socket.is_full() => {
+                let segments = live.link.max_segments(route);
+                let room = live.batch.packet(Some(route), packet.len(), segments);
+                live.by_host = false;
+                room.map(|room| room.copy_from_slice(packet)).is_some()
+            }
+            _ => false,
+        }
     }
 
     /// Takes back the packet given out last.

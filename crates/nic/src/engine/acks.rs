@@ -4,7 +4,8 @@
 //! goes on sending does not wait for it, and one ACK answers for all messages before it (IBTA vol. 1, 9.7.5.1.2). So
 //! while the application polls, an ACK that is all a queue pair has to say is held until either so many messages share
 //! it, or the peer falls silent for a moment. A peer that fell silent may have waited for its completion; for a while
-//! its ACKs then leave at once, longer each time it happens.
+//! its ACKs then leave at once, longer each time it happens. So they do for one that asks for few of its messages only: it
+//! says by itself which one it waits for.
 
 /// Messages that share an ACK at most.
 const SHARED: u32 = 16;
@@ -29,6 +30,8 @@ pub(crate) struct HeldAck {
     at_once: u32,
     /// What the next silence costs.
     penalty: u32,
+    /// A message came that wants none.
+    unasked: bool,
 }
 
 impl Default for HeldAck {
@@ -39,21 +42,30 @@ impl Default for HeldAck {
             looks: 0,
             at_once: 0,
             penalty: *PENALTY.start(),
+            unasked: false,
         }
     }
 }
 
 impl HeldAck {
-    /// A message came that wants an ACK.
+    /// A message came, and an ACK is owed; `asked`: for this one.
     #[inline]
-    pub(crate) fn arrived(&mut self, now: u64) {
-        if self.at_once > 0 {
+    pub(crate) fn arrived(&mut self, now: u64, asked: bool) {
+        if std::mem::replace(&mut self.unasked, !asked) && asked {
+            self.messages = SHARED;
+        } else if self.at_once > 0 {
             self.at_once -= 1;
         } else {
             self.messages += 1;
             self.last = now;
             self.looks = 0;
         }
+    }
+
+    /// A message came that wants none, and none is owed.
+    #[inline]
+    pub(crate) fn spared(&mut self) {
+        self.unasked = true;
     }
 
     /// The ACK may wait. Once this was false the ACK is expected to leave.
@@ -101,7 +113,7 @@ mod tests {
         let mut left = 0;
         let mut now = 0;
         for _ in 0..rounds {
-            held.arrived(now);
+            held.arrived(now, true);
             let mut owed = true;
             for look in 0..gap / 500 {
                 if owed && !held.may_wait(now + look * 500) {
@@ -127,7 +139,7 @@ mod tests {
         let mut late = 0;
         for round in 0..20_000u64 {
             let now = round * 100_000;
-            held.arrived(now);
+            held.arrived(now, true);
             if held.may_wait(now) {
                 // It waits for its completion until the silence is over.
                 assert!((1..=u64::from(LOOKS)).any(|look| !held.may_wait(now + look * SILENCE)));
@@ -143,7 +155,7 @@ mod tests {
         let mut held = HeldAck::default();
         for round in 0..1000 {
             let now = round * 1_000_000;
-            held.arrived(now);
+            held.arrived(now, true);
             // The round that took the message, and one while the application made its answer.
             assert!(held.may_wait(now) && held.may_wait(now + 200_000));
             held.left();
@@ -151,9 +163,28 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_asks_for_few_gets_those_at_once() {
+        let mut held = HeldAck::default();
+        for round in 0..1000 {
+            for _ in 0..99 {
+                held.spared();
+            }
+            held.arrived(round * 40_000, true);
+            // What came behind it waits for nothing.
+            held.arrived(round * 40_000, false);
+            assert!(!held.may_wait(round * 40_000));
+            held.left();
+        }
+        // And one that asks for all again has them share ACKs.
+        held.arrived(50_000_000, true);
+        held.left();
+        assert_eq!(acks(&mut held, 1600, 8_000), 100);
+    }
+
+    #[test]
     fn an_ack_that_left_is_not_held() {
         let mut held = HeldAck::default();
-        held.arrived(0);
+        held.arrived(0, true);
         assert!(held.may_wait(1));
         held.left();
         assert!(!held.may_wait(2));

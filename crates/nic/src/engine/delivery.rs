@@ -180,7 +180,7 @@ fn deliver(
     }
     fairness.came(qpn, &packet, now.0);
     if entry.transport.owes_only_ack() {
-        entry.held_ack.arrived(now.0);
+        entry.held_ack.arrived(now.0, true);
         // An ACK may come behind the WRITE.
         if let Some(last) = packet.bth.opcode.operation()
             && last.is_request()
@@ -241,8 +241,10 @@ fn take_straight(
     }
     // Neither did it fail, nor are there other timers than before.
     if rc.owes_only_ack() {
-        entry.held_ack.arrived(now.0);
+        entry.held_ack.arrived(now.0, bth.ack_req);
         entry.answers.came(false);
+    } else {
+        entry.held_ack.spared();
     }
     schedule(entry, ready);
     true

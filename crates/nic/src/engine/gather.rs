@@ -5,11 +5,14 @@
 //! posted stays in the send queue until there is a batch, or the program polls in vain, or a moment has passed at the
 //! next post. A lone message leaves at once.
 //!
+//! A program that asks for a completion now and then, as many messages as long, waits for that one before it goes on when its
+//! queue is full. So batches end with the message that asks, and those up to there are about equal.
+//!
 //! A program that posts and then does something else leaves it to the background thread to send the rest, when the ACK of
 //! what is under way wakes it, or when it looks, once per millisecond. That happens to it a few times only: whoever let
 //! posts wait for long has the next ones sent at once, more of them each time it happens.
 
-/// Posts that make a batch,
+/// Posts that make a batch, as a rule,
 const POSTS: usize = 32;
 /// or bytes of their messages.
 const BYTES: u64 = 8 * 1024;
@@ -30,15 +33,22 @@ pub(crate) struct Posted {
     pub(crate) count: usize,
     /// Of their messages.
     pub(crate) bytes: u64,
+    /// The last of them has a completion.
+    pub(crate) signaled: bool,
 }
 
 /// What waits in the send queues of an engine for company, and how that went so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gather {
     posts: usize,
+    /// So many make this batch.
+    size: usize,
     bytes: u64,
     /// When the first of them was posted; meaningless while there are none.
     since: u64,
+    /// Posts since the last one that was signaled, and up to that since the one before.
+    unsignaled: usize,
+    period: usize,
     /// Posts that are still to leave at once.
     at_once: usize,
     /// What the next lateness costs.
@@ -51,8 +61,11 @@ impl Default for Gather {
     fn default() -> Gather {
         Gather {
             posts: 0,
+            size: POSTS,
             bytes: 0,
             since: 0,
+            unsignaled: 0,
+            period: 0,
             at_once: 0,
             penalty: *PENALTY.start(),
             in_time: 0,
@@ -65,6 +78,13 @@ impl Gather {
     /// leave. The clock is not asked each time.
     #[inline]
     pub(super) fn may_wait(&mut self, posted: Posted, clock: impl FnOnce() -> u64) -> bool {
+        if self.posts == 0 {
+            self.size = self.size_of_next();
+        }
+        self.unsignaled += posted.count;
+        if posted.signaled {
+            self.period = std::mem::take(&mut self.unsignaled);
+        }
         if self.at_once > 0 {
             self.at_once = self.at_once.saturating_sub(posted.count);
             return false;
@@ -72,7 +92,7 @@ impl Gather {
         let first = self.posts == 0;
         self.posts += posted.count;
         self.bytes += posted.bytes;
-        if self.posts >= POSTS || self.bytes >= BYTES {
+        if self.posts >= self.size || self.bytes >= BYTES {
             if first {
                 // They did not wait at all.
                 self.since = u64::MAX;
@@ -84,6 +104,26 @@ impl Gather {
             return true;
         }
         !self.posts.is_multiple_of(LOOK_EVERY) || clock().saturating_sub(self.since) < MOMENT
+    }
+
+    /// Posts of the batch that begins: what is left up to the next one that is signaled, or an equal part of it.
+    #[inline]
+    fn size_of_next(&self) -> usize {
+        if self.period <= POSTS {
+            return POSTS;
+        }
+        let left = self.period.saturating_sub(self.unsignaled);
+        match (left + POSTS / 2) / POSTS {
+            // No more than half a batch: it would not be worth it.
+            0 => POSTS,
+            batches => left.div_ceil(batches),
+        }
+    }
+
+    /// What is posted now is likely to be followed soon by what is signaled.
+    #[inline]
+    pub(super) fn expects_signaled(&self) -> bool {
+        self.unsignaled + 1 < self.period
     }
 
     /// All that waited has its turn now.
@@ -114,7 +154,11 @@ mod tests {
 
     use super::*;
 
-    const ONE: Posted = Posted { count: 1, bytes: 8 };
+    const ONE: Posted = Posted {
+        count: 1,
+        bytes: 8,
+        signaled: false,
+    };
 
     #[test]
     fn a_stream_leaves_in_batches() {
@@ -132,11 +176,58 @@ mod tests {
     #[test]
     fn much_to_send_does_not_wait() {
         let mut gather = Gather::default();
-        let (count, bytes) = (1, BYTES);
-        assert!(!gather.may_wait(Posted { count, bytes }, || 0));
+        let long = Posted {
+            bytes: BYTES,
+            ..ONE
+        };
+        assert!(!gather.may_wait(long, || 0));
         gather.left(0);
-        let (count, bytes) = (POSTS, 0);
-        assert!(!gather.may_wait(Posted { count, bytes }, || 0));
+        let many = Posted {
+            count: POSTS,
+            ..ONE
+        };
+        assert!(!gather.may_wait(many, || 0));
+    }
+
+    /// Posts of which every `period`th is signaled; the sizes of their batches, up to the one that ends with the last.
+    fn batches(period: usize, posts: usize) -> Vec<usize> {
+        let mut gather = Gather::default();
+        let (mut sizes, mut size) = (Vec::new(), 0);
+        for n in 1..=posts {
+            let signaled = n.is_multiple_of(period);
+            size += 1;
+            if !gather.may_wait(Posted { signaled, ..ONE }, || n as u64) {
+                gather.left(n as u64);
+                sizes.push(std::mem::take(&mut size));
+            }
+        }
+        sizes
+    }
+
+    #[test]
+    fn a_batch_ends_with_what_is_signaled() {
+        // The first time nobody knows.
+        assert_eq!(batches(100, 300), [32, 32, 32, 32, 36, 36, 34, 33, 33]);
+        assert_eq!(batches(40, 120), [32, 32, 16, 40]);
+        // Nor is a batch of few worth it.
+        for few in [1, 4, 16, 32] {
+            assert_eq!(batches(few, 96), [32, 32, 32]);
+        }
+    }
+
+    #[test]
+    fn what_is_signaled_is_expected_when_its_time_comes() {
+        let mut gather = Gather::default();
+        assert!(!gather.expects_signaled());
+        for n in 1..=200 {
+            let signaled = n % 100 == 0;
+            gather.may_wait(Posted { signaled, ..ONE }, || 0);
+        }
+        for n in 1..=150 {
+            // Once it is overdue, it is not counted on any more.
+            assert_eq!(gather.expects_signaled(), n < 100, "{n}");
+            gather.may_wait(ONE, || 0);
+        }
     }
 
     #[test]

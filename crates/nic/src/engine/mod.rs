@@ -82,6 +82,7 @@ use host::DeviceHost;
 pub(crate) use one_sided::Uses;
 use pace::Pace;
 use patience::Patience;
+pub(crate) use posting::ShortPost;
 pub(crate) use shard::{Driven, Shard, ShardSet};
 pub(crate) use srq_table::SrqTable;
 use stalled::Stalled;

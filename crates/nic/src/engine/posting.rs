@@ -3,11 +3,14 @@
 //! By the network stack a packet has company, or waits for it, and takes the way of the engine's rounds. A ring takes packets
 //! one by one, so there is nothing to wait for: the transport builds the packet, if nothing of the queue pair waits before
 //! it, and the ring has it. Other queue pairs that want to send have their turns as ever.
+//!
+//! A short message that would wait for company in its send queue ([`super::gather`]) waits as a packet, ready to leave: it
+//! is dealt with once in place of twice.
 
 use std::collections::VecDeque;
 
 use rnic_link::RoceLink;
-use rnic_transport::{QueuePair, SendWqe, ShortSend, Time};
+use rnic_transport::{Asks, QueuePair, SendWqe, ShortSend, Time};
 
 use super::drive::PUT_OFF;
 use super::fairness;
@@ -16,7 +19,7 @@ use super::{AhTable, Engine, Posted, SrqTable, Timers, lend, settle};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
 use crate::report::lint;
-use crate::sys::StreamClock;
+use crate::sys::{self, StreamClock};
 
 /// A queue pair to which work requests are posted, and what they need to leave at once.
 pub(crate) struct Posting<'a> {
@@ -72,19 +75,22 @@ impl Engine {
         })
     }
 
-    /// Posts a short message to a queue pair in RTS, and it leaves. False: nothing was done, it is one for
-    /// [`Engine::posting`].
+    /// Posts a short message to a queue pair in RTS.
     #[inline(always)]
-    pub(crate) fn post_short(&mut self, qpn: u32, short: &ShortSend<'_>) -> bool {
+    pub(crate) fn post_short(&mut self, qpn: u32, short: &ShortSend<'_>) -> ShortPost {
         if self.closed {
-            return false;
+            return ShortPost::NotThisWay;
         }
         let Some(entry) = self.qps.get_mut(qpn) else {
-            return false;
+            return ShortPost::NotThisWay;
         };
-        let Some(peer) = entry.peer.filter(|peer| self.link.is_by_memory(peer.path)) else {
-            return false;
+        let Some(peer) = entry.peer else {
+            return ShortPost::NotThisWay;
         };
+        let by_memory = self.link.is_by_memory(peer.path);
+        if !by_memory && !may_join(entry) {
+            return ShortPost::NotThisWay;
+        }
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
         let mut sink = PathSink {
@@ -98,15 +104,37 @@ impl Engine {
         };
         let (transport, host) = lend(entry, &self.memory, &self.srqs);
         let QueuePair::Rc(rc) = transport else {
-            return false;
+            return ShortPost::NotThisWay;
         };
-        if !rc.post_short(Time(now), short, &host, &mut sink) {
-            return false;
+        let asks = if !by_memory && self.gather.expects_signaled() {
+            Asks::Later
+        } else {
+            Asks::Now
+        };
+        if !rc.post_short(Time(now), short, asks, &host, &mut sink) {
+            return ShortPost::NotThisWay;
         }
         entry.signals.posted(short.signaled);
         self.timers.note(entry);
         self.fairness.short(qpn, now);
-        true
+        if by_memory {
+            return ShortPost::Left;
+        }
+        if !entry.ready {
+            // In front, as all that posts short messages ([`Engine::schedule_posted`]).
+            entry.ready = true;
+            self.ready.push_front(qpn);
+        }
+        let posted = Posted {
+            count: 1,
+            bytes: short.len() as u64,
+            signaled: short.signaled,
+        };
+        if self.gather.may_wait(posted, sys::now_ns) {
+            ShortPost::Waits
+        } else {
+            ShortPost::Due
+        }
     }
 
     /// That was posted to a queue pair.
@@ -129,6 +157,26 @@ impl Engine {
     pub(crate) fn sent_straight(&mut self) {
         self.pace.sent();
     }
+}
+
+/// What became of a short message that was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShortPost {
+    /// Nothing was done, it is one for [`Engine::posting`].
+    NotThisWay,
+    /// It has left.
+    Left,
+    /// It is a packet that waits for company. Nobody need be told: the ACK of what is under way, or its timer, brings
+    /// somebody.
+    Waits,
+    /// It is a packet, and all that wait are to leave.
+    Due,
+}
+
+/// Messages of a connection are under way and nothing else is to be sent, so that the next one may wait for company behind them.
+#[inline]
+fn may_join(entry: &QpEntry) -> bool {
+    matches!(&entry.transport, QueuePair::Rc(rc) if rc.only_awaits_acks())
 }
 
 /// What a running timer and a ring in use need to know of the time the last round knew.

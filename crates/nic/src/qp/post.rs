@@ -5,7 +5,7 @@ use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData,
 use super::{Qp, QpShared, QpState, QpType, ReceiveSource};
 use crate::bias::Guard;
 use crate::device::MAX_MSG;
-use crate::engine::{AhNumber, AhTable, Engine, Posted};
+use crate::engine::{AhNumber, AhTable, Engine, Posted, ShortPost};
 use crate::error::{Error, Result};
 use crate::report::lint;
 
@@ -29,13 +29,14 @@ impl Qp {
             return Err((0, gone(VERB)));
         };
         let mut ahead = 0;
-        let mut bytes = 0;
+        let (mut bytes, mut signaled) = (0, false);
         let (accepted, refused) = take_each(wqes, |mut wqe| {
             check_send(shared, state, ahead, &wqe)?;
             check_address(shared, posting.ahs, &wqe)?;
             bytes += wqe.data.len();
             ready_to_post(shared, &mut wqe);
-            posting.post(wqe.signaled, wqe);
+            signaled = wqe.signaled;
+            posting.post(signaled, wqe);
             ahead += 1;
             Ok(())
         });
@@ -44,6 +45,7 @@ impl Qp {
             let posted = Posted {
                 count: accepted,
                 bytes,
+                signaled,
             };
             let left = posting.end();
             end_post(shared, engine, left, posted);
@@ -51,8 +53,8 @@ impl Qp {
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
 
-    /// Posts a short message that leaves at once. False: nothing was done, and it is one for [`Qp::post_send`], which also
-    /// knows why it cannot be posted, should that be so.
+    /// Posts a short message that becomes a packet at once. False: nothing was done, and it is one for [`Qp::post_send`], which
+    /// also knows why it cannot be posted, should that be so.
     #[inline]
     pub fn post_short(&self, mut short: ShortSend<'_>) -> bool {
         let shared = self.shared();
@@ -69,11 +71,15 @@ impl Qp {
             return false;
         }
         short.signaled |= shared.sq_sig_all;
-        if !engine.post_short(shared.qpn, &short) {
+        let outcome = engine.post_short(shared.qpn, &short);
+        if outcome == ShortPost::NotThisWay {
             return false;
         }
         shared.slots.send.take(1);
-        has_left(shared, engine);
+        match outcome {
+            ShortPost::Left => has_left(shared, engine),
+            _ => is_staged(shared, engine, outcome == ShortPost::Due),
+        }
         true
     }
 
@@ -101,6 +107,7 @@ impl Qp {
         let posted = Posted {
             count: wqes.len(),
             bytes: wqes.iter().map(|wqe| wqe.data.len()).sum(),
+            signaled: shared.sq_sig_all || wqes.last().is_some_and(|wqe| wqe.signaled),
         };
         for mut wqe in wqes.drain(..) {
             ready_to_post(shared, &mut wqe);
@@ -329,6 +336,18 @@ fn has_left(shared: &QpShared, mut engine: Guard<'_, Engine>) {
         engine.transmit(shard.acks());
     }
     shard.after_drive(engine);
+}
+
+/// What was just posted is a packet that is still here.
+#[inline]
+fn is_staged(shared: &QpShared, mut engine: Guard<'_, Engine>, due: bool) {
+    let shard = &shared.shard;
+    // Whoever posts polls soon.
+    shard.count_poll();
+    if due {
+        engine.transmit(shard.acks());
+        shard.after_drive(engine);
+    }
 }
 
 /// Lets what was just posted leave, now or with what comes next, or in ERR flushes it.

@@ -476,6 +476,14 @@ impl Rc {
         self.responder.owes_only_ack()
     }
 
+    /// Requests are under way, for which a timer runs, and the responder has nothing to say.
+    #[inline]
+    pub fn only_awaits_acks(&self) -> bool {
+        self.requester.bytes_in_flight() > 0
+            && self.requester.timers.next().is_some()
+            && !self.responder.can_send()
+    }
+
     /// Some packet that points at memory of this key is not acknowledged.
     pub fn points_at(&self, lkey: u32) -> bool {
         self.requester.points_at(lkey)

@@ -6,24 +6,25 @@
 
 use super::{Rc, Role, State};
 use crate::output::Output;
-use crate::{Host, PacketSink, SendWqe, ShortSend, Time};
+use crate::{Asks, Host, PacketSink, SendWqe, ShortSend, Time};
 use rnic_wire::Bth;
 
 impl Rc {
     /// Sends a short message and queues it as sent, if it may leave at once. False: nothing was done, and it is one for
-    /// [`Rc::post_straight`] or [`Rc::post_send`].
+    /// [`Rc::post_straight`] or [`Rc::post_send`]. `asks` is for one that is not signaled, where it can be as said.
     #[inline(always)]
     pub fn post_short<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
         short: &ShortSend<'_>,
+        asks: Asks,
         host: &H,
         sink: &mut S,
     ) -> bool {
         self.state == State::Rts
             && self
                 .requester
-                .transmit_short(now, short, &mut self.shared, host, sink)
+                .transmit_short(now, short, asks, &mut self.shared, host, sink)
     }
 
     /// [`Rc::post_send`], and lets the WQE leave at once if it is a short SEND whose turn it is. False: it is left to

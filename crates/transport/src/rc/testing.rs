@@ -2,9 +2,9 @@
 
 use super::{Rc, RcAttr};
 use crate::{
-    Address, AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate, LocalFault,
-    OneSided, PacketSink, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, SendData,
-    SendOp, SendWqe, SgList, Sge, Status, Time,
+    Address, Asks, AtomicOp, BindFault, BindWindow, Completion, Evidence, Host, Immediate,
+    LocalFault, OneSided, PacketSink, Pd, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault,
+    SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend, Status, Time,
 };
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -259,8 +259,37 @@ impl PacketSink for Sink {
         self.packet(len)
     }
 
+    fn send_short(&mut self, packet: &[u8]) -> bool {
+        let room = self.packet(packet.len());
+        room.map(|room| room.copy_from_slice(packet)).is_some()
+    }
+
     fn retract(&mut self) {
         self.packets.pop();
+    }
+}
+
+impl Sink {
+    /// The packets, taken apart.
+    fn sent(&self) -> Vec<Sent> {
+        self.packets
+            .iter()
+            .map(|bytes| {
+                let packet = Packet::parse(bytes).expect("a valid packet");
+                assert_eq!(bytes.len() % 4, 0);
+                assert!(
+                    bytes.ends_with(&[0; 3][..usize::from(packet.bth.pad)]),
+                    "pad bytes are zero"
+                );
+                assert_eq!(packet.bth.dest_qp, 0x42);
+                Sent {
+                    operation: packet.bth.opcode.operation().expect("an operation"),
+                    bth: packet.bth,
+                    ext: packet.ext,
+                    payload: packet.payload.here().to_vec(),
+                }
+            })
+            .collect()
     }
 }
 
@@ -428,24 +457,29 @@ impl Fixture {
         };
         self.rc
             .poll_transmit(self.now, &mut self.bench, &mut sink, budget);
-        sink.packets
-            .iter()
-            .map(|bytes| {
-                let packet = Packet::parse(bytes).expect("a valid packet");
-                assert_eq!(bytes.len() % 4, 0);
-                assert!(
-                    bytes.ends_with(&[0; 3][..usize::from(packet.bth.pad)]),
-                    "pad bytes are zero"
-                );
-                assert_eq!(packet.bth.dest_qp, 0x42);
-                Sent {
-                    operation: packet.bth.opcode.operation().expect("an operation"),
-                    bth: packet.bth,
-                    ext: packet.ext,
-                    payload: packet.payload.here().to_vec(),
-                }
-            })
-            .collect()
+        sink.sent()
+    }
+
+    /// Posts a SEND of `len` bytes that need not ask for an acknowledge. What left at once; `None`: it is not queued.
+    pub(crate) fn post_short(&mut self, len: u32, signaled: bool) -> Option<Sent> {
+        let short = ShortSend {
+            wr_id: self.next_wr_id,
+            data: ShortData::Registered(Sge {
+                addr: BASE,
+                length: len,
+                lkey: LKEY,
+            }),
+            signaled,
+            solicited: false,
+        };
+        self.next_wr_id += 1;
+        let mut sink = Sink {
+            packets: Vec::new(),
+            room: 1,
+        };
+        let (rc, bench) = (&mut self.rc, &self.bench);
+        rc.post_short(self.now, &short, Asks::Later, bench, &mut sink)
+            .then(|| sink.sent().remove(0))
     }
 
     /// The peer sends a packet.

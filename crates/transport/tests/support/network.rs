@@ -1,5 +1,6 @@
 //! A wire with a seed: packets as bytes under a real ICRC, lost, duplicated, delayed, overtaken and corrupted at random.
 
+use rnic_transport::{Asks, MAX_SHORT};
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, Operation, Packet, PathMtu, Service, pad_len};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -193,7 +194,7 @@ fn harm_keys(to: usize, bytes: &[u8], by_memory: Option<PathMtu>) -> Vec<(usize,
 }
 
 /// What every packet that a queue pair emits must obey, whatever the situation (IBTA 9.2, 9.7.4.1.7), also on a path by memory
-/// that takes `most_payload` bytes a packet.
+/// that takes `most_payload` bytes a packet. `asks`: of short messages that are not signaled.
 ///
 /// # Errors
 /// The rule that was broken.
@@ -203,6 +204,7 @@ pub fn lint(
     most_payload: Option<usize>,
     pkey: u16,
     dest_qp: u32,
+    asks: Asks,
 ) -> Result<(), String> {
     let packet = Packet::parse(bytes).map_err(|e| format!("unreadable: {e}"))?;
     let bth = &packet.bth;
@@ -254,7 +256,8 @@ pub fn lint(
     let must_ask = acknowledged
         && (operation.is_send() || operation.is_write())
         && (operation.is_last() || operation.is_only());
-    if must_ask && !bth.ack_req {
+    let may_wait = asks == Asks::Later && operation == Operation::SendOnly && len <= MAX_SHORT;
+    if must_ask && !may_wait && !bth.ack_req {
         return Err(format!("{operation:?} without AckReq"));
     }
     Ok(())

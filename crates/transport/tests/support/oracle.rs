@@ -11,8 +11,8 @@ use super::memory::{Effect, Region, Rights, Srq, push_effect};
 use super::network::Impairments;
 use super::pair::{Pair, Path};
 use rnic_transport::{
-    Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, RcAttr, RecvWqe, Role, SendData,
-    SendOp, SendWqe, SgList, Sge, Status,
+    Asks, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, RcAttr, RecvWqe, Role,
+    SendData, SendOp, SendWqe, SgList, Sge, Status,
 };
 use rnic_wire::{PathMtu, Psn};
 use std::ops::Range;
@@ -160,6 +160,8 @@ pub struct FlowSpec {
     pub paths: [Path; 2],
     /// XRC: side 0 alone has operations, and names one of two SRQs of side 1 in each.
     pub xrc: bool,
+    /// When short messages that are not signaled ask for an acknowledge, if they leave as they are posted.
+    pub asks: Asks,
 }
 
 /// A test case.
@@ -325,6 +327,7 @@ impl Scenario {
                 nic.qps[qp].path = path;
             }
             for (nic, linux) in pair.nics.iter_mut().zip(flow.linux) {
+                nic.qps[qp].asks = flow.asks;
                 nic.qps[qp].queues.shared = flow.shared_receives || flow.xrc;
                 if flow.xrc {
                     let srqs = SRQS.map(|number| (number, Srq::new(attrs[1].pd)));

@@ -9,7 +9,7 @@ use super::accent::Accent;
 use super::memory::{Memory, QpHost, Queues};
 use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{
-    Address, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
+    Address, Asks, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
 };
 use rnic_wire::{MAX_HEADER_LEN, Packet, pad_len};
 use std::cmp::Reverse;
@@ -120,11 +120,12 @@ pub fn post_straight(
     rc: &mut Rc,
     now: Time,
     wqe: SendWqe,
+    asks: Asks,
     host: &mut QpHost<'_>,
     batch: &mut Batch,
 ) {
     let short = ShortSend::of(&wqe);
-    if !short.is_some_and(|short| rc.post_short(now, &short, host, batch)) {
+    if !short.is_some_and(|short| rc.post_short(now, &short, asks, host, batch)) {
         rc.post_straight(now, wqe, host, batch);
     }
 }
@@ -150,6 +151,8 @@ pub struct Qp {
     /// Speaks like Linux instead of by the book.
     pub accent: Option<Accent>,
     pub path: Path,
+    /// Of short messages that are not signaled and leave as they are posted.
+    pub asks: Asks,
     poll_pending: bool,
 }
 
@@ -273,6 +276,7 @@ impl Pair {
                 queues: Queues::default(),
                 accent: None,
                 path: Path::Wire,
+                asks: Asks::Now,
                 poll_pending: false,
             });
         }
@@ -416,12 +420,13 @@ impl Pair {
             Happening::PostSend { nic, qp, wqe } => {
                 let (straight, listed) = (self.rng.bool(), self.rng.bool());
                 let mut batch = Batch::new(self.rng.usize(..3));
+                let asks = self.nics[nic].qps[qp].asks;
                 self.nics[nic].with(qp, |rc, host| {
                     host.queues.note_send(&wqe);
                     if straight && listed {
                         rc.post_straight(now, wqe, host, &mut batch);
                     } else if straight {
-                        post_straight(rc, now, wqe, host, &mut batch);
+                        post_straight(rc, now, wqe, asks, host, &mut batch);
                     } else {
                         rc.post_send(wqe);
                     }
@@ -537,10 +542,10 @@ impl Pair {
     fn emit(&mut self, nic: usize, qp: usize, mut batch: Batch) {
         batch.follow(&self.nics[nic].memory);
         let by_memory = batch.by_memory();
-        let attr = self.nics[nic].qps[qp].attr;
+        let Qp { attr, asks, .. } = self.nics[nic].qps[qp];
         for bytes in batch.packets {
-            if let Err(rule) = network::lint(&bytes, attr.mtu, by_memory, attr.pkey, attr.dest_qpn)
-            {
+            let (pkey, dest) = (attr.pkey, attr.dest_qpn);
+            if let Err(rule) = network::lint(&bytes, attr.mtu, by_memory, pkey, dest, asks) {
                 panic!("qp {qp} of nic {nic} emits {rule}");
             }
             if self.trace {

@@ -11,9 +11,9 @@ use super::network;
 use super::pair::{Batch, post_straight};
 use args::Args;
 use rnic_transport::{
-    Address, BindWindow, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement, QpEvent,
-    QueuePair, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status, Time, Uc,
-    UcAttr, Ud, UdAttr,
+    Address, Asks, BindWindow, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement,
+    QpEvent, QueuePair, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList, Sge, Status,
+    Time, Uc, UcAttr, Ud, UdAttr,
 };
 use rnic_wire::ip::Ipv4Header;
 use rnic_wire::{Grh, MAX_HEADER_LEN, Packet, PathMtu, Psn, Service, UdPrefix};
@@ -689,7 +689,7 @@ impl World {
             host.queues.note_send(&wqe);
             match qp {
                 QueuePair::Rc(rc) if straight => {
-                    post_straight(rc, now, wqe, host, &mut batch);
+                    post_straight(rc, now, wqe, Asks::Now, host, &mut batch);
                 }
                 _ => qp.post_send(wqe),
             }
@@ -787,7 +787,14 @@ impl World {
                 Service::Ud => Packet::parse(&bytes).map_or(0, |packet| packet.bth.dest_qp),
                 _ => self.attr.dest_qpn,
             };
-            network::lint(&bytes, self.attr.mtu, by_memory, self.attr.pkey, dest)?;
+            network::lint(
+                &bytes,
+                self.attr.mtu,
+                by_memory,
+                self.attr.pkey,
+                dest,
+                Asks::Now,
+            )?;
             self.packets.push_back(Emitted {
                 bytes,
                 cause: self.line,

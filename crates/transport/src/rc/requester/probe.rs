@@ -6,6 +6,9 @@
 //! without progress, then after twice as long, and so on up to the ACK timeout. A responder that has it already
 //! acknowledges it again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a peer that
 //! is gone is found out when IBTA says, and on a path that loses nothing there never is one.
+//!
+//! But for those whose last packet asked for no acknowledge, because another one that does was expected to follow soon
+//! ([`Asks::Later`](crate::Asks)), and did not.
 
 use super::Requester;
 use crate::Time;
@@ -24,6 +27,8 @@ pub(super) const PROBE_PSNS: u32 = 8;
 pub(super) struct Probe {
     /// The path loses packets: probing is worth it.
     lossy: bool,
+    /// The packet that was sent last asks for no acknowledge, nor will one that belongs to its message.
+    unasked: bool,
     /// The oldest packet is repeated alone: nothing else leaves before something comes back.
     pub(super) alone: bool,
     /// Time to the next probe.
@@ -41,6 +46,12 @@ impl Probe {
         if self.sample.is_none() {
             self.sample = Some((pos, now));
         }
+    }
+
+    /// A packet leaves that asks for an answer.
+    #[inline]
+    pub(super) fn asked(&mut self) {
+        self.unasked = false;
     }
 
     /// Packets are sent again: what is answered from now on may be either copy (Karn's rule).
@@ -71,7 +82,7 @@ impl Requester {
     /// Starts the wait for a probe, unless it runs or the ACK timeout comes first anyway.
     #[inline]
     pub(super) fn arm_probe(&mut self, now: Time, sh: &Shared) {
-        if !self.probe.lossy || self.timers.is_set(Timer::Probe) {
+        if !self.is_worth_a_probe() || self.timers.is_set(Timer::Probe) {
             return;
         }
         if ack_timeout_ns(sh.attr.timeout).is_some_and(|timeout| self.probe.wait_ns < timeout) {
@@ -79,9 +90,30 @@ impl Requester {
         }
     }
 
+    fn is_worth_a_probe(&self) -> bool {
+        self.probe.lossy || self.probe.unasked
+    }
+
+    /// The packet that leaves next need not ask for an acknowledge: if none follows that does, a probe will, ahead of the ACK
+    /// timeout.
+    #[inline]
+    pub(super) fn may_ask_later(&self, sh: &Shared) -> bool {
+        let wait = self.probe.wait_ns.max(SHORTEST_NS);
+        !self.probe.lossy
+            && ack_timeout_ns(sh.attr.timeout).is_none_or(|timeout| 2 * wait < timeout)
+    }
+
+    /// Such a packet has left.
+    #[inline]
+    pub(super) fn ask_later(&mut self, now: Time) {
+        self.probe.unasked = true;
+        let wait = self.probe.wait_ns.max(SHORTEST_NS);
+        self.timers.set(Timer::Probe, now.after(wait));
+    }
+
     /// No progress for a while.
     pub(super) fn probe_now(&mut self, sh: &Shared) {
-        if self.awaits_answer() {
+        if self.awaits_answer() && self.is_worth_a_probe() {
             self.probe.wait_ns = self.probe.wait_ns.saturating_mul(2);
             self.probe.alone = true;
             self.go_back(self.una.pos, sh.mtu);

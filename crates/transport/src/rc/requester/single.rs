@@ -4,13 +4,13 @@
 //! the last of its message, asks for an acknowledge, and is checked by being copied.
 
 use super::plan::solicitable;
-use super::transmit::fill;
+use super::transmit::{ACK_EVERY, fill};
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
-use crate::{Host, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time};
+use crate::{Asks, Host, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time};
 use rnic_wire::{Bth, Opcode, Operation, Reth, Service, pad_len};
 
 /// Of a WRITE.
@@ -25,6 +25,7 @@ impl Requester {
         &mut self,
         now: Time,
         short: &ShortSend<'_>,
+        asks: Asks,
         sh: &mut Shared,
         host: &H,
         sink: &mut S,
@@ -48,10 +49,17 @@ impl Requester {
             return false;
         }
         let pad = pad_len(len);
+        let unasked = self.unasked_bytes + cost;
+        let later = asks == Asks::Later
+            && !short.signaled
+            && unacknowledged > 0
+            && self.unasked_packets + 1 < ACK_EVERY
+            && unasked * 4 < self.window.bytes()
+            && self.may_ask_later(sh);
         let bth = Bth {
             solicited: short.solicited,
             pad,
-            ack_req: true,
+            ack_req: !later,
             ..sh.bth(
                 Opcode::new(Service::Rc, Operation::SendOnly),
                 self.base.add(self.nxt.pos as u32),
@@ -81,8 +89,14 @@ impl Requester {
         self.nxt.bytes += cost;
         self.max.pos += 1;
         self.max.bytes += cost;
-        self.probe.sample(start.pos, now);
-        (self.unasked_packets, self.unasked_bytes) = (0, 0);
+        if later {
+            (self.unasked_packets, self.unasked_bytes) = (self.unasked_packets + 1, unasked);
+            self.ask_later(now);
+        } else {
+            self.probe.sample(start.pos, now);
+            self.probe.asked();
+            (self.unasked_packets, self.unasked_bytes) = (0, 0);
+        }
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += len as u64;
         self.queue.push_back(Entry {
@@ -205,6 +219,7 @@ impl Requester {
         behind.pos += 1;
         behind.bytes += PACKET_OVERHEAD + len as u64;
         self.probe.sample(self.nxt.pos, now);
+        self.probe.asked();
         (self.nxt, self.max) = (behind, behind);
         (self.unasked_packets, self.unasked_bytes) = (0, 0);
         sh.counters.packets_sent += 1;
@@ -214,3 +229,6 @@ impl Requester {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests;

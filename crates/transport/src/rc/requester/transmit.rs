@@ -16,7 +16,7 @@ use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
 /// Packets after which an acknowledge is asked for within a message, unless a quarter of the window asks earlier. Each
 /// costs both sides a system call and a way through the network stack.
-const ACK_EVERY: u32 = 256;
+pub(super) const ACK_EVERY: u32 = 256;
 
 impl Requester {
     /// A packet may leave now.
@@ -274,6 +274,7 @@ impl Requester {
         padding.fill(0);
 
         (self.unasked_packets, self.unasked_bytes) = if ack_req {
+            self.probe.asked();
             (0, 0)
         } else {
             (self.unasked_packets + plan.psns, self.unasked_bytes + cost)
