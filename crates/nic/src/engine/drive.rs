@@ -288,7 +288,7 @@ impl Engine {
             // It failed by itself: nobody was promised anything.
             let _ = self.link.revoke(|name| name.dest_qpn == qpn);
         }
-        let requests = entry.transport.may_request();
+        let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
         let lone = !requests && entry.transport.owes_only_ack();
         // Who polls holds ACKs by itself, but not those that the peer was seen to wait for.
         let for_answer = lone

@@ -88,9 +88,7 @@ impl Engine {
             return ShortPost::NotThisWay;
         };
         let by_memory = self.link.is_by_memory(peer.path);
-        if !by_memory && !may_join(entry) {
-            return ShortPost::NotThisWay;
-        }
+        let joins = !by_memory && may_join(entry);
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
         let mut sink = PathSink {
@@ -106,7 +104,7 @@ impl Engine {
         let QueuePair::Rc(rc) = transport else {
             return ShortPost::NotThisWay;
         };
-        let asks = if !by_memory && self.gather.expects_signaled() {
+        let asks = if joins && self.gather.expects_signaled() {
             Asks::Later
         } else {
             Asks::Now
@@ -125,12 +123,13 @@ impl Engine {
             entry.ready = true;
             self.ready.push_front(qpn);
         }
+        entry.staged = true;
         let posted = Posted {
             count: 1,
             bytes: short.len() as u64,
             signaled: short.signaled,
         };
-        if self.gather.may_wait(posted, sys::now_ns) {
+        if joins && self.gather.may_wait(posted, sys::now_ns) {
             ShortPost::Waits
         } else {
             ShortPost::Due

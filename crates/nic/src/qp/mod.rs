@@ -192,6 +192,8 @@ pub(crate) struct QpEntry {
     pub(crate) answers: Answers,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
+    /// A request of it is a packet that leaves at its turn.
+    pub(crate) staged: bool,
     /// A completion found no room in its queue.
     pub(crate) completion_lost: bool,
     /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
@@ -227,6 +229,7 @@ impl QpEntry {
             signals: Signals::default(),
             peer: None,
             ready: false,
+            staged: false,
             held_ack: HeldAck::default(),
             answers: Answers::default(),
             completion_lost: false,
