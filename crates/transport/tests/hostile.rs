@@ -7,8 +7,8 @@
 mod support;
 
 use rnic_transport::{
-    Asks, BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe,
-    SgList, Sge, Status, Time,
+    BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList,
+    Sge, Status, Time,
 };
 use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Operation,
@@ -423,7 +423,6 @@ impl Victim {
                 batch.most_payload,
                 self.attr.pkey,
                 self.attr.dest_qpn,
-                Asks::Now,
             ) {
                 panic!("emitted {rule}");
             }

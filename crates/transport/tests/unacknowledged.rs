@@ -7,8 +7,8 @@ mod support;
 
 use proptest::prelude::*;
 use rnic_transport::{
-    Address, Asks, CompletionOpcode, Immediate, NetworkHeader, Pd, QueuePair, RecvWqe, SendData,
-    SendOp, SendWqe, Sge, Status, Time, Uc, UcAttr, Ud, UdAttr,
+    Address, CompletionOpcode, Immediate, NetworkHeader, Pd, QueuePair, RecvWqe, SendData, SendOp,
+    SendWqe, Sge, Status, Time, Uc, UcAttr, Ud, UdAttr,
 };
 use rnic_wire::{
     Bth, Deth, Grh, MAX_HEADER_LEN, Opcode, Operation, Packet, PathMtu, Psn, Reth, Service,
@@ -254,7 +254,7 @@ fn run(
         let budget = rng.usize(1..4096);
         from.with(|qp, host| qp.poll_transmit(Time(now), host, &mut batch, budget));
         for bytes in batch.packets {
-            network::lint(&bytes, MTU, batch.most_payload, 0xffff, 0x22, Asks::Now)
+            network::lint(&bytes, MTU, batch.most_payload, 0xffff, 0x22)
                 .expect("a packet by the rules");
             let by_memory = batch.most_payload.map(|_| MTU);
             arrivals.extend(network.send(now, 1, bytes, by_memory));

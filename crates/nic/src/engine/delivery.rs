@@ -179,8 +179,10 @@ fn deliver(
         neighbours.note(entry, Some(received.bytes));
     }
     fairness.came(qpn, &packet, now.0);
+    // The last packet of a message asks, as a rule.
+    let spared = !packet.bth.ack_req && ends_message(&packet);
     if entry.transport.owes_only_ack() {
-        entry.held_ack.arrived(now.0, true);
+        entry.held_ack.arrived(now.0, !spared);
         // An ACK may come behind the WRITE.
         if let Some(last) = packet.bth.opcode.operation()
             && last.is_request()
@@ -188,9 +190,21 @@ fn deliver(
             let silent = matches!(last, Operation::WriteOnly | Operation::WriteLast);
             entry.answers.came(silent);
         }
+    } else if spared {
+        entry.held_ack.spared();
     }
     settle(entry, ready, timers);
     DONE
+}
+
+/// Is it the last of a request that an ACK would answer?
+#[inline]
+fn ends_message(packet: &Packet<'_>) -> bool {
+    let operation = packet.bth.opcode.operation();
+    operation.is_some_and(|operation| {
+        (operation.is_send() || operation.is_write())
+            && (operation.is_last() || operation.is_only())
+    })
 }
 
 /// A packet whose payload is elsewhere, if the queue pair is one that takes such.

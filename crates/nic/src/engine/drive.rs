@@ -197,13 +197,15 @@ impl Engine {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return false;
         };
-        let (QueuePair::Rc(rc), Some(peer)) = (&entry.transport, entry.peer) else {
+        let (QueuePair::Rc(rc), Some(peer)) = (&mut entry.transport, entry.peer) else {
             return false;
         };
-        rc.bytes_in_flight() > 0
+        let streams = rc.bytes_in_flight() > 0
             && rc.next_timeout().is_some()
-            && !self.link.is_by_memory(peer.path)
-            && self.gather.may_wait(posted, sys::now_ns)
+            && !self.link.is_by_memory(peer.path);
+        let may_wait = streams && self.gather.may_wait(posted, sys::now_ns);
+        rc.expect_more(streams && self.gather.expects_signaled());
+        may_wait
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {

@@ -15,7 +15,7 @@
 /// Posts that make a batch, as a rule,
 const POSTS: usize = 32;
 /// or bytes of their messages.
-const BYTES: u64 = 8 * 1024;
+const BYTES: u64 = 32 * 1024;
 /// How long the first of them may be waiting when another one comes, ns.
 const MOMENT: u64 = 10_000;
 /// Posts between two looks at the clock.
@@ -120,7 +120,7 @@ impl Gather {
         }
     }
 
-    /// What is posted now is likely to be followed soon by what is signaled.
+    /// What was posted last is likely to be followed soon by what is signaled, and what is posted next, as well.
     #[inline]
     pub(super) fn expects_signaled(&self) -> bool {
         self.unsignaled + 1 < self.period

@@ -476,6 +476,12 @@ impl Rc {
         self.responder.owes_only_ack()
     }
 
+    /// A WQE that is signaled is expected to be posted soon, or not: what is in the queue need not ask for acknowledges of its own.
+    #[inline]
+    pub fn expect_more(&mut self, more: bool) {
+        self.requester.more = more;
+    }
+
     /// Requests are under way, for which a timer runs, and the responder has nothing to say.
     #[inline]
     pub fn only_awaits_acks(&self) -> bool {

@@ -18,6 +18,7 @@
 //! unsignaled one none, a failing one always one.
 
 mod ack;
+mod asking;
 mod execute;
 mod local;
 mod plan;
@@ -39,6 +40,7 @@ use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
 use crate::{Completion, Host, Immediate, SendOp, SendWqe, Status, Time};
 use alloc::collections::VecDeque;
+use asking::Unasked;
 use probe::Probe;
 use retransmit::Retries;
 use rnic_wire::Psn;
@@ -242,9 +244,9 @@ pub(crate) struct Requester {
     fault: Option<Failure>,
     /// No packet points before this position.
     point_from: u64,
-    /// Packets and bytes sent since the last one that asked for an acknowledge.
-    unasked_packets: u32,
-    unasked_bytes: u64,
+    unasked: Unasked,
+    /// WQEs are expected to be posted soon of which one is signaled.
+    pub(super) more: bool,
     /// Where the READ requests and atomics end that are under way: at most `max_rd_atomic`.
     pieces: VecDeque<u64>,
     /// Where those end that were ever sent: more than `pieces` only while some are being repeated.
@@ -426,8 +428,7 @@ impl Requester {
         }
         self.gather = SgCursor::default();
         self.fault = None;
-        self.unasked_packets = 0;
-        self.unasked_bytes = 0;
+        self.unasked = Unasked::default();
         self.probe.forget_sample();
     }
 

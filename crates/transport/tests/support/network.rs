@@ -1,6 +1,5 @@
 //! A wire with a seed: packets as bytes under a real ICRC, lost, duplicated, delayed, overtaken and corrupted at random.
 
-use rnic_transport::{Asks, MAX_SHORT};
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, Operation, Packet, PathMtu, Service, pad_len};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -194,7 +193,7 @@ fn harm_keys(to: usize, bytes: &[u8], by_memory: Option<PathMtu>) -> Vec<(usize,
 }
 
 /// What every packet that a queue pair emits must obey, whatever the situation (IBTA 9.2, 9.7.4.1.7), also on a path by memory
-/// that takes `most_payload` bytes a packet. `asks`: of short messages that are not signaled.
+/// that takes `most_payload` bytes a packet.
 ///
 /// # Errors
 /// The rule that was broken.
@@ -204,7 +203,6 @@ pub fn lint(
     most_payload: Option<usize>,
     pkey: u16,
     dest_qp: u32,
-    asks: Asks,
 ) -> Result<(), String> {
     let packet = Packet::parse(bytes).map_err(|e| format!("unreadable: {e}"))?;
     let bth = &packet.bth;
@@ -252,13 +250,6 @@ pub fn lint(
     let acknowledged = !matches!(bth.opcode.service(), Service::Uc | Service::Ud);
     if !acknowledged && bth.ack_req {
         return Err("asks for an acknowledgement that the service does not have".into());
-    }
-    let must_ask = acknowledged
-        && (operation.is_send() || operation.is_write())
-        && (operation.is_last() || operation.is_only());
-    let may_wait = asks == Asks::Later && operation == Operation::SendOnly && len <= MAX_SHORT;
-    if must_ask && !may_wait && !bth.ack_req {
-        return Err(format!("{operation:?} without AckReq"));
     }
     Ok(())
 }

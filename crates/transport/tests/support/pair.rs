@@ -542,10 +542,10 @@ impl Pair {
     fn emit(&mut self, nic: usize, qp: usize, mut batch: Batch) {
         batch.follow(&self.nics[nic].memory);
         let by_memory = batch.by_memory();
-        let Qp { attr, asks, .. } = self.nics[nic].qps[qp];
+        let attr = self.nics[nic].qps[qp].attr;
         for bytes in batch.packets {
             let (pkey, dest) = (attr.pkey, attr.dest_qpn);
-            if let Err(rule) = network::lint(&bytes, attr.mtu, by_memory, pkey, dest, asks) {
+            if let Err(rule) = network::lint(&bytes, attr.mtu, by_memory, pkey, dest) {
                 panic!("qp {qp} of nic {nic} emits {rule}");
             }
             if self.trace {

@@ -787,14 +787,7 @@ impl World {
                 Service::Ud => Packet::parse(&bytes).map_or(0, |packet| packet.bth.dest_qp),
                 _ => self.attr.dest_qpn,
             };
-            network::lint(
-                &bytes,
-                self.attr.mtu,
-                by_memory,
-                self.attr.pkey,
-                dest,
-                Asks::Now,
-            )?;
+            network::lint(&bytes, self.attr.mtu, by_memory, self.attr.pkey, dest)?;
             self.packets.push_back(Emitted {
                 bytes,
                 cause: self.line,

@@ -100,7 +100,7 @@ impl Requester {
         entry.pointed = true;
         entry.start = start;
         let behind = entry.mark_at(k + plan.psns, sh.mtu);
-        (self.unasked_packets, self.unasked_bytes) = (0, 0);
+        self.unasked = Default::default();
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
         self.probe.sample(self.nxt.pos, now);

@@ -7,8 +7,8 @@
 //! acknowledges it again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a peer that
 //! is gone is found out when IBTA says, and on a path that loses nothing there never is one.
 //!
-//! But for those whose last packet asked for no acknowledge, because another one that does was expected to follow soon
-//! ([`Asks::Later`](crate::Asks)), and did not.
+//! But for those whose last packet asked for no acknowledge, because another one that does was expected to follow
+//! ([`super::asking`]), and did not.
 
 use super::Requester;
 use crate::Time;
@@ -31,7 +31,7 @@ pub(super) struct Probe {
     unasked: bool,
     /// The oldest packet is repeated alone: nothing else leaves before something comes back.
     pub(super) alone: bool,
-    /// Time to the next probe.
+    /// Time to the next probe, if that is not too short.
     wait_ns: u64,
     /// Smoothed time from a packet to its answer; 0: none seen yet.
     round_trip_ns: u64,
@@ -46,6 +46,11 @@ impl Probe {
         if self.sample.is_none() {
             self.sample = Some((pos, now));
         }
+    }
+
+    /// Time to the next probe.
+    fn wait(&self) -> u64 {
+        self.wait_ns.max(SHORTEST_NS)
     }
 
     /// A packet leaves that asks for an answer.
@@ -76,7 +81,7 @@ impl Requester {
             };
             probe.sample = None;
         }
-        probe.wait_ns = probe.round_trip_ns.saturating_mul(4).max(SHORTEST_NS);
+        probe.wait_ns = probe.round_trip_ns.saturating_mul(4);
     }
 
     /// Starts the wait for a probe, unless it runs or the ACK timeout comes first anyway.
@@ -85,8 +90,10 @@ impl Requester {
         if !self.is_worth_a_probe() || self.timers.is_set(Timer::Probe) {
             return;
         }
-        if ack_timeout_ns(sh.attr.timeout).is_some_and(|timeout| self.probe.wait_ns < timeout) {
-            self.timers.set(Timer::Probe, now.after(self.probe.wait_ns));
+        let wait = self.probe.wait();
+        // Without an ACK timeout nothing is repeated because it is lost.
+        if ack_timeout_ns(sh.attr.timeout).map_or(self.probe.unasked, |timeout| wait < timeout) {
+            self.timers.set(Timer::Probe, now.after(wait));
         }
     }
 
@@ -98,23 +105,22 @@ impl Requester {
     /// timeout.
     #[inline]
     pub(super) fn may_ask_later(&self, sh: &Shared) -> bool {
-        let wait = self.probe.wait_ns.max(SHORTEST_NS);
-        !self.probe.lossy
-            && ack_timeout_ns(sh.attr.timeout).is_none_or(|timeout| 2 * wait < timeout)
+        let most = 2 * self.probe.wait();
+        !self.probe.lossy && ack_timeout_ns(sh.attr.timeout).is_none_or(|timeout| most < timeout)
     }
 
     /// Such a packet has left.
     #[inline]
     pub(super) fn ask_later(&mut self, now: Time) {
         self.probe.unasked = true;
-        let wait = self.probe.wait_ns.max(SHORTEST_NS);
+        let wait = self.probe.wait();
         self.timers.set(Timer::Probe, now.after(wait));
     }
 
     /// No progress for a while.
     pub(super) fn probe_now(&mut self, sh: &Shared) {
         if self.awaits_answer() && self.is_worth_a_probe() {
-            self.probe.wait_ns = self.probe.wait_ns.saturating_mul(2);
+            self.probe.wait_ns = self.probe.wait().saturating_mul(2);
             self.probe.alone = true;
             self.go_back(self.una.pos, sh.mtu);
         }

@@ -4,7 +4,7 @@
 //! the last of its message, asks for an acknowledge, and is checked by being copied.
 
 use super::plan::solicitable;
-use super::transmit::{ACK_EVERY, fill};
+use super::transmit::fill;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
 use crate::output::Output;
@@ -49,12 +49,10 @@ impl Requester {
             return false;
         }
         let pad = pad_len(len);
-        let unasked = self.unasked_bytes + cost;
         let later = asks == Asks::Later
             && !short.signaled
             && unacknowledged > 0
-            && self.unasked_packets + 1 < ACK_EVERY
-            && unasked * 4 < self.window.bytes()
+            && self.unasked.may_grow(1, cost, self.window.bytes())
             && self.may_ask_later(sh);
         let bth = Bth {
             solicited: short.solicited,
@@ -85,18 +83,11 @@ impl Requester {
             return false;
         }
         let start = self.nxt;
+        self.note_asked(!later, cost, now);
         self.nxt.pos += 1;
         self.nxt.bytes += cost;
         self.max.pos += 1;
         self.max.bytes += cost;
-        if later {
-            (self.unasked_packets, self.unasked_bytes) = (self.unasked_packets + 1, unasked);
-            self.ask_later(now);
-        } else {
-            self.probe.sample(start.pos, now);
-            self.probe.asked();
-            (self.unasked_packets, self.unasked_bytes) = (0, 0);
-        }
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += len as u64;
         self.queue.push_back(Entry {
@@ -162,12 +153,14 @@ impl Requester {
         host: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
+        let need_not_ask = self.need_not_ask(sh, host);
+        let (unasked, window) = (self.unasked, self.window.bytes());
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
-        entry.checked = true;
-        entry.start = self.nxt;
         let len = entry.len as usize;
+        let cost = PACKET_OVERHEAD + len as u64;
+        let later = need_not_ask && unasked.may_grow(1, cost, window);
         let pad = pad_len(len);
         let (operation, header) = match entry.wqe.op {
             SendOp::Write { .. } => (Operation::WriteOnly, HEADER),
@@ -176,10 +169,12 @@ impl Requester {
         let Some(buf) = out.packet(header + len + usize::from(pad)) else {
             return Ok(false);
         };
+        entry.checked = true;
+        entry.start = self.nxt;
         let bth = Bth {
             solicited: entry.wqe.solicited && solicitable(&entry.wqe.op),
             pad,
-            ack_req: true,
+            ack_req: !later,
             ..sh.bth(
                 Opcode::new(Service::Rc, operation),
                 self.base.add(self.nxt.pos as u32),
@@ -217,11 +212,9 @@ impl Requester {
         }
         let mut behind = self.nxt;
         behind.pos += 1;
-        behind.bytes += PACKET_OVERHEAD + len as u64;
-        self.probe.sample(self.nxt.pos, now);
-        self.probe.asked();
+        behind.bytes += cost;
+        self.note_asked(!later, cost, now);
         (self.nxt, self.max) = (behind, behind);
-        (self.unasked_packets, self.unasked_bytes) = (0, 0);
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += len as u64;
         self.current += 1;
@@ -229,6 +222,3 @@ impl Requester {
         Ok(true)
     }
 }
-
-#[cfg(test)]
-mod tests;

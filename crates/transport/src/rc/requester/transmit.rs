@@ -14,10 +14,6 @@ use crate::span;
 use crate::{Host, Load, PacketSink, SendData, SendOp, Status, Time};
 use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
-/// Packets after which an acknowledge is asked for within a message, unless a quarter of the window asks earlier. Each
-/// costs both sides a system call and a way through the network stack.
-pub(super) const ACK_EVERY: u32 = 256;
-
 impl Requester {
     /// A packet may leave now.
     #[inline]
@@ -199,17 +195,20 @@ impl Requester {
                 self.piece(entry, k as u32).unwrap_or(1)
             }
         };
+        let later = self.need_not_ask(sh, host);
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
-        if !entry.started() {
+        let start = if entry.started() {
+            entry.start
+        } else {
             if !entry.checked {
                 admit(entry, sh, host)?;
                 entry.checked = true;
             }
-            entry.start = self.nxt;
-        }
-        let k = (self.nxt.pos - entry.start.pos) as u32;
+            self.nxt
+        };
+        let k = (self.nxt.pos - start.pos) as u32;
         let mut ext = Ext::default();
         let plan = Plan::new(entry, k, piece, sh.mtu, &mut ext);
         if sh.attr.role == Role::XrcInitiator {
@@ -242,12 +241,13 @@ impl Requester {
                 (buf, plan.payload)
             }
         };
+        // Not before: it does not begin where there is no room (SQD).
+        entry.start = start;
 
         let cost = PACKET_OVERHEAD + plan.payload as u64;
-        let ack_req = plan.last
+        let ack_req = plan.last && !later
             || self.probe.alone
-            || self.unasked_packets + plan.psns >= ACK_EVERY
-            || (self.unasked_bytes + cost) * 4 >= self.window.bytes();
+            || !self.unasked.may_grow(plan.psns, cost, self.window.bytes());
         let bth = Bth {
             solicited: plan.last && entry.wqe.solicited && solicitable(&entry.wqe.op),
             pad,
@@ -273,12 +273,10 @@ impl Requester {
         }
         padding.fill(0);
 
-        (self.unasked_packets, self.unasked_bytes) = if ack_req {
+        self.unasked.note(ack_req, plan.psns, cost);
+        if ack_req {
             self.probe.asked();
-            (0, 0)
-        } else {
-            (self.unasked_packets + plan.psns, self.unasked_bytes + cost)
-        };
+        }
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
         if self.nxt.pos < self.max.pos {
@@ -304,6 +302,9 @@ impl Requester {
         if plan.end {
             self.current += 1;
             self.gather = SgCursor::default();
+        }
+        if plan.last && !ack_req {
+            self.ask_later(now);
         }
         self.arm_timers(now, sh);
         Ok(true)
