@@ -61,7 +61,7 @@ impl Requester {
         self.unasked.note(asked, 1, cost);
         if asked {
             self.probe.sample(self.nxt.pos, now);
-            self.probe.asked();
+            self.probe.asked(self.nxt.pos + 1);
         } else {
             self.ask_later(now);
         }

@@ -104,7 +104,7 @@ impl Requester {
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
         self.probe.sample(self.nxt.pos, now);
-        self.probe.asked();
+        self.probe.asked(self.nxt.pos + u64::from(plan.psns));
         (self.nxt, self.max) = (behind, behind);
         if plan.end {
             self.current += 1;

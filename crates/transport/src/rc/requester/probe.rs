@@ -29,6 +29,8 @@ pub(super) struct Probe {
     lossy: bool,
     /// The packet that was sent last asks for no acknowledge, nor will one that belongs to its message.
     unasked: bool,
+    /// Where the last one ended that does.
+    asked: u64,
     /// The oldest packet is repeated alone: nothing else leaves before something comes back.
     pub(super) alone: bool,
     /// Time to the next probe, if that is not too short.
@@ -53,10 +55,11 @@ impl Probe {
         self.wait_ns.max(SHORTEST_NS)
     }
 
-    /// A packet leaves that asks for an answer.
+    /// A packet leaves that ends before `end`, and asks for an answer.
     #[inline]
-    pub(super) fn asked(&mut self) {
+    pub(super) fn asked(&mut self, end: u64) {
         self.unasked = false;
+        self.asked = end;
     }
 
     /// Packets are sent again: what is answered from now on may be either copy (Karn's rule).
@@ -87,7 +90,8 @@ impl Requester {
     /// Starts the wait for a probe, unless it runs or the ACK timeout comes first anyway.
     #[inline]
     pub(super) fn arm_probe(&mut self, now: Time, sh: &Shared) {
-        if !self.is_worth_a_probe() || self.timers.is_set(Timer::Probe) {
+        let is_worth_it = self.probe.lossy || self.probe.unasked;
+        if !is_worth_it || self.timers.is_set(Timer::Probe) {
             return;
         }
         let wait = self.probe.wait();
@@ -95,10 +99,6 @@ impl Requester {
         if ack_timeout_ns(sh.attr.timeout).map_or(self.probe.unasked, |timeout| wait < timeout) {
             self.timers.set(Timer::Probe, now.after(wait));
         }
-    }
-
-    fn is_worth_a_probe(&self) -> bool {
-        self.probe.lossy || self.probe.unasked
     }
 
     /// The packet that leaves next need not ask for an acknowledge: if none follows that does, a probe will, ahead of the ACK
@@ -119,7 +119,9 @@ impl Requester {
 
     /// No progress for a while.
     pub(super) fn probe_now(&mut self, sh: &Shared) {
-        if self.awaits_answer() && self.is_worth_a_probe() {
+        // As long as one that asked is under way, its answer is what everything waits for.
+        let unasked = self.probe.unasked && self.una.pos >= self.probe.asked;
+        if self.awaits_answer() && (self.probe.lossy || unasked) {
             self.probe.wait_ns = self.probe.wait().saturating_mul(2);
             self.probe.alone = true;
             self.go_back(self.una.pos, sh.mtu);

@@ -275,7 +275,7 @@ impl Requester {
 
         self.unasked.note(ack_req, plan.psns, cost);
         if ack_req {
-            self.probe.asked();
+            self.probe.asked(self.nxt.pos + u64::from(plan.psns));
         }
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;

@@ -207,3 +207,22 @@ fn a_probe_never_comes_at_once() {
     let next = f.rc.next_timeout().expect("a timer");
     assert!(next >= f.now.after(SOON), "{next:?} at {:?}", f.now);
 }
+
+/// A probe would hold up all that is behind it.
+#[test]
+fn there_is_no_probe_while_one_that_asked_is_under_way() {
+    let mut f = Fixture::new();
+    for _ in 0..3 {
+        asks(&mut f, false);
+    }
+    asks(&mut f, true);
+    asks(&mut f, false);
+    for _ in 0..3 {
+        f.now = f.now.after(SOON);
+        f.rc.handle_timeout(f.now, &mut f.bench);
+        assert!(f.poll().is_empty());
+    }
+    f.feed_ack(sq(3));
+    f.fire_timer();
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(4))]);
+}
