@@ -121,7 +121,8 @@ fn flow(largest: u32, ops: usize) -> impl Strategy<Value = FlowSpec> {
         [1..=16u8, 1..=16u8],
         0..=4u8,
         prop_oneof![Just(8_192u32), Just(65_536), Just(262_144)],
-        6..=9u8,
+        // From 12 on, few messages need ask for an acknowledge.
+        6..=13u8,
         1..=8u8,
         any::<bool>(),
         any::<[bool; 2]>(),

@@ -71,6 +71,10 @@ pub fn add(cases: &mut Vec<Case>) {
     cases.push(case("ib_write_bw", "-s 65536 -n 100", vec![65536]).core(&DIAGONAL));
     cases.push(case("ib_read_bw", "-s 65536 -n 100", vec![65536]).core(&OTHER_DIAGONAL));
 
+    // A completion for every hundred: few of the messages ask for an acknowledge.
+    cases.push(case("ib_send_bw", "-s 8 -n 3000", vec![8]).core(&DIAGONAL));
+    cases.push(case("ib_write_bw", "-s 2000 -n 3000", vec![2000]).core(&OTHER_DIAGONAL));
+
     // One message is 20 packets of MTU 1024 and one of 96 bytes.
     for mtu in ["256", "512", "1024", "2048", "4096"] {
         for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw"] {

@@ -257,7 +257,7 @@ fn take_straight(
     if rc.owes_only_ack() {
         entry.held_ack.arrived(now.0, bth.ack_req);
         entry.answers.came(false);
-    } else {
+    } else if !bth.ack_req {
         entry.held_ack.spared();
     }
     schedule(entry, ready);

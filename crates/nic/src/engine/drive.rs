@@ -5,7 +5,7 @@ use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
 use super::answers::Wait;
-use super::gather::Posted;
+use super::gather::{self, Posted};
 use super::sink::PathSink;
 use super::{Engine, lend, schedule, settle};
 use crate::qp::QpEntry;
@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// What was just posted to this queue pair, which is in the list of the ready, may wait there (see
-    /// [`super::gather`]). Nobody need be told: the ACK of what is under way, or its timer, brings somebody.
+    /// [`super::gather`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
     #[inline]
     pub(crate) fn may_gather(&mut self, qpn: u32, posted: Posted) -> bool {
         let Some(entry) = self.qps.get_mut(qpn) else {
@@ -200,12 +200,10 @@ impl Engine {
         let (QueuePair::Rc(rc), Some(peer)) = (&mut entry.transport, entry.peer) else {
             return false;
         };
-        let streams = rc.bytes_in_flight() > 0
-            && rc.next_timeout().is_some()
-            && !self.link.is_by_memory(peer.path);
-        let may_wait = streams && self.gather.may_wait(posted, sys::now_ns);
-        rc.expect_more(streams && self.gather.expects_signaled());
-        may_wait
+        let streams = rc.is_streaming() && !self.link.is_by_memory(peer.path);
+        rc.expect_more(streams && entry.signals.left(1) > 0);
+        let left = entry.signals.left(gather::POSTS);
+        streams && self.gather.may_wait(posted, left, sys::now_ns)
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {

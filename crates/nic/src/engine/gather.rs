@@ -2,18 +2,18 @@
 //!
 //! On a socket a packet of its own costs ten times what it costs in a batch. A program that keeps many short messages under
 //! way posts them one by one, and waits for none of them: so while packets of that connection are under way, what is
-//! posted stays in the send queue until there is a batch, or the program polls in vain, or a moment has passed at the
-//! next post. A lone message leaves at once.
+//! posted stays in the send queue, or is a packet that does not leave, until there is a batch, or the program polls in vain, or a
+//! moment has passed at the next post. A lone message leaves at once.
 //!
 //! A program that asks for a completion now and then, as many messages as long, waits for that one before it goes on when its
 //! queue is full. So batches end with the message that asks, and those up to there are about equal.
 //!
 //! A program that posts and then does something else leaves it to the background thread to send the rest, when the ACK of
-//! what is under way wakes it, or when it looks, once per millisecond. That happens to it a few times only: whoever let
+//! what is under way wakes it, or a timer, or when it looks, once per millisecond. That happens to it a few times only: whoever let
 //! posts wait for long has the next ones sent at once, more of them each time it happens.
 
 /// Posts that make a batch, as a rule,
-const POSTS: usize = 32;
+pub(super) const POSTS: usize = 32;
 /// or bytes of their messages.
 const BYTES: u64 = 32 * 1024;
 /// How long the first of them may be waiting when another one comes, ns.
@@ -33,11 +33,9 @@ pub(crate) struct Posted {
     pub(crate) count: usize,
     /// Of their messages.
     pub(crate) bytes: u64,
-    /// The last of them has a completion.
-    pub(crate) signaled: bool,
 }
 
-/// What waits in the send queues of an engine for company, and how that went so far.
+/// What waits for company in an engine, and how that went so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gather {
     posts: usize,
@@ -46,9 +44,6 @@ pub(super) struct Gather {
     bytes: u64,
     /// When the first of them was posted; meaningless while there are none.
     since: u64,
-    /// Posts since the last one that was signaled, and up to that since the one before.
-    unsignaled: usize,
-    period: usize,
     /// Posts that are still to leave at once.
     at_once: usize,
     /// What the next lateness costs.
@@ -64,8 +59,6 @@ impl Default for Gather {
             size: POSTS,
             bytes: 0,
             since: 0,
-            unsignaled: 0,
-            period: 0,
             at_once: 0,
             penalty: *PENALTY.start(),
             in_time: 0,
@@ -75,15 +68,16 @@ impl Default for Gather {
 
 impl Gather {
     /// They may wait. Once this was false all are expected to
-    /// leave. The clock is not asked each time.
+    /// leave. The clock is not asked each time. `left`: posts behind them up to the next that is expected to be signaled; 0: not known.
     #[inline]
-    pub(super) fn may_wait(&mut self, posted: Posted, clock: impl FnOnce() -> u64) -> bool {
+    pub(super) fn may_wait(
+        &mut self,
+        posted: Posted,
+        left: usize,
+        clock: impl FnOnce() -> u64,
+    ) -> bool {
         if self.posts == 0 {
-            self.size = self.size_of_next();
-        }
-        self.unsignaled += posted.count;
-        if posted.signaled {
-            self.period = std::mem::take(&mut self.unsignaled);
+            self.size = Gather::size(left + posted.count);
         }
         if self.at_once > 0 {
             self.at_once = self.at_once.saturating_sub(posted.count);
@@ -106,24 +100,14 @@ impl Gather {
         !self.posts.is_multiple_of(LOOK_EVERY) || clock().saturating_sub(self.since) < MOMENT
     }
 
-    /// Posts of the batch that begins: what is left up to the next one that is signaled, or an equal part of it.
+    /// Posts of a batch that begins: `left` of them are left up to one that is signaled, or an equal part.
     #[inline]
-    fn size_of_next(&self) -> usize {
-        if self.period <= POSTS {
-            return POSTS;
-        }
-        let left = self.period.saturating_sub(self.unsignaled);
+    fn size(left: usize) -> usize {
         match (left + POSTS / 2) / POSTS {
             // No more than half a batch: it would not be worth it.
             0 => POSTS,
             batches => left.div_ceil(batches),
         }
-    }
-
-    /// What was posted last is likely to be followed soon by what is signaled, and what is posted next, as well.
-    #[inline]
-    pub(super) fn expects_signaled(&self) -> bool {
-        self.unsignaled + 1 < self.period
     }
 
     /// All that waited has its turn now.
@@ -153,19 +137,16 @@ mod tests {
     //! Who streams gets batches, who turns away soon has its messages sent at once, and nobody's wait without end.
 
     use super::*;
+    use crate::qp::Signals;
 
-    const ONE: Posted = Posted {
-        count: 1,
-        bytes: 8,
-        signaled: false,
-    };
+    const ONE: Posted = Posted { count: 1, bytes: 8 };
 
     #[test]
     fn a_stream_leaves_in_batches() {
         let mut gather = Gather::default();
         let mut batches = 0;
         for n in 0..10 * POSTS as u64 {
-            if !gather.may_wait(ONE, || n * 100) {
+            if !gather.may_wait(ONE, 0, || n * 100) {
                 gather.left(n * 100);
                 batches += 1;
             }
@@ -180,23 +161,23 @@ mod tests {
             bytes: BYTES,
             ..ONE
         };
-        assert!(!gather.may_wait(long, || 0));
+        assert!(!gather.may_wait(long, 0, || 0));
         gather.left(0);
         let many = Posted {
             count: POSTS,
             ..ONE
         };
-        assert!(!gather.may_wait(many, || 0));
+        assert!(!gather.may_wait(many, 0, || 0));
     }
 
     /// Posts of which every `period`th is signaled; the sizes of their batches, up to the one that ends with the last.
     fn batches(period: usize, posts: usize) -> Vec<usize> {
-        let mut gather = Gather::default();
+        let (mut gather, mut signals) = (Gather::default(), Signals::default());
         let (mut sizes, mut size) = (Vec::new(), 0);
         for n in 1..=posts {
-            let signaled = n.is_multiple_of(period);
+            signals.posted(n.is_multiple_of(period));
             size += 1;
-            if !gather.may_wait(Posted { signaled, ..ONE }, || n as u64) {
+            if !gather.may_wait(ONE, signals.left(POSTS), || n as u64) {
                 gather.left(n as u64);
                 sizes.push(std::mem::take(&mut size));
             }
@@ -217,16 +198,16 @@ mod tests {
 
     #[test]
     fn what_is_signaled_is_expected_when_its_time_comes() {
-        let mut gather = Gather::default();
-        assert!(!gather.expects_signaled());
+        let mut signals = Signals::default();
+        assert_eq!(signals.left(1), 0);
         for n in 1..=200 {
-            let signaled = n % 100 == 0;
-            gather.may_wait(Posted { signaled, ..ONE }, || 0);
+            signals.posted(n % 100 == 0);
         }
         for n in 1..=150 {
+            assert_eq!(signals.left(1), 101usize.saturating_sub(n), "{n}");
+            assert_eq!(signals.left(100), 0);
             // Once it is overdue, it is not counted on any more.
-            assert_eq!(gather.expects_signaled(), n < 100, "{n}");
-            gather.may_wait(ONE, || 0);
+            signals.posted(false);
         }
     }
 
@@ -234,7 +215,7 @@ mod tests {
     fn slow_posts_wait_for_few_others_only() {
         let mut gather = Gather::default();
         let waited = (0..)
-            .take_while(|n| gather.may_wait(ONE, || n * MOMENT))
+            .take_while(|n| gather.may_wait(ONE, 0, || n * MOMENT))
             .count();
         assert!(waited < LOOK_EVERY);
     }
@@ -246,7 +227,7 @@ mod tests {
         for round in 0..20_000u64 {
             let now = round * 2_000_000;
             // The second of two posts, whose program then computes.
-            if gather.may_wait(ONE, || now) {
+            if gather.may_wait(ONE, 0, || now) {
                 late += 1;
                 gather.left(now + 1_000_000);
             }
@@ -261,7 +242,7 @@ mod tests {
         // Short queues: a batch never fills. One in a hundred is late.
         for round in 0..20_000u64 {
             let now = round * 2_000_000;
-            let waits = (0..8).filter(|_| gather.may_wait(ONE, || now)).count();
+            let waits = (0..8).filter(|_| gather.may_wait(ONE, 0, || now)).count();
             if waits > 0 {
                 batched += 1;
                 gather.left(now + if round % 100 == 0 { 200_000 } else { 4_000 });

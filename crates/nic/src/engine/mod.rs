@@ -469,7 +469,7 @@ impl Engine {
         if self
             .qps
             .get_mut(qpn)
-            .is_some_and(|entry| entry.transport.wants_transmit())
+            .is_some_and(|entry| entry.staged || entry.transport.wants_transmit())
         {
             self.ready.push_front(qpn);
             let now = self.now();

@@ -1,11 +1,9 @@
-//! Posting: a short message of a connection by memory leaves as it is posted.
+//! Posting: a short message of a connection becomes a packet as it is posted.
 //!
-//! By the network stack a packet has company, or waits for it, and takes the way of the engine's rounds. A ring takes packets
-//! one by one, so there is nothing to wait for: the transport builds the packet, if nothing of the queue pair waits before
-//! it, and the ring has it. Other queue pairs that want to send have their turns as ever.
-//!
-//! A short message that would wait for company in its send queue ([`super::gather`]) waits as a packet, ready to leave: it
-//! is dealt with once in place of twice.
+//! A ring takes packets one by one, so there is nothing to wait for: the transport builds the packet, if nothing of the queue pair
+//! waits before it, and the ring has it. Other queue pairs that want to send have their turns as ever. By the network stack a packet
+//! has company, or waits for it ([`super::gather`]), and takes the way of the engine's rounds; but one of few bytes is built at once, so that
+//! it is dealt with once in place of twice.
 
 use std::collections::VecDeque;
 
@@ -13,9 +11,9 @@ use rnic_link::RoceLink;
 use rnic_transport::{Asks, QueuePair, SendWqe, ShortSend, Time};
 
 use super::drive::PUT_OFF;
-use super::fairness;
 use super::sink::PathSink;
 use super::{AhTable, Engine, Posted, SrqTable, Timers, lend, settle};
+use super::{fairness, gather};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
 use crate::report::lint;
@@ -89,6 +87,12 @@ impl Engine {
         };
         let by_memory = self.link.is_by_memory(peer.path);
         let joins = !by_memory && may_join(entry);
+        // One behind this one does, perhaps.
+        let asks = if joins && entry.signals.left(1) > 1 {
+            Asks::Later
+        } else {
+            Asks::Now
+        };
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
         let mut sink = PathSink {
@@ -103,11 +107,6 @@ impl Engine {
         let (transport, host) = lend(entry, &self.memory, &self.srqs);
         let QueuePair::Rc(rc) = transport else {
             return ShortPost::NotThisWay;
-        };
-        let asks = if joins && self.gather.expects_signaled() {
-            Asks::Later
-        } else {
-            Asks::Now
         };
         if !rc.post_short(Time(now), short, asks, &host, &mut sink) {
             return ShortPost::NotThisWay;
@@ -127,9 +126,9 @@ impl Engine {
         let posted = Posted {
             count: 1,
             bytes: short.len() as u64,
-            signaled: short.signaled,
         };
-        if joins && self.gather.may_wait(posted, sys::now_ns) {
+        let left = entry.signals.left(gather::POSTS);
+        if joins && self.gather.may_wait(posted, left, sys::now_ns) {
             ShortPost::Waits
         } else {
             ShortPost::Due
@@ -165,17 +164,17 @@ pub(crate) enum ShortPost {
     NotThisWay,
     /// It has left.
     Left,
-    /// It is a packet that waits for company. Nobody need be told: the ACK of what is under way, or its timer, brings
+    /// It is a packet that waits for company. Nobody need be told: the ACK of what is under way, or a timer, brings
     /// somebody.
     Waits,
     /// It is a packet, and all that wait are to leave.
     Due,
 }
 
-/// Messages of a connection are under way and nothing else is to be sent, so that the next one may wait for company behind them.
+/// Messages of a connection are under way, so that the next one may wait for company behind them.
 #[inline]
 fn may_join(entry: &QpEntry) -> bool {
-    matches!(&entry.transport, QueuePair::Rc(rc) if rc.only_awaits_acks())
+    matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_streaming())
 }
 
 /// What a running timer and a ring in use need to know of the time the last round knew.

@@ -143,6 +143,8 @@ pub(crate) struct Peer {
 pub(crate) struct Signals {
     runs: VecDeque<u32>,
     open: u32,
+    /// What the last run had.
+    period: u32,
     /// Work requests that failed or were flushed: each had a completion of its own.
     failed: u32,
 }
@@ -152,7 +154,17 @@ impl Signals {
         self.open += 1;
         if signaled {
             self.runs.push_back(self.open);
+            self.period = self.open;
             self.open = 0;
+        }
+    }
+
+    /// Work requests up to the next one that is expected to be signaled, as the last one was, if there are more than `many`.
+    #[inline]
+    pub(crate) fn left(&self, many: usize) -> usize {
+        match self.period as usize {
+            few if few <= many => 0,
+            period => period.saturating_sub(self.open as usize),
         }
     }
 

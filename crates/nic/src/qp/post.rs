@@ -29,14 +29,13 @@ impl Qp {
             return Err((0, gone(VERB)));
         };
         let mut ahead = 0;
-        let (mut bytes, mut signaled) = (0, false);
+        let mut bytes = 0;
         let (accepted, refused) = take_each(wqes, |mut wqe| {
             check_send(shared, state, ahead, &wqe)?;
             check_address(shared, posting.ahs, &wqe)?;
             bytes += wqe.data.len();
             ready_to_post(shared, &mut wqe);
-            signaled = wqe.signaled;
-            posting.post(signaled, wqe);
+            posting.post(wqe.signaled, wqe);
             ahead += 1;
             Ok(())
         });
@@ -45,7 +44,6 @@ impl Qp {
             let posted = Posted {
                 count: accepted,
                 bytes,
-                signaled,
             };
             let left = posting.end();
             end_post(shared, engine, left, posted);
@@ -107,7 +105,6 @@ impl Qp {
         let posted = Posted {
             count: wqes.len(),
             bytes: wqes.iter().map(|wqe| wqe.data.len()).sum(),
-            signaled: shared.sq_sig_all || wqes.last().is_some_and(|wqe| wqe.signaled),
         };
         for mut wqe in wqes.drain(..) {
             ready_to_post(shared, &mut wqe);

@@ -482,12 +482,10 @@ impl Rc {
         self.requester.more = more;
     }
 
-    /// Requests are under way, for which a timer runs, and the responder has nothing to say.
+    /// Requests are under way, and a timer runs for them.
     #[inline]
-    pub fn only_awaits_acks(&self) -> bool {
-        self.requester.bytes_in_flight() > 0
-            && self.requester.timers.next().is_some()
-            && !self.responder.can_send()
+    pub fn is_streaming(&self) -> bool {
+        self.requester.bytes_in_flight() > 0 && self.requester.timers.next().is_some()
     }
 
     /// Some packet that points at memory of this key is not acknowledged.

@@ -40,7 +40,7 @@ use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
 use crate::{Completion, Host, Immediate, SendOp, SendWqe, Status, Time};
 use alloc::collections::VecDeque;
-use asking::Unasked;
+use asking::Asking;
 use probe::Probe;
 use retransmit::Retries;
 use rnic_wire::Psn;
@@ -244,7 +244,7 @@ pub(crate) struct Requester {
     fault: Option<Failure>,
     /// No packet points before this position.
     point_from: u64,
-    unasked: Unasked,
+    asking: Asking,
     /// WQEs are expected to be posted soon of which one is signaled.
     pub(super) more: bool,
     /// Where the READ requests and atomics end that are under way: at most `max_rd_atomic`.
@@ -428,7 +428,7 @@ impl Requester {
         }
         self.gather = SgCursor::default();
         self.fault = None;
-        self.unasked = Unasked::default();
+        self.asking.forget();
         self.probe.forget_sample();
     }
 

@@ -12,10 +12,12 @@ pub(crate) enum Timer {
     RnrWait,
     /// The peer is slower than usual, on a path that loses packets.
     Probe,
+    /// What left last asks for no acknowledge, and nothing followed that does.
+    Ask,
 }
 
 impl Timer {
-    const ALL: [Timer; 3] = [Timer::AckTimeout, Timer::RnrWait, Timer::Probe];
+    const ALL: [Timer; 4] = [Timer::AckTimeout, Timer::RnrWait, Timer::Probe, Timer::Ask];
 }
 
 /// Of a timer that is not set.

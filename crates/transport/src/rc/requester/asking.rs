@@ -3,41 +3,63 @@
 //!
 //! The last one of a message does, for its completion; one within a long message, so that the window opens in time. A message
 //! that is not signaled leaves it to one that follows: one that is behind it in the send queue, or that the device expects
-//! ([`Asks::Later`](crate::Asks)). An ACK answers for all before it (9.7.5.1.2). Should none follow after all, [a probe](super::probe)
-//! asks.
+//! ([`Asks::Later`](crate::Asks)). An ACK answers for all before it (9.7.5.1.2).
+//!
+//! Nobody waits for such a message, but its place in the send queue does, and what has to be told in order. So what leaves some
+//! milliseconds after the first that did not ask asks, whatever it is; and if nothing leaves, the last packet is sent again and asks. It
+//! holds up nothing. A queue pair whose ACK timeout is not much longer, or none, asks for all.
 
 use super::{Entry, Kind, Requester};
 use crate::rc::Shared;
+use crate::rc::timer::Timer;
+use crate::time::ack_timeout_ns;
 use crate::{Host, Time};
 
 /// Packets after which one asks, unless a quarter of the window makes one ask earlier.
 const ACK_EVERY: u32 = 256;
 
+/// How long a message may go without an ACK that somebody asked for, ns.
+const SOON_NS: u64 = 4_000_000;
+
+/// What of an ACK timeout passes before a packet that asked counts as unanswered.
+const PATIENCE: u64 = 4;
+
 /// What has left since a packet asked.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unasked {
+pub(super) struct Asking {
     packets: u32,
     bytes: u64,
+    /// Messages among it, none of which asks, the last of all included: since when,
+    since: Time,
+    /// and when the last one left.
+    last: Time,
+    whole: bool,
+    /// Where the last packet ended that asked.
+    asked: u64,
 }
 
-impl Unasked {
+impl Asking {
     /// A packet of that many PSNs, which costs so much of the window, may leave without asking.
     #[inline]
     pub(super) fn may_grow(self, psns: u32, cost: u64, window: u64) -> bool {
         self.packets + psns < ACK_EVERY && (self.bytes + cost) * 4 < window
     }
 
-    /// It has left.
+    /// It has left, and ends before `end`.
     #[inline]
-    pub(super) fn note(&mut self, asked: bool, psns: u32, cost: u64) {
-        *self = if asked {
-            Unasked::default()
+    pub(super) fn note(&mut self, asked: bool, psns: u32, cost: u64, end: u64) {
+        if asked {
+            self.forget();
+            self.asked = end;
         } else {
-            Unasked {
-                packets: self.packets + psns,
-                bytes: self.bytes + cost,
-            }
-        };
+            self.packets += psns;
+            self.bytes += cost;
+        }
+    }
+
+    /// What was sent is sent again, and asks.
+    pub(super) fn forget(&mut self) {
+        (self.packets, self.bytes, self.whole) = (0, 0, false);
     }
 }
 
@@ -45,25 +67,63 @@ impl Requester {
     /// The current WQE need not ask on its own behalf: nobody waits for its completion, and another one that will ask is behind it,
     /// or expected.
     #[inline]
-    pub(super) fn need_not_ask<H: Host>(&self, sh: &Shared, host: &H) -> bool {
+    pub(super) fn need_not_ask<H: Host>(&self, now: Time, sh: &Shared, host: &H) -> bool {
         let leaves_out = |entry: &Entry| !entry.wqe.signaled && entry.kind == Kind::Acked;
         // One without packets would wait for its ACK instead.
         let asks = |entry: &Entry| entry.kind != Kind::Local && !host.may_execute();
         self.nxt.pos == self.max.pos
             && self.queue.get(self.current).is_some_and(leaves_out)
             && self.queue.get(self.current + 1).map_or(self.more, asks)
-            && self.may_ask_later(sh)
+            && self.may_ask_later(now, sh)
+    }
+
+    /// The packet that leaves next need not ask if one that does is expected: if none follows, the timer asks, well ahead of the ACK
+    /// timeout.
+    #[inline]
+    pub(super) fn may_ask_later(&self, now: Time, sh: &Shared) -> bool {
+        let overdue = self.asking.whole && now.0 >= self.asking.since.0 + SOON_NS;
+        let is_long = |timeout| PATIENCE * SOON_NS <= timeout;
+        !overdue && !self.probe.is_lossy() && ack_timeout_ns(sh.attr.timeout).is_some_and(is_long)
+    }
+
+    /// The last packet of a message has left without asking.
+    #[inline]
+    pub(super) fn ask_later(&mut self, now: Time) {
+        if !self.asking.whole {
+            (self.asking.whole, self.asking.since) = (true, now);
+        }
+        self.asking.last = now;
+        if !self.timers.is_set(Timer::Ask) {
+            self.timers.set(Timer::Ask, now.after(SOON_NS));
+        }
     }
 
     /// A whole message leaves for the first time, in one packet.
     #[inline]
     pub(super) fn note_asked(&mut self, asked: bool, cost: u64, now: Time) {
-        self.unasked.note(asked, 1, cost);
+        self.asking.note(asked, 1, cost, self.nxt.pos + 1);
         if asked {
             self.probe.sample(self.nxt.pos, now);
-            self.probe.asked(self.nxt.pos + 1);
         } else {
             self.ask_later(now);
+        }
+    }
+
+    /// Nothing that asks has left for long, perhaps.
+    pub(super) fn ask_now(&mut self, now: Time, sh: &Shared) {
+        if !self.asking.whole || self.nxt.pos < self.max.pos || !self.awaits_answer() {
+            return;
+        }
+        let quiet = now.0.saturating_sub(self.asking.last.0);
+        // As long as one that asked is under way, its answer is what everything waits for. It may be lost.
+        let asked = self.una.pos < self.asking.asked;
+        let timeout = ack_timeout_ns(sh.attr.timeout).unwrap_or(u64::MAX);
+        let patience = if asked { timeout / PATIENCE } else { SOON_NS };
+        if quiet < patience {
+            let next = (patience - quiet).min(SOON_NS);
+            self.timers.set(Timer::Ask, now.after(next));
+        } else {
+            self.go_back(self.max.pos - 1, sh.mtu);
         }
     }
 }

@@ -100,11 +100,10 @@ impl Requester {
         entry.pointed = true;
         entry.start = start;
         let behind = entry.mark_at(k + plan.psns, sh.mtu);
-        self.unasked = Default::default();
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
         self.probe.sample(self.nxt.pos, now);
-        self.probe.asked(self.nxt.pos + u64::from(plan.psns));
+        self.asking.note(true, plan.psns, 0, behind.pos);
         (self.nxt, self.max) = (behind, behind);
         if plan.end {
             self.current += 1;

@@ -6,9 +6,6 @@
 //! without progress, then after twice as long, and so on up to the ACK timeout. A responder that has it already
 //! acknowledges it again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a peer that
 //! is gone is found out when IBTA says, and on a path that loses nothing there never is one.
-//!
-//! But for those whose last packet asked for no acknowledge, because another one that does was expected to follow
-//! ([`super::asking`]), and did not.
 
 use super::Requester;
 use crate::Time;
@@ -27,13 +24,9 @@ pub(super) const PROBE_PSNS: u32 = 8;
 pub(super) struct Probe {
     /// The path loses packets: probing is worth it.
     lossy: bool,
-    /// The packet that was sent last asks for no acknowledge, nor will one that belongs to its message.
-    unasked: bool,
-    /// Where the last one ended that does.
-    asked: u64,
     /// The oldest packet is repeated alone: nothing else leaves before something comes back.
     pub(super) alone: bool,
-    /// Time to the next probe, if that is not too short.
+    /// Time to the next probe.
     wait_ns: u64,
     /// Smoothed time from a packet to its answer; 0: none seen yet.
     round_trip_ns: u64,
@@ -50,16 +43,10 @@ impl Probe {
         }
     }
 
-    /// Time to the next probe.
-    fn wait(&self) -> u64 {
-        self.wait_ns.max(SHORTEST_NS)
-    }
-
-    /// A packet leaves that ends before `end`, and asks for an answer.
+    /// The path loses packets, as far as is known.
     #[inline]
-    pub(super) fn asked(&mut self, end: u64) {
-        self.unasked = false;
-        self.asked = end;
+    pub(super) fn is_lossy(&self) -> bool {
+        self.lossy
     }
 
     /// Packets are sent again: what is answered from now on may be either copy (Karn's rule).
@@ -84,45 +71,24 @@ impl Requester {
             };
             probe.sample = None;
         }
-        probe.wait_ns = probe.round_trip_ns.saturating_mul(4);
+        probe.wait_ns = probe.round_trip_ns.saturating_mul(4).max(SHORTEST_NS);
     }
 
     /// Starts the wait for a probe, unless it runs or the ACK timeout comes first anyway.
     #[inline]
     pub(super) fn arm_probe(&mut self, now: Time, sh: &Shared) {
-        let is_worth_it = self.probe.lossy || self.probe.unasked;
-        if !is_worth_it || self.timers.is_set(Timer::Probe) {
+        if !self.probe.lossy || self.timers.is_set(Timer::Probe) {
             return;
         }
-        let wait = self.probe.wait();
-        // Without an ACK timeout nothing is repeated because it is lost.
-        if ack_timeout_ns(sh.attr.timeout).map_or(self.probe.unasked, |timeout| wait < timeout) {
-            self.timers.set(Timer::Probe, now.after(wait));
+        if ack_timeout_ns(sh.attr.timeout).is_some_and(|timeout| self.probe.wait_ns < timeout) {
+            self.timers.set(Timer::Probe, now.after(self.probe.wait_ns));
         }
-    }
-
-    /// The packet that leaves next need not ask for an acknowledge: if none follows that does, a probe will, ahead of the ACK
-    /// timeout.
-    #[inline]
-    pub(super) fn may_ask_later(&self, sh: &Shared) -> bool {
-        let most = 2 * self.probe.wait();
-        !self.probe.lossy && ack_timeout_ns(sh.attr.timeout).is_none_or(|timeout| most < timeout)
-    }
-
-    /// Such a packet has left.
-    #[inline]
-    pub(super) fn ask_later(&mut self, now: Time) {
-        self.probe.unasked = true;
-        let wait = self.probe.wait();
-        self.timers.set(Timer::Probe, now.after(wait));
     }
 
     /// No progress for a while.
     pub(super) fn probe_now(&mut self, sh: &Shared) {
-        // As long as one that asked is under way, its answer is what everything waits for.
-        let unasked = self.probe.unasked && self.una.pos >= self.probe.asked;
-        if self.awaits_answer() && (self.probe.lossy || unasked) {
-            self.probe.wait_ns = self.probe.wait().saturating_mul(2);
+        if self.awaits_answer() {
+            self.probe.wait_ns = self.probe.wait_ns.saturating_mul(2);
             self.probe.alone = true;
             self.go_back(self.una.pos, sh.mtu);
         }

@@ -63,6 +63,8 @@ impl Requester {
         self.timers.clear(Timer::Probe);
         if self.awaits_answer() {
             self.arm_timers(now, sh);
+        } else {
+            self.timers.clear(Timer::Ask);
         }
     }
 
@@ -121,6 +123,7 @@ impl Requester {
                 // What was held back may leave now: `waits_for_receiver` has become false.
                 Timer::RnrWait => {}
                 Timer::Probe => self.probe_now(sh),
+                Timer::Ask => self.ask_now(now, sh),
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The usual case: a SEND or WRITE of one packet that leaves for the first time.
 //!
 //! It does what [`Requester::transmit_one`] does, of which nearly all is decided beforehand: the packet is the first and
-//! the last of its message, asks for an acknowledge, and is checked by being copied.
+//! the last of its message, and is checked by being copied.
 
 use super::plan::solicitable;
 use super::transmit::fill;
@@ -52,8 +52,8 @@ impl Requester {
         let later = asks == Asks::Later
             && !short.signaled
             && unacknowledged > 0
-            && self.unasked.may_grow(1, cost, self.window.bytes())
-            && self.may_ask_later(sh);
+            && self.asking.may_grow(1, cost, self.window.bytes())
+            && self.may_ask_later(now, sh);
         let bth = Bth {
             solicited: short.solicited,
             pad,
@@ -153,14 +153,14 @@ impl Requester {
         host: &H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
-        let need_not_ask = self.need_not_ask(sh, host);
-        let (unasked, window) = (self.unasked, self.window.bytes());
+        let need_not_ask = self.need_not_ask(now, sh, host);
+        let (asking, window) = (self.asking, self.window.bytes());
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
         let len = entry.len as usize;
         let cost = PACKET_OVERHEAD + len as u64;
-        let later = need_not_ask && unasked.may_grow(1, cost, window);
+        let later = need_not_ask && asking.may_grow(1, cost, window);
         let pad = pad_len(len);
         let (operation, header) = match entry.wqe.op {
             SendOp::Write { .. } => (Operation::WriteOnly, HEADER),

@@ -195,7 +195,7 @@ impl Requester {
                 self.piece(entry, k as u32).unwrap_or(1)
             }
         };
-        let later = self.need_not_ask(sh, host);
+        let later = self.need_not_ask(now, sh, host);
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
@@ -247,7 +247,7 @@ impl Requester {
         let cost = PACKET_OVERHEAD + plan.payload as u64;
         let ack_req = plan.last && !later
             || self.probe.alone
-            || !self.unasked.may_grow(plan.psns, cost, self.window.bytes());
+            || !self.asking.may_grow(plan.psns, cost, self.window.bytes());
         let bth = Bth {
             solicited: plan.last && entry.wqe.solicited && solicitable(&entry.wqe.op),
             pad,
@@ -273,10 +273,8 @@ impl Requester {
         }
         padding.fill(0);
 
-        self.unasked.note(ack_req, plan.psns, cost);
-        if ack_req {
-            self.probe.asked(self.nxt.pos + u64::from(plan.psns));
-        }
+        let end = self.nxt.pos + u64::from(plan.psns);
+        self.asking.note(ack_req, plan.psns, cost, end);
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += plan.payload as u64;
         if self.nxt.pos < self.max.pos {

@@ -4,10 +4,17 @@ use crate::rc::testing::*;
 use crate::{SendOp, Status};
 use alloc::vec::Vec;
 use rnic_wire::Operation::*;
-use rnic_wire::Syndrome;
 
-/// Until a probe asks, ns.
-const SOON: u64 = 200_000;
+/// Until something asks, ns.
+const SOON: u64 = 4_000_000;
+
+/// Its ACK timeout, 67 ms, is as usual.
+fn ready() -> Fixture {
+    Fixture::with(crate::RcAttr {
+        timeout: 14,
+        ..attr()
+    })
+}
 
 /// Sends a message; did it ask?
 fn asks(f: &mut Fixture, signaled: bool) -> bool {
@@ -16,7 +23,7 @@ fn asks(f: &mut Fixture, signaled: bool) -> bool {
 
 #[test]
 fn the_signaled_one_asks_for_those_before_it() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     assert!(asks(&mut f, false), "nothing else is under way");
     for _ in 0..50 {
         assert!(!asks(&mut f, false));
@@ -30,13 +37,14 @@ fn the_signaled_one_asks_for_those_before_it() {
 
 #[test]
 fn one_in_many_asks_whatever_is_signaled() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     let asked = (0..600).filter(|_| asks(&mut f, false)).count();
     assert_eq!(asked, 3);
     // And one before a quarter of the window is under way.
     let window_bytes = 40 * 72;
     let mut f = Fixture::with(crate::RcAttr {
         window_bytes,
+        timeout: 14,
         ..attr()
     });
     let asked: Vec<bool> = (0..40).map(|_| asks(&mut f, false)).collect();
@@ -44,72 +52,123 @@ fn one_in_many_asks_whatever_is_signaled() {
 }
 
 #[test]
-fn a_probe_asks_if_none_follows_that_does() {
-    let mut f = Fixture::new();
+fn the_last_one_is_sent_again_and_asks_if_none_follows_that_does() {
+    let mut f = ready();
+    asks(&mut f, false);
     asks(&mut f, false);
     asks(&mut f, false);
     f.feed_ack(sq(0));
     assert_eq!(f.rc.next_timeout(), Some(f.now.after(SOON)));
     f.fire_timer();
     let sent = f.poll();
-    assert_eq!(brief(&sent), [(SendOnly, sq(1))]);
+    assert_eq!(brief(&sent), [(SendOnly, sq(2))]);
     assert!(sent[0].bth.ack_req);
-    f.feed_ack(sq(1));
+    // What comes behind it does not wait.
+    assert!(!asks(&mut f, false));
+    f.feed_ack(sq(3));
     assert_eq!(f.rc.next_timeout(), None);
     let counters = f.rc.counters();
     assert_eq!((counters.timeouts, counters.retransmitted_packets), (0, 1));
 }
 
 #[test]
-fn a_probe_waits_while_more_leaves_and_is_none_where_the_last_one_asked() {
-    let mut f = Fixture::new();
+fn in_a_slow_stream_one_asks_in_time() {
+    let mut f = ready();
     asks(&mut f, false);
-    for _ in 0..10 {
-        f.now = f.now.after(SOON / 2);
-        asks(&mut f, false);
+    let start = f.now;
+    let mut asked = Vec::new();
+    for n in 1..100 {
+        f.now = start.after(n * SOON / 10);
+        while f.rc.next_timeout().is_some_and(|at| at <= f.now) {
+            f.rc.handle_timeout(f.now, &mut f.bench);
+            assert!(f.poll().is_empty(), "nothing is sent again");
+        }
+        if asks(&mut f, false) {
+            asked.push(n);
+            f.feed_ack(sq(n as u32 - 1));
+        }
     }
-    assert_eq!(f.rc.next_timeout(), Some(f.now.after(SOON)));
+    assert_eq!(asked, [11, 22, 33, 44, 55, 66, 77, 88, 99]);
+    assert_eq!(f.rc.counters().timeouts, 0);
+}
+
+#[test]
+fn a_lost_ack_of_one_that_asked_is_asked_for_again_ahead_of_the_ack_timeout() {
+    let mut f = ready();
+    asks(&mut f, false);
     asks(&mut f, true);
-    f.fire_timer();
+    asks(&mut f, false);
+    let timeout = f.rc.attr().timeout;
+    let timeout = 4096u64 << timeout;
+    let start = f.now;
+    let sent = loop {
+        f.fire_timer();
+        let sent = f.poll();
+        if !sent.is_empty() {
+            break sent;
+        }
+    };
+    assert_eq!(brief(&sent), [(SendOnly, sq(2))]);
+    let waited = f.now.0 - start.0;
+    assert!(
+        (timeout / 4..timeout / 4 + SOON).contains(&waited),
+        "{waited}"
+    );
+    f.feed_ack(sq(2));
+    assert_eq!(f.sends(), [(1, Status::Success)]);
+    assert_eq!(f.rc.counters().timeouts, 0);
+}
+
+#[test]
+fn none_is_sent_again_while_one_that_asked_is_under_way_for_short() {
+    let mut f = ready();
+    asks(&mut f, true);
+    asks(&mut f, false);
+    f.now = f.now.after(SOON);
+    f.rc.handle_timeout(f.now, &mut f.bench);
     assert!(f.poll().is_empty());
-    // From then on there is the ACK timeout alone.
+    f.feed_ack(sq(0));
     f.fire_timer();
-    assert_eq!(f.rc.counters().timeouts, 1);
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(1))]);
+}
+
+#[test]
+fn one_that_is_sent_again_and_lost_is_for_the_ack_timeout() {
+    let mut f = ready();
+    asks(&mut f, false);
+    asks(&mut f, false);
+    f.feed_ack(sq(0));
+    f.fire_timer();
+    assert_eq!(f.poll().len(), 1);
+    f.fire_ack_timeout();
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(1))]);
 }
 
 #[test]
 fn a_longer_message_behind_them_asks_for_all() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     asks(&mut f, false);
     asks(&mut f, false);
     f.post(WRITE, 1);
     assert!(f.poll()[0].bth.ack_req);
     f.fire_timer();
-    assert!(f.poll().is_empty(), "no probe");
+    assert!(f.poll().is_empty(), "nothing is sent again");
     f.feed_ack(sq(2));
     assert_eq!(f.rc.next_timeout(), None);
 }
 
 #[test]
-fn where_the_ack_timeout_is_short_all_ask() {
-    let mut f = Fixture::with(crate::RcAttr {
-        timeout: 6,
-        ..attr()
-    });
-    assert!((0..10).all(|_| asks(&mut f, false)));
-    let mut f = Fixture::with(crate::RcAttr {
-        // None.
-        timeout: 0,
-        ..attr()
-    });
-    asks(&mut f, false);
-    assert!(!asks(&mut f, false));
-    assert_eq!(f.rc.next_timeout(), Some(f.now.after(SOON)));
+fn where_there_is_no_ack_timeout_or_a_short_one_all_ask() {
+    // None, and 8.4 ms.
+    for timeout in [0, 11] {
+        let mut f = Fixture::with(crate::RcAttr { timeout, ..attr() });
+        assert!((0..10).all(|_| asks(&mut f, false)));
+    }
 }
 
 #[test]
 fn on_a_path_that_loses_all_ask() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     asks(&mut f, true);
     f.fire_timer();
     f.poll();
@@ -130,12 +189,12 @@ fn asking(f: &mut Fixture, ops: &[(SendOp, u32)], last_signaled: bool) -> Vec<bo
 #[test]
 fn of_those_in_the_queue_the_last_one_asks() {
     for last_signaled in [false, true] {
-        let mut f = Fixture::new();
+        let mut f = ready();
         let ops = [(SendOp::Send, 8), (WRITE, 600), (WRITE, 0), (WRITE, 8)];
         let asked = asking(&mut f, &ops, last_signaled);
         assert_eq!(asked, [false, false, false, false, false, true]);
         f.fire_timer();
-        assert!(f.poll().is_empty(), "no probe");
+        assert!(f.poll().is_empty(), "nothing is sent again");
         f.feed_ack(sq(5));
         assert_eq!(f.sends().len(), usize::from(last_signaled));
         assert_eq!(f.rc.next_timeout(), None);
@@ -144,7 +203,7 @@ fn of_those_in_the_queue_the_last_one_asks() {
 
 #[test]
 fn the_last_one_does_not_if_more_is_expected() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     f.rc.expect_more(true);
     assert_eq!(asking(&mut f, &[(WRITE, 8), (WRITE, 8)], false), [false; 2]);
     assert_eq!(asking(&mut f, &[(WRITE, 8)], true), [true]);
@@ -154,7 +213,7 @@ fn the_last_one_does_not_if_more_is_expected() {
 
 #[test]
 fn a_signaled_one_asks_wherever_it_is() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     for signaled in [false, true, false, false] {
         f.post_with(WRITE, 8, |wqe| wqe.signaled = signaled);
     }
@@ -164,14 +223,14 @@ fn a_signaled_one_asks_wherever_it_is() {
 
 #[test]
 fn what_is_behind_it_has_to_be_a_packet() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     let ops = [(WRITE, 8), (SendOp::LocalInvalidate(7), 0)];
     assert_eq!(asking(&mut f, &ops, true), [true]);
 }
 
 #[test]
 fn one_that_is_sent_again_asks() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     let ops = [(WRITE, 8), (WRITE, 8), (WRITE, 8)];
     assert_eq!(asking(&mut f, &ops, true), [false, false, true]);
     f.fire_ack_timeout();
@@ -180,7 +239,7 @@ fn one_that_is_sent_again_asks() {
 
 #[test]
 fn a_queue_that_is_cut_off_behind_one_that_did_not_ask_is_acknowledged() {
-    let mut f = Fixture::new();
+    let mut f = ready();
     f.post_with(WRITE, 8, |wqe| wqe.signaled = false);
     f.post(WRITE, 8);
     let sent = f.poll_some(1, usize::MAX);
@@ -189,40 +248,7 @@ fn a_queue_that_is_cut_off_behind_one_that_did_not_ask_is_acknowledged() {
     f.rc.drain(false, &mut f.bench);
     assert_eq!(brief(&f.poll()), []);
     f.fire_timer();
-    assert!(f.poll()[0].bth.ack_req, "a probe");
+    assert!(f.poll()[0].bth.ack_req);
     f.feed_ack(sq(0));
     assert_eq!(f.rc.next_timeout(), None);
-}
-
-/// Found by the simulation: the wait was none before the first round trip was known.
-#[test]
-fn a_probe_never_comes_at_once() {
-    let mut f = Fixture::new();
-    f.post_with(SendOp::Send, 2 * MTU as u32, |wqe| wqe.signaled = false);
-    f.post(SendOp::Send, 8);
-    assert_eq!(f.poll_some(2 * MTU, usize::MAX).len(), 2);
-    f.feed_syndrome(sq(0), Syndrome::RnrNak { timer: 1 });
-    f.fire_timer();
-    assert_eq!(brief(&f.poll_some(1, usize::MAX)), [(SendFirst, sq(0))]);
-    let next = f.rc.next_timeout().expect("a timer");
-    assert!(next >= f.now.after(SOON), "{next:?} at {:?}", f.now);
-}
-
-/// A probe would hold up all that is behind it.
-#[test]
-fn there_is_no_probe_while_one_that_asked_is_under_way() {
-    let mut f = Fixture::new();
-    for _ in 0..3 {
-        asks(&mut f, false);
-    }
-    asks(&mut f, true);
-    asks(&mut f, false);
-    for _ in 0..3 {
-        f.now = f.now.after(SOON);
-        f.rc.handle_timeout(f.now, &mut f.bench);
-        assert!(f.poll().is_empty());
-    }
-    f.feed_ack(sq(3));
-    f.fire_timer();
-    assert_eq!(brief(&f.poll()), [(SendOnly, sq(4))]);
 }
