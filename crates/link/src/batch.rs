@@ -106,6 +106,29 @@ impl TxBatch {
         Some(&mut self.bytes[start..start + len])
     }
 
+    /// As [`packet`](TxBatch::packet), one after the other, at most `most`, each of which `build` fills in, until it says false and the last is
+    /// taken back; how many.
+    #[inline]
+    pub fn row(
+        &mut self,
+        route: Option<&Arc<Route>>,
+        len: usize,
+        max_segments: usize,
+        most: usize,
+        mut build: impl FnMut(&mut [u8]) -> bool,
+    ) -> usize {
+        for count in 0..most {
+            let Some(packet) = self.packet(route, len, max_segments) else {
+                return count;
+            };
+            if !build(packet) {
+                self.retract();
+                return count;
+            }
+        }
+        most
+    }
+
     /// All packets given out are filled in: all have their ICRCs from now on.
     #[inline]
     pub fn finish(&mut self) {

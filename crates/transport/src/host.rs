@@ -403,6 +403,20 @@ pub trait PacketSink {
     fn point(&mut self, _headers: usize, _pieces: &[Piece]) -> Option<&mut [u8]> {
         None
     }
+    /// [`PacketSink::packet`] for a row of packets of the same length, at most so many: `build` gets the room of one after the other, and ends
+    /// the row with false, which takes that one back. How many there are; if neither all nor ended, the batch is full.
+    fn row(&mut self, len: usize, most: usize, mut build: impl FnMut(&mut [u8]) -> bool) -> usize {
+        for count in 0..most {
+            let Some(packet) = self.packet(len) else {
+                return count;
+            };
+            if !build(packet) {
+                self.retract();
+                return count;
+            }
+        }
+        most
+    }
     /// Takes back the packet given out last (its memory vanished while it was being filled).
     fn retract(&mut self);
     /// Takes a short packet as it is, if it leaves at once or with the next ones. False: nothing was done.

@@ -29,6 +29,28 @@ impl<'a, S: PacketSink> Output<'a, S> {
         self.take(len, |sink| sink.packet(len))
     }
 
+    /// [`PacketSink::row`], within the budget.
+    #[inline]
+    pub(crate) fn row(
+        &mut self,
+        len: usize,
+        most: usize,
+        mut build: impl FnMut(&mut [u8]) -> bool,
+    ) -> usize {
+        if self.left == 0 || self.full {
+            return 0;
+        }
+        let most = most.min(self.left.div_ceil(len));
+        let mut ended = false;
+        let count = self.sink.row(len, most, |packet| {
+            ended = !build(packet);
+            !ended
+        });
+        self.full = count < most && !ended;
+        self.spend(count * len);
+        count
+    }
+
     /// The same for a packet that may carry several PSNs.
     #[inline]
     pub(crate) fn packet_or_span(

@@ -86,6 +86,16 @@ impl Bth {
             p2,
         ]);
     }
+
+    /// Puts another PSN into a header that was written.
+    ///
+    /// # Panics
+    /// If `header` is shorter than [`Bth::LEN`].
+    #[inline]
+    pub fn set_psn(header: &mut [u8], psn: Psn) {
+        let [_, psn @ ..] = psn.value().to_be_bytes();
+        header[9..Self::LEN].copy_from_slice(&psn);
+    }
 }
 
 /// RDMA extended header: where in the responder's memory.

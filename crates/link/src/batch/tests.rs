@@ -161,3 +161,37 @@ proptest! {
         prop_assert_eq!(seen, kept);
     }
 }
+
+#[test]
+fn a_row_is_packets_one_at_a_time_and_ends_as_asked_or_where_room_ends() {
+    let route = route("127.0.0.1", "127.0.0.1", 0x1000);
+    let row = |batch: &mut TxBatch, most: usize, until: usize| {
+        let mut built = 0;
+        batch.row(Some(&route), 100, 3, most, |packet| {
+            packet.fill(built as u8);
+            built += 1;
+            built <= until
+        })
+    };
+    let mut one_by_one = TxBatch::default();
+    for k in 0..7 {
+        let room = one_by_one.packet(Some(&route), 100, 3);
+        room.expect("room").fill(k);
+    }
+    one_by_one.finish();
+    for most in [7, 8] {
+        let mut batch = TxBatch::default();
+        assert_eq!(row(&mut batch, most, 7), 7, "at most {most}");
+        batch.finish();
+        assert_eq!(lens(&batch), lens(&one_by_one));
+        for (run, other) in batch.runs().iter().zip(one_by_one.runs()) {
+            assert_eq!(batch.bytes(run), one_by_one.bytes(other));
+        }
+    }
+    let mut batch = TxBatch::with_capacity(2 * 104 + 50);
+    assert_eq!(row(&mut batch, 7, 7), 2, "no room for more");
+    assert_eq!(row(&mut batch, 7, 7), 0);
+    batch.clear();
+    assert_eq!(row(&mut batch, 7, 0), 0, "the first is taken back");
+    assert!(batch.is_empty());
+}

@@ -228,6 +228,37 @@ impl RoceLink {
         live.batch.packet(route, len, segments)
     }
 
+    /// [`packet`](RoceLink::packet) for a row of them, at most `most`, which `build` fills in one after the other, until it says false and
+    /// the last is taken back; how many. Fewer than it wanted: as `None` there.
+    #[inline]
+    pub fn row(
+        &mut self,
+        path: PathId,
+        len: usize,
+        most: usize,
+        mut build: impl FnMut(&mut [u8]) -> bool,
+    ) -> usize {
+        for count in 0..most {
+            let Some(packet) = self.packet(path, len) else {
+                return count;
+            };
+            if !build(packet) {
+                self.retract();
+                return count;
+            }
+            if count == 0
+                && let Some(live) = &mut self.live
+                && !live.by_host
+            {
+                // The rest of it goes the same way.
+                let route = live.paths.get(path);
+                let segments = route.map_or(1, |route| live.link.max_segments(route));
+                return 1 + live.batch.row(route, len, segments, most - 1, build);
+            }
+        }
+        most
+    }
+
     /// Takes a short packet, BTH to last pad byte: by memory it leaves at once, by a socket with the next `flush`. False: there is
     /// no room, or it is one for [`packet`](RoceLink::packet), and nothing was done.
     #[inline(always)]

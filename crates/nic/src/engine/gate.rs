@@ -34,10 +34,10 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// A packet for this host was built.
+    /// Packets for this host were built.
     #[inline]
-    pub(super) fn count(&mut self, len: usize) {
-        self.sent += len + OVERHEAD;
+    pub(super) fn count(&mut self, len: usize, packets: usize) {
+        self.sent += (len + OVERHEAD) * packets;
     }
 
     /// So much was sent that it is time to look; what was built is to be flushed before.

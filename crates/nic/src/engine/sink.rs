@@ -36,7 +36,7 @@ impl PathSink<'_> {
         if let Some(gate) = &mut self.gate
             && self.link.is_local(path)
         {
-            gate.count(len);
+            gate.count(len, 1);
         }
         let room = self.link.packet(path, len)?;
         *self.staged += len;
@@ -47,6 +47,19 @@ impl PathSink<'_> {
 impl PacketSink for PathSink<'_> {
     fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
         self.packet_by(self.path.unwrap_or(NOWHERE), len)
+    }
+
+    #[inline]
+    fn row(&mut self, len: usize, most: usize, build: impl FnMut(&mut [u8]) -> bool) -> usize {
+        let path = self.path.unwrap_or(NOWHERE);
+        let count = self.link.row(path, len, most, build);
+        if let Some(gate) = &mut self.gate
+            && self.link.is_local(path)
+        {
+            gate.count(len, count);
+        }
+        *self.staged += len * count;
+        count
     }
 
     fn packet_to(&mut self, to: &Address, len: usize) -> Option<&mut [u8]> {

@@ -2,6 +2,7 @@
 //! requester and a responder.
 
 mod drain;
+mod middle;
 mod requester;
 mod resources;
 mod responder;

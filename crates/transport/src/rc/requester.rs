@@ -21,6 +21,7 @@ mod ack;
 mod asking;
 mod execute;
 mod local;
+mod middle;
 mod plan;
 mod point;
 mod probe;

@@ -58,6 +58,21 @@ pub(crate) enum Body {
     Atomic(u64),
 }
 
+impl Answer {
+    /// So many packets of a READ were sent, with so many bytes, and there are more.
+    pub(crate) fn advance(&mut self, packets: u32, len: u32) {
+        if let Body::Read {
+            va, left, begun, ..
+        } = &mut self.body
+        {
+            *va = va.wrapping_add(u64::from(len));
+            *left = left.saturating_sub(len);
+            *begun |= packets > 0;
+            self.psn = self.psn.add(packets);
+        }
+    }
+}
+
 /// Resources of a queue pair; rounded up, since Linux rounds up what it sends as well.
 fn capacity(max_dest_rd_atomic: u8) -> usize {
     match max_dest_rd_atomic {

@@ -45,6 +45,14 @@ impl Asking {
         self.packets + psns < ACK_EVERY && (self.bytes + cost) * 4 < window
     }
 
+    /// Packets of one PSN that may leave so, one after the other.
+    #[inline]
+    pub(super) fn room(self, cost: u64, window: u64) -> u32 {
+        let packets = ACK_EVERY.saturating_sub(self.packets + 1);
+        let bytes = window.saturating_sub(self.bytes * 4 + 1) / (cost * 4).max(1);
+        packets.min(u32::try_from(bytes).unwrap_or(u32::MAX))
+    }
+
     /// It has left, and ends before `end`.
     #[inline]
     pub(super) fn note(&mut self, asked: bool, psns: u32, cost: u64, end: u64) {

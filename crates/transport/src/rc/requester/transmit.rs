@@ -177,6 +177,9 @@ impl Requester {
         {
             return Ok(sent);
         }
+        if self.transmit_middles(now, sh, host, out)? {
+            return Ok(true);
+        }
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };

@@ -2,6 +2,7 @@
 
 use super::{Fatal, Nak, Refusal, Responder};
 use crate::output::Output;
+use crate::rc::middle::{WORTH, emit_row};
 use crate::rc::resources::Body;
 use crate::rc::{Role, Shared};
 use crate::{Evidence, Host, Load, PacketSink, Pd, RemoteFault, RequestRefused, span};
@@ -12,7 +13,8 @@ use rnic_wire::{
 
 /// What became of an attempt to emit a packet.
 enum Emitted {
-    Yes,
+    /// So many packets.
+    Yes(u32),
     NoRoom,
     /// The memory of a READ is gone.
     Refused(RemoteFault),
@@ -53,7 +55,7 @@ impl Responder {
                 (None, _) => self.transmit_nak(sh, out),
             };
             match emitted {
-                Emitted::Yes => sh.counters.packets_sent += 1,
+                Emitted::Yes(packets) => sh.counters.packets_sent += u64::from(packets),
                 Emitted::NoRoom => break,
                 Emitted::Refused(fault) => {
                     let psn = self
@@ -113,7 +115,7 @@ impl Responder {
             sh,
             out,
         );
-        if let Emitted::Yes = emitted {
+        if let Emitted::Yes(_) = emitted {
             self.ack = None;
         }
         emitted
@@ -140,7 +142,7 @@ impl Responder {
             sh,
             out,
         );
-        if let Emitted::Yes = emitted {
+        if let Emitted::Yes(_) = emitted {
             self.nak = None;
             self.ack = None;
             match syndrome {
@@ -157,7 +159,7 @@ impl Responder {
         emitted
     }
 
-    /// Emits one packet of the oldest answer.
+    /// Emits the next packet of the oldest answer, or a row of them.
     #[inline]
     fn transmit_answer<H: Host, S: PacketSink>(
         &mut self,
@@ -189,7 +191,7 @@ impl Responder {
                     ..Ext::default()
                 };
                 let emitted = respond(Operation::AtomicAcknowledge, answer.psn, &ext, sh, out);
-                if let Emitted::Yes = emitted {
+                if let Emitted::Yes(_) = emitted {
                     self.resources.answers.pop_front();
                 }
                 return emitted;
@@ -198,7 +200,12 @@ impl Responder {
         let psns = match sh.attr.role {
             Role::Rc => {
                 let packets = left.div_ceil(sh.mtu).max(1);
-                span::fitting(packets, out.most_payload(sh.mtu), sh.mtu)
+                let most = out.most_payload(sh.mtu);
+                let middles = packets - 1;
+                if begun && middles >= WORTH && most <= sh.mtu as usize {
+                    return self.transmit_middles(middles, (pd, rkey, va), sh, host, out);
+                }
+                span::fitting(packets, most, sh.mtu)
             }
             _ => 1,
         };
@@ -234,23 +241,46 @@ impl Responder {
             host,
             out,
         );
-        if let Emitted::Yes = emitted {
+        if let Emitted::Yes(_) = emitted {
             sh.counters.bytes_sent += u64::from(len);
             if last {
                 self.resources.answers.pop_front();
             } else {
-                let va = va.wrapping_add(u64::from(len));
-                answer.psn = answer.psn.add(psns);
-                answer.body = Body::Read {
-                    pd,
-                    va,
-                    rkey,
-                    left: left - len,
-                    begun: true,
-                };
+                answer.advance(psns, len);
             }
         }
         emitted
+    }
+
+    /// Emits at most so many packets from the middle of the oldest answer, a READ's, the next of which begins at `va`.
+    #[inline]
+    fn transmit_middles<H: Host, S: PacketSink>(
+        &mut self,
+        most: u32,
+        (pd, rkey, mut va): (Pd, u32, u64),
+        sh: &mut Shared,
+        host: &H,
+        out: &mut Output<'_, S>,
+    ) -> Emitted {
+        let Some(answer) = self.resources.answers.front_mut() else {
+            return Emitted::NoRoom;
+        };
+        let opcode = Opcode::new(sh.attr.role.service(), Operation::ReadResponseMiddle);
+        let bth = sh.bth(opcode, answer.psn);
+        let (count, filled) = emit_row(out, most, &bth, sh.mtu, |payload| {
+            host.read_remote(pd, rkey, va, payload)?;
+            va = va.wrapping_add(u64::from(sh.mtu));
+            Ok(())
+        });
+        let len = count * sh.mtu;
+        answer.advance(count, len);
+        sh.counters.bytes_sent += u64::from(len);
+        match filled {
+            // It is met again where the next packet begins, unless it is over by then.
+            Err(fault) if count == 0 => Emitted::Refused(fault),
+            _ if count == 0 => Emitted::NoRoom,
+            _ => Emitted::Yes(count),
+        }
     }
 }
 
@@ -286,7 +316,7 @@ fn respond<S: PacketSink>(
         return Emitted::NoRoom;
     };
     emit(&sh.bth(opcode, psn), ext, buf);
-    Emitted::Yes
+    Emitted::Yes(1)
 }
 
 /// Emits a READ response with the bytes that are in memory now.
@@ -331,5 +361,5 @@ fn read_response<H: Host, S: PacketSink>(
         return Emitted::Refused(fault);
     }
     padding.fill(0);
-    Emitted::Yes
+    Emitted::Yes(1)
 }
