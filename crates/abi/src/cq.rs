@@ -366,7 +366,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_w
             .poll(max, &mut |completion| {
                 // SAFETY: called at most `max` times, for which the caller has room.
                 unsafe {
-                    to.write(work_completion(&completion));
+                    to.write(work_completion(completion));
                     to = to.add(1);
                 }
             })

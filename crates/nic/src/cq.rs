@@ -72,7 +72,7 @@ impl Inner {
     fn take_oldest(&mut self) -> Option<(Completion, Stamp)> {
         let mut oldest = None;
         self.ring
-            .pop(1, &mut |completion| oldest = Some(completion));
+            .pop(1, &mut |completion| oldest = Some(*completion));
         let stamp = self.stamps.as_mut().and_then(VecDeque::pop_front);
         Some((oldest?, stamp.unwrap_or_default()))
     }
@@ -137,7 +137,12 @@ impl CqShared {
     ///
     /// One that finds the queue full puts it into error (IBTA vol. 1, 11.6.3.2): the queue says so once, takes no more,
     /// and every queue pair that completes into it fails.
-    pub(crate) fn push(self: &Arc<Self>, completion: Completion, slots: &Arc<Slots>, freed: Freed) {
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        completion: &Completion,
+        slots: &Arc<Slots>,
+        freed: Freed,
+    ) {
         let solicited =
             completion.solicited || completion.status != rnic_transport::Status::Success;
         let mut inner = self.inner.lock();
@@ -248,7 +253,7 @@ impl CqShared {
         self.len.load(Ordering::Acquire) != 0
     }
 
-    fn pop(&self, max: usize, out: &mut dyn FnMut(Completion)) -> usize {
+    fn pop(&self, max: usize, out: &mut dyn FnMut(&Completion)) -> usize {
         if !self.has_some() {
             return 0;
         }
@@ -361,7 +366,7 @@ impl Cq {
     ///
     /// # Errors
     /// ENODEV in a forked child.
-    pub fn poll(&self, max: usize, out: &mut dyn FnMut(Completion)) -> Result<usize> {
+    pub fn poll(&self, max: usize, out: &mut dyn FnMut(&Completion)) -> Result<usize> {
         let nic = &self.shared.context.nic;
         nic.count_poll(&self.shared.shards);
         let n = self.shared.pop(max, out);

@@ -84,6 +84,6 @@ impl Completer {
     /// Completes a receive.
     pub fn push(&self, completion: Completion) {
         let freed = Freed { send: 0, recv: 1 };
-        self.cq.shared.push(completion, &self.slots, freed);
+        self.cq.shared.push(&completion, &self.slots, freed);
     }
 }

@@ -87,7 +87,7 @@ impl Pair {
 
 /// Completions, at most so many.
 fn take(cq: &Cq, most: usize) -> usize {
-    let mut check = |completion: Completion| assert_eq!(completion.status, Status::Success);
+    let mut check = |completion: &Completion| assert_eq!(completion.status, Status::Success);
     cq.poll(most, &mut check).expect("polled")
 }
 

@@ -105,7 +105,7 @@ fn poll(cq: &Cq, n: usize) -> Vec<Completion> {
     while got.len() < n {
         let waited = start.elapsed();
         assert!(waited < PATIENCE, "{} of {n} completions", got.len());
-        cq.poll(n - got.len(), &mut |c| got.push(c)).expect("poll");
+        cq.poll(n - got.len(), &mut |c| got.push(*c)).expect("poll");
     }
     got
 }

@@ -72,7 +72,7 @@ fn poll(cq: &Cq, n: usize) -> Vec<Completion> {
             "{} of {n} completions",
             got.len()
         );
-        cq.poll(16, &mut |c| got.push(c)).expect("poll");
+        cq.poll(16, &mut |c| got.push(*c)).expect("poll");
     }
     got
 }

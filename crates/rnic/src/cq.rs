@@ -325,7 +325,7 @@ impl State {
     fn next(&mut self, cq: &nic::Cq) -> Result<Option<Completion>> {
         if self.taken.is_empty() {
             let taken = &mut self.taken;
-            cq.poll(BATCH, &mut |entry| taken.push_back(entry))?;
+            cq.poll(BATCH, &mut |entry| taken.push_back(*entry))?;
         }
         Ok(self.taken.pop_front().map(|entry| self.finish(entry)))
     }

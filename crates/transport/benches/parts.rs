@@ -120,6 +120,9 @@ impl Host for Device {
     fn take_receive(&mut self) -> Option<RecvWqe> {
         Some(self.receive.clone())
     }
+    fn next_receive(&self) -> Option<&RecvWqe> {
+        Some(&self.receive)
+    }
     fn return_receive(&mut self, _: RecvWqe) {}
     fn receives_posted(&self) -> Option<u32> {
         Some(64)

@@ -313,6 +313,10 @@ pub trait Host {
 
     /// The oldest posted receive, from the queue pair's own queue or its SRQ.
     fn take_receive(&mut self) -> Option<RecvWqe>;
+    /// The same, left where it lies; `None` as well if it is an SRQ's.
+    fn next_receive(&self) -> Option<&RecvWqe> {
+        None
+    }
     /// The receive taken last was not used: it is the oldest posted one again.
     fn return_receive(&mut self, wqe: RecvWqe);
     /// XRC: receives come from, and complete to, the SRQ of this number until another is selected. Gives the SRQ's

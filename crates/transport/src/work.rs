@@ -299,24 +299,37 @@ impl<'a> ShortSend<'a> {
         self.len() == 0
     }
 
-    /// As it lies in the queue.
+    /// Makes `wqe`, whatever it was, say this, where it lies.
     #[inline(always)]
-    pub(crate) fn wqe(&self) -> SendWqe {
-        let data = match self.data {
-            ShortData::Registered(sge) => {
-                SendData::Gather(SgList::from_buf_and_len([sge, Sge::default()], 1))
+    pub(crate) fn put(&self, wqe: &mut SendWqe) {
+        match (&mut wqe.data, self.data) {
+            (SendData::Gather(list), ShortData::Registered(sge)) => match &mut **list {
+                // As it was, mostly. By parts: they have just been stored, and a copy of all would wait for that.
+                [held] => {
+                    held.addr = sge.addr;
+                    held.length = sge.length;
+                    held.lkey = sge.lkey;
+                }
+                _ => {
+                    list.clear();
+                    list.push(sge);
+                }
+            },
+            (data, ShortData::Registered(sge)) => {
+                *data = SendData::Gather(SgList::from_elem(sge, 1))
             }
-            ShortData::Inline(bytes) => SendData::Inline(SmallVec::from_slice(bytes)),
-        };
-        SendWqe {
-            wr_id: self.wr_id,
-            op: SendOp::Send,
-            data,
-            signaled: self.signaled,
-            solicited: self.solicited,
-            fence: false,
-            srqn: 0,
+            (SendData::Inline(held), ShortData::Inline(bytes)) => {
+                held.clear();
+                held.extend_from_slice(bytes);
+            }
+            (data, ShortData::Inline(bytes)) => {
+                *data = SendData::Inline(SmallVec::from_slice(bytes));
+            }
         }
+        wqe.wr_id = self.wr_id;
+        wqe.op = SendOp::Send;
+        (wqe.signaled, wqe.solicited, wqe.fence) = (self.signaled, self.solicited, false);
+        wqe.srqn = 0;
     }
 }
 

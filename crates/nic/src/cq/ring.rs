@@ -19,6 +19,7 @@ struct Run {
 
 /// What was taken of a run is noted, also when the application's callback panics.
 struct Taken<'a> {
+    entries: &'a mut VecDeque<(Completion, Freed)>,
     run: &'a mut Run,
     count: usize,
     freed: Freed,
@@ -27,6 +28,9 @@ struct Taken<'a> {
 impl Drop for Taken<'_> {
     #[inline]
     fn drop(&mut self) {
+        for _ in 0..self.count {
+            self.entries.pop_front();
+        }
         self.freed.release(&self.run.slots);
         self.run.len -= self.count;
     }
@@ -60,8 +64,8 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, completion: Completion, slots: &Arc<Slots>, freed: Freed) {
-        self.entries.push_back((completion, freed));
+    pub(super) fn push(&mut self, completion: &Completion, slots: &Arc<Slots>, freed: Freed) {
+        self.entries.push_back((*completion, freed));
         if !Arc::ptr_eq(&self.last.slots, slots) {
             self.end_run(slots);
         }
@@ -81,24 +85,25 @@ impl Ring {
         }
     }
 
-    /// Takes the `n` oldest, or all if there are fewer, and frees their slots.
+    /// Shows the `n` oldest, or all if there are fewer, where they lie; they are taken then, and their slots free.
     #[inline]
-    pub(super) fn pop(&mut self, n: usize, out: &mut dyn FnMut(Completion)) -> usize {
+    pub(super) fn pop(&mut self, n: usize, out: &mut dyn FnMut(&Completion)) -> usize {
         let n = n.min(self.entries.len());
         let mut left = n;
         while left > 0 {
             let run = self.runs.front_mut().unwrap_or(&mut self.last);
             let part = run.len.min(left);
             let mut taken = Taken {
+                entries: &mut self.entries,
                 run,
                 count: 0,
                 freed: Freed::default(),
             };
             while taken.count < part
-                && let Some((completion, freed)) = self.entries.pop_front()
+                && let Some((completion, freed)) = taken.entries.get(taken.count)
             {
                 taken.count += 1;
-                taken.freed.add(freed);
+                taken.freed.add(*freed);
                 out(completion);
             }
             drop(taken);
@@ -120,7 +125,7 @@ impl Ring {
                     return;
                 };
                 if keeps(&completion, &run.slots) {
-                    self.push(completion, &run.slots, freed);
+                    self.push(&completion, &run.slots, freed);
                 } else {
                     let receives = Freed { send: 0, ..freed };
                     receives.release(&run.slots);
@@ -178,14 +183,14 @@ mod tests {
         for wr_id in 0..5 {
             let freed = Freed { send: 1, recv: 0 };
             ring.push(
-                completion(wr_id, 0),
+                &completion(wr_id, 0),
                 &owners[usize::from(wr_id >= 3)],
                 freed,
             );
         }
         let used = |of: usize| owners[of].send.used();
         for (panics_at, left, freed) in [(1, 3, (-2, 0)), (2, 2, (-3, 0)), (3, 1, (-3, -1))] {
-            let mut out = |completion: Completion| assert_ne!(completion.wr_id, panics_at);
+            let mut out = |completion: &Completion| assert_ne!(completion.wr_id, panics_at);
             let popped =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.pop(5, &mut out)));
             assert!(popped.is_err());
@@ -209,7 +214,7 @@ mod tests {
             for (wr_id, step) in (0..).zip(steps) {
                 match step {
                     Step::Push(owner, slots) => {
-                        ring.push(completion(wr_id, owner as u32), &owners[owner], slots);
+                        ring.push(&completion(wr_id, owner as u32), &owners[owner], slots);
                         model.push_back((wr_id, owner, slots));
                     }
                     Step::Pop(n) => {

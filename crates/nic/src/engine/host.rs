@@ -298,6 +298,14 @@ impl Host for DeviceHost<'_> {
         }
     }
 
+    #[inline]
+    fn next_receive(&self) -> Option<&RecvWqe> {
+        match &self.shared.source {
+            ReceiveSource::Own => self.receives.front(),
+            ReceiveSource::Srq(_) | ReceiveSource::Xrc(_) => None,
+        }
+    }
+
     fn return_receive(&mut self, wqe: RecvWqe) {
         match &self.shared.source {
             ReceiveSource::Own => self.receives.push_front(wqe),
@@ -361,7 +369,7 @@ impl Host for DeviceHost<'_> {
         }
     }
 
-    fn complete_send(&mut self, completion: Completion) {
+    fn complete_send(&mut self, mut completion: Completion) {
         let send_slots = if completion.status == Status::Success {
             self.signals.completed()
         } else {
@@ -377,18 +385,15 @@ impl Host for DeviceHost<'_> {
             return;
         };
         // As below: what is posted in ERR may be flushed without RTR before.
-        let completion = Completion {
-            qpn: self.shared.qpn,
-            ..completion
-        };
+        completion.qpn = self.shared.qpn;
         let freed = Freed {
             send: send_slots,
             recv: 0,
         };
-        cq.push(completion, &self.shared.slots, freed);
+        cq.push(&completion, &self.shared.slots, freed);
     }
 
-    fn complete_recv(&mut self, completion: Completion) {
+    fn complete_recv(&mut self, mut completion: Completion) {
         debug_assert!(matches!(
             completion.opcode,
             CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm
@@ -407,11 +412,8 @@ impl Host for DeviceHost<'_> {
         };
         let Some(cq) = cq else { return };
         // The transport learns its number with RTR; receives of INIT may be flushed before.
-        let completion = Completion {
-            qpn: self.shared.qpn,
-            ..completion
-        };
-        cq.push(completion, slots, Freed { send: 0, recv: 1 });
+        completion.qpn = self.shared.qpn;
+        cq.push(&completion, slots, Freed { send: 0, recv: 1 });
     }
 
     fn event(&mut self, event: QpEvent) {

@@ -383,7 +383,7 @@ impl Host for OwnerHost<'_, '_> {
             ..completion
         };
         let freed = Freed { send: 0, recv: 1 };
-        xrc.cq.push(completion, &srq.slots, freed);
+        xrc.cq.push(&completion, &srq.slots, freed);
     }
 
     // The target's process has them.

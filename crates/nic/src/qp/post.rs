@@ -168,10 +168,9 @@ impl Qp {
         let Some(entry) = engine.qp_mut(shared.qpn) else {
             return false;
         };
-        entry.receives.push_back(RecvWqe {
-            wr_id,
-            sges: SgList::from_buf_and_len([sge, Sge::default()], 1),
-        });
+        let mut sges = SgList::new();
+        sges.push(sge);
+        entry.receives.push_back(RecvWqe { wr_id, sges });
         shared.slots.recv.take(1);
         true
     }

@@ -25,6 +25,7 @@ mod middle;
 mod plan;
 mod point;
 mod probe;
+mod queue;
 mod read;
 mod retransmit;
 mod single;
@@ -39,10 +40,11 @@ use super::timer::TimerTable;
 use super::{Failure, Shared};
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
-use crate::{Completion, Host, Immediate, SendOp, SendWqe, Status, Time};
+use crate::{Completion, Host, Immediate, SendOp, SendWqe, ShortSend, Status, Time};
 use alloc::collections::VecDeque;
 use asking::Asking;
 use probe::Probe;
+use queue::SendQueue;
 use retransmit::Retries;
 use rnic_wire::Psn;
 use stall::Stall;
@@ -100,9 +102,9 @@ struct Entry {
 }
 
 impl Entry {
-    /// Inlined, with what calls it, since each call would copy the work request once more.
+    /// Becomes what was posted. Inlined, with what calls it, since each call would copy the work request once more.
     #[inline(always)]
-    fn new(wqe: SendWqe, mtu: u32) -> Entry {
+    fn set(&mut self, wqe: SendWqe, mtu: u32) {
         let kind = match wqe.op {
             SendOp::Read { .. } => Kind::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
@@ -117,16 +119,23 @@ impl Entry {
         };
         let oversize = asked > MAX_MESSAGE;
         let len = if oversize { 0 } else { len as u32 };
-        Entry {
-            wqe,
-            start: NOT_STARTED,
-            len,
-            packets: Entry::packets_of(kind, len, mtu),
-            kind,
-            oversize,
-            checked: false,
-            pointed: false,
-        }
+        self.wqe = wqe;
+        self.start = NOT_STARTED;
+        self.len = len;
+        self.packets = Entry::packets_of(kind, len, mtu);
+        self.kind = kind;
+        (self.oversize, self.checked, self.pointed) = (oversize, false, false);
+    }
+
+    /// Becomes a short message of which the one packet has left.
+    #[inline(always)]
+    fn set_sent(&mut self, short: &ShortSend<'_>, start: Mark) {
+        short.put(&mut self.wqe);
+        self.start = start;
+        self.len = short.len() as u32;
+        self.packets = 1;
+        self.kind = Kind::Acked;
+        (self.oversize, self.checked, self.pointed) = (false, true, false);
     }
 
     #[inline]
@@ -223,7 +232,7 @@ struct RequestEnd {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    queue: VecDeque<Entry>,
+    queue: SendQueue,
     /// The entry that holds `nxt`; `queue.len()` when all was sent.
     current: usize,
     una: Mark,
@@ -271,9 +280,11 @@ impl Requester {
         self.window = Window::open(sh);
         self.pieces.reserve(usize::from(sh.attr.max_rd_atomic));
         self.requests.reserve(usize::from(sh.attr.max_rd_atomic));
-        for entry in self.queue.iter_mut().filter(|entry| !entry.started()) {
-            entry.packets = Entry::packets_of(entry.kind, entry.len, sh.mtu);
-        }
+        self.queue.for_each_from(0, |entry| {
+            if !entry.started() {
+                entry.packets = Entry::packets_of(entry.kind, entry.len, sh.mtu);
+            }
+        });
     }
 
     pub(crate) fn share_window(&mut self, shared: bool) {
@@ -282,7 +293,7 @@ impl Requester {
 
     #[inline(always)]
     pub(crate) fn post(&mut self, wqe: SendWqe, sh: &Shared) {
-        self.queue.push_back(Entry::new(wqe, sh.mtu));
+        self.queue.push().set(wqe, sh.mtu);
     }
 
     /// No WQE is under way.
@@ -374,7 +385,7 @@ impl Requester {
         if front.wqe.signaled {
             host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }
-        drop(self.queue.pop_front());
+        self.queue.pop_front();
         self.scatter = SgCursor::default();
         if self.current > 0 {
             self.current -= 1;

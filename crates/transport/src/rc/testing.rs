@@ -214,6 +214,10 @@ impl Host for Bench {
         self.receives.pop_front()
     }
 
+    fn next_receive(&self) -> Option<&RecvWqe> {
+        self.receives.front().filter(|_| !self.srq)
+    }
+
     fn return_receive(&mut self, wqe: RecvWqe) {
         self.receives.push_front(wqe);
     }

@@ -599,6 +599,11 @@ impl Host for QpHost<'_> {
         Some(wqe)
     }
 
+    fn next_receive(&self) -> Option<&RecvWqe> {
+        self.receives_posted()?;
+        self.queues.receives.front()
+    }
+
     fn return_receive(&mut self, wqe: RecvWqe) {
         let queues = &mut *self.queues;
         if queues.taken.pop_back().map(|taken| taken.wr_id) != Some(wqe.wr_id) {

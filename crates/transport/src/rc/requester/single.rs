@@ -90,16 +90,7 @@ impl Requester {
         self.max.bytes += cost;
         sh.counters.packets_sent += 1;
         sh.counters.bytes_sent += len as u64;
-        self.queue.push_back(Entry {
-            wqe: short.wqe(),
-            start,
-            len: len as u32,
-            packets: 1,
-            kind: Kind::Acked,
-            oversize: false,
-            checked: true,
-            pointed: false,
-        });
+        self.queue.push().set_sent(short, start);
         self.current += 1;
         self.arm_timers(now, sh);
         true

@@ -20,28 +20,32 @@ impl Responder {
             && self.receive.is_none()
             && self.nak.is_none()
             && self.silence == Silence::None
-            && payload.len() <= sh.mtu as usize
-            // Its own: a shared receive queue may be of another protection domain.
-            && host.receives_posted().is_some();
+            && payload.len() <= sh.mtu as usize;
         if !usual {
             return false;
         }
-        let Some(wqe) = host.take_receive() else {
+        // Its own: a shared receive queue may be of another protection domain.
+        let Some(wqe) = host.next_receive() else {
             return false;
         };
-        let stored = match &*wqe.sges {
-            _ if payload.is_empty() => true,
-            [sge] if payload.len() <= sge.length as usize => host
-                .write_local(self.pd, sge.lkey, sge.addr, payload)
-                .is_ok(),
-            _ => false,
+        let wr_id = wqe.wr_id;
+        let [sge] = *wqe.sges else {
+            return false;
         };
-        if !stored {
-            // Said again by the one who makes something of it.
-            host.return_receive(wqe);
+        let len = payload.len();
+        // What is wrong is said again by the one who makes something of it.
+        if len > sge.length as usize {
             return false;
         }
-        let len = payload.len();
+        let taken = host.take_receive();
+        if len > 0
+            && host
+                .write_local(self.pd, sge.lkey, sge.addr, payload)
+                .is_err()
+        {
+            taken.into_iter().for_each(|wqe| host.return_receive(wqe));
+            return false;
+        }
         sh.counters.packets_received += 1;
         sh.counters.bytes_received += len as u64;
         sh.counters.served.served(Operation::SendOnly, len, true);
@@ -52,7 +56,7 @@ impl Responder {
             self.ack = Some(bth.psn);
         }
         host.complete_recv(Completion {
-            wr_id: wqe.wr_id,
+            wr_id,
             status: Status::Success,
             opcode: CompletionOpcode::Recv,
             byte_len: len as u32,
