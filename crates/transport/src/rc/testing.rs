@@ -36,6 +36,8 @@ pub(crate) struct Bench {
     /// Binds and local invalidates, by rkey; those of `refused_key` fail.
     pub(crate) local: Vec<u32>,
     pub(crate) refused_key: u32,
+    /// Local memory cannot be read for the moment, though its key is good (on-demand paging).
+    pub(crate) unreadable: bool,
     pub(crate) evidence: Vec<Evidence>,
     /// XRC: all SRQs are another process's.
     pub(crate) elsewhere: bool,
@@ -89,6 +91,9 @@ impl Host for Bench {
 
     fn read_local(&self, _: Pd, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), LocalFault> {
         let range = self.local(lkey, addr, out.len())?;
+        if self.unreadable {
+            return Err(LocalFault::OutOfRange);
+        }
         out.copy_from_slice(&self.memory[range]);
         Ok(())
     }
@@ -386,6 +391,7 @@ impl Fixture {
             atomics_executed: 0,
             local: Vec::new(),
             refused_key: 0,
+            unreadable: false,
             evidence: Vec::new(),
             elsewhere: false,
             at_hand: false,

@@ -128,6 +128,30 @@ fn memory_that_vanishes_within_a_row_ends_it_there() {
     assert_eq!(f.poll().len(), 0);
 }
 
+#[test]
+fn a_message_whose_first_packet_was_taken_back_begins_with_it() {
+    let mut f = Fixture::new();
+    f.post(SendOp::Send, 1);
+    f.post(WRITE, 5 * MTU as u32);
+    assert_eq!(brief(&f.poll_some(usize::MAX, 1)), [(SendOnly, sq(0))]);
+    f.bench.unreadable = true;
+    assert_eq!(f.poll().len(), 0, "it fails when the SEND is done");
+    // The SEND is lost, and the memory is there again before its turn has come.
+    f.bench.unreadable = false;
+    f.feed_nak(sq(0), NakCode::PsnSequenceError);
+    let want = [
+        (SendOnly, sq(0)),
+        (WriteFirst, sq(1)),
+        (WriteMiddle, sq(2)),
+        (WriteMiddle, sq(3)),
+        (WriteMiddle, sq(4)),
+        (WriteLast, sq(5)),
+    ];
+    assert_eq!(brief(&f.poll()), want);
+    f.feed_ack(sq(5));
+    assert_eq!(f.sends(), [(0, Status::Success), (1, Status::Success)]);
+}
+
 /// A READ request of `packets` and a half.
 fn ask(f: &mut Fixture, packets: u32) -> Vec<u8> {
     let len = packets * MTU as u32 + 100;

@@ -21,6 +21,10 @@ impl Requester {
             return 0;
         }
         let gone = self.nxt.pos - entry.start.pos;
+        // Its first packet was to leave, and was taken back for want of its memory.
+        if gone == 0 {
+            return 0;
+        }
         let last = u64::from(entry.packets).saturating_sub(1);
         let psns = MAX_PSN_SPAN.saturating_sub(self.nxt.pos - self.una.pos);
         let cost = PACKET_OVERHEAD + u64::from(sh.mtu);
@@ -42,12 +46,15 @@ impl Requester {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
-        let most = self.middles(entry, sh);
         let SendData::Gather(list) = &entry.wqe.data else {
             return Ok(false);
         };
         // A path by memory has better.
-        if most < WORTH || out.most_payload(sh.mtu) > sh.mtu as usize {
+        if out.most_payload(sh.mtu) > sh.mtu as usize {
+            return Ok(false);
+        }
+        let most = self.middles(entry, sh);
+        if most < WORTH {
             return Ok(false);
         }
         let operation = match entry.wqe.op {

@@ -1,7 +1,8 @@
 //! The send queue: a ring of entries that are written where they lie.
 //!
 //! An entry is long, and a new one is needed for every message. Built elsewhere and moved, it would be read in wider pieces than it was
-//! stored in just before, for which processors wait; so what is put in takes over the place of one that is done.
+//! stored in just before, for which processors wait; so what is put in takes over the place of one that is done. Short messages
+//! are, by that; others are moved in, which their length hides.
 
 use super::{Entry, Kind, NOT_STARTED};
 use crate::{SendData, SendWqe};
@@ -106,7 +107,7 @@ impl SendQueue {
         self.places.resize_with(places, Entry::vacant);
     }
 
-    /// Takes the oldest out; gives it as it lies there, without its data.
+    /// Takes the oldest out; gives it as it lies there, but for a long list or long inline data.
     #[inline]
     pub(super) fn pop_front(&mut self) -> Option<&Entry> {
         if self.len == 0 {

@@ -275,10 +275,10 @@ impl Responder {
         let len = count * sh.mtu;
         answer.advance(count, len);
         sh.counters.bytes_sent += u64::from(len);
-        match filled {
-            // It is met again where the next packet begins, unless it is over by then.
-            Err(fault) if count == 0 => Emitted::Refused(fault),
-            _ if count == 0 => Emitted::NoRoom,
+        match (count, filled) {
+            (0, Err(fault)) => Emitted::Refused(fault),
+            (0, Ok(())) => Emitted::NoRoom,
+            // What ended the row is met again by the packet that did not get into it.
             _ => Emitted::Yes(count),
         }
     }
