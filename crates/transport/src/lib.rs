@@ -14,6 +14,7 @@ pub mod completion;
 mod counters;
 mod evidence;
 pub mod host;
+mod middle;
 mod output;
 mod queue_pair;
 pub mod rc;

@@ -2,7 +2,6 @@
 //! requester and a responder.
 
 mod drain;
-mod middle;
 mod requester;
 mod resources;
 mod responder;

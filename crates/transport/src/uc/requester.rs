@@ -2,6 +2,7 @@
 
 use super::Uc;
 use crate::completion::{Failure, vendor_err};
+use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
 use crate::rc::MAX_MESSAGE;
 use crate::unacknowledged::State;
@@ -58,7 +59,13 @@ impl Uc {
         let first = self.sent == 0;
         let left = len.saturating_sub(offset);
         let packets = u32::try_from(left.div_ceil(mtu as u64)).unwrap_or(u32::MAX);
-        let psns = span::fitting(packets.max(1), out.most_payload(mtu as u32), mtu as u32);
+        let most = out.most_payload(mtu as u32);
+        let middles = packets.saturating_sub(1);
+        if !first && middles >= WORTH && most <= mtu {
+            let operation = plan(&wqe.op, false, false, len as u32, &mut Ext::default());
+            return self.transmit_middles(middles, operation, offset, host, out);
+        }
+        let psns = span::fitting(packets.max(1), most, mtu as u32);
         let size = left.min(u64::from(psns) * mtu as u64) as usize;
         let last = size as u64 == left;
         let mut ext = Ext::default();
@@ -68,15 +75,9 @@ impl Uc {
         let pad = pad_len(size);
         let takes_receive = !matches!(wqe.op, SendOp::Write { .. });
         let bth = Bth {
-            opcode,
             solicited: last && wqe.solicited && takes_receive,
-            // "Migrated", the state of a queue pair without an alternate path (IBTA 17.2.8).
-            mig_req: true,
             pad,
-            pkey: self.attr.pkey,
-            dest_qp: self.attr.dest_qpn,
-            psn: self.sends.psn,
-            ..Bth::default()
+            ..self.bth(opcode)
         };
         let body = size + usize::from(pad);
         let Some(buf) = out.packet_or_span(psns > 1, header, body) else {
@@ -101,6 +102,47 @@ impl Uc {
             self.sends.note_drained(host);
         }
         Ok(true)
+    }
+
+    /// The BTH of the next packet, if it has no payload.
+    #[inline]
+    fn bth(&self, opcode: Opcode) -> Bth {
+        Bth {
+            opcode,
+            // "Migrated", the state of a queue pair without an alternate path (IBTA 17.2.8).
+            mig_req: true,
+            pkey: self.attr.pkey,
+            dest_qp: self.attr.dest_qpn,
+            psn: self.sends.psn,
+            ..Bth::default()
+        }
+    }
+
+    /// Emits at most so many packets of the middle of the front message, the first of which begins at `offset`; false: there is no
+    /// room.
+    #[inline]
+    fn transmit_middles<H: Host, S: PacketSink>(
+        &mut self,
+        most: u32,
+        operation: Operation,
+        mut offset: u64,
+        host: &H,
+        out: &mut Output<'_, S>,
+    ) -> Result<bool, Failure> {
+        let mtu = self.attr.mtu.bytes() as u32;
+        let bth = self.bth(Opcode::new(Service::Uc, operation));
+        let (pd, sends) = (self.attr.pd, &mut self.sends);
+        let (count, filled) = emit_row(out, most, &bth, mtu, |payload| {
+            sends.fill(pd, offset, payload, host)?;
+            offset += u64::from(mtu);
+            Ok(())
+        });
+        self.sends.psn = self.sends.psn.add(count);
+        self.counters.packets_sent += u64::from(count);
+        self.counters.bytes_sent += u64::from(count) * u64::from(mtu);
+        self.sent += count;
+        filled.map_err(Failure::local)?;
+        Ok(count > 0)
     }
 }
 

@@ -1,9 +1,9 @@
-//! Rows of packets from the middle of a SEND or RDMA WRITE (see [`crate::rc::middle`]).
+//! Rows of packets from the middle of a SEND or RDMA WRITE (see [`crate::middle`]).
 
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
+use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
-use crate::rc::middle::{WORTH, emit_row};
 use crate::rc::{Failure, Role, Shared};
 use crate::{Host, PacketSink, SendData, SendOp, Time};
 use rnic_wire::{Opcode, Operation};
@@ -87,3 +87,6 @@ impl Requester {
         Ok(count > 0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! What the responder sends next.
 
 use super::{Fatal, Nak, Refusal, Responder};
+use crate::middle::{WORTH, emit_row};
 use crate::output::Output;
-use crate::rc::middle::{WORTH, emit_row};
 use crate::rc::resources::Body;
 use crate::rc::{Role, Shared};
 use crate::{Evidence, Host, Load, PacketSink, Pd, RemoteFault, RequestRefused, span};

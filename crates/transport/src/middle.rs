@@ -35,6 +35,3 @@ pub(crate) fn emit_row<S: PacketSink, E>(
     // At most `most`.
     (count as u32, filled)
 }
-
-#[cfg(test)]
-mod tests;
