@@ -12,6 +12,7 @@ use rnic::{
 
 use crate::failure::{Failure, Result};
 use crate::measure::Bulk;
+use crate::sys;
 
 /// Nothing here takes so long unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,17 +26,22 @@ impl Peer {
     /// Starts `rnic part ROLE ARGS...`.
     pub fn start(role: &str, args: &[String]) -> Result<(Peer, Exchange)> {
         let program = std::env::current_exe()?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["part", role])
             .args(args)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdout(Stdio::piped());
+        // It has nothing to say of its own then.
+        sys::die_with_parent(&mut command);
+        let mut child = command
             .spawn()
             .map_err(|error| Failure::from(error).during("starting the second process"))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::new("the second process has no pipes"));
         };
-        Ok((Peer { child }, Exchange::new(output, input)))
+        let peer = Peer { child };
+        Ok((peer, Exchange::over(output, input)?))
     }
 
     /// Process number.
@@ -81,8 +87,21 @@ impl Drop for Peer {
 }
 
 /// The channel of the second process to the first.
-pub fn parent() -> Exchange {
-    Exchange::new(std::io::stdin(), std::io::stdout())
+pub fn parent() -> Result<Exchange> {
+    Ok(Exchange::over(std::io::stdin(), std::io::stdout())?)
+}
+
+/// The next completion of the side that has nothing to do but to wait for it: as long as the other side is there.
+pub fn wait_for_peer<T>(
+    exchange: &Exchange,
+    mut wait: impl FnMut() -> rnic::Result<T>,
+) -> rnic::Result<T> {
+    loop {
+        match wait() {
+            Err(rnic::Error::Timeout(_)) if !exchange.is_closed() => {}
+            other => return other,
+        }
+    }
 }
 
 /// Bytes of the region of a [`Station`] that nobody wants larger.
@@ -198,6 +217,30 @@ impl Station {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A test of READs alone may take longer than any single wait: nothing comes before it ends.
+    #[test]
+    fn who_only_serves_waits_as_long_as_the_other_side_is_there() {
+        let (here, there) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let exchange = Exchange::over(here.try_clone().expect("a copy"), here).expect("a channel");
+        let mut there = Some(there);
+        let waits = |until: usize, there: &mut Option<_>, gone_at: usize| {
+            let mut count = 0;
+            let outcome = wait_for_peer(&exchange, || {
+                count += 1;
+                if count == gone_at {
+                    *there = None;
+                }
+                match count < until {
+                    true => Err(rnic::Error::Timeout(PATIENCE)),
+                    false => Ok(count),
+                }
+            });
+            (outcome.ok(), count)
+        };
+        assert_eq!(waits(5, &mut there, 9), (Some(5), 5));
+        assert_eq!(waits(5, &mut there, 2), (None, 2));
+    }
 
     #[test]
     fn path_mtus() {

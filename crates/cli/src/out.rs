@@ -29,6 +29,7 @@ pub fn answer(words: Arguments<'_>) {
     }
 }
 
+/// At one go: others write to the same terminal or file.
 pub fn aside(words: Arguments<'_>) {
-    let _ = std::io::stderr().write_fmt(words);
+    let _ = std::io::stderr().write_all(words.to_string().as_bytes());
 }

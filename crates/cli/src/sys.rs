@@ -28,6 +28,16 @@ pub fn may_execute(path: &Path) -> bool {
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
 }
 
+/// The file gives capabilities to whoever executes it (setcap(8)).
+pub fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let name = c"security.capability";
+    // SAFETY: both are valid C strings for the whole call, which stores nothing where there is room for nothing.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
 /// Ends the process quietly when it prints into a pipe that nobody reads (`| head`), as programs in C do. Not where another
 /// process is written to by a pipe, whose end is to be told.
 pub fn end_on_broken_pipe() {
@@ -133,17 +143,9 @@ pub struct Ward {
     child: std::process::Child,
 }
 
-/// Starts the program, of which [`keep_signals`] knows. From then on the signals are blocked here and waited for by [`Ward::wait`].
-pub fn start_ward(command: &mut std::process::Command) -> io::Result<Ward> {
+/// What the command starts is killed when this process ends, however it does.
+pub fn die_with_parent(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
-    let set = watched_signals();
-    // SAFETY: as in `watched_signals`; the old mask is written to a local value.
-    let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to local values. A SIGCHLD that is ignored would never be delivered.
-    unsafe {
-        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-        libc::sigprocmask(libc::SIG_BLOCK, &set, &mut old);
-    }
     let parent = std::process::id();
     // SAFETY: between fork and exec only system calls are made, on values that were copied before.
     unsafe {
@@ -156,6 +158,19 @@ pub fn start_ward(command: &mut std::process::Command) -> io::Result<Ward> {
             Ok(())
         });
     }
+}
+
+/// Starts the program, of which [`keep_signals`] knows. From then on the signals are blocked here and waited for by [`Ward::wait`].
+pub fn start_ward(command: &mut std::process::Command) -> io::Result<Ward> {
+    let set = watched_signals();
+    // SAFETY: as in `watched_signals`; the old mask is written to a local value.
+    let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to local values. A SIGCHLD that is ignored would never be delivered.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_BLOCK, &set, &mut old);
+    }
+    die_with_parent(command);
     let child = command.spawn();
     if child.is_err() {
         // SAFETY: `old` is the mask of before.

@@ -49,10 +49,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
+use crate::raw::fd;
 
 /// Longest message.
 pub const MAX_MESSAGE: usize = 1 << 20;
@@ -61,6 +63,8 @@ pub const MAX_MESSAGE: usize = 1 << 20;
 pub struct Exchange {
     reader: Box<dyn Read + Send>,
     writer: Box<dyn Write + Send>,
+    /// The reader's, to see whether the peer is gone.
+    end: Option<OwnedFd>,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -110,7 +114,31 @@ impl Exchange {
         Exchange {
             reader: Box::new(reader),
             writer: Box::new(writer),
+            end: None,
         }
+    }
+
+    /// The same of streams with descriptors, of which the system knows when the peer is gone ([`Exchange::is_closed`]).
+    ///
+    /// # Errors
+    /// When there are no more descriptors.
+    pub fn over(
+        reader: impl Read + AsFd + Send + 'static,
+        writer: impl Write + Send + 'static,
+    ) -> Result<Exchange> {
+        let end = reader.as_fd().try_clone_to_owned();
+        let end = end.map_err(failed("watching the channel"))?;
+        Ok(Exchange {
+            end: Some(end),
+            ..Exchange::new(reader, writer)
+        })
+    }
+
+    /// The peer has closed its end, or ended. Looks without waiting; never so of streams given to [`Exchange::new`].
+    pub fn is_closed(&self) -> bool {
+        self.end
+            .as_ref()
+            .is_some_and(|end| fd::is_hung_up(end.as_fd()))
     }
 
     /// Uses a TCP connection: for a server of many clients, which accepts on a [`TcpListener`] of its own. A peer that is
@@ -125,7 +153,11 @@ impl Exchange {
     fn over_tcp(stream: TcpStream) -> io::Result<Exchange> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
-        Ok(Exchange::new(stream.try_clone()?, stream))
+        let end = Some(OwnedFd::from(stream.try_clone()?));
+        Ok(Exchange {
+            end,
+            ..Exchange::new(stream.try_clone()?, stream)
+        })
     }
 
     /// Listens on a TCP address and takes the first that calls. `ready` is told the address (its port may have been 0).

@@ -10,7 +10,7 @@ mod size;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use rnic::exchange::Exchange;
@@ -21,7 +21,7 @@ use crate::failure::{Failure, Result};
 use crate::gid::Choice;
 use crate::measure::{self, ATOMIC, Operation};
 use crate::node::{self, DEPTH, Peer, Station};
-use crate::sys;
+use crate::{sys, tcp};
 use report::{Bandwidth, Beside, Latency, Path, Report};
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,10 @@ pub struct Args {
 
 /// Where servers listen.
 const PORT: u16 = 18516;
-const ANY: &str = "0.0.0.0:18516";
+/// All addresses of this host.
+const ANY: &str = "[::]:18516";
+/// The same where there is no IPv6.
+const ANY_V4: &str = "0.0.0.0:18516";
 /// A server that has just been started may not listen yet.
 const CALL: Duration = Duration::from_secs(5);
 
@@ -176,7 +179,7 @@ fn another_version() -> Failure {
 
 /// The second process on this host.
 pub fn follow(gid: &Choice) -> Result<()> {
-    serve(node::parent(), gid, Context::loopback_gid, Some(1))
+    serve(node::parent()?, gid, Context::loopback_gid, Some(1))
 }
 
 fn serve(
@@ -217,14 +220,6 @@ fn pin(processor: Option<usize>) {
     }
 }
 
-/// The GID of the address that the TCP connection uses, which the peer can reach, if the device has it.
-fn same_way(addr: IpAddr) -> impl FnOnce(&Context) -> rnic::Result<GidEntry> {
-    move |context| {
-        let known = context.gid_for(addr.to_canonical());
-        known.or_else(|_| context.routable_gid(1))
-    }
-}
-
 pub fn main(args: Args) -> Result<()> {
     if let Some(addr) = &args.server {
         return server(addr, &args.gid);
@@ -235,13 +230,25 @@ pub fn main(args: Args) -> Result<()> {
         beside: args.beside,
         mtu: args.mtu.map(PathMtu::to_ibv),
     };
+    // Before minutes of measuring.
+    let open = |file: &PathBuf| {
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(file)
+            .map(drop)
+            .map_err(|error| Failure::from(error).during(&format!("writing {}", file.display())))
+    };
+    for file in args.svg.iter().chain(&args.html) {
+        open(file)?;
+    }
     let report = match &args.connect {
         Some(host) => {
             let stream = call(host)?;
             let own = stream.local_addr()?.ip();
             let peer = stream.peer_addr()?.to_string();
             let exchange = Exchange::from_tcp(stream)?;
-            run(&args, &task, exchange, peer, None, same_way(own))?.0
+            run(&args, &task, exchange, peer, None, tcp::same_way(own))?.0
         }
         None => {
             let (mut peer, exchange) = Peer::start("bench", &args.gid.to_args())?;
@@ -273,20 +280,49 @@ pub fn main(args: Args) -> Result<()> {
 }
 
 fn server(addr: &str, gid: &Choice) -> Result<()> {
-    let listener = TcpListener::bind(addr).map_err(|error| {
-        Failure::from(error)
-            .during(&format!("listening on {addr}"))
-            .next("ADDRESS:PORT of this host, with a port that is free")
-    })?;
+    let listener = TcpListener::bind(addr)
+        .or_else(|error| match addr {
+            ANY => TcpListener::bind(ANY_V4),
+            _ => Err(error),
+        })
+        .map_err(|error| {
+            Failure::from(error)
+                .during(&format!("listening on {addr}"))
+                .next("ADDRESS:PORT of this host, with a port that is free")
+        })?;
+    let local = listener.local_addr()?;
     crate::remark!(
-        "rnic: waiting for a client on {}; there: rnic bench --connect {}",
-        listener.local_addr()?,
-        listener.local_addr()?
+        "rnic: waiting for a client on {local}; there: rnic bench --connect {}",
+        callable(local)
     );
     let (stream, client) = listener.accept()?;
     crate::remark!("rnic: measuring with {client}");
     let own = stream.local_addr()?.ip();
-    serve(Exchange::from_tcp(stream)?, gid, same_way(own), None)
+    serve(Exchange::from_tcp(stream)?, gid, tcp::same_way(own), None)
+}
+
+/// What a client calls, of whatever kind the address is.
+fn callable(local: SocketAddr) -> String {
+    if !local.ip().is_unspecified() {
+        return local.to_string();
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match (name.trim(), local.port()) {
+        ("", port) => format!("ADDRESS:{port}, with an address of this host"),
+        (name, PORT) => name.to_owned(),
+        (name, port) => format!("{name}:{port}"),
+    }
+}
+
+/// The addresses that HOST or HOST:PORT stands for.
+fn addresses(host: &str) -> std::io::Result<Vec<SocketAddr>> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    // An address of IPv6 has colons of its own.
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(vec![(ip, PORT).into()]);
+    }
+    let known = host.to_socket_addrs();
+    Ok(known.or_else(|_| (bare, PORT).to_socket_addrs())?.collect())
 }
 
 fn call(host: &str) -> Result<TcpStream> {
@@ -295,26 +331,12 @@ fn call(host: &str) -> Result<TcpStream> {
             .cause("nobody listens there, or a firewall drops TCP or UDP port 4791")
             .next("start one: `rnic bench --server`, there")
     };
-    // A port may be there already; an address of IPv6 has colons of its own.
-    let known = host.to_socket_addrs().or_else(|_| {
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        (host, PORT).to_socket_addrs()
-    });
-    let known: Vec<SocketAddr> = known
-        .map_err(|error| {
-            Failure::new(format!("{host} is no address"))
-                .cause(error.to_string())
-                .next("HOST or HOST:PORT, as the server says")
-        })?
-        .collect();
-    let deadline = Instant::now() + CALL;
-    loop {
-        match TcpStream::connect(&known[..]) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if Instant::now() >= deadline => return Err(nobody(error)),
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
-    }
+    let known = addresses(host).map_err(|error| {
+        Failure::new(format!("{host} is no address"))
+            .cause(error.to_string())
+            .next("HOST or HOST:PORT, as the server says")
+    })?;
+    tcp::call(&known, CALL).map_err(nobody)
 }
 
 /// Says on a terminal what is being done.
@@ -436,5 +458,22 @@ mod tests {
         assert!(refused(|t| t.largest = usize::MAX));
         assert!(refused(|t| t.beside = Some(usize::MAX)));
         assert!(refused(|t| t.beside = Some(0)));
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        let one = |host: &str| addresses(host).expect(host)[0].to_string();
+        assert_eq!(one("127.0.0.1"), "127.0.0.1:18516");
+        assert_eq!(one("127.0.0.1:7"), "127.0.0.1:7");
+        // Its last group is no port.
+        assert_eq!(one("fd00::1:2"), "[fd00::1:2]:18516");
+        assert_eq!(one("[fd00::1]"), "[fd00::1]:18516");
+        assert_eq!(one("[fd00::1]:2"), "[fd00::1]:2");
+        assert!(addresses("").is_err());
+        assert_eq!(
+            callable("10.0.0.1:18516".parse().unwrap()),
+            "10.0.0.1:18516"
+        );
+        assert!(!callable(ANY.parse().unwrap()).contains("::"));
     }
 }

@@ -31,7 +31,7 @@ fn connect(exchange: rnic::exchange::Exchange, gid: &Choice) -> Result<Station> 
 
 /// The second process.
 pub fn follow(gid: &Choice) -> Result<()> {
-    let mut station = connect(node::parent(), gid)?;
+    let mut station = connect(node::parent()?, gid)?;
     steps::follow(&mut station)?;
     measure::follow(&mut station)
 }

@@ -52,7 +52,7 @@ fn paragraph(first: &str, rest: &str, text: &str) {
     // Two and more spaces part a command from its explanation.
     for (i, word) in text.split(' ').enumerate() {
         if !empty && line.len() + 1 + word.len() > WIDTH {
-            println!("{}", line.trim_end());
+            crate::say!("{}", line.trim_end());
             line = rest.to_owned();
             empty = true;
         }
@@ -62,7 +62,7 @@ fn paragraph(first: &str, rest: &str, text: &str) {
         line.push_str(word);
         empty = false;
     }
-    println!("{}", line.trim_end());
+    crate::say!("{}", line.trim_end());
 }
 
 fn number(topic: &Topic) -> String {
@@ -77,7 +77,7 @@ fn print(topic: &Topic) {
         "" => String::new(),
         text => format!(" \"{text}\""),
     };
-    println!(
+    crate::say!(
         "{} {}: {}{text}",
         topic.kind.title(),
         number(topic),
@@ -92,7 +92,7 @@ fn print(topic: &Topic) {
     line("side:", topic.side);
     let list = |label: &str, entries: &[&str]| {
         if !entries.is_empty() {
-            println!("  {label}");
+            crate::say!("  {label}");
             for entry in entries {
                 paragraph("    - ", "      ", entry);
             }
@@ -129,13 +129,13 @@ fn short(topic: &Topic) -> String {
 }
 
 fn list_all() {
-    println!("What `rnic explain` knows. Ask by number, name or message: rnic explain 12\n");
+    crate::say!("What `rnic explain` knows. Ask by number, name or message: rnic explain 12\n");
     for kind in Kind::ALL {
-        println!("{} (rnic explain {} ...):", kind.title(), kind.word());
+        crate::say!("{} (rnic explain {} ...):", kind.title(), kind.word());
         for topic in topic::all().filter(|topic| topic.kind == kind) {
-            println!("  {}", short(topic));
+            crate::say!("  {}", short(topic));
         }
-        println!();
+        crate::say!();
     }
 }
 
@@ -158,7 +158,7 @@ pub fn main(args: Args) -> Result<()> {
         };
         let text =
             serde_json::to_string_pretty(&answer).map_err(|e| Failure::new(e.to_string()))?;
-        println!("{text}");
+        crate::say!("{text}");
         return Ok(());
     }
     if args.words.is_empty() {
@@ -167,14 +167,14 @@ pub fn main(args: Args) -> Result<()> {
     }
     for (i, topic) in found.topics.iter().enumerate() {
         if i > 0 {
-            println!();
+            crate::say!();
         }
         print(topic);
     }
     if !found.also.is_empty() {
-        println!("\nThe same number elsewhere:");
+        crate::say!("\nThe same number elsewhere:");
         for topic in &found.also {
-            println!("  {}", short(topic));
+            crate::say!("  {}", short(topic));
         }
     }
     Ok(())

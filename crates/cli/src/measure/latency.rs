@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rnic::{Buffer, QpState, RemoteMemory, SendRequest, WritableRegion};
 
 use super::stats::Distribution;
-use super::{ATOMIC, Operation, Sender, poll};
+use super::{ATOMIC, Operation, POOL, Sender, poll, poll_for_peer};
 use crate::failure::{Failure, Result};
 use crate::node::{PATIENCE, Station};
 
@@ -28,15 +28,18 @@ pub fn run(
     }
 }
 
-/// Receives that are posted at any time.
-const RECEIVES: usize = 16;
+/// Receives of so many bytes that are posted at any time.
+fn receives(size: usize) -> usize {
+    (POOL / size).clamp(2, 16)
+}
 
 fn sends(station: &mut Station, size: usize, rounds: usize, lead: bool) -> Result<Distribution> {
     let mut sender = Sender::new(station, size)?;
-    for _ in 0..RECEIVES.min(rounds) {
+    let posted = receives(size).min(rounds);
+    for _ in 0..posted {
         station.qp.post_recv(station.pd.buffer(size)?, 0)?;
     }
-    let mut left = rounds - RECEIVES.min(rounds);
+    let mut left = rounds - posted;
     station.exchange.barrier()?;
     let mut times = Distribution::default();
     for _ in 0..rounds {
@@ -162,7 +165,7 @@ pub fn request(operation: Operation, buffer: Buffer, target: RemoteMemory) -> Se
 pub fn serve(station: &mut Station) -> Result<()> {
     station.qp.post_recv_empty(0)?;
     station.exchange.barrier()?;
-    poll(station, &station.recv_cq)?;
+    poll_for_peer(station, &station.recv_cq)?;
     station.exchange.barrier()?;
     Ok(())
 }

@@ -227,17 +227,41 @@ fn poll_hard(cq: &CompletionQueue) -> rnic::Result<Completion> {
 
 /// The next completion of one of the station's queues; what goes on beside it goes on.
 fn poll(station: &Station, cq: &CompletionQueue) -> Result<Completion> {
+    match poll_tending(station, cq)? {
+        Some(completion) => Ok(completion.ok()?),
+        None => Err(rnic::Error::Timeout(PATIENCE).into()),
+    }
+}
+
+/// The same where the other side alone has something to do: as long as it is there.
+fn poll_for_peer(station: &Station, cq: &CompletionQueue) -> Result<Completion> {
+    loop {
+        match poll_tending(station, cq)? {
+            Some(completion) => return Ok(completion.ok()?),
+            None if station.exchange.is_closed() => {
+                return Err(rnic::Error::Timeout(PATIENCE).into());
+            }
+            None => {}
+        }
+    }
+}
+
+/// `None`: it has not come for so long that something may be wrong.
+fn poll_tending(station: &Station, cq: &CompletionQueue) -> Result<Option<Completion>> {
     let Some(bulk) = station.bulk.as_ref().filter(|bulk| bulk.is_going()) else {
-        return Ok(poll_hard(cq)?.ok()?);
+        return match poll_hard(cq) {
+            Err(rnic::Error::Timeout(_)) => Ok(None),
+            other => Ok(Some(other?)),
+        };
     };
     let start = Instant::now();
     loop {
         bulk.tend()?;
         if let Some(completion) = cq.poll_one()? {
-            return Ok(completion.ok()?);
+            return Ok(Some(completion));
         }
         if start.elapsed() > PATIENCE {
-            return Err(rnic::Error::Timeout(PATIENCE).into());
+            return Ok(None);
         }
     }
 }
@@ -249,16 +273,19 @@ struct Sender {
     size: usize,
     outstanding: usize,
     unsignaled: usize,
+    /// Requests that may wait for a signaled one.
+    run: usize,
 }
 
-impl Sender {
-    /// Requests that may wait for a signaled one.
-    const RUN: usize = 16;
+/// Bytes of the buffers of a [`Sender`], and of receives, that are worth having beyond the fewest.
+const POOL: usize = 32 << 20;
 
+impl Sender {
     fn new(station: &Station, size: usize) -> Result<Sender> {
+        let run = (POOL / 2 / size).clamp(1, 16);
         let mut pool = Vec::new();
         if size > INLINE {
-            for i in 0..2 * Self::RUN {
+            for i in 0..2 * run {
                 let mut buffer = station.pd.buffer(size)?;
                 buffer.fill(i as u8);
                 pool.push(buffer);
@@ -270,12 +297,13 @@ impl Sender {
             size,
             outstanding: 0,
             unsignaled: 0,
+            run,
         })
     }
 
     /// Sends, or writes `to` the peer's memory; the last byte of the message is `mark`.
     fn post(&mut self, station: &Station, to: Option<RemoteMemory>, mark: u8) -> Result<()> {
-        while self.outstanding >= 2 * Self::RUN {
+        while self.outstanding >= 2 * self.run {
             self.reap(station)?;
         }
         let mut request = if self.size <= INLINE {
@@ -297,7 +325,7 @@ impl Sender {
             }
         };
         self.unsignaled += 1;
-        if self.unsignaled < Self::RUN {
+        if self.unsignaled < self.run {
             request = request.unsignaled();
         } else {
             request = request.id(self.unsignaled as u64);

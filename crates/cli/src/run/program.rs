@@ -124,6 +124,11 @@ fn check_file(path: &Path, through: &[PathBuf]) -> Result<()> {
             .cause("the system's loader ignores LD_PRELOAD and LD_LIBRARY_PATH for programs that gain privileges")
             .next(format!("run a copy without the bit: cp {} /tmp/ && rnic run -- /tmp/...", path.display())));
     }
+    if ids.0 != 0 && sys::has_capabilities(path) {
+        return Err(impossible(format!("{named} has capabilities (getcap shows them): rnic cannot get into it"))
+            .cause("the system's loader ignores LD_PRELOAD and LD_LIBRARY_PATH for programs that gain privileges")
+            .next(format!("run a copy, which has none: cp {} /tmp/ && rnic run -- /tmp/...", path.display())));
+    }
     let mut head = Vec::new();
     file.take(HEAD).read_to_end(&mut head)?;
     match elf::kind(&head) {

@@ -5,7 +5,7 @@ mod pattern;
 mod plan;
 mod server;
 
-use std::net::ToSocketAddrs;
+use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, Result};
 use crate::gid::Choice;
 use crate::node::{self, Peer};
+use crate::tcp;
 use plan::Kind;
 
 #[derive(Debug, clap::Args)]
@@ -224,7 +225,7 @@ impl Ends {
 
 /// The server on the same host.
 pub fn follow(gid: &Choice) -> Result<()> {
-    serve(node::parent(), gid, Context::loopback_gid).map(drop)
+    serve(node::parent()?, gid, Context::loopback_gid).map(drop)
 }
 
 fn serve(
@@ -256,10 +257,12 @@ pub fn main(args: Args) -> Result<()> {
         return restart_with_faults(text);
     }
     if let Some(addr) = &args.server {
-        let exchange = Exchange::listen(addr.as_str(), |addr| {
-            crate::remark!("rnic: waiting for a client on {addr}")
-        })?;
-        let report = serve(exchange, &args.gid, |context| context.routable_gid(1))?;
+        let listener = TcpListener::bind(addr)
+            .map_err(|error| Failure::from(error).during(&format!("listening on {addr}")))?;
+        crate::remark!("rnic: waiting for a client on {}", listener.local_addr()?);
+        let (stream, _) = listener.accept()?;
+        let way = tcp::same_way(stream.local_addr()?.ip());
+        let report = serve(Exchange::from_tcp(stream)?, &args.gid, way)?;
         return finish(&[("this side", &report)]);
     }
     let task = Task {
@@ -283,15 +286,11 @@ pub fn main(args: Args) -> Result<()> {
                     .cause(error.to_string())
                     .next("HOST:PORT, as the server says")
             })?;
-            let exchange =
-                Exchange::connect(&known.collect::<Vec<_>>()[..], Duration::from_secs(10))?;
-            drive(
-                exchange,
-                &args.gid,
-                |context| context.routable_gid(1),
-                &task,
-                stop,
-            )?;
+            let stream = tcp::call(&known.collect::<Vec<_>>(), Duration::from_secs(10))
+                .map_err(|error| Failure::from(error).during(&format!("connecting to {addr}")))?;
+            let way = tcp::same_way(stream.local_addr()?.ip());
+            let exchange = Exchange::from_tcp(stream)?;
+            drive(exchange, &args.gid, way, &task, stop)?;
             Ok(())
         }
         None => {

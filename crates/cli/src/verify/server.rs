@@ -11,7 +11,7 @@ use rnic::{
 use super::plan::{self, Kind, Step};
 use super::{Ends, GUARD, LAST, Report, Task, UNTOUCHED, WINDOW, encode, pattern};
 use crate::failure::{Failure, Result};
-use crate::node::PATIENCE;
+use crate::node::{self, PATIENCE};
 
 /// Receives posted on each queue pair: one for each operation in flight, the last message, and some room.
 pub const RECEIVES: usize = WINDOW + 2;
@@ -70,7 +70,8 @@ pub fn run(
     let mut report = Report::default();
     let mut scratch = vec![0; task.slot()];
     while lanes.iter().any(|lane| !lane.done) {
-        let completion = ends.cq.wait(PATIENCE)?.ok()?;
+        // Of READs and atomics nothing comes until the last.
+        let completion = node::wait_for_peer(exchange, || ends.cq.wait(PATIENCE))?.ok()?;
         if completion.opcode() == CompletionOpcode::Send {
             continue;
         }

@@ -7,7 +7,7 @@ use rnic_link::ports::{PortUse, Ports};
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{RejectReason, ServiceId, SidrStatus};
 
-use super::{Line, state, write};
+use super::{Kind, Line, state, write};
 use crate::gid_table::gid_table;
 use crate::qp::QpType;
 
@@ -24,7 +24,11 @@ fn tell(what: &str, fill: impl FnOnce(&mut Line)) {
     let Some(mut state) = state() else {
         return;
     };
-    if state.spend() {
+    let kind = match what {
+        "no answer yet" | "answered" => Kind::Patience,
+        _ => Kind::Connection,
+    };
+    if state.spend(kind) {
         let mut line = state.record("connection");
         line.text("what", what);
         fill(&mut line);
@@ -76,10 +80,10 @@ pub(crate) fn too_wide(request: &Request, wanted: IpAddr, fits: PathMtu) {
             .text("address", &wanted.to_string())
             .text("from", &request.address.remote_gid.ip().to_string())
             .number(
-                "asked",
+                "asked_mtu",
                 request.path_mtu().map_or(0, |mtu| mtu.bytes() as u64),
             )
-            .number("fits", fits.bytes() as u64);
+            .number("most_mtu", fits.bytes() as u64);
     });
 }
 

@@ -10,7 +10,7 @@ use rnic_transport::{
 use rnic_wire::Operation;
 
 use super::line::Line;
-use super::{RegionFacts, State, lint, state, write};
+use super::{Kind, RegionFacts, State, lint, state, write};
 use crate::error::Error;
 use crate::memory::Access as Rights;
 use crate::qp::QpShared;
@@ -96,7 +96,7 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
         }
         Evidence::RequestRefused(refused) => state.request_refused(qpn, refused),
         Evidence::ReceiverNeverReady { naks, waited_ns } => {
-            if state.spend() {
+            if state.spend(Kind::Failure) {
                 let mut line = state.record("waiting");
                 state.name_qp(&mut line, qpn);
                 line.number("naks", u64::from(*naks))
@@ -121,7 +121,7 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
     };
     if completion.status == Status::WorkRequestFlushed {
         // Told only where it is the first that is heard of it: the program moved the queue pair to ERR itself.
-        if state.broken.insert(qpn) && state.spend() {
+        if state.broken.insert(qpn) && state.spend(Kind::Flush) {
             let mut line = state.record("flushed");
             state.name_qp(&mut line, qpn);
             line.number("wr_id", completion.wr_id);
@@ -130,7 +130,7 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         return;
     }
     let first = state.broken.insert(qpn);
-    if !state.spend() {
+    if !state.spend(Kind::Failure) {
         return;
     }
     let note = match completion.status {
@@ -167,7 +167,7 @@ impl State {
             _ => None,
         };
         let first = self.broken.insert(qpn);
-        if !self.spend() {
+        if !self.spend(Kind::Failure) {
             return;
         }
         let mut line = self.record("refusal");

@@ -29,8 +29,23 @@ use crate::qp::{QpAttr, QpState};
 use crate::sys;
 use line::Line;
 
-/// Failures and refusals told per process: the first ones matter, and a file has an end.
-const MOST: u32 = 256;
+/// What is told of a process, each kind up to a number of its own: the first ones matter, and a file has an end. What belongs to
+/// each connection that ends well must not leave nothing for the one that fails.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Failures and refusals.
+    Failure,
+    /// Queue pairs that the program moved to ERR.
+    Flush,
+    /// Connections that did not come about, and requests that were refused.
+    Connection,
+    /// Connections that take long, and what became of them.
+    Patience,
+}
+
+impl Kind {
+    const MOST: [u32; 4] = [256, 16, 128, 64];
+}
 /// Regions remembered after their end.
 const GRAVES: usize = 64;
 
@@ -95,7 +110,8 @@ pub(crate) struct State {
     broken: BTreeSet<u32>,
     /// Regions that were deregistered last: key, what it was, when.
     graves: VecDeque<(u32, RegionFacts, u64)>,
-    written: u32,
+    /// Of each [`Kind`].
+    written: [u32; 4],
     verbs: BTreeMap<(&'static str, i32), u32>,
     findings: lint::Findings,
     snapshots: counters::Snapshots,
@@ -111,7 +127,7 @@ impl State {
             sends: BTreeMap::new(),
             broken: BTreeSet::new(),
             graves: VecDeque::new(),
-            written: 0,
+            written: [0; 4],
             verbs: BTreeMap::new(),
             findings: lint::Findings::new(),
             snapshots: counters::Snapshots::new(),
@@ -144,10 +160,11 @@ impl State {
         line
     }
 
-    /// One more failure may be told.
-    fn spend(&mut self) -> bool {
-        self.written += 1;
-        self.written <= MOST
+    /// One more of that kind may be told.
+    fn spend(&mut self, kind: Kind) -> bool {
+        let written = &mut self.written[kind as usize];
+        *written = written.saturating_add(1);
+        *written <= Kind::MOST[kind as usize]
     }
 
     /// Writes who the queue pair is and with whom it talks.

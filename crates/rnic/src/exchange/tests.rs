@@ -23,6 +23,27 @@ fn messages_and_barriers_pass() {
 }
 
 #[test]
+fn an_end_that_is_closed_shows_even_behind_what_was_not_read() {
+    let (a, mut b) = pair();
+    assert!(!a.is_closed() && !b.is_closed());
+    b.send(b"last words").unwrap();
+    assert!(!a.is_closed());
+    drop(b);
+    // The kernel says so once the other end's packets are here.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !a.is_closed() {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    let (reader, writer) = io::pipe().unwrap();
+    let exchange = Exchange::over(reader, io::sink()).unwrap();
+    assert!(!exchange.is_closed());
+    drop(writer);
+    assert!(exchange.is_closed());
+    assert!(!Exchange::new(io::empty(), io::sink()).is_closed());
+}
+
+#[test]
 fn a_stranger_is_refused_without_allocating_what_he_asks_for() {
     let mut exchange = Exchange::new(&b"\xff\xff\xff\xffxxxx"[..], io::sink());
     let text = exchange.recv().unwrap_err().to_string();

@@ -48,6 +48,18 @@ pub(crate) fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> io::Result<
     }
 }
 
+/// Whether the other end of a pipe or connection is closed; looks without waiting.
+pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: `poll` points to one valid pollfd for the whole call.
+    let ready = unsafe { libc::poll(&mut poll, 1, 0) };
+    ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
+}
+
 impl AsRawFd for CompletionChannel {
     fn as_raw_fd(&self) -> RawFd {
         self.nic().fd()

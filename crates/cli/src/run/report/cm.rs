@@ -30,7 +30,7 @@ pub fn tell(report: &Report) -> Option<Story> {
     let asked = |attempt: &&Attempt| {
         matches!(
             attempt.what.as_str(),
-            "nobody listens" | "other service" | "backlog full"
+            "nobody listens" | "other service" | "backlog full" | "path mtu"
         )
     };
     attempts
@@ -301,6 +301,22 @@ fn of_request(report: &Report, side: &Attempt) -> Story {
     story.cause = Some(match side.what.as_str() {
         "nobody listens" => format!("nobody listens on {} at {to}", side.service),
         "other service" => other_service(report, side),
+        "path mtu" => {
+            let bytes = |mtu: Option<u32>| mtu.unwrap_or(0);
+            return Story {
+                cause: Some(format!(
+                    "it asks for a path MTU of {} bytes; the interface here takes {}",
+                    bytes(side.asked_mtu),
+                    bytes(side.most_mtu)
+                )),
+                next: vec![
+                    "give both interfaces the same MTU, or ask for a smaller path MTU there"
+                        .to_owned(),
+                    "rnic explain rej 26".to_owned(),
+                ],
+                ..story
+            };
+        }
         _ => {
             story.what = story
                 .what

@@ -190,6 +190,9 @@ pub struct Attempt {
     /// Types of queue pairs that do not fit each other.
     pub asked: Option<String>,
     pub listener: Option<String>,
+    /// Of a request that was refused for its path MTU, and what the way takes here, bytes.
+    pub asked_mtu: Option<u32>,
+    pub most_mtu: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]

@@ -269,7 +269,7 @@ fn without_packets(sum: &Sum) {
     let event = |name: &str| sum.counters.events.get(name).copied().unwrap_or(0);
     let messages = event("messages_without_packets");
     if messages > 0 {
-        eprintln!(
+        crate::remark!(
             "  {:<15} {messages} RDMA operations took no packets, {}",
             "",
             bytes(event("bytes_without_packets"))
@@ -277,7 +277,7 @@ fn without_packets(sum: &Sum) {
     }
     let refused = sum.link.get("out_of_reach").copied().unwrap_or(0);
     if refused > 0 {
-        eprintln!(
+        crate::remark!(
             "  {:<15} the system does not let these processes reach each other's memory (ptrace(2)), so all operations took packets: {refused}",
             ""
         );

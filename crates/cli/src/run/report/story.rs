@@ -99,10 +99,12 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) ->
             .iter()
             .map(|(status, count)| format!("{count} with status {status}"))
             .collect();
-        if report.failures.len() > 1 {
+        let count = report.failures.len();
+        if count > 1 {
+            // A process tells of no more.
+            let more = if count >= 256 { " or more" } else { "" };
             story.seen.push(format!(
-                "in all, {} work requests failed ({}); those with status 5 are a consequence and not counted",
-                report.failures.len(),
+                "in all, {count}{more} work requests failed ({}); those with status 5 are a consequence and not counted",
                 list.join(", ")
             ));
         }

@@ -479,6 +479,19 @@ fn a_connection_that_was_not_made_is_told() {
             vec![attempt(2, 8, "backlog full", "")],
             &["was dropped", "backlog is full"],
         ),
+        (
+            vec![attempt(
+                2,
+                8,
+                "path mtu",
+                r#","asked_mtu":4096,"most_mtu":1024"#,
+            )],
+            &[
+                "was refused",
+                "path MTU of 4096 bytes; the interface here takes 1024",
+                "rnic explain rej 26",
+            ],
+        ),
     ] {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         expect(&told(&report(&lines)), parts);
