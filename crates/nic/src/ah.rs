@@ -135,7 +135,15 @@ fn from_header(header: &[u8; UdPrefix::LEN], port_num: u8, table: &[GidEntry]) -
     Ok(AhAttr {
         dgid: Gid::from(remote),
         flow_label,
-        sgid_index: source.index as u8,
+        sgid_index: u8::try_from(source.index).map_err(|_| {
+            Error::invalid(
+                VERB,
+                format!(
+                    "row {} of the GID table is beyond what an address handle names",
+                    source.index
+                ),
+            )
+        })?,
         hop_limit,
         traffic_class,
         is_global: true,

@@ -369,9 +369,13 @@ impl Cq {
     pub fn poll(&self, max: usize, out: &mut dyn FnMut(&Completion)) -> Result<usize> {
         let nic = &self.shared.context.nic;
         nic.count_poll(&self.shared.shards);
-        let n = self.shared.pop(max, out);
-        if n > 0 {
-            return Ok(n);
+        if self.shared.has_some() {
+            // Whoever had the queue's lock when this process was forked is not here.
+            nic.check_alive("ibv_poll_cq")?;
+            let n = self.shared.pop(max, out);
+            if n > 0 {
+                return Ok(n);
+            }
         }
         let driven = nic.drive("ibv_poll_cq", &self.shared.shards, || {
             self.shared.has_some()
@@ -394,8 +398,11 @@ impl Cq {
     pub fn poll_one(&self) -> Result<Option<(Completion, Stamp)>> {
         let nic = &self.shared.context.nic;
         nic.count_poll(&self.shared.shards);
-        if let Some(found) = self.shared.pop_one(false) {
-            return Ok(Some(found));
+        if self.shared.has_some() {
+            nic.check_alive("ibv_start_poll")?;
+            if let Some(found) = self.shared.pop_one(false) {
+                return Ok(Some(found));
+            }
         }
         let driven = nic.drive("ibv_start_poll", &self.shared.shards, || {
             self.shared.has_some()

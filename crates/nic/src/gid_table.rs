@@ -39,30 +39,37 @@ type Key = (IpAddr, u32);
 
 /// Who has which row.
 #[derive(Debug, Default)]
-pub(crate) struct Rows(Vec<Option<Key>>);
+pub(crate) struct Rows {
+    keys: Vec<Option<Key>>,
+    /// The table when it could be read last.
+    last: Vec<GidEntry>,
+}
 
 impl Rows {
     /// Gives each of `present` its row: the one it had, or the first that is empty.
     fn assign(&mut self, present: &[Key]) -> Vec<u32> {
-        for row in &mut self.0 {
+        for row in &mut self.keys {
             if row.is_some_and(|key| !present.contains(&key)) {
                 *row = None;
             }
         }
         let mut place = |key: &Key| {
-            let kept = self.0.iter().position(|row| row.as_ref() == Some(key));
-            let index = kept.or_else(|| self.0.iter().position(Option::is_none));
+            let kept = self.keys.iter().position(|row| row.as_ref() == Some(key));
+            let index = kept.or_else(|| self.keys.iter().position(Option::is_none));
             match index {
-                Some(index) => self.0[index] = Some(*key),
-                None => self.0.push(Some(*key)),
+                Some(index) => self.keys[index] = Some(*key),
+                None => self.keys.push(Some(*key)),
             }
-            index.unwrap_or(self.0.len() - 1) as u32
+            index.unwrap_or(self.keys.len() - 1) as u32
         };
         present.iter().map(&mut place).collect()
     }
 }
 
-static ROWS: Mutex<Rows> = Mutex::new(Rows(Vec::new()));
+static ROWS: Mutex<Rows> = Mutex::new(Rows {
+    keys: Vec::new(),
+    last: Vec::new(),
+});
 
 pub(crate) type RowsGuard = MutexGuard<'static, Rows>;
 
@@ -88,9 +95,15 @@ fn lock_rows_soon() -> Option<RowsGuard> {
 
 /// Reads the host's addresses. At first: interfaces in the order of their index, loopback last; on each IPv4 first, then
 /// global IPv6, then link-local. So index 0 is the address other hosts know. Sorted by index; empty rows are left out.
+///
+/// Where it cannot be read (out of descriptors) it is as it was: that is no news of the host's addresses.
 pub fn gid_table() -> Vec<GidEntry> {
-    let Ok((mut found, _)) = sys::interface_addresses() else {
-        return Vec::new();
+    table_of(sys::interface_addresses().map(|(found, _)| found))
+}
+
+fn table_of(found: std::io::Result<Vec<sys::InterfaceAddress>>) -> Vec<GidEntry> {
+    let Ok(mut found) = found else {
+        return lock_rows_soon().map_or(Vec::new(), |rows| rows.last.clone());
     };
     found.sort_by_key(|a| {
         let kind = match a.addr {
@@ -130,6 +143,9 @@ pub fn gid_table() -> Vec<GidEntry> {
         })
         .collect();
     table.sort_by_key(|entry| entry.index);
+    if let Some(mut rows) = lock_rows_soon() {
+        rows.last.clone_from(&table);
+    }
     table
 }
 
@@ -188,5 +204,15 @@ mod tests {
         );
         assert_eq!(rows.assign(&[]), []);
         assert_eq!(rows.assign(&[key(9), key(1)]), [0, 1]);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_as_it_was() {
+        let names = |table: &[GidEntry]| -> Vec<_> {
+            table.iter().map(|row| (row.index, row.addr)).collect()
+        };
+        let before = names(&gid_table());
+        let out_of_descriptors = std::io::Error::from_raw_os_error(libc::EMFILE);
+        assert_eq!(names(&table_of(Err(out_of_descriptors))), before);
     }
 }

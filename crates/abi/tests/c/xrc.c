@@ -39,6 +39,11 @@ static void make_receiver(struct receiver *r, struct ibv_xrcd *xrcd)
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	r->mr = ibv_reg_mr(r->pd, r->buffer, sizeof r->buffer, access);
 	CHECK(r->mr);
+	/* Its receives are for XRC targets alone. */
+	struct ibv_qp_init_attr rc = { .send_cq = r->cq, .recv_cq = r->cq, .srq = r->srq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_send_sge = 1 } };
+	errno = 0;
+	CHECK(!ibv_create_qp(r->pd, &rc) && errno == EINVAL);
 }
 
 static void post(struct receiver *r, uint64_t wr_id)

@@ -50,7 +50,7 @@ impl ChannelShared {
             return;
         }
         queue.push_back(Arc::downgrade(cq));
-        drop(queue);
+        // Under the lock: who takes the entry back has to find its token.
         self.events.add(1);
     }
 

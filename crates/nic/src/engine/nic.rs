@@ -142,6 +142,7 @@ impl Nic {
     pub(crate) fn hear_neighbours(&self) {
         if let Some(mut engine) = self.lock_if_alive() {
             engine.hear_neighbours(sys::now_ns(), true);
+            self.after_drive(engine);
         }
     }
 

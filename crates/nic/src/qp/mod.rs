@@ -343,6 +343,12 @@ impl Qp {
                 "the shared receive queue belongs to another context than the protection domain",
             ));
         }
+        if !xrc && init.srq.as_ref().is_some_and(Srq::is_xrc) {
+            return Err(Error::invalid(
+                VERB,
+                "the shared receive queue is one of XRC, whose receives are for XRC targets",
+            ));
+        }
         // Rounded as hardware rounds: work queues to a power of two; inline data to a 16-byte segment, and where the
         // scatter/gather list of a WQE would lie there is room for it anyway. Programs count on that (rdma_xclient).
         let cap = QpCap {

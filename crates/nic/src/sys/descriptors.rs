@@ -61,8 +61,32 @@ impl EventFd {
             iov_len: value.len(),
         };
         // SAFETY: one iovec that describes `value`; RWF_NOWAIT never blocks.
-        let n = unsafe { libc::preadv2(self.fd(), &iov, 1, -1, libc::RWF_NOWAIT) };
-        n == 8
+        match unsafe { libc::preadv2(self.fd(), &iov, 1, -1, libc::RWF_NOWAIT) } {
+            8 => true,
+            _ => match io::Error::last_os_error().raw_os_error() {
+                // Linux before 5.8 has no such reads of eventfds, others have none at all.
+                Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => self.take_unblocked(),
+                _ => false,
+            },
+        }
+    }
+
+    /// The same by the descriptor's flag, which whoever waits there meanwhile may notice.
+    #[cold]
+    fn take_unblocked(&self) -> bool {
+        // SAFETY: takes no pointer.
+        let flags = unsafe { libc::fcntl(self.fd(), libc::F_GETFL) };
+        let blocks = flags >= 0 && flags & libc::O_NONBLOCK == 0;
+        if blocks {
+            // SAFETY: as above.
+            unsafe { libc::fcntl(self.fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) };
+        }
+        let taken = flags >= 0 && self.take().is_ok();
+        if blocks {
+            // SAFETY: as above.
+            unsafe { libc::fcntl(self.fd(), libc::F_SETFL, flags) };
+        }
+        taken
     }
 }
 
@@ -184,4 +208,24 @@ pub(crate) fn poll(fds: &[RawFd], timeout: Option<Duration>) -> io::Result<[bool
         return Err(io::Error::last_os_error());
     }
     Ok(set.map(|s| s.revents != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As on kernels that know no RWF_NOWAIT of eventfds.
+    #[test]
+    fn a_token_is_taken_without_waiting_by_the_flag_too() {
+        let fd = EventFd::new().expect("an eventfd");
+        // SAFETY: takes no pointer.
+        let flags = || unsafe { libc::fcntl(fd.fd(), libc::F_GETFL) };
+        let before = flags();
+        assert!(!fd.take_unblocked(), "nothing to take, and no wait for it");
+        fd.add(2);
+        assert!(fd.take_unblocked());
+        assert!(fd.try_take());
+        assert!(!fd.try_take() && !fd.take_unblocked());
+        assert_eq!(flags(), before);
+    }
 }
