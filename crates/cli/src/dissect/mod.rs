@@ -155,7 +155,7 @@ pub fn main(args: Args) -> Result<()> {
     if let Some(path) = &args.html
         && !args.json
     {
-        println!("\nThe page: {}", path.display());
+        crate::say!("\nThe page: {}", path.display());
     }
     Ok(())
 }
