@@ -20,7 +20,6 @@ mod run;
     reason = "the one place: system calls that the standard library lacks"
 )]
 mod sys;
-mod tcp;
 mod verify;
 
 use std::process::ExitCode;

@@ -94,13 +94,22 @@ pub fn parent() -> Result<Exchange> {
 /// The next completion of the side that has nothing to do but to wait for it: as long as the other side is there.
 pub fn wait_for_peer<T>(
     exchange: &Exchange,
-    mut wait: impl FnMut() -> rnic::Result<T>,
-) -> rnic::Result<T> {
+    mut wait: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     loop {
-        match wait() {
-            Err(rnic::Error::Timeout(_)) if !exchange.is_closed() => {}
-            other => return other,
+        match wait()? {
+            Some(found) => return Ok(found),
+            None if exchange.is_closed() => return Err(rnic::Error::Timeout(PATIENCE).into()),
+            None => {}
         }
+    }
+}
+
+/// `None`: it has not come for so long that something may be wrong.
+pub fn in_time<T>(waited: rnic::Result<T>) -> Result<Option<T>> {
+    match waited {
+        Err(rnic::Error::Timeout(_)) => Ok(None),
+        other => Ok(Some(other?)),
     }
 }
 
@@ -232,8 +241,8 @@ mod tests {
                     *there = None;
                 }
                 match count < until {
-                    true => Err(rnic::Error::Timeout(PATIENCE)),
-                    false => Ok(count),
+                    true => in_time(Err(rnic::Error::Timeout(PATIENCE))),
+                    false => in_time(Ok(count)),
                 }
             });
             (outcome.ok(), count)

@@ -81,7 +81,7 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Calls each address that the name stands for, none of them longer than there is time.
-fn call(addr: impl ToSocketAddrs, deadline: Option<Instant>) -> io::Result<TcpStream> {
+fn call_once(addr: impl ToSocketAddrs, deadline: Option<Instant>) -> io::Result<TcpStream> {
     let mut last = io::Error::new(
         io::ErrorKind::InvalidInput,
         "the name stands for no address",
@@ -98,6 +98,22 @@ fn call(addr: impl ToSocketAddrs, deadline: Option<Instant>) -> io::Result<TcpSt
         }
     }
     Err(last)
+}
+
+/// Calls a TCP address, again and again until it answers or `timeout` is over: the listener may not be up yet.
+///
+/// # Errors
+/// Why the last call failed.
+pub fn call(addr: impl ToSocketAddrs, timeout: Duration) -> io::Result<TcpStream> {
+    // `None`: it never comes.
+    let deadline = Instant::now().checked_add(timeout);
+    loop {
+        match call_once(&addr, deadline) {
+            Err(error) if deadline.is_some_and(|d| Instant::now() >= d) => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            answered => return answered,
+        }
+    }
 }
 
 /// Of a call: the time that one may take when there is none left.
@@ -175,24 +191,15 @@ impl Exchange {
         run().map_err(failed(what))
     }
 
-    /// Calls a TCP address, again and again until it answers or `timeout` is over.
+    /// Uses the connection that [`call`] makes.
     pub fn connect(
         addr: impl ToSocketAddrs + std::fmt::Debug,
         timeout: Duration,
     ) -> Result<Exchange> {
         let what = format!("connecting to {addr:?}");
-        // `None`: it never comes.
-        let deadline = Instant::now().checked_add(timeout);
-        loop {
-            match call(&addr, deadline).and_then(Exchange::over_tcp) {
-                Ok(exchange) => return Ok(exchange),
-                Err(error) if deadline.is_some_and(|d| Instant::now() >= d) => {
-                    return Err(failed(what)(error));
-                }
-                // The listener may not be up yet.
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
+        call(addr, timeout)
+            .and_then(Exchange::over_tcp)
+            .map_err(failed(what))
     }
 
     /// Sends a message.

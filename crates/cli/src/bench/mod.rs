@@ -13,15 +13,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rnic::exchange::Exchange;
+use rnic::exchange::{self, Exchange};
 use rnic::{Context, GidEntry, PathMtu};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
-use crate::gid::Choice;
+use crate::gid::{Choice, same_way};
 use crate::measure::{self, ATOMIC, Operation};
 use crate::node::{self, DEPTH, Peer, Station};
-use crate::{sys, tcp};
+use crate::sys;
 use report::{Bandwidth, Beside, Latency, Path, Report};
 
 #[derive(Debug, clap::Args)]
@@ -248,7 +248,7 @@ pub fn main(args: Args) -> Result<()> {
             let own = stream.local_addr()?.ip();
             let peer = stream.peer_addr()?.to_string();
             let exchange = Exchange::from_tcp(stream)?;
-            run(&args, &task, exchange, peer, None, tcp::same_way(own))?.0
+            run(&args, &task, exchange, peer, None, same_way(own))?.0
         }
         None => {
             let (mut peer, exchange) = Peer::start("bench", &args.gid.to_args())?;
@@ -298,7 +298,7 @@ fn server(addr: &str, gid: &Choice) -> Result<()> {
     let (stream, client) = listener.accept()?;
     crate::remark!("rnic: measuring with {client}");
     let own = stream.local_addr()?.ip();
-    serve(Exchange::from_tcp(stream)?, gid, tcp::same_way(own), None)
+    serve(Exchange::from_tcp(stream)?, gid, same_way(own), None)
 }
 
 /// What a client calls, of whatever kind the address is.
@@ -336,7 +336,7 @@ fn call(host: &str) -> Result<TcpStream> {
             .cause(error.to_string())
             .next("HOST or HOST:PORT, as the server says")
     })?;
-    tcp::call(&known, CALL).map_err(nobody)
+    exchange::call(&known[..], CALL).map_err(nobody)
 }
 
 /// Says on a terminal what is being done.

@@ -14,7 +14,7 @@ use rnic::{Buffer, Completion, CompletionQueue, RemoteMemory, SendRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
-use crate::node::{INLINE, PATIENCE, Station};
+use crate::node::{self, INLINE, PATIENCE, Station};
 pub use bulk::{Bulk, Moved};
 use stats::Distribution;
 
@@ -235,24 +235,13 @@ fn poll(station: &Station, cq: &CompletionQueue) -> Result<Completion> {
 
 /// The same where the other side alone has something to do: as long as it is there.
 fn poll_for_peer(station: &Station, cq: &CompletionQueue) -> Result<Completion> {
-    loop {
-        match poll_tending(station, cq)? {
-            Some(completion) => return Ok(completion.ok()?),
-            None if station.exchange.is_closed() => {
-                return Err(rnic::Error::Timeout(PATIENCE).into());
-            }
-            None => {}
-        }
-    }
+    Ok(node::wait_for_peer(&station.exchange, || poll_tending(station, cq))?.ok()?)
 }
 
 /// `None`: it has not come for so long that something may be wrong.
 fn poll_tending(station: &Station, cq: &CompletionQueue) -> Result<Option<Completion>> {
     let Some(bulk) = station.bulk.as_ref().filter(|bulk| bulk.is_going()) else {
-        return match poll_hard(cq) {
-            Err(rnic::Error::Timeout(_)) => Ok(None),
-            other => Ok(Some(other?)),
-        };
+        return node::in_time(poll_hard(cq));
     };
     let start = Instant::now();
     loop {

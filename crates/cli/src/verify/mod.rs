@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rnic::exchange::Exchange;
+use rnic::exchange::{self, Exchange};
 use rnic::{
     CompletionQueue, Context, Endpoint, GidEntry, PathMtu, PreparedQueuePair, ProtectionDomain,
     QueuePair, Rc,
@@ -19,9 +19,8 @@ use rnic::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
-use crate::gid::Choice;
+use crate::gid::{Choice, same_way};
 use crate::node::{self, Peer};
-use crate::tcp;
 use plan::Kind;
 
 #[derive(Debug, clap::Args)]
@@ -261,7 +260,7 @@ pub fn main(args: Args) -> Result<()> {
             .map_err(|error| Failure::from(error).during(&format!("listening on {addr}")))?;
         crate::remark!("rnic: waiting for a client on {}", listener.local_addr()?);
         let (stream, _) = listener.accept()?;
-        let way = tcp::same_way(stream.local_addr()?.ip());
+        let way = same_way(stream.local_addr()?.ip());
         let report = serve(Exchange::from_tcp(stream)?, &args.gid, way)?;
         return finish(&[("this side", &report)]);
     }
@@ -286,9 +285,9 @@ pub fn main(args: Args) -> Result<()> {
                     .cause(error.to_string())
                     .next("HOST:PORT, as the server says")
             })?;
-            let stream = tcp::call(&known.collect::<Vec<_>>(), Duration::from_secs(10))
+            let stream = exchange::call(&known.collect::<Vec<_>>()[..], Duration::from_secs(10))
                 .map_err(|error| Failure::from(error).during(&format!("connecting to {addr}")))?;
-            let way = tcp::same_way(stream.local_addr()?.ip());
+            let way = same_way(stream.local_addr()?.ip());
             let exchange = Exchange::from_tcp(stream)?;
             drive(exchange, &args.gid, way, &task, stop)?;
             Ok(())

@@ -71,7 +71,8 @@ pub fn run(
     let mut scratch = vec![0; task.slot()];
     while lanes.iter().any(|lane| !lane.done) {
         // Of READs and atomics nothing comes until the last.
-        let completion = node::wait_for_peer(exchange, || ends.cq.wait(PATIENCE))?.ok()?;
+        let wait = || node::in_time(ends.cq.wait(PATIENCE));
+        let completion = node::wait_for_peer(exchange, wait)?.ok()?;
         if completion.opcode() == CompletionOpcode::Send {
             continue;
         }
