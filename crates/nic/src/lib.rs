@@ -59,7 +59,7 @@ pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use xrcd::Xrcd;
 
-pub use report::refused_verb;
+pub use report::{MOST_FAILURES, refused_verb};
 pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec};
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, MAX_SHORT,

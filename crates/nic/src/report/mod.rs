@@ -43,8 +43,11 @@ pub(crate) enum Kind {
     Patience,
 }
 
+/// Failures and refusals that a process tells of.
+pub const MOST_FAILURES: u32 = 256;
+
 impl Kind {
-    const MOST: [u32; 4] = [256, 16, 128, 64];
+    const MOST: [u32; 4] = [MOST_FAILURES, 16, 128, 64];
 }
 /// Regions remembered after their end.
 const GRAVES: usize = 64;

@@ -3,6 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+use rnic::nic;
+
 use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::{Report, cm, ending};
 use crate::explain::topic::{self, Kind};
@@ -102,7 +104,11 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) ->
         let count = report.failures.len();
         if count > 1 {
             // A process tells of no more.
-            let more = if count >= 256 { " or more" } else { "" };
+            let more = if count >= nic::MOST_FAILURES as usize {
+                " or more"
+            } else {
+                ""
+            };
             story.seen.push(format!(
                 "in all, {count}{more} work requests failed ({}); those with status 5 are a consequence and not counted",
                 list.join(", ")
