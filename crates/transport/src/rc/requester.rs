@@ -386,6 +386,7 @@ impl Requester {
             host.complete_send(front.completion(sh.attr.qpn, Status::Success, 0));
         }
         self.queue.pop_front();
+        self.probe.retired();
         self.scatter = SgCursor::default();
         if self.current > 0 {
             self.current -= 1;
@@ -416,7 +417,8 @@ impl Requester {
         self.window
             .grow(self.una.bytes - before.bytes + (self.una.read - before.read));
         self.gap = None;
-        self.probe_progress(self.retries.used(&sh.attr), now);
+        let packets = self.una.pos - before.pos;
+        self.probe_progress(packets, self.retries.used(&sh.attr), now);
         self.retries = Retries::full(&sh.attr);
         self.restart_timers(now, sh);
     }

@@ -56,6 +56,7 @@ impl Requester {
             }
             self.queue.pop_front();
             self.current = self.current.saturating_sub(1);
+            self.probe.retired();
         }
     }
 }

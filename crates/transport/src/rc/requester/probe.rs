@@ -6,11 +6,17 @@
 //! without progress, then after twice as long, and so on up to the ACK timeout. A responder that has it already
 //! acknowledges it again. A probe is no retry: `retry_cnt` and the ACK timeout know nothing of it, so that a peer that
 //! is gone is found out when IBTA says, and on a path that loses nothing there never is one.
+//!
+//! Nothing may have been lost, though: what is under way may lie in a receive buffer behind the packets of a hundred others. If the answer
+//! is about more than the probe, packets behind it have arrived, and sending goes on where it was; to send them all again would
+//! fill that buffer further (the idea of RFC 5682). If the peer took the probe itself and nothing else, it goes on behind it. Time to the
+//! next probe grows until a packet that was sent once has been answered (RFC 6298, 5.5 and 3).
 
-use super::Requester;
+use super::{Mark, Requester};
 use crate::Time;
 use crate::rc::Shared;
 use crate::rc::timer::Timer;
+use crate::scatter::SgCursor;
 use crate::time::ack_timeout_ns;
 
 /// A peer that answers at all may be kept from it this long by its scheduler.
@@ -32,6 +38,15 @@ pub(super) struct Probe {
     round_trip_ns: u64,
     /// A packet that was sent once, and when.
     sample: Option<(u64, Time)>,
+    /// What was under way when the oldest was repeated.
+    sent: Option<Sent>,
+}
+
+/// Where sending goes on if nothing was lost.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    nxt: Mark,
+    current: usize,
 }
 
 impl Probe {
@@ -53,11 +68,32 @@ impl Probe {
     pub(super) fn forget_sample(&mut self) {
         self.sample = None;
     }
+
+    /// All that is under way is sent again.
+    pub(super) fn end(&mut self) {
+        self.alone = false;
+        self.sent = None;
+    }
+
+    /// The front WQE is taken off the send queue.
+    #[inline]
+    pub(super) fn retired(&mut self) {
+        if let Some(sent) = &mut self.sent {
+            sent.current = sent.current.saturating_sub(1);
+        }
+    }
 }
 
 impl Requester {
-    /// `una` moved; `after_loss`: only because packets were sent again.
-    pub(super) fn probe_progress(&mut self, after_loss: bool, now: Time) {
+    /// `una` moved by so many packets; `after_loss`: only because packets were sent again.
+    pub(super) fn probe_progress(&mut self, packets: u64, after_loss: bool, now: Time) {
+        if let Some(sent) = self.probe.sent.take()
+            && packets > 1
+            && sent.nxt.pos > self.nxt.pos
+        {
+            (self.nxt, self.current) = (sent.nxt, sent.current);
+            self.gather = SgCursor::default();
+        }
         let probe = &mut self.probe;
         probe.lossy |= after_loss;
         probe.alone = false;
@@ -70,8 +106,11 @@ impl Requester {
                 smoothed => smoothed - smoothed / 8 + sample / 8,
             };
             probe.sample = None;
+            probe.wait_ns = 0;
         }
-        probe.wait_ns = probe.round_trip_ns.saturating_mul(4).max(SHORTEST_NS);
+        if probe.wait_ns == 0 {
+            probe.wait_ns = probe.round_trip_ns.saturating_mul(4).max(SHORTEST_NS);
+        }
     }
 
     /// Starts the wait for a probe, unless it runs or the ACK timeout comes first anyway.
@@ -90,6 +129,13 @@ impl Requester {
         if self.awaits_answer() {
             self.probe.wait_ns = self.probe.wait_ns.saturating_mul(2);
             self.probe.alone = true;
+            // Responses to READs that are under way would have to be told from those to the probe.
+            if self.probe.sent.is_none() && self.pieces.is_empty() {
+                self.probe.sent = Some(Sent {
+                    nxt: self.nxt,
+                    current: self.current,
+                });
+            }
             self.go_back(self.una.pos, sh.mtu);
         }
     }

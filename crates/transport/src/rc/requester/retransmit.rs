@@ -110,7 +110,7 @@ impl Requester {
     /// Go-back-N. The ACK timeout starts again with the first packet that leaves.
     pub(super) fn resend_from_oldest(&mut self, sh: &Shared) {
         self.go_back(self.una.pos, sh.mtu);
-        self.probe.alone = false;
+        self.probe.end();
         self.timers.clear(Timer::AckTimeout);
         self.timers.clear(Timer::Probe);
     }

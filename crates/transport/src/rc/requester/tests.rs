@@ -660,6 +660,97 @@ mod probes {
     }
 
     #[test]
+    fn what_was_late_and_not_lost_is_not_sent_again() {
+        let mut f = lossy(3);
+        f.fire_timer();
+        assert_eq!(brief(&f.poll()), [(WriteFirst, sq(1))]);
+        // The first message and a half had been in the peer's receive buffer, and so has the rest.
+        f.feed_ack(sq(3));
+        assert_eq!(f.sends(), [(1, OK)]);
+        assert_eq!(brief(&f.poll()), []);
+        let again = f.rc.counters().retransmitted_packets;
+        f.post(WRITE, 1);
+        assert_eq!(brief(&f.poll()), [(WriteOnly, sq(7))]);
+        // The answer to the probe, which says nothing new.
+        f.feed_ack(sq(3));
+        assert_eq!(brief(&f.poll()), []);
+        f.feed_ack(sq(7));
+        assert_eq!(f.sends(), [(2, OK), (3, OK), (4, OK)]);
+        assert_eq!(f.rc.counters().retransmitted_packets, again);
+    }
+
+    #[test]
+    fn what_was_lost_behind_it_is_asked_for_again() {
+        let mut f = lossy(3);
+        f.fire_timer();
+        f.poll();
+        f.feed_ack(sq(3));
+        f.fire_timer();
+        assert_eq!(brief(&f.poll()), [(WriteLast, sq(4))]);
+        // The peer was waiting for just that.
+        f.feed_ack(sq(4));
+        assert_eq!(brief(&f.poll()), [(WriteFirst, sq(5)), (WriteLast, sq(6))]);
+    }
+
+    #[test]
+    fn a_path_that_became_slow_is_waited_for() {
+        let mut f = lossy(4);
+        let first = f.rc.next_timeout().unwrap().0 - f.now.0;
+        f.fire_timer();
+        f.poll();
+        // Which packet this answers is not known, so neither is how long the way takes now.
+        f.feed_ack(sq(3));
+        let second = f.rc.next_timeout().unwrap().0 - f.now.0;
+        assert_eq!(second, 2 * first);
+        // One that was sent once, and took this long.
+        f.feed_ack(sq(8));
+        f.post(WRITE, 1);
+        f.poll();
+        f.now = f.now.after(20_000);
+        f.feed_ack(sq(9));
+        f.post(WRITE, 1);
+        f.poll();
+        let third = f.rc.next_timeout().unwrap().0 - f.now.0;
+        assert_eq!(third, first);
+    }
+
+    #[test]
+    fn what_takes_no_psn_is_done_once() {
+        let mut f = lossy(1);
+        let invalidate = f.post(SendOp::LocalInvalidate(5), 0);
+        f.post(WRITE, 2 * MTU as u32);
+        assert_eq!(brief(&f.poll()), [(WriteFirst, sq(3)), (WriteLast, sq(4))]);
+        f.fire_timer();
+        f.poll();
+        f.feed_ack(sq(3));
+        assert_eq!(f.sends().last().unwrap().0, invalidate);
+        assert_eq!(brief(&f.poll()), []);
+        let behind = f.post(WRITE, 1);
+        assert_eq!(brief(&f.poll()), [(WriteOnly, sq(5))]);
+        f.feed_ack(sq(5));
+        assert_eq!(f.sends().last(), Some(&(behind, OK)));
+    }
+
+    #[test]
+    fn reads_under_way_are_asked_for_again() {
+        let mut f = lossy(3);
+        f.post(READ, MTU as u32);
+        assert_eq!(brief(&f.poll()), [(ReadRequest, sq(7))]);
+        f.fire_timer();
+        f.poll();
+        f.feed_ack(sq(3));
+        assert_eq!(
+            brief(&f.poll()),
+            [
+                (WriteLast, sq(4)),
+                (WriteFirst, sq(5)),
+                (WriteLast, sq(6)),
+                (ReadRequest, sq(7))
+            ]
+        );
+    }
+
+    #[test]
     fn waits_four_round_trips() {
         let mut f = lossy(0);
         for n in 0..200 {
