@@ -128,7 +128,8 @@ impl<T: Transport> QueuePairBuilder<T> {
 
     common_setters!();
 
-    /// Local ACK timeout: 4.096 us x 2^`code`, 0 = never; 14 (67 ms) if not set.
+    /// Local ACK timeout: 4.096 us x 2^`code`, 0 = never; 14 (67 ms) if not set. The second silence lasts up to twice as long, those
+    /// behind it up to four times (IBTA vol. 1, 9.7.6.1.3).
     pub fn timeout(mut self, code: u8) -> Self {
         self.settings.timeout = code;
         self

@@ -265,6 +265,8 @@ pub(crate) struct Requester {
     window: Window,
     probe: Probe,
     retries: Retries,
+    /// ACK timeouts since there was progress.
+    silences: u32,
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
     pub(super) timers: TimerTable,
@@ -420,6 +422,7 @@ impl Requester {
         let packets = self.una.pos - before.pos;
         self.probe_progress(packets, self.retries.used(&sh.attr), now);
         self.retries = Retries::full(&sh.attr);
+        self.silences = 0;
         self.restart_timers(now, sh);
     }
 

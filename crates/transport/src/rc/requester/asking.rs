@@ -131,8 +131,29 @@ impl Requester {
             let next = (patience - quiet).min(SOON_NS);
             self.timers.set(Timer::Ask, now.after(next));
         } else {
-            self.go_back(self.max.pos - 1, sh.mtu);
+            self.go_back(self.last_whole(), sh.mtu);
         }
+    }
+
+    /// Where the last packet is of the last message that left as a whole.
+    fn last_whole(&self) -> u64 {
+        let end = match self.queue.get(self.current) {
+            Some(entry) if entry.started() && entry.start.pos < self.nxt.pos => entry.start.pos,
+            _ => self.max.pos,
+        };
+        (end - 1).max(self.una.pos)
+    }
+
+    /// The ACK timeout of packets none of which asks is over: the device did not come to run when it was to ask ([`SOON_NS`]), and nobody
+    /// owes an answer. Asks now.
+    pub(super) fn asks_too_late(&mut self, sh: &Shared) -> bool {
+        let late = self.asking.whole
+            && self.nxt.pos == self.max.pos
+            && self.una.pos >= self.asking.asked;
+        if late {
+            self.go_back(self.last_whole(), sh.mtu);
+        }
+        late
     }
 }
 

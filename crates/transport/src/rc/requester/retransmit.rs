@@ -1,4 +1,8 @@
 //! Sending again: ACK timeout, go-back-N, RNR wait, and how often.
+//!
+//! The first silence lasts as long as the ACK timeout says, those that follow it without any progress twice and four times as long, which is the
+//! most that is allowed (IBTA vol. 1, 9.7.6.1.3: T to 4 T). What is lost for want of room at a peer whom thousands of queue pairs
+//! write to would be lost in the same crowd again, and so would what they all send again at one time; so they do not.
 
 use super::Requester;
 use crate::completion::vendor_err;
@@ -10,6 +14,12 @@ use rnic_wire::rnr_timer_ns;
 
 /// The RNR retry count that means for ever.
 const RNR_FOREVER: u8 = 7;
+
+/// Powers of two by which the ACK timeout grows.
+const MOST_DOUBLINGS: u32 = 2;
+
+/// Parts of an ACK timeout by which queue pairs differ.
+const PARTS: u64 = 64;
 
 /// Retries left before the oldest WQE fails. Any progress fills them up again (IBTA 9.9.2.1.1).
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,9 +85,20 @@ impl Requester {
         if self.timers.is_set(Timer::AckTimeout) {
             return;
         }
-        if let Some(ns) = ack_timeout_ns(sh.attr.timeout) {
+        if let Some(ns) = self.patience_ns(sh) {
             self.timers.set(Timer::AckTimeout, now.after(ns));
         }
+    }
+
+    /// How long to wait for an answer now.
+    fn patience_ns(&self, sh: &Shared) -> Option<u64> {
+        let once = ack_timeout_ns(sh.attr.timeout)?;
+        if self.silences == 0 {
+            return Some(once);
+        }
+        // QPNs are dense: their lowest bits differ most.
+        let part = u64::from(sh.attr.qpn.reverse_bits() >> (u32::BITS - PARTS.ilog2()));
+        Some((once << self.silences.min(MOST_DOUBLINGS)) - once / PARTS * part)
     }
 
     /// The peer stays silent: everything from the oldest unacknowledged packet is sent again.
@@ -85,10 +106,15 @@ impl Requester {
         if !self.awaits_answer() {
             return Ok(());
         }
+        if self.asks_too_late(sh) {
+            self.arm_timers(now, sh);
+            return Ok(());
+        }
         sh.counters.timeouts += 1;
-        self.note_retry(Some(now), ack_timeout_ns(sh.attr.timeout).unwrap_or(0), sh);
+        self.note_retry(Some(now), self.patience_ns(sh).unwrap_or(0), sh);
         self.retries.take(vendor_err::TIMEOUT)?;
-        self.window.collapse();
+        self.window.collapse(self.silences);
+        self.silences += 1;
         self.gap = None;
         self.resend_from_oldest(sh);
         Ok(())

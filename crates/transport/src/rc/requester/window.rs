@@ -15,7 +15,7 @@ pub(super) const PACKET_OVERHEAD: u64 = 64;
 const SHARE: u64 = 3;
 const OF: u64 = 8;
 
-/// Packets that are always worth being under way.
+/// Packets that are worth being under way on a path that loses.
 const FEWEST_PACKETS: u64 = 8;
 
 /// Bytes that may be under way.
@@ -80,7 +80,12 @@ impl Window {
     #[inline]
     pub(super) fn grow(&mut self, acknowledged: u64) {
         if self.trusted < self.limit {
-            self.trusted = self.limit.min(self.trusted + acknowledged / 8);
+            let floor = self.floor();
+            self.trusted = if self.trusted < floor {
+                floor.min(self.trusted + acknowledged)
+            } else {
+                self.limit.min(self.trusted + acknowledged / 8)
+            };
             self.fit();
         }
     }
@@ -91,9 +96,10 @@ impl Window {
         self.fit();
     }
 
-    /// Nothing came back.
-    pub(super) fn collapse(&mut self) {
-        self.trusted = self.floor();
+    /// Nothing came back, after so many times without an answer before.
+    pub(super) fn collapse(&mut self, before: u32) {
+        let part = self.floor() >> (2 * before).min(u64::BITS - 1);
+        self.trusted = part.max(self.packet.min(self.limit));
         self.fit();
     }
 
@@ -124,13 +130,29 @@ mod tests {
         assert_eq!(window.bytes(), 16_000);
         window.grow(16_000);
         assert_eq!(window.bytes(), 18_000);
-        window.collapse();
+        window.collapse(0);
         window.shrink();
         assert_eq!(window.packets(), 8);
         for _ in 0..1000 {
             window.grow(1000);
         }
         assert_eq!(window.bytes(), 32_000);
+    }
+
+    #[test]
+    fn a_peer_that_stays_silent_gets_less_and_less_and_one_that_answers_the_fewest_soon() {
+        let mut window = of(32_000);
+        let packets = |before| {
+            let mut window = window;
+            window.collapse(before);
+            window.packets()
+        };
+        assert_eq!([0, 1, 2, 3, 100].map(packets), [8, 2, 1, 1, 1]);
+        window.collapse(2);
+        for packets in [2, 4, 8, 9] {
+            window.grow(window.bytes());
+            assert_eq!(window.packets(), packets);
+        }
     }
 
     #[test]
@@ -151,7 +173,7 @@ mod tests {
     #[test]
     fn a_limit_below_the_floor_holds() {
         let mut window = of(10);
-        window.collapse();
+        window.collapse(0);
         assert_eq!((window.bytes(), window.packets()), (10, 1));
     }
 }

@@ -71,6 +71,42 @@ fn the_last_one_is_sent_again_and_asks_if_none_follows_that_does() {
     assert_eq!((counters.timeouts, counters.retransmitted_packets), (0, 1));
 }
 
+/// A process that was stopped, or got no processor, comes late to both timers. Nobody owed it an answer.
+#[test]
+fn who_was_not_asked_is_not_silent() {
+    let mut f = ready();
+    for _ in 0..3 {
+        asks(&mut f, false);
+    }
+    f.feed_ack(sq(0));
+    f.now = f.now.after(100_000_000);
+    f.rc.handle_timeout(f.now, &mut f.bench);
+    let sent = f.poll();
+    assert_eq!(brief(&sent), [(SendOnly, sq(2))]);
+    assert!(sent[0].bth.ack_req);
+    let counters = f.rc.counters();
+    assert_eq!((counters.timeouts, counters.retransmitted_packets), (0, 1));
+    // Now there is one who is.
+    f.fire_timer();
+    assert_eq!(f.rc.counters().timeouts, 1);
+}
+
+/// A message whose end has not left does not ask for the one before it.
+#[test]
+fn the_packet_that_asks_is_a_last_one() {
+    let mut f = ready();
+    asks(&mut f, true);
+    asks(&mut f, false);
+    f.feed_ack(sq(0));
+    f.post(SendOp::Send, 4 * MTU as u32);
+    let sent = f.poll_some(usize::MAX, 2);
+    assert_eq!(brief(&sent), [(SendFirst, sq(2)), (SendMiddle, sq(3))]);
+    f.fire_timer();
+    let sent = f.poll_some(usize::MAX, 1);
+    assert_eq!(brief(&sent), [(SendOnly, sq(1))]);
+    assert!(sent[0].bth.ack_req);
+}
+
 #[test]
 fn in_a_slow_stream_one_asks_in_time() {
     let mut f = ready();
@@ -242,7 +278,7 @@ fn a_queue_that_is_cut_off_behind_one_that_did_not_ask_is_acknowledged() {
     let mut f = ready();
     f.post_with(WRITE, 8, |wqe| wqe.signaled = false);
     f.post(WRITE, 8);
-    let sent = f.poll_some(1, usize::MAX);
+    let sent = f.poll_some(usize::MAX, 1);
     assert_eq!(brief(&sent), [(WriteOnly, sq(0))]);
     assert!(!sent[0].bth.ack_req);
     f.rc.drain(false, &mut f.bench);
