@@ -61,7 +61,7 @@ impl Have {
     fn at(&self, va: u64, len: usize) -> Option<Result<&[u8], RemoteFault>> {
         let bytes = match &self.bytes {
             Ok(bytes) => bytes,
-            Err(fault) => return Some(Err(*fault)),
+            Err(fault) => return (self.used.get() == 0).then_some(Err(*fault)),
         };
         let from = usize::try_from(va.checked_sub(self.of.va)?).ok()?;
         if from < self.used.get() {
@@ -201,7 +201,9 @@ impl Elsewhere {
     /// For [`rnic_transport::Host::read_remote`] behind it.
     pub(crate) fn read(&self, va: u64, out: &mut [u8]) -> Result<(), RemoteFault> {
         let have = self.read.have.as_ref().ok_or(RemoteFault::Unmapped)?;
-        let bytes = have.at(va, out.len()).ok_or(RemoteFault::Unmapped)??;
+        let bytes = have.at(va, out.len()).ok_or(RemoteFault::Unmapped)?;
+        // Said once: what is read next may be there.
+        let bytes = bytes.inspect_err(|_| have.used.set(1))?;
         out.copy_from_slice(bytes);
         have.used.set((va - have.of.va) as usize + bytes.len());
         Ok(())

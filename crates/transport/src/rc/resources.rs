@@ -269,6 +269,15 @@ impl Resources {
         true
     }
 
+    /// Takes the oldest answer off if it is one that was given before.
+    pub(crate) fn give_up_repetition(&mut self) -> bool {
+        let repetition = self.answers.front().is_some_and(|answer| !answer.owed);
+        if repetition {
+            self.answers.pop_front();
+        }
+        repetition
+    }
+
     fn insert(&mut self, answer: Answer) {
         let at = self
             .answers

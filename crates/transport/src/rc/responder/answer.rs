@@ -57,6 +57,10 @@ impl Responder {
             match emitted {
                 Emitted::Yes(packets) => sh.counters.packets_sent += u64::from(packets),
                 Emitted::NoRoom => break,
+                // Its requester had the answer, it may be, and has told the program, which took the memory back.
+                Emitted::Refused(_) if self.resources.give_up_repetition() => {
+                    sh.counters.dropped += 1;
+                }
                 Emitted::Refused(fault) => {
                     let psn = self
                         .resources
