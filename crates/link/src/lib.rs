@@ -234,8 +234,9 @@ impl std::ops::AddAssign for LinkCounters {
 }
 
 impl LinkCounters {
-    /// Packets counted as handed over did not get through the door.
+    /// Packets counted as handed over did not get through the door. Those from before the counters began are in neither count.
     fn hand_over_lost(&mut self, lost: u64) {
+        let lost = lost.min(self.rx_handed_over);
         self.rx_handed_over -= lost;
         self.rx_unknown_qpn += lost;
     }

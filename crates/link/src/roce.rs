@@ -178,12 +178,22 @@ const DRAIN_TIME: Duration = Duration::from_millis(100);
 const DRAIN_STEP: usize = 256;
 
 impl RoceLink {
+    /// Nothing is sent any more: what a full socket has not taken yet has some time to leave. The program may have been told that it was
+    /// sent.
+    pub fn send_what_waits(&mut self) {
+        if let Some(live) = &mut self.live {
+            send_what_waits(&mut *live.link, live.now, &mut self.counters);
+        }
+    }
+
     /// Receives what is still there, for the sake of packets that are for others.
     fn drain(&mut self) {
         let start = Instant::now();
+        let begin = self.live.as_ref().map_or(0, |live| live.now);
         loop {
             let before = self.counters.rx_packets;
-            self.receive_while(0, DRAIN_STEP, Look::Drain, &mut |_| {
+            let now = begin.saturating_add(start.elapsed().as_nanos() as u64);
+            self.receive_while(now, DRAIN_STEP, Look::Drain, &mut |_| {
                 ControlFlow::Continue(())
             });
             if self.counters.rx_packets == before || start.elapsed() >= DRAIN_TIME {
@@ -193,8 +203,25 @@ impl RoceLink {
     }
 }
 
+/// See [`RoceLink::send_what_waits`].
+pub(crate) fn send_what_waits(link: &mut dyn Link, begin: u64, counters: &mut LinkCounters) {
+    let start = Instant::now();
+    let end = begin.saturating_add(DRAIN_TIME.as_nanos() as u64);
+    while let Some(at) = link.next_timeout()
+        && at < end
+    {
+        let now = begin.saturating_add(start.elapsed().as_nanos() as u64);
+        if now >= end {
+            break;
+        }
+        std::thread::sleep(Duration::from_nanos(at.saturating_sub(now)));
+        link.send(&mut TxBatch::default(), at.max(now), counters);
+    }
+}
+
 impl Drop for RoceLink {
     fn drop(&mut self) {
+        self.send_what_waits();
         if let Some(live) = &mut self.live {
             // What lies in rings is for nobody but this process, and a producer need not go on.
             live.host = None;

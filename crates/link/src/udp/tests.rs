@@ -234,6 +234,34 @@ fn what_a_socket_does_not_take_for_long_is_lost() {
     drop(far);
 }
 
+/// A program that has sent its last datagram closes the device: what waits is not forgotten.
+#[test]
+fn what_waits_leaves_before_the_link_closes() {
+    let (mut link, route, far) = slow();
+    assert!(send_numbers(&mut link, &route, 0..100, 0).tx_waited > 0);
+    // Does not end before it has all, or the sender has gone: what a socket pair lacks room for it takes when it is read.
+    let reader = std::thread::spawn(move || {
+        let mut come = Vec::new();
+        let mut buffer = [0; 64];
+        while come.len() < 100 {
+            match sys::receive(&far, &mut buffer) {
+                Ok(datagram) if datagram.len == 0 => break,
+                Ok(_) => come.push(buffer[0]),
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        come
+    });
+    let mut counters = LinkCounters::default();
+    while link.next_timeout().is_some() {
+        // A reader that gets no processor for long is not what is tested.
+        let now = link.next_timeout().unwrap_or(0);
+        crate::roce::send_what_waits(&mut link, now, &mut counters);
+    }
+    assert_eq!(reader.join().unwrap(), (0..100).collect::<Vec<u8>>());
+    assert_eq!(counters.tx_errors, 0);
+}
+
 /// What an earlier packet met on its way is told at the next call, and costs that one's packets nothing. Here a peer that went
 /// to somebody else for a moment stands for a router that says by ICMPv6 that a packet was too big, or is forbidden.
 #[test]

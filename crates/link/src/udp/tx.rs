@@ -196,17 +196,24 @@ impl TxSockets {
             .filter_map(|(_, weak)| weak.upgrade())
             .partition(|s| s.connected());
         let connect = spec.remote.is_ipv6() && connected.len() < PORTS;
-        let socket = match shared.iter().find(|s| s.suits(spec.remote, range)) {
-            Some(socket) if !connect => socket.clone(),
-            _ if connect || shared.len() < PORTS => {
-                let socket = Arc::new(TxSocket::open(spec, connect)?);
-                self.0.push((group, Arc::downgrade(&socket)));
-                socket
-            }
+        let own = connect.then(|| TxSocket::open(spec, true)).transpose()?;
+        let suits = shared.iter().find(|s| s.suits(spec.remote, range));
+        let socket = match (own, suits) {
+            (Some(own), _) if own.connected() => self.keep(group, own),
+            // There is no way to the peer now. When there is one, it is the unconnected way.
+            (_, Some(socket)) => socket.clone(),
+            (Some(own), None) if shared.len() < PORTS => self.keep(group, own),
+            (None, None) if shared.len() < PORTS => self.keep(group, TxSocket::open(spec, false)?),
             _ => shared[(range >> crate::registry::RANGE_BITS) as usize % shared.len()].clone(),
         };
         socket.take(spec.remote, range);
         Ok(socket)
+    }
+
+    fn keep(&mut self, group: Group, socket: TxSocket) -> Arc<TxSocket> {
+        let socket = Arc::new(socket);
+        self.0.push((group, Arc::downgrade(&socket)));
+        socket
     }
 
     /// Forgets sockets that no route uses any more.

@@ -317,6 +317,7 @@ pub fn shutdown() {
                 copies.join(engine.remove_qp(qpn));
             }
             engine.close_cm();
+            engine.link.send_what_waits();
             engine.closed = true;
             report::note_all(&engine, true);
             drop(engine);

@@ -124,7 +124,8 @@ pub(super) fn network_header(received: &Received<'_>) -> UdPrefix {
     match (received.src, received.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => UdPrefix::V4(Ipv4Header {
             tos: 0,
-            total_len: Ipv4Header::LEN as u16 + udp_len,
+            // A ring may carry what is longer than any datagram; who takes it looks at the length of what it brings.
+            total_len: udp_len.wrapping_add(Ipv4Header::LEN as u16),
             id: 0,
             dont_fragment: true,
             ttl: HOPS,
