@@ -9,7 +9,7 @@
 //!
 //! Environment: `RNIC_FAULTS` (fault injection, see [`rnic_link::FaultSpec`]), `RNIC_PCAP` (file to append packets to),
 //! `RNIC_XDP` (interfaces whose packets go past the kernel's network stack, see [`rnic_link::XdpSpec`]),
-//! `RNIC_NO_GSO` (send packets one by one), `RNIC_GUARDED_MEMORY` (reach all user memory through the kernel: what was
+//! `RNIC_GSO` (where the kernel cuts packets, see [`rnic_link::Gso`]), `RNIC_GUARDED_MEMORY` (reach all user memory through the kernel: what was
 //! unmapped without deregistration is then an error instead of the end of the process, at 1 to 2 us per packet),
 //! `RNIC_REPORT`, `RNIC_STATS` and `RNIC_LINT` (what `rnic run` wants to know, see module `report`).
 

@@ -8,6 +8,7 @@
 #include "rc.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -136,20 +137,29 @@ int main(int argc, char **argv)
     pthread_barrierattr_init(&attr);
     pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&shared->barrier, &attr, all.processes + 1);
+    pid_t *children = calloc(all.processes + 1, sizeof *children);
     for (int i = 0; i <= all.processes; i++) {
-        pid_t child = fork();
+        pid_t child = children[i] = fork();
         if (child < 0)
             die("fork");
         if (!child) {
-            alarm(2 * DEADLINE_SECONDS); /* one that fails leaves the others at the barrier */
+            alarm(2 * DEADLINE_SECONDS);
             if (i == 0)
                 hub(shared);
             sender(shared, i - 1);
         }
     }
     for (int i = 0; i <= all.processes; i++) {
-        int status;
-        if (wait(&status) < 0 || status)
+        int status = -1;
+        pid_t ended = wait(&status);
+        for (int j = 0; j <= all.processes; j++) {
+            if (children[j] == ended)
+                children[j] = 0;
+            /* The others would wait for one that failed at the barrier. */
+            if (status && children[j])
+                kill(children[j], SIGKILL);
+        }
+        if (status)
             die("a process failed: wait status %x", status);
     }
     say("%d messages, every byte verified", all.processes * all.queue_pairs * all.messages);

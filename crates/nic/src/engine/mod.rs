@@ -585,6 +585,5 @@ fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
     let pcap = std::env::var_os("RNIC_PCAP").filter(|file| !file.is_empty());
     config.pcap = pcap.map(Into::into);
     (config.host_path, config.one_sided) = host_path();
-    config.no_gso = std::env::var_os("RNIC_NO_GSO").is_some();
     Ok(config)
 }
