@@ -61,7 +61,11 @@ fn another_host_may_share_the_port() {
 fn ports_are_limited() {
     let mut paths = Paths::default();
     // The last cannot be connected to: an interface is missing.
-    for (local, remote) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::1", "fe80::1")] {
+    for (local, remote) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("::1", "fe80::1"),
+    ] {
         let mut ports = std::collections::BTreeSet::new();
         let ids: Vec<_> = (1..100)
             .map(|range| paths.open(&spec(local, remote, range << 12), |_| true, |_| None))

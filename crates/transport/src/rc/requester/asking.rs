@@ -147,9 +147,8 @@ impl Requester {
     /// The ACK timeout of packets none of which asks is over: the device did not come to run when it was to ask ([`SOON_NS`]), and nobody
     /// owes an answer. Asks now.
     pub(super) fn asks_too_late(&mut self, sh: &Shared) -> bool {
-        let late = self.asking.whole
-            && self.nxt.pos == self.max.pos
-            && self.una.pos >= self.asking.asked;
+        let late =
+            self.asking.whole && self.nxt.pos == self.max.pos && self.una.pos >= self.asking.asked;
         if late {
             self.go_back(self.last_whole(), sh.mtu);
         }
