@@ -37,7 +37,11 @@ impl Machine {
         Machine {
             cpus: sys::allowed_cpus().len(),
             model: model.map_or("unknown processor".into(), |(_, name)| name.to_owned()),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            // Without what its builder calls it.
+            kernel: read("/proc/sys/kernel/osrelease")
+                .chars()
+                .take_while(|&c| c.is_ascii_digit() || c == '.')
+                .collect(),
             load_average: load
                 .split(' ')
                 .next()

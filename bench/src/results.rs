@@ -119,6 +119,23 @@ impl RowResult {
             .collect();
     }
 
+    /// What an aim calls these floors.
+    fn which<'a>(&self, floors: &'a [String], best: &'a str) -> &'a str {
+        let all = self.series.iter();
+        match floors {
+            [only]
+                if all
+                    .filter(|s| s.role == Role::Floor && s.figure.is_empty())
+                    .count()
+                    > 1 =>
+            {
+                only
+            }
+            [_] => "the floor",
+            _ => best,
+        }
+    }
+
     /// `None` where something is missing.
     fn verdict(&self, aim: &Aim) -> Option<Verdict> {
         let own = self.own("")?;
@@ -163,11 +180,7 @@ impl RowResult {
                 let named = named(floors)?;
                 let value = ratio(&named, f64::min)?;
                 let mark = best_of(&named, f64::min).map(|floor| floor * times);
-                let which = if floors.len() > 1 {
-                    "the faster floor"
-                } else {
-                    "the floor"
-                };
+                let which = self.which(floors, "the faster floor");
                 let found = format!("{value:.2} x");
                 let aim = format!("at most {times} x {which}");
                 Some(Verdict {
@@ -179,11 +192,7 @@ impl RowResult {
                 let named = named(floors)?;
                 let value = ratio(&named, f64::max)?;
                 let mark = best_of(&named, f64::max).map(|floor| floor * part);
-                let which = if floors.len() > 1 {
-                    "the best floor"
-                } else {
-                    "the floor"
-                };
+                let which = self.which(floors, "the best floor");
                 let found = format!("{:.0}%", value * 100.0);
                 let aim = format!("at least {:.0}% of {which}", part * 100.0);
                 Some(Verdict {
@@ -363,6 +372,12 @@ mod tests {
         let floors = || vec!["a".to_owned(), "b".to_owned()];
         let part = row.verdict(&Aim::AtLeastPart(0.7, floors())).unwrap();
         assert!(part.reached && part.value == 0.75);
+        assert_eq!(part.aim, "at least 70% of the best floor");
+        // Which one is meant is said where there are others.
+        let one = row
+            .verdict(&Aim::AtLeastPart(0.7, vec!["a".to_owned()]))
+            .unwrap();
+        assert_eq!(one.aim, "at least 70% of a");
         let times = row.verdict(&Aim::AtMostTimes(1.4, floors())).unwrap();
         assert!(!times.reached && times.value == 1.5);
     }

@@ -182,6 +182,8 @@ pub(crate) struct Responder {
     last_taken: Psn,
     resources: Resources,
     ack: Option<Psn>,
+    /// Which leaves even if a NAK follows it.
+    ack_first: bool,
     nak: Option<Nak>,
     silence: Silence,
     /// The next answer needs bytes that another process was asked for.
@@ -461,10 +463,12 @@ impl Responder {
             Some(Nak::Sequence { ahead }) if !ahead.is_before(self.expected) => {}
             nak => {
                 // What a NAK asked for has come. Linux's requester takes nothing but an ACK for progress: a NAK costs it a
-                // retry, although it acknowledges all packets before, so that it gave up where many are reordered.
+                // retry, although it acknowledges all packets before, so that it gave up where many are reordered. So the next NAK,
+                // for a gap behind it in the same batch, does not stand for the ACK.
                 let asked = nak.is_none() && self.silence == Silence::Sequence;
                 if asked && self.last_taken.next() == self.expected {
                     self.ack = Some(self.last_taken);
+                    self.ack_first = true;
                 }
                 self.nak = None;
                 self.silence = Silence::None;

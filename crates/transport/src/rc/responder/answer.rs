@@ -51,7 +51,9 @@ impl Responder {
                 }
                 (Some(_), _) => self.transmit_answer(sh, host, out),
                 // A NAK says that all before it was taken.
-                (None, Some(ack)) if self.nak.is_none() => self.transmit_ack(ack, sh, host, out),
+                (None, Some(ack)) if self.nak.is_none() || self.ack_first => {
+                    self.transmit_ack(ack, sh, host, out)
+                }
                 (None, _) => self.transmit_nak(sh, out),
             };
             match emitted {
@@ -121,6 +123,7 @@ impl Responder {
         );
         if let Emitted::Yes(_) = emitted {
             self.ack = None;
+            self.ack_first = false;
         }
         emitted
     }
@@ -149,6 +152,7 @@ impl Responder {
         if let Emitted::Yes(_) = emitted {
             self.nak = None;
             self.ack = None;
+            self.ack_first = false;
             match syndrome {
                 Syndrome::RnrNak { .. } => sh.counters.rnr_naks_sent += 1,
                 Syndrome::Nak(NakCode::PsnSequenceError) => sh.counters.sequence_naks_sent += 1,
