@@ -220,7 +220,10 @@ pub fn explain(error: &rnic_nic::Error) {
         }
         _ => "; `rnic devices` tries the same and says more",
     };
-    eprintln!("rnic: cannot open {DEVICE_NAME}: {}{next}", error.reason());
+    rnic_link::tell(format_args!(
+        "cannot open {DEVICE_NAME}: {}{next}",
+        error.reason()
+    ));
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {

@@ -26,7 +26,7 @@ impl From<rnic_nic::Error> for Errno {
     fn from(error: rnic_nic::Error) -> Errno {
         if log_enabled() && error.errno() != libc::EAGAIN {
             quiet(|| {
-                eprintln!("rnic: {error}");
+                rnic_link::tell(format_args!("{error}"));
                 Ok(())
             });
         }

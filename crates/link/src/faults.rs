@@ -216,13 +216,13 @@ impl<L: Link> Faults<L> {
     pub fn new(inner: L, spec: FaultSpec) -> Faults<L> {
         let seed = spec.seed.unwrap_or_else(|| {
             let seed = crate::sys::random_u64();
-            eprintln!(
-                "rnic: faults {}",
+            crate::tell(format_args!(
+                "faults {}",
                 FaultSpec {
                     seed: Some(seed),
                     ..spec
                 }
-            );
+            ));
             seed
         });
         Faults {

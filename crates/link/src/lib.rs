@@ -41,6 +41,7 @@ mod segment;
 mod share;
 pub mod steering;
 mod sys;
+mod tell;
 pub mod udp;
 pub mod wills;
 mod xdp;
@@ -62,6 +63,7 @@ pub use roce::{Look, Received, RoceLink};
 pub use steering::MULTICAST_QPN;
 pub use sys::process::{Span, has_ended};
 pub use sys::{Fd, is_safe_memory_file};
+pub use tell::tell;
 pub use wills::{Estate, WILL_LEN, Will, WillId};
 pub use xdp::{XdpSpec, XdpSpecError};
 

@@ -141,7 +141,7 @@ impl Capture {
             && let Err(e) = write_all(&self.file, &self.pending)
         {
             self.failed = true;
-            eprintln!("rnic: the capture ends here: {e}");
+            crate::tell(format_args!("the capture ends here: {e}"));
         }
         self.pending.clear();
     }

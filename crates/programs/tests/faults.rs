@@ -200,3 +200,26 @@ fn every_byte_verified() {
         }
     }
 }
+
+/// What the library says (here the seed that was drawn) may find a full disk where standard error goes. The device opens all the same.
+#[test]
+fn standard_error_may_be_full() {
+    let trial = Trial::start("standard_error_may_be_full");
+    let Some(program) = compile::c_program(&trial, "scale") else {
+        return;
+    };
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let line = format!(
+        "RNIC_FAULTS=drop=0% exec {} 10 2>/dev/full",
+        program.display()
+    );
+    let finished = place.finish("sh", ["-c", &line]);
+    finished.expect_success();
+    assert!(
+        finished.stdout.ends_with("done\n"),
+        "{}",
+        finished.describe()
+    );
+}

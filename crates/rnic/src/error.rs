@@ -26,13 +26,13 @@ pub enum Error {
     },
     /// The queue has no room. Not fatal: poll the completion queue and post again.
     #[error(
-        "{verb}: the queue of QP {qpn} is full ({depth} work requests, none of them polled yet). \
-         Poll the completion queue, then post again; signal at least one request per queue depth"
+        "{verb}: the queue of {qpn} is full ({depth} work requests, none of them polled yet). \
+         Poll the completion queue, then post again; signal at least one send per queue depth"
     )]
     QueueFull {
-        /// `ibv_post_send` or `ibv_post_recv`.
+        /// `ibv_post_send`, `ibv_post_recv` or `ibv_post_srq_recv`.
         verb: &'static str,
-        /// The queue pair.
+        /// The queue pair, or shared receive queue.
         qpn: u32,
         /// How many work requests it holds.
         depth: u32,
@@ -85,8 +85,8 @@ pub enum Error {
         /// The peer's.
         remote: std::net::IpAddr,
     },
-    /// Nothing completed in time.
-    #[error("no completion within {0:?}")]
+    /// What was waited for, a completion or an event, did not come in time.
+    #[error("nothing came within {0:?}")]
     Timeout(Duration),
     /// A work request completed with an error.
     #[error(transparent)]

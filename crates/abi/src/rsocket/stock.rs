@@ -6,7 +6,6 @@
 
 use core::ffi::{c_char, c_void};
 use std::ffi::{CStr, CString, OsString};
-use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -49,8 +48,7 @@ pub(super) fn functions() -> Option<&'static Functions> {
             Ok(library) => Some(Functions::find(&library)),
             Err(why) => {
                 if std::env::var_os("RNIC_QUIET").is_none_or(|v| v != "1") {
-                    // Not eprintln!, which panics when it cannot print.
-                    let _ = writeln!(std::io::stderr(), "rnic: no rsockets: {why}");
+                    rnic_link::tell(format_args!("no rsockets: {why}"));
                 }
                 None
             }

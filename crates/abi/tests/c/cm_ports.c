@@ -56,9 +56,30 @@ static void families(void)
 	}
 }
 
+/* A port is taken in one family, also by a wildcard: a peer of the other one cannot be reached from there. */
+static void wildcards(void)
+{
+	struct sockaddr_in v4 = { .sin_family = AF_INET };
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6 };
+	struct sockaddr *any[2] = { (struct sockaddr *)&v4, (struct sockaddr *)&v6 };
+	struct sockaddr_in peer4 = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in6 peer6 = { .sin6_family = AF_INET6, .sin6_port = htons(9), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr *peers[2] = { (struct sockaddr *)&peer4, (struct sockaddr *)&peer6 };
+	for (int family = 0; family < 2; family++) {
+		struct rdma_cm_id *bound = id_of(RDMA_PS_TCP), *named = id_of(RDMA_PS_TCP);
+		CHECK(!rdma_bind_addr(bound, any[family]));
+		CHECK(rdma_resolve_addr(bound, NULL, peers[!family], 1000) == -1 && errno == EINVAL);
+		CHECK(rdma_resolve_addr(named, any[family], peers[!family], 1000) == -1 && errno == EINVAL);
+		CHECK(!rdma_resolve_addr(bound, NULL, peers[family], 1000));
+		CHECK(!rdma_ack_cm_event(next_event(channel, bound, RDMA_CM_EVENT_ADDR_RESOLVED)));
+		CHECK(!rdma_destroy_id(bound) && !rdma_destroy_id(named));
+	}
+}
+
 int main(void)
 {
 	channel = rdma_create_event_channel();
+	wildcards();
 	struct rdma_cm_id *first = id_of(RDMA_PS_TCP), *second = id_of(RDMA_PS_TCP);
 	CHECK(!bind_to(first, 0));
 	uint16_t port = ntohs(rdma_get_src_port(first));

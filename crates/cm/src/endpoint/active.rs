@@ -47,7 +47,8 @@ impl Endpoint {
             private_data,
         };
         let mut connection = Connection::new(true, tid, address);
-        connection.local_qpn = connect.qpn;
+        // As the peer reads it, which names it in a DREQ.
+        connection.local_qpn = connect.qpn & 0xff_ffff;
         connection.transport = connect.transport;
         connection.interval_ns = self.request_interval_ns();
         connection.max_retries = self.config.max_retries.min(15);

@@ -299,6 +299,28 @@ fn superseded_deadlines_do_not_pile_up() {
     assert_eq!(a.poll_timeout(), Some(Time(9_999)));
 }
 
+/// A queue pair's number has 24 bits, whatever an application says: the peer names those in its DREQ.
+#[test]
+fn numbers_are_those_that_the_peer_reads() {
+    let (mut a, mut b) = (endpoint(1, A), endpoint(2, B));
+    let now = Time(0);
+    let mut connect = request(&[]);
+    connect.qpn = 0x0100_0011;
+    let active = a.connect(now, &connect).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Request { conn: passive, .. }) = b.poll_event() else {
+        panic!("no request");
+    };
+    b.accept(now, passive, &Accept::default()).unwrap();
+    exchange(now, &mut a, &mut b);
+    assert!(matches!(a.poll_event(), Some(Event::Response { .. })));
+    a.ready(now, active, &[]).unwrap();
+    exchange(now, &mut a, &mut b);
+    b.disconnect(now, passive, &[]).unwrap();
+    exchange(now, &mut a, &mut b);
+    assert!(matches!(a.poll_event(), Some(Event::Disconnected { .. })));
+}
+
 /// A peer in the same subnet may say "hop limit 0": a packet with that would never arrive.
 #[test]
 fn answers_have_hops_to_go() {

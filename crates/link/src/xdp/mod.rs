@@ -28,6 +28,7 @@ use crate::batch::{Run, TxBatch};
 use crate::datagram::{Arrival, Link, Train};
 use crate::path::{Route, default_hop_limits};
 use crate::sys::{self, Fd, FdSet, XdpMode};
+use crate::tell::tell;
 use crate::udp::UdpLink;
 use crate::udp::waiting::{Moment, Waiting};
 use batches::segment_of;
@@ -175,7 +176,7 @@ pub(crate) fn open(
     let arrivals = match arrivals {
         Ok(arrivals) => arrivals,
         Err(error) => {
-            eprintln!("rnic: RNIC_XDP: {error}; packets take UDP sockets");
+            tell(format_args!("RNIC_XDP: {error}; packets take UDP sockets"));
             return Err(udp);
         }
     };
@@ -191,7 +192,9 @@ pub(crate) fn open(
                 numbers.push(index);
                 tables.push(its_tables);
             }
-            Err(why) => eprintln!("rnic: RNIC_XDP={name}: {why}; its packets take UDP sockets"),
+            Err(why) => tell(format_args!(
+                "RNIC_XDP={name}: {why}; its packets take UDP sockets"
+            )),
         }
     }
     if interfaces.is_empty() {

@@ -54,11 +54,12 @@ impl Cm {
         self.table = table;
     }
 
-    /// The table was read: if it is news, the port's watcher has not told it yet.
-    pub(super) fn refresh(&mut self, table: Vec<GidEntry>) {
+    /// The table was read: if it is news, the port's watcher has not told it yet, or it was read before that did. So it is read again, by
+    /// `read`: an old one would stay.
+    pub(super) fn refresh(&mut self, table: &[GidEntry], read: impl FnOnce() -> Vec<GidEntry>) {
         let gids = |table: &[GidEntry]| table.iter().map(|row| row.gid).collect::<Vec<_>>();
-        if gids(&table) != gids(&self.table) {
-            self.set_table(table);
+        if gids(table) != gids(&self.table) {
+            self.set_table(read());
         }
     }
 

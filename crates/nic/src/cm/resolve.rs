@@ -103,7 +103,7 @@ pub(super) fn find_way(
     peer: SocketAddr,
     table: &[GidEntry],
 ) -> Result<Way> {
-    let source = source.filter(|source| !source.ip().is_unspecified());
+    // A wildcard, too: its port is taken in its own family alone.
     if source.is_some_and(|source| source.is_ipv4() != peer.is_ipv4()) {
         return Err(Error::invalid(
             verb,
@@ -113,6 +113,7 @@ pub(super) fn find_way(
             ),
         ));
     }
+    let source = source.filter(|source| !source.ip().is_unspecified());
     let way = sys::way_to(source, peer).map_err(|e| {
         let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
         Error::new(

@@ -1,6 +1,6 @@
 //! The three kinds of registered memory.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::mem::ManuallyDrop;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
@@ -37,8 +37,11 @@ impl Storage {
         }
         let layout = Layout::from_size_align(len, ALIGN).map_err(|_| invalid())?;
         // SAFETY: the layout's size is not zero.
-        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) })
-            .unwrap_or_else(|| handle_alloc_error(layout));
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| Error::Verb {
+            verb: "ibv_reg_mr",
+            reason: format!("there is no memory of {len} bytes"),
+            source: std::io::Error::from_raw_os_error(libc::ENOMEM),
+        })?;
         Ok(Storage { ptr, layout })
     }
 
