@@ -9,8 +9,9 @@
 //!
 //! Nothing may have been lost, though: what is under way may lie in a receive buffer behind the packets of a hundred others. If the answer
 //! is about more than the probe, packets behind it have arrived, and sending goes on where it was; to send them all again would
-//! fill that buffer further (the idea of RFC 5682). If the peer took the probe itself and nothing else, it goes on behind it. Time to the
-//! next probe grows until a packet that was sent once has been answered (RFC 6298, 5.5 and 3).
+//! fill that buffer further (the idea of RFC 5682). If the peer took the probe itself and nothing else, it goes on behind it. After the former
+//! the time to the next probe stays as long as it has become, within limits, until a packet that was sent once has been answered (RFC 6298, 5.5
+//! and 3): the way may take longer than it did. But the answer may have been what was lost, so the limits are narrow.
 
 use super::{Mark, Requester};
 use crate::Time;
@@ -21,6 +22,9 @@ use crate::time::ack_timeout_ns;
 
 /// A peer that answers at all may be kept from it this long by its scheduler.
 const SHORTEST_NS: u64 = 200_000;
+
+/// By how much the wait for a probe may have grown that was needless.
+const MOST_GROWN: u64 = 16;
 
 /// PSNs that a READ request asks for when it is a probe.
 pub(super) const PROBE_PSNS: u32 = 8;
@@ -87,10 +91,12 @@ impl Probe {
 impl Requester {
     /// `una` moved by so many packets; `after_loss`: only because packets were sent again.
     pub(super) fn probe_progress(&mut self, packets: u64, after_loss: bool, now: Time) {
-        if let Some(sent) = self.probe.sent.take()
-            && packets > 1
-            && sent.nxt.pos > self.nxt.pos
-        {
+        let needless = self
+            .probe
+            .sent
+            .take()
+            .filter(|sent| packets > 1 && sent.nxt.pos > self.nxt.pos);
+        if let Some(sent) = needless {
             (self.nxt, self.current) = (sent.nxt, sent.current);
             self.gather = SgCursor::default();
         }
@@ -106,11 +112,13 @@ impl Requester {
                 smoothed => smoothed - smoothed / 8 + sample / 8,
             };
             probe.sample = None;
-            probe.wait_ns = 0;
         }
-        if probe.wait_ns == 0 {
-            probe.wait_ns = probe.round_trip_ns.saturating_mul(4).max(SHORTEST_NS);
-        }
+        let least = probe.round_trip_ns.saturating_mul(4).max(SHORTEST_NS);
+        let most = match needless {
+            Some(_) => least.saturating_mul(MOST_GROWN),
+            None => least,
+        };
+        probe.wait_ns = probe.wait_ns.clamp(least, most);
     }
 
     /// Starts the wait for a probe, unless it runs or the ACK timeout comes first anyway.

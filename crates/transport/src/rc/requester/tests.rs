@@ -714,6 +714,30 @@ mod probes {
         assert_eq!(third, first);
     }
 
+    /// What looks needless may be an answer that was lost, again and again.
+    #[test]
+    fn where_answers_are_lost_it_goes_on_asking_early() {
+        let mut f = lossy(4);
+        let wait = |f: &Fixture| f.rc.next_timeout().unwrap().0 - f.now.0;
+        let first = wait(&f);
+        let mut longest = first;
+        for n in 0..20 {
+            f.fire_timer();
+            f.poll();
+            f.feed_ack(sq(2 * n + 2));
+            longest = longest.max(wait(&f));
+            f.post(WRITE, 2 * MTU as u32);
+            f.poll();
+        }
+        assert_eq!(longest, 16 * first);
+        // One that took what it had not: the path loses.
+        f.fire_timer();
+        f.poll();
+        f.feed_ack(sq(41));
+        f.poll();
+        assert_eq!(wait(&f), first);
+    }
+
     #[test]
     fn what_takes_no_psn_is_done_once() {
         let mut f = lossy(1);
