@@ -207,15 +207,14 @@ impl RoceLink {
 pub(crate) fn send_what_waits(link: &mut dyn Link, begin: u64, counters: &mut LinkCounters) {
     let start = Instant::now();
     let end = begin.saturating_add(DRAIN_TIME.as_nanos() as u64);
-    while let Some(at) = link.next_timeout()
-        && at < end
-    {
+    while let Some(at) = link.next_timeout() {
         let now = begin.saturating_add(start.elapsed().as_nanos() as u64);
-        if now >= end {
+        let next = at.max(now);
+        if next >= end {
             break;
         }
-        std::thread::sleep(Duration::from_nanos(at.saturating_sub(now)));
-        link.send(&mut TxBatch::default(), at.max(now), counters);
+        std::thread::sleep(Duration::from_nanos(next - now));
+        link.send(&mut TxBatch::default(), next, counters);
     }
 }
 

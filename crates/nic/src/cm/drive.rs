@@ -54,12 +54,12 @@ impl Cm {
         self.table = table;
     }
 
-    /// The table was read: if it is news, the port's watcher has not told it yet, or it was read before that did. So it is read again, by
-    /// `read`: an old one would stay.
-    pub(super) fn refresh(&mut self, table: &[GidEntry], read: impl FnOnce() -> Vec<GidEntry>) {
+    /// The table was read: if it is news, the port's watcher has not told it yet, or it was read before that did. So it is read
+    /// again: an old one would stay.
+    pub(super) fn refresh(&mut self, table: &[GidEntry]) {
         let gids = |table: &[GidEntry]| table.iter().map(|row| row.gid).collect::<Vec<_>>();
         if gids(table) != gids(&self.table) {
-            self.set_table(read());
+            self.set_table(gid_table());
         }
     }
 

@@ -156,7 +156,7 @@ impl Id {
         let table = gid_table();
         let source = resolve::bindable(VERB, addr, &table)?;
         self.with(VERB, |cm, key, _| {
-            cm.refresh(&table, gid_table);
+            cm.refresh(&table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle])?;
             let claim = cm.claim(VERB, key, addr)?;
@@ -198,7 +198,7 @@ impl Id {
             false => None,
         };
         self.with(VERB, |cm, key, now| {
-            cm.refresh(&table, gid_table);
+            cm.refresh(&table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle, State::Bound])?;
             let given = from.filter(|from| !from.ip().is_unspecified());
