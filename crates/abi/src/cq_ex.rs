@@ -173,6 +173,8 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         if unsafe { attr.as_ref() }.is_some_and(|a| a.comp_mask != 0) {
             return Err(EINVAL);
         }
+        // Or the lock may be that of a thread which is not in this forked child.
+        object.nic.check_alive("ibv_start_poll")?;
         object.polling.begin();
         // SAFETY: just locked.
         unsafe { advance(object, true) }.inspect_err(|_| object.polling.end())

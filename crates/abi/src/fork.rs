@@ -2,7 +2,7 @@
 //!
 //! The engine lives in the process's own pages and reads and writes them with its own loads and stores, so the
 //! copy-on-write hazard that `ibv_fork_init(3)` guards against in hardware does not exist: it succeeds, and says that
-//! it was not needed. What a fork does to the engine itself, the handlers registered here tell the nic crate.
+//! it was not needed. What a fork does to the engine itself is the nic crate's affair; the handlers here see to our own locks.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::RefCell;
@@ -22,22 +22,12 @@ thread_local! {
 extern "C" fn prepare() {
     seam::quiet(|| {
         HELD.with_borrow_mut(|held| *held = Some((cm::hold(), device::lock_open())));
-        rnic_nic::before_fork();
         Ok(())
     });
 }
 
-extern "C" fn parent() {
+extern "C" fn release() {
     seam::quiet(|| {
-        rnic_nic::after_fork_parent();
-        HELD.take();
-        Ok(())
-    });
-}
-
-extern "C" fn child() {
-    seam::quiet(|| {
-        rnic_nic::after_fork_child();
         HELD.take();
         Ok(())
     });
@@ -48,8 +38,10 @@ extern "C" fn child() {
 pub fn register() {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
+        // First: what is registered last prepares first, and our locks are taken before the device's.
+        rnic_nic::guard_forks();
         // SAFETY: functions of this library, which is never unloaded (-z nodelete).
-        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        unsafe { libc::pthread_atfork(Some(prepare), Some(release), Some(release)) };
     });
 }
 

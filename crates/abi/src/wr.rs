@@ -121,6 +121,8 @@ pub fn fill(c: &mut ibv_qp_ex) {
 unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a Builder)> {
     // SAFETY: by contract.
     let object = unsafe { from_c::<QpObject>(qp.cast()) }?;
+    // In a forked child a thread of the parent may have it locked, and have left the batch half written.
+    object.nic.check_alive(VERB)?;
     Ok((object, object.builder.as_ref().ok_or(EINVAL)?))
 }
 

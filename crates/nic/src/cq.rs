@@ -361,6 +361,16 @@ impl Cq {
         self.shared.cookie.store(cookie, Ordering::Relaxed);
     }
 
+    /// Whether calls on it can work. Whoever has locks of his own around it asks before he waits for them: in a forked child
+    /// the thread that has one may not exist.
+    ///
+    /// # Errors
+    /// ENODEV, of that verb, in a forked child and after [`crate::shutdown`].
+    #[inline]
+    pub fn check_alive(&self, verb: &'static str) -> Result<()> {
+        self.shared.context.nic.check_alive(verb)
+    }
+
     /// Takes up to `max` completions; drives the engine when there are none. A queue that overran gives out what it has
     /// and then stays empty; asynchronous events say what happened.
     ///

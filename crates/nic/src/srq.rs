@@ -222,6 +222,14 @@ impl Srq {
         self.shared().xrc.is_some()
     }
 
+    /// See [`Cq::check_alive`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_alive(&self, verb: &'static str) -> Result<()> {
+        self.shared().context().nic.check_alive(verb)
+    }
+
     /// Its number, 24 bits; no other shared receive queue of the process has it.
     pub fn number(&self) -> u32 {
         self.shared().number

@@ -27,5 +27,6 @@ pub(crate) use process::{
     DEVICE_SLOT, Gate, SLOTS, is_proc, note, own_memory, peek, read_at, write_at,
 };
 pub(crate) use threads::{
-    become_background_thread, thread_mark, times_preempted, uncancelled, with_signals_blocked,
+    at_fork, become_background_thread, thread_mark, times_preempted, uncancelled,
+    with_signals_blocked,
 };

@@ -4,28 +4,22 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rnic_nic::cm::{EventChannel, EventKind, Id, PortSpace};
-use rnic_nic::{
-    AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrMask, SrqInit,
-    after_fork_child, after_fork_parent, before_fork,
-};
+use rnic_nic::{AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrMask, SrqInit};
 
-/// Runs `child` in a forked child, with the handlers that the C library would call; false if it hung or failed.
+/// Runs `child` in a forked child; false if it hung or failed.
 fn in_child(child: impl FnOnce()) -> bool {
     /// Seconds after which a child that hangs is killed.
     const PATIENCE: u32 = 20;
-    before_fork();
     // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not is what is tested.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork");
     if pid == 0 {
-        after_fork_child();
         // SAFETY: takes no pointer.
         unsafe { libc::alarm(PATIENCE) };
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).is_ok();
         // SAFETY: ends the child without the parent's destructors.
         unsafe { libc::_exit(i32::from(!done)) };
     }
-    after_fork_parent();
     let mut status = 0;
     // SAFETY: `status` is a valid place for the answer.
     let waited = unsafe { libc::waitpid(pid, &mut status, 0) };

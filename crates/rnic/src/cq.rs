@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::completion::{Completion, CompletionOpcode};
 use crate::context::Context;
@@ -186,11 +186,13 @@ impl CompletionQueue {
     /// Takes the oldest completion, if there is one (`ibv_poll_cq`). Polling drives the NIC: a loop around this call is
     /// the fastest way to wait.
     pub fn poll_one(&self) -> Result<Option<Completion>> {
+        self.inner.raw.check_alive("ibv_poll_cq")?;
         self.inner.state.lock().next(&self.inner.raw)
     }
 
     /// Takes up to `max` completions into `into`; returns how many.
     pub fn poll_into(&self, into: &mut Vec<Completion>, max: usize) -> Result<usize> {
+        self.inner.raw.check_alive("ibv_poll_cq")?;
         let mut state = self.inner.state.lock();
         for n in 0..max {
             match state.next(&self.inner.raw)? {
@@ -265,15 +267,25 @@ impl CompletionQueue {
         self.inner.raw.request_notify(solicited_only);
     }
 
+    /// What belongs to the completions. `None` in a forked child, where whoever has it locked may not exist.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        let alive = self.inner.raw.check_alive("ibv_poll_cq").is_ok();
+        alive.then(|| self.inner.state.lock())
+    }
+
     pub(crate) fn attach(&self, qpn: u32, work: &Arc<Work>) {
-        let mut state = self.inner.state.lock();
+        let Some(mut state) = self.state() else {
+            return;
+        };
         if !state.qps.iter().any(|(number, _)| *number == qpn) {
             state.qps.push((qpn, work.clone()));
         }
     }
 
     pub(crate) fn detach(&self, qpn: u32) {
-        let mut state = self.inner.state.lock();
+        let Some(mut state) = self.state() else {
+            return;
+        };
         state.qps.retain(|(number, _)| *number != qpn);
         state
             .taken
@@ -281,12 +293,16 @@ impl CompletionQueue {
     }
 
     pub(crate) fn attach_srq(&self, number: u32, queue: &Arc<Mutex<WorkQueue>>) {
-        let mut state = self.inner.state.lock();
+        let Some(mut state) = self.state() else {
+            return;
+        };
         state.srqs.push((number, queue.clone()));
     }
 
     pub(crate) fn detach_srq(&self, number: u32) {
-        let mut state = self.inner.state.lock();
+        let Some(mut state) = self.state() else {
+            return;
+        };
         state.srqs.retain(|(other, _)| *other != number);
         let of_it = |entry: &nic::Completion| srq_of(entry.wr_id) == Some(number);
         state
@@ -298,7 +314,9 @@ impl CompletionQueue {
 impl CompletionQueue {
     /// The queue pair has failed for good: its receives are taken out of the shared queue, and their buffers go.
     pub(crate) fn reclaim(&self, qpn: u32, queue: &Mutex<WorkQueue>) {
-        let mut state = self.inner.state.lock();
+        let Some(mut state) = self.state() else {
+            return;
+        };
         let taken = &mut state.taken;
         // Also those whose event nobody has fetched: the device drops them with the queue pair.
         while let Ok(Some((entry, _))) = self.inner.raw.take_any() {

@@ -320,6 +320,10 @@ impl Inner {
             return Err(RecvError { error, buffer });
         }
         let sges = receive_sges(&buffer);
+        if let Err(error) = self.qp.check_alive("ibv_post_recv") {
+            let error = error.into();
+            return Err(RecvError { error, buffer });
+        }
         // The lock keeps the order of numbers that of the queue, and completions out until the buffer is in.
         let mut queue = self.work.recv.lock();
         let wr_id = queue.next();
@@ -345,6 +349,12 @@ impl Inner {
         if let Err(error) = request.check(self.qp.cap().max_inline_data) {
             return Err(PostError {
                 error,
+                request: Box::new(request),
+            });
+        }
+        if let Err(error) = self.qp.check_alive("ibv_post_send") {
+            return Err(PostError {
+                error: error.into(),
                 request: Box::new(request),
             });
         }

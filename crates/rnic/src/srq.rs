@@ -123,6 +123,10 @@ impl SharedReceiveQueue {
             return Err(RecvError { error, buffer });
         }
         let sges = receive_sges(&buffer);
+        if let Err(error) = self.inner.raw.check_alive("ibv_post_srq_recv") {
+            let error = error.into();
+            return Err(RecvError { error, buffer });
+        }
         // The lock keeps the order of numbers that of the queue, and completions out until the buffer is in.
         let mut queue = self.inner.work.lock();
         let wr_id = queue.next();

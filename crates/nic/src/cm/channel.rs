@@ -41,6 +41,14 @@ impl EventChannel {
         })
     }
 
+    /// See [`crate::Cq::check_alive`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_alive(&self) -> Result<()> {
+        self.shared.nic.check_alive(GET)
+    }
+
     /// The descriptor: readable exactly while an event waits. The application may poll it and set O_NONBLOCK.
     pub fn fd(&self) -> RawFd {
         self.shared.fd.fd()

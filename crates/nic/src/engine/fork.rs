@@ -9,14 +9,15 @@
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::panic::catch_unwind;
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 use super::Engine;
 use super::nic::NicHandle;
 use crate::bias::Guard;
 use crate::error::Result;
 use crate::gid_table::{RowsGuard, lock_rows};
-use crate::{dm, pd};
+use crate::{dm, pd, sys};
 
 static CURRENT: Mutex<Weak<NicHandle>> = Mutex::new(Weak::new());
 
@@ -60,8 +61,27 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// `pthread_atfork` prepare handler: takes the locks, so that the child's copy is in order.
-pub fn before_fork() {
+/// Has the C library call the handlers of fork(2) from now on, once. The device does so when it is opened; whoever has locks
+/// of its own that are taken before the device's registers its handlers after this.
+pub fn guard_forks() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| sys::at_fork(prepare, parent, child));
+}
+
+extern "C" fn prepare() {
+    let _ = catch_unwind(before_fork);
+}
+
+extern "C" fn parent() {
+    let _ = catch_unwind(after_fork_parent);
+}
+
+extern "C" fn child() {
+    let _ = catch_unwind(after_fork_child);
+}
+
+/// Takes the locks, so that the child's copy is in order.
+fn before_fork() {
     let current = lock_current();
     let engine = current
         .upgrade()
@@ -90,13 +110,12 @@ pub fn before_fork() {
     });
 }
 
-/// `pthread_atfork` parent handler.
-pub fn after_fork_parent() {
+fn after_fork_parent() {
     release(|engine| drop(ManuallyDrop::into_inner(engine)));
 }
 
-/// `pthread_atfork` child handler: the copied engine is dead, its descriptors are closed.
-pub fn after_fork_child() {
+/// The copied engine is dead, its descriptors are closed.
+fn after_fork_child() {
     release(|mut engine| {
         engine.link.abandon();
         // Left locked.

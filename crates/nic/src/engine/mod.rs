@@ -54,7 +54,7 @@ pub(crate) use acks::HeldAck;
 pub(crate) use addresses::{AhNumber, AhTable};
 pub(crate) use answers::Answers;
 pub(crate) use drive::Acks;
-pub use fork::{after_fork_child, after_fork_parent, before_fork};
+pub use fork::guard_forks;
 pub(crate) use host::withdraw;
 pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};

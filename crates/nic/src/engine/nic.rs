@@ -58,6 +58,7 @@ impl Nic {
                     "no network interface is up with an address; `ip link set lo up` is enough for this host alone",
                 ));
             }
+            fork::guard_forks();
             let shards = open_shards()?;
             // While the process has few threads, as a rule: later it takes longer.
             sys::join_barriers();

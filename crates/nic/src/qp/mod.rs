@@ -401,6 +401,15 @@ impl Qp {
         &self.inner.shared
     }
 
+    /// See [`Cq::check_alive`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn check_alive(&self, verb: &'static str) -> Result<()> {
+        self.shared().context().nic.check_alive(verb)
+    }
+
     /// Its number.
     pub fn qpn(&self) -> u32 {
         self.shared().qpn

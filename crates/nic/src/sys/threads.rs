@@ -22,6 +22,13 @@ pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
+/// Has the C library call these around fork(2) (pthread_atfork(3)); without memory for it, it does not.
+pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: functions of this program, or of a library whose handlers the C library forgets when it is unloaded; they
+    // take and give nothing.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
 /// How often another thread took the core from the calling one, which wanted to go on; 0: never, or it is not known
 /// (getrusage(2), `ru_nivcsw`). A processor that stood still as a whole, as virtual ones do, is not counted.
 pub(crate) fn times_preempted() -> u64 {

@@ -94,7 +94,10 @@ impl CmChannel {
     }
 
     pub(super) fn forget(&self, uid: u64) {
-        self.inner.objects.lock().remove(&uid);
+        // Or a thread may have the list that is not in this process.
+        if self.inner.raw.check_alive().is_ok() {
+            self.inner.objects.lock().remove(&uid);
+        }
     }
 
     /// Takes the oldest news if there are any, and does what the connections under way need done.
@@ -146,6 +149,7 @@ impl CmChannel {
         deadline: Option<Instant>,
         mut done: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>> {
+        self.inner.raw.check_alive()?;
         loop {
             if let Some(answer) = done() {
                 return Ok(Some(answer));
@@ -168,6 +172,7 @@ impl CmChannel {
 
     /// The same without waiting.
     pub(super) fn look<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<Option<T>> {
+        self.inner.raw.check_alive()?;
         loop {
             if let Some(answer) = done() {
                 return Ok(Some(answer));

@@ -132,7 +132,9 @@ impl<T: Connected> CmConnection<T> {
     /// The peer's NIC throws away what is still on the way to it: a message has arrived for sure when its send has
     /// completed.
     pub fn disconnect(&self) {
-        if let Role::Link(link) = &*self.object.role.lock() {
+        if let Some(role) = self.object.role()
+            && let Role::Link(link) = &*role
+        {
             self.object.end(link);
         }
     }
@@ -147,9 +149,9 @@ impl<T: Connected> CmConnection<T> {
     }
 
     fn is_over(&self) -> bool {
-        match &*self.object.role.lock() {
-            Role::Link(link) => !matches!(link.phase, Phase::Ready(_)),
-            Role::Listener(_) => true,
+        match self.object.role().as_deref() {
+            Some(Role::Link(link)) => !matches!(link.phase, Phase::Ready(_)),
+            Some(Role::Listener(_)) | None => true,
         }
     }
 

@@ -188,16 +188,19 @@ impl CmConnector {
 
 /// What became of an attempt; `None`: nothing yet.
 pub(super) fn outcome(object: &Object) -> Option<Result<Ready>> {
-    let Role::Link(link) = &mut *object.role.lock() else {
+    let peer = object.peer;
+    let failed = || CmError::Closed { peer }.into();
+    let Some(mut role) = object.role() else {
+        return Some(Err(failed()));
+    };
+    let Role::Link(link) = &mut *role else {
         return None;
     };
     match &mut link.phase {
         Phase::Working => None,
         Phase::Ready(ready) | Phase::Over(ready) => Some(Ok(ready.clone())),
         Phase::Failed(error) => {
-            let peer = object.peer;
             // Given out once; after that, that it failed.
-            let failed = || CmError::Closed { peer }.into();
             Some(Err(error.take().unwrap_or_else(failed)))
         }
     }

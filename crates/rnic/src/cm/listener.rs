@@ -146,7 +146,7 @@ impl<T: Transport> CmListener<T> {
     }
 
     fn take(&self) -> Option<CmRequest<T>> {
-        let event = match &mut *self.object.role.lock() {
+        let event = match &mut *self.object.role()? {
             Role::Listener(requests) => requests.pop_front()?,
             Role::Link(_) => return None,
         };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::channel::{CmChannel, CmEvent};
 use super::error::CmError;
@@ -141,9 +141,14 @@ impl Object {
         object
     }
 
+    /// What it is and how far it has come. `None` in a forked child, where whoever has it locked may not exist.
+    pub(super) fn role(&self) -> Option<MutexGuard<'_, Role>> {
+        self.id.is_alive().then(|| self.role.lock())
+    }
+
     /// Does what an event asks for; gives what the user should know.
     pub(super) fn handle(&self, event: cm::Event) -> Option<CmEvent> {
-        match &mut *self.role.lock() {
+        match &mut *self.role()? {
             Role::Listener(requests) => {
                 if event.kind != EventKind::ConnectRequest {
                     return None;
