@@ -29,6 +29,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::Buffer;
 use crate::completion::Completion;
 use crate::error::{Error, Result};
@@ -101,6 +103,8 @@ pub struct Destination {
 pub struct DatagramQueuePair {
     inner: Arc<Inner>,
     qkey: u32,
+    /// Of the memberships by the connection manager, one entry for each.
+    groups: Arc<Mutex<Vec<IpAddr>>>,
 }
 
 impl std::fmt::Debug for DatagramQueuePair {
@@ -117,6 +121,7 @@ impl DatagramQueuePair {
         DatagramQueuePair {
             inner: Arc::new(inner),
             qkey,
+            groups: Arc::default(),
         }
     }
 
@@ -160,6 +165,30 @@ impl DatagramQueuePair {
     /// When it was not attached.
     pub fn detach(&self, group: IpAddr) -> Result<()> {
         Ok(self.inner.qp.detach_mcast(Gid::from(group))?)
+    }
+
+    /// Attached for one membership more.
+    pub(crate) fn join(&self, group: IpAddr) -> Result<()> {
+        self.inner.qp.check_alive("ibv_attach_mcast")?;
+        let mut groups = self.groups.lock();
+        self.attach(group)?;
+        groups.push(group);
+        Ok(())
+    }
+
+    /// For one less: with the last one it hears no more of the group.
+    pub(crate) fn leave(&self, group: IpAddr) {
+        if self.inner.qp.check_alive("ibv_detach_mcast").is_err() {
+            return;
+        }
+        let mut groups = self.groups.lock();
+        if let Some(place) = groups.iter().position(|other| *other == group) {
+            groups.swap_remove(place);
+        }
+        if !groups.contains(&group) {
+            // The program may have detached by itself.
+            let _ = self.detach(group);
+        }
     }
 
     /// Queue pair number.

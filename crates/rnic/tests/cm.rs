@@ -374,8 +374,17 @@ fn a_group_is_joined_with_its_key_only() {
         (received.qpn(), received.message()),
         (right.qpn(), &b"all of you"[..])
     );
+    let again = CmMulticast::join(&right, side.ip(), group).expect("joins once more");
     drop(member);
-    right.detach(group).expect_err("dropping it left the group");
+    let buffer = side.pd.buffer(HEADER_LEN + 64).expect("memory");
+    right.post_recv(buffer, 2).expect("a receive");
+    left.post(request(), way.destination()).expect("posts");
+    let received = side.completion().ok().expect("it is a member still");
+    assert_eq!((received.qpn(), received.id()), (right.qpn(), 2));
+    drop(again);
+    right
+        .detach(group)
+        .expect_err("dropping the last one left the group");
 }
 
 #[test]

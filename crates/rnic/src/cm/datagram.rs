@@ -84,7 +84,8 @@ fn destination(qp: &DatagramQueuePair, how: &cm::UdEvent) -> Result<Destination>
 /// Patience of [`CmMulticast::join`]: the resolution of an address.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Membership of a queue pair in a multicast group by the connection manager (`rdma_join_multicast`). Dropping it leaves.
+/// Membership of a queue pair in a multicast group by the connection manager (`rdma_join_multicast`). Dropping it leaves,
+/// with the last of several of one queue pair in one group.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -167,7 +168,7 @@ impl CmMulticast {
 
 impl Drop for CmMulticast {
     fn drop(&mut self) {
-        let _ = self.qp.detach(self.group);
+        self.qp.leave(self.group);
     }
 }
 
@@ -227,7 +228,7 @@ impl CmJoining {
                 )));
             }
             let destination = destination(&qp, &how)?;
-            qp.attach(group)?;
+            qp.join(group)?;
             Ok(CmMulticast {
                 destination,
                 group,
