@@ -137,6 +137,9 @@ pub unsafe extern "C" fn open_qp(
         // SAFETY: a live domain, whose field nobody changes.
         let context = unsafe { (*attr.xrcd).context };
         let c = target(context, qp_context, nic.qpn(), nic.state());
-        Ok(qp::give(room, nic, c, None))
+        let qp = qp::give(room, nic, c, None);
+        // SAFETY: just made; the program does not know of it yet.
+        unsafe { from_c::<QpObject>(qp) }?.nic.listen();
+        Ok(qp)
     })
 }

@@ -168,7 +168,7 @@ impl Xrcd {
     }
 
     /// One more handle to a queue pair of the domain (`ibv_open_qp(3)`), which is destroyed with the last. `cookie` comes
-    /// back in its events, which all handles get.
+    /// back in its events, which all handles get, this one from [`Qp::listen`] on.
     ///
     /// # Errors
     /// EINVAL if the domain has no such queue pair.

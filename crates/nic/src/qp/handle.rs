@@ -1,7 +1,7 @@
 //! Handles of queue pairs: several may be open of an XRC target, and the queue pair ends with the last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rnic_transport::QpEvent;
@@ -16,14 +16,19 @@ use crate::xrcd::Xrcd;
 /// Whom the asynchronous events of a queue pair are for: one for each handle.
 #[derive(Debug)]
 pub(super) struct Listener {
+    /// Of its handle.
+    number: u64,
     context: Arc<ContextShared>,
     cookie: u64,
+    /// The cookie means something.
+    listens: bool,
 }
 
 impl QpShared {
     /// Tells every handle's owner.
     pub(crate) fn post_event(&self, event: QpEvent) {
-        for listener in self.listeners.lock().iter() {
+        let listeners = self.listeners.lock();
+        for listener in listeners.iter().filter(|listener| listener.listens) {
             let cookie = listener.cookie;
             listener
                 .context
@@ -38,8 +43,12 @@ impl QpShared {
     }
 }
 
+/// Numbers handles.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 #[derive(Debug)]
 pub(super) struct QpHandle {
+    number: u64,
     pub(super) shared: Arc<QpShared>,
     target: Arc<QpTarget>,
     context: Arc<ContextShared>,
@@ -112,35 +121,51 @@ impl Qp {
             srq.users.fetch_add(1, Ordering::AcqRel);
         }
         let context = shared.context().clone();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         shared.listeners.lock().push(Listener {
+            number,
             context: context.clone(),
             cookie,
+            listens: true,
         });
         let target = Arc::new(QpTarget {
             shared,
             ended: AtomicBool::new(false),
             _srq: srq,
         });
-        Qp::handle(target, context, xrcd, cookie)
+        Qp::handle(number, target, context, xrcd, cookie)
     }
 
-    /// One more handle of an XRC target; `None` if it has ended.
+    /// One more handle of an XRC target, which does not listen yet; `None` if it has ended.
     pub(crate) fn open(target: Arc<QpTarget>, xrcd: &Xrcd, cookie: u64) -> Option<Qp> {
         let context = xrcd.context().shared.clone();
         let mut listeners = target.shared.listeners.lock();
         if listeners.is_empty() {
             return None;
         }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         listeners.push(Listener {
+            number,
             context: context.clone(),
             cookie,
+            listens: false,
         });
         drop(listeners);
-        Some(Qp::handle(target, context, Some(xrcd), cookie))
+        Some(Qp::handle(number, target, context, Some(xrcd), cookie))
     }
 
-    /// A handle, which listens already.
+    /// From now on the events of a handle that [`Xrcd::open_qp`] gave come with its cookie: what that stands for is there.
+    pub fn listen(&self) {
+        let mut listeners = self.shared().listeners.lock();
+        let own = |listener: &&mut Listener| listener.number == self.inner.number;
+        if let Some(listener) = listeners.iter_mut().find(own) {
+            listener.listens = true;
+        }
+    }
+
+    /// A handle, which is among the listeners already.
     fn handle(
+        number: u64,
         target: Arc<QpTarget>,
         context: Arc<ContextShared>,
         xrcd: Option<&Xrcd>,
@@ -151,6 +176,7 @@ impl Qp {
         }
         Qp {
             inner: Arc::new(QpHandle {
+                number,
                 shared: target.shared.clone(),
                 target,
                 context,
@@ -188,17 +214,14 @@ impl QpHandle {
         if context.nic.check_alive("ibv_destroy_qp").is_ok() {
             // No event can be posted any more, and then none waits.
             let mut listeners = self.shared.listeners.lock();
-            let mut same = (0..listeners.len()).filter(|&i| {
-                let listener = &listeners[i];
-                (listener.cookie, listener.context.id()) == (cookie, context.id())
-            });
-            let (own, twin) = (same.next(), same.next());
-            if let Some(own) = own {
-                listeners.swap_remove(own);
-            }
+            listeners.retain(|listener| listener.number != self.number);
             let last = listeners.is_empty();
+            // Its events cannot be told from its own.
+            let has_twin = listeners
+                .iter()
+                .any(|other| (other.cookie, other.context.id()) == (cookie, context.id()));
             drop(listeners);
-            if twin.is_none() {
+            if !has_twin {
                 context.revoke_events(
                     |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
                 );
