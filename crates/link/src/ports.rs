@@ -48,9 +48,11 @@ const HEADER_LEN: usize = BUCKET_LEN;
 const FILE_LEN: usize = HEADER_LEN + BUCKETS * BUCKET_LEN;
 /// Read at once when all is looked through.
 const PIECE_LEN: usize = 16 * BUCKET_LEN;
-/// How long a claim waits for another process that changes the same bucket, which takes it microseconds unless it is
-/// stopped just then.
+/// How long whoever opens the table waits for another process that changes the same bucket, which takes it microseconds
+/// unless it is stopped just then.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a claim waits for it: its caller may have locks that others want.
+const BRIEFLY: Duration = Duration::from_micros(200);
 
 /// How a port is claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,7 +202,8 @@ impl Ports {
     /// As rdma_bind_addr(3): EADDRINUSE: the port is taken for that address, or for all (Linux says EADDRNOTAVAIL where one
     /// of the two has the wildcard address, which no program expects); EACCES: a privileged port; EADDRNOTAVAIL: no
     /// ephemeral port is free; ENOMEM: the table has no room for one more claim of a port like this; ENODEV: in a forked
-    /// child. EBUSY: a process that changes the table is stopped.
+    /// child. EBUSY: another process changes the table, which takes microseconds as a rule; it goes the next time, or that process
+    /// is stopped.
     pub fn bind(
         &self,
         space: PortSpace,
@@ -375,7 +378,7 @@ impl Table {
 
     /// Claims that port and no other; the place.
     fn claim(&self, slot: &Slot) -> io::Result<u32> {
-        let locked = self.lock(bucket_of(slot.service as u16), PATIENCE)?;
+        let locked = self.lock(bucket_of(slot.service as u16), BRIEFLY)?;
         let bucket = self.read(locked.number)?;
         self.check(&bucket, slot, None)?;
         self.put(&bucket, slot)
@@ -417,7 +420,7 @@ impl Table {
             .map(|i| (first + i) % BUCKETS)
             .filter(|number| free_port(*number, 0, range, 0).is_some());
         // First whatever is free at once; then the dead make room, and others' locks are waited for.
-        for patience in [Duration::ZERO, PATIENCE] {
+        for patience in [Duration::ZERO, BRIEFLY] {
             let thorough = !patience.is_zero();
             for number in buckets.clone() {
                 let _locked = match self.lock(number, patience) {
@@ -470,7 +473,7 @@ impl PortClaim {
     /// whatever he allows.
     ///
     /// # Errors
-    /// EADDRINUSE: others have it, as both allowed. ENODEV: in a forked child.
+    /// EADDRINUSE: others have it, as both allowed. ENODEV: in a forked child. EBUSY: as [`Ports::bind`].
     pub fn listen(&mut self) -> io::Result<()> {
         self.change(Slot {
             listening: true,
@@ -482,7 +485,7 @@ impl PortClaim {
     /// `RDMA_OPTION_ID_REUSEADDR` of a port that is claimed already.
     ///
     /// # Errors
-    /// EINVAL: it is listened on, or shared and shall not be.
+    /// EINVAL: it is listened on, or shared and shall not be. EBUSY: as [`Ports::bind`].
     pub fn set_reuse_addr(&mut self, reuse: bool) -> io::Result<()> {
         if self.slot.listening {
             return Err(errno(libc::EINVAL));
@@ -497,7 +500,7 @@ impl PortClaim {
     fn change(&mut self, slot: Slot) -> io::Result<()> {
         let table = &*self.table;
         table.check_process()?;
-        let locked = table.lock(bucket_of(slot.service as u16), PATIENCE)?;
+        let locked = table.lock(bucket_of(slot.service as u16), BRIEFLY)?;
         let bucket = table.read(locked.number)?;
         table.check(&bucket, &slot, Some(self.place))?;
         let own = bucket.claims().find(|(place, _)| *place == self.place);

@@ -42,10 +42,15 @@ impl Process {
     }
 
     fn bind_with(&self, addr: &str, flags: BindFlags) -> Result<PortClaim, i32> {
-        let claim = self
-            .ports
-            .bind(PortSpace::Tcp, addr.parse().unwrap(), flags);
-        claim.map_err(|e| e.raw_os_error().unwrap())
+        let addr = addr.parse().unwrap();
+        loop {
+            let claim = self.ports.bind(PortSpace::Tcp, addr, flags);
+            match claim.map_err(|e| e.raw_os_error().unwrap()) {
+                // Whoever has it goes on soon.
+                Err(libc::EBUSY) => std::thread::yield_now(),
+                done => return done,
+            }
+        }
     }
 
     fn listener(&self, addr: &str) -> Option<u32> {

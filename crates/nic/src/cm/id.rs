@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::PortSpace;
 use super::channel::EventChannel;
@@ -109,7 +110,27 @@ impl Id {
         result
     }
 
-    /// The same with its entry.
+    /// The same for who changes the table of ports. While another process does, the engine goes on; if that process is stopped,
+    /// this ends with EBUSY after a while. What `work` did before it came to the table, it does again.
+    fn with_ports<T>(
+        &self,
+        verb: &'static str,
+        mut work: impl FnMut(&mut Cm, Key, u64) -> Result<T>,
+    ) -> Result<T> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_micros(100);
+        let start = Instant::now();
+        loop {
+            match self.with(verb, &mut work) {
+                Err(e) if e.errno() == libc::EBUSY && start.elapsed() < PATIENCE => {
+                    sys::uncancelled(|| std::thread::sleep(PAUSE));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// As [`Id::with`], with its entry.
     fn with_entry<T>(
         &self,
         verb: &'static str,
@@ -148,14 +169,15 @@ impl Id {
     /// Binds it to an address and port (`rdma_bind_addr(3)`). Port 0: any that is free. The unspecified address: all.
     ///
     /// # Errors
-    /// EADDRINUSE; EACCES: a port below 1024 without CAP_NET_BIND_SERVICE; EADDRNOTAVAIL: no address of the device; EINVAL:
-    /// bound already, or a link-local address without scope.
+    /// EADDRINUSE; EBUSY: a process that was about to take a port is stopped; EACCES: a port below 1024 without
+    /// CAP_NET_BIND_SERVICE; EADDRNOTAVAIL: no address of the device; EINVAL: bound already, or a link-local address without
+    /// scope.
     pub fn bind(&self, addr: SocketAddr) -> Result<()> {
         const VERB: &str = "rdma_bind_addr";
         // Before the engine is locked, as it takes system calls.
         let table = gid_table();
         let source = resolve::bindable(VERB, addr, &table)?;
-        self.with(VERB, |cm, key, _| {
+        self.with_ports(VERB, |cm, key, _| {
             cm.refresh(&table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle])?;
@@ -197,7 +219,7 @@ impl Id {
             true => neighbours::unknown(way.addr, peer),
             false => None,
         };
-        self.with(VERB, |cm, key, now| {
+        self.with_ports(VERB, |cm, key, now| {
             cm.refresh(&table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle, State::Bound])?;
@@ -288,7 +310,7 @@ impl Id {
     /// # Errors
     /// EADDRINUSE, EINVAL.
     pub fn listen(&self, backlog: i32) -> Result<()> {
-        self.with("rdma_listen", |cm, key, _| cm.listen(key, backlog))
+        self.with_ports("rdma_listen", |cm, key, _| cm.listen(key, backlog))
     }
 
     /// Accepts a request (`rdma_accept(3)`). `uid` becomes the id's mark, as all events after it carry it. `None`:
@@ -354,7 +376,7 @@ impl Id {
     /// # Errors
     /// EINVAL: out of range, or too late for it.
     pub fn set_option(&self, option: IdOption) -> Result<()> {
-        self.with("rdma_set_option", |cm, key, _| cm.set_option(key, option))
+        self.with_ports("rdma_set_option", |cm, key, _| cm.set_option(key, option))
     }
 
     /// Has its events go to another channel, also those that wait (`rdma_migrate_id(3)`). Gives the number of its events

@@ -8,4 +8,5 @@ mod connect;
 mod datagram;
 mod faults;
 mod killed;
+mod stopped;
 mod tools;
