@@ -1,7 +1,7 @@
 //! Where packets come from and go to.
 
 use rnic_wire::Gid;
-use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, ReqPath};
+use rnic_wire::cm::{Attribute, DEFAULT_PKEY, MAD_LEN, Mad, ReqPath};
 
 /// The hop limit that Linux uses.
 const HOP_LIMIT: u8 = 64;
@@ -75,4 +75,12 @@ pub struct Transmit {
     pub address: Address,
     /// The payload.
     pub mad: [u8; MAD_LEN],
+}
+
+impl Transmit {
+    /// It is repeated until it is answered.
+    pub fn awaits_answer(&self) -> bool {
+        use Attribute::{Dreq, Rep, Req, SidrReq};
+        matches!(Mad::attribute(&self.mad), Ok(Req | Rep | Dreq | SidrReq))
+    }
 }

@@ -136,7 +136,7 @@ impl Cm {
     fn settle(&mut self, link: &mut RoceLink, now: u64) -> bool {
         self.take_events(now);
         self.settle_wills(link);
-        let mut sent = false;
+        let (mut sent, mut asked) = (false, false);
         for arrived in std::mem::take(&mut self.forwards) {
             if let Some(spec) = self.spec(&arrived.way_here()) {
                 self.qp1.send(link, &spec, &arrived.mad, now);
@@ -144,12 +144,13 @@ impl Cm {
             }
         }
         while let Some(transmit) = self.endpoint.poll_transmit() {
+            asked |= transmit.awaits_answer();
             if let Some(spec) = self.spec(&transmit.address) {
                 self.qp1.send(link, &spec, &transmit.mad, now);
                 sent = true;
             }
         }
-        if sent {
+        if asked {
             self.begin_census(link, now);
         }
         let due = self.endpoint.poll_timeout().map(|at| at.0);

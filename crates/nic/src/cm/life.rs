@@ -169,7 +169,7 @@ impl Cm {
 impl Cm {
     /// Something was said that waits for an answer: from now on it matters who of this host is there.
     pub(super) fn begin_census(&mut self, link: &RoceLink, now: u64) {
-        if self.life.census.is_empty() && self.endpoint.is_waiting() {
+        if self.life.census.is_empty() {
             self.life.census = link.live_ranges();
             self.life.next_census = now.saturating_add(PERIOD);
         }

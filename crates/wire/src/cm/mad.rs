@@ -153,7 +153,7 @@ impl Mad {
     pub const HEADER_LEN: usize = 24;
 
     /// Checks the header and says which message follows.
-    pub(super) fn attribute(bytes: &[u8; MAD_LEN]) -> Result<Attribute, MadError> {
+    pub fn attribute(bytes: &[u8; MAD_LEN]) -> Result<Attribute, MadError> {
         if bytes[0] != BASE_VERSION {
             return Err(MadError::BaseVersion(bytes[0]));
         }
