@@ -111,10 +111,10 @@ impl From<rnic::CompletionError> for Failure {
         .cause(rnic::usual_cause(error.status));
         match error.status {
             rnic::Status::RetryExceeded | rnic::Status::WorkRequestFlushed => failure.next(
-                "see what the other process says; RNIC_PCAP=trace.pcap keeps the packets of a run",
+                "see what the other process says; RNIC_PCAP=trace.pcap keeps the packets of a run, for `rnic dissect trace.pcap`",
             ),
             _ => failure
-                .next("RNIC_PCAP=trace.pcap keeps the packets of a run, which Wireshark explains"),
+                .next("RNIC_PCAP=trace.pcap keeps the packets of a run, which `rnic dissect trace.pcap` explains"),
         }
     }
 }

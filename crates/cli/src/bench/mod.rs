@@ -76,8 +76,8 @@ pub struct Args {
     /// Write the charts
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Wait for a client at this TCP address, ADDRESS:PORT
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = ANY, conflicts_with_all = ["connect", "json", "html", "svg"])]
+    /// Wait for a client at this TCP address, ADDRESS:PORT; what is measured, the client says
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = ANY, conflicts_with_all = ["connect", "operations", "sizes", "what", "milliseconds", "depth", "beside", "mtu", "json", "html", "svg"])]
     server: Option<String>,
     /// Measure with the server at HOST or HOST:PORT
     #[arg(long, value_name = "HOST")]

@@ -53,7 +53,7 @@ pub struct Args {
     /// What is said at the end is one line of JSON, the last line of standard error
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors of rnic itself: not what was chosen, nor why the program failed
+    /// Say nothing but why the program cannot be started: not what was chosen, nor why it failed (RNIC_QUIET=1 for the program)
     #[arg(long, short)]
     pub quiet: bool,
     /// The program and its arguments
@@ -83,8 +83,9 @@ pub fn main(args: Args) -> Result<()> {
     program::check(&path)?;
     let library = library::find()?;
     let folder = library::folder(&library)?;
-    let pcap = args.pcap.as_deref().map(capture).transpose()?;
     let xdp = args.xdp.as_deref().map(interfaces).transpose()?;
+    // Last: what can be refused is, and an old capture is still there.
+    let pcap = args.pcap.as_deref().map(capture).transpose()?;
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest);
@@ -115,6 +116,9 @@ pub fn main(args: Args) -> Result<()> {
             );
         }
         command.env("RNIC_PCAP", pcap);
+    }
+    if args.quiet {
+        command.env("RNIC_QUIET", "1");
     }
     let wishes = Wishes {
         quiet: args.quiet,

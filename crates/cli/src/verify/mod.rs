@@ -45,7 +45,7 @@ pub struct Args {
     /// Stop after so many operations on each queue pair
     #[arg(long, value_name = "N")]
     iterations: Option<u64>,
-    /// Longest message, bytes
+    /// Longest message, bytes; times QPS 256 MiB at most
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=MAX_SIZE as i64))]
     max_size: u32,
     /// Operations to use
@@ -60,11 +60,15 @@ pub struct Args {
     /// Local ACK timeout, 4.096 us x 2^N
     #[arg(long, default_value_t = 14, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
     timeout: u8,
-    /// Bad wire on both sides: drop=1%,dup=1%,reorder=5%,corrupt=1%,seed=42
+    /// Bad wire for what is sent, with --server or --client by this side alone: drop=1%,dup=1%,reorder=5%,corrupt=1%,seed=42
     #[arg(long, value_name = "SPEC")]
     faults: Option<String>,
-    /// Wait for a client at this TCP address, ADDRESS:PORT
-    #[arg(long, value_name = "ADDR", conflicts_with = "client")]
+    /// Wait for a client at this TCP address, ADDRESS:PORT; what is done, the client says
+    #[arg(
+        long,
+        value_name = "ADDR",
+        conflicts_with_all = ["client", "qps", "seconds", "iterations", "max_size", "ops", "seed", "mtu", "timeout"]
+    )]
     server: Option<String>,
     /// Call a server at this TCP address, HOST:PORT
     #[arg(long, value_name = "ADDR")]
@@ -94,6 +98,8 @@ impl Operation {
 }
 
 const MAX_SIZE: u32 = 64 << 20;
+/// Of all queue pairs: each side takes some eleven times as much memory.
+const MAX_TOTAL: u64 = 256 << 20;
 /// Operations in flight on one queue pair.
 const WINDOW: usize = 4;
 /// Bytes around every slot of the server's region that nothing may touch.
@@ -117,6 +123,14 @@ struct Task {
 impl Task {
     /// The client may be anybody.
     fn check(&self) -> Result<()> {
+        let total = u64::from(self.qps) * u64::from(self.max_size);
+        if total > MAX_TOTAL {
+            return Err(Failure::new(format!(
+                "{} queue pairs with messages of {} bytes take too much memory",
+                self.qps, self.max_size
+            ))
+            .next("--qps N times --max-size BYTES: 268435456 at most"));
+        }
         let sound = (1..=256).contains(&self.qps)
             && (1..=MAX_SIZE).contains(&self.max_size)
             && !self.kinds.is_empty()
@@ -272,6 +286,7 @@ pub fn main(args: Args) -> Result<()> {
         timeout: args.timeout,
         mtu: args.mtu.map(PathMtu::to_ibv),
     };
+    task.check()?;
     let stop = match args.iterations {
         Some(iterations) => client::Stop::Iterations(iterations),
         None => client::Stop::After(Duration::try_from_secs_f64(args.seconds).map_err(|_| {
@@ -401,6 +416,7 @@ mod tests {
         assert!(refused(|t| t.qps = 0));
         assert!(refused(|t| t.qps = 100_000));
         assert!(refused(|t| t.max_size = u32::MAX));
+        assert!(refused(|t| (t.qps, t.max_size) = (5, MAX_SIZE)));
         assert!(refused(|t| t.kinds.clear()));
         assert!(refused(|t| t.timeout = 32));
     }

@@ -56,10 +56,11 @@ impl Cm {
         });
     }
 
-    /// An answer has come after all.
+    /// An answer has come, perhaps after all.
     pub(super) fn note_answer(&mut self, key: Key) {
         let connection = self.ids.get(key).and_then(|entry| entry.connection);
-        if connection.is_some_and(|connection| connection.noted) {
+        let late = connection.is_some_and(|connection| connection.noted);
+        if late || report::cm::has_told() {
             self.note(Some(key), report::cm::answered);
         }
     }

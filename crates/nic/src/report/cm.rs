@@ -201,7 +201,12 @@ pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence) {
     });
 }
 
-/// It has, after that was noted.
+/// Some connection did not come about: what becomes of the next ones is of interest.
+pub(crate) fn has_told() -> bool {
+    state().is_some_and(|state| state.written[Kind::Connection as usize] > 0)
+}
+
+/// It has, after that was noted, or after others had been refused.
 #[cold]
 pub(crate) fn answered(attempt: &Attempt) {
     tell("answered", |line| write_attempt(line, attempt));

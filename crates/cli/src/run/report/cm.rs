@@ -13,10 +13,12 @@ const OUTCOMES: [&str; 4] = [
     "address error",
 ];
 
-/// The words about the last connection that a program wanted and did not get.
+/// The words about the last connection that a program wanted and did not get, then or later.
 pub fn tell(report: &Report) -> Option<Story> {
     let attempts = &report.attempts;
-    let wanted = |attempt: &&Attempt| OUTCOMES.contains(&attempt.what.as_str());
+    let wanted = |attempt: &&Attempt| {
+        OUTCOMES.contains(&attempt.what.as_str()) && !went_the_next_time(report, attempt)
+    };
     if let Some(attempt) = attempts.iter().rfind(wanted) {
         return Some(of_attempt(report, attempt));
     }
@@ -37,6 +39,16 @@ pub fn tell(report: &Report) -> Option<Story> {
         .iter()
         .rfind(asked)
         .map(|attempt| of_request(report, attempt))
+}
+
+/// The program asked the same service again, and got what it wanted.
+fn went_the_next_time(report: &Report, attempt: &Attempt) -> bool {
+    report.attempts.iter().any(|other| {
+        other.what == "answered"
+            && other.ns > attempt.ns
+            && (other.process, &other.service, &other.peer)
+                == (attempt.process, &attempt.service, &attempt.peer)
+    })
 }
 
 /// It had no answer yet when that was noted, but got one later.

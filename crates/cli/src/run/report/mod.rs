@@ -30,7 +30,7 @@ pub struct Wishes {
 impl Wishes {
     /// Nothing is wanted: the program may take the place of this process.
     pub fn none(self) -> bool {
-        self.quiet && !self.stats && !self.lint
+        self.quiet && !self.stats && !self.lint && !self.json
     }
 }
 

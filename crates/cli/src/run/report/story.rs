@@ -424,10 +424,10 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
         ),
         _ => (
             format!(
-                "{} (PSN {}) was out of sequence or of a wrong length: does path_mtu differ between the sides?",
+                "{} (PSN {:#08x}) was out of sequence or of a wrong length: does path_mtu differ between the sides?",
                 refusal.operation, refusal.psn
             ),
-            "rnic run --pcap trace.pcap -- PROGRAM      the packets, for Wireshark",
+            "rnic run --pcap trace.pcap -- PROGRAM      the packets, for `rnic dissect trace.pcap`",
         ),
     };
     (cause, Some(next.to_owned()))
@@ -447,7 +447,7 @@ fn of_refusal(report: &Report, refusal: &Refusal) -> Story {
     let (cause, next) = why_refused(report, refusal);
     let mut story = Story {
         what: format!(
-            "{}: {}: refused a request of the peer ({}, PSN {})",
+            "{}: {}: refused a request of the peer ({}, PSN {:#08x})",
             report.process(refusal.process),
             qp(&refusal.ends),
             refusal.operation,
@@ -488,7 +488,7 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
                 _ => "it had answered earlier",
             };
             story.seen.push(format!(
-                "PSN {} was sent {} times in {}; {answers}; {ever}",
+                "PSN {:#08x} was sent {} times in {}; {answers}; {ever}",
                 request.psn,
                 request.tries.max(1),
                 seconds(request.waited_ns)

@@ -74,7 +74,7 @@ fn silence_has_several_causes() {
             &[
                 "client (pid 11): QP 0x10 -> 10.0.0.2 QP 0x20: work request 7 (RDMA WRITE)",
                 "status 12 (transport retry counter exceeded)",
-                "PSN 9 was sent 8 times in 4.3 s",
+                "PSN 0x000009 was sent 8 times in 4.3 s",
                 cause,
                 "rnic explain 12",
             ],
@@ -496,6 +496,13 @@ fn a_connection_that_was_not_made_is_told() {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         expect(&told(&report(&lines)), parts);
     }
+    // What is to be told is not what the program got over.
+    let later = attempt(1, 10, "answered", "");
+    let got_over = told(&report(&[&rejected(8, ""), &later]));
+    assert!(!got_over.contains("no connection"), "{got_over}");
+    let again = attempt(1, 11, "rejected", r#","reason":28"#);
+    let last = told(&report(&[&rejected(8, ""), &later, &again]));
+    assert!(last.contains("reason 28"), "{last}");
     // A program that got over it has nothing to explain.
     let report = report(&[&rejected(8, "")]);
     let success = ExitStatus::from_raw(0);
