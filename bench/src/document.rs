@@ -61,6 +61,13 @@ fn conditions(results: &Results) -> String {
         load(stolen),
         machine.load_average,
     );
+    if let Some(costs) = machine.costs {
+        let _ = writeln!(
+            text,
+            "Before the run an empty system call took {:.0} ns, a load from 4 MiB of memory {:.0} ns, from 64 MiB {:.0} ns.",
+            costs.system_call, costs.load_4m, costs.load_64m,
+        );
+    }
     for note in &results.notes {
         let _ = writeln!(text, "{note}");
     }

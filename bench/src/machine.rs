@@ -1,7 +1,9 @@
-//! What the numbers depend on: the machine, how far apart its two processors are at the moment, and who else ran.
+//! What the numbers depend on: the machine, how far apart its two processors are at the moment, what the kernel and memory
+//! cost, and who else ran.
 //!
 //! A virtual machine's processors may lie on one or on two L3 complexes of the host, and move; the round trip of a cache
-//! line between them tells. All numbers here depend on it, by up to five times.
+//! line between them tells. All numbers here depend on it, by up to five times. And the host's other guests may take the L3:
+//! then a load that would find its line there goes to memory, which no counter of this guest shows.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +26,60 @@ pub struct Machine {
     /// Of the minute before the run.
     pub load_average: f64,
     pub root: bool,
+    /// Not in the files of older runs.
+    #[serde(default)]
+    pub costs: Option<Costs>,
+}
+
+/// What a single thing costs right before the run, ns.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Costs {
+    /// Into the kernel and back.
+    pub system_call: f64,
+    /// A load whose address the one before it gave, somewhere in 4 MiB: more than an L2 holds, and less than an L3.
+    pub load_4m: f64,
+    /// The same in 64 MiB: memory.
+    pub load_64m: f64,
+}
+
+impl Costs {
+    fn measure() -> Costs {
+        const CALLS: u32 = 100_000;
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            std::hint::black_box(rustix::process::getppid());
+        }
+        Costs {
+            system_call: start.elapsed().as_nanos() as f64 / f64::from(CALLS),
+            load_4m: load(4 << 20),
+            load_64m: load(64 << 20),
+        }
+    }
+}
+
+/// Nanoseconds for a load from so many bytes, a power of two, in an order that no prefetcher knows.
+fn load(bytes: usize) -> f64 {
+    const LOADS: u32 = 200_000;
+    /// Numbers in a cache line.
+    const STEP: usize = 16;
+    let lines = bytes / (STEP * size_of::<u32>());
+    let mut chain = vec![0; lines * STEP];
+    for line in 0..lines {
+        // Of full period (Hull and Dobell): all lines in one circle.
+        let next = line.wrapping_mul(0x9e37_79b5).wrapping_add(0x7f4a_7c15) % lines;
+        chain[line * STEP] = next as u32;
+    }
+    let mut at = 0;
+    let mut go = |loads: u32| {
+        for _ in 0..loads {
+            at = chain[at as usize * STEP];
+        }
+        std::hint::black_box(at);
+    };
+    go(lines.min(LOADS as usize) as u32);
+    let start = Instant::now();
+    go(LOADS);
+    start.elapsed().as_nanos() as f64 / f64::from(LOADS)
 }
 
 impl Machine {
@@ -48,6 +104,7 @@ impl Machine {
                 .and_then(|first| first.parse().ok())
                 .unwrap_or(0.0),
             root: sys::is_root(),
+            costs: Some(Costs::measure()),
         }
     }
 }
@@ -188,6 +245,14 @@ mod tests {
         assert_eq!(busy_and_stolen(text), Some((21, 9)));
         assert_eq!(busy_and_stolen("cpu 1 2"), None);
         assert_eq!(busy_and_stolen(""), None);
+    }
+
+    #[test]
+    fn costs_are_those_of_single_things() {
+        let costs = Costs::measure();
+        for ns in [costs.system_call, costs.load_4m, costs.load_64m] {
+            assert!(ns > 0.2 && ns < 1e6, "{costs:?}");
+        }
     }
 
     #[test]
