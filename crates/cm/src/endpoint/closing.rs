@@ -251,6 +251,20 @@ impl Endpoint {
         true
     }
 
+    /// The peer asks for something else than another host did in its name: its own word counts, and it hears nothing of the
+    /// other one's. `false` if it has said something of this connection.
+    pub(super) fn is_disowned(&mut self, now: Time, id: u32) -> bool {
+        let hearsay = |c: &Connection| c.claimed_retries.is_some();
+        if !self.connections.get(id).is_some_and(hearsay) {
+            return false;
+        }
+        self.tell(id, Event::Unreachable { conn: ConnId(id) });
+        self.disown_quietly(id);
+        self.keep_in_mind(now, id);
+        self.counters.stale += 1;
+        true
+    }
+
     /// The peer's queue pair has another connection by now, so this one is dead, whatever the peer remembers of it.
     pub(super) fn is_stale(&mut self, now: Time, id: u32) {
         let Some(connection) = self.connections.get(id) else {

@@ -120,14 +120,15 @@ impl Endpoint {
             endpoint.counters.refused += 1;
             endpoint.refuse(from, tid, (0, req.local_id), Answered::Req, reason, info);
         };
-        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn)
-            && !(speaks_for_itself(from, req) && self.is_superseded(now, old))
-        {
-            refuse(self, RejectReason::STALE_CONNECTION, &[]);
-            if speaks_for_itself(from, req) {
-                self.is_stale(now, old);
+        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn) {
+            let own = speaks_for_itself(from, req);
+            if !(own && (self.is_superseded(now, old) || self.is_disowned(now, old))) {
+                refuse(self, RejectReason::STALE_CONNECTION, &[]);
+                if own {
+                    self.is_stale(now, old);
+                }
+                return;
             }
-            return;
         }
         if !self.has_room_for_a_request() {
             self.counters.dropped += 1;
@@ -210,7 +211,7 @@ impl Endpoint {
         if (connection.remote_qpn, connection.remote_psn) != (req.qpn, req.starting_psn) {
             let own = speaks_for_itself(from, req);
             let over = matches!(state, State::TimeWait | State::Refused);
-            if own && (over || self.is_superseded(now, id)) {
+            if own && (over || self.is_superseded(now, id) || self.is_disowned(now, id)) {
                 self.forget(id);
                 return false;
             }
