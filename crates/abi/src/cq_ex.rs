@@ -191,7 +191,9 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     seam::data_quiet(|| {
         // SAFETY: a queue of ours, or NULL.
-        unsafe { from_c::<CqObject>(cq.cast()) }?.polling.end();
+        let object = unsafe { from_c::<CqObject>(cq.cast()) }?;
+        object.polling.end();
+        object.nic.end_batch();
         Ok(())
     });
 }

@@ -59,6 +59,8 @@ struct Inner {
     capacity: u32,
     /// Completions that ever entered.
     pushed: u64,
+    /// `pushed` as the last one entered that is solicited or failed.
+    solicited: u64,
     armed: Armed,
     /// The event that fired last and waits in the channel: `pushed` at that time.
     fired: Option<u64>,
@@ -76,6 +78,20 @@ impl Inner {
         let stamp = self.stamps.as_mut().and_then(VecDeque::pop_front);
         Some((oldest?, stamp.unwrap_or_default()))
     }
+
+    /// Completions that ever left.
+    fn popped(&self) -> u64 {
+        self.pushed - self.ring.len() as u64
+    }
+
+    /// Something waits that the queue is armed for.
+    fn is_due(&self) -> bool {
+        match self.armed {
+            Armed::No => false,
+            Armed::Next => self.ring.len() > 0,
+            Armed::Solicited => self.solicited > self.popped(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -85,6 +101,8 @@ pub(crate) struct CqShared {
     len: AtomicUsize,
     cookie: AtomicU64,
     channel: Option<Arc<ChannelShared>>,
+    /// The program was told by an event to look here, and has not polled since.
+    told: AtomicBool,
     /// No event of it enters the channel any more. Under the lock of the channel's queue.
     detached: AtomicBool,
     context: Arc<ContextShared>,
@@ -154,6 +172,9 @@ impl CqShared {
         }
         inner.ring.push(completion, slots, freed);
         inner.pushed += 1;
+        if solicited {
+            inner.solicited = inner.pushed;
+        }
         if let Some(stamps) = &mut inner.stamps {
             stamps.push_back(Stamp {
                 raw: sys::now_ns(),
@@ -220,7 +241,31 @@ impl CqShared {
 
     /// The event in the channel was fetched.
     fn event_taken(&self) {
+        self.told.store(true, Ordering::Relaxed);
         self.inner.lock().fired = None;
+    }
+
+    /// The program polls.
+    #[inline]
+    fn looked_at(&self) {
+        if self.told.load(Ordering::Relaxed) {
+            self.told.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// An armed queue fires for what the program has left in it, too, or not seen: with the doorbell a card learns how far it
+    /// has polled, and programs rely on it that arm without a look (UCX), or take a part of what there is for each event.
+    fn fire_for_the_rest(self: &Arc<Self>, mut inner: Guard<'_, Inner>) {
+        // One event at a time that nobody has fetched, as with the doorbell's sequence number.
+        if !inner.is_due() || inner.fired.is_some() {
+            return;
+        }
+        let verdict = inner.moderation.completed(sys::now_ns);
+        let nic = &self.context.nic;
+        self.judge(verdict, inner, || nic.first_cq_tasks());
+        if let Verdict::Remind(_) = verdict {
+            nic.after_drive(nic.lock());
+        }
     }
 
     /// Removes the completions of a destroyed or reset queue pair; the places of its shared receive queue are free then.
@@ -244,6 +289,8 @@ impl CqShared {
             keep
         });
         inner.stamps = stamps.map(|_| kept);
+        // Which of them are solicited is not known: better one event too many.
+        inner.solicited = inner.pushed;
         self.len.store(inner.ring.len(), Ordering::Release);
     }
 
@@ -253,7 +300,7 @@ impl CqShared {
         self.len.load(Ordering::Acquire) != 0
     }
 
-    fn pop(&self, max: usize, out: &mut dyn FnMut(&Completion)) -> usize {
+    fn pop(self: &Arc<Self>, max: usize, out: &mut dyn FnMut(&Completion)) -> usize {
         if !self.has_some() {
             return 0;
         }
@@ -263,7 +310,12 @@ impl CqShared {
             inner: &mut inner,
             len: &self.len,
         };
-        popping.inner.ring.pop(max, out)
+        let popped = popping.inner.ring.pop(max, out);
+        drop(popping);
+        if inner.armed != Armed::No {
+            self.fire_for_the_rest(inner);
+        }
+        popped
     }
 
     /// The oldest completion. `before_event`: unless it is the one whose event waits in the channel, or a later one.
@@ -272,7 +324,7 @@ impl CqShared {
             return None;
         }
         let mut inner = self.inner.lock();
-        let popped = inner.pushed - inner.ring.len() as u64;
+        let popped = inner.popped();
         if before_event && inner.fired.is_some_and(|fired| popped + 1 >= fired) {
             return None;
         }
@@ -327,6 +379,7 @@ impl Cq {
                     stamps: options.timestamps.then(VecDeque::new),
                     capacity,
                     pushed: 0,
+                    solicited: 0,
                     armed: Armed::No,
                     fired: None,
                     moderation: Moderation::default(),
@@ -336,6 +389,7 @@ impl Cq {
                 len: AtomicUsize::new(0),
                 cookie: AtomicU64::new(cookie),
                 channel,
+                told: AtomicBool::new(false),
                 detached: AtomicBool::new(false),
                 context: context.shared.clone(),
                 users: AtomicU32::new(0),
@@ -379,6 +433,7 @@ impl Cq {
     pub fn poll(&self, max: usize, out: &mut dyn FnMut(&Completion)) -> Result<usize> {
         let nic = &self.shared.context.nic;
         nic.count_poll(&self.shared.shards);
+        self.shared.looked_at();
         if self.shared.has_some() {
             // Whoever had the queue's lock when this process was forked is not here.
             nic.check_alive("ibv_poll_cq")?;
@@ -408,6 +463,7 @@ impl Cq {
     pub fn poll_one(&self) -> Result<Option<(Completion, Stamp)>> {
         let nic = &self.shared.context.nic;
         nic.count_poll(&self.shared.shards);
+        self.shared.looked_at();
         if self.shared.has_some() {
             nic.check_alive("ibv_start_poll")?;
             if let Some(found) = self.shared.pop_one(false) {
@@ -437,6 +493,14 @@ impl Cq {
         Ok(self.shared.pop_one(true))
     }
 
+    /// Ends a batch that [`Cq::poll_one`] began (`ibv_end_poll`). Nothing happens in a forked child.
+    pub fn end_batch(&self) {
+        let shared = &self.shared;
+        if shared.has_some() && shared.context.nic.check_alive("ibv_end_poll").is_ok() {
+            shared.fire_for_the_rest(shared.inner.lock());
+        }
+    }
+
     /// The same without waiting for anybody's event: for who clears up, and expects nothing.
     ///
     /// # Errors
@@ -446,7 +510,9 @@ impl Cq {
         Ok(self.shared.pop_one(false))
     }
 
-    /// Asks for an event on the channel at the next completion, or the next solicited or failed one.
+    /// Asks for an event on the channel at the next completion, or the next solicited or failed one. One that waits in the queue
+    /// counts, as on hardware (the text, IBTA vol. 1, 11.4.2.2, knows only those that come after this), unless the program was
+    /// just told by an event and has not polled yet: then what its next poll leaves counts.
     /// Does nothing in a forked child.
     pub fn request_notify(&self, solicited_only: bool) {
         const VERB: &str = "ibv_req_notify_cq";
@@ -459,7 +525,11 @@ impl Cq {
             (Armed::Next, _) | (_, false) => Armed::Next,
             _ => Armed::Solicited,
         };
-        drop(inner);
+        if self.shared.told.load(Ordering::Relaxed) {
+            drop(inner);
+        } else {
+            self.shared.fire_for_the_rest(inner);
+        }
         // Who waits in the verb looks after packets himself.
         let channel = self.shared.channel.as_ref();
         if !channel.is_some_and(|channel| channel.is_driven()) {
