@@ -9,8 +9,10 @@ use rnic_transport::Pd;
 use rnic_wire::Psn;
 
 /// Paths that one address handle keeps open. The link has one per process of the peer's host, so that its packets find
-/// the right one at once; who sends to more processes than this sends to the others by way of the first.
+/// the right one at once; who sends to more processes than this by UDP sends to the others by way of the first.
 const PATHS: usize = 32;
+/// By memory nobody hands over what came to the wrong one: as many as a host has ranges of QPNs.
+const PATHS_BY_MEMORY: usize = 4096;
 
 /// The number of an address handle: place, and how often the place was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ struct Entry {
     pd: Pd,
     /// Destroyed; stays as long as queued work requests may name it.
     retired: bool,
-    /// By the range of the destination QPN.
+    /// By the range of the destination QPN, in order.
     paths: Vec<(u32, PathId)>,
 }
 
@@ -90,9 +92,9 @@ impl AhTable {
     ) -> Option<PathId> {
         let entry = self.slot(number)?.as_mut()?;
         let range = range_of(qpn);
-        match entry.paths.iter().find(|(r, _)| *r == range) {
-            Some((_, path)) => Some(*path),
-            None => entry.open(range, qpn, link),
+        match entry.paths.binary_search_by_key(&range, |(r, _)| *r) {
+            Ok(place) => Some(entry.paths[place].1),
+            Err(place) => entry.open(place, range, qpn, link),
         }
     }
 
@@ -145,16 +147,20 @@ impl AhTable {
 
 impl Entry {
     #[cold]
-    fn open(&mut self, range: u32, qpn: u32, link: &mut RoceLink) -> Option<PathId> {
+    fn open(&mut self, place: usize, range: u32, qpn: u32, link: &mut RoceLink) -> Option<PathId> {
         if self.paths.len() >= PATHS {
-            return self.paths.first().map(|(_, path)| *path);
+            let by_memory = |path| link.is_by_memory(path);
+            let other = self.paths.iter().find(|(_, path)| !by_memory(*path));
+            if other.is_some() || self.paths.len() >= PATHS_BY_MEMORY {
+                return other.or(self.paths.first()).map(|(_, path)| *path);
+            }
         }
         let spec = PathSpec {
             dest_qpn: qpn,
             ..self.spec
         };
         let path = link.path(&spec).ok()?;
-        self.paths.push((range, path));
+        self.paths.insert(place, (range, path));
         Some(path)
     }
 }

@@ -181,6 +181,9 @@ impl Engine {
                 self.timers.note(entry);
             }
         }
+        if self.timers.is_cluttered(self.qps.len()) {
+            self.timers.rebuild(self.qps.iter());
+        }
     }
 
     /// Lets the queue pairs that want to transmit do so, in turn.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use rnic_link::{LinkCounters, LinkError};
 
 use super::background;
@@ -29,6 +30,8 @@ pub(crate) struct NicShared {
     common: Arc<Common>,
     /// Completion queues made so far.
     homes: AtomicUsize,
+    /// Held by who enters or takes back another process's region: the shards are locked one by one, and have it all or none.
+    pub(super) imports: Mutex<()>,
 }
 
 /// The process's NIC: shared by all its contexts, closed with the last.
@@ -74,6 +77,7 @@ impl Nic {
                 dead: AtomicBool::new(false),
                 guarded_memory: sys::guarded_memory(),
                 homes: AtomicUsize::new(0),
+                imports: Mutex::default(),
             });
             for shard in &shared.shards {
                 if let Err(error) = background::start(shard) {

@@ -40,6 +40,7 @@ impl Nic {
         slot: u32,
         region: Exported,
     ) -> bool {
+        let _whole = self.shared().imports.lock();
         let import = |engine: &mut Engine| engine.memory.import(pd, process, slot, region);
         let imported = import(&mut self.lock());
         if imported {
@@ -53,6 +54,7 @@ impl Nic {
 
     /// Takes one import back; its slot, if there was one.
     pub(crate) fn unimport_region(&self, key: u32) -> Option<u32> {
+        let _whole = self.shared().imports.lock();
         self.each_other(|engine| {
             engine.memory.unimport(key);
         });

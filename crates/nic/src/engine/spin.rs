@@ -170,6 +170,7 @@ fn rest(shared: &Shard) {
         && let Some(mut engine) = shared.engine.try_lock()
     {
         engine.round(true);
+        shared.after_drive(engine);
     }
 }
 

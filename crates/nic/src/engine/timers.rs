@@ -1,4 +1,4 @@
-//! Deadlines of all queue pairs: a heap whose stale entries are dropped when they come up.
+//! Deadlines of all queue pairs: a heap whose stale entries are dropped when they come up, or are too many.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,8 +34,44 @@ impl Timers {
         self.heap.pop().map(|Reverse(due)| due)
     }
 
+    /// Most entries are stale, of so many queue pairs. A queue pair that waits for a receive of its peer's notes a near
+    /// deadline over a far one again and again, and each leaves the far one behind.
+    pub(crate) fn is_cluttered(&self, queue_pairs: usize) -> bool {
+        self.heap.len() > 2 * queue_pairs + 64
+    }
+
+    /// Leaves those that these queue pairs have.
+    pub(crate) fn rebuild<'a>(&mut self, queue_pairs: impl Iterator<Item = &'a QpEntry>) {
+        self.heap.clear();
+        let noted = queue_pairs.filter_map(|entry| Some((entry.armed?, entry.shared.qpn)));
+        self.heap.extend(noted.map(Reverse));
+    }
+
     /// The earliest noted deadline.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! However often a queue pair notes a nearer deadline, the heap stays in proportion.
+
+    use super::*;
+
+    #[test]
+    fn stale_deadlines_are_thrown_away_when_they_are_too_many() {
+        let mut timers = Timers::default();
+        let mut most = 0;
+        for round in 0..10_000 {
+            // What an ACK timeout is behind an RNR wait: far, and never reached.
+            timers.heap.push(Reverse((Time(1 << 40 | round), 5)));
+            most = most.max(timers.heap.len());
+            if timers.is_cluttered(1) {
+                timers.rebuild(std::iter::empty());
+            }
+        }
+        assert!(most < 100, "{most} entries for one queue pair");
+        assert_eq!(timers.next().is_some(), !timers.heap.is_empty());
     }
 }

@@ -44,6 +44,9 @@ use target::{NO_SRQ, UNANSWERED};
 /// How long an answer is waited for.
 const PATIENCE_NS: u64 = 2_000_000_000;
 
+/// Most entries of who was shown what.
+const MOST_JOINED: usize = 4096;
+
 /// What this process has to do with others.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbourhood {
@@ -124,6 +127,10 @@ impl Neighbourhood {
             let file = domain.file()?.descriptor().ok()?;
             let join = Message::Join { domain: number }.encode();
             neighbours.say(peer, &join, vec![file]).ok()?;
+            // Numbers of domains that are closed are not taken out; who was shown a file may be shown it again.
+            if self.joined.len() >= MOST_JOINED {
+                self.joined.clear();
+            }
             self.joined.insert((peer, number));
         }
         neighbours.say(peer, &message.encode(), Vec::new()).ok()?;

@@ -62,6 +62,9 @@ impl Owner {
         let Some(open) = domains.file_like(&file) else {
             return;
         };
+        // A process has a file's domain open once: what it called it before is closed.
+        self.joined
+            .retain(|(who, _), other| *who != peer || !other.same(&open));
         if self.joined.len() >= DOMAINS {
             let of_peer = self.joined.keys().filter(|(who, _)| *who == peer).count();
             if of_peer >= DOMAINS || self.joined.len() >= ALL_DOMAINS {

@@ -41,7 +41,7 @@ impl Rc {
     }
 
     /// Changes what may change once the send queue is drained: timeout, retries, rights, READs and atomics in both
-    /// directions.
+    /// directions, and how much may be under way on the new path.
     pub fn retune(&mut self, attr: RcAttr) {
         self.update(attr);
         let own = &mut self.shared.attr;
@@ -52,6 +52,10 @@ impl Rc {
         if own.max_dest_rd_atomic != attr.max_dest_rd_atomic {
             own.max_dest_rd_atomic = attr.max_dest_rd_atomic;
             self.responder.resize_resources(attr.max_dest_rd_atomic);
+        }
+        if own.window_bytes != attr.window_bytes {
+            own.window_bytes = attr.window_bytes;
+            self.requester.reopen_window(&self.shared);
         }
         self.requester.refill_retries(&self.shared);
     }

@@ -289,6 +289,11 @@ impl Requester {
         });
     }
 
+    /// Another path.
+    pub(super) fn reopen_window(&mut self, sh: &Shared) {
+        self.window = Window::open(sh);
+    }
+
     pub(crate) fn share_window(&mut self, shared: bool) {
         self.window.share(shared);
     }

@@ -62,11 +62,6 @@ impl Requester {
             && entry.len > 0
             && sh.attr.role == Role::Rc
             && host.may_execute()
-            && self
-                .queue
-                .iter()
-                .take(self.current)
-                .all(|e| one_sided(&e.wqe.op))
             && host.would_execute(&OneSided {
                 pd: sh.attr.pd,
                 dest_qpn: sh.attr.dest_qpn,
@@ -78,6 +73,12 @@ impl Requester {
                 len: entry.len,
                 ends: true,
             })
+            // Last, as there may be many.
+            && self
+                .queue
+                .iter()
+                .take(self.current)
+                .all(|e| one_sided(&e.wqe.op))
     }
 
     /// Executes a part of it. An error concerns the current WQE.

@@ -254,6 +254,20 @@ mod window {
     }
 
     #[test]
+    fn is_that_of_the_path_chosen_in_sqd() {
+        let wide = attr();
+        let mut f = Fixture::with(wide);
+        f.rc.drain(false, &mut f.bench);
+        f.rc.retune(crate::RcAttr {
+            window_bytes: 1400,
+            ..wide
+        });
+        f.rc.resume();
+        f.post(WRITE, 20 * MTU as u32);
+        assert_eq!(f.poll().len(), 4, "as many as fit");
+    }
+
+    #[test]
     fn one_packet_may_always_leave() {
         let mut f = Fixture::with(crate::RcAttr {
             window_bytes: 1,
