@@ -37,6 +37,11 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// Another process was at the registry: the same call may succeed in a moment.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, LinkError::Runtime { source, .. } if source.kind() == io::ErrorKind::TimedOut)
+    }
+
     /// For `map_err`: an [`LinkError::Io`] of what was tried.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> LinkError {
         move |source| LinkError::Io { what, source }

@@ -127,6 +127,15 @@ fn table_of(found: std::io::Result<Vec<sys::InterfaceAddress>>) -> Vec<GidEntry>
         Some(mut rows) => rows.assign(&keys),
         None => Rows::default().assign(&keys),
     };
+    let mut mtus = Vec::new();
+    let mut mtu_of = |a: &sys::InterfaceAddress| {
+        let known = mtus.iter().find(|(index, _)| *index == a.index);
+        known.map(|(_, mtu)| *mtu).unwrap_or_else(|| {
+            let mtu = sys::interface_mtu(&a.name).unwrap_or(1500);
+            mtus.push((a.index, mtu));
+            mtu
+        })
+    };
     let mut table: Vec<GidEntry> = found
         .into_iter()
         .zip(rows)
@@ -135,7 +144,7 @@ fn table_of(found: std::io::Result<Vec<sys::InterfaceAddress>>) -> Vec<GidEntry>
             gid: Gid::from(a.addr),
             addr: a.addr,
             ifindex: a.index,
-            netdev_mtu: sys::interface_mtu(&a.name).unwrap_or(1500),
+            netdev_mtu: mtu_of(&a),
             scope_id: key(&a).1,
             ifname: a.name,
             loopback: a.loopback,

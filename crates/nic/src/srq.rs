@@ -13,6 +13,7 @@ use rnic_transport::RecvWqe;
 use crate::context::{AsyncEvent, ContextShared};
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_SGE, MAX_SRQ_WR};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::pd::Pd;
 use crate::qp::take_each;
@@ -180,8 +181,7 @@ impl Srq {
         }
         let nic = &pd.context().shared.nic;
         nic.check_alive(VERB)?;
-        let mut engine = nic.lock();
-        let number = engine.allocate_srqn()?;
+        let (mut engine, number) = nic.shard(0).lock_with(Engine::allocate_srqn)?;
         let shared = Arc::new(SrqShared {
             number,
             pd: pd.clone(),

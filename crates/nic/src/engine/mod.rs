@@ -247,11 +247,13 @@ impl Engine {
         self.qps.get_mut(qpn)
     }
 
+    /// EBUSY as well: see [`Shard::lock_with`].
     pub(crate) fn allocate_qpn(&mut self) -> Result<u32> {
+        const VERB: &str = "ibv_create_qp";
         let live = self.common.live.load(Ordering::Relaxed);
         if live >= crate::device::MAX_QP as usize {
             return Err(Error::new(
-                "ibv_create_qp",
+                VERB,
                 libc::ENOMEM,
                 format!("the device's {live} queue pairs are all in use"),
             ));
@@ -269,11 +271,13 @@ impl Engine {
             Ok::<_, LinkError>(range)
         };
         qps.allocate(crate::sys::now_ns(), claim)
-            .map_err(|e| Error::new("ibv_create_qp", libc::ENOMEM, e.to_string()))?
-            .ok_or_else(|| Error::new("ibv_create_qp", libc::ENOMEM, "no free queue pair number"))
+            .map_err(|e| no_number(VERB, &e))?
+            .ok_or_else(|| Error::new(VERB, libc::ENOMEM, "no free queue pair number"))
     }
 
+    /// EBUSY as well: see [`Shard::lock_with`].
     pub(crate) fn allocate_srqn(&mut self) -> Result<u32> {
+        const VERB: &str = "ibv_create_srq";
         let Engine {
             srqs,
             qps,
@@ -282,20 +286,19 @@ impl Engine {
             index,
             ..
         } = self;
-        let none = |why: String| Error::new("ibv_create_srq", libc::ENOMEM, why);
+        let none = |why| Error::new(VERB, libc::ENOMEM, why);
         if srqs.is_full() {
-            return Err(none("all shared receive queues are in use".into()));
+            return Err(none("all shared receive queues are in use"));
         }
         srqs.set_ranges(link.qpn_ranges());
         if let Some(number) = srqs.free_number() {
             return Ok(number);
         }
-        let range = link.claim_qpn_range().map_err(|e| none(e.to_string()))?;
+        let range = link.claim_qpn_range().map_err(|e| no_number(VERB, &e))?;
         common.add_range(range, *index);
         qps.add_range(range);
         srqs.set_ranges(link.qpn_ranges());
-        srqs.free_number()
-            .ok_or_else(|| none("no free number".into()))
+        srqs.free_number().ok_or_else(|| none("no free number"))
     }
 
     /// All queue pairs.
@@ -525,6 +528,16 @@ pub(crate) fn lend<'a>(
         pointed,
     };
     (transport, host)
+}
+
+/// Why no range of numbers could be had.
+fn no_number(verb: &'static str, error: &LinkError) -> Error {
+    let errno = if error.is_busy() {
+        libc::EBUSY
+    } else {
+        libc::ENOMEM
+    };
+    Error::new(verb, errno, error.to_string())
 }
 
 fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {

@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rnic_link::Look;
@@ -78,6 +79,27 @@ impl Shard {
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, Engine> {
         self.engine.lock()
+    }
+
+    /// Locks the engine for `work` that needs the host's registry, and for what the caller does then. While another process has
+    /// that (EBUSY) the engine goes on; if that process is stopped, this ends with EBUSY after a while. Not in a forked child.
+    pub(crate) fn lock_with<T>(
+        &self,
+        work: impl Fn(&mut Engine) -> Result<T>,
+    ) -> Result<(Guard<'_, Engine>, T)> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_micros(100);
+        let start = Instant::now();
+        loop {
+            let mut engine = self.lock();
+            match work(&mut engine) {
+                Err(e) if e.errno() == libc::EBUSY && start.elapsed() < PATIENCE => {
+                    drop(engine);
+                    sys::uncancelled(|| std::thread::sleep(PAUSE));
+                }
+                done => return done.map(|done| (engine, done)),
+            }
+        }
     }
 
     #[inline]

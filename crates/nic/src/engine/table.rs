@@ -1,6 +1,6 @@
 //! Queue pairs by number, and the numbers themselves.
 
-use rnic_link::QpnRange;
+use rnic_link::{LinkError, QpnRange};
 
 use crate::qp::QpEntry;
 
@@ -56,12 +56,12 @@ impl QpTable {
     /// `None` if all are taken even then.
     ///
     /// # Errors
-    /// None is free, and `claim` failed.
-    pub(crate) fn allocate<E>(
+    /// None is free, and `claim` failed; or it was [busy](LinkError::is_busy), and there may be one in a moment.
+    pub(crate) fn allocate(
         &mut self,
         now_ns: u64,
-        claim: impl FnOnce() -> Result<QpnRange, E>,
-    ) -> Result<Option<u32>, E> {
+        claim: impl FnOnce() -> Result<QpnRange, LinkError>,
+    ) -> Result<Option<u32>, LinkError> {
         let may_rest = !self.at_limit && self.ranges.len() < RANGES_FOR_REST;
         let has_rested = |freed: u64| freed == 0 || freed.saturating_add(REST_NS) <= now_ns;
         if let Some(qpn) = self.find(|freed| !may_rest || has_rested(freed)) {
@@ -72,6 +72,7 @@ impl QpTable {
                 self.add_range(range);
                 Ok(self.find(|_| true))
             }
+            Err(e) if e.is_busy() => Err(e),
             Err(e) => {
                 self.at_limit = true;
                 self.find(|_| true).map(Some).ok_or(e)

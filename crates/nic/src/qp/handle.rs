@@ -9,6 +9,7 @@ use rnic_transport::QpEvent;
 use super::{Qp, QpCap, QpEntry, QpShared, QpState, QpType, ReceiveSource};
 use crate::context::{AsyncEvent, ContextShared};
 use crate::cq::Slots;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::srq::Srq;
 use crate::xrcd::Xrcd;
@@ -83,9 +84,9 @@ impl Qp {
         let pd = xrcd.context().alloc_private_pd();
         // Where the shared receive queues have their numbers.
         let shard = nic.shard(0);
-        let mut engine = shard.lock();
+        let (mut engine, qpn) = shard.lock_with(Engine::allocate_qpn)?;
         let shared = Arc::new(QpShared {
-            qpn: engine.allocate_qpn()?,
+            qpn,
             shard: shard.clone(),
             pd,
             send_cq: None,

@@ -368,8 +368,7 @@ impl Qp {
             QpType::Ud => nic.shard(0),
             _ => nic.shard(init.send_cq.shared.home),
         };
-        let mut engine = shard.lock();
-        let qpn = engine.allocate_qpn()?;
+        let (mut engine, qpn) = shard.lock_with(Engine::allocate_qpn)?;
         let shared = Arc::new(QpShared {
             qpn,
             shard: shard.clone(),

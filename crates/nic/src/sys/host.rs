@@ -203,6 +203,8 @@ fn all_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
     }
     let mut found = Vec::new();
     let mut mac = None;
+    // Numbers of the interfaces, which come before their addresses: to ask for one takes three system calls.
+    let mut interfaces = Vec::new();
     let mut cursor = list;
     while !cursor.is_null() {
         // SAFETY: getifaddrs gives a null-terminated list of valid nodes; names are C strings; each address has
@@ -216,7 +218,6 @@ fn all_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
             }
             let up = flags & libc::IFF_UP != 0;
             let name = std::ffi::CStr::from_ptr(entry.ifa_name);
-            let index = libc::if_nametoindex(name.as_ptr());
             let (addr, scope_id) = match i32::from((*entry.ifa_addr).sa_family) {
                 libc::AF_INET => {
                     let sin = entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
@@ -230,6 +231,7 @@ fn all_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
                 }
                 libc::AF_PACKET => {
                     let sll = entry.ifa_addr.cast::<libc::sockaddr_ll>().read_unaligned();
+                    interfaces.push((name, sll.sll_ifindex as u32));
                     let bytes = &sll.sll_addr[..6];
                     if up && mac.is_none() && sll.sll_halen == 6 && bytes.iter().any(|b| *b != 0) {
                         mac = bytes.try_into().ok();
@@ -238,6 +240,9 @@ fn all_addresses() -> io::Result<(Vec<InterfaceAddress>, Option<[u8; 6]>)> {
                 }
                 _ => continue,
             };
+            let known = interfaces.iter().find(|(other, _)| *other == name);
+            // An address may have a name of its own (eth0:1).
+            let index = known.map_or_else(|| libc::if_nametoindex(name.as_ptr()), |known| known.1);
             found.push(InterfaceAddress {
                 name: name.to_string_lossy().into_owned(),
                 index,

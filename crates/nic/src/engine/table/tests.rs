@@ -7,6 +7,8 @@ struct Churn {
     table: QpTable,
     claimed: u32,
     host_has: u32,
+    /// Another process is at the registry.
+    busy: bool,
 }
 
 impl Churn {
@@ -15,14 +17,21 @@ impl Churn {
             table: QpTable::default(),
             claimed: 0,
             host_has,
+            busy: false,
         }
     }
 
-    fn allocate(&mut self, now_ns: u64) -> Result<Option<u32>, &'static str> {
-        let (claimed, host_has) = (&mut self.claimed, self.host_has);
+    fn allocate(&mut self, now_ns: u64) -> Result<Option<u32>, LinkError> {
+        let (claimed, host_has, busy) = (&mut self.claimed, self.host_has, self.busy);
         self.table.allocate(now_ns, || {
+            if busy {
+                return Err(LinkError::Runtime {
+                    path: "/runtime".into(),
+                    source: std::io::ErrorKind::TimedOut.into(),
+                });
+            }
             if *claimed == host_has {
-                return Err("no range left");
+                return Err(LinkError::NoQpnRange { live: 1 });
             }
             *claimed += 1;
             Ok(QpnRange {
@@ -71,5 +80,16 @@ fn a_host_without_ranges_is_no_reason_to_fail() {
     let numbers: Vec<u32> = (0..8).map(|_| churn.visit(SECOND)).collect();
     assert_eq!(numbers, [16, 17, 18, 19, 16, 17, 18, 19]);
     let mut none = Churn::new(0);
-    assert_eq!(none.allocate(SECOND), Err("no range left"));
+    let error = none.allocate(SECOND).expect_err("there is none");
+    assert!(matches!(error, LinkError::NoQpnRange { live: 1 }));
+}
+
+#[test]
+fn a_moment_in_which_no_range_can_be_had_is_no_limit() {
+    let mut churn = Churn::new(100);
+    let numbers: Vec<u32> = (0..4).map(|_| churn.visit(SECOND)).collect();
+    churn.busy = true;
+    assert!(churn.allocate(SECOND).is_err_and(|e| e.is_busy()));
+    churn.busy = false;
+    assert!(!numbers.contains(&churn.visit(SECOND)), "they rest");
 }
