@@ -112,7 +112,8 @@ static void all_fields(struct side *peer)
 	to_init(peer->qp);
 }
 
-/* ibv_next_poll leaves the completion whose event waits in the channel: who waits for an event finds something. */
+/* ibv_next_poll leaves the completion whose event waits in the channel: who waits for an event finds something. Here that is the
+ * last one before the queue was armed, which has its event at once. */
 static void batches_and_events(void)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -124,13 +125,14 @@ static void batches_and_events(void)
 	CHECK(!ibv_req_notify_cq(cq, 0));
 	struct ibv_qp *after = flushed(3, 2);
 	start_poll();
-	CHECK(ex->wr_id == 1 && !ibv_next_poll(ex) && ex->wr_id == 2 && ibv_next_poll(ex) == ENOENT);
+	CHECK(ex->wr_id == 1 && ibv_next_poll(ex) == ENOENT);
 	ibv_end_poll(ex);
 	void *cq_context;
 	CHECK(!ibv_get_cq_event(channel, &fired, &cq_context) && fired == cq);
 	ibv_ack_cq_events(cq, 1);
 	start_poll();
-	CHECK(ex->wr_id == 3 && !ibv_next_poll(ex) && ex->wr_id == 4 && ibv_next_poll(ex) == ENOENT);
+	CHECK(ex->wr_id == 2 && !ibv_next_poll(ex) && ex->wr_id == 3);
+	CHECK(!ibv_next_poll(ex) && ex->wr_id == 4 && ibv_next_poll(ex) == ENOENT);
 	ibv_end_poll(ex);
 	CHECK(!ibv_destroy_qp(before) && !ibv_destroy_qp(after) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
 }
