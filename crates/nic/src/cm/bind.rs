@@ -14,6 +14,7 @@ use super::state::{Cm, Entry, State, Waiting};
 use crate::error::{Error, Result};
 use crate::qp::QpType;
 use crate::report;
+use crate::sys;
 
 /// Requests that may wait at a listener (`net.rdma_ucm.max_backlog`).
 const MOST_BACKLOG: u32 = 1024;
@@ -128,6 +129,7 @@ impl Cm {
         };
         let service = ServiceId::new(entry.port_space, claim.addr().port());
         self.listeners.remove(service, key);
+        self.held.note_end(service, sys::now_ns());
     }
 
     pub(super) fn set_option(&mut self, key: Key, option: IdOption) -> Result<()> {

@@ -8,13 +8,17 @@ use std::collections::VecDeque;
 
 use rnic_cm::Address;
 use rnic_wire::Gid;
-use rnic_wire::cm::Addressee;
+use rnic_wire::cm::{Addressee, ServiceId};
 
 use super::qp1::Arrived;
 use super::state::Cm;
 
 /// How long a request is kept.
 const PATIENCE: u64 = 20_000_000;
+/// The same where somebody listened until lately: on a busy or emulated machine the gap is wider.
+const LONGER: u64 = 500_000_000;
+/// Services that were listened for until lately; beyond, the oldest are forgotten.
+const MOST_ENDED: usize = 64;
 /// How often it is looked for a listener meanwhile.
 const STEP: u64 = 2_000_000;
 /// So many are kept; others are refused at once.
@@ -25,6 +29,8 @@ const MOST: usize = 64;
 pub(crate) struct Held {
     requests: VecDeque<(u64, Arrived)>,
     next: u64,
+    /// Until when they are expected to be listened for again.
+    ended: VecDeque<(u64, ServiceId)>,
 }
 
 impl Held {
@@ -40,12 +46,31 @@ impl Held {
         self.requests.len() < MOST
     }
 
+    /// A listener has gone.
+    pub(super) fn note_end(&mut self, service: ServiceId, now: u64) {
+        self.ended.retain(|(_, other)| *other != service);
+        if self.ended.len() >= MOST_ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((now.saturating_add(LONGER), service));
+    }
+
+    /// Until when a request for a service is kept that comes now.
+    fn until(&self, service: ServiceId, now: u64) -> u64 {
+        let soon = now.saturating_add(PATIENCE);
+        let ended = self.ended.iter().find(|(_, other)| *other == service);
+        ended.map_or(soon, |(until, _)| soon.max(*until))
+    }
+
     pub(super) fn keep(&mut self, arrived: Arrived, now: u64) {
         if self.requests.is_empty() {
             self.next = now.saturating_add(STEP);
         }
-        self.requests
-            .push_back((now.saturating_add(PATIENCE), arrived));
+        let until = match Addressee::of(&arrived.mad) {
+            Addressee::Service(service, _) => self.until(service, now),
+            _ => now,
+        };
+        self.requests.push_back((until, arrived));
     }
 }
 
@@ -114,5 +139,32 @@ impl Arrived {
     /// From the sender to the receiver, as it came.
     pub(super) fn way_here(&self) -> Address {
         Address::new(Gid::from(self.src), Gid::from(self.dst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! How long is waited for the next listener.
+
+    use super::*;
+
+    #[test]
+    fn who_comes_to_a_service_that_was_listened_for_until_lately_waits_longer() {
+        let mut held = Held::default();
+        let (ended, never) = (ServiceId(1), ServiceId(2));
+        held.note_end(ended, 1000);
+        assert_eq!(held.until(never, 2000), 2000 + PATIENCE);
+        assert_eq!(held.until(ended, 2000), 1000 + LONGER);
+        let late = 1000 + LONGER;
+        assert_eq!(held.until(ended, late), late + PATIENCE);
+        held.note_end(ended, late);
+        assert_eq!(held.until(ended, late), late + LONGER);
+        for other in 0..2 * MOST_ENDED as u64 {
+            held.note_end(ServiceId(10 + other), late);
+        }
+        assert_eq!(
+            (held.ended.len(), held.until(ended, late)),
+            (MOST_ENDED, late + PATIENCE)
+        );
     }
 }
