@@ -54,6 +54,20 @@ pub fn end_by_broken_pipe() -> ! {
     std::process::exit(128 + libc::SIGPIPE)
 }
 
+/// The next ^C is for others, who end and close the pipe that this process reads; the one after it ends this process, too.
+pub fn outlive_one_interrupt() {
+    extern "C" fn nothing(_: i32) {}
+    // SAFETY: sigaction is a plain structure, for which zeros are a valid value.
+    let mut once: libc::sigaction = unsafe { std::mem::zeroed() };
+    once.sa_sigaction = nothing as extern "C" fn(i32) as libc::sighandler_t;
+    once.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+    if is_ignored(libc::SIGINT) {
+        return;
+    }
+    // SAFETY: the handler does nothing, so it may run at any time; the pointer is to a local value.
+    unsafe { libc::sigaction(libc::SIGINT, &once, std::ptr::null_mut()) };
+}
+
 /// The processors this thread may run on.
 pub fn allowed_cpus() -> Vec<usize> {
     let allowed = sched_getaffinity(None);

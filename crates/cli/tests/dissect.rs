@@ -2,9 +2,10 @@
 //! with all. The expected texts are in `tests/dissect`; with RNIC_UPDATE=1 they are written anew, to be read in the diff.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -247,6 +248,57 @@ fn standard_input_and_gzip() {
     // Half of it is read as far as it goes.
     let half = piped(&zipped[..zipped.len() / 2]);
     assert!(half.contains("It was not read to its end"), "{half}");
+}
+
+/// ^C goes to both ends of `tcpdump -w - | rnic dissect -`: tcpdump ends, and what it captured is reported. Whoever waits for
+/// nothing more presses it twice.
+#[test]
+fn an_interrupt_ends_the_capture_not_the_report() {
+    use std::os::unix::process::ExitStatusExt;
+    let bytes = fs::read(captures().join("rc_send_v4.pcap")).unwrap();
+    let interrupted = |times: usize| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rnic"))
+            .args(["dissect", "--packets", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&bytes).unwrap();
+        // It has read so far, and shows it at once.
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut text = String::new();
+        out.read_line(&mut text).unwrap();
+        assert!(text.contains("SEND Only"), "{text}");
+        let id = child.id();
+        let catches = || {
+            let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & 1 << (2 - 1) != 0
+        };
+        for _ in 0..times {
+            let sent = Command::new("kill")
+                .args(["-INT", &id.to_string()])
+                .status();
+            assert!(sent.unwrap().success());
+            // Two at once would be one: the first one has been taken.
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while catches() {
+                assert!(Instant::now() < deadline, "the first SIGINT does nothing");
+                std::thread::yield_now();
+            }
+        }
+        if times < 2 {
+            drop(stdin);
+        }
+        out.read_to_string(&mut text).unwrap();
+        (text, child.wait().unwrap())
+    };
+    let (text, status) = interrupted(1);
+    assert!(status.success(), "{status}");
+    assert!(text.contains("1. RC"), "{text}");
+    let (text, status) = interrupted(2);
+    assert_eq!(status.signal(), Some(2), "{text}");
 }
 
 #[test]

@@ -51,10 +51,7 @@ impl Tracker {
         self.side.missing_packets = self.side.missing_packets.saturating_sub(1);
         self.side.request_packets += 1;
         let kind = Kind::of(p.bth.opcode);
-        let base = self.live.front().map_or(psn, |message| message.psn);
-        let place = self
-            .live
-            .partition_point(|message| message.psn.distance_from(base) <= psn.distance_from(base));
+        let place = self.begun_by(psn);
         let before = place.checked_sub(1);
         let index = match before {
             Some(index) if self.live[index].covers(psn) => {

@@ -49,6 +49,7 @@ impl Tracker {
         notes: &mut Notes,
     ) -> (Option<u64>, Mark) {
         self.answers += 1;
+        self.answers_seen.push(p);
         let psn = p.bth.psn;
         if self.next.is_none() {
             self.orphans.push(p);
@@ -390,6 +391,7 @@ impl Tracker {
         }
         message.answered = at + 1;
         message.answered_bytes += u64::from(p.payload_len);
+        message.last_response = Some(p.number);
         let last = matches!(
             op,
             Operation::ReadResponseLast | Operation::ReadResponseOnly

@@ -11,9 +11,13 @@ impl Tracker {
     pub fn put_away(&mut self, mut message: Message, notes: &mut Notes) {
         if self.unreliable && message.is_open() {
             let whole = message.complete && message.missing == 0 && !message.headless;
-            message.outcome = if whole { Outcome::Sent } else { Outcome::Lost };
-            // The capture may have begun within the first one.
-            if !(whole || message.headless && message.id == 1) {
+            message.outcome = match whole {
+                true => Outcome::Sent,
+                // The capture may have begun within the first one.
+                false if message.headless && message.id == 1 => Outcome::Cut,
+                false => Outcome::Lost,
+            };
+            if message.outcome == Outcome::Lost {
                 let what = What::UcLost {
                     message: message.id,
                     missing: message.missing,
@@ -54,6 +58,9 @@ impl Tracker {
     /// At the end of the capture.
     pub fn finish(&mut self, end_ns: u64, agreed: Agreed, notes: &mut Notes) {
         self.end_repeat();
+        if self.captured_twice() {
+            self.take_back_repeats(notes);
+        }
         for gap in self.gaps.untold() {
             if !self.unreliable {
                 let what = What::Gap {
@@ -80,9 +87,56 @@ impl Tracker {
         if !self.unreliable && !self.refused {
             self.tell_unanswered(end_ns, agreed, notes);
         }
+        self.tell_under_way(end_ns, notes);
         while let Some(message) = self.live.pop_front() {
             self.put_away(*message, notes);
         }
+    }
+
+    /// The requests are in the file twice and their answers, too. One of these alone may be so when a whole window was sent again.
+    fn captured_twice(&self) -> bool {
+        self.requests_seen.nearly_all(16) && (self.unreliable || self.answers_seen.nearly_all(4))
+    }
+
+    /// What looked as if it had been sent again was captured again.
+    fn take_back_repeats(&mut self, notes: &mut Notes) {
+        let side = &mut self.side;
+        self.doubled.append(&mut side.repeats);
+        self.doubled.sort_by_key(|repeat| repeat.numbers.0);
+        side.doubled_packets += side.repeated_packets;
+        (
+            side.repeat_count,
+            side.repeated_packets,
+            side.repeated_bytes,
+        ) = (0, 0, 0);
+        let live = self.live.iter_mut().map(|message| &mut **message);
+        for message in side.messages.iter_mut().chain(live) {
+            (message.repeated, message.timeouts) = (0, 0);
+        }
+        notes.findings.retain(|finding| {
+            let of_repeats = matches!(
+                finding.what,
+                What::ReadAgain { .. } | What::MiddleAnswer { .. }
+            );
+            finding.side != self.end || !of_repeats
+        });
+    }
+
+    /// An unreliable message whose end the capture does not have, with nothing behind it to show that it is missing.
+    fn tell_under_way(&mut self, end_ns: u64, notes: &mut Notes) {
+        let Some(last) = self.live.back_mut() else {
+            return;
+        };
+        if !self.unreliable || last.complete || last.missing > 0 || last.headless && last.id > 1 {
+            return;
+        }
+        last.outcome = Outcome::Cut;
+        let what = What::EndsWithin {
+            message: last.id,
+            ns_to_end: end_ns.saturating_sub(last.sent.0),
+        };
+        let packets = [last.begun.1, last.sent.1];
+        notes.at(self.end, last.sent.0, &packets, what);
     }
 
     /// What came twice at once: by the network, or nearly all of it, by the capture.
@@ -91,8 +145,8 @@ impl Tracker {
         let few = self.doubled.iter().take(8);
         let numbers: Vec<_> = few.map(|repeat| repeat.numbers.0).collect();
         if let Some(first) = self.doubled.first()
-            && copies >= 4
-            && copies.saturating_mul(10) >= of.saturating_mul(9)
+            && (self.captured_twice()
+                || copies >= 4 && copies.saturating_mul(10) >= of.saturating_mul(9))
         {
             let what = What::CapturedTwice { copies, of };
             notes.at(self.end, first.time, &numbers, what);
@@ -110,7 +164,8 @@ impl Tracker {
 
     /// The oldest message without an answer; those behind it wait for it.
     fn tell_unanswered(&mut self, end_ns: u64, agreed: Agreed, notes: &mut Notes) {
-        let Some(message) = self.live.iter().find(|message| message.is_open()) else {
+        let oldest = self.never_answered.iter().chain(&self.live);
+        let Some(message) = oldest.into_iter().find(|message| message.is_open()) else {
             return;
         };
         let ever_answered = self.answers > u64::from(message.rnr_naks);

@@ -42,6 +42,16 @@ type Tap = (u32, Option<u32>, Option<bool>);
 
 /// A copy of a packet at a second interface follows within this time.
 const COPY_NS: u64 = 10_000_000;
+/// Packets that are looked at for copies, and the most places at which one is expected.
+const RECENT: usize = 64;
+const TAPS: usize = 16;
+
+/// A packet that was seen a moment ago, and where.
+struct Recent {
+    hash: u64,
+    time: u64,
+    taps: Vec<Tap>,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct DatagramKey {
@@ -60,7 +70,7 @@ pub struct Dissector {
     pub(crate) unpaired: HashMap<(IpAddr, IpAddr), Vec<usize>>,
     pub(crate) live: Vec<Live>,
     connections: Connections,
-    recent: VecDeque<(u64, Tap, u64)>,
+    recent: VecDeque<Recent>,
     icrc_seen: u64,
     bad: Bad,
 }
@@ -184,20 +194,30 @@ impl Dissector {
         }
     }
 
-    /// The same bytes at another interface, or in the other direction, a moment ago.
+    /// The same bytes at another interface, or in the other direction, a moment ago. What shows a packet a second time is no
+    /// copy: it was sent again.
     fn is_copy(&mut self, frame: &Frame<'_>, outer: &Outer, bytes: &[u8]) -> bool {
         let mut hasher = DefaultHasher::new();
         (outer.flow, outer.ip_id, bytes).hash(&mut hasher);
         let hash = hasher.finish();
         let tap = (frame.interface, outer.ifindex, outer.outgoing);
-        let copy = self.recent.iter().any(|&(known, at, time)| {
-            known == hash && at != tap && frame.time_ns.abs_diff(time) < COPY_NS
+        let time = frame.time_ns;
+        let original = self.recent.iter_mut().find(|known| {
+            known.hash == hash
+                && time.abs_diff(known.time) < COPY_NS
+                && known.taps.len() < TAPS
+                && !known.taps.contains(&tap)
         });
-        if self.recent.len() == 64 {
+        if let Some(original) = original {
+            original.taps.push(tap);
+            return true;
+        }
+        if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back((hash, tap, frame.time_ns));
-        copy
+        let taps = vec![tap];
+        self.recent.push_back(Recent { hash, time, taps });
+        false
     }
 
     fn packet(&mut self, p: &Packet, payload: &[u8]) -> Option<Place> {
@@ -447,6 +467,21 @@ impl Dissector {
         let index = self.live.len() - 1;
         self.datagrams.insert(key, (index, src));
         Some((index, 0))
+    }
+
+    /// Whether a place is in a conversation of this queue pair, as far as the frames until now show it: `None` if an answer
+    /// may yet show who sends there.
+    pub fn concerns(&self, place: Place, qpn: u32) -> Option<bool> {
+        let mut live = self.live.get(place.conversation)?;
+        while let Some((keep, _)) = live.merged {
+            live = self.live.get(keep)?;
+        }
+        if live.ends.iter().any(|end| end.qpn == Some(qpn)) {
+            return Some(true);
+        }
+        // UC has no answers.
+        let known = live.is_paired() || live.service == Service::Uc;
+        known.then_some(false)
     }
 
     /// After the last frame.

@@ -132,13 +132,15 @@ pub enum What {
     Restart { from: Psn, to: Psn },
     /// A UC message with a missing packet: the receiver drops all of it.
     UcLost { message: u64, missing: u32 },
+    /// A UC message of which nothing but the end is missing, so long before the end of the capture.
+    EndsWithin { message: u64, ns_to_end: u64 },
     /// More READs and atomics at a time than the peer agreed to.
     TooManyReads { seen: u64, agreed: u8 },
     /// Data before the RTU.
     BeforeRtu,
     /// P_Key of a partition that is not the default one.
     Pkey { pkey: u16 },
-    /// Datagrams between the same queue pairs with another Q_Key than the first ones, or than the SIDR_REP had said.
+    /// Datagrams to the same queue pair with another Q_Key than the first ones.
     Qkey { qkey: u32, expected: u32 },
     /// A datagram longer than the path can carry.
     DatagramTooLong { len: u32 },
@@ -150,7 +152,7 @@ pub enum What {
     PairingDoubtful { orphans: u64, answers: u64 },
     /// Congestion.
     Congestion { marked: u64, cnps: u64 },
-    /// Nearly all packets are in the file twice.
+    /// Nearly all packets are in the file twice, some perhaps much later than they were first.
     CapturedTwice { copies: u64, of: u64 },
     /// To the connection manager's queue pair, but none of its messages.
     NotCm { from: IpAddr, why: String },
@@ -177,6 +179,8 @@ impl What {
             What::Refused { .. }
             | What::GaveUp { .. }
             | What::UcLost { .. }
+            | What::Qkey { .. }
+            | What::DatagramTooLong { .. }
             | What::Unfinished { .. }
             | What::WrongLength { .. } => Severity::Failed,
             What::Icrc(Icrc::Wrong { .. }) => Severity::Failed,
@@ -187,8 +191,6 @@ impl What {
             | What::ResponseGap { .. }
             | What::ReadAgain { .. }
             | What::Unanswered { .. }
-            | What::Qkey { .. }
-            | What::DatagramTooLong { .. }
             | What::OddSyndrome { .. }
             | What::GhostAck { .. }
             | What::Pkey { .. }
@@ -224,6 +226,7 @@ impl What {
             What::NotMtu { .. } => "not-mtu",
             What::Restart { .. } => "restart",
             What::UcLost { .. } => "uc-lost",
+            What::EndsWithin { .. } => "ends-within",
             What::TooManyReads { .. } => "too-many-reads",
             What::BeforeRtu => "before-rtu",
             What::Pkey { .. } => "pkey",

@@ -31,6 +31,7 @@ mod notes;
 mod packet;
 mod pairing;
 mod tracker;
+mod twice;
 
 pub use capture::{CaptureError, Decoder, Format, Frame, link_type_name};
 pub use connection::{Connection, Step};

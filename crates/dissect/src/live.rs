@@ -19,7 +19,7 @@ pub(crate) struct Live {
     pub packets: [u64; 2],
     pub trackers: [Tracker; 2],
     pub notes: Notes,
-    pub qkeys: Vec<(u32, u64)>,
+    pub qkeys: [Vec<(u32, u64)>; 2],
     pub ecn_marked: Numbers,
     pub cnps: Numbers,
     pub attempts: u32,
@@ -43,7 +43,7 @@ impl Live {
             packets: [0, 0],
             trackers: [0, 1].map(|end| Tracker::new(end, unreliable, keep)),
             notes: Notes::default(),
-            qkeys: Vec::new(),
+            qkeys: Default::default(),
             ecn_marked: Numbers::default(),
             cnps: Numbers::default(),
             attempts: 0,
@@ -91,15 +91,17 @@ impl Live {
             self.notes.at(from, p.time_ns, &[p.number], what);
         }
         let Some(deth) = p.ext.deth else { return };
+        // It is the receiver's, so each direction has its own.
         let qkey = deth.qkey;
-        if let Some((_, count)) = self.qkeys.iter_mut().find(|(known, _)| *known == qkey) {
+        let qkeys = &mut self.qkeys[from];
+        if let Some((_, count)) = qkeys.iter_mut().find(|(known, _)| *known == qkey) {
             *count += 1;
-        } else if self.qkeys.len() < 64 {
-            if let Some(&(expected, _)) = self.qkeys.first() {
+        } else if qkeys.len() < 64 {
+            if let Some(&(expected, _)) = qkeys.first() {
                 let what = What::Qkey { qkey, expected };
                 self.notes.at(from, p.time_ns, &[p.number], what);
             }
-            self.qkeys.push((qkey, 1));
+            qkeys.push((qkey, 1));
         }
     }
 

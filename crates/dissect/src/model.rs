@@ -84,8 +84,8 @@ pub struct Conversation {
     pub findings: Vec<Finding>,
     /// Findings beyond those that are kept.
     pub more_findings: u64,
-    /// Q_Keys of datagrams with their number; the first few.
-    pub qkeys: Vec<(u32, u64)>,
+    /// Q_Keys of the datagrams that each end sent, with their number; the first few.
+    pub qkeys: [Vec<(u32, u64)>; 2],
     /// Packets with the ECN codepoint "congestion experienced", and congestion notification packets.
     pub ecn_marked: u64,
     /// Congestion notification packets.
@@ -213,6 +213,8 @@ pub struct Message {
     pub first_answer: Option<u64>,
     /// READ: the packet with the response that has its first PSN.
     pub first_response: Option<u64>,
+    /// READ: the last packet that brought one in order, or behind a gap.
+    pub last_response: Option<u64>,
     /// READ: a response was skipped.
     pub answer_gap: bool,
     /// What became of it.
@@ -246,6 +248,8 @@ pub enum Outcome {
     Sent,
     /// Unreliable, and a packet of it is missing: the receiver dropped all of it.
     Lost,
+    /// Unreliable, and the capture begins or ends within it.
+    Cut,
 }
 
 /// Why packets were sent again.

@@ -11,13 +11,20 @@ use crate::gaps::Gaps;
 use crate::model::{End, Kind, Mark, Message, MtuSource, Outcome, Repeat, Side};
 use crate::notes::{Notes, Numbers};
 use crate::packet::Packet;
+use crate::twice::Twice;
 
 /// PSNs further apart than this belong to different lives of a queue pair. A responder may lag 2^23 behind, but nobody
 /// has so much under way.
 const JUMP: u32 = 1 << 17;
+/// READs that may be under way: the REQ has 8 bits for their number.
+const READS: u32 = 256;
 /// Messages that are kept at hand, for answers and repetitions to find them.
 const LIVE: usize = 2048;
 const LIVE_AT_MOST: usize = 16_384;
+/// They begin no further behind the next PSN than this: those that are done with, and those that still wait, of which half
+/// of all PSNs is the most that the specification allows. Beyond it PSNs say no longer what comes first.
+const BEHIND: u32 = 1 << 22;
+const BEHIND_AT_MOST: u32 = 1 << 23;
 /// Requests whose packet number is remembered.
 const RECENT: usize = 2048;
 /// PSNs of the longest message, 2^31 bytes at the smallest path MTU.
@@ -56,12 +63,16 @@ pub(crate) struct Tracker {
     pub last_time: u64,
     pub open: u64,
     pub open_reads: u64,
+    /// The first message that was put away while it still waited.
+    pub never_answered: Option<Box<Message>>,
     pub answers: u64,
     pub orphans: Numbers,
     /// The packet that made `side.most_reads` what it is.
     pub most_reads_at: (u64, u64),
     pub refused: bool,
     pub keep: usize,
+    pub requests_seen: Twice,
+    pub answers_seen: Twice,
 }
 
 /// The path MTU of a conversation, and where it comes from.
@@ -70,6 +81,11 @@ pub(crate) type Mtu = Option<(u32, MtuSource)>;
 /// Whether `len` is a path MTU.
 pub(crate) fn is_mtu(len: u32) -> bool {
     PathMtu::ALL.iter().any(|mtu| mtu.bytes() as u32 == len)
+}
+
+/// How far `psn` lies ahead of `base`, all round.
+fn ahead(psn: Psn, base: Psn) -> u32 {
+    psn.value().wrapping_sub(base.value()) & 0xff_ffff
 }
 
 /// PSNs that a READ of `len` bytes takes.
@@ -101,21 +117,39 @@ impl Tracker {
             last_time: 0,
             open: 0,
             open_reads: 0,
+            never_answered: None,
             answers: 0,
             orphans: Numbers::default(),
             most_reads_at: (0, 0),
             refused: false,
             keep,
+            requests_seen: Twice::default(),
+            answers_seen: Twice::default(),
         }
+    }
+
+    /// How many messages of `live` begin at `psn` or before it.
+    pub fn begun_by(&self, psn: Psn) -> usize {
+        let Some(front) = self.live.front() else {
+            return 0;
+        };
+        let base = front.psn;
+        let last = self
+            .live
+            .back()
+            .map_or(0, |last| ahead(last.last_psn(), base));
+        let at = ahead(psn, base);
+        // In front of all of them, if not behind.
+        if at > last && psn.is_before(base) {
+            return 0;
+        }
+        self.live
+            .partition_point(|message| ahead(message.psn, base) <= at)
     }
 
     /// Index into `live` of the message that covers `psn`.
     pub fn find(&self, psn: Psn) -> Option<usize> {
-        let base = self.live.front()?.psn;
-        let at = self
-            .live
-            .partition_point(|message| message.psn.distance_from(base) <= psn.distance_from(base));
-        let index = at.checked_sub(1)?;
+        let index = self.begun_by(psn).checked_sub(1)?;
         self.live[index].covers(psn).then_some(index)
     }
 
@@ -134,6 +168,7 @@ impl Tracker {
         notes: &mut Notes,
     ) -> (Option<u64>, Mark) {
         let psn = p.bth.psn;
+        self.requests_seen.push(p);
         self.look_at_length(p, op, mtu, notes);
         if self.next.is_none() {
             self.next = Some(psn);
@@ -141,7 +176,7 @@ impl Tracker {
         self.settle_span(psn, mtu);
         let next = self.next.unwrap_or(psn);
         let mut ahead = psn.distance_from(next);
-        if ahead.unsigned_abs() > JUMP {
+        if ahead.unsigned_abs() > JUMP && !self.may_come_again(psn) {
             notes.at(
                 self.end,
                 p.time_ns,
@@ -174,6 +209,20 @@ impl Tracker {
         }
         self.retire(notes);
         (id, mark)
+    }
+
+    /// Whether a PSN that far behind is still of this life: its message awaits an answer, or those behind it are no more than
+    /// can be under way. There a READ is one packet, however many PSNs it takes.
+    fn may_come_again(&self, psn: Psn) -> bool {
+        let Some(index) = self.find(psn) else {
+            return false;
+        };
+        let weight = |message: &Message| match message.kind.has_answer() {
+            true => message.span.min(JUMP / READS),
+            false => message.span,
+        };
+        let behind = self.live.range(index + 1..).map(|message| weight(message));
+        self.live[index].is_open() || behind.sum::<u32>() < JUMP
     }
 
     /// A FIRST or MIDDLE packet has exactly the path MTU, the others no more.
@@ -226,6 +275,7 @@ impl Tracker {
         self.uncertain = None;
         (self.nak, self.rnr, self.rnr_psn) = (None, None, None);
         self.refused = false;
+        self.never_answered = None;
         self.recent.clear();
     }
 
@@ -347,6 +397,7 @@ impl Tracker {
             answer_lost: None,
             first_answer: None,
             first_response: None,
+            last_response: None,
             answer_gap: false,
             outcome: Outcome::Open,
         }
@@ -411,15 +462,28 @@ impl Tracker {
         (Some(id), Mark::Datagram)
     }
 
-    /// Puts messages away that are done with.
+    /// Puts messages away that are done with, or that nobody can wait for any more.
     pub fn retire(&mut self, notes: &mut Notes) {
-        while self.live.len() > LIVE_AT_MOST || self.live.len() > LIVE && self.open_from > LIVE / 2
-        {
+        while let (Some(front), Some(next)) = (self.live.front(), self.next) {
+            let behind = ahead(next, front.psn);
+            let old = behind > BEHIND && !front.is_open() || behind > BEHIND_AT_MOST;
+            let many = self.live.len() > LIVE && self.open_from > LIVE / 2;
+            // A message is there as long as it is under way, however long it is.
+            if !(old && self.live.len() > 1 || many || self.live.len() > LIVE_AT_MOST) {
+                return;
+            }
             let Some(message) = self.live.pop_front() else {
                 return;
             };
             self.open_from = self.open_from.saturating_sub(1);
             self.plain_from = self.plain_from.saturating_sub(1);
+            if message.is_open() && !self.unreliable {
+                self.open = self.open.saturating_sub(1);
+                if message.kind.has_answer() {
+                    self.open_reads = self.open_reads.saturating_sub(1);
+                }
+                self.never_answered.get_or_insert_with(|| message.clone());
+            }
             self.put_away(*message, notes);
         }
     }

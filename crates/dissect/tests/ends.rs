@@ -2,8 +2,9 @@
 
 mod support;
 
-use rnic_dissect::{Severity, What};
-use support::{Owned, begin, dissect, frames, only, silence};
+use rnic_dissect::{Outcome, Severity, What};
+use support::made::*;
+use support::{Owned, begin, dissect, found, frames, only, silence};
 
 /// What is said of the message without an answer.
 fn last_word(frames: &[Owned]) -> Option<What> {
@@ -103,4 +104,50 @@ fn retries_that_the_connection_manager_named_are_counted() {
     );
     let what = rnr_retries(2);
     assert!(matches!(what, Some(What::Unanswered { .. })), "{what:?}");
+}
+
+/// A UC message of which nothing but the end is missing when the capture ends: whether it was lost nobody knows.
+#[test]
+fn a_capture_that_ends_within_a_uc_message_says_so() {
+    for (begin, lost) in [(0, None), (1, None), (0, Some(1))] {
+        let mut made = Made::default();
+        for psn in begin..3u32 {
+            let opcode = if psn == 0 { SEND_FIRST } else { SEND_MIDDLE };
+            if lost != Some(psn) {
+                made.a(UC + opcode, psn, &[], 1024);
+            }
+        }
+        let frames = silence(made.frames, 5000);
+        let (finished, _) = dissect(&frames);
+        let conversation = only(&finished.capture);
+        let outcome = conversation.sides[0].messages[0].outcome;
+        if lost.is_some() {
+            assert_eq!(outcome, Outcome::Lost);
+            assert_eq!(found(conversation), ["uc-lost"]);
+            continue;
+        }
+        assert_eq!(outcome, Outcome::Cut);
+        let what = &conversation.findings.last().expect("a finding").what;
+        let within = What::EndsWithin {
+            message: 1,
+            ns_to_end: 5000,
+        };
+        assert_eq!((what, what.severity()), (&within, Severity::Note));
+    }
+}
+
+/// A READ of which some responses came: how many, and the last one.
+#[test]
+fn a_read_that_is_answered_in_part_says_how_far() {
+    let mut made = Made::default();
+    made.a(READ, 0, &reth(1 << 20), 0);
+    made.b(RESPONSE_FIRST, 0, &aeth(ACK), 1024);
+    (1..700).for_each(|psn| made.b(RESPONSE_MIDDLE, psn, &[], 1024));
+    let (finished, _) = dissect(&made.frames);
+    let message = &only(&finished.capture).sides[0].messages[0];
+    assert_eq!(
+        (message.answered, message.span, message.last_response),
+        (700, 1024, Some(701))
+    );
+    assert_eq!(message.answered_bytes, 700 * 1024);
 }

@@ -2,7 +2,8 @@
 
 mod support;
 
-use rnic_dissect::{Mark, Outcome, PeerHad, What};
+use rnic_dissect::{Mark, Outcome, PeerHad, Severity, What};
+use support::made::*;
 use support::{dissect, found, frames, only, without};
 
 #[test]
@@ -266,7 +267,7 @@ fn a_packet_that_the_network_doubled_is_no_timeout() {
 /// `tcpdump -i any` shows a packet at a bond and at its slave: SLL2 says at which interface, the file does not.
 #[test]
 fn a_packet_at_two_interfaces_counts_once() {
-    let at = |frame: &support::Owned, ifindex: u8| {
+    let at = |frame: &Owned, ifindex: u8| {
         let mut header = vec![0; 20];
         header[..2].copy_from_slice(&[0x08, 0x00]);
         header[7] = ifindex;
@@ -295,7 +296,48 @@ fn a_packet_at_two_interfaces_counts_once() {
     assert!(!found.contains(&"early"), "{found:?}");
 }
 
-fn peer_had(frames: &[support::Owned]) -> PeerHad {
+/// Three of four packets are sent again within 10 ms, each seen going out and coming in: what an interface has shown once is no
+/// copy when it shows it again.
+#[test]
+fn a_fast_retransmission_at_two_interfaces_is_no_copy() {
+    let cooked = |frame: &Owned, ifindex: u8| {
+        let mut header = vec![0; 20];
+        header[..2].copy_from_slice(&[0x08, 0x00]);
+        header[7] = ifindex;
+        let mut frame = frame.clone();
+        frame.bytes.splice(..14, header);
+        frame.wire_len += 6;
+        frame.link_type = 276;
+        frame.time_ns += u64::from(ifindex) * 1000;
+        frame
+    };
+    let mut made = Made::default();
+    made.a(SEND_FIRST, 0, &[], 1024);
+    for again in [false, true] {
+        made.a(SEND_MIDDLE, 1, &[], 1024);
+        made.a(SEND_MIDDLE, 2, &[], 1024);
+        made.a(SEND_LAST, 3, &[], 100);
+        let syndrome = if again { ACK } else { 0x60 };
+        made.b(ACKNOWLEDGE, if again { 3 } else { 1 }, &aeth(syndrome), 0);
+    }
+    // At both; the second interface has lost the first packet 2, or shows all of a burst late.
+    let both = |frame| [cooked(frame, 1), cooked(frame, 2)];
+    let twice: Vec<_> = made.frames.iter().flat_map(both).collect();
+    let mut lossy = twice.clone();
+    lossy.remove(3);
+    let mut late = twice.clone();
+    late[..8].sort_by_key(|frame| frame.bytes[7]);
+    for (frames, copies) in [(twice, 9), (lossy, 8), (late, 9)] {
+        let (finished, _) = dissect(&frames);
+        let capture = &finished.capture;
+        assert_eq!((capture.packets, capture.skipped.copies), (9, copies));
+        let side = &only(capture).sides[0];
+        assert_eq!((side.repeat_count, side.repeated_packets), (1, 3));
+        assert_eq!(found(only(capture)), ["lost"]);
+    }
+}
+
+fn peer_had(frames: &[Owned]) -> PeerHad {
     let (finished, _) = dissect(frames);
     let mut findings = only(&finished.capture).findings.iter();
     let had = findings.find_map(|finding| match finding.what {
@@ -342,4 +384,76 @@ fn a_gap_names_the_packet_with_a_wrong_icrc() {
     let finding = &only(&finished.capture).findings[0];
     assert_eq!(finding.what.name(), "unanswered");
     assert_eq!(finding.bad, [all.len() as u64]);
+}
+
+/// Two captures of the same packets, put together, with clocks 3 ms or 3 s apart: what comes again nobody sent again.
+#[test]
+fn a_file_of_two_captures_has_no_timeouts() {
+    let mut reads = Made::default();
+    for n in 0..20 {
+        reads.a(READ, 3 * n, &reth(3 * 1024), 0);
+        reads.b(RESPONSE_FIRST, 3 * n, &aeth(ACK), 1024);
+        reads.b(RESPONSE_MIDDLE, 3 * n + 1, &[], 1024);
+        reads.b(RESPONSE_LAST, 3 * n + 2, &aeth(ACK), 1024);
+    }
+    for one in [frames("rc_stream1024_v4"), reads.frames] {
+        for skew_ns in [200_000, 3_000_000, 3_000_000_000] {
+            let mut all = one.clone();
+            all.extend(one.iter().map(|frame| {
+                let mut copy = frame.clone();
+                copy.time_ns += skew_ns;
+                copy
+            }));
+            all.sort_by_key(|frame| frame.time_ns);
+            let (finished, _) = dissect(&all);
+            let conversation = only(&finished.capture);
+            assert_eq!(found(conversation), ["captured-twice"], "{skew_ns}");
+            let side = &conversation.sides[0];
+            assert_eq!((side.repeat_count, side.repeats.len()), (0, 0));
+            assert_eq!(side.doubled_packets, side.request_packets);
+            assert!(side.messages.iter().all(|message| message.repeated == 0));
+        }
+    }
+}
+
+/// All that was sent is sent again after a timeout, and answered again: one ACK each time, so this is no second capture.
+#[test]
+fn a_message_sent_again_as_a_whole_is_a_timeout() {
+    let mut made = Made::default();
+    for _ in 0..2 {
+        made.a(SEND_FIRST, 0, &[], 1024);
+        for psn in 1..30 {
+            made.a(SEND_MIDDLE, psn, &[], 1024);
+        }
+        made.a(SEND_LAST, 30, &[], 100);
+        made.b(ACKNOWLEDGE, 30, &aeth(ACK), 0);
+        made.wait(100_000_000);
+    }
+    let (finished, _) = dissect(&made.frames);
+    assert_eq!(found(only(&finished.capture)), ["timeout"]);
+}
+
+/// A datagram carries the Q_Key of its receiver: each direction has its own.
+#[test]
+fn each_direction_of_datagrams_has_its_q_key() {
+    let mut made = Made::default();
+    for psn in 0..3 {
+        made.a(UD_SEND_ONLY, psn, &deth(0x2222, 0x11), 64);
+        made.b(UD_SEND_ONLY, psn, &deth(0x1111, 0x22), 64);
+    }
+    let (finished, _) = dissect(&made.frames);
+    let conversation = only(&finished.capture);
+    assert_eq!(conversation.qkeys, [[(0x2222, 3)], [(0x1111, 3)]]);
+    assert_eq!(found(conversation), [""; 0]);
+    // Another one to the same queue pair is dropped for good.
+    made.b(UD_SEND_ONLY, 3, &deth(0x2222, 0x22), 64);
+    let (finished, _) = dissect(&made.frames);
+    let findings = &only(&finished.capture).findings;
+    assert_eq!((findings.len(), findings[0].side), (1, 1));
+    let wrong = What::Qkey {
+        qkey: 0x2222,
+        expected: 0x1111,
+    };
+    assert_eq!(findings[0].what, wrong);
+    assert_eq!(wrong.severity(), Severity::Failed);
 }

@@ -1,6 +1,6 @@
 //! What connection managers did, in words.
 
-use rnic_dissect::{Connection, End, other};
+use rnic_dissect::{Connection, End, Severity, other};
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{Answered, Attribute, RejectReason, SidrStatus};
 
@@ -142,8 +142,16 @@ pub fn steps(connection: &Connection, start: u64) -> Vec<String> {
     lines
 }
 
-/// What went wrong, with the packets that show it.
-pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
+/// What went wrong.
+pub struct Trouble {
+    pub severity: Severity,
+    /// The packets that show it.
+    pub packets: Vec<u64>,
+    pub words: Words,
+}
+
+/// All that went wrong.
+pub fn troubles(connection: &Connection) -> Vec<Trouble> {
     use Attribute::*;
     let mut found = Vec::new();
     let numbers = |by: End, what: Attribute| -> Vec<u64> {
@@ -155,14 +163,19 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
             .map(|step| step.number)
             .collect()
     };
-    let mut say = |numbers: Vec<u64>, what: String, cause: &str, explain: Option<String>| {
+    let mut say = |severity, packets, what: String, cause: &str, explain: Option<String>| {
         let words = Words {
             what,
             cause: Some(cause.into()),
             explain,
         };
-        found.push((numbers, words));
+        found.push(Trouble {
+            severity,
+            packets,
+            words,
+        });
     };
+    use Severity::{Failed, Repaired};
     if let Some((by, _, reason)) = connection.rejected {
         let cause = match reason {
             RejectReason::INVALID_SERVICE_ID => {
@@ -179,6 +192,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
             _ => "see the explanation of the reason",
         };
         say(
+            Failed,
             numbers(by, Rej),
             format!("{} rejected, reason {} ({reason})", end(by), reason.0),
             cause,
@@ -189,6 +203,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
         && status != SidrStatus::VALID
     {
         say(
+            Failed,
             numbers(1, SidrRep),
             format!("the resolution was refused, status {} ({status})", status.0),
             "nobody listens there for datagrams: check port and port space (RDMA_PS_UDP)",
@@ -231,7 +246,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
                     "the DREQ was lost, or both ends disconnected at the same time",
                 ),
             };
-            say(numbers(by, asked), what, cause, None);
+            say(Repaired, numbers(by, asked), what, cause, None);
         } else if !answered {
             let cause = match asked {
                 Req | SidrReq => {
@@ -242,12 +257,18 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
                 }
                 _ => "the peer is gone, or has forgotten the connection",
             };
+            // What comes of a reply or a disconnect without an answer, others show.
+            let severity = match asked {
+                Req | SidrReq => Failed,
+                _ => Repaired,
+            };
             let word = if times == 1 {
                 "once".into()
             } else {
                 format!("{times} times")
             };
             say(
+                severity,
                 numbers(by, asked),
                 format!("{me} sent {} {word}, {peer} did not answer", asked.name()),
                 cause,
@@ -260,6 +281,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
                 "it, or its answer, was lost the first time, or the answer took longer than the connection manager's timer"
             };
             say(
+                Repaired,
                 numbers(by, asked),
                 format!("{me} had to send {} {times} times", asked.name()),
                 cause,
@@ -274,6 +296,7 @@ pub fn troubles(connection: &Connection) -> Vec<(Vec<u64>, Words)> {
         && connection.has(Dreq)
     {
         say(
+            Repaired,
             numbers(1, Rep),
             "the RTU is not in the capture".into(),
             "it was lost; data, or a disconnect, told the passive side as well",

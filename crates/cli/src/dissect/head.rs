@@ -1,7 +1,6 @@
 //! What the report as text says of the whole capture.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use rnic_dissect::{Capture, link_type_name};
 
@@ -23,8 +22,10 @@ pub fn there(capture: &Capture) -> String {
     format!("there are {}{more}", shown.join(", "))
 }
 
-/// The file, what was left out, the ICRCs.
-pub fn say(out: &mut String, report: &Report<'_>) {
+/// The file, what was left out, the ICRCs: a line each.
+pub fn lines(report: &Report<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut say = |line: String| lines.push(line);
     let capture = report.capture;
     let format = report
         .format
@@ -34,8 +35,7 @@ pub fn say(out: &mut String, report: &Report<'_>) {
         .iter()
         .map(|&link| link_type_name(link))
         .collect();
-    let _ = writeln!(
-        out,
+    say(format!(
         "{}: {format}, {}; {} in {}, {} of RoCEv2",
         report.name,
         if links.is_empty() {
@@ -46,69 +46,66 @@ pub fn say(out: &mut String, report: &Report<'_>) {
         count(capture.frames, "frame"),
         span(capture.time.1 - capture.time.0),
         count(capture.packets, "packet"),
-    );
+    ));
     if let Some(why) = &report.ended {
-        let _ = writeln!(
-            out,
-            "  It was not read to its end: {why}. What came before is below."
-        );
+        say(format!(
+            "It was not read to its end: {why}. What came before is below."
+        ));
     }
     for (skip, n) in &capture.skipped.frames {
-        let _ = writeln!(
-            out,
-            "  left out: {} ({})",
+        say(format!(
+            "left out: {} ({})",
             count(*n, "frame"),
             text::skipped(*skip)
-        );
+        ));
     }
     for (why, n, first) in &capture.skipped.packets {
-        let _ = writeln!(
-            out,
-            "  to port 4791, but no packet: {} ({}), the first one is frame {first}",
+        say(format!(
+            "to port 4791, but no packet: {} ({}), the first one is frame {first}",
             count(*n, "frame"),
             text::no_packet(*why)
-        );
+        ));
     }
     if capture.skipped.copies > 0 {
-        let _ = writeln!(
-            out,
-            "  left out: {} of a packet that another interface, or the other direction, had shown",
+        say(format!(
+            "left out: {} of a packet that another interface, or the other direction, had shown",
             count(capture.skipped.copies, "copy").replace("copys", "copies")
-        );
+        ));
     }
     if capture.uncut > 0 {
-        let _ = writeln!(
-            out,
-            "  {} held several packets each, as the sender hands them to the kernel (GSO): taken apart here",
+        say(format!(
+            "{} held several packets each, as the sender hands them to the kernel (GSO): taken apart here",
             count(capture.uncut, "frame")
-        );
+        ));
     }
     if capture.cut > 0 {
-        let _ = writeln!(
-            out,
-            "  {} cut when captured (snap length): payload and ICRC are not looked at",
+        say(format!(
+            "{} cut when captured (snap length): payload and ICRC are not looked at",
             if capture.cut == 1 {
                 "1 packet was".into()
             } else {
                 format!("{} packets were", capture.cut)
             }
-        );
+        ));
     }
     let checked = capture.packets - capture.icrc_unchecked;
     if checked > 0 && capture.icrc_wrong + capture.icrc_other == 0 {
-        let _ = writeln!(out, "  ICRC: right in all {}", count(checked, "packet"));
+        say(match checked {
+            1 => "ICRC: right in 1 packet".into(),
+            n => format!("ICRC: right in all {n} packets"),
+        });
     } else if checked > 0 {
-        let _ = writeln!(
-            out,
-            "  ICRC: wrong in {}, right only for another IP header in {}, of {checked}",
+        say(format!(
+            "ICRC: wrong in {}, right only for another IP header in {}, of {checked}",
             capture.icrc_wrong, capture.icrc_other
-        );
+        ));
         if capture.icrc_wrong > 0 {
-            let _ = writeln!(
-                out,
-                "  packets with a wrong ICRC are part of no conversation below, as receivers drop them: what is missing there may be \
+            say(
+                "packets with a wrong ICRC are part of no conversation below, as receivers drop them: what is missing there may be \
                  among them"
+                    .into(),
             );
         }
     }
+    lines
 }

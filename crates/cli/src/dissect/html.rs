@@ -3,144 +3,207 @@
 //! What comes from the capture is in the page as JSON, in which `<`, `>` and `&` are escaped, so that nothing in it can end the
 //! element that holds it; the script shows it as text alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
 use std::net::IpAddr;
 
 use rnic_dissect::{
-    Conversation, Mark, Message, Outcome, Packet, Pairing, Place, Severity, What, other,
+    Connection, Conversation, End, Mark, Message, Outcome, Packet, Pairing, Place, Step, What,
+    other,
 };
 use rnic_wire::Syndrome;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::ser::Formatter;
+use serde_json::{Map, Serializer, Value, json};
 
-use super::format::{Endpoint, end, opcode, service, syndrome};
-use super::{Report, connections, json as full, packets, text};
+use super::format::{Endpoint, count, end, opcode, service, syndrome};
+use super::json::List;
+use super::{Report, connections, head, json as full, packets, text};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// The page.
-pub fn page(report: &Report<'_>) -> String {
+/// Writes the page.
+pub fn page(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     let (before, rest) = split(PAGE, "@@STYLE@@");
     let (middle, rest) = split(rest, "@@DATA@@");
     let (after, last) = split(rest, "@@SCRIPT@@");
-    [
-        before,
-        STYLE,
-        middle,
-        &island(&data(report)),
-        after,
-        SCRIPT,
-        last,
-    ]
-    .concat()
+    for part in [before, STYLE, middle] {
+        out.write_all(part.as_bytes())?;
+    }
+    data(out, report)?;
+    for part in [after, SCRIPT, last] {
+        out.write_all(part.as_bytes())?;
+    }
+    Ok(())
 }
 
 fn split<'a>(page: &'a str, mark: &str) -> (&'a str, &'a str) {
     page.split_once(mark).unwrap_or((page, ""))
 }
 
-/// JSON that may stand in a script element whatever is in it.
-fn island(value: &Value) -> String {
-    let text = value.to_string();
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("\\u003c"),
-            '>' => out.push_str("\\u003e"),
-            '&' => out.push_str("\\u0026"),
-            '\u{2028}' => out.push_str("\\u2028"),
-            '\u{2029}' => out.push_str("\\u2029"),
-            c => out.push(c),
+/// JSON that may stand in a script element whatever is in its strings.
+struct Island;
+
+impl Formatter for Island {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        text: &str,
+    ) -> io::Result<()> {
+        const UNSAFE: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
+        for part in text.split_inclusive(UNSAFE) {
+            let plain = part.trim_end_matches(UNSAFE);
+            out.write_all(plain.as_bytes())?;
+            for c in part[plain.len()..].chars() {
+                write!(out, "\\u{:04x}", u32::from(c))?;
+            }
         }
+        Ok(())
     }
-    out
 }
 
-/// Places of values that packets share, so that each is in the page once.
+/// Values that packets share, so that each is in the page once.
 struct Index<T> {
     places: HashMap<T, usize>,
     all: Vec<T>,
 }
 
 impl<T: Copy + Eq + std::hash::Hash> Index<T> {
-    fn new() -> Index<T> {
-        Index {
-            places: HashMap::new(),
-            all: Vec::new(),
+    fn of(values: impl Iterator<Item = T>) -> Index<T> {
+        let (mut places, mut all) = (HashMap::new(), Vec::new());
+        for value in values {
+            places.entry(value).or_insert_with(|| {
+                all.push(value);
+                all.len() - 1
+            });
+        }
+        Index { places, all }
+    }
+
+    fn place(&self, value: T) -> usize {
+        self.places.get(&value).copied().unwrap_or_default()
+    }
+}
+
+/// What all packets of the page need.
+struct Shared {
+    start: u64,
+    addresses: Index<IpAddr>,
+    codes: Index<u8>,
+    /// Packets that their receiver missed.
+    lost: HashSet<u64>,
+    /// The connection manager's packets.
+    steps: HashMap<u64, Place>,
+}
+
+impl Shared {
+    fn of(report: &Report<'_>) -> Shared {
+        let capture = report.capture;
+        let all = capture.conversations.iter();
+        let lost = all
+            .flat_map(|conversation| &conversation.findings)
+            .filter_map(|finding| match finding.what {
+                What::Lost { sent, .. } => sent,
+                _ => None,
+            });
+        let flows = report.packets.iter().map(|(p, _)| p.outer.flow);
+        let steps = report.connections().flat_map(|(index, connection)| {
+            let place = move |step: &Step| Place {
+                conversation: entry(report, index, connection),
+                from: step.from,
+                message: None,
+                mark: Mark::Cm(step.what.name()),
+            };
+            let steps = connection.steps.iter();
+            steps.map(move |step| (step.number, place(step)))
+        });
+        Shared {
+            start: capture.time.0,
+            addresses: Index::of(flows.flat_map(|flow| [flow.src, flow.dst])),
+            codes: Index::of(report.packets.iter().map(|(p, _)| p.bth.opcode.0)),
+            lost: lost.collect(),
+            steps: steps.collect(),
         }
     }
+}
 
-    fn of(&mut self, value: T) -> usize {
-        *self.places.entry(value).or_insert_with(|| {
-            self.all.push(value);
-            self.all.len() - 1
-        })
+/// The entry of a connection: that of its conversation, or one of its own behind all conversations.
+fn entry(report: &Report<'_>, index: usize, connection: &Connection) -> usize {
+    let own = report.capture.conversations.len() + index;
+    connection.conversation.unwrap_or(own)
+}
+
+fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
+    let capture = report.capture;
+    let shared = Shared::of(report);
+    let operation = |&code: &u8| opcode(rnic_wire::Opcode(code));
+    #[derive(Serialize)]
+    struct Data<'a, Conversations, Connections, Packets> {
+        title: String,
+        about: Vec<String>,
+        start_ns: String,
+        more_packets: u64,
+        addresses: &'a [IpAddr],
+        opcodes: Vec<&'static str>,
+        codes: &'a [u8],
+        conversations: Conversations,
+        connections: Connections,
+        findings: Vec<Value>,
+        more_findings: u64,
+        packets: Packets,
+    }
+    let data = Data {
+        title: format!(
+            "{}: {}, {}",
+            report.name,
+            count(capture.packets, "RoCEv2 packet"),
+            count(capture.conversations.len() as u64, "conversation")
+        ),
+        about: head::lines(report),
+        start_ns: capture.time.0.to_string(),
+        more_packets: report.more_packets,
+        addresses: &shared.addresses.all,
+        opcodes: shared.codes.all.iter().map(operation).collect(),
+        codes: &shared.codes.all,
+        conversations: List(|| {
+            let all = report.conversations();
+            all.map(|(index, found)| conversation(report, index, found))
+        }),
+        connections: List(|| {
+            let all = report.connections();
+            all.filter(|(_, found)| found.conversation.is_none())
+                .map(|(index, found)| connection(report, index, found))
+        }),
+        findings: full::findings(&capture.findings, None),
+        more_findings: capture.more_findings,
+        packets: List(|| {
+            let all = report.packets.iter();
+            all.map(|(found, place)| packet(found, *place, &shared))
+        }),
+    };
+    data.serialize(&mut Serializer::with_formatter(out, Island))?;
+    Ok(())
+}
+
+/// What the connection manager's messages agreed on, and which they were.
+fn about_connection(report: &Report<'_>, connection: &Connection) -> Vec<String> {
+    let mut about = vec![connections::headline(connection)];
+    about.extend(connections::parameters(connection));
+    about.extend(connections::steps(connection, report.capture.time.0));
+    about
+}
+
+/// The number of the last packet in the page: messages that begin behind it have nothing to be shown at.
+fn last_packet(report: &Report<'_>) -> u64 {
+    match report.packets.last() {
+        Some((last, _)) if report.more_packets > 0 => last.number,
+        _ => u64::MAX,
     }
 }
 
-fn data(report: &Report<'_>) -> Value {
-    let capture = report.capture;
-    let lost: std::collections::HashSet<u64> = capture
-        .conversations
-        .iter()
-        .flat_map(|conversation| &conversation.findings)
-        .filter_map(|finding| match finding.what {
-            What::Lost { sent, .. } => sent,
-            _ => None,
-        })
-        .collect();
-    let mut addresses: Index<IpAddr> = Index::new();
-    let mut codes: Index<u8> = Index::new();
-    let shown = |place: &Option<Place>| match (report.qp, place) {
-        (None, _) => true,
-        (Some(_), Some(place)) => capture
-            .conversations
-            .get(place.conversation)
-            .is_some_and(|conversation| report.shows(conversation)),
-        (Some(_), None) => false,
-    };
-    let packets: Vec<Value> = report
-        .packets
-        .iter()
-        .filter(|(_, place)| shown(place))
-        .map(|(p, place)| {
-            packet(
-                p,
-                *place,
-                capture.time.0,
-                lost.contains(&p.number),
-                &mut addresses,
-                &mut codes,
-            )
-        })
-        .collect();
-    let opcodes: Vec<&str> = codes
-        .all
-        .iter()
-        .map(|&code| opcode(rnic_wire::Opcode(code)))
-        .collect();
-    let conversations: Vec<Value> = capture
-        .conversations
-        .iter()
-        .enumerate()
-        .filter(|(_, conversation)| report.shows(conversation))
-        .map(|(index, found)| conversation(report, index, found))
-        .collect();
-    json!({
-        "title": format!("{}: {} RoCEv2 packets, {} conversations", report.name, capture.packets, capture.conversations.len()),
-        "start_ns": capture.time.0.to_string(),
-        "more_packets": report.more_packets,
-        "addresses": addresses.all,
-        "opcodes": opcodes,
-        "codes": codes.all,
-        "conversations": conversations,
-        "findings": full::findings(&capture.findings, None),
-        "packets": packets,
-    })
-}
-
-fn conversation(report: &Report<'_>, index: usize, conversation: &Conversation) -> Value {
+fn conversation(report: &Report<'_>, index: usize, conversation: &Conversation) -> impl Serialize {
     let mut about = vec![text::pairing(conversation)];
     if let Some((mtu, _)) = conversation.mtu {
         about.push(format!("path MTU {mtu}"));
@@ -149,46 +212,92 @@ fn conversation(report: &Report<'_>, index: usize, conversation: &Conversation) 
     if let Pairing::Connection { index } = conversation.pairing
         && let Some(connection) = report.capture.connections.get(index)
     {
-        about.push(connections::headline(connection));
-        about.extend(connections::parameters(connection));
-        for (numbers, said) in connections::troubles(connection) {
-            findings.insert(0, full::words(&said, &numbers, Severity::Repaired));
-        }
+        about.extend(about_connection(report, connection));
+        findings.splice(0..0, full::troubles(connection));
     }
+    let last = last_packet(report);
+    let here = move |side: End| {
+        let messages = conversation.sides[side].messages.iter();
+        messages.filter(move |message| message.begun.1 <= last)
+    };
     for side in [0, 1] {
         let found = &conversation.sides[side];
         if found.message_count == 0 {
             continue;
         }
         about.push(format!(
-            "{} -> {}: {} messages, {} bytes",
+            "{} -> {}: {}, {}",
             end(side),
             end(other(side)),
-            found.message_count,
-            found.bytes
+            count(found.message_count, "message"),
+            count(found.bytes, "byte")
         ));
+        let shown = here(side).count() as u64;
+        if shown < found.message_count {
+            about.push(format!(
+                "{} in this page: those that begin with its packets, as far as they were kept",
+                match shown {
+                    1 => "1 message is".into(),
+                    n => format!("{n} messages are"),
+                }
+            ));
+        }
         about.extend(text::summary(conversation, found));
     }
-    let messages: Vec<Value> = [0, 1]
-        .into_iter()
-        .flat_map(|side| {
-            conversation.sides[side]
-                .messages
-                .iter()
-                .map(move |message| (side, message))
-        })
-        .map(|(side, found)| message(side, found))
-        .collect();
     let of = |end| Endpoint(conversation, end).to_string();
-    json!({
-        "id": index,
-        "title": format!("{}. {} {} - {} ({} packets, {} findings)", index + 1, service(conversation.service), of(0), of(1),
-            conversation.packets[0] + conversation.packets[1], findings.len()),
-        "ends": [format!("A {}", of(0)), format!("B {}", of(1))],
-        "about": about,
-        "findings": findings,
-        "messages": messages,
-    })
+    let packets = conversation.packets[0] + conversation.packets[1];
+    Entry {
+        id: index,
+        title: format!(
+            "{}. {} {} - {} ({}, {})",
+            index + 1,
+            service(conversation.service),
+            of(0),
+            of(1),
+            count(packets, "packet"),
+            count(findings.len() as u64, "finding")
+        ),
+        ends: [0, 1].map(|side| format!("{} {}", end(side), of(side))),
+        about,
+        findings,
+        more_findings: conversation.more_findings,
+        messages: List(move || {
+            let of = move |side| here(side).map(move |found| message(side, found));
+            of(0).chain(of(1))
+        }),
+    }
+}
+
+/// An entry of the page.
+#[derive(Serialize)]
+struct Entry<Messages> {
+    id: usize,
+    title: String,
+    ends: [String; 2],
+    about: Vec<String>,
+    findings: Vec<Value>,
+    more_findings: u64,
+    messages: Messages,
+}
+
+/// A connection that never had data, or of which the capture lacks one of REQ and REP.
+fn connection(report: &Report<'_>, index: usize, connection: &Connection) -> impl Serialize {
+    let findings = full::troubles(connection);
+    let packets = connection.steps.len() as u64 + connection.more_steps;
+    Entry {
+        id: entry(report, index, connection),
+        title: format!(
+            "{} ({}, {})",
+            connections::headline(connection),
+            count(packets, "packet"),
+            count(findings.len() as u64, "finding")
+        ),
+        ends: [0, 1].map(|side| format!("{} {}", end(side), connection.addrs[side])),
+        about: about_connection(report, connection),
+        findings,
+        more_findings: 0,
+        messages: [(); 0],
+    }
 }
 
 /// In the order in which the script reads it.
@@ -199,6 +308,7 @@ fn message(side: usize, message: &Message) -> Value {
         Outcome::Refused { number, .. } => (number, "refused"),
         Outcome::Sent => (0, "sent"),
         Outcome::Lost => (0, "lost"),
+        Outcome::Cut => (0, "cut"),
     };
     json!([
         side,
@@ -216,19 +326,13 @@ fn message(side: usize, message: &Message) -> Value {
 }
 
 /// In the order in which the script reads it.
-fn packet(
-    p: &Packet,
-    place: Option<Place>,
-    start: u64,
-    lost: bool,
-    addresses: &mut Index<IpAddr>,
-    codes: &mut Index<u8>,
-) -> Value {
+fn packet(p: &Packet, place: Option<Place>, shared: &Shared) -> Value {
+    let place = place.or_else(|| shared.steps.get(&p.number).copied());
     let (class, missing) = class(p, place);
     let flow = &p.outer.flow;
     let head = json!([
-        addresses.of(flow.src),
-        addresses.of(flow.dst),
+        shared.addresses.place(flow.src),
+        shared.addresses.place(flow.dst),
         flow.src_port,
         p.outer.ip_id,
         u8::from(p.outer.dont_fragment),
@@ -248,10 +352,10 @@ fn packet(
     ]);
     json!([
         p.number,
-        p.time_ns.saturating_sub(start),
+        p.time_ns.saturating_sub(shared.start),
         place.map_or(-1, |place| place.conversation as i64),
         place.map_or(0, |place| place.from),
-        codes.of(p.bth.opcode.0),
+        shared.codes.place(p.bth.opcode.0),
         p.bth.psn.value(),
         p.payload_len,
         place
@@ -262,7 +366,7 @@ fn packet(
             .map_or(0, |(_, id)| id),
         class,
         missing,
-        u8::from(lost),
+        u8::from(shared.lost.contains(&p.number)),
         packets::place(p, place),
         head,
         extensions(p),
@@ -358,7 +462,10 @@ mod tests {
     #[test]
     fn nothing_in_the_data_can_end_its_element() {
         let value = json!({ "a": "</script><script>alert(1)</script>", "b": "<!-- & \u{2028}" });
-        let text = island(&value);
+        let mut out = Vec::new();
+        let serialized = value.serialize(&mut Serializer::with_formatter(&mut out, Island));
+        serialized.unwrap();
+        let text = String::from_utf8(out).unwrap();
         assert!(!text.contains(['<', '>', '&', '\u{2028}']), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }

@@ -6,15 +6,18 @@ mod head;
 mod html;
 mod json;
 mod packets;
+mod pick;
 mod source;
 mod text;
 mod words;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use rnic_dissect::{Capture, Conversation, Dissector, Format, Limits, Packet, Place};
+use pick::Pick;
+use rnic_dissect::{Capture, Connection, Conversation, Dissector, Format, Limits, Packet, Place};
+use source::Read;
 
 use crate::failure::{Failure, Result};
 use crate::sys;
@@ -30,7 +33,11 @@ Examples:
 
 FILE is pcap or pcapng, also gzipped: of rnic, tcpdump, dumpcap, Wireshark or a NIC's sniffer. A BTH says for which queue
 pair a packet is, not from which: unless the connection manager's messages are in the capture, rnic infers which two
-directions belong together, and says so. The sides of a conversation are called A (who sent first) and B.")]
+directions belong together, and says so. The sides of a conversation are called A (who sent first) and B.
+
+Exit status: 0 if the capture was read to its end, whatever it shows; 1 if it cannot be read, or not to its end: what was
+read is shown all the same; 2 for arguments that are wrong. Of a live capture (FILE is -) the first ^C is left to tcpdump,
+whose end brings the report; the second one ends rnic.")]
 pub struct Args {
     /// The capture; - is standard input
     #[arg(value_name = "FILE")]
@@ -81,56 +88,81 @@ pub struct Report<'a> {
     pub qp: Option<u32>,
 }
 
-impl Report<'_> {
-    /// Whether a conversation is asked for.
-    pub fn shows(&self, conversation: &Conversation) -> bool {
-        match self.qp {
-            Some(qp) => conversation.ends.iter().any(|end| end.qpn == Some(qp)),
+impl<'a> Report<'a> {
+    /// The conversations that are asked for, with their index.
+    pub fn conversations(&self) -> impl Iterator<Item = (usize, &'a Conversation)> {
+        let all = self.capture.conversations.iter().enumerate();
+        all.filter(|(_, found)| match self.qp {
+            Some(qp) => found.ends.iter().any(|end| end.qpn == Some(qp)),
             None => true,
-        }
+        })
+    }
+
+    /// The connections of these, and others in which the queue pair is named.
+    pub fn connections(&self) -> impl Iterator<Item = (usize, &'a Connection)> {
+        let all = self.capture.connections.iter().enumerate();
+        all.filter(|(_, found)| {
+            let Some(qp) = self.qp else { return true };
+            let req = found.req.as_ref();
+            let rep = found.rep.as_ref();
+            let replied = rep.map(|rep| req.map_or(rep.qpn, |req| rep.qpn_of(req.transport)));
+            let resolved = found.resolved.map(|(_, qpn, _)| qpn);
+            [req.map(|req| req.qpn), replied, resolved].contains(&Some(qp))
+        })
     }
 }
 
 pub fn main(args: Args) -> Result<()> {
     sys::end_on_broken_pipe();
+    if args.file.as_os_str() == "-" {
+        // It goes to tcpdump, too, whose end is the end of the capture.
+        sys::outlive_one_interrupt();
+    }
+    run(&args, &mut BufWriter::new(io::stdout().lock()))
+}
+
+/// Reads the capture and writes what it holds.
+fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let keep = args.html.is_some() || (args.packets && args.json);
     let print = args.packets && !args.json;
     let mut dissector = Dissector::new(Limits::default());
     let mut packets: Vec<(Packet, Option<Place>)> = Vec::new();
     let mut more_packets = 0;
-    let mut out = BufWriter::new(std::io::stdout().lock());
     let mut start = None;
-    let mut failed = None;
-    let read = source::read(&args.file, |frame| {
-        let start = *start.get_or_insert(frame.time_ns);
-        dissector.frame(frame, |packet, place| {
-            if keep {
-                if packets.len() < KEPT_PACKETS {
-                    packets.push((*packet, place));
-                } else {
-                    more_packets += 1;
+    let mut pick = Pick::new(args.qp);
+    let unwritable = |error: io::Error| Failure::new(format!("cannot write: {error}"));
+    let read = source::read(&args.file, |what| {
+        if let Read::Frame(frame) = what {
+            start.get_or_insert(frame.time_ns);
+            dissector.frame(frame, |packet, place| {
+                if keep || print {
+                    pick.push(packet, place);
                 }
+            });
+        }
+        let start = start.unwrap_or_default();
+        while let Some((packet, place)) = pick.next(&dissector, matches!(what, Read::End)) {
+            if print {
+                writeln!(out, "{}", packets::line(&packet, place, start)).map_err(unwritable)?;
             }
-            if print && packets::wanted(packet, args.qp) {
-                let line = packets::line(packet, place, start);
-                if let Err(error) = writeln!(out, "{line}") {
-                    failed.get_or_insert(error);
-                }
+            if keep && packets.len() < KEPT_PACKETS {
+                packets.push((packet, place));
+            } else if keep {
+                more_packets += 1;
             }
-        });
+        }
+        match what {
+            Read::Frame(_) => Ok(()),
+            // Somebody may watch a live capture.
+            Read::Piece | Read::End => out.flush().map_err(unwritable),
+        }
     })?;
-    if let Some(error) = failed {
-        return Err(Failure::new(format!("cannot write: {error}")));
-    }
     let finished = dissector.finish();
     for (_, place) in &mut packets {
         *place = place.and_then(|place| finished.resolve(place));
     }
     let report = Report {
-        name: match args.file.as_os_str() == "-" {
-            true => "standard input".into(),
-            false => args.file.display().to_string(),
-        },
+        name: source::name(&args.file),
         format: read.format,
         link_types: read.link_types,
         capture: &finished.capture,
@@ -142,30 +174,38 @@ pub fn main(args: Args) -> Result<()> {
     if let Some(path) = &args.html {
         write_page(path, &report)?;
     }
-    let text = if args.json {
-        let text = serde_json::to_string(&json::of(&report));
-        text.map_err(|error| Failure::new(error.to_string()))? + "\n"
+    if args.json {
+        serde_json::to_writer(&mut *out, &json::of(&report, args.packets))
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out))
     } else {
         let separator = if print { "\n" } else { "" };
-        format!("{separator}{}", text::of(&report, args.messages))
-    };
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::new(format!("cannot write: {error}")))?;
-    if let Some(path) = &args.html
-        && !args.json
-    {
-        crate::say!("\nThe page: {}", path.display());
+        let page = match &args.html {
+            Some(path) => format!("\nThe page: {}\n", path.display()),
+            None => String::new(),
+        };
+        write!(out, "{separator}{}{page}", text::of(&report, args.messages))
     }
-    Ok(())
+    .and_then(|()| out.flush())
+    .map_err(unwritable)?;
+    match report.ended {
+        Some(why) => Err(Failure::new(format!(
+            "{} was not read to its end: {why}",
+            report.name
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn write_page(path: &Path, report: &Report<'_>) -> Result<()> {
-    let unwritable = |error: std::io::Error| {
+    let unwritable = |error: io::Error| {
         Failure::new(format!("cannot write the page {}", path.display())).cause(error.to_string())
     };
     let mut file = BufWriter::new(File::create(path).map_err(unwritable)?);
-    file.write_all(html::page(report).as_bytes())
+    html::page(&mut file, report)
         .and_then(|()| file.flush())
         .map_err(unwritable)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,16 +5,6 @@ use rnic_wire::Service;
 
 use super::format::{at, bytes, count, nak, opcode, service, span, syndrome};
 
-/// Whether a packet has to do with a queue pair, as far as it says so itself.
-pub fn wanted(packet: &Packet, qp: Option<u32>) -> bool {
-    match qp {
-        Some(qp) => {
-            packet.bth.dest_qp == qp || packet.ext.deth.is_some_and(|deth| deth.src_qp == qp)
-        }
-        None => true,
-    }
-}
-
 /// Number, time, addresses, what it is, and its place.
 pub fn line(p: &Packet, place: Option<Place>, start: u64) -> String {
     let flow = &p.outer.flow;

@@ -20,20 +20,21 @@ const CONVERSATIONS: usize = 50;
 /// All of it; of each send queue the first `messages` messages.
 pub fn of(report: &Report<'_>, messages: usize) -> String {
     let mut out = String::new();
-    head::say(&mut out, report);
+    for (n, line) in head::lines(report).iter().enumerate() {
+        let _ = writeln!(out, "{}{line}", if n == 0 { "" } else { "  " });
+    }
     let capture = report.capture;
     let mut shown = 0;
-    for (index, conversation) in capture.conversations.iter().enumerate() {
-        if !report.shows(conversation) {
-            continue;
-        }
+    for (index, conversation) in report.conversations() {
         shown += 1;
         if shown <= CONVERSATIONS {
             out.push('\n');
             self::conversation(&mut out, report, index, conversation, messages);
         }
     }
+    let of_connections = report.connections().next().is_some();
     if shown == 0
+        && !of_connections
         && let Some(qp) = report.qp
     {
         let _ = writeln!(
@@ -49,10 +50,9 @@ pub fn of(report: &Report<'_>, messages: usize) -> String {
             count((shown - CONVERSATIONS) as u64, "conversation")
         );
     }
-    let mut alone = capture
-        .connections
-        .iter()
-        .filter(|connection| connection.conversation.is_none() && report.qp.is_none())
+    let all = report.connections().map(|(_, connection)| connection);
+    let mut alone = all
+        .filter(|connection| connection.conversation.is_none())
         .peekable();
     if alone.peek().is_some() {
         let _ = writeln!(out, "\nConnection manager, without data:");
@@ -118,6 +118,7 @@ pub fn pairing(conversation: &Conversation) -> String {
         } => {
             let doubt = match others {
                 0 => String::new(),
+                1 => "; 1 other queue pair waited for the same PSN, so this may be wrong".into(),
                 n => {
                     format!("; {n} other queue pairs waited for the same PSN, so this may be wrong")
                 }
@@ -184,14 +185,17 @@ fn conversation(
         };
         let _ = writeln!(out, "   path MTU {mtu} ({source})");
     }
-    if !conversation.qkeys.is_empty() {
-        let keys: Vec<_> = conversation
-            .qkeys
+    for (from, qkeys) in conversation.qkeys.iter().enumerate() {
+        if qkeys.is_empty() {
+            continue;
+        }
+        let keys: Vec<_> = qkeys
             .iter()
             .take(8)
             .map(|(key, n)| format!("{key:#010x} ({})", count(*n, "datagram")))
             .collect();
-        let _ = writeln!(out, "   Q_Key {}", keys.join(", "));
+        let (me, peer) = (end(from), end(other(from)));
+        let _ = writeln!(out, "   Q_Key of {me} -> {peer}: {}", keys.join(", "));
     }
     if let Pairing::Connection { index } = conversation.pairing
         && let Some(connection) = report.capture.connections.get(index)
@@ -220,8 +224,8 @@ fn connection_text(out: &mut String, connection: &rnic_dissect::Connection, star
     for line in connections::steps(connection, start) {
         let _ = writeln!(out, "     {line}");
     }
-    for (numbers, words) in connections::troubles(connection) {
-        finding(out, &numbers, Severity::Repaired, &words);
+    for trouble in connections::troubles(connection) {
+        finding(out, &trouble.packets, trouble.severity, &trouble.words);
     }
 }
 
@@ -261,12 +265,15 @@ fn side(out: &mut String, conversation: &Conversation, from: End, start: u64, sh
     for message in side.messages.iter().take(shown) {
         let _ = writeln!(out, "      {}", self::message(message, start).trim_end());
     }
-    let more = side.message_count.saturating_sub(shown as u64);
+    let kept = side.messages.len();
+    let more = side.message_count - kept.min(shown) as u64;
+    let how = match (kept > shown, side.message_count > kept as u64) {
+        (true, false) => "--messages N shows N, --json all".into(),
+        (true, true) => format!("--messages N shows N, --json the first {kept}, which are kept"),
+        (false, _) => format!("the first {kept} are kept"),
+    };
     if more > 0 {
-        let _ = writeln!(
-            out,
-            "      ... and {more} more (--messages N shows N, --json all)"
-        );
+        let _ = writeln!(out, "      ... and {more} more ({how})");
     }
 }
 
@@ -408,7 +415,10 @@ fn message(message: &Message, start: u64) -> String {
 /// What became of a message.
 pub fn outcome(message: &Message) -> String {
     match message.outcome {
-        Outcome::Open => "no answer".into(),
+        Outcome::Open => match responses(message) {
+            Some(said) => format!("not whole: {said}"),
+            None => "no answer".into(),
+        },
         Outcome::Done {
             time,
             number,
@@ -416,17 +426,28 @@ pub fn outcome(message: &Message) -> String {
         } => {
             let shared = match shared {
                 0 | 1 => String::new(),
+                2 => ", with 1 other".into(),
                 n => format!(", with {} others", n - 1),
             };
             let after = span(time.saturating_sub(message.begun.0));
-            format!("after {after}, packet {number}{shared}").replace("1 others", "1 other")
+            format!("after {after}, packet {number}{shared}")
         }
         Outcome::Refused { number, code, .. } => {
             format!("refused in packet {number}: {}", super::format::nak(code))
         }
         Outcome::Sent => String::new(),
         Outcome::Lost => "not whole: dropped by the receiver".into(),
+        Outcome::Cut => "not whole in the capture".into(),
     }
+}
+
+/// How far a READ was answered, if in part.
+pub fn responses(message: &Message) -> Option<String> {
+    let last = message.last_response?;
+    Some(format!(
+        "answered up to response {} of {}, the last one is packet {last}",
+        message.answered, message.span
+    ))
 }
 
 /// What else there is to know of a message.

@@ -4,6 +4,7 @@ use rnic_dissect::{Conversation, Finding, Icrc, PeerHad, What, other};
 use rnic_wire::NakCode;
 
 use super::format::{bytes, count, end, nak, packets, span};
+use super::text;
 
 /// A finding as a person reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +18,13 @@ pub struct Words {
 /// Says a finding. `conversation` is where it belongs, if to any.
 pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
     let (me, peer) = (end(finding.side), end(other(finding.side)));
-    let message = |id: u64| match conversation.and_then(|conversation| {
-        let messages = &conversation.sides[finding.side].messages;
-        messages.iter().find(|message| message.id == id)
-    }) {
+    let kept = |id: u64| {
+        conversation.and_then(|conversation| {
+            let messages = &conversation.sides[finding.side].messages;
+            messages.iter().find(|message| message.id == id)
+        })
+    };
+    let message = |id: u64| match kept(id) {
         Some(found) => format!(
             "{me}'s message {id} ({}, {})",
             found.kind.name(),
@@ -229,6 +233,20 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             )),
             Some("12"),
         ),
+        What::Unanswered { message: id, ns_to_end, .. }
+            if kept(*id).is_some_and(|message| message.last_response.is_some()) => (
+            format!(
+                "{} is answered in part when the capture ends, {} after it was sent{}",
+                message(*id),
+                span(*ns_to_end),
+                kept(*id).and_then(text::responses).map_or(String::new(), |said| format!(": {said}"))
+            ),
+            Some(
+                "the other responses came after the end of the capture, were lost before it, or take another way than the capture sees"
+                    .into(),
+            ),
+            None,
+        ),
         What::Unanswered { message: id, ns_to_end, .. } => (
             format!(
                 "{} has no answer when the capture ends, {} later",
@@ -370,6 +388,17 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             )),
             None,
         ),
+        What::EndsWithin { message: id, ns_to_end } => (
+            format!(
+                "{} has no Last packet when the capture ends, {} later",
+                message(*id),
+                span(*ns_to_end)
+            ),
+            Some(format!(
+                "the capture ends within it, or its end was lost: then {peer} drops the whole message and nobody is told"
+            )),
+            None,
+        ),
         What::TooManyReads { seen, agreed } => (
             format!("{me} had {seen} READs and atomics under way at a time, {peer} had agreed to {agreed}"),
             Some(
@@ -390,7 +419,7 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             None,
         ),
         What::Qkey { qkey, expected } => (
-            format!("a datagram of {me} has Q_Key {qkey:#010x}, the first one had {expected:#010x}"),
+            format!("a datagram of {me} to {peer} has Q_Key {qkey:#010x}, the first one had {expected:#010x}"),
             Some(format!("unless {peer}'s queue pair has that Q_Key it drops the datagram, and nobody is told")),
             None,
         ),

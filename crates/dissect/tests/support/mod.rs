@@ -1,9 +1,12 @@
 //! The captures of Linux Soft-RoCE (`crates/wire/tests/captures/README.md`), also with frames left out or moved.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod made;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use made::Owned;
 use rnic_dissect::{
     Capture, Conversation, Decoder, Dissector, Finished, Frame, Limits, Packet, Place,
 };
@@ -27,15 +30,6 @@ pub fn names() -> Vec<String> {
 
 pub fn bytes(name: &str) -> Vec<u8> {
     fs::read(folder().join(format!("{name}.pcap"))).unwrap()
-}
-
-/// A frame on its own.
-#[derive(Clone, Debug)]
-pub struct Owned {
-    pub time_ns: u64,
-    pub link_type: u16,
-    pub wire_len: u32,
-    pub bytes: Vec<u8>,
 }
 
 pub fn frames(name: &str) -> Vec<Owned> {

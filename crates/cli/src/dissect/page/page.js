@@ -28,8 +28,9 @@ for (const packet of data.packets) {
   if (!byConversation.has(packet[CONV])) byConversation.set(packet[CONV], []);
   byConversation.get(packet[CONV]).push(packet);
 }
-const none = { id: -1, title: "packets without a conversation", ends: ["sender", "receiver"], about: [], findings: data.findings, messages: [], odd: [] };
-const conversations = data.conversations.slice();
+const none = { id: -1, title: "packets without a conversation", ends: ["sender", "receiver"], about: [], findings: data.findings, more_findings: data.more_findings, messages: [] };
+// Connections without data have an entry of their own.
+const conversations = data.conversations.concat(data.connections);
 if (byConversation.has(-1) || data.findings.length > 0 || conversations.length === 0) conversations.push(none);
 
 const state = { conversation: null, rows: [], ys: [], row: 18, zoom: 0, selected: null, hover: null, brackets: [], byNumber: new Map() };
@@ -62,7 +63,7 @@ function choose(conversation) {
   state.selected = null;
   $("conversation").value = String(conversations.indexOf(conversation));
   const about = $("about");
-  about.replaceChildren(...conversation.about.map((line) => html("p", line)));
+  about.replaceChildren(...conversation.about.map((line) => html("p", line)), ...data.about.map((line) => html("p", line, "soft")));
   const list = $("findings");
   list.replaceChildren(...conversation.findings.map((finding, index) => {
     const item = html("li", undefined, finding.severity);
@@ -76,6 +77,7 @@ function choose(conversation) {
     item.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
     return item;
   }));
+  if (conversation.more_findings > 0) list.append(html("p", `${conversation.more_findings} more were not kept`, "soft"));
   if (conversation.findings.length === 0) list.append(html("p", "nothing out of the ordinary", "soft"));
   const opcodes = [...new Set((byConversation.get(conversation.id) || []).map((packet) => packet[OP]))].sort((a, b) => a - b);
   const chosen = $("opcode").value;
@@ -201,7 +203,7 @@ function arrow(packet, index, y, left, right, labels, isRelated) {
   group.append(el("line", { class: "hit", x1, x2, y1: y - 2, y2: y - 2 }));
   if (labels) {
     const size = packet[LEN] > 0 ? `  ${packet[LEN]} B` : "";
-    const note = packet[CLASS] === 1 ? "  again" : packet[EXT].nak ? `  ${packet[EXT].nak}` : "";
+    const note = packet[CLASS] === 1 ? "  again" : packet[EXT].nak ? `  ${packet[EXT].nak}` : CLASSES[packet[CLASS]] === "cm" ? `  ${packet[PLACE]}` : "";
     group.append(el("text", { x: (left + right) / 2, y: y - 3.5, "text-anchor": "middle" }, `${data.opcodes[packet[OP]]}  ${hex(packet[PSN], 6)}${size}${note}`));
     group.append(el("text", { x: left + 10, y: y - 3.5, class: "soft" }, at(packet[TIME])));
     group.append(el("text", { x: right - 10, y: y - 3.5, "text-anchor": "end", class: "soft" }, packet[NUMBER]));
