@@ -48,6 +48,9 @@ pub trait Link: Send {
     /// comes may wait.
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival>;
 
+    /// Takes note of a message of the [door](crate::door): another process has received it for this one.
+    fn adopt(&mut self, _message: &[u8]) {}
+
     /// Packets that came by memory.
     fn received_by_memory(&self) -> u64 {
         0
@@ -78,6 +81,9 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
         (**self).receive(buffer, thorough)
+    }
+    fn adopt(&mut self, message: &[u8]) {
+        (**self).adopt(message);
     }
     fn received_by_memory(&self) -> u64 {
         (**self).received_by_memory()

@@ -21,8 +21,11 @@ pub const MESSAGE_LEN: usize = 65_536 + HEADER_LEN;
 const MAGIC: u32 = 0x1d00_12d0;
 const BUFFER: i32 = 4 << 20;
 
-/// The header of a record.
-pub fn encode_header(train: &Train) -> [u8; HEADER_LEN] {
+/// Where a header has the capture file in which its packets are.
+const CAPTURE_AT: usize = 14;
+
+/// The header of a record; `capture`: the [file](crate::pcap::Capture::number) that has its packets, or 0.
+pub fn encode_header(train: &Train, capture: u16) -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
     let v6 = |ip: IpAddr| match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -32,6 +35,7 @@ pub fn encode_header(train: &Train) -> [u8; HEADER_LEN] {
     out[4..8].copy_from_slice(&(train.len as u32).to_ne_bytes());
     out[8..12].copy_from_slice(&(train.segment as u32).to_ne_bytes());
     out[12..14].copy_from_slice(&train.src_port.to_ne_bytes());
+    out[CAPTURE_AT..16].copy_from_slice(&capture.to_ne_bytes());
     out[16..32].copy_from_slice(&v6(train.src));
     out[32..48].copy_from_slice(&v6(train.dst));
     out
@@ -59,11 +63,27 @@ pub fn decode_header(rest: &[u8]) -> Option<Train> {
     (word(0) == MAGIC && train.len > 0 && train.len <= packets.len()).then_some(train)
 }
 
+/// The records of a message, each with its packets and the capture file that has them. What is damaged ends them.
+pub fn records(message: &[u8]) -> impl Iterator<Item = (Train, u16, &[u8])> {
+    let mut rest = message;
+    std::iter::from_fn(move || {
+        let train = decode_header(rest)?;
+        let capture = u16::from_ne_bytes([rest[CAPTURE_AT], rest[CAPTURE_AT + 1]]);
+        let (packets, behind) = rest[HEADER_LEN..].split_at(train.len);
+        rest = behind;
+        Some((train, capture, packets))
+    })
+}
+
 /// This process's door, and the way to the others'.
 #[derive(Debug)]
 pub struct Door {
     inbound: Fd,
     outbound: Fd,
+    /// The capture file that has what this process receives; 0: none.
+    capture: u16,
+    /// Something was sent by `outbound`, and may not have been read yet.
+    charged: bool,
     /// Messages for as many doors, waiting for [`Door::flush`]: what came in one go may be for several.
     outgoing: Vec<Outgoing>,
     /// So many of them, the first; the others are empty and kept for their memory.
@@ -119,6 +139,12 @@ fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
         .or_else(|| Addr::unix(format!("/proc/self/fd/{}/{name}", dir.raw()).as_bytes()))
 }
 
+fn open_outbound() -> io::Result<Fd> {
+    let fd = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM)?;
+    let _ = sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER);
+    Ok(fd)
+}
+
 /// Removes the door of a process that is gone.
 pub(crate) fn remove(dir: &Fd, number: u32) {
     if let Ok(name) = CString::new(file_name(number)) {
@@ -130,21 +156,25 @@ impl Door {
     /// Opens door `number` in the folder `dir`, whose name is `path`; a stale one of that number is replaced.
     pub(crate) fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<Door> {
         let inbound = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM)?;
-        let outbound = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM)?;
-        for (fd, option) in [(&inbound, libc::SO_RCVBUF), (&outbound, libc::SO_SNDBUF)] {
-            let _ = sys::set_option(fd, libc::SOL_SOCKET, option, BUFFER);
-        }
+        let _ = sys::set_option(&inbound, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
         remove(dir, number);
         let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
         sys::bind(&inbound, &address)?;
         Ok(Door {
             inbound,
-            outbound,
+            outbound: open_outbound()?,
+            capture: 0,
+            charged: false,
             outgoing: Vec::new(),
             waiting: 0,
             kept: 0,
             retry_at: None,
         })
+    }
+
+    /// What this process receives is in that capture file.
+    pub(crate) fn captured_in(&mut self, file: u16) {
+        self.capture = file;
     }
 
     /// The descriptor that becomes readable when packets were handed over.
@@ -192,8 +222,9 @@ impl Door {
                 self.waiting - 1
             }
         };
+        let header = encode_header(train, self.capture);
         let out = &mut self.outgoing[place];
-        out.message.extend_from_slice(&encode_header(train));
+        out.message.extend_from_slice(&header);
         out.message.extend_from_slice(bytes);
         out.packets += packets;
         lost
@@ -205,8 +236,19 @@ impl Door {
         let Some(address) = address(dir, path, out.to) else {
             return Sent::Done(out.empty());
         };
-        match sys::send_to(&self.outbound, &out.message, Some(&address)) {
+        let mut sent = sys::send_to(&self.outbound, &out.message, Some(&address));
+        // Messages are in the send buffer until they are read: by somebody else, perhaps, who is stopped. A new socket has a
+        // buffer of its own, and what went by the old one stays where it is; the queue at the door has a limit in any case.
+        if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+            && std::mem::take(&mut self.charged)
+            && let Ok(fresh) = open_outbound()
+        {
+            self.outbound = fresh;
+            sent = sys::send_to(&self.outbound, &out.message, Some(&address));
+        }
+        match sent {
             Ok(_) => {
+                self.charged = true;
                 out.empty();
                 Sent::Done(0)
             }

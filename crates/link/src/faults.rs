@@ -197,6 +197,8 @@ impl Generator {
 struct Held {
     route: Arc<Route>,
     packet: Box<[u8]>,
+    /// Which of all packets it is; copies are the same one.
+    number: u64,
     due_ns: u64,
     /// Later packets that must overtake it first, unless it is due; 0: only delayed.
     behind: u32,
@@ -207,6 +209,8 @@ pub struct Faults<L> {
     inner: L,
     spec: FaultSpec,
     generator: Generator,
+    /// Packets so far.
+    count: u64,
     held: VecDeque<Held>,
     out: TxBatch,
 }
@@ -229,6 +233,7 @@ impl<L: Link> Faults<L> {
             inner,
             spec,
             generator: Generator::new(seed),
+            count: 0,
             held: VecDeque::new(),
             out: TxBatch::default(),
         }
@@ -248,11 +253,13 @@ impl<L: Link> Faults<L> {
         }
     }
 
+    /// Holds the packet of this moment.
     fn hold(&mut self, route: &Arc<Route>, packet: &[u8], due_ns: u64, behind: u32) {
         if self.held.len() < MAX_HELD {
             self.held.push_back(Held {
                 route: route.clone(),
                 packet: packet.into(),
+                number: self.count,
                 due_ns,
                 behind,
             });
@@ -267,6 +274,7 @@ impl<L: Link> Faults<L> {
         counters: &mut LinkCounters,
     ) {
         let spec = self.spec;
+        self.count += 1;
         let g = &mut self.generator;
         let dropped = g.chance(spec.drop);
         let corrupted = g.chance(spec.corrupt);
@@ -290,17 +298,18 @@ impl<L: Link> Faults<L> {
                 self.hold(route, packet, now_ns.saturating_add(spec.delay_ns), 0);
             } else {
                 self.emit(route, packet, now_ns, counters);
-                self.overtaken(now_ns, counters);
+                self.overtake(self.count, now_ns, counters);
             }
         }
     }
 
-    /// A packet went out: those held back behind it are one nearer to their turn.
-    fn overtaken(&mut self, now_ns: u64, counters: &mut LinkCounters) {
+    /// Packet `number` went out: earlier ones that are held back are one nearer to their turn.
+    fn overtake(&mut self, number: u64, now_ns: u64, counters: &mut LinkCounters) {
         let mut i = 0;
         while i < self.held.len() {
             let held = &mut self.held[i];
             match held.behind {
+                _ if held.number >= number => {}
                 0 => {}
                 1 => {
                     if let Some(held) = self.held.remove(i) {
@@ -326,7 +335,7 @@ impl<L: Link> Faults<L> {
             };
             self.emit(&held.route, &held.packet, now_ns, counters);
             if held.behind == 0 {
-                self.overtaken(now_ns, counters);
+                self.overtake(held.number, now_ns, counters);
                 i = 0;
             }
         }
@@ -359,6 +368,10 @@ impl<L: Link> Link for Faults<L> {
 
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
         self.inner.receive(buffer, thorough)
+    }
+
+    fn adopt(&mut self, message: &[u8]) {
+        self.inner.adopt(message);
     }
 
     fn received_by_memory(&self) -> u64 {

@@ -152,10 +152,13 @@ impl Route {
         }
     }
 
-    /// Its packets may go past the kernel's network stack: to queue pairs of another host.
+    /// Its packets may go past the kernel's network stack: to queue pairs of another host, by addresses that say where that is
+    /// (link-local ones do not without their interface).
     #[inline]
     pub(crate) fn may_pass_network_stack(&self) -> bool {
-        self.for_queue_pairs && !self.local
+        let link_local = |ip| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let Flow { src, dst, .. } = self.flow;
+        self.for_queue_pairs && !self.local && !link_local(src) && !link_local(dst)
     }
 
     /// The destination, unless the socket knows it.

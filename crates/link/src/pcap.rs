@@ -3,18 +3,21 @@
 //! Link type RAW (101), nanoseconds, addresses and ports and IDs as on the wire, right checksums; TTL and traffic class
 //! of received packets are not known and are written as the defaults. Records are appended by single `write`s of whole
 //! records to a file opened with O_APPEND, so several processes may share one file. A packet between two processes that
-//! both capture is in it twice, sent and received. Probes ([`crate::steering`]) are no RoCEv2 and are left out.
+//! both capture is in it twice, sent and received. What came to another process and was handed over is in the files of both,
+//! once if they share it. Probes ([`crate::steering`]) are no RoCEv2 and are left out.
 
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rnic_wire::ip::IpUdp;
 use rnic_wire::{Flow, ROCE_PORT};
 
 use crate::batch::TxBatch;
-use crate::datagram::{Arrival, Link};
+use crate::datagram::{Arrival, Link, Train};
+use crate::door;
 use crate::path::{Route, default_hop_limits};
 use crate::steering::Probe;
 use crate::sys::{self, Fd};
@@ -26,6 +29,8 @@ const SNAP_LEN: u32 = 262_144;
 const HEADER_LEN: usize = 24;
 /// Records are written out when so many bytes of them wait, and at the end of every call.
 const WRITE_AT: usize = 256 * 1024;
+/// How long who opens the file waits for others who do.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 fn file_header() -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
@@ -41,6 +46,7 @@ fn file_header() -> [u8; HEADER_LEN] {
 #[derive(Debug)]
 pub struct Capture {
     file: Fd,
+    number: u16,
     pending: Vec<u8>,
     default_ttl: [u8; 2],
     failed: bool,
@@ -50,17 +56,24 @@ impl Capture {
     /// Opens `path` to append to it; the first of all processes writes the header. An error if the file is there and is
     /// no capture of this kind.
     pub fn open(path: &Path) -> Result<Capture, LinkError> {
-        Capture::open_file(path).map_err(LinkError::io("open the capture file"))
+        Capture::open_file(path, LOCK_PATIENCE).map_err(LinkError::io("open the capture file"))
     }
 
-    fn open_file(path: &Path) -> io::Result<Capture> {
+    fn open_file(path: &Path, patience: Duration) -> io::Result<Capture> {
         let name =
             CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let file =
             sys::open_at_following(&name, libc::O_RDWR | libc::O_CREAT | libc::O_APPEND, 0o644)?;
-        // Held for two calls by everyone who opens it: waiting cannot take long.
+        // Held for two calls by everyone who opens it.
+        let start = Instant::now();
         while !sys::try_lock_file(&file)? {
-            std::thread::yield_now();
+            if start.elapsed() >= patience {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "a process holds its lock and does not let go (is one of yours stopped?)",
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
         let mut header = [0; HEADER_LEN];
         let n = sys::read_at(&file, &mut header, 0);
@@ -76,6 +89,7 @@ impl Capture {
         sys::unlock_file(&file);
         result?;
         Ok(Capture {
+            number: number_of(sys::stat(&file)?.id),
             file,
             pending: Vec::new(),
             default_ttl: default_hop_limits(),
@@ -83,9 +97,18 @@ impl Capture {
         })
     }
 
+    /// Processes that have the same file open have the same number, which is not 0; others have another one, as a rule.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     fn record(&mut self, mut headers: IpUdp, packet: &[u8]) {
         if headers.hop_limit == 0 {
-            headers.hop_limit = self.default_ttl[usize::from(headers.flow.src.is_ipv6())];
+            headers.hop_limit = match headers.flow.dst {
+                // Of sockets that were not told another one: ip(7), ipv6(7).
+                group if group.is_multicast() => 1,
+                ip => self.default_ttl[usize::from(ip.is_ipv6())],
+            };
         }
         let mut ip = [0; IpUdp::MAX_LEN];
         let ip_len = headers.emit(packet, &mut ip);
@@ -147,6 +170,11 @@ impl Capture {
     }
 }
 
+fn number_of((device, inode): (u64, u64)) -> u16 {
+    let mixed = (device.rotate_left(32) ^ inode).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed >> 48) as u16).max(1)
+}
+
 fn write_all(file: &Fd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match sys::write(file, bytes) {
@@ -169,6 +197,20 @@ impl<L: Link> Pcap<L> {
     /// Around `inner`.
     pub fn new(inner: L, capture: Capture) -> Pcap<L> {
         Pcap { inner, capture }
+    }
+
+    fn received(&mut self, train: &Train, packets: &[u8]) {
+        let flow = Flow {
+            src: train.src,
+            dst: train.dst,
+            src_port: train.src_port,
+            dst_port: ROCE_PORT,
+        };
+        for (k, packet) in packets.chunks(train.segment).enumerate() {
+            if Probe::decode(packet).is_none() {
+                self.capture.received(&flow, k as u16, packet);
+            }
+        }
     }
 }
 
@@ -203,21 +245,21 @@ impl<L: Link> Link for Pcap<L> {
 
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
         let arrival = self.inner.receive(buffer, thorough)?;
-        if let Arrival::Train(train) = arrival {
-            let flow = Flow {
-                src: train.src,
-                dst: train.dst,
-                src_port: train.src_port,
-                dst_port: ROCE_PORT,
-            };
-            for (k, packet) in buffer[..train.len].chunks(train.segment).enumerate() {
-                if Probe::decode(packet).is_none() {
-                    self.capture.received(&flow, k as u16, packet);
-                }
-            }
+        if let Arrival::Train(train) = &arrival {
+            self.received(train, &buffer[..train.len]);
             self.capture.write_out();
         }
         Ok(arrival)
+    }
+
+    fn adopt(&mut self, message: &[u8]) {
+        for (train, capture, packets) in door::records(message) {
+            // Whom it came to may share the file, and has put it there.
+            if capture != self.capture.number {
+                self.received(&train, packets);
+            }
+        }
+        self.capture.write_out();
     }
 
     fn next_timeout(&self) -> Option<u64> {

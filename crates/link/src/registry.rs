@@ -185,7 +185,7 @@ impl Registry {
     }
 
     fn place(runtime: &Path) -> PathBuf {
-        let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
         runtime.join(format!("net-{namespace}"))
     }
 

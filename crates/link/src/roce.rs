@@ -66,7 +66,7 @@ impl RoceLink {
             Some(path) => Some(crate::pcap::Capture::open(path)?),
             None => None,
         };
-        let share = Share::join(config.beside)?;
+        let mut share = Share::join(config.beside)?;
         sys::keep_spare();
         let udp = UdpLink::new(share.receiver().clone());
         let (mut link, xdp): (Box<dyn Link>, _) = match &config.xdp {
@@ -82,6 +82,7 @@ impl RoceLink {
             }
         }
         if let Some(capture) = capture {
+            share.captured_in(capture.number());
             link = Box::new(Pcap::new(link, capture));
         }
         let host = if config.host_path && config.faults.is_none() && config.pcap.is_none() {

@@ -116,13 +116,14 @@ impl Share {
         self.ranges.push(QpnRange::of(range));
     }
 
+    /// See [`crate::RoceLink::claim_qpn_range`].
     pub(crate) fn claim(&mut self) -> Result<QpnRange, LinkError> {
         let path = self.registry.path().to_path_buf();
         let in_folder = |source| LinkError::Runtime {
             path: path.clone(),
             source,
         };
-        let locked = self.registry.lock(PATIENCE).map_err(in_folder)?;
+        let locked = self.registry.lock(Duration::ZERO).map_err(in_folder)?;
         let range = self
             .registry
             .claim(&locked, self.place.known())
@@ -204,6 +205,11 @@ impl Share {
 
     pub(crate) fn door(&self) -> &Door {
         &self.door
+    }
+
+    /// What this process receives is in that capture file.
+    pub(crate) fn captured_in(&mut self, file: u16) {
+        self.door.captured_in(file);
     }
 
     /// See [`crate::RoceLink::card`].

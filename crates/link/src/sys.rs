@@ -412,4 +412,4 @@ pub fn kernel_version() -> (u32, u32) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,6 +164,48 @@ fn wrongly_steered_packets_are_handed_over() {
         assert_eq!(agent.counter("rx_bad_icrc"), 0);
         assert_eq!(agent.counter("rx_truncated"), 0);
         assert!(agent.counter("rx_adopted") > 0);
+    }
+}
+
+/// How many packets to a QPN are in a capture.
+fn captured(file: &Path, qpn: u32) -> usize {
+    let bytes = std::fs::read(file).expect("a capture");
+    let (mut rest, mut count) = (&bytes[24..], 0);
+    while !rest.is_empty() {
+        let len = u32::from_ne_bytes(rest[8..12].try_into().expect("four bytes")) as usize;
+        let (_, packet) = rnic_wire::ip::IpUdp::parse(&rest[16..16 + len]).expect("an IP packet");
+        count += usize::from(packet[5..8] == qpn.to_be_bytes()[1..]);
+        rest = &rest[16 + len..];
+    }
+    count
+}
+
+#[test]
+fn what_another_process_took_in_is_in_the_capture_once() {
+    if !isolated("what_another_process_took_in_is_in_the_capture_once") {
+        return;
+    }
+    let file = |name: &str| {
+        std::env::temp_dir().join(format!("rnic-link-{name}-{}.pcap", std::process::id()))
+    };
+    let (own, others) = (file("own"), file("others"));
+    let option = |file: &Path| format!("PCAP={}", file.display());
+    for astray in [None, Some(&others), Some(&own)] {
+        let mut agents = [
+            Agent::start(&[&option(&own)]),
+            Agent::start(&[&astray.map_or("no_gso".into(), |file| option(file))]),
+            Agent::start(&[]),
+        ];
+        let qpn = agents[0].qpn + 1;
+        agents[2].ask("steer 1");
+        agents[2].send(LO, LO, qpn, 0, 20, 200);
+        agents[0].expect(LO, qpn, 0, 20);
+        assert!(agents[1].counter("rx_handed_over") > 0);
+        drop(agents);
+        assert_eq!(captured(&own, qpn), 20, "{astray:?}");
+        for file in [&own, &others] {
+            let _ = std::fs::remove_file(file);
+        }
     }
 }
 

@@ -350,12 +350,16 @@ impl IpUdp {
     }
 }
 
-/// Sum of the big endian 16-bit words, the last one filled up with zero (RFC 1071).
+/// Sum of the big endian 16-bit words, the last one filled up with zero, in 16 bits (RFC 1071).
+///
+/// Wider words and the machine's byte order come to the same: that is its section 2, (B) and (C).
 fn sum(bytes: &[u8]) -> u64 {
-    bytes
-        .chunks(2)
-        .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |&low| u64::from(low)))
-        .sum()
+    let wide = |word: [u8; 4]| u64::from(u32::from_ne_bytes(word));
+    let (words, tail) = bytes.as_chunks::<4>();
+    let mut last = [0; 4];
+    last[..tail.len()].copy_from_slice(tail);
+    let sum: u64 = words.iter().map(|word| wide(*word)).sum();
+    u16::from_be(fold(sum + wide(last))).into()
 }
 
 /// Ones' complement of a sum in 16 bits, not yet inverted.

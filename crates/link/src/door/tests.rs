@@ -14,9 +14,18 @@ fn train() -> Train {
 
 #[test]
 fn a_header_comes_back_as_it_was() {
-    let mut message = encode_header(&train()).to_vec();
+    let mut message = encode_header(&train(), 7).to_vec();
     message.resize(HEADER_LEN + 100, 0xee);
     assert_eq!(decode_header(&message), Some(train()));
+    message.extend(encode_header(&train(), 8));
+    message.extend([0xdd; 100]);
+    message.extend([0; HEADER_LEN]);
+    let records: Vec<_> = records(&message).collect();
+    let expected = [
+        (train(), 7, &[0xee; 100][..]),
+        (train(), 8, &[0xdd; 100][..]),
+    ];
+    assert_eq!(records, expected);
 }
 
 proptest! {
@@ -30,6 +39,9 @@ proptest! {
         if let Some(train) = decode_header(&bytes) {
             prop_assert!((1..=bytes.len() - HEADER_LEN).contains(&train.len));
             prop_assert!(train.segment >= 1);
+        }
+        for (train, _, packets) in records(&bytes) {
+            prop_assert_eq!(train.len, packets.len());
         }
     }
 }
@@ -227,4 +239,33 @@ fn a_folder_with_a_long_name_has_doors_too() {
     a.push(&dir, &long, 0, 6, &train(), &[9; 100]);
     assert_eq!(a.flush(&dir, &long, 0), 0);
     assert!(receive(&b).is_some());
+}
+
+#[test]
+fn who_never_looks_at_his_door_does_not_keep_messages_from_others() {
+    let place = Place::new();
+    let mut a = place.open(5);
+    let long = Train {
+        len: 65_507,
+        ..train()
+    };
+    // As many as it takes to fill the greatest send buffer that a socket here gets.
+    let stopped: Vec<Door> = (10..40).map(|number| place.open(number)).collect();
+    let mut now = 0;
+    for number in 10..40 {
+        while a.next_timeout().is_none() {
+            place.push(&mut a, number, &long, &vec![0; long.len]);
+            assert_eq!(place.flush_at(&mut a, now), 0);
+        }
+        now += 2 * PATIENCE_NS;
+        assert!(place.flush_at(&mut a, now) > 0, "it is given up");
+    }
+    let awake = place.open(6);
+    place.push(&mut a, 6, &long, &vec![1; long.len]);
+    assert_eq!(place.flush_at(&mut a, now), 0);
+    assert_eq!(decode_header(&receive(&awake).unwrap()), Some(long));
+    // Nor was anything lost that found room.
+    for door in &stopped {
+        assert_eq!(decode_header(&receive(door).unwrap()), Some(long));
+    }
 }

@@ -6,16 +6,18 @@ use super::*;
 use crate::framing::{Numbering, seal};
 use crate::path::tests::route;
 
+/// What was sent, and when.
 #[derive(Default)]
-struct Record(Vec<Vec<u8>>);
+struct Record(Vec<Vec<u8>>, Vec<u64>);
 
 impl Link for Record {
     fn max_segments(&self, _route: &Route) -> usize {
         64
     }
-    fn send(&mut self, batch: &mut TxBatch, _now_ns: u64, _counters: &mut LinkCounters) {
+    fn send(&mut self, batch: &mut TxBatch, now_ns: u64, _counters: &mut LinkCounters) {
         for run in batch.runs() {
             assert_eq!(run.count, 1, "packets leave one by one");
+            self.1.push(now_ns);
             self.0.push(batch.bytes(run).to_vec());
         }
     }
@@ -166,6 +168,51 @@ fn delay_holds_every_packet_and_keeps_the_order() {
     assert_eq!(faults.next_timeout(), Some(110_000));
     let order: Vec<u8> = faults.inner.0.iter().map(|p| p[0]).collect();
     assert_eq!(order, [0, 5_000u64 as u8, 10_000u64 as u8, 15_000u64 as u8]);
+}
+
+#[test]
+fn who_is_delayed_and_held_back_is_not_early() {
+    const DELAY: u64 = 10_000;
+    let route = route("127.0.0.1", "127.0.0.1", 0x5000);
+    let mut faults = Faults::new(
+        Record::default(),
+        spec("delay=10us,reorder=20%,dup=20%,seed=4"),
+    );
+    let (mut batch, mut counters) = (TxBatch::default(), LinkCounters::default());
+    for n in 0..1000_u32 {
+        let packet = batch.packet(Some(&route), 40, 1).expect("room");
+        packet[..4].copy_from_slice(&n.to_ne_bytes());
+        faults.send(&mut batch, u64::from(n) * 1000, &mut counters);
+        batch.clear();
+    }
+    while let Some(timeout) = faults.next_timeout() {
+        faults.send(&mut batch, timeout, &mut counters);
+    }
+    let Record(packets, times) = &faults.inner;
+    assert!(packets.len() > 1000);
+    let mut overtaken = 0;
+    for (at, packet) in packets.iter().enumerate() {
+        let due = u64::from(number(packet)) * 1000 + DELAY;
+        assert!(times[at] >= due, "{} at {}", number(packet), times[at]);
+        let later = |other: &Vec<u8>| number(other) > number(packet);
+        overtaken += usize::from(packets[..at].iter().any(later));
+    }
+    assert!(overtaken > 100, "{overtaken}");
+}
+
+#[test]
+fn a_packet_is_not_overtaken_by_its_own_duplicate() {
+    let route = route("127.0.0.1", "127.0.0.1", 0x5000);
+    // Some seeds hold it back behind one packet, some behind more.
+    for seed in 0..20 {
+        let text = format!("reorder=1,dup=1,seed={seed}");
+        let mut faults = Faults::new(Record::default(), spec(&text));
+        let (mut batch, mut counters) = (TxBatch::default(), LinkCounters::default());
+        batch.packet(Some(&route), 40, 1).expect("room").fill(0);
+        faults.send(&mut batch, 100, &mut counters);
+        assert_eq!(faults.inner.0.len(), 1, "seed {seed}");
+        assert_eq!(faults.next_timeout(), Some(100 + REORDER_PATIENCE_NS));
+    }
 }
 
 #[test]

@@ -153,17 +153,22 @@ impl Granted {
         }
     }
 
+    /// Nothing is granted, nor is a copy under way in what was.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.lingering.is_empty()
+    }
+
     /// Takes back what is meant. Gives the copy that may still be under way in such memory.
     pub(super) fn revoke(&mut self, which: &dyn Fn(&GrantName) -> bool) -> Option<Copying> {
+        if self.is_empty() {
+            return None;
+        }
         let Granted {
             board,
             held,
             lingering,
             ..
         } = self;
-        if held.is_empty() && lingering.is_empty() {
-            return None;
-        }
         let before = lingering.len();
         held.retain(|place, name| {
             let meant = which(name);

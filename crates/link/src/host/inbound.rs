@@ -9,8 +9,9 @@ use super::carried::Apart;
 use super::granted::{Copies, Granted, Identity, Writer};
 use super::grants::{Board, Grant, GrantName, Nonce};
 use super::meeting::{self, Met};
+use super::places::Places;
 use super::pointing::{MOST_PIECES, Pieces, Pointed, Source};
-use super::ring::{Consumer, Kind, MAX_RECORD, Wrong};
+use super::ring::{self, Consumer, Kind, MAX_RECORD, Wrong};
 use super::{Deliver, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
 use crate::framing::dest_qpn_of;
@@ -44,8 +45,6 @@ struct Inbound {
     /// `None`: from this process itself.
     connection: Option<Arc<Fd>>,
     flows: Vec<Option<Flow>>,
-    /// It was in use lately.
-    hot: bool,
     last: u64,
     /// The producer knows that it need not wake.
     looked_at: bool,
@@ -66,8 +65,8 @@ pub(super) struct Inbounds {
     set: FdSet,
     names: u64,
     buffer: Box<[u8]>,
-    /// How many are hot; they are not kept in order.
-    hot: usize,
+    /// Those that were in use lately.
+    hot: Places,
     /// Whose turn it is.
     next: usize,
     /// The application polls, and nobody need be woken while it does.
@@ -76,6 +75,8 @@ pub(super) struct Inbounds {
     left: bool,
     /// `None`: nothing is granted to anybody.
     identity: Option<Identity>,
+    /// Something may be granted to somebody.
+    grants: bool,
     /// What was granted to those whose rings were closed in the middle of a copy.
     departing: Vec<Granted>,
 }
@@ -96,11 +97,12 @@ impl Inbounds {
             set: FdSet::new()?,
             names: 0,
             buffer: vec![0; MAX_RECORD].into(),
-            hot: 0,
+            hot: Places::default(),
             next: 0,
             polled: false,
             left: false,
             identity: one_sided.then(Identity::new),
+            grants: false,
             departing: Vec::new(),
         })
     }
@@ -143,26 +145,31 @@ impl Inbounds {
             source,
             connection,
             flows: Vec::new(),
-            hot: true,
             last: 0,
             looked_at: false,
             since: 0,
             over: false,
             wrong: false,
         };
+        if name != 0 {
+            self.hot.insert(self.rings.len());
+            self.rings.push(ring);
+            return;
+        }
         // The own one is found at the front.
-        let place = if name == 0 { 0 } else { self.rings.len() };
-        self.rings.insert(place, ring);
-        self.hot += 1;
+        let others = (0..self.rings.len()).map(|place| self.hot.has(place));
+        self.hot = std::iter::once(true).chain(others).collect();
+        self.rings.insert(0, ring);
     }
 
-    /// Accepts who came.
-    pub(super) fn accept(&mut self, listener: &Fd, counters: &mut LinkCounters) {
+    /// Accepts who came. False: there is no descriptor, and the listener stays readable.
+    pub(super) fn accept(&mut self, listener: &Fd, counters: &mut LinkCounters) -> bool {
         for _ in 0..=RINGS {
             let connection = match sys::accept(listener) {
                 Accepted::Connection(connection) => connection,
                 Accepted::Refused => continue,
-                Accepted::Nobody | Accepted::NoRoom => break,
+                Accepted::Nobody => break,
+                Accepted::NoRoom => return false,
             };
             self.names += 1;
             // Beyond that many it is closed at once, and its packets go by UDP.
@@ -177,6 +184,7 @@ impl Inbounds {
                 self.set.remove(&oldest);
             }
         }
+        true
     }
 
     /// Takes the ring that a connection brought, or waits for it.
@@ -188,8 +196,8 @@ impl Inbounds {
                 let granted = Granted::new(board, Writer::behind(&connection));
                 self.add(name, consumer, granted, Some(connection));
             }
-            Met::Ring(..) => self.set.remove(&connection),
-            Met::Nothing => {
+            Met::Ring(..) | Met::Nothing => self.set.remove(&connection),
+            Met::Wrong => {
                 self.set.remove(&connection);
                 counters.host_rings_wrong += 1;
             }
@@ -202,12 +210,11 @@ impl Inbounds {
             if let Some(place) = self.silent.iter().position(|(n, _)| *n == name) {
                 let (name, connection) = self.silent.remove(place);
                 self.meet(name, connection, counters);
-            } else if let Some(ring) = self.rings.iter_mut().find(|ring| ring.name == name) {
+            } else if let Some(place) = self.rings.iter().position(|ring| ring.name == name) {
+                let ring = &mut self.rings[place];
                 let connection = ring.connection.as_deref();
-                let over = connection.is_none_or(is_over);
-                ring.over |= over;
-                self.hot += usize::from(!ring.hot);
-                ring.hot = true;
+                ring.over |= connection.is_none_or(is_over);
+                self.hot.insert(place);
             }
         }
         if self.rings.iter().any(|ring| ring.over) {
@@ -222,6 +229,8 @@ impl Inbounds {
 
     fn close_those(&mut self, which: impl Fn(&Inbound) -> bool) {
         let set = &self.set;
+        let stay = self.rings.iter().enumerate().filter(|(_, r)| !which(r));
+        self.hot = stay.map(|(place, _)| self.hot.has(place)).collect();
         self.departing.retain(Granted::lingers);
         for mut ring in self.rings.extract_if(.., |ring| which(ring)) {
             if let Some(connection) = &ring.connection {
@@ -231,7 +240,6 @@ impl Inbounds {
                 self.departing.push(ring.granted);
             }
         }
-        self.hot = self.rings.iter().filter(|ring| ring.hot).count();
     }
 
     pub(super) fn grant(&mut self, ring: RingId, grant: &Grant) {
@@ -240,31 +248,38 @@ impl Inbounds {
             && self.identity.is_some()
         {
             ring.granted.grant(grant);
+            self.grants = true;
         }
     }
 
     pub(super) fn revoke(&mut self, which: &dyn Fn(&GrantName) -> bool) -> Copies {
         let mut copies = Copies::default();
+        if !std::mem::take(&mut self.grants) {
+            return copies;
+        }
         let known = self.rings.iter_mut().map(|ring| &mut ring.granted);
         for granted in known.chain(&mut self.departing) {
             copies.add(granted.revoke(which));
+            self.grants |= !granted.is_empty();
         }
         copies
     }
 
     #[inline]
     pub(super) fn is_in_use(&self) -> bool {
-        self.hot > 0
+        !self.hot.is_empty()
     }
 
     /// Some ring was in use lately, and nothing is in any of those.
     #[inline]
     pub(super) fn is_still(&self) -> bool {
-        self.hot > 0
-            && self
-                .rings
-                .iter()
-                .all(|ring| !ring.hot || ring.consumer.is_empty())
+        !self.hot.is_empty() && self.hot_are_empty()
+    }
+
+    #[inline]
+    fn hot_are_empty(&self) -> bool {
+        let mut hot = self.hot.all().iter();
+        hot.all(|place| self.rings[*place].consumer.is_empty())
     }
 
     pub(super) fn has_arrivals(&self) -> bool {
@@ -309,27 +324,20 @@ impl Inbounds {
         let mut delivered = 0;
         let mut wrong = false;
         // Of the cold ones one is looked at.
-        let mut cold = true;
-        for i in 0..rings {
-            let place = if self.next + i < rings {
-                self.next + i
-            } else {
-                self.next + i - rings
-            };
+        if let Some(cold) = self.hot.first_without(self.next, rings)
+            && !self.rings[cold].consumer.is_empty()
+        {
+            self.hot.insert(cold);
+        }
+        // One at a time: the next calls find the others.
+        let mut cooled = None;
+        for place in self.hot.round(self.next) {
             let ring = &mut self.rings[place];
-            if !ring.hot && !std::mem::take(&mut cold) {
-                continue;
-            }
             if ring.consumer.is_empty() {
-                if ring.hot {
-                    ring.cool(now, self.polled);
-                    self.hot -= usize::from(!ring.hot);
+                if !ring.stays_hot(now, self.polled) {
+                    cooled = Some(place);
                 }
                 continue;
-            }
-            if !ring.hot {
-                ring.hot = true;
-                self.hot += 1;
             }
             ring.last = now;
             let quota = TURN.min(budget.saturating_sub(delivered));
@@ -354,6 +362,9 @@ impl Inbounds {
                 }
             }
         }
+        if let Some(place) = cooled {
+            self.hot.remove(place);
+        }
         if wrong {
             // What is in a wrong ring is not looked at again.
             self.close_those(|ring| ring.wrong);
@@ -369,11 +380,21 @@ impl Inbounds {
     /// Nobody will look unless woken; true: something is there already.
     pub(super) fn fall_asleep(&mut self) -> bool {
         // The own one may have been cold when this process put something into it: nobody else tells.
-        let mut something = self.has_left();
-        for ring in self.rings.iter_mut().filter(|ring| ring.hot) {
-            something |= !ring.stay_asleep() || !ring.consumer.is_empty();
+        let left = self.has_left();
+        let (mut raised, mut polled) = (false, false);
+        for place in self.hot.all() {
+            let ring = &mut self.rings[*place];
+            ring.forget_looks();
+            if !ring.consumer.is_asleep() {
+                raised = true;
+                polled |= ring.consumer.raise();
+            }
         }
-        something
+        // One barrier for all of them.
+        if raised {
+            ring::settle(polled);
+        }
+        left || !self.hot_are_empty()
     }
 }
 
@@ -386,17 +407,19 @@ fn is_over(connection: &Fd) -> bool {
 }
 
 impl Inbound {
-    /// Nothing is there: perhaps for long enough.
+    /// Nothing is there. False: for long enough, and its producer is to wake this process.
     #[inline]
-    fn cool(&mut self, now: u64, polled: bool) {
+    fn stays_hot(&mut self, now: u64, polled: bool) -> bool {
         if self.last == 0 {
             self.last = now;
         }
         if now.saturating_sub(self.last) > COOL_NS {
-            self.hot = !self.stay_asleep();
-        } else if polled {
+            return !self.stay_asleep();
+        }
+        if polled {
             self.look();
         }
+        true
     }
 
     #[inline]
@@ -420,9 +443,13 @@ impl Inbound {
 
     /// The producer is to wake this process; false: there is something already.
     fn stay_asleep(&mut self) -> bool {
+        self.forget_looks();
+        self.consumer.is_asleep() || self.consumer.fall_asleep()
+    }
+
+    fn forget_looks(&mut self) {
         self.looked_at = false;
         self.since = 0;
-        self.consumer.is_asleep() || self.consumer.fall_asleep()
     }
 
     #[inline]

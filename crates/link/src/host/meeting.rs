@@ -66,7 +66,9 @@ pub(super) enum Met {
     Ring(Consumer, Board),
     /// Nothing has come yet.
     NotYet,
-    /// It has brought something else, or is over.
+    /// It has brought nonsense.
+    Wrong,
+    /// It is over, or this process had no descriptor or no memory for what it has brought.
     Nothing,
 }
 
@@ -78,10 +80,15 @@ pub(super) fn meet(connection: &Fd) -> Met {
         Ok(Some(GREETING)) if said == greeting() && files.len() == 1 => {
             // In this order: the first makes sure of the file's length.
             let ring = Consumer::attach(&files[0]);
-            let met = ring.and_then(|ring| Ok((ring, Board::of(&files[0])?)));
-            met.map_or(Met::Nothing, |(ring, board)| Met::Ring(ring, board))
+            match ring.and_then(|ring| Ok((ring, Board::of(&files[0])?))) {
+                Ok((ring, board)) => Met::Ring(ring, board),
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => Met::Wrong,
+                Err(_) => Met::Nothing,
+            }
         }
+        Ok(Some(1..)) => Met::Wrong,
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Met::NotYet,
+        // Of who was killed meanwhile. What was cut short lacks files that there were no descriptors for.
         _ => Met::Nothing,
     }
 }

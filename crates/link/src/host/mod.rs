@@ -25,6 +25,7 @@ pub mod grants;
 mod inbound;
 pub(crate) mod meeting;
 mod outbound;
+mod places;
 pub mod pointing;
 pub mod reach;
 mod ring;
@@ -40,7 +41,7 @@ use carried::Vacant;
 use crate::path::PathSpec;
 use crate::roce::Received;
 use crate::sys::process::Span;
-use crate::sys::{self, Fd};
+use crate::sys::{self, Fd, FdSet};
 use crate::{LinkCounters, LinkError};
 pub use granted::Copies;
 use grants::{Board, Grant, GrantName};
@@ -116,6 +117,10 @@ pub(crate) type Deliver<'a> = dyn FnMut(Received<'_>) -> ControlFlow<()> + 'a;
 /// All rings of a process.
 pub(crate) struct HostPath {
     listener: Fd,
+    /// The listener, unless `starved`.
+    door: FdSet,
+    /// There was no descriptor for who came.
+    starved: bool,
     out: Outbounds,
     inbound: Inbounds,
     reached: Arc<Reached>,
@@ -133,8 +138,13 @@ impl HostPath {
         // While the process has few threads, as a rule: later it takes longer.
         sys::join_barriers();
         let open = || {
+            let listener = meeting::listen(dir, path, number)?;
+            let door = FdSet::new()?;
+            door.add(&listener, 0)?;
             Ok(HostPath {
-                listener: meeting::listen(dir, path, number)?,
+                listener,
+                door,
+                starved: false,
                 out: Outbounds::default(),
                 inbound: Inbounds::new(one_sided)?,
                 reached: Arc::default(),
@@ -153,6 +163,10 @@ impl HostPath {
     ) -> Option<HostRoute> {
         if let Some(route) = self.out.find(number, Flow::of(spec)) {
             return route;
+        }
+        // The peer has it once it is handed out.
+        if !self.out.has_place() {
+            return None;
         }
         let (producer, file) = Producer::create().ok()?;
         let board = Board::of(&file).ok()?;
@@ -302,7 +316,11 @@ impl HostPath {
 
     /// New rings, those that wake this process, and those that are over. Takes system calls.
     pub(crate) fn attend(&mut self, counters: &mut LinkCounters) {
-        self.inbound.accept(&self.listener, counters);
+        if !self.starved && !self.inbound.accept(&self.listener, counters) {
+            // Whoever waits for it would spin for want of a descriptor: `maintain` has it looked at again.
+            self.door.remove(&self.listener);
+            self.starved = true;
+        }
         self.inbound.attend(counters);
     }
 
@@ -332,9 +350,12 @@ impl HostPath {
         self.inbound.has_left()
     }
 
-    /// Finds out which peers are gone.
+    /// Finds out which peers are gone. Who could not be taken may be, next time.
     pub(crate) fn maintain(&mut self) {
         self.out.maintain();
+        if self.starved && self.door.add(&self.listener, 0).is_ok() {
+            self.starved = false;
+        }
     }
 
     /// Readable when a ring wakes this process.
@@ -344,7 +365,7 @@ impl HostPath {
 
     /// Readable when there is a new ring.
     pub(crate) fn listener_fd(&self) -> RawFd {
-        self.listener.raw()
+        self.door.raw()
     }
 }
 

@@ -137,6 +137,12 @@ impl Outbounds {
         }))
     }
 
+    /// There is a place for one more ring.
+    pub(super) fn has_place(&self) -> bool {
+        let is_free = |slot: &Slot| slot.ring.as_ref().is_none_or(Outbound::is_unused);
+        self.slots.len() < RINGS || self.slots.iter().any(is_free)
+    }
+
     /// Adds a ring; `None`: there are too many in use.
     pub(super) fn add(
         &mut self,
@@ -145,12 +151,7 @@ impl Outbounds {
         connection: Option<Fd>,
         reach: Arc<Reach>,
     ) -> Option<()> {
-        // The one to this process itself stays: its other end would not notice.
-        let unused = |slot: &Slot| {
-            slot.ring
-                .as_ref()
-                .is_none_or(|ring| ring.users == 0 && ring.connection.is_some())
-        };
+        let unused = |slot: &Slot| slot.ring.as_ref().is_some_and(Outbound::is_unused);
         let free = self.slots.iter().position(|slot| slot.ring.is_none());
         let place = match free {
             Some(place) => place,
@@ -475,6 +476,12 @@ impl Outbound {
             turns: Some(&self.turns),
             ..self.producer.vacant(size)
         }
+    }
+
+    /// No path leads through it, so another may have its place. The one to this process itself stays: its other end would not
+    /// notice.
+    fn is_unused(&self) -> bool {
+        self.users == 0 && self.connection.is_some()
     }
 
     /// There is no room. True: the packet is lost; an error: the peer is gone.

@@ -16,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 use super::grants::{Board, GrantName, Nonce};
 use super::pointing::Claim;
 use crate::LinkCounters;
-use crate::sys::Fd;
 use crate::sys::process::{self, Span};
+use crate::sys::{self, Fd};
 
 /// Longest copy that goes through the file.
 const SHORT: usize = 4096;
@@ -134,12 +134,16 @@ impl Reach {
         }
         // It may not have accepted the ring yet.
         let nonce = self.board.nonce()?;
+        let memory = Memory::open(self.pid, nonce);
+        // That says nothing of the process: the next copy tries again.
+        if memory.as_ref().is_err_and(is_own_want) {
+            return None;
+        }
         let tried = || {
-            let memory = Memory::open(self.pid, nonce).ok();
-            if memory.is_none() {
+            if memory.is_err() {
                 self.reached.refused.fetch_add(1, Ordering::Relaxed);
             }
-            memory
+            memory.ok()
         };
         self.memory.get_or_init(tried).as_ref()
     }
@@ -198,6 +202,11 @@ impl Reach {
         }
         copied
     }
+}
+
+/// This process has no descriptor or no memory left.
+fn is_own_want(error: &io::Error) -> bool {
+    sys::is_out_of_descriptors(error) || error.kind() == io::ErrorKind::OutOfMemory
 }
 
 impl Memory {

@@ -8,7 +8,7 @@
 //! Each side keeps its own position to itself. What the other side wrote is checked against it, and a ring whose other
 //! side writes nonsense is [`Wrong`]: it is given up.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::carried::{Carried, Vacant};
 use super::wake;
@@ -377,13 +377,14 @@ impl Consumer {
 
     /// The producer has to wake this process from now on; false: something came meanwhile.
     pub(super) fn fall_asleep(&mut self) -> bool {
-        let flag = self.segment.flag(FLAG_AT);
-        if std::mem::take(&mut self.polling) {
-            wake::stop_polling(flag);
-        } else {
-            wake::fall_asleep(flag);
-        }
+        settle(self.raise());
         self.is_empty()
+    }
+
+    /// For who falls asleep over several: after it comes [`settle`], and then a look at each. True: it was polled.
+    pub(super) fn raise(&mut self) -> bool {
+        wake::raise(self.segment.flag(FLAG_AT));
+        std::mem::take(&mut self.polling)
     }
 
     /// It need not.
@@ -405,6 +406,11 @@ impl Consumer {
     pub(super) fn is_asleep(&self) -> bool {
         wake::is_asleep(self.segment.flag(FLAG_AT))
     }
+}
+
+/// Behind [`Consumer::raise`] of one or several, of which some were `polled` or none.
+pub(super) fn settle(polled: bool) {
+    wake::settle::<AtomicU32>(polled);
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! # Without the producer's fence
 //! A fence after each packet waits until the packet's cache line was taken from the consumer, which spins on it: a third of
 //! what a small message costs. A consumer that polls for long therefore says so ([`poll`]), and before it stops it has all
-//! processors pass a barrier (membarrier(2)) between its store and its look ([`stop_polling`]). While the flag says that, the
+//! processors pass a barrier (membarrier(2)) between its store and its look ([`settle`]), one for all rings. While the flag says that, the
 //! producer's store and look need nothing between them but their order in the program: if its look came before that
 //! barrier, so did the packet, and the consumer sees it; if after, it sees that the consumer has stopped, and goes the
 //! ordinary way. A producer whose kernel has no such barriers always does.
@@ -78,21 +78,24 @@ pub(super) fn must_wake<F: Flag>(flag: &F, joined: bool) -> bool {
     flag.load() == ASLEEP && flag.swap(LOOKING) == ASLEEP
 }
 
-/// Consumer: it will not look any more unless it is woken. It must look once after this.
-pub(super) fn fall_asleep<F: Flag>(flag: &F) {
+/// Consumer: it will not look any more unless it is woken. It must [`settle`] after this.
+pub(super) fn raise<F: Flag>(flag: &F) {
     flag.store(ASLEEP);
-    F::fence();
 }
 
-/// Consumer: it looks by itself from now on, and ends that by [`stop_polling`].
+/// Consumer, after it has raised flags; `polled`: some of them said that it [polls](poll). It must look once at each ring after
+/// this.
+pub(super) fn settle<F: Flag>(polled: bool) {
+    if polled {
+        F::fence_everywhere();
+    } else {
+        F::fence();
+    }
+}
+
+/// Consumer: it looks by itself from now on, and ends that as one that polled.
 pub(super) fn poll<F: Flag>(flag: &F) {
     flag.store(POLLING);
-}
-
-/// Consumer, after [`poll`]: as [`fall_asleep`].
-pub(super) fn stop_polling<F: Flag>(flag: &F) {
-    flag.store(ASLEEP);
-    F::fence_everywhere();
 }
 
 /// Consumer: it looks by itself from now on.
@@ -116,6 +119,8 @@ mod tests {
     use loom::sync::atomic::{AtomicU32, Ordering, fence};
     use loom::sync::{Arc, Condvar, Mutex};
     use loom::thread;
+
+    use super::{LOOKING, POLLING};
 
     impl super::Flag for AtomicU32 {
         fn load(&self) -> u32 {
@@ -150,7 +155,8 @@ mod tests {
     /// Takes packets until it has `all`, asleep in between.
     fn consume(world: &World, all: u32) {
         while world.ring.load(Ordering::Acquire) < all {
-            super::fall_asleep(&world.flag);
+            super::raise(&world.flag);
+            super::settle::<AtomicU32>(false);
             if world.ring.load(Ordering::Acquire) < all {
                 let mut bytes = world.bytes.lock().unwrap();
                 while *bytes == 0 {
@@ -166,11 +172,8 @@ mod tests {
     fn consume_polling(world: &World, all: u32) {
         let mut polling = false;
         while world.ring.load(Ordering::Acquire) < all {
-            if polling {
-                super::stop_polling(&world.flag);
-            } else {
-                super::fall_asleep(&world.flag);
-            }
+            super::raise(&world.flag);
+            super::settle::<AtomicU32>(polling);
             if world.ring.load(Ordering::Acquire) < all {
                 let mut bytes = world.bytes.lock().unwrap();
                 while *bytes == 0 {
@@ -197,6 +200,32 @@ mod tests {
     #[test]
     fn no_packet_of_a_stranger_is_left_either() {
         leave_no_packet(consume_polling, false);
+    }
+
+    /// One barrier is enough for two rings, one of which was polled: of each the consumer sees the packet, or is woken for it.
+    #[test]
+    fn no_packet_is_left_in_either_of_two_rings() {
+        loom::model(|| {
+            let rings = Arc::new([POLLING, LOOKING].map(|flag| {
+                let packets = AtomicU32::new(0);
+                (AtomicU32::new(flag), packets)
+            }));
+            let producers = [0, 1].map(|place| {
+                let rings = rings.clone();
+                thread::spawn(move || {
+                    let (flag, packets) = &rings[place];
+                    packets.store(1, Ordering::Release);
+                    super::must_wake(flag, true)
+                })
+            });
+            for (flag, _) in rings.iter() {
+                super::raise(flag);
+            }
+            super::settle::<AtomicU32>(true);
+            let seen = [0, 1].map(|place| rings[place].1.load(Ordering::Acquire) == 1);
+            let woken = producers.map(|producer| producer.join().unwrap());
+            assert!(seen.iter().zip(woken).all(|(seen, woken)| *seen || woken));
+        });
     }
 
     fn leave_no_packet(consume: fn(&World, u32), joined: bool) {

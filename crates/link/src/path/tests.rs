@@ -139,3 +139,20 @@ pub(crate) fn redirected(route: &Route, to: SocketAddr) -> Route {
         ..*route
     }
 }
+
+#[test]
+fn what_only_an_interface_makes_an_address_is_left_to_the_kernel() {
+    let socket = route("127.0.0.1", "127.0.0.1", 0x5000).socket.clone();
+    let passes = |local: &str, remote: &str| {
+        let spec = PathSpec {
+            scope_id: 1,
+            ..spec(local, remote, 0x5000)
+        };
+        Route::new(&spec, socket.clone(), false, false, true, None).may_pass_network_stack()
+    };
+    assert!(passes("192.0.2.1", "192.0.2.2"));
+    assert!(passes("2001:db8::1", "2001:db8::2"));
+    assert!(!passes("fe80::1", "fe80::2"));
+    assert!(!passes("2001:db8::1", "fe80::2"));
+    assert!(!passes("fe80::1", "2001:db8::2"));
+}

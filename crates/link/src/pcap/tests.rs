@@ -113,3 +113,38 @@ fn a_file_of_something_else_is_not_touched() {
     assert!(std::fs::read_to_string(&path).unwrap().starts_with("Dear"));
     assert!(Capture::open(&folder.path().join("no/such/folder.pcap")).is_err());
 }
+
+#[test]
+fn multicast_has_the_hop_limit_of_the_wire() {
+    let folder = Folder::new();
+    let path = folder.path().join("a.pcap");
+    let route = route("127.0.0.1", "224.0.0.5", 0xff_ffff);
+    {
+        let mut capture = Capture::open(&path).unwrap();
+        capture.sent(&route, 0, &[0; 48]);
+        let flow = Flow {
+            src: "fd00::1".parse().unwrap(),
+            dst: "ff15::5".parse().unwrap(),
+            ..route.flow
+        };
+        capture.received(&flow, 0, &[0; 48]);
+        capture.write_out();
+    }
+    for record in records(&std::fs::read(&path).unwrap()) {
+        let (headers, _) = IpUdp::parse(&record).expect("an IP packet");
+        // What ip(7) and ipv6(7) say of sockets that were not told another one.
+        assert_eq!(headers.hop_limit, 1);
+    }
+}
+
+#[test]
+fn a_file_whose_lock_nobody_lets_go_of_is_given_up() {
+    let folder = Folder::new();
+    let path = folder.path().join("a.pcap");
+    let first = Capture::open(&path).unwrap();
+    assert!(sys::try_lock_file(&first.file).unwrap());
+    let error = Capture::open_file(&path, Duration::ZERO).unwrap_err();
+    assert!(error.to_string().contains("holds its lock"), "{error}");
+    sys::unlock_file(&first.file);
+    Capture::open_file(&path, Duration::ZERO).unwrap();
+}

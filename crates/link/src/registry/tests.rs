@@ -213,3 +213,10 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_thread_in_another_network_has_another_registry() {
+    let runtime = Path::new("/runtime");
+    let there = sys::tests::in_another_namespace(|| Registry::place(runtime));
+    assert_ne!(there, Some(Registry::place(runtime)));
+}

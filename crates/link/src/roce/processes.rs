@@ -15,6 +15,10 @@ impl RoceLink {
     }
 
     /// Claims one more range.
+    ///
+    /// # Errors
+    /// See [`LinkError`]; [busy](LinkError::is_busy): another process is at the registry, for microseconds as a rule, and is not
+    /// waited for.
     pub fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
         match &mut self.live {
             Some(live) => {

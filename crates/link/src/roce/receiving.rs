@@ -254,6 +254,7 @@ impl RoceLink {
                     break;
                 };
                 inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
+                live.link.adopt(&inbox.buffer[..len]);
                 delivered += inbox.message(0, len, &mut live.share, counters, deliver);
                 looks += std::mem::take(&mut inbox.managed);
             }

@@ -123,12 +123,16 @@ pub struct Datagram {
     pub truncated: bool,
 }
 
+/// Room for what is asked for: the size of GRO, and the destination in one of its two forms.
+const CONTROL: usize = 2 * control::space(size_of::<libc::in6_pktinfo>()) + control::space(4);
+
 #[repr(C, align(8))]
-struct ControlBuffer([u8; 256]);
+struct ControlBuffer([u8; CONTROL]);
 
 /// recvmsg(2) with address, destination and GRO size. Never blocks.
 pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
-    let mut control = std::mem::MaybeUninit::<ControlBuffer>::uninit();
+    // Cleared, since the kernel leaves out what fills up its messages.
+    let mut control = ControlBuffer([0; CONTROL]);
     let mut from = Addr::empty();
     let mut iov = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
@@ -140,17 +144,15 @@ pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
     header.msg_namelen = from.bytes.len() as u32;
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<ControlBuffer>() as _;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL as _;
     // SAFETY: the kernel writes at most the given lengths into `buffer`, `from.bytes` and `control`, all of which
     // live through the call and are borrowed by nobody else.
     let len = check(unsafe {
         libc::syscall(libc::SYS_recvmsg, fd.0, &raw mut header, libc::MSG_DONTWAIT)
     })?;
     from.len = header.msg_namelen.min(from.bytes.len() as u32);
-    let filled = (header.msg_controllen as usize).min(size_of::<ControlBuffer>());
-    // SAFETY: the kernel has initialised the first `msg_controllen` bytes of the buffer, bounded by its size above.
-    let control = unsafe { std::slice::from_raw_parts(control.as_ptr().cast::<u8>(), filled) };
+    let control = &control.0[..(header.msg_controllen as usize).min(CONTROL)];
     let mut out = Datagram {
         len: len.min(buffer.len()),
         from: if from.len > 2 { from.to_inet() } else { None },

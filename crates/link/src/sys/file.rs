@@ -52,6 +52,8 @@ pub struct Stat {
     pub modified: u64,
     /// No name leads to it any more.
     pub removed: bool,
+    /// Device and inode: no other file that is there has these.
+    pub id: (u64, u64),
 }
 
 /// fstat(2).
@@ -62,6 +64,11 @@ pub fn stat(fd: &Fd) -> io::Result<Stat> {
     if unsafe { libc::fstat(fd.0, &raw mut st) } != 0 {
         return Err(io::Error::last_os_error());
     }
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "its types differ between C libraries"
+    )]
+    let id = (st.st_dev as u64, st.st_ino as u64);
     Ok(Stat {
         uid: st.st_uid,
         mode: st.st_mode,
@@ -70,6 +77,7 @@ pub fn stat(fd: &Fd) -> io::Result<Stat> {
             .wrapping_mul(1_000_000_000)
             .wrapping_add(st.st_mtime_nsec as u64),
         removed: st.st_nlink == 0,
+        id,
     })
 }
 

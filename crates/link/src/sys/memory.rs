@@ -1,7 +1,6 @@
 //! Files of memory that processes share.
 
 use std::io;
-use std::os::fd::RawFd;
 
 use super::{Fd, check};
 
@@ -11,9 +10,18 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// A memory file of `len` bytes that can neither shrink nor grow any more.
 pub fn memory_file(len: usize) -> io::Result<Fd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a terminated string that lives through the call.
-    let fd = check(unsafe { libc::syscall(libc::SYS_memfd_create, c"rnic".as_ptr(), flags) })?;
-    let fd = Fd(fd as RawFd);
+    let create = |flags: libc::c_uint| {
+        // SAFETY: the name is a terminated string that lives through the call, and the descriptor is new.
+        unsafe {
+            Fd::from_call(libc::syscall(
+                libc::SYS_memfd_create,
+                c"rnic".as_ptr(),
+                flags,
+            ))
+        }
+    };
+    // Some systems insist on the first (vm.memfd_noexec), older ones do not know it.
+    let fd = create(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| create(flags))?;
     super::truncate(&fd, len as u64)?;
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: no pointers.

@@ -116,3 +116,59 @@ fn byte_locks_belong_to_the_open_file() {
     drop(a);
     assert!(!byte_is_locked(&b, 1 << 32).unwrap());
 }
+
+/// Systems with `vm.memfd_noexec=2` give out no others.
+#[test]
+fn memory_files_are_never_to_be_executed_where_the_kernel_knows_that() {
+    const F_SEAL_EXEC: usize = 0x20;
+    let seals = |fd: &Fd| {
+        // SAFETY: no pointers.
+        check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_GET_SEALS) }).unwrap()
+    };
+    let flags = libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL;
+    // SAFETY: a terminated string, and a new descriptor.
+    let known = unsafe {
+        let made = libc::syscall(libc::SYS_memfd_create, c"rnic".as_ptr(), flags);
+        Fd::from_call(made)
+    };
+    let file = memory_file(4096).unwrap();
+    assert_eq!(seals(&file) & F_SEAL_EXEC != 0, known.is_ok());
+    assert!(is_safe_memory_file(&file, 4096));
+}
+
+/// Runs the calling test again in a process that has nothing else to do, since limits are a process's. True: this is it.
+pub(crate) fn alone() -> bool {
+    const CHILD: &str = "RNIC_TEST_ALONE";
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let name = std::thread::current().name().expect("a test").to_owned();
+    let status = std::process::Command::new(std::env::current_exe().expect("this"))
+        .args([&name, "--exact", "--test-threads=1"])
+        .env(CHILD, "1")
+        .status();
+    assert!(status.expect("a child").success());
+    false
+}
+
+/// All descriptors that are left, for who is [`alone`].
+pub(crate) fn all_descriptors() -> Vec<Fd> {
+    std::iter::from_fn(|| socket(libc::AF_UNIX, libc::SOCK_STREAM).ok()).collect()
+}
+
+/// Runs `work` in a thread that is in a network namespace of its own; `None`: there cannot be one, which is said.
+pub(crate) fn in_another_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: no pointers; it is this thread's alone.
+            match check(unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNET) }) {
+                Ok(_) => Some(work()),
+                Err(e) => {
+                    eprintln!("SKIPPED: a network namespace cannot be made here: {e}");
+                    None
+                }
+            }
+        });
+        thread.join().expect("what is wrong was said")
+    })
+}

@@ -1,7 +1,6 @@
 //! Unix sockets: connections between processes of one host, and descriptors sent through them.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use super::{Addr, Fd, check, control, set_option, socket, with_spare};
@@ -126,7 +125,8 @@ pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[impl AsFd]) -> io::Result<()> 
 /// Receives one message (of a stream: what is there) into `buffer`, and its descriptors into `fds`; its length, 0 at the
 /// end of the connection. `None`: it was longer than the buffer or had more descriptors than fit. Never blocks.
 pub fn receive_message(fd: &Fd, buffer: &mut [u8], fds: &mut Vec<Fd>) -> io::Result<Option<usize>> {
-    let mut control = MaybeUninit::<Control>::uninit();
+    // Cleared, since the kernel leaves out what fills up its messages.
+    let mut control = Control([0; CONTROL]);
     let mut iov = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
@@ -135,16 +135,14 @@ pub fn receive_message(fd: &Fd, buffer: &mut [u8], fds: &mut Vec<Fd>) -> io::Res
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
-    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_control = (&raw mut control).cast();
     header.msg_controllen = CONTROL as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the kernel writes at most the given lengths into `buffer` and `control`, which live through the call and
     // are borrowed by nobody else.
     let len = check(unsafe { libc::syscall(libc::SYS_recvmsg, fd.0, &raw mut header, flags) })?;
     let filled = (header.msg_controllen as usize).min(CONTROL);
-    // SAFETY: the kernel has initialised the first `msg_controllen` bytes of the buffer, bounded by its size above.
-    let control = unsafe { std::slice::from_raw_parts(control.as_ptr().cast::<u8>(), filled) };
-    take_fds(control, fds);
+    take_fds(&control.0[..filled], fds);
     let cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
     Ok((!cut).then_some(len.min(buffer.len())))
 }

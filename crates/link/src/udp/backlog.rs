@@ -18,9 +18,9 @@ impl Backlog {
     /// Of sockets of this family, which all processes of a host choose alike.
     pub(crate) fn new(v6: bool) -> Backlog {
         let path = if v6 {
-            c"/proc/net/udp6"
+            c"/proc/thread-self/net/udp6"
         } else {
-            c"/proc/net/udp"
+            c"/proc/thread-self/net/udp"
         };
         Backlog {
             table: sys::open_at_following(path, libc::O_RDONLY, 0).ok(),
@@ -76,6 +76,18 @@ mod tests {
 ";
         assert_eq!(most(table), 0x1400);
         assert_eq!(most(b""), 0);
+    }
+
+    #[test]
+    fn the_sockets_of_the_threads_own_network_are_seen() {
+        sys::tests::in_another_namespace(|| {
+            let receiver = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port");
+            let port = receiver.local_addr().expect("bound").port();
+            let mut backlog = Backlog::new(false);
+            backlog.most();
+            let text = String::from_utf8_lossy(&backlog.text);
+            assert!(text.contains(&format!(":{port:04X} ")), "{text}");
+        });
     }
 
     #[test]

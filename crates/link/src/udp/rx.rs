@@ -91,7 +91,10 @@ pub(crate) fn receive_buffer(fd: &Fd) -> usize {
 
 fn port_owner() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let tables = [read("/proc/net/udp"), read("/proc/net/udp6")];
+    let tables = [
+        read("/proc/thread-self/net/udp"),
+        read("/proc/thread-self/net/udp6"),
+    ];
     let sockets = tables.iter().flat_map(|t| sockets_on_port(t, ROCE_PORT));
     let soft_roce = std::path::Path::new("/sys/module/rdma_rxe").exists();
     describe_owner(

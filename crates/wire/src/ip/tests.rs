@@ -1,5 +1,8 @@
-use super::*;
+use proptest::prelude::*;
+use std::vec;
 use std::vec::Vec;
+
+use super::*;
 
 fn meta(src: &str, dst: &str) -> IpUdp {
     IpUdp {
@@ -108,4 +111,33 @@ fn mapped_addresses_are_ipv4() {
         meta("10.0.0.1", "10.0.0.2"),
     );
     assert_eq!(packet(&mapped, b"abc"), packet(&plain, b"abc"));
+}
+
+/// Byte pair by byte pair, as RFC 1071 begins.
+fn naive(bytes: &[u8]) -> u64 {
+    let pairs = bytes.chunks(2);
+    pairs
+        .map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0)))
+        .sum()
+}
+
+#[test]
+fn wide_words_sum_up_to_the_same_for_each_length() {
+    for filling in [0, 1, 0x80, 0xff] {
+        for len in 0..300 {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * i * 31) as u8 | filling).collect();
+            assert_eq!(fold(sum(&bytes)), fold(naive(&bytes)), "{len}");
+            let bytes = vec![filling; len];
+            assert_eq!(fold(sum(&bytes)), fold(naive(&bytes)), "{len}");
+        }
+    }
+    let longest = vec![0xff; 65_535];
+    assert_eq!(fold(sum(&longest)), fold(naive(&longest)));
+}
+
+proptest! {
+    #[test]
+    fn wide_words_sum_up_to_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+        prop_assert_eq!(fold(sum(&bytes)), fold(naive(&bytes)));
+    }
 }

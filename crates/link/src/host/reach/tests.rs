@@ -4,7 +4,6 @@ use super::super::granted::{Copies, Granted, Identity, Writer};
 use super::super::grants::Grant;
 use super::super::ring::Producer;
 use super::*;
-use crate::sys;
 use std::sync::atomic::AtomicU8;
 
 struct World {
@@ -338,4 +337,19 @@ fn one_without_a_number_that_ended_in_a_copy_is_not_waited_for() {
         assert!(granted.shut(true));
         assert!(!granted.lingers());
     });
+}
+
+#[test]
+fn who_could_not_be_tried_for_want_of_a_descriptor_is_tried_again() {
+    if !sys::tests::alone() {
+        return;
+    }
+    let world = world(std::process::id());
+    let mut counters = LinkCounters::default();
+    let all = sys::tests::all_descriptors();
+    assert!(!copy(&world, true, VA, &mut [&mut [1; 8]]));
+    drop(all);
+    assert!(copy(&world, true, VA, &mut [&mut [2; 8]]));
+    world.reached.add_to(&mut counters);
+    assert_eq!(counters.host_out_of_reach, 0);
 }

@@ -32,3 +32,12 @@ fn the_owner_is_said_in_words() {
     // The module is loaded but has no port; a program has it.
     assert!(say(&[(1000, 5)], true, 0).contains("alice"));
 }
+
+#[test]
+fn who_has_the_port_is_asked_in_the_threads_own_network() {
+    sys::tests::in_another_namespace(|| {
+        let _taken = std::net::UdpSocket::bind(("0.0.0.0", ROCE_PORT)).expect("nobody else's");
+        let owner = port_owner();
+        assert!(owner.contains("which is you"), "{owner}");
+    });
+}
