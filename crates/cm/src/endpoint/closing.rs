@@ -260,6 +260,10 @@ impl Endpoint {
         }
         self.tell(id, Event::Unreachable { conn: ConnId(id) });
         self.disown_quietly(id);
+        if let Some(connection) = self.connections.get_mut(id) {
+            // Nor is it said again to whom asks again.
+            connection.mad = None;
+        }
         self.keep_in_mind(now, id);
         self.counters.stale += 1;
         true
