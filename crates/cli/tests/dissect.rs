@@ -257,7 +257,9 @@ fn an_interrupt_ends_the_capture_not_the_report() {
     use std::os::unix::process::ExitStatusExt;
     let bytes = fs::read(captures().join("rc_send_v4.pcap")).unwrap();
     let interrupted = |times: usize| {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_rnic"))
+        // Also where this test runs in the background of a shell, which has it ignored.
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_rnic")])
             .args(["dissect", "--packets", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

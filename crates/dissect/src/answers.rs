@@ -3,7 +3,7 @@
 use rnic_wire::{Aeth, NakCode, Operation, Psn, Syndrome, rnr_timer_ns};
 
 use crate::finding::{Finding, What};
-use crate::model::{Kind, Mark, MtuSource, Outcome};
+use crate::model::{Kind, Mark, Message, MtuSource, Outcome};
 use crate::notes::Notes;
 use crate::packet::Packet;
 use crate::tracker::{Mtu, Tracker, is_mtu, read_span};
@@ -86,6 +86,12 @@ impl Tracker {
 
     /// Everything up to and including `psn` has arrived. Returns how many messages that completes, and the last one.
     fn complete_until(&mut self, psn: Psn, p: &Packet) -> (u32, Option<u64>) {
+        let covers = |message: &Message| {
+            !message.kind.has_answer() && message.last_psn().distance_from(psn) <= 0
+        };
+        if self.never_answered.as_deref().is_some_and(covers) {
+            self.never_answered = None;
+        }
         let mut done = Vec::new();
         // READs without an answer stay open; an acknowledgement does not look at them again and again.
         let mut index = self.plain_from.max(self.open_from);

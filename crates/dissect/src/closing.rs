@@ -113,6 +113,9 @@ impl Tracker {
         for message in side.messages.iter_mut().chain(live) {
             (message.repeated, message.timeouts) = (0, 0);
         }
+        if let Some(message) = &mut self.never_answered {
+            (message.repeated, message.timeouts) = (0, 0);
+        }
         notes.findings.retain(|finding| {
             let of_repeats = matches!(
                 finding.what,

@@ -16,6 +16,8 @@ use crate::twice::Twice;
 /// PSNs further apart than this belong to different lives of a queue pair. A responder may lag 2^23 behind, but nobody
 /// has so much under way.
 const JUMP: u32 = 1 << 17;
+/// Messages that may be.
+const MOST_BEHIND: usize = 4096;
 /// READs that may be under way: the REQ has 8 bits for their number.
 const READS: u32 = 256;
 /// Messages that are kept at hand, for answers and repetitions to find them.
@@ -217,6 +219,10 @@ impl Tracker {
         let Some(index) = self.find(psn) else {
             return false;
         };
+        // Nobody has more messages under way, and nobody makes this look at more.
+        if self.live.len() - index > MOST_BEHIND {
+            return self.live[index].is_open();
+        }
         let weight = |message: &Message| match message.kind.has_answer() {
             true => message.span.min(JUMP / READS),
             false => message.span,

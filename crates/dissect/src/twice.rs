@@ -1,7 +1,7 @@
 //! Whether a file holds nearly every packet twice: two captures of the same packets, put together. If their clocks differ, the
 //! second ones look as if a timer had repeated them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use rnic_wire::{Opcode, Psn};
 
@@ -22,11 +22,14 @@ pub(crate) struct Twice {
     pub first: u64,
     pub second: u64,
     beyond: u64,
+    /// IP identifications that were seen.
+    ids: HashSet<u16>,
 }
 
 impl Twice {
     pub fn push(&mut self, p: &Packet) {
-        // Whoever sends a packet again most often gives it another identification.
+        // Whoever sends a packet again gives it another identification, if he numbers packets at all.
+        self.ids.insert(p.outer.ip_id);
         let key = (p.bth.psn, p.bth.opcode, p.outer.ip_id);
         if self.recent.len() == RECENT
             && let Some(old) = self.recent.pop_front()
@@ -47,9 +50,12 @@ impl Twice {
         }
     }
 
-    /// Nine of ten came exactly twice, and `fewest` or more.
+    /// Nine of ten came exactly twice, and `fewest` or more. Not known of packets that are not numbered (IPv6, and who sends one
+    /// number or few): a second one may have been sent again.
     pub fn nearly_all(&self, fewest: u64) -> bool {
-        self.second >= fewest
+        let numbered = self.ids.len() as u64 * 2 >= self.first.min(1 << 16);
+        numbered
+            && self.second >= fewest
             && self.second * 10 >= self.first * 9
             && self.beyond * 10 <= self.first
     }

@@ -390,6 +390,7 @@ fn a_gap_names_the_packet_with_a_wrong_icrc() {
 #[test]
 fn a_file_of_two_captures_has_no_timeouts() {
     let mut reads = Made::default();
+    reads.numbered = true;
     for n in 0..20 {
         reads.a(READ, 3 * n, &reth(3 * 1024), 0);
         reads.b(RESPONSE_FIRST, 3 * n, &aeth(ACK), 1024);
@@ -431,6 +432,20 @@ fn a_message_sent_again_as_a_whole_is_a_timeout() {
     }
     let (finished, _) = dissect(&made.frames);
     assert_eq!(found(only(&finished.capture)), ["timeout"]);
+    // Or an answer to each, by who numbers no packets.
+    let mut made = Made::default();
+    for _ in 0..2 {
+        for n in 0..20 {
+            made.a(READ, n, &reth(1024), 0);
+        }
+        for n in 0..20 {
+            made.b(RESPONSE_ONLY, n, &aeth(ACK), 1024);
+        }
+        made.wait(100_000_000);
+    }
+    let (finished, _) = dissect(&made.frames);
+    let said = found(only(&finished.capture));
+    assert!(!said.contains(&"captured-twice"), "{said:?}");
 }
 
 /// A datagram carries the Q_Key of its receiver: each direction has its own.

@@ -19,6 +19,8 @@ const QP_OF_B: u32 = 0x22;
 pub struct Made {
     pub frames: Vec<Owned>,
     now: u64,
+    /// The packets' IP identifications count up.
+    pub numbered: bool,
 }
 
 impl Made {
@@ -48,6 +50,11 @@ impl Made {
         self.now += 10_000;
         let udp_len = 8 + 12 + ext.len() as u16 + payload + 4;
         let word = u16::to_be_bytes;
+        let id = if self.numbered {
+            self.frames.len() as u16
+        } else {
+            0
+        };
         let bytes = [
             // Ethernet.
             &[2; 12][..],
@@ -55,7 +62,8 @@ impl Made {
             // IPv4 with DF, and UDP.
             &[0x45, 0],
             &word(20 + udp_len),
-            &[0, 0, 0x40, 0, 64, 17, 0, 0],
+            &word(id),
+            &[0x40, 0, 64, 17, 0, 0],
             &src,
             &dst,
             &word(50_000),
