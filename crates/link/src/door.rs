@@ -240,10 +240,11 @@ impl Door {
         // Messages are in the send buffer until they are read: by somebody else, perhaps, who is stopped. A new socket has a
         // buffer of its own, and what went by the old one stays where it is; the queue at the door has a limit in any case.
         if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
-            && std::mem::take(&mut self.charged)
+            && self.charged
             && let Ok(fresh) = open_outbound()
         {
             self.outbound = fresh;
+            self.charged = false;
             sent = sys::send_to(&self.outbound, &out.message, Some(&address));
         }
         match sent {

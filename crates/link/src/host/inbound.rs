@@ -229,10 +229,13 @@ impl Inbounds {
 
     fn close_those(&mut self, which: impl Fn(&Inbound) -> bool) {
         let set = &self.set;
-        let stay = self.rings.iter().enumerate().filter(|(_, r)| !which(r));
+        // Asked once: the other side may change what it says.
+        let go: Vec<bool> = self.rings.iter().map(which).collect();
+        let stay = go.iter().enumerate().filter(|(_, goes)| !**goes);
         self.hot = stay.map(|(place, _)| self.hot.has(place)).collect();
         self.departing.retain(Granted::lingers);
-        for mut ring in self.rings.extract_if(.., |ring| which(ring)) {
+        let mut go = go.into_iter();
+        for mut ring in self.rings.extract_if(.., |_| go.next() == Some(true)) {
             if let Some(connection) = &ring.connection {
                 set.remove(connection);
             }

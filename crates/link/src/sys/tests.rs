@@ -140,14 +140,25 @@ fn memory_files_are_never_to_be_executed_where_the_kernel_knows_that() {
 pub(crate) fn alone() -> bool {
     const CHILD: &str = "RNIC_TEST_ALONE";
     if std::env::var_os(CHILD).is_some() {
+        // Some tests take all that there are.
+        let few = libc::rlimit {
+            rlim_cur: 256,
+            rlim_max: 256,
+        };
+        // SAFETY: reads the local value.
+        check(unsafe { libc::syscall(libc::SYS_setrlimit, libc::RLIMIT_NOFILE, &raw const few) })
+            .expect("a lower limit");
         return true;
     }
     let name = std::thread::current().name().expect("a test").to_owned();
-    let status = std::process::Command::new(std::env::current_exe().expect("this"))
+    let output = std::process::Command::new(std::env::current_exe().expect("this"))
         .args([&name, "--exact", "--test-threads=1"])
         .env(CHILD, "1")
-        .status();
-    assert!(status.expect("a child").success());
+        .output()
+        .expect("a child");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "it ran: {said}");
     false
 }
 

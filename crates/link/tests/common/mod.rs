@@ -595,7 +595,16 @@ pub fn agent_main() {
                 }
                 eprintln!("@{pid}");
             }
-            ["claim"] => eprintln!("@{}", link.claim_qpn_range().expect("a range").first),
+            ["claim"] => {
+                let range = loop {
+                    match link.claim_qpn_range() {
+                        // Another agent is at the registry.
+                        Err(e) if e.is_busy() => std::thread::yield_now(),
+                        range => break range.expect("a range"),
+                    }
+                };
+                eprintln!("@{}", range.first);
+            }
             ["total"] => eprintln!("@{}", total(&early)),
             ["counters"] => eprintln!("@{}", counters_in_words(&link.counters())),
             // Whatever arrives at the group goes to this place of it from now on.
