@@ -245,12 +245,14 @@ impl CqShared {
         self.inner.lock().fired = None;
     }
 
-    /// The program polls.
+    /// The program polls, or arms: it was told, and is not any more.
     #[inline]
-    fn looked_at(&self) {
-        if self.told.load(Ordering::Relaxed) {
+    fn looked_at(&self) -> bool {
+        let told = self.told.load(Ordering::Relaxed);
+        if told {
             self.told.store(false, Ordering::Relaxed);
         }
+        told
     }
 
     /// An armed queue fires for what the program has left in it, too, or not seen: with the doorbell a card learns how far it
@@ -260,7 +262,8 @@ impl CqShared {
         if !inner.is_due() || inner.fired.is_some() {
             return;
         }
-        let verdict = inner.moderation.completed(sys::now_ns);
+        let waiting = inner.ring.len() as u32;
+        let verdict = inner.moderation.waiting(waiting, sys::now_ns);
         let nic = &self.context.nic;
         self.judge(verdict, inner, || nic.first_cq_tasks());
         if let Verdict::Remind(_) = verdict {
@@ -512,7 +515,7 @@ impl Cq {
 
     /// Asks for an event on the channel at the next completion, or the next solicited or failed one. One that waits in the queue
     /// counts, as on hardware (the text, IBTA vol. 1, 11.4.2.2, knows only those that come after this), unless the program was
-    /// just told by an event and has not polled yet: then what its next poll leaves counts.
+    /// just told by an event, and arms before it polls: then what its next poll leaves counts.
     /// Does nothing in a forked child.
     pub fn request_notify(&self, solicited_only: bool) {
         const VERB: &str = "ibv_req_notify_cq";
@@ -525,7 +528,8 @@ impl Cq {
             (Armed::Next, _) | (_, false) => Armed::Next,
             _ => Armed::Solicited,
         };
-        if self.shared.told.load(Ordering::Relaxed) {
+        // Good for one time: who arms again without a poll is told like anybody.
+        if self.shared.looked_at() {
             drop(inner);
         } else {
             self.shared.fire_for_the_rest(inner);

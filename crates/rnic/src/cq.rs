@@ -261,8 +261,8 @@ impl CompletionQueue {
         }
     }
 
-    /// The next completion is to be reported on the channel (`ibv_req_notify_cq`). Poll once after it: a completion that
-    /// came before is not reported.
+    /// The next completion is to be reported on the channel (`ibv_req_notify_cq`). Poll after it until nothing is left: what an
+    /// earlier poll has taken from the device with the one that it gave out is not reported.
     pub fn arm(&self, solicited_only: bool) {
         self.inner.raw.request_notify(solicited_only);
     }

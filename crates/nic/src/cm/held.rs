@@ -67,7 +67,11 @@ impl Held {
             self.next = now.saturating_add(STEP);
         }
         let until = match Addressee::of(&arrived.mad) {
-            Addressee::Service(service, _) => self.until(service, now),
+            // Half of the places are for those who wait shortly.
+            Addressee::Service(service, _) if self.requests.len() < MOST / 2 => {
+                self.until(service, now)
+            }
+            Addressee::Service(..) => now.saturating_add(PATIENCE),
             _ => now,
         };
         self.requests.push_back((until, arrived));

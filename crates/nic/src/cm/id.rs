@@ -16,7 +16,7 @@ use super::slab::Key;
 use super::state::{Cm, Entry, Marks, State, Waiting};
 use crate::engine::Nic;
 use crate::error::{Error, Result};
-use crate::gid_table::gid_table;
+use crate::gid_table::{GidEntry, gid_table};
 use crate::qp::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::report;
 use crate::sys;
@@ -130,6 +130,14 @@ impl Id {
         }
     }
 
+    /// The connection manager knows the host's addresses as they are.
+    fn refresh(&self, verb: &'static str, table: &[GidEntry]) -> Result<()> {
+        self.with(verb, |cm, _, _| {
+            cm.refresh(table);
+            Ok(())
+        })
+    }
+
     /// As [`Id::with`], with its entry.
     fn with_entry<T>(
         &self,
@@ -177,8 +185,8 @@ impl Id {
         // Before the engine is locked, as it takes system calls.
         let table = gid_table();
         let source = resolve::bindable(VERB, addr, &table)?;
+        self.refresh(VERB, &table)?;
         self.with_ports(VERB, |cm, key, _| {
-            cm.refresh(&table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle])?;
             let claim = cm.claim(VERB, key, addr)?;
@@ -219,8 +227,8 @@ impl Id {
             true => neighbours::unknown(way.addr, peer),
             false => None,
         };
+        self.refresh(VERB, &table)?;
         self.with_ports(VERB, |cm, key, now| {
-            cm.refresh(&table);
             let entry = cm.entry(VERB, key)?;
             entry.expect(VERB, &[State::Idle, State::Bound])?;
             let given = from.filter(|from| !from.ip().is_unspecified());
@@ -308,7 +316,7 @@ impl Id {
     /// id is bound to the wildcard.
     ///
     /// # Errors
-    /// EADDRINUSE, EINVAL.
+    /// EADDRINUSE, EINVAL; EBUSY as [`Id::bind`].
     pub fn listen(&self, backlog: i32) -> Result<()> {
         self.with_ports("rdma_listen", |cm, key, _| cm.listen(key, backlog))
     }

@@ -47,6 +47,15 @@ impl Moderation {
         self.moderated(now())
     }
 
+    /// So many wait in a queue that is armed now, or was before the program took others.
+    pub(super) fn waiting(&mut self, completions: u32, now: impl FnOnce() -> u64) -> Verdict {
+        if self.count == 0 || self.period_ns == 0 {
+            return Verdict::Fire;
+        }
+        self.seen = self.seen.max(completions.saturating_sub(1));
+        self.moderated(now())
+    }
+
     fn moderated(&mut self, now: u64) -> Verdict {
         self.seen += 1;
         self.due.get_or_insert(now + self.period_ns);

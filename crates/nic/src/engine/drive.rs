@@ -182,7 +182,8 @@ impl Engine {
             }
         }
         if self.timers.is_cluttered(self.qps.len()) {
-            self.timers.rebuild(self.qps.iter());
+            let noted = |entry: &QpEntry| Some((entry.armed?, entry.shared.qpn));
+            self.timers.rebuild(self.qps.iter().filter_map(noted));
         }
     }
 

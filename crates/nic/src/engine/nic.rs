@@ -53,6 +53,8 @@ impl std::fmt::Debug for Nic {
 impl Nic {
     /// The process's NIC, opened if there is none.
     pub(crate) fn get() -> Result<Nic> {
+        // Before the first lock is taken that they hold.
+        fork::guard_forks();
         fork::get_or_open(|| {
             if crate::gid_table().is_empty() {
                 return Err(Error::new(
@@ -61,7 +63,6 @@ impl Nic {
                     "no network interface is up with an address; `ip link set lo up` is enough for this host alone",
                 ));
             }
-            fork::guard_forks();
             let shards = open_shards()?;
             // While the process has few threads, as a rule: later it takes longer.
             sys::join_barriers();

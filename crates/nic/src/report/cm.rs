@@ -25,7 +25,8 @@ fn tell(what: &str, fill: impl FnOnce(&mut Line)) {
         return;
     };
     let kind = match what {
-        "no answer yet" | "answered" => Kind::Patience,
+        "no answer yet" => Kind::Patience,
+        "answered" => Kind::Answer,
         _ => Kind::Connection,
     };
     if state.spend(kind) {

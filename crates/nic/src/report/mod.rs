@@ -39,15 +39,17 @@ pub(crate) enum Kind {
     Flush,
     /// Connections that did not come about, and requests that were refused.
     Connection,
-    /// Connections that take long, and what became of them.
+    /// Connections that take long.
     Patience,
+    /// What became of them, and of those behind one that did not come about.
+    Answer,
 }
 
 /// Failures and refusals that a process tells of.
 pub const MOST_FAILURES: u32 = 256;
 
 impl Kind {
-    const MOST: [u32; 4] = [MOST_FAILURES, 16, 128, 64];
+    const MOST: [u32; 5] = [MOST_FAILURES, 16, 128, 64, 256];
 }
 /// Regions remembered after their end.
 const GRAVES: usize = 64;
