@@ -16,6 +16,7 @@
 mod address;
 mod ah;
 mod bias;
+mod busy;
 pub mod cm;
 mod context;
 mod cq;

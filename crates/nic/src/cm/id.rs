@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use super::PortSpace;
 use super::channel::EventChannel;
@@ -14,6 +13,7 @@ use super::resolve;
 use super::route::Route;
 use super::slab::Key;
 use super::state::{Cm, Entry, Marks, State, Waiting};
+use crate::busy::while_busy;
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
@@ -117,17 +117,7 @@ impl Id {
         verb: &'static str,
         mut work: impl FnMut(&mut Cm, Key, u64) -> Result<T>,
     ) -> Result<T> {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        const PAUSE: Duration = Duration::from_micros(100);
-        let start = Instant::now();
-        loop {
-            match self.with(verb, &mut work) {
-                Err(e) if e.errno() == libc::EBUSY && start.elapsed() < PATIENCE => {
-                    sys::uncancelled(|| std::thread::sleep(PAUSE));
-                }
-                done => return done,
-            }
-        }
+        while_busy(|| self.with(verb, &mut work))
     }
 
     /// The connection manager knows the host's addresses as they are.

@@ -7,7 +7,6 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rnic_link::Look;
@@ -17,6 +16,7 @@ use super::drive::Acks;
 use super::waiters::Waiters;
 use super::{Engine, port, spin};
 use crate::bias::{Biased, Guard};
+use crate::busy::while_busy;
 use crate::cq::CqTasks;
 use crate::error::{Error, Result};
 use crate::sys;
@@ -87,19 +87,10 @@ impl Shard {
         &self,
         work: impl Fn(&mut Engine) -> Result<T>,
     ) -> Result<(Guard<'_, Engine>, T)> {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        const PAUSE: Duration = Duration::from_micros(100);
-        let start = Instant::now();
-        loop {
+        while_busy(|| {
             let mut engine = self.lock();
-            match work(&mut engine) {
-                Err(e) if e.errno() == libc::EBUSY && start.elapsed() < PATIENCE => {
-                    drop(engine);
-                    sys::uncancelled(|| std::thread::sleep(PAUSE));
-                }
-                done => return done.map(|done| (engine, done)),
-            }
-        }
+            work(&mut engine).map(|done| (engine, done))
+        })
     }
 
     #[inline]
