@@ -465,11 +465,3 @@ fn libfabric(setting: &Setting, provider: &str, endpoint: &str, args: &str) -> R
     let value = tables::libfabric(&text).ok_or("fi_pingpong's table is not understood")?;
     Ok(vec![(String::new(), Unit::Micros, value)])
 }
-
-/// The processors of server and client: the first two that this process may use.
-pub fn processors() -> Option<(usize, usize)> {
-    match sys::allowed_cpus()[..] {
-        [a, b, ..] => Some((a, b)),
-        _ => None,
-    }
-}

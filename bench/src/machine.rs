@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::processors;
 use crate::stats;
 use crate::sys;
 
@@ -138,9 +139,7 @@ struct Line(AtomicU32);
 
 /// Nanoseconds for a cache line to the other processor and back; `None` with one processor only.
 pub fn core_round_trip() -> Option<f64> {
-    let [a, b, ..] = sys::allowed_cpus()[..] else {
-        return None;
-    };
+    let (a, b) = processors::pair()?;
     let ball = Line(AtomicU32::new(0));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

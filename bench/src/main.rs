@@ -12,6 +12,7 @@ mod machine;
 mod pair;
 mod parts;
 mod place;
+mod processors;
 mod results;
 mod rows;
 mod stats;
@@ -211,7 +212,7 @@ fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
     };
     let setting = Setting {
         places: Places::new(&binaries)?,
-        cpus: contender::processors(),
+        cpus: processors::pair(),
         effort,
         scale_c: checkout().join("crates/programs/c/scale.c"),
     };
