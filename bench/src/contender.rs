@@ -11,7 +11,6 @@ use crate::Result;
 use crate::floor::Kind;
 use crate::pair::{self, Running};
 use crate::place::{End, Ends, Places, Wire};
-use crate::sys;
 use crate::tables::{self, Perftest};
 
 /// What a figure counts.

@@ -1,86 +1,11 @@
 //! What waits in a send queue for company leaves although its program never polls again, and in order.
 
 mod pair;
-
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use rnic_nic::{Access, Context, SendData, SendOp, SendWqe, SgList, Sge};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const ROUNDS: u64 = 300;
-const POSTS: u64 = 5;
-
-/// The word that the queue pair's peer writes to, and its sources; as atomics, since the NIC writes meanwhile.
-#[repr(C)]
-struct Words {
-    target: AtomicU64,
-    sources: [AtomicU64; POSTS as usize],
-}
+mod turned_away;
 
 #[test]
 fn posts_of_a_program_that_never_polls_arrive() {
     // SAFETY: the only test of this program, and no other thread runs yet.
     unsafe { std::env::set_var("RNIC_HOST_PATH", "off") };
-    let context = Context::open().expect("a device");
-    let pd = context.alloc_pd();
-    let cq = context.create_cq(64, None, 0).expect("a completion queue");
-    let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, 64));
-    pair::connect(&context, &a, &b);
-    let words = Box::new(Words {
-        target: AtomicU64::new(0),
-        sources: Default::default(),
-    });
-    let at = &raw const *words;
-    // SAFETY: the box outlives the region, which is deregistered below, and its words are atomic.
-    let mr = unsafe {
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        pd.reg_mr(at.cast_mut().cast(), size_of::<Words>(), at as u64, access)
-    }
-    .expect("a region");
-
-    for round in 0..ROUNDS {
-        for (k, source) in words.sources.iter().enumerate() {
-            let value = round * POSTS + k as u64 + 1;
-            source.store(value, Ordering::Relaxed);
-            let wqe = SendWqe {
-                wr_id: value,
-                op: SendOp::Write {
-                    remote_addr: &raw const words.target as u64,
-                    rkey: mr.rkey(),
-                },
-                data: SendData::Gather(SgList::from_slice(&[Sge {
-                    addr: source.as_ptr() as u64,
-                    length: 8,
-                    lkey: mr.lkey(),
-                }])),
-                ..SendWqe::default()
-            };
-            a.post_send(&mut std::iter::once(Ok(wqe))).expect("posted");
-        }
-        let start = Instant::now();
-        let mut seen = 0;
-        while seen < (round + 1) * POSTS {
-            let now = words.target.load(Ordering::Acquire);
-            assert!(now >= seen, "{now} behind {seen}");
-            seen = now;
-            assert!(
-                start.elapsed() < PATIENCE,
-                "round {round}: {seen} is the last that came"
-            );
-        }
-        let mut done = 0;
-        while done < POSTS as usize {
-            assert!(
-                start.elapsed() < PATIENCE,
-                "round {round}: {done} completed"
-            );
-            done += cq.poll(16, &mut |_| {}).expect("polled");
-        }
-        // Polls in vain let the background thread leave the engine to this one.
-        for _ in 0..round % 7 * 100 {
-            cq.poll(16, &mut |_| {}).expect("polled");
-        }
-    }
-    mr.deregister();
+    turned_away::posts_arrive();
 }

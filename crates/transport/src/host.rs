@@ -260,6 +260,11 @@ pub trait Host {
     fn execute(&mut self, _part: &OneSided<'_>) -> bool {
         false
     }
+    /// Executes whole operations of one kind, one after the other, of which each is a part. Gives how many were; the next one was
+    /// not, and some of it may be done.
+    fn execute_row(&mut self, parts: &[OneSided<'_>]) -> usize {
+        parts.iter().take_while(|part| self.execute(part)).count()
+    }
 
     /// May a remote operation of this kind touch `len` bytes at `va`? Not asked for `len` 0 READs and WRITEs.
     fn check_remote(

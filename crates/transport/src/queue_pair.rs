@@ -59,6 +59,15 @@ impl QueuePair {
         each!(self, qp => qp.resume());
     }
 
+    /// Operations done without packets.
+    #[inline]
+    pub fn without_packets(&self) -> u64 {
+        match self {
+            QueuePair::Rc(rc) => rc.without_packets(),
+            QueuePair::Uc(_) | QueuePair::Ud(_) => 0,
+        }
+    }
+
     /// In ERR.
     #[inline]
     pub fn is_error(&self) -> bool {

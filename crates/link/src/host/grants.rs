@@ -25,7 +25,7 @@ use crate::segment::Words;
 use crate::sys::Fd;
 
 /// Whom a grant is for, and what it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GrantName {
     /// The queue pair that asks.
     pub src_qpn: u32,

@@ -9,6 +9,8 @@
 //! is asked whether its address space is still in use, and a read brings the nonce along. (Between that question and the
 //! write the process would have to end and another one to get its number.)
 
+mod row;
+
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,6 +20,8 @@ use super::pointing::Claim;
 use crate::LinkCounters;
 use crate::sys::process::{self, Span};
 use crate::sys::{self, Fd};
+
+pub use row::Whole;
 
 /// Longest copy that goes through the file.
 const SHORT: usize = 4096;
@@ -150,7 +154,7 @@ impl Reach {
 
     /// [`Reach::copy`] of so many bytes is granted and permitted at this moment.
     pub fn may_copy(&self, name: &GrantName, write: bool, va: u64, len: u64) -> bool {
-        !self.over.load(Ordering::Relaxed)
+        !self.is_over()
             && self.memory().is_some()
             && self.board.place(name, va, len, write).is_some()
     }
@@ -170,15 +174,14 @@ impl Reach {
         local: &[Span],
         ends: bool,
     ) -> bool {
-        if self.over.load(Ordering::Relaxed) || local.len() > MOST_SPANS {
+        if self.is_over() || local.len() > MOST_SPANS {
             return false;
         }
         let Some(memory) = self.memory() else {
             return false;
         };
         let len: u64 = local.iter().map(|span| span.len() as u64).sum();
-        let turn = self.turn.fetch_add(2, Ordering::Relaxed) + 1;
-        let copied = self.board.during(turn, || {
+        let copied = self.in_turn(|| {
             let Some(at) = self.board.place(name, va, len, write) else {
                 return false;
             };
@@ -193,14 +196,31 @@ impl Reach {
             copied.is_ok()
         });
         if copied {
-            let count = if write {
-                &self.reached.written
-            } else {
-                &self.reached.read
-            };
-            count.fetch_add(len, Ordering::Relaxed);
+            self.count(write, len);
         }
         copied
+    }
+
+    /// What is granted within `copy` stays so, or is waited for. One call at a time.
+    #[inline]
+    fn in_turn<T>(&self, copy: impl FnOnce() -> T) -> T {
+        let turn = self.turn.fetch_add(2, Ordering::Relaxed) + 1;
+        self.board.during(turn, copy)
+    }
+
+    #[inline]
+    fn count(&self, write: bool, bytes: u64) {
+        let count = if write {
+            &self.reached.written
+        } else {
+            &self.reached.read
+        };
+        count.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
     }
 }
 
@@ -225,7 +245,17 @@ impl Memory {
     }
 
     fn by_file(&self, len: u64) -> bool {
-        len <= SHORT as u64 || self.only_file.load(Ordering::Relaxed)
+        len <= SHORT as u64 || self.must_go_by_file()
+    }
+
+    #[inline]
+    fn must_go_by_file(&self) -> bool {
+        self.only_file.load(Ordering::Relaxed)
+    }
+
+    /// Its address space is still in use.
+    fn check_alive(&self) -> io::Result<()> {
+        process::read_words(&self.file, self.nonce.at, &mut [0; 1])
     }
 
     /// Whatever the call said: next time another way is taken if it may not be used at all.
@@ -259,7 +289,7 @@ impl Memory {
             // SAFETY: by contract; the same memory, one span cut in two.
             unsafe { process::write_spans(&self.file, at, &spans[..count]) }?
         } else {
-            process::read_words(&self.file, self.nonce.at, &mut [0; 1])?;
+            self.check_alive()?;
             // Two pieces of the other side: the kernel copies one after the other.
             let remote = [
                 Span::new(at as usize, body as usize),

@@ -304,6 +304,7 @@ fn wake_who_waits(engine: &mut Engine) {
 fn look_after(engine: &mut Engine, maintain_at: &mut u64, wake_up: u64) -> (u64, bool) {
     let now = sys::now_ns();
     engine.unanswered.wake_up_costs(wake_up);
+    engine.rows.looked(now);
     if now >= *maintain_at {
         *maintain_at = now.saturating_add(engine.link.maintain(now));
     }

@@ -204,14 +204,19 @@ impl Engine {
         let (QueuePair::Rc(rc), Some(peer)) = (&mut entry.transport, entry.peer) else {
             return false;
         };
-        let streams = rc.is_streaming() && !self.link.is_by_memory(peer.path);
+        let by_memory = self.link.is_by_memory(peer.path);
+        let streams = rc.is_streaming() && !by_memory;
         rc.expect_more(streams && entry.signals.left(1) > 0);
+        if by_memory {
+            return self.may_join_row(qpn, posted);
+        }
         let left = entry.signals.left(gather::POSTS);
         streams && self.gather.may_wait(posted, left, sys::now_ns)
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {
         self.gather.left(now);
+        self.rows.left(now);
         if self.gate.is_closed() {
             self.ready.extend(self.gate.try_open(&mut self.link, now));
         }
@@ -321,6 +326,7 @@ impl Engine {
             rc.share_window(others_wait);
         }
         let pointed = entry.pointed;
+        let executed = entry.transport.without_packets();
         let mut sink = PathSink {
             qpn,
             link: &mut self.link,
@@ -345,6 +351,9 @@ impl Engine {
             }
             spent
         };
+        if entry.transport.without_packets() != executed {
+            entry.succession.done(sys::ticks_or_ns());
+        }
         if others_wait {
             turn.shared = spent;
         }
@@ -388,12 +397,12 @@ impl Engine {
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
-        let unanswered = self.unanswered.deadline();
+        let (unanswered, rows) = (self.unanswered.deadline(), self.rows.deadline());
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
         let paced = never(gate).min(never(patience)).min(never(stalled));
-        let paced = paced.min(never(unanswered));
+        let paced = paced.min(never(unanswered)).min(never(rows));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
     }

@@ -12,6 +12,8 @@
 //! what is under way wakes it, or a timer, or when it looks, once per millisecond. That happens to it a few times only: whoever let
 //! posts wait for long has the next ones sent at once, more of them each time it happens.
 
+use std::ops::RangeInclusive;
+
 /// Posts that make a batch, as a rule,
 pub(super) const POSTS: usize = 32;
 /// or bytes of their messages.
@@ -23,7 +25,10 @@ const LOOK_EVERY: usize = 4;
 /// Who let them wait for so long has turned to something else, or was kept from its core, ns.
 const LATE: u64 = 50_000;
 /// Posts that then leave at once: at first, and at most.
-const PENALTY: std::ops::RangeInclusive<usize> = 64..=16_384;
+const PENALTY: RangeInclusive<usize> = 64..=16_384;
+/// The same where nobody comes earlier than the background thread ([`super::rows`]), and what is saved is a call in each case.
+const ROW_PENALTY: RangeInclusive<usize> = 1024..=65_536;
+const ROW_BYTES: u64 = 128 * 1024;
 /// So many that left in time one after the other halve what the next lateness costs.
 const IN_TIME: u32 = 8;
 
@@ -36,37 +41,51 @@ pub(crate) struct Posted {
 }
 
 /// What waits for company in an engine, and how that went so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Gather {
     posts: usize,
     /// So many make this batch.
     size: usize,
     bytes: u64,
+    /// So many do, too.
+    most_bytes: u64,
     /// When the first of them was posted; meaningless while there are none.
     since: u64,
     /// Posts that are still to leave at once.
     at_once: usize,
-    /// What the next lateness costs.
+    /// What the next lateness costs, and may cost.
     penalty: usize,
+    penalties: RangeInclusive<usize>,
     /// Batches that left in time since it was changed.
     in_time: u32,
 }
 
 impl Default for Gather {
     fn default() -> Gather {
-        Gather {
-            posts: 0,
-            size: POSTS,
-            bytes: 0,
-            since: 0,
-            at_once: 0,
-            penalty: *PENALTY.start(),
-            in_time: 0,
-        }
+        Gather::with(BYTES, PENALTY)
     }
 }
 
 impl Gather {
+    /// For what needs no packets.
+    pub(super) fn of_rows() -> Gather {
+        Gather::with(ROW_BYTES, ROW_PENALTY)
+    }
+
+    fn with(most_bytes: u64, penalties: RangeInclusive<usize>) -> Gather {
+        Gather {
+            posts: 0,
+            size: POSTS,
+            bytes: 0,
+            most_bytes,
+            since: 0,
+            at_once: 0,
+            penalty: *penalties.start(),
+            penalties,
+            in_time: 0,
+        }
+    }
+
     /// They may wait. Once this was false all are expected to
     /// leave. The clock is not asked each time. `left`: posts behind them up to the next that is expected to be signaled; 0: not known.
     #[inline]
@@ -86,7 +105,7 @@ impl Gather {
         let first = self.posts == 0;
         self.posts += posted.count;
         self.bytes += posted.bytes;
-        if self.posts >= self.size || self.bytes >= BYTES {
+        if self.posts >= self.size || self.bytes >= self.most_bytes {
             if first {
                 // They did not wait at all.
                 self.since = u64::MAX;
@@ -118,12 +137,12 @@ impl Gather {
         }
         if now.saturating_sub(self.since) > LATE {
             self.at_once = self.penalty;
-            self.penalty = (self.penalty * 2).min(*PENALTY.end());
+            self.penalty = (self.penalty * 2).min(*self.penalties.end());
             self.in_time = 0;
         } else {
             self.in_time += 1;
             if self.in_time == IN_TIME {
-                self.penalty = (self.penalty / 2).max(*PENALTY.start());
+                self.penalty = (self.penalty / 2).max(*self.penalties.start());
                 self.in_time = 0;
             }
         }

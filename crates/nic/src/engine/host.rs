@@ -186,6 +186,12 @@ impl Host for DeviceHost<'_> {
             .is_some_and(|reach| self.memory.execute(reach, &name, part))
     }
 
+    fn execute_row(&mut self, parts: &[OneSided<'_>]) -> usize {
+        let name = |part: &OneSided<'_>| self.grant_name(part);
+        self.reach
+            .map_or(0, |reach| self.memory.execute_row(reach, name, parts))
+    }
+
     fn check_remote(
         &self,
         pd: Pd,

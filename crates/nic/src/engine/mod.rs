@@ -29,6 +29,7 @@ mod port;
 mod posting;
 mod punctual;
 mod regions;
+mod rows;
 mod shard;
 mod sink;
 mod spin;
@@ -83,6 +84,8 @@ pub(crate) use one_sided::Uses;
 use pace::Pace;
 use patience::Patience;
 pub(crate) use posting::ShortPost;
+use rows::Rows;
+pub(crate) use rows::Succession;
 pub(crate) use shard::{Driven, Shard, ShardSet};
 pub(crate) use srq_table::SrqTable;
 use stalled::Stalled;
@@ -143,6 +146,7 @@ pub(crate) struct Engine {
     fairness: Fairness,
     gate: Gate,
     gather: Gather,
+    pub(crate) rows: Rows,
     stalled: Stalled,
     /// ACKs that wait for the application's answer.
     unanswered: Unanswered,
@@ -212,6 +216,7 @@ impl Engine {
             fairness: Fairness::default(),
             gate: Gate::default(),
             gather: Gather::default(),
+            rows: Rows::default(),
             stalled: Stalled::default(),
             unanswered: Unanswered::default(),
             patience: Patience::default(),

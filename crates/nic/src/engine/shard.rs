@@ -172,6 +172,14 @@ impl Shard {
         self.cq_tasks.let_go();
     }
 
+    /// Leaves the engine with what may wait, for the application's next call or until the next deadline.
+    #[inline]
+    pub(crate) fn leave_for_later(&self, engine: Guard<'_, Engine>) {
+        let deadline = engine.next_deadline();
+        drop(engine);
+        self.background.wakeup.hear(false, deadline);
+    }
+
     /// The application is about to wait for an event instead of polling.
     pub(crate) fn expect_sleep(&self) {
         self.background.wakeup.stop_watching();

@@ -1,7 +1,7 @@
 //! RDMA WRITEs and READs between processes of one host without packets, and packets that point: what of a region may be
 //! granted to a peer, and where the bytes of this side are.
 
-use rnic_link::{GrantName, Reach, Span};
+use rnic_link::{GrantName, Reach, Span, Whole};
 use rnic_transport::{LocalFault, OneSided, Pd, Piece, Pieces, SendData, Sge};
 
 use super::copies::Backing;
@@ -48,14 +48,43 @@ impl MemoryTable {
         unsafe { reach.copy(name, part.write, part.va, &spans[..count], part.ends) }
     }
 
-    /// Where the bytes of `part` are in this process; `None`: not all of them in memory that is reached directly.
-    fn spans(&self, part: &OneSided<'_>, out: &mut [Span; PIECES]) -> Option<usize> {
+    /// Executes whole WRITEs, or READs, in that process, as many as it can from the first on. Gives how many.
+    pub(crate) fn execute_row(
+        &self,
+        reach: &Reach,
+        name: impl Fn(&OneSided<'_>) -> GrantName,
+        parts: &[OneSided<'_>],
+    ) -> usize {
+        let Some(write) = parts.first().map(|part| part.write) else {
+            return 0;
+        };
+        let mut spans = [Span::EMPTY; PIECES];
+        let mut row = [Whole::default(); Whole::MOST];
+        let (mut count, mut used) = (0, 0);
+        for (whole, part) in row.iter_mut().zip(parts) {
+            let Some(pieces) = self.spans(part, &mut spans[used..]) else {
+                break;
+            };
+            *whole = Whole {
+                name: name(part),
+                va: part.va,
+                pieces,
+            };
+            used += pieces;
+            count += 1;
+        }
+        // SAFETY: as in `execute`.
+        unsafe { reach.copy_row(write, &row[..count], &spans[..used]) }
+    }
+
+    /// Where the bytes of `part` are in this process; `None`: not all of them in memory that is reached directly, or in more pieces.
+    fn spans(&self, part: &OneSided<'_>, out: &mut [Span]) -> Option<usize> {
         let list = match part.data {
             SendData::Gather(list) => list,
             SendData::Inline(bytes) if part.write => {
                 let from = usize::try_from(part.offset).ok()?;
                 let bytes = bytes.get(from..)?.get(..part.len as usize)?;
-                out[0] = Span::new(bytes.as_ptr() as usize, bytes.len());
+                *out.first_mut()? = Span::new(bytes.as_ptr() as usize, bytes.len());
                 return Some(1);
             }
             SendData::Inline(_) => return None,

@@ -26,7 +26,7 @@ use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::engine::{self, Answers, Engine, HeldAck, Shard, SrqTable};
+use crate::engine::{self, Answers, Engine, HeldAck, Shard, SrqTable, Succession};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
 use crate::neighbour::Elsewhere;
@@ -202,6 +202,7 @@ pub(crate) struct QpEntry {
     pub(crate) peer: Option<Peer>,
     pub(crate) held_ack: HeldAck,
     pub(crate) answers: Answers,
+    pub(crate) succession: Succession,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
     /// A request of it is a packet that leaves at its turn.
@@ -244,6 +245,7 @@ impl QpEntry {
             staged: false,
             held_ack: HeldAck::default(),
             answers: Answers::default(),
+            succession: Succession::default(),
             completion_lost: false,
             awaited: false,
             reach: None,

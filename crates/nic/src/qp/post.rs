@@ -359,6 +359,9 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
     } else {
         engine.schedule_posted(shared.qpn, posted);
         if engine.may_gather(shared.qpn, posted) {
+            if engine.rows.take_news() {
+                shard.leave_for_later(engine);
+            }
             return;
         }
         engine.transmit(shard.acks());

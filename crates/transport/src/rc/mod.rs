@@ -488,6 +488,13 @@ impl Rc {
         self.requester.bytes_in_flight() > 0 && self.requester.timers.next().is_some()
     }
 
+    /// What was posted last is a short WRITE or READ, and nothing is under way or waits that needs packets: it may be done in
+    /// a row with others ([`Host::execute_row`]).
+    #[inline]
+    pub fn waits_for_row(&self) -> bool {
+        self.state == State::Rts && self.requester.waits_for_row(&self.shared)
+    }
+
     /// Some packet that points at memory of this key is not acknowledged.
     pub fn points_at(&self, lkey: u32) -> bool {
         self.requester.points_at(lkey)
@@ -528,5 +535,11 @@ impl Rc {
     /// Counts since creation.
     pub fn counters(&self) -> Counters {
         self.shared.counters
+    }
+
+    /// Operations done without packets.
+    #[inline]
+    pub fn without_packets(&self) -> u64 {
+        self.shared.counters.without_packets.messages
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Bench {
     pub(crate) known: bool,
     /// Those that were: a WRITE?, where at the peer, bytes that lie before, bytes.
     pub(crate) executed: Vec<(bool, u64, u64, u32)>,
+    /// How many were asked for at once, where it was in a row.
+    pub(crate) rows: Vec<usize>,
 }
 
 impl Bench {
@@ -124,6 +126,11 @@ impl Host for Bench {
         self.executed
             .push((part.write, part.va, part.offset, part.len));
         true
+    }
+
+    fn execute_row(&mut self, parts: &[OneSided<'_>]) -> usize {
+        self.rows.push(parts.len());
+        parts.iter().take_while(|part| self.execute(part)).count()
     }
 
     fn check_remote(
@@ -398,6 +405,7 @@ impl Fixture {
             reach: None,
             known: false,
             executed: Vec::new(),
+            rows: Vec::new(),
         };
         let mut rc = Rc::new();
         rc.receive_ready(attr);

@@ -95,6 +95,118 @@ fn short_and_long_ones_are_copied_whole() {
     );
 }
 
+/// The same memory several times, each at another place: those of a row that were copied.
+fn copy_row(world: &World, write: bool, at: &[(GrantName, u64)], parts: &mut [&mut [u8]]) -> usize {
+    let spans = spans(parts);
+    let pieces = spans.len() / at.len();
+    let whole = |&(name, va): &(GrantName, u64)| Whole { name, va, pieces };
+    let row: Vec<Whole> = at.iter().map(whole).collect();
+    // SAFETY: the parts are borrowed for as long.
+    unsafe { world.reach.copy_row(write, &row, &spans) }
+}
+
+#[test]
+fn a_row_is_copied_one_after_the_other() {
+    let world = world(std::process::id());
+    let there = |at: u64, len: usize| {
+        let at = (at - VA) as usize;
+        std::hint::black_box(&world.memory)[at..at + len].to_vec()
+    };
+    for len in [1, 7, 8, 10, 64, 5000] {
+        for count in [1, 2, 5, Whole::MOST] {
+            // The third, if there is one, is where the first is.
+            let place = |n: usize| (NAME, VA + if n == 2 { 0 } else { 6000 * n as u64 });
+            let places: Vec<_> = (0..count).map(place).collect();
+            let mut data: Vec<Vec<u8>> = (0..count)
+                .map(|n| (0..len).map(|i| (n * 31 + i + len) as u8).collect())
+                .collect();
+            let before = data.clone();
+            let mut halves: Vec<&mut [u8]> = Vec::new();
+            for bytes in &mut data {
+                let (front, back) = bytes.split_at_mut(len / 2);
+                halves.extend([front, back]);
+            }
+            assert_eq!(copy_row(&world, true, &places, &mut halves), count);
+            for (n, &(_, va)) in places.iter().enumerate() {
+                let last = if count > 2 && n == 0 { 2 } else { n };
+                assert_eq!(there(va, len), before[last], "{len} bytes, {n} of {count}");
+            }
+            let mut back = vec![vec![0; len]; count];
+            let mut parts: Vec<&mut [u8]> = back.iter_mut().map(|b| &mut b[..]).collect();
+            assert_eq!(copy_row(&world, false, &places, &mut parts), count);
+            assert_eq!(back[count - 1], before[count - 1]);
+        }
+    }
+    let mut counted = LinkCounters::default();
+    world.reached.add_to(&mut counted);
+    assert_eq!(counted.tx_reached_bytes, counted.rx_reached_bytes);
+    assert_eq!(counted.tx_reached_bytes, (1 + 7 + 8 + 10 + 64 + 5000) * 24);
+}
+
+#[test]
+fn a_row_ends_before_the_first_that_is_not_granted_or_not_there() {
+    let mut world = world(std::process::id());
+    let nowhere = GrantName { key: 4, ..NAME };
+    world.granted.grant(&Grant {
+        name: nowhere,
+        iova: VA,
+        base: 4096,
+        len: 100,
+        read: true,
+        write: true,
+    });
+    let unknown = GrantName { key: 5, ..NAME };
+    for other in [(unknown, VA), (nowhere, VA), (NAME, VA - 1)] {
+        for first in 0..3 {
+            let mut row = vec![(NAME, VA); 3];
+            row[first] = other;
+            for write in [true, false] {
+                let mut data = [[1; 10]; 3];
+                let mut parts: Vec<&mut [u8]> = data.iter_mut().map(|d| &mut d[..]).collect();
+                let copied = copy_row(&world, write, &row, &mut parts);
+                assert_eq!(copied, first, "{other:?}");
+            }
+        }
+    }
+    assert_eq!(
+        copy_row(
+            &world,
+            true,
+            &[(NAME, VA); 2],
+            &mut [&mut [1; 10], &mut [1; 10]]
+        ),
+        2
+    );
+    assert!(
+        world.granted.revoke(&|_| true).is_none(),
+        "none is under way"
+    );
+    assert_eq!(
+        copy_row(
+            &world,
+            true,
+            &[(NAME, VA); 2],
+            &mut [&mut [1; 10], &mut [1; 10]]
+        ),
+        0
+    );
+}
+
+#[test]
+fn where_only_the_file_may_be_used_a_row_goes_by_it() {
+    let world = world(std::process::id());
+    let memory = world.reach.memory().expect("reached");
+    memory.only_file.store(true, Ordering::Relaxed);
+    let mut data = [[3; 10], [4; 10]];
+    let mut parts: Vec<&mut [u8]> = data.iter_mut().map(|d| &mut d[..]).collect();
+    assert_eq!(
+        copy_row(&world, true, &[(NAME, VA), (NAME, VA + 10)], &mut parts),
+        2
+    );
+    let there = std::hint::black_box(&world.memory);
+    assert_eq!((there[9], there[10]), (3, 4));
+}
+
 #[test]
 fn only_what_lies_in_one_line_has_no_end_that_is_stored_last() {
     for (at, len, want) in [
@@ -157,7 +269,13 @@ fn who_sees_the_end_of_a_write_sees_all_of_it() {
             let reader = scope.spawn(reads);
             let copied = (1..=ROUNDS).all(|round| {
                 let mut data = [round as u8; MOST];
-                let copied = copy(&world, true, VA + at as u64, &mut [&mut data[..len]]);
+                // By itself, and as the second of a row.
+                let copied = if round % 2 == 0 {
+                    copy(&world, true, VA + at as u64, &mut [&mut data[..len]])
+                } else {
+                    let places = [(NAME, VA + 100_000), (NAME, VA + at as u64)];
+                    copy_row(&world, true, &places, &mut [&mut [1], &mut data[..len]]) == 2
+                };
                 while copied && seen.load(Ordering::Acquire) < round {
                     std::thread::yield_now();
                 }

@@ -5,8 +5,12 @@
 //! have their turns in between. The host may refuse at any part, whatever the reason: then all of it goes by packets, and
 //! whatever is wrong with it is found in the way of the wire.
 //!
+//! What a short one costs is mostly the system call, so short ones that are queued one behind the other are executed in rows.
+//!
 //! A queue that never runs empty would stay with the packets that it began with. So if nothing but WRITEs and READs is
 //! unacknowledged, and the next one could be executed without packets, it waits, once. Others are not held up by that.
+
+mod row;
 
 use super::transmit::admit;
 use super::{Kind, Requester};
@@ -107,6 +111,17 @@ impl Requester {
         if out.is_spent() {
             return Ok(Executed::Later);
         }
+        if self.begins_row() {
+            let executed = self.execute_row(sh, host, out);
+            return Ok(if executed {
+                Executed::Yes
+            } else {
+                Executed::No
+            });
+        }
+        let Some(entry) = self.queue.front() else {
+            return Ok(Executed::No);
+        };
         let part = if self.window.is_shared() {
             PART_SHARED
         } else {

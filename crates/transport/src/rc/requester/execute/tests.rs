@@ -5,6 +5,7 @@ use crate::rc::testing::*;
 use crate::{Host, LocalFault, SendData, SendOp, Status};
 use Operation::*;
 use alloc::vec;
+use alloc::vec::Vec;
 use rnic_wire::{NakCode, Operation};
 
 const OK: Status = Status::Success;
@@ -226,4 +227,92 @@ fn nobody_waits_for_a_send_to_be_acknowledged() {
     f.post(SendOp::Send, 10);
     f.post(WRITE, 10);
     assert_eq!(brief(&f.poll()), [(SendOnly, sq(0)), (WriteOnly, sq(1))]);
+}
+
+#[test]
+fn short_ones_of_one_kind_are_executed_in_rows() {
+    let mut f = reaching(usize::MAX);
+    let mut ids = Vec::new();
+    for (op, len) in [(WRITE, 10), (WRITE, 4096), (WRITE, 1), (READ, 8), (READ, 9)] {
+        ids.push((f.post(op, len), OK));
+    }
+    // A long one, one that has none to go with, and one that needs a packet.
+    for (op, len) in [(WRITE, PART), (READ, 5), (WRITE, 6)] {
+        ids.push((f.post(op, len), OK));
+    }
+    f.post(SendOp::Send, 10);
+    assert_eq!(brief(&f.poll()), [(SendOnly, sq(0))]);
+    assert_eq!(f.sends(), ids);
+    assert_eq!(f.bench.rows, [3, 2]);
+    let lengths: Vec<u32> = f.bench.executed.iter().map(|part| part.3).collect();
+    assert_eq!(lengths, [10, 4096, 1, 8, 9, PART, 5, 6]);
+}
+
+#[test]
+fn a_long_queue_is_executed_in_several_rows() {
+    let mut f = reaching(usize::MAX);
+    let ids: Vec<_> = (0..40).map(|len| (f.post(WRITE, len + 1), OK)).collect();
+    assert!(f.poll().is_empty());
+    assert_eq!(f.sends(), ids);
+    assert_eq!(f.bench.rows, [16, 16, 8]);
+}
+
+#[test]
+fn a_row_that_ends_early_goes_on_by_packets() {
+    for done in 0..4 {
+        let mut f = reaching(done);
+        let ids: Vec<_> = (0..4).map(|_| (f.post(WRITE, 10), OK)).collect();
+        let sent = f.poll();
+        assert_eq!(f.sends(), ids[..done]);
+        assert_eq!(sent.len(), 4 - done);
+        assert_eq!(sent[0].brief(), (WriteOnly, sq(0)));
+        f.feed_ack(sq(3 - done as u32));
+        assert_eq!(f.sends(), ids[done..]);
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_row_fails_in_its_turn() {
+    let mut f = reaching(usize::MAX);
+    let good = [f.post(WRITE, 10), f.post(WRITE, 10)];
+    let bad = f.post_with(WRITE, 3 * MTU as u32, |wqe| {
+        wqe.data = SendData::Gather(
+            [crate::Sge {
+                lkey: 99,
+                ..sge(0, 3 * MTU as u32)
+            }]
+            .into_iter()
+            .collect(),
+        );
+    });
+    let flushed = f.post(WRITE, 10);
+    f.poll();
+    let want = [
+        (good[0], OK),
+        (good[1], OK),
+        (bad, Status::LocalProtectionError),
+        (flushed, Status::WorkRequestFlushed),
+    ];
+    assert_eq!(f.sends(), want);
+    assert_eq!(f.bench.executed.len(), 2);
+}
+
+#[test]
+fn only_what_needs_no_packet_waits_for_a_row() {
+    let mut f = reaching(usize::MAX);
+    assert!(!f.rc.waits_for_row());
+    for (op, len, waits) in [
+        (WRITE, 10, true),
+        (READ, 10, true),
+        (WRITE, 64 * 1024, false),
+        (SendOp::Send, 10, false),
+        // Behind one that is sent.
+        (WRITE, 10, false),
+    ] {
+        f.post(op, len);
+        assert_eq!(f.rc.waits_for_row(), waits, "{op:?}, {len} bytes");
+        if matches!(op, SendOp::Send) {
+            f.poll();
+        }
+    }
 }

@@ -1,0 +1,136 @@
+//! Short WRITEs, or READs, that are queued one behind the other: the host executes them in one go, where each by itself
+//! would cost it a system call.
+
+use super::super::{Entry, Requester};
+use super::COST;
+use crate::host::OneSided;
+use crate::output::Output;
+use crate::rc::Shared;
+use crate::rc::requester::transmit::admit;
+use crate::{Host, PacketSink, SendData, SendOp};
+
+/// Operations of a row at most.
+const ROW: usize = 16;
+/// Bytes of one at most: of longer ones the copy costs more than the call.
+const SHORT: u32 = 16 * 1024;
+/// What each but the first costs of a turn's budget beside its bytes.
+const COST_BEHIND: usize = COST / 4;
+
+/// What is asked of the peer: a WRITE, else a READ; where, under which key.
+fn target(op: &SendOp) -> Option<(bool, u64, u32)> {
+    match *op {
+        SendOp::Write { remote_addr, rkey } => Some((true, remote_addr, rkey)),
+        SendOp::Read { remote_addr, rkey } => Some((false, remote_addr, rkey)),
+        _ => None,
+    }
+}
+
+/// The whole of `entry`, for the host.
+fn whole<'a>(entry: &'a Entry, sh: &Shared) -> Option<OneSided<'a>> {
+    let (write, va, rkey) = target(&entry.wqe.op)?;
+    Some(OneSided {
+        pd: sh.attr.pd,
+        dest_qpn: sh.attr.dest_qpn,
+        write,
+        rkey,
+        va,
+        data: &entry.wqe.data,
+        offset: 0,
+        len: entry.len,
+        ends: true,
+    })
+}
+
+impl Requester {
+    /// `entry` may be executed in a row with a `write`, or a READ.
+    fn joins(entry: &Entry, write: bool) -> bool {
+        target(&entry.wqe.op).is_some_and(|(is_write, ..)| is_write == write)
+            && (1..=SHORT).contains(&entry.len)
+            && !entry.started()
+    }
+
+    /// The front WQE, which was admitted, and the next one may be executed together.
+    #[inline]
+    pub(super) fn begins_row(&self) -> bool {
+        let (Some(first), Some(second)) = (self.queue.front(), self.queue.get(1)) else {
+            return false;
+        };
+        let write = matches!(first.wqe.op, SendOp::Write { .. });
+        self.executed == 0 && Self::joins(first, write) && Self::joins(second, write)
+    }
+
+    /// The last WQE may be executed in a row, if the host executes any; all before it can be as well, as far as that is seen by
+    /// the first.
+    #[inline]
+    pub(crate) fn waits_for_row(&self, sh: &Shared) -> bool {
+        let last = self.queue.len().checked_sub(1);
+        self.may_execute(sh)
+            && last.and_then(|at| self.queue.get(at)).is_some_and(|last| {
+                let write = matches!(last.wqe.op, SendOp::Write { .. });
+                Self::joins(last, write)
+            })
+    }
+
+    /// Executes as many as it can. False: none.
+    pub(super) fn execute_row<H: Host, S: PacketSink>(
+        &mut self,
+        sh: &mut Shared,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> bool {
+        let (count, cost) = self.admit_row(sh, host, out.left());
+        let data = SendData::default();
+        let none = OneSided {
+            pd: sh.attr.pd,
+            dest_qpn: 0,
+            write: true,
+            rkey: 0,
+            va: 0,
+            data: &data,
+            offset: 0,
+            len: 0,
+            ends: true,
+        };
+        let mut parts = [none; ROW];
+        let entries = (0..count).filter_map(|at| whole(self.queue.get(at)?, sh));
+        let mut row = 0;
+        for (place, part) in parts.iter_mut().zip(entries) {
+            *place = part;
+            row += 1;
+        }
+        let done = host.execute_row(&parts[..row]).min(row);
+        if done > 0 {
+            out.spend(cost);
+        }
+        for _ in 0..done {
+            self.retire_executed(sh, host);
+        }
+        done > 0
+    }
+
+    /// How many from the front on make a row, of those that may be sent as far as this side knows, and what they cost.
+    fn admit_row<H: Host>(&mut self, sh: &Shared, host: &H, budget: usize) -> (usize, usize) {
+        let (mut count, mut cost) = (0, 0);
+        let mut write = true;
+        while count < ROW
+            && cost < budget
+            && let Some(entry) = self.queue.get_mut(count)
+        {
+            if count == 0 {
+                write = matches!(entry.wqe.op, SendOp::Write { .. });
+            } else if !Self::joins(entry, write) {
+                break;
+            }
+            if !entry.checked {
+                // Whatever is wrong is said when it is the oldest.
+                if admit(entry, sh, host).is_err() {
+                    break;
+                }
+                entry.checked = true;
+            }
+            cost += entry.len as usize + if count == 0 { COST } else { COST_BEHIND };
+            count += 1;
+        }
+        (count, cost)
+    }
+}
