@@ -7,8 +7,8 @@ mod slots;
 mod tasks;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rnic_transport::Completion;
 
@@ -109,8 +109,8 @@ pub(crate) struct CqShared {
     /// Queue pairs attached (twice if for both directions), and XRC shared receive queues.
     pub(crate) users: AtomicU32,
     events_delivered: AtomicU32,
-    /// The shard of the queue pairs whose send queues complete here.
-    pub(crate) home: usize,
+    /// The shard of the queue pairs whose send queues complete here, once there was one.
+    home: OnceLock<usize>,
     /// Those of all queue pairs that complete here.
     shards: ShardSet,
 }
@@ -141,6 +141,15 @@ impl CqShared {
         if let Some(channel) = &self.channel {
             channel.shards.leave(shard);
         }
+    }
+
+    /// The shard of a queue pair that sends to `send_cq` and receives to `recv_cq`. Who polls for what is received drives those that
+    /// receive there, so that it stays with them if it can be.
+    pub(crate) fn home(send_cq: &CqShared, recv_cq: &CqShared) -> usize {
+        *send_cq.home.get_or_init(|| {
+            let near = recv_cq.home.get().copied();
+            near.unwrap_or_else(|| send_cq.context.nic.next_home())
+        })
     }
 
     pub(crate) fn capacity(&self) -> u32 {
@@ -397,7 +406,7 @@ impl Cq {
                 context: context.shared.clone(),
                 users: AtomicU32::new(0),
                 events_delivered: AtomicU32::new(0),
-                home: context.shared.nic.next_home(),
+                home: OnceLock::new(),
                 shards: ShardSet::default(),
             }),
         })

@@ -45,12 +45,15 @@ fn lock_current() -> Current {
 /// A shard's lock. In a child it stays locked.
 type Locked = ManuallyDrop<Guard<'static, Engine>>;
 
+/// No shard is being opened.
+type Still = std::sync::RwLockWriteGuard<'static, ()>;
+
 /// Locks held across fork(2).
 struct Held {
-    // Taken in the order current, the engine's shards, rows, report, and the two lists, which nobody has who waits for another lock.
+    // Taken in the order current, the number of shards, the engine's shards, rows, report, and the two lists, which nobody has who waits for another lock.
     // Nobody who waits for the engine has what comes after it.
     report: crate::report::Guard,
-    engine: Option<(Vec<Locked>, Arc<NicHandle>)>,
+    engine: Option<(Vec<Locked>, Still, Arc<NicHandle>)>,
     current: Current,
     rows: RowsGuard,
     domains: pd::AllGuard,
@@ -87,6 +90,9 @@ fn before_fork() {
         .upgrade()
         .filter(|handle| handle.shared.is_alive())
         .map(|handle| {
+            let still = handle.shared.shards.still();
+            // SAFETY: as below.
+            let still: Still = unsafe { std::mem::transmute(still) };
             // Nobody else has two of them.
             let shards = handle.shared.shards.iter();
             let guards = shards.map(|shard| {
@@ -95,7 +101,7 @@ fn before_fork() {
                 let guard: Guard<'static, Engine> = unsafe { std::mem::transmute(guard) };
                 ManuallyDrop::new(guard)
             });
-            (guards.collect(), handle)
+            (guards.collect(), still, handle)
         });
     let rows = lock_rows();
     HELD.with_borrow_mut(|held| {
@@ -136,8 +142,9 @@ fn release(with_engine: impl Fn(Locked)) {
     } = held;
     drop((report, rows, domains, pieces));
     let mut last = None;
-    if let Some((guards, handle)) = engine {
+    if let Some((guards, still, handle)) = engine {
         guards.into_iter().for_each(with_engine);
+        drop(still);
         last = Some(handle);
     }
     drop(current);

@@ -31,6 +31,7 @@ mod punctual;
 mod regions;
 mod rows;
 mod shard;
+mod shards;
 mod sink;
 mod spin;
 mod srq_table;
@@ -187,15 +188,17 @@ impl Engine {
         Ok(Engine::new(0, link, Arc::default(), MemoryTable::default()))
     }
 
-    /// One more beside this one, which is the first.
-    fn open_beside(&self, index: usize) -> std::result::Result<Engine, LinkError> {
-        let config = LinkConfig {
+    /// For the link of another one beside this one, which is the first.
+    fn config_beside(&self) -> std::result::Result<LinkConfig, LinkError> {
+        Ok(LinkConfig {
             beside: self.link.card().map(|(_, door)| door),
             ..config_from_environment()?
-        };
-        let link = RoceLink::open(&config)?;
-        let memory = self.memory.beside();
-        Ok(Engine::new(index, link, self.common.clone(), memory))
+        })
+    }
+
+    /// That other one, with all that is the same in both.
+    fn beside(&self, index: usize, link: RoceLink) -> Engine {
+        Engine::new(index, link, self.common.clone(), self.memory.beside())
     }
 
     fn new(index: usize, link: RoceLink, common: Arc<Common>, memory: MemoryTable) -> Engine {

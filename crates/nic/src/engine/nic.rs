@@ -1,14 +1,15 @@
 //! The process's NIC: the shards of its engine, and how the application's threads get at them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rnic_link::{LinkCounters, LinkError};
+use rnic_link::LinkCounters;
 
 use super::background;
 use super::common::Common;
-use super::shard::{self, Driven, Shard, ShardSet};
+use super::shard::{Driven, Shard, ShardSet};
+use super::shards::Shards;
 use super::{DropCounters, Engine, fork};
 use crate::bias::Guard;
 use crate::context::AsyncEvents;
@@ -22,14 +23,12 @@ use crate::sys::{self, ForkWitness};
 pub(crate) struct NicShared {
     /// At least one, in order; the first has what there is once: QP 1 and the connection manager, the numbers of shared
     /// receive queues, XRC targets, what is done for other processes, and UD queue pairs with their address handles.
-    pub(super) shards: Vec<Arc<Shard>>,
+    pub(super) shards: Shards,
     witness: ForkWitness,
     dead: AtomicBool,
     guarded_memory: bool,
     windows: Arc<Windows>,
     common: Arc<Common>,
-    /// Completion queues made so far.
-    homes: AtomicUsize,
     /// Held by who enters or takes back another process's region: the shards are locked one by one, and have it all or none.
     pub(super) imports: Mutex<()>,
 }
@@ -63,11 +62,11 @@ impl Nic {
                     "no network interface is up with an address; `ip link set lo up` is enough for this host alone",
                 ));
             }
-            let shards = open_shards()?;
+            let shards = Shards::open()?;
             // While the process has few threads, as a rule: later it takes longer.
             sys::join_barriers();
             let (windows, common) = {
-                let engine = shards[0].lock();
+                let engine = shards.first().lock();
                 (engine.memory.windows().clone(), engine.common.clone())
             };
             let shared = Arc::new(NicShared {
@@ -77,15 +76,9 @@ impl Nic {
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
                 guarded_memory: sys::guarded_memory(),
-                homes: AtomicUsize::new(0),
                 imports: Mutex::default(),
             });
-            for shard in &shared.shards {
-                if let Err(error) = background::start(shard) {
-                    shared.shards.iter().for_each(|shard| background::stop(shard));
-                    return Err(error);
-                }
-            }
+            background::start(shared.shards.first())?;
             report::opened(&shared);
             Ok(Arc::new(NicHandle { shared }))
         })
@@ -108,22 +101,19 @@ impl Nic {
     }
 
     fn first(&self) -> &Arc<Shard> {
-        &self.shared().shards[0]
+        self.shared().shards.first()
     }
 
     /// A shard by its place.
     #[inline]
     pub(crate) fn shard(&self, index: usize) -> &Arc<Shard> {
         let shards = &self.shared().shards;
-        shards.get(index).unwrap_or(&shards[0])
+        shards.get(index).unwrap_or_else(|| shards.first())
     }
 
-    /// Where the queue pairs of a new completion queue are to be: whoever polls it drives them, so they are together, and
-    /// those of different completion queues are apart, in turn. That suits a thread with a completion queue of its own,
-    /// whoever has made it.
+    /// Where the queue pairs that send to a completion queue are to be from now on.
     pub(crate) fn next_home(&self) -> usize {
-        let homes = &self.shared().homes;
-        homes.fetch_add(1, Ordering::Relaxed) % self.shared().shards.len()
+        self.shared().shards.next_home()
     }
 
     /// All memory windows.
@@ -131,7 +121,7 @@ impl Nic {
         &self.shared().windows
     }
 
-    /// Does it in each shard of the engine, the first one last.
+    /// Does it in each shard of the engine, the first one last. What is to be the same in all is changed while they are steady.
     pub(crate) fn each(&self, mut act: impl FnMut(&mut Engine)) {
         self.each_other(&mut act);
         act(&mut self.lock());
@@ -139,7 +129,7 @@ impl Nic {
 
     /// The same in all but the first.
     pub(super) fn each_other(&self, mut act: impl FnMut(&mut Engine)) {
-        for shard in &self.shared().shards[1..] {
+        for shard in self.shared().shards.iter().skip(1) {
             act(&mut shard.lock());
         }
     }
@@ -233,32 +223,6 @@ impl Nic {
     }
 }
 
-/// Opens the links, one after the other: each learns its place in the group before the next one comes.
-fn open_shards() -> Result<Vec<Arc<Shard>>> {
-    const VERB: &str = "ibv_open_device";
-    let failed = |e: LinkError| {
-        let errno = match &e {
-            LinkError::PortTaken { .. } => libc::EADDRINUSE,
-            LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
-                source.raw_os_error().unwrap_or(libc::EINVAL)
-            }
-            _ => libc::ENODEV,
-        };
-        Error::new(VERB, errno, e.to_string())
-    };
-    let enter = |engine| {
-        let shard = Shard::new(engine).map_err(|_| Error::last_os(VERB, "eventfd"))?;
-        Ok(Arc::new(shard))
-    };
-    let wanted = shard::wanted(std::env::var_os("RNIC_SHARDS").as_deref())?;
-    let mut shards = vec![enter(Engine::open().map_err(failed)?)?];
-    for _ in 1..wanted {
-        let engine = shards[0].lock().open_beside(shards.len()).map_err(failed)?;
-        shards.push(enter(engine)?);
-    }
-    Ok(shards)
-}
-
 impl NicShared {
     /// For the report: notes what was counted so far. Gives the number of queue pairs; `None` when all is over.
     pub(crate) fn note_counters(&self) -> Option<usize> {
@@ -266,7 +230,7 @@ impl NicShared {
             return None;
         }
         let mut qps = 0;
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let engine = shard.lock();
             report::note_all(&engine, false);
             if engine.closed {
@@ -285,10 +249,10 @@ impl NicShared {
 impl Drop for NicHandle {
     fn drop(&mut self) {
         if self.shared.is_alive() {
-            for shard in &self.shared.shards {
+            for shard in self.shared.shards.iter() {
                 background::stop(shard);
             }
-            for shard in &self.shared.shards {
+            for shard in self.shared.shards.iter() {
                 let mut engine = shard.lock();
                 if !engine.closed {
                     engine.close_cm();
@@ -298,7 +262,7 @@ impl Drop for NicHandle {
             return;
         }
         // In a forked child: closing the copy must not tell anyone that the parent's part of the port is gone.
-        for shard in &self.shared.shards {
+        for shard in self.shared.shards.iter() {
             if let Some(mut engine) = shard.engine.try_lock() {
                 engine.link.abandon();
             }
@@ -312,7 +276,7 @@ pub fn shutdown() {
     let Some(handle) = fork::current().filter(|handle| handle.shared.is_alive()) else {
         return;
     };
-    for shard in &handle.shared.shards {
+    for shard in handle.shared.shards.iter() {
         let patience = std::time::Duration::from_millis(50);
         if let Some(mut engine) = shard.engine.try_lock_for(patience) {
             engine.round(false);
@@ -336,7 +300,7 @@ pub fn shutdown() {
 pub fn stats() -> Option<(LinkCounters, DropCounters)> {
     let handle = fork::current().filter(|handle| handle.shared.is_alive())?;
     let mut all = (LinkCounters::default(), DropCounters::default());
-    for shard in &handle.shared.shards {
+    for shard in handle.shared.shards.iter() {
         let (link, drops) = shard.lock().counters();
         all.0 += link;
         all.1 += drops;

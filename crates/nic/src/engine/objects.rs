@@ -38,8 +38,8 @@ impl Engine {
 /// What lives now, if the device is open.
 pub fn objects() -> Option<Objects> {
     let handle = fork::current().filter(|handle| handle.shared.is_alive())?;
-    let mut objects = handle.shared.shards[0].lock().objects();
-    for shard in &handle.shared.shards[1..] {
+    let mut objects = handle.shared.shards.first().lock().objects();
+    for shard in handle.shared.shards.iter().skip(1) {
         objects.queue_pairs += shard.lock().qps.len();
     }
     Some(objects)

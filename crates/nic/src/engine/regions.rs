@@ -1,6 +1,6 @@
 //! Regions come, change and go in the memory table of each shard.
 //!
-//! One shard is locked after the other, never two at once. The first chooses keys; it has a region first and last, so that
+//! One shard is locked after the other, never two at once, and none is opened meanwhile. The first chooses keys; it has a region first and last, so that
 //! what it takes for free is free everywhere. What is granted to other processes is taken back shard by shard, too.
 
 use rnic_transport::Pd;
@@ -18,6 +18,7 @@ impl Nic {
     /// As [`crate::memory::MemoryTable::insert`], until [`Nic::disable_region`] and the like have returned and what they gave
     /// was waited for.
     pub(crate) unsafe fn enter_region(&self, spec: RegionSpec) -> Option<u32> {
+        let _steady = self.shared().shards.steady();
         // SAFETY: by contract.
         let key = unsafe { self.lock().memory.insert(spec) }?;
         // SAFETY: by contract.
@@ -27,6 +28,7 @@ impl Nic {
 
     /// The same for one that reads as zeros and swallows what is written.
     pub(crate) fn enter_null_region(&self, pd: Pd) -> Option<u32> {
+        let _steady = self.shared().shards.steady();
         let key = self.lock().memory.insert_null(pd)?;
         self.each_other(|engine| engine.memory.insert_null_as(key, pd));
         Some(key)
@@ -40,6 +42,7 @@ impl Nic {
         slot: u32,
         region: Exported,
     ) -> bool {
+        let _steady = self.shared().shards.steady();
         let _whole = self.shared().imports.lock();
         let import = |engine: &mut Engine| engine.memory.import(pd, process, slot, region);
         let imported = import(&mut self.lock());
@@ -54,6 +57,7 @@ impl Nic {
 
     /// Takes one import back; its slot, if there was one.
     pub(crate) fn unimport_region(&self, key: u32) -> Option<u32> {
+        let _steady = self.shared().shards.steady();
         let _whole = self.shared().imports.lock();
         self.each_other(|engine| {
             engine.memory.unimport(key);
@@ -100,6 +104,7 @@ impl Nic {
 
     /// Revokes the key of a region that was disabled.
     pub(crate) fn remove_region(&self, key: u32) {
+        let _steady = self.shared().shards.steady();
         self.each_other(|engine| engine.memory.remove(key));
         self.lock().memory.remove(key);
     }
@@ -111,6 +116,7 @@ impl Nic {
 
     /// Does it in each shard; the region, which was closed to windows, is open to them again then as far as the tables say.
     fn sweep(&self, key: u32, act: impl Fn(&mut Engine)) -> Uses {
+        let _steady = self.shared().shards.steady();
         let mut uses = Uses::default();
         self.each(|engine| {
             act(engine);

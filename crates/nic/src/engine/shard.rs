@@ -4,7 +4,6 @@
 //! queue pairs of two shards exchange packets through memory, and no thread ever has two shards locked at once (but in
 //! fork(2), which takes them in order). A queue pair belongs to one of them for good.
 
-use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,7 +17,7 @@ use super::{Engine, port, spin};
 use crate::bias::{Biased, Guard};
 use crate::busy::while_busy;
 use crate::cq::CqTasks;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sys;
 
 /// Most shards of a process.
@@ -245,31 +244,9 @@ impl Shard {
     }
 }
 
-/// How many shards the engine has: `RNIC_SHARDS`, a number or `auto`, else one.
-///
-/// With one, threads that drive queue pairs of one process take turns; with several, those of different completion queues
-/// need not. But each shard has sockets and a background thread of its own, which is awake while packets come that nobody
-/// polls for, so it takes cores that the program's threads leave free: `auto` counts a quarter of them.
-pub(super) fn wanted(said: Option<&OsStr>) -> Result<usize> {
-    let said = said.unwrap_or_default().to_string_lossy();
-    let number = match &*said {
-        "" => Some(1),
-        "auto" => {
-            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-            Some((cores / 4).clamp(1, MAX_SHARDS / 2))
-        }
-        number => number.parse().ok(),
-    };
-    let possible = 1..=MAX_SHARDS;
-    number.filter(|n| possible.contains(n)).ok_or_else(|| {
-        let why = format!("RNIC_SHARDS is {said:?}, possible are 1 to {MAX_SHARDS} and auto");
-        Error::invalid("ibv_open_device", why)
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    //! A completion queue drives the shards of its queue pairs, and no others; and how many there are.
+    //! A completion queue drives the shards of its queue pairs, and no others.
 
     use super::*;
 
@@ -289,17 +266,5 @@ mod tests {
         assert_eq!(set.only(), Some(MAX_SHARDS - 1));
         set.leave(MAX_SHARDS - 1);
         assert_eq!(set.only(), Some(0));
-    }
-
-    #[test]
-    fn a_number_of_shards_is_one_that_can_be() {
-        let given = |said: &str| wanted(Some(OsStr::new(said))).ok();
-        assert_eq!(wanted(None).ok(), Some(1));
-        assert_eq!(
-            (given(""), given("1"), given("3")),
-            (Some(1), Some(1), Some(3))
-        );
-        assert_eq!((given("0"), given("17"), given("many")), (None, None, None));
-        assert!(given("auto").is_some_and(|n| (1..=MAX_SHARDS).contains(&n)));
     }
 }

@@ -35,7 +35,7 @@ pub fn watch_counters(watcher: fn(&PortCounters)) {
 /// The counts now; zero if the device is not open.
 pub fn port_counters() -> PortCounters {
     let handle = fork::current().filter(|handle| handle.shared.is_alive());
-    let shards = handle.iter().flat_map(|handle| &handle.shared.shards);
+    let shards = handle.iter().flat_map(|handle| handle.shared.shards.iter());
     sum(shards.map(|shard| shard.lock().port_counters()))
 }
 

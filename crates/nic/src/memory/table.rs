@@ -14,7 +14,7 @@ use super::window::Windows;
 use crate::report::RegionFacts;
 
 /// What a key stands for: a range and rights.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// The whole key: index and tag.
     pub(super) key: u32,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
 
 /// All memory regions of the process, by key, as one shard of the engine has them; its lock guards them. A region's lkey and
 /// rkey are the same number. Windows are one for all shards.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryTable {
     entries: HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>,
     pub(super) windows: Arc<Windows>,
@@ -49,12 +49,9 @@ impl MemoryTable {
         self.entries.len() + self.windows.len()
     }
 
-    /// The table of another shard, with the same windows.
+    /// The table of another shard, with the same regions and windows.
     pub(crate) fn beside(&self) -> MemoryTable {
-        MemoryTable {
-            windows: self.windows.clone(),
-            ..MemoryTable::default()
-        }
+        self.clone()
     }
 
     /// The process's windows.

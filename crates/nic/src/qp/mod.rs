@@ -368,7 +368,7 @@ impl Qp {
         // Address handles are in the first.
         let shard = match init.qp_type {
             QpType::Ud => nic.shard(0),
-            _ => nic.shard(init.send_cq.shared.home),
+            _ => nic.shard(CqShared::home(&init.send_cq.shared, &init.recv_cq.shared)),
         };
         let (mut engine, qpn) = shard.lock_with(Engine::allocate_qpn)?;
         let shared = Arc::new(QpShared {

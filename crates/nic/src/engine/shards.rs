@@ -1,0 +1,177 @@
+//! The shards of an engine: the first is opened with the device, each other one when a completion queue first needs it.
+
+use std::ffi::OsStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rnic_link::{LinkError, RoceLink};
+
+use super::shard::{MAX_SHARDS, Shard};
+use super::{Engine, background};
+use crate::error::{Error, Result};
+
+const VERB: &str = "ibv_open_device";
+/// By default there are at most so many.
+const MOST_BY_DEFAULT: usize = 8;
+
+/// One at least, in order.
+pub(super) struct Shards {
+    /// Those that are open are at the front.
+    places: [OnceLock<Arc<Shard>>; MAX_SHARDS],
+    /// So many of them there may be.
+    wanted: usize,
+    /// Completion queues that have a home.
+    homes: AtomicUsize,
+    /// Who changes what is the same in all shards reads, so that there are as many before as after; who opens one writes. Of the
+    /// standard library for the sake of forked children (`super::fork`).
+    growth: RwLock<()>,
+}
+
+impl Shards {
+    /// Opens the first.
+    pub(super) fn open() -> Result<Shards> {
+        let wanted = wanted(std::env::var_os("RNIC_SHARDS").as_deref())?;
+        let first = enter(Engine::open().map_err(failed)?)?;
+        let shards = Shards {
+            places: [const { OnceLock::new() }; MAX_SHARDS],
+            wanted,
+            homes: AtomicUsize::new(0),
+            growth: RwLock::new(()),
+        };
+        let _ = shards.places[0].set(first);
+        Ok(shards)
+    }
+
+    pub(super) fn first(&self) -> &Arc<Shard> {
+        self.get(0)
+            .expect("the first is open as long as the device")
+    }
+
+    /// The one of that place, if it is open.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&Arc<Shard>> {
+        self.places.get(index)?.get()
+    }
+
+    /// Those that are open, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        self.places.iter().map_while(OnceLock::get)
+    }
+
+    /// No shard is opened as long as this is held. Taken before any shard is locked.
+    pub(super) fn steady(&self) -> RwLockReadGuard<'_, ()> {
+        self.growth.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, and nobody else changes what is the same in all.
+    pub(super) fn still(&self) -> RwLockWriteGuard<'_, ()> {
+        self.growth.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A home for the queue pairs that send to a completion queue: whoever polls it drives them, so they are together, and those
+    /// of different completion queues are apart, in turn. That suits a thread with a completion queue of its own, whoever has
+    /// made it. Opens the shard if it is not; one that cannot be opened is done without.
+    pub(super) fn next_home(&self) -> usize {
+        let place = self.homes.fetch_add(1, Ordering::Relaxed) % self.wanted;
+        if self.get(place).is_none() {
+            self.grow(place);
+        }
+        match self.get(place) {
+            Some(_) => place,
+            None => 0,
+        }
+    }
+
+    /// Opens those up to that place.
+    #[cold]
+    fn grow(&self, place: usize) {
+        let _still = self.still();
+        for index in 1..=place {
+            if self.get(index).is_none() && self.open_next(index).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Opens the one of that place, all before which are open.
+    fn open_next(&self, index: usize) -> Result<()> {
+        let first = self.first();
+        let config = {
+            let engine = first.lock();
+            if engine.closed {
+                return Err(Error::new(VERB, libc::ENODEV, "the device is closed"));
+            }
+            engine.config_beside().map_err(failed)?
+        };
+        // Without the first one's lock: it takes system calls, and asks other processes.
+        let link = RoceLink::open(&config).map_err(failed)?;
+        let engine = first.lock().beside(index, link);
+        let shard = enter(engine)?;
+        background::start(&shard)?;
+        let _ = self.places[index].set(shard);
+        Ok(())
+    }
+}
+
+fn enter(engine: Engine) -> Result<Arc<Shard>> {
+    let shard = Shard::new(engine).map_err(|_| Error::last_os(VERB, "eventfd"))?;
+    Ok(Arc::new(shard))
+}
+
+fn failed(e: LinkError) -> Error {
+    let errno = match &e {
+        LinkError::PortTaken { .. } => libc::EADDRINUSE,
+        LinkError::Io { source, .. } | LinkError::Runtime { source, .. } => {
+            source.raw_os_error().unwrap_or(libc::EINVAL)
+        }
+        _ => libc::ENODEV,
+    };
+    Error::new(VERB, errno, e.to_string())
+}
+
+/// How many shards the engine may have: `RNIC_SHARDS`, a number or `auto`, which is what it is by default.
+///
+/// With one, threads that drive queue pairs of one process take turns, and each finds in the other's cache what it needs; with
+/// several, those of different completion queues need not. But each shard has sockets, rings and a background thread
+/// of its own, which is awake while packets come that nobody polls for: so there are no more than half of the cores.
+fn wanted(said: Option<&OsStr>) -> Result<usize> {
+    let said = said.unwrap_or_default().to_string_lossy();
+    let number = match &*said {
+        "" | "auto" => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            Some(by_default(cores))
+        }
+        number => number.parse().ok(),
+    };
+    let possible = 1..=MAX_SHARDS;
+    number.filter(|n| possible.contains(n)).ok_or_else(|| {
+        let why = format!("RNIC_SHARDS is {said:?}, possible are 1 to {MAX_SHARDS} and auto");
+        Error::invalid(VERB, why)
+    })
+}
+
+fn by_default(cores: usize) -> usize {
+    (cores / 2).clamp(1, MOST_BY_DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_shards_is_one_that_can_be() {
+        let given = |said: &str| wanted(Some(OsStr::new(said))).ok();
+        assert_eq!((given("1"), given("3")), (Some(1), Some(3)));
+        assert_eq!((given("0"), given("17"), given("many")), (None, None, None));
+        assert_eq!(
+            (given("auto"), given("")),
+            (wanted(None).ok(), wanted(None).ok())
+        );
+    }
+
+    #[test]
+    fn half_of_the_cores_are_the_programs() {
+        let shards = [1, 2, 3, 4, 8, 16, 64].map(by_default);
+        assert_eq!(shards, [1, 1, 1, 2, 4, 8, 8]);
+    }
+}
