@@ -49,7 +49,7 @@ Environment of every program that uses the NIC:
   RNIC_XDP      interfaces whose packets go past the kernel's network stack (root): eth0, or eth0:generic
   RNIC_HOST_PATH   off: UDP between processes of this host, too; rings: shared memory, but all RDMA in packets
   RNIC_GSO      off, local (this host alone): where the kernel may cut batches into packets; everywhere
-  RNIC_SHARDS   1 to 16, or auto: engines that threads with completion queues of their own share; 1
+  RNIC_SHARDS   1 to 16, or auto: engines for threads with completion queues of their own; auto, half of the cores
   RNIC_GUARDED_MEMORY   1: memory that was unmapped without deregistration is an error, not the end of the process
   RNIC_LOG      1: why each verb was refused, in words
   RNIC_LIB      the library that `rnic run` puts in front (librnic_verbs.so)

@@ -116,7 +116,7 @@ pub(crate) struct State {
     /// Regions that were deregistered last: key, what it was, when.
     graves: VecDeque<(u32, RegionFacts, u64)>,
     /// Of each [`Kind`].
-    written: [u32; 4],
+    written: [u32; Kind::MOST.len()],
     verbs: BTreeMap<(&'static str, i32), u32>,
     findings: lint::Findings,
     snapshots: counters::Snapshots,
@@ -132,7 +132,7 @@ impl State {
             sends: BTreeMap::new(),
             broken: BTreeSet::new(),
             graves: VecDeque::new(),
-            written: [0; 4],
+            written: [0; Kind::MOST.len()],
             verbs: BTreeMap::new(),
             findings: lint::Findings::new(),
             snapshots: counters::Snapshots::new(),
