@@ -160,19 +160,25 @@ fn measure_both() {
 }
 
 fn by(path: &str) {
+    // Their queue pairs are in one engine, and in two, which one thread drives.
+    for shards in ["1", "2"] {
+        by_shards(path, shards);
+    }
+}
+
+fn by_shards(path: &str, shards: &str) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
         .args(["--exact", "measure_both", "--ignored", "--nocapture"])
         .env(PATH, path)
-        // Those of two shards are in two engines.
-        .env("RNIC_SHARDS", "1")
+        .env("RNIC_SHARDS", shards)
         .output()
         .expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");
     assert!(
         output.status.success() && said.contains("1 passed"),
-        "{path}: {}\n{said}\n{}",
+        "{path}, {shards} shards: {}\n{said}\n{}",
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );

@@ -6,7 +6,10 @@
 //! megabytes. So while queue pairs have short messages, the engine does less for the others in one call, and they have less
 //! under way. Where nobody waits they go on undivided, which is faster.
 
+use std::cell::Cell;
+
 use super::Posted;
+use super::shards::Shards;
 use rnic_wire::{Operation, Packet};
 
 /// Bytes of a short message, at most.
@@ -15,18 +18,66 @@ const SHORT: usize = 4096;
 const SOON_NS: u64 = 100_000_000;
 
 /// Who had short messages lately.
-#[derive(Debug, Default)]
-pub(super) struct Fairness {
+#[derive(Clone, Copy, Debug, Default)]
+struct Lately {
     /// The last one,
-    qpn: u32,
+    who: u32,
     at: u64,
     /// and when another than that last had one.
     other_at: u64,
+}
+
+impl Lately {
+    const NOBODY: Lately = Lately {
+        who: 0,
+        at: 0,
+        other_at: 0,
+    };
+
+    #[inline]
+    fn had(&mut self, who: u32, now: u64) {
+        if self.who != who {
+            self.who = who;
+            self.other_at = self.at;
+        }
+        self.at = now;
+    }
+
+    /// When another had one.
+    #[inline]
+    fn other_than(&self, who: u32) -> u64 {
+        if self.who == who {
+            self.other_at
+        } else {
+            self.at
+        }
+    }
+}
+
+thread_local! {
+    /// Which shards had, while this thread drove them: to whom they are one device, what it does in one keeps it from another.
+    static DRIVEN: Cell<Lately> = const { Cell::new(Lately::NOBODY) };
+}
+
+/// What an engine knows of its queue pairs.
+#[derive(Debug)]
+pub(super) struct Fairness {
+    /// Its place among the shards.
+    shard: u32,
+    qps: Lately,
     /// When a part of a long one came last.
     long_at: u64,
 }
 
 impl Fairness {
+    pub(super) fn of(shard: usize) -> Fairness {
+        Fairness {
+            shard: shard as u32,
+            qps: Lately::NOBODY,
+            long_at: 0,
+        }
+    }
+
     /// That queue pair had a message.
     #[inline]
     fn message(&mut self, qpn: u32, bytes: usize, now: u64) {
@@ -48,28 +99,33 @@ impl Fairness {
     /// That queue pair had a short message.
     #[inline]
     pub(super) fn short(&mut self, qpn: u32, now: u64) {
-        if self.qpn != qpn {
-            self.qpn = qpn;
-            self.other_at = self.at;
+        self.qps.had(qpn, now);
+        if Shards::are_several() {
+            DRIVEN.with(|driven| {
+                let mut lately = driven.get();
+                lately.had(self.shard, now);
+                driven.set(lately);
+            });
         }
-        self.at = now;
     }
 
     /// Others than that queue pair have short messages.
     #[inline]
     pub(super) fn others_wait(&self, qpn: u32, now: u64) -> bool {
-        let at = if self.qpn == qpn {
-            self.other_at
-        } else {
-            self.at
-        };
-        is_recent(at, now)
+        is_recent(self.qps.other_than(qpn), now) || self.is_wanted_elsewhere(now)
     }
 
     /// Packets of short messages come among those of long ones.
     #[inline]
     pub(super) fn is_mixed(&self, now: u64) -> bool {
-        is_recent(self.at, now) && is_recent(self.long_at, now)
+        is_recent(self.long_at, now)
+            && (is_recent(self.qps.at, now) || self.is_wanted_elsewhere(now))
+    }
+
+    /// Queue pairs of other shards that this thread drives have short messages.
+    #[inline]
+    fn is_wanted_elsewhere(&self, now: u64) -> bool {
+        Shards::are_several() && is_recent(DRIVEN.get().other_than(self.shard), now)
     }
 }
 
@@ -114,7 +170,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_itself() {
-        let mut fairness = Fairness::default();
+        let mut fairness = Fairness::of(0);
         assert!(!fairness.others_wait(BULK, NOW) && !fairness.others_wait(0, 0));
         fairness.message(BULK, 8, NOW);
         assert!(!fairness.others_wait(BULK, NOW));
@@ -126,8 +182,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_thread_drives_is_one_device_in_however_many_shards() {
+        Shards::pretend_several();
+        let (mut first, mut second) = (Fairness::of(1), Fairness::of(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                first.short(PING, NOW);
+                second.short(PING, NOW);
+                // Of another thread it is nothing.
+                let waits = |who: &Fairness| {
+                    std::thread::scope(|scope| {
+                        let waits = || who.others_wait(PING, NOW);
+                        scope.spawn(waits).join().expect("it ends")
+                    })
+                };
+                assert!(first.others_wait(PING, NOW) && second.others_wait(PING, NOW));
+                assert!(!waits(&first) && !waits(&second));
+                assert!(!second.others_wait(PING, NOW + SOON_NS));
+            });
+        });
+    }
+
+    #[test]
     fn long_messages_wait_for_nobody() {
-        let mut fairness = Fairness::default();
+        let mut fairness = Fairness::of(0);
         fairness.message(PING, SHORT + 1, NOW);
         assert!(!fairness.others_wait(BULK, NOW));
         fairness.message(PING, SHORT, NOW);
@@ -136,7 +214,7 @@ mod tests {
 
     #[test]
     fn who_had_none_for_long_does_not_wait() {
-        let mut fairness = Fairness::default();
+        let mut fairness = Fairness::of(0);
         fairness.short(PING, NOW);
         assert!(fairness.others_wait(BULK, NOW + SOON_NS - 1));
         let later = NOW + SOON_NS;

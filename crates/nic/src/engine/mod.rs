@@ -216,7 +216,7 @@ impl Engine {
             ahs: AhTable::default(),
             cm,
             groups: Groups::default(),
-            fairness: Fairness::default(),
+            fairness: Fairness::of(index),
             gate: Gate::default(),
             gather: Gather::default(),
             rows: Rows::default(),

@@ -1,7 +1,7 @@
 //! The shards of an engine: the first is opened with the device, each other one when a completion queue first needs it.
 
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rnic_link::{LinkError, RoceLink};
@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 const VERB: &str = "ibv_open_device";
 /// By default there are at most so many.
 const MOST_BY_DEFAULT: usize = 8;
+
+/// This process's engine has, or had, more than one.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 /// One at least, in order.
 pub(super) struct Shards {
@@ -40,6 +43,17 @@ impl Shards {
         };
         let _ = shards.places[0].set(first);
         Ok(shards)
+    }
+
+    /// There may be more than the first.
+    #[inline]
+    pub(super) fn are_several() -> bool {
+        SEVERAL.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_several() {
+        SEVERAL.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn first(&self) -> &Arc<Shard> {
@@ -108,6 +122,7 @@ impl Shards {
         let engine = first.lock().beside(index, link);
         let shard = enter(engine)?;
         background::start(&shard)?;
+        SEVERAL.store(true, Ordering::Relaxed);
         let _ = self.places[index].set(shard);
         Ok(())
     }
