@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 use rnic_link::{LinkError, RoceLink};
 
 use super::shard::{MAX_SHARDS, Shard};
-use super::{Engine, background};
+use super::{Engine, background, config_from_environment};
 use crate::error::{Error, Result};
 
 const VERB: &str = "ibv_open_device";
@@ -33,7 +33,11 @@ pub(super) struct Shards {
 impl Shards {
     /// Opens the first.
     pub(super) fn open() -> Result<Shards> {
-        let wanted = wanted(std::env::var_os("RNIC_SHARDS").as_deref())?;
+        // Only the first shard's packets go past the network stack.
+        let one = config_from_environment().map_err(failed)?.xdp.is_some();
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let most = if one { 1 } else { by_default(cores) };
+        let wanted = wanted(std::env::var_os("RNIC_SHARDS").as_deref(), most)?;
         let first = enter(Engine::open().map_err(failed)?)?;
         let shards = Shards {
             places: [const { OnceLock::new() }; MAX_SHARDS],
@@ -145,17 +149,10 @@ fn failed(e: LinkError) -> Error {
 }
 
 /// How many shards the engine may have: `RNIC_SHARDS`, a number or `auto`, which is what it is by default.
-///
-/// With one, threads that drive queue pairs of one process take turns, and each finds in the other's cache what it needs; with
-/// several, those of different completion queues need not. But each shard has sockets, rings and a background thread
-/// of its own, which is awake while packets come that nobody polls for: so there are no more than half of the cores.
-fn wanted(said: Option<&OsStr>) -> Result<usize> {
+fn wanted(said: Option<&OsStr>, by_default: usize) -> Result<usize> {
     let said = said.unwrap_or_default().to_string_lossy();
     let number = match &*said {
-        "" | "auto" => {
-            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-            Some(by_default(cores))
-        }
+        "" | "auto" => Some(by_default),
         number => number.parse().ok(),
     };
     let possible = 1..=MAX_SHARDS;
@@ -165,6 +162,9 @@ fn wanted(said: Option<&OsStr>) -> Result<usize> {
     })
 }
 
+/// With one, threads that drive queue pairs of one process take turns, and each finds in the other's cache what it needs; with
+/// several, those of different completion queues need not. But each shard has sockets, rings and a background thread
+/// of its own, which is awake while packets come that nobody polls for: so there are no more than half of the cores.
 fn by_default(cores: usize) -> usize {
     (cores / 2).clamp(1, MOST_BY_DEFAULT)
 }
@@ -175,13 +175,11 @@ mod tests {
 
     #[test]
     fn a_number_of_shards_is_one_that_can_be() {
-        let given = |said: &str| wanted(Some(OsStr::new(said))).ok();
+        let given = |said: &str| wanted(Some(OsStr::new(said)), 5).ok();
         assert_eq!((given("1"), given("3")), (Some(1), Some(3)));
         assert_eq!((given("0"), given("17"), given("many")), (None, None, None));
-        assert_eq!(
-            (given("auto"), given("")),
-            (wanted(None).ok(), wanted(None).ok())
-        );
+        assert_eq!((given("auto"), given("")), (Some(5), Some(5)));
+        assert_eq!(wanted(None, 5).ok(), Some(5));
     }
 
     #[test]
