@@ -148,7 +148,7 @@ impl CqShared {
     pub(crate) fn home(send_cq: &CqShared, recv_cq: &CqShared) -> usize {
         *send_cq.home.get_or_init(|| {
             let near = recv_cq.home.get().copied();
-            near.unwrap_or_else(|| send_cq.context.nic.next_home())
+            send_cq.context.nic.enter_home(near)
         })
     }
 
@@ -637,6 +637,9 @@ impl Drop for CqShared {
     fn drop(&mut self) {
         if let Some(channel) = &self.channel {
             channel.users.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(home) = self.home.get() {
+            self.context.nic.leave_home(*home);
         }
     }
 }

@@ -75,6 +75,17 @@ fn shards_grow_and_are_the_same_device() {
         range(&first)
     );
 
+    // Those that come and go one after the other are in one place.
+    let mut passing: Vec<u32> = (0..9)
+        .map(|_| {
+            let cq = cq(&context);
+            range(&pair::create(&pd, &cq, &cq, None, 8))
+        })
+        .collect();
+    passing.dedup();
+    assert_eq!(passing.len(), 1);
+    assert_ne!(passing[0], range(&first));
+
     // Another one that sends is: its shard has the region of before, for what it reads and for what its peers write.
     let second = pair::create(&pd, &others[1], &others[1], None, 8);
     assert_ne!(range(&second), range(&first));

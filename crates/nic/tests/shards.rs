@@ -32,9 +32,11 @@ fn cq(context: &Context) -> Cq {
         .expect("a completion queue")
 }
 
-/// Each with a completion queue of its own. Those that follow one another are in different shards, as their numbers say.
+/// Each with a completion queue of its own. Each SHARDS of them that follow one another are in different shards, as their numbers say.
 fn apart<const N: usize>(context: &Context, pd: &Pd) -> [(Qp, Cq); N] {
     let mut ranges = Vec::new();
+    // While they are there, the next ones are where fewer are.
+    let mut others = Vec::new();
     [(); N].map(|()| {
         let start = Instant::now();
         loop {
@@ -47,6 +49,7 @@ fn apart<const N: usize>(context: &Context, pd: &Pd) -> [(Qp, Cq); N] {
                 ranges.push(range);
                 return (qp, cq);
             }
+            others.push((qp, cq));
         }
     })
 }

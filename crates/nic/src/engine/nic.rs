@@ -111,9 +111,14 @@ impl Nic {
         shards.get(index).unwrap_or_else(|| shards.first())
     }
 
-    /// Where the queue pairs that send to a completion queue are to be from now on.
-    pub(crate) fn next_home(&self) -> usize {
-        self.shared().shards.next_home()
+    /// Where the queue pairs that send to a completion queue are to be from now on: `near` if it is said.
+    pub(crate) fn enter_home(&self, near: Option<usize>) -> usize {
+        self.shared().shards.enter_home(near)
+    }
+
+    /// That completion queue is gone.
+    pub(crate) fn leave_home(&self, home: usize) {
+        self.shared().shards.leave_home(home);
     }
 
     /// All memory windows.

@@ -1,7 +1,7 @@
 //! The shards of an engine: the first is opened with the device, each other one when a completion queue first needs it.
 
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rnic_link::{LinkError, RoceLink};
@@ -23,8 +23,8 @@ pub(super) struct Shards {
     places: [OnceLock<Arc<Shard>>; MAX_SHARDS],
     /// So many of them there may be.
     wanted: usize,
-    /// Completion queues that have a home.
-    homes: AtomicUsize,
+    /// Completion queues that are at home in each.
+    homes: [AtomicU32; MAX_SHARDS],
     /// Who changes what is the same in all shards reads, so that there are as many before as after; who opens one writes. Of the
     /// standard library for the sake of forked children (`super::fork`).
     growth: RwLock<()>,
@@ -42,7 +42,7 @@ impl Shards {
         let shards = Shards {
             places: [const { OnceLock::new() }; MAX_SHARDS],
             wanted,
-            homes: AtomicUsize::new(0),
+            homes: [const { AtomicU32::new(0) }; MAX_SHARDS],
             growth: RwLock::new(()),
         };
         let _ = shards.places[0].set(first);
@@ -87,17 +87,28 @@ impl Shards {
     }
 
     /// A home for the queue pairs that send to a completion queue: whoever polls it drives them, so they are together, and those
-    /// of different completion queues are apart, in turn. That suits a thread with a completion queue of its own, whoever has
-    /// made it. Opens the shard if it is not; one that cannot be opened is done without.
-    pub(super) fn next_home(&self) -> usize {
-        let place = self.homes.fetch_add(1, Ordering::Relaxed) % self.wanted;
+    /// of different completion queues are apart, where the fewest are. That suits a thread with a completion queue of its own,
+    /// whoever has made it; and a program that makes them one after the other stays where it is. Opens the shard if it is not;
+    /// one that cannot be opened is done without.
+    pub(super) fn enter_home(&self, near: Option<usize>) -> usize {
+        let place = near.unwrap_or_else(|| self.emptiest());
         if self.get(place).is_none() {
             self.grow(place);
         }
-        match self.get(place) {
-            Some(_) => place,
-            None => 0,
-        }
+        let home = self.get(place).map_or(0, |_| place);
+        self.homes[home].fetch_add(1, Ordering::Relaxed);
+        home
+    }
+
+    /// The completion queue that had this home is gone.
+    pub(super) fn leave_home(&self, home: usize) {
+        self.homes[home].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The first of those with the fewest.
+    fn emptiest(&self) -> usize {
+        let count = |place: &usize| self.homes[*place].load(Ordering::Relaxed);
+        (0..self.wanted).min_by_key(count).unwrap_or(0)
     }
 
     /// Opens those up to that place.
