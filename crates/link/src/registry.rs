@@ -184,6 +184,11 @@ impl Registry {
         Registry::attach(&runtime, &Registry::place(&runtime)).ok()
     }
 
+    /// Where a link that this thread opens now would be registered: its runtime folder's part for its network namespace.
+    pub fn of_this_thread() -> PathBuf {
+        Registry::place(&runtime_dir())
+    }
+
     fn place(runtime: &Path) -> PathBuf {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
         runtime.join(format!("net-{namespace}"))

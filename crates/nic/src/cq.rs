@@ -144,10 +144,14 @@ impl CqShared {
     }
 
     /// The shard of a queue pair that sends to `send_cq` and receives to `recv_cq`. Who polls for what is received drives those that
-    /// receive there, so that it stays with them if it can be.
+    /// receive there, and who waits at a channel those that are told of there, so that it stays with them if they are in one.
     pub(crate) fn home(send_cq: &CqShared, recv_cq: &CqShared) -> usize {
         *send_cq.home.get_or_init(|| {
+            let channel = send_cq.channel.as_ref();
             let near = recv_cq.home.get().copied();
+            let near = near.or_else(|| recv_cq.shards.sole());
+            // Who waits there can drive only if it is one shard.
+            let near = near.or_else(|| channel?.shards.sole());
             send_cq.context.nic.enter_home(near)
         })
     }

@@ -7,5 +7,5 @@ mod turned_away;
 fn posts_of_a_program_that_never_polls_arrive() {
     // SAFETY: the only test of this program, and no other thread runs yet.
     unsafe { std::env::set_var("RNIC_HOST_PATH", "off") };
-    turned_away::posts_arrive();
+    turned_away::posts_arrive(false);
 }

@@ -75,6 +75,11 @@ fn shards_grow_and_are_the_same_device() {
         range(&first)
     );
 
+    // So is who receives where they receive.
+    assert_eq!(
+        range(&pair::create(&pd, &others[2], &receive, None, 8)),
+        range(&first)
+    );
     // Those that come and go one after the other are in one place.
     let mut passing: Vec<u32> = (0..9)
         .map(|_| {

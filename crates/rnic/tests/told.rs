@@ -1,6 +1,7 @@
 //! What the device tells `rnic run` of connections: those that do not come about, and what became of the ones behind them.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::DirBuilderExt;
 use std::time::Duration;
 
 use rnic::{CmConnector, CmListener, Context, Rc};
@@ -9,10 +10,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn connections_that_come_about_after_others_did_not_are_told() {
-    let report = std::env::temp_dir().join(format!("rnic-told-{}", std::process::id()));
+    // Nobody else has ports there.
+    let folder = std::env::temp_dir().join(format!("rnic-told-{}", std::process::id()));
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
+        .expect("a folder");
+    let report = folder.join("report");
     std::fs::write(&report, "").expect("a file");
     // SAFETY: the only test of this program, and no other thread runs yet.
-    unsafe { std::env::set_var("RNIC_REPORT", &report) };
+    unsafe {
+        std::env::set_var("RNIC_REPORT", &report);
+        std::env::set_var("RNIC_RUNTIME_DIR", &folder);
+    }
     let context = Context::open().expect("the device opens");
     let pd = context.alloc_pd().expect("pd");
     let cq = context.create_cq(64).build().expect("cq");
@@ -46,5 +56,5 @@ fn connections_that_come_about_after_others_did_not_are_told() {
     let count = |what: &str| told.lines().filter(|line| line.contains(what)).count();
     assert_eq!(count("\"answered\""), 1, "{told}");
     assert!(count("\"rejected\"") > 0, "{told}");
-    std::fs::remove_file(&report).expect("removed");
+    std::fs::remove_dir_all(&folder).expect("removed");
 }

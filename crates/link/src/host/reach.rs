@@ -5,9 +5,9 @@
 //! trying, once: whoever may not goes on with packets. A process's number may become another one's, and its memory may become
 //! another program's. Its `/proc/PID/mem` stands for the one address space that was there when it was opened; that it is the
 //! right one is known from a nonce, which only that process has at that place. Short copies go through that file. It copies
-//! twice, so long ones go by process_vm_writev(2) and process_vm_readv(2), which take a number: right before a write the file
-//! is asked whether its address space is still in use, and a read brings the nonce along. (Between that question and the
-//! write the process would have to end and another one to get its number.)
+//! twice, so long ones, and several at once ([`row`]), go by process_vm_writev(2) and process_vm_readv(2), which take a number: right
+//! before a write the file is asked whether its address space is still in use, and a read brings the nonce along. (Between
+//! that question and the write the process would have to execute another program, or to end and another one to get its number.)
 
 mod row;
 

@@ -162,7 +162,8 @@ fn run(shared: &Shard, mut port: PortWatch) {
         if watching {
             // The application has the engine; what it leaves there has time until the next tick.
         } else if let Some(mut engine) = engine_soon(shared) {
-            (deadline, patient) = look_after(&mut engine, &mut maintain_at, punctual.late());
+            (deadline, patient) =
+                look_after(&mut engine, &mut maintain_at, punctual.late(), watching);
             state.wakeup.will_sleep(deadline);
             // What waits for receives is no work.
             let arrived = engine.link.fall_asleep() && !patient;
@@ -211,7 +212,8 @@ fn run(shared: &Shard, mut port: PortWatch) {
                 deadline = u64::MAX;
                 if let Some(mut engine) = engine_soon(shared) {
                     let now = engine.now();
-                    if engine.next_deadline().is_some_and(|at| at <= now) || found.door {
+                    let due = engine.next_deadline_of_polled();
+                    if due.is_some_and(|at| at <= now) || found.door {
                         engine.round_with(Look::Doors, Acks::MayWaitForAnswer);
                         if shared.waiters.drive() {
                             wake_who_waits(&mut engine);
@@ -220,7 +222,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
                         engine.send_out(now, Acks::Leave);
                     }
                     (deadline, patient) =
-                        look_after(&mut engine, &mut maintain_at, punctual.late());
+                        look_after(&mut engine, &mut maintain_at, punctual.late(), true);
                 }
                 if sys::now_ns().saturating_sub(calm_since) > FORGET_NS {
                     worth.forget_lateness();
@@ -301,14 +303,23 @@ fn wake_who_waits(engine: &mut Engine) {
 }
 
 /// Keeps the link in order. When the engine must run again although nothing arrives, and whether what has arrived waits.
-fn look_after(engine: &mut Engine, maintain_at: &mut u64, wake_up: u64) -> (u64, bool) {
+fn look_after(
+    engine: &mut Engine,
+    maintain_at: &mut u64,
+    wake_up: u64,
+    polled: bool,
+) -> (u64, bool) {
     let now = sys::now_ns();
     engine.unanswered.wake_up_costs(wake_up);
     engine.rows.looked(now);
     if now >= *maintain_at {
         *maintain_at = now.saturating_add(engine.link.maintain(now));
     }
-    let deadline = engine.next_deadline().unwrap_or(u64::MAX).min(*maintain_at);
+    let deadline = match polled {
+        true => engine.next_deadline_of_polled(),
+        false => engine.next_deadline(),
+    };
+    let deadline = deadline.unwrap_or(u64::MAX).min(*maintain_at);
     (deadline, engine.patience.is_waiting())
 }
 
@@ -550,7 +561,8 @@ mod tests {
     /// Or the thread shares the core with an application whose polls find much, and each takes half of what comes.
     #[test]
     fn who_has_the_engine_neglects_nothing() {
-        let shard = Shard::new(Engine::open().expect("a device")).expect("descriptors");
+        let shard = Shard::new(Engine::open(&rnic_link::LinkConfig::default()).expect("a device"))
+            .expect("descriptors");
         let readable = EventFd::new().expect("a descriptor");
         readable.add(1);
         let mut punctual = Punctual::measure();

@@ -392,17 +392,25 @@ impl Engine {
 
     /// When the engine must run again although nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<u64> {
+        match (self.next_deadline_of_polled(), self.rows.deadline()) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// The same while the application polls, by which rows are done.
+    pub(super) fn next_deadline_of_polled(&self) -> Option<u64> {
         let timer = self.timers.next().map(|t| t.0);
         let link = self.link.next_timeout();
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
-        let (unanswered, rows) = (self.unanswered.deadline(), self.rows.deadline());
+        let unanswered = self.unanswered.deadline();
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
         let paced = never(gate).min(never(patience)).min(never(stalled));
-        let paced = paced.min(never(unanswered)).min(never(rows));
+        let paced = paced.min(never(unanswered));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
     }
@@ -426,7 +434,7 @@ mod tests {
     /// Or the ACK of the next message would leave by itself, ahead of the application's answer.
     #[test]
     fn a_round_that_has_nothing_to_send_leaves_nothing_to_the_next() {
-        let mut engine = Engine::open().expect("a device");
+        let mut engine = Engine::open(&rnic_link::LinkConfig::default()).expect("a device");
         engine.put_off();
         assert_eq!(engine.held, engine.ready.len());
         engine.ready.push_back(0);

@@ -67,6 +67,8 @@ pub(super) struct Fairness {
     qps: Lately,
     /// When a part of a long one came last.
     long_at: u64,
+    /// When a thread that drives this shard had a short one of another; for the background thread, which has none.
+    elsewhere_at: u64,
 }
 
 impl Fairness {
@@ -75,6 +77,7 @@ impl Fairness {
             shard: shard as u32,
             qps: Lately::NOBODY,
             long_at: 0,
+            elsewhere_at: 0,
         }
     }
 
@@ -111,21 +114,26 @@ impl Fairness {
 
     /// Others than that queue pair have short messages.
     #[inline]
-    pub(super) fn others_wait(&self, qpn: u32, now: u64) -> bool {
+    pub(super) fn others_wait(&mut self, qpn: u32, now: u64) -> bool {
         is_recent(self.qps.other_than(qpn), now) || self.is_wanted_elsewhere(now)
     }
 
     /// Packets of short messages come among those of long ones.
     #[inline]
-    pub(super) fn is_mixed(&self, now: u64) -> bool {
+    pub(super) fn is_mixed(&mut self, now: u64) -> bool {
         is_recent(self.long_at, now)
             && (is_recent(self.qps.at, now) || self.is_wanted_elsewhere(now))
     }
 
-    /// Queue pairs of other shards that this thread drives have short messages.
+    /// Queue pairs of other shards have short messages, and whoever drives those drives this one.
     #[inline]
-    fn is_wanted_elsewhere(&self, now: u64) -> bool {
-        Shards::are_several() && is_recent(DRIVEN.get().other_than(self.shard), now)
+    fn is_wanted_elsewhere(&mut self, now: u64) -> bool {
+        if !Shards::are_several() {
+            return false;
+        }
+        let own = DRIVEN.get().other_than(self.shard);
+        self.elsewhere_at = self.elsewhere_at.max(own);
+        is_recent(self.elsewhere_at, now)
     }
 }
 
@@ -185,20 +193,24 @@ mod tests {
     fn what_a_thread_drives_is_one_device_in_however_many_shards() {
         Shards::pretend_several();
         let (mut first, mut second) = (Fairness::of(1), Fairness::of(2));
+        // What a background thread sees, which has short messages of no other shard.
+        let waits = |who: &mut Fairness| {
+            let ask = || who.others_wait(PING, NOW);
+            std::thread::scope(|scope| scope.spawn(ask).join().expect("it ends"))
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 first.short(PING, NOW);
                 second.short(PING, NOW);
-                // Of another thread it is nothing.
-                let waits = |who: &Fairness| {
-                    std::thread::scope(|scope| {
-                        let waits = || who.others_wait(PING, NOW);
-                        scope.spawn(waits).join().expect("it ends")
-                    })
-                };
-                assert!(first.others_wait(PING, NOW) && second.others_wait(PING, NOW));
-                assert!(!waits(&first) && !waits(&second));
-                assert!(!second.others_wait(PING, NOW + SOON_NS));
+                assert!(
+                    !waits(&mut first) && !waits(&mut second),
+                    "nobody drives both"
+                );
+                for who in [&mut first, &mut second] {
+                    assert!(who.others_wait(PING, NOW));
+                    assert!(waits(who), "it was told");
+                    assert!(!who.others_wait(PING, NOW + SOON_NS));
+                }
             });
         });
     }

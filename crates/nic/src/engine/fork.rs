@@ -46,7 +46,7 @@ fn lock_current() -> Current {
 type Locked = ManuallyDrop<Guard<'static, Engine>>;
 
 /// No shard is being opened.
-type Still = std::sync::RwLockWriteGuard<'static, ()>;
+type Still = super::shards::Still<'static>;
 
 /// Locks held across fork(2).
 struct Held {

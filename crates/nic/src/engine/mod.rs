@@ -183,17 +183,21 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// The first, or only, one.
-    fn open() -> std::result::Result<Engine, LinkError> {
-        let link = RoceLink::open(&config_from_environment()?)?;
-        Ok(Engine::new(0, link, Arc::default(), MemoryTable::default()))
+    fn open(config: &LinkConfig) -> std::result::Result<Engine, LinkError> {
+        let link = RoceLink::open(config)?;
+        let common = Arc::<Common>::default();
+        for range in link.qpn_ranges() {
+            common.add_range(*range, 0);
+        }
+        Ok(Engine::new(0, link, common, MemoryTable::default()))
     }
 
     /// For the link of another one beside this one, which is the first.
-    fn config_beside(&self) -> std::result::Result<LinkConfig, LinkError> {
-        Ok(LinkConfig {
+    fn config_beside(&self, own: &LinkConfig) -> LinkConfig {
+        LinkConfig {
             beside: self.link.card().map(|(_, door)| door),
-            ..config_from_environment()?
-        })
+            ..own.clone()
+        }
     }
 
     /// That other one, with all that is the same in both.
@@ -205,7 +209,6 @@ impl Engine {
         let mut qps = QpTable::default();
         for range in link.qpn_ranges() {
             qps.add_range(*range);
-            common.add_range(*range, index);
         }
         let cm = Cm::new(&link);
         Engine {

@@ -281,6 +281,7 @@ pub fn shutdown() {
     let Some(handle) = fork::current().filter(|handle| handle.shared.is_alive()) else {
         return;
     };
+    let _still = handle.shared.shards.end_growth();
     for shard in handle.shared.shards.iter() {
         let patience = std::time::Duration::from_millis(50);
         if let Some(mut engine) = shard.engine.try_lock_for(patience) {

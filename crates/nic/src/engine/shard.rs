@@ -217,6 +217,12 @@ impl ShardSet {
         self.bits.store(bits, Ordering::Release);
     }
 
+    /// The one, if there is just one.
+    pub(crate) fn sole(&self) -> Option<usize> {
+        self.only()
+            .filter(|_| self.bits.load(Ordering::Acquire) != 0)
+    }
+
     /// The only one in it. The first, if there is none.
     #[inline]
     pub(crate) fn only(&self) -> Option<usize> {

@@ -1,14 +1,20 @@
 //! The shards of an engine: the first is opened with the device, each other one when a completion queue first needs it.
 
 use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+use std::time::{Duration, Instant};
 
-use rnic_link::{LinkError, RoceLink};
+use rnic_link::registry::Registry;
+use rnic_link::{LinkConfig, LinkError, RoceLink};
 
 use super::shard::{MAX_SHARDS, Shard};
 use super::{Engine, background, config_from_environment};
 use crate::error::{Error, Result};
+use crate::sys;
 
 const VERB: &str = "ibv_open_device";
 /// By default there are at most so many.
@@ -22,27 +28,45 @@ pub(super) struct Shards {
     /// Those that are open are at the front.
     places: [OnceLock<Arc<Shard>>; MAX_SHARDS],
     /// So many of them there may be.
-    wanted: usize,
+    wanted: AtomicUsize,
     /// Completion queues that are at home in each.
     homes: [AtomicU32; MAX_SHARDS],
-    /// Who changes what is the same in all shards reads, so that there are as many before as after; who opens one writes. Of the
-    /// standard library for the sake of forked children (`super::fork`).
+    /// Of the first one's link; those of the others are like it, whatever the environment and the thread have become.
+    config: LinkConfig,
+    registered: PathBuf,
+    /// Who opens one has this, for as long as that takes. This lock and the next are the standard library's for the sake of forked
+    /// children (`super::fork`).
+    opening: Mutex<()>,
+    /// Who changes what is the same in all shards reads, so that there are as many before as after; who adds one writes.
     growth: RwLock<()>,
+}
+
+/// No shard is being opened, and there are as many as there are.
+pub(super) struct Still<'a> {
+    _opening: MutexGuard<'a, ()>,
+    _growth: RwLockWriteGuard<'a, ()>,
 }
 
 impl Shards {
     /// Opens the first.
     pub(super) fn open() -> Result<Shards> {
-        // Only the first shard's packets go past the network stack.
-        let one = config_from_environment().map_err(failed)?.xdp.is_some();
+        let config = config_from_environment().map_err(failed)?;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let most = if one { 1 } else { by_default(cores) };
+        // Only the first shard's packets go past the network stack.
+        let most = match config.xdp {
+            Some(_) => 1,
+            None => by_default(cores),
+        };
         let wanted = wanted(std::env::var_os("RNIC_SHARDS").as_deref(), most)?;
-        let first = enter(Engine::open().map_err(failed)?)?;
+        let engine = Engine::open(&config).map_err(failed)?;
+        let first = enter(engine)?;
         let shards = Shards {
             places: [const { OnceLock::new() }; MAX_SHARDS],
-            wanted,
+            wanted: AtomicUsize::new(wanted),
             homes: [const { AtomicU32::new(0) }; MAX_SHARDS],
+            config,
+            registered: Registry::of_this_thread(),
+            opening: Mutex::new(()),
             growth: RwLock::new(()),
         };
         let _ = shards.places[0].set(first);
@@ -81,9 +105,12 @@ impl Shards {
         self.growth.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, and nobody else changes what is the same in all.
-    pub(super) fn still(&self) -> RwLockWriteGuard<'_, ()> {
-        self.growth.write().unwrap_or_else(PoisonError::into_inner)
+    /// Neither is one opened, nor does anybody change what is the same in all. For fork(2).
+    pub(super) fn still(&self) -> Still<'_> {
+        Still {
+            _opening: self.opening.lock().unwrap_or_else(PoisonError::into_inner),
+            _growth: self.growth.write().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// A home for the queue pairs that send to a completion queue: whoever polls it drives them, so they are together, and those
@@ -91,11 +118,11 @@ impl Shards {
     /// whoever has made it; and a program that makes them one after the other stays where it is. Opens the shard if it is not;
     /// one that cannot be opened is done without.
     pub(super) fn enter_home(&self, near: Option<usize>) -> usize {
-        let place = near.unwrap_or_else(|| self.emptiest());
-        if self.get(place).is_none() {
-            self.grow(place);
+        let mut home = near.unwrap_or_else(|| self.emptiest());
+        while self.get(home).is_none() {
+            sys::uncancelled(|| self.grow(home));
+            home = self.emptiest();
         }
-        let home = self.get(place).map_or(0, |_| place);
         self.homes[home].fetch_add(1, Ordering::Relaxed);
         home
     }
@@ -108,15 +135,17 @@ impl Shards {
     /// The first of those with the fewest.
     fn emptiest(&self) -> usize {
         let count = |place: &usize| self.homes[*place].load(Ordering::Relaxed);
-        (0..self.wanted).min_by_key(count).unwrap_or(0)
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        (0..wanted).min_by_key(count).unwrap_or(0)
     }
 
-    /// Opens those up to that place.
+    /// Opens those up to that place, or as many as can be: then there shall be no more.
     #[cold]
     fn grow(&self, place: usize) {
-        let _still = self.still();
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         for index in 1..=place {
             if self.get(index).is_none() && self.open_next(index).is_err() {
+                self.wanted.store(index, Ordering::Relaxed);
                 return;
             }
         }
@@ -124,22 +153,55 @@ impl Shards {
 
     /// Opens the one of that place, all before which are open.
     fn open_next(&self, index: usize) -> Result<()> {
-        let first = self.first();
-        let config = {
-            let engine = first.lock();
-            if engine.closed {
-                return Err(Error::new(VERB, libc::ENODEV, "the device is closed"));
-            }
-            engine.config_beside().map_err(failed)?
+        let closed = || {
+            Error::new(
+                VERB,
+                libc::ENODEV,
+                "the device is closed, or is another one here",
+            )
         };
-        // Without the first one's lock: it takes system calls, and asks other processes.
+        // In another network namespace, or with another runtime folder, it would be another host's.
+        if Registry::of_this_thread() != self.registered {
+            return Err(closed());
+        }
+        let first = self.first();
+        let config = first.lock().config_beside(&self.config);
+        // Without a lock that others take: it makes system calls, and asks other processes.
         let link = RoceLink::open(&config).map_err(failed)?;
-        let engine = first.lock().beside(index, link);
+        let ranges = link.qpn_ranges().to_vec();
+        let _growth = self.growth.write().unwrap_or_else(PoisonError::into_inner);
+        let (engine, common) = {
+            let first = first.lock();
+            if first.closed {
+                return Err(closed());
+            }
+            (first.beside(index, link), first.common.clone())
+        };
         let shard = enter(engine)?;
         background::start(&shard)?;
         SEVERAL.store(true, Ordering::Relaxed);
+        for range in ranges {
+            common.add_range(range, index);
+        }
         let _ = self.places[index].set(shard);
         Ok(())
+    }
+
+    /// For the end of the device: no more are opened, if that can be had soon.
+    pub(super) fn end_growth(&self) -> Option<Still<'_>> {
+        const PATIENCE: Duration = Duration::from_millis(50);
+        self.wanted.store(1, Ordering::Relaxed);
+        let start = Instant::now();
+        loop {
+            if let (Ok(_opening), Ok(_growth)) = (self.opening.try_lock(), self.growth.try_write())
+            {
+                return Some(Still { _opening, _growth });
+            }
+            if start.elapsed() > PATIENCE {
+                return None;
+            }
+            std::thread::yield_now();
+        }
     }
 }
 

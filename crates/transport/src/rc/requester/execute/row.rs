@@ -109,24 +109,21 @@ impl Requester {
     }
 
     /// How many from the front on make a row, of those that may be sent as far as this side knows, and what they cost.
-    fn admit_row<H: Host>(&mut self, sh: &Shared, host: &H, budget: usize) -> (usize, usize) {
+    fn admit_row<H: Host>(&self, sh: &Shared, host: &H, budget: usize) -> (usize, usize) {
         let (mut count, mut cost) = (0, 0);
         let mut write = true;
         while count < ROW
             && cost < budget
-            && let Some(entry) = self.queue.get_mut(count)
+            && let Some(entry) = self.queue.get(count)
         {
             if count == 0 {
                 write = matches!(entry.wqe.op, SendOp::Write { .. });
             } else if !Self::joins(entry, write) {
                 break;
             }
-            if !entry.checked {
-                // Whatever is wrong is said when it is the oldest.
-                if admit(entry, sh, host).is_err() {
-                    break;
-                }
-                entry.checked = true;
+            // Whatever is wrong is said when it is the oldest, and what is not executed now is looked at once more then.
+            if !entry.checked && admit(entry, sh, host).is_err() {
+                break;
             }
             cost += entry.len as usize + if count == 0 { COST } else { COST_BEHIND };
             count += 1;
