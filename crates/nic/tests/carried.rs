@@ -1,54 +1,15 @@
 //! Messages of any length, from and to anywhere, arrive byte for byte when long packets carry them, and nothing beside them is written.
 
 mod pair;
-
-use std::time::{Duration, Instant};
+mod region;
 
 use proptest::prelude::*;
-use rnic_nic::{
-    Access, Context, Cq, Mr, Pd, Qp, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, Status,
-};
+use region::{Region, wait};
+use rnic_nic::{Context, Cq, Pd, Qp, RecvWqe, SendData, SendOp, SendWqe, SgList};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Beyond a few long packets.
 const LONGEST: usize = 70_000;
 const ROOM: usize = LONGEST + 8192;
-
-/// Memory with its region.
-struct Region {
-    bytes: Box<[u8]>,
-    mr: Mr,
-}
-
-impl Region {
-    fn new(pd: &Pd, fill: impl Fn(usize) -> u8) -> Region {
-        let mut bytes: Box<[u8]> = (0..ROOM).map(fill).collect();
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let at = bytes.as_mut_ptr();
-        // SAFETY: the box outlives the region (`revoke` deregisters first), and nobody looks at its bytes meanwhile.
-        let mr = unsafe { pd.reg_mr(at, ROOM, at as u64, access) }.expect("a region");
-        Region { bytes, mr }
-    }
-
-    fn revoke(self) -> Box<[u8]> {
-        self.mr.deregister();
-        self.bytes
-    }
-
-    fn sge(&self, at: usize, len: usize) -> Sge {
-        Sge {
-            addr: self.mr.addr() + at as u64,
-            length: len as u32,
-            lkey: self.mr.lkey(),
-        }
-    }
-
-    /// Two pieces, a little apart.
-    fn pieces(&self, at: usize, len: usize, cut: usize, gap: usize) -> SgList {
-        let cut = cut.min(len);
-        SgList::from_slice(&[self.sge(at, cut), self.sge(at + cut + gap, len - cut)])
-    }
-}
 
 struct World {
     pd: Pd,
@@ -63,19 +24,6 @@ fn world(context: &Context) -> World {
     let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, 16));
     pair::connect(context, &a, &b);
     World { pd, cq, a, b }
-}
-
-fn wait(cq: &Cq, n: usize) {
-    let start = Instant::now();
-    let mut done = 0;
-    while done < n {
-        assert!(start.elapsed() < PATIENCE, "{done} of {n} completions");
-        let mut good = true;
-        done += cq
-            .poll(16, &mut |c| good &= c.status == Status::Success)
-            .expect("polled");
-        assert!(good);
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +59,8 @@ fn exchange(world: &World, case: Case) {
         cut,
         gap,
     } = case;
-    let source = Region::new(pd, source_byte);
-    let target = Region::new(pd, |_| 0);
+    let source = Region::new(pd, ROOM, source_byte);
+    let target = Region::new(pd, ROOM, |_| 0);
     let peer = match verb {
         Verb::Read => source.sge(from, len),
         _ => target.sge(to, len),

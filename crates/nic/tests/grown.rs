@@ -21,10 +21,15 @@ fn range(qp: &Qp) -> u32 {
 
 /// Writes the first word to the second, and gives the status.
 fn write(qp: &Qp, cq: &Cq, words: &[AtomicU64; 2], mr: &Mr) -> Status {
+    write_by(mr.rkey(), qp, cq, words, mr)
+}
+
+/// The same by another remote key.
+fn write_by(rkey: u32, qp: &Qp, cq: &Cq, words: &[AtomicU64; 2], mr: &Mr) -> Status {
     let wqe = SendWqe {
         op: SendOp::Write {
             remote_addr: &raw const words[1] as u64,
-            rkey: mr.rkey(),
+            rkey,
         },
         data: SendData::Gather(SgList::from_slice(&[Sge {
             addr: &raw const words[0] as u64,
@@ -152,30 +157,8 @@ fn shards_grow_and_are_the_same_device() {
     mr.deregister();
     let next = register(&pd, &words);
     assert_ne!(next.rkey(), key);
-    let gone = SendWqe {
-        op: SendOp::Write {
-            remote_addr: &raw const words[1] as u64,
-            rkey: key,
-        },
-        data: SendData::Gather(SgList::from_slice(&[Sge {
-            addr: &raw const words[0] as u64,
-            length: 8,
-            lkey: next.lkey(),
-        }])),
-        ..SendWqe::default()
-    };
-    first
-        .post_send(&mut std::iter::once(Ok(gone)))
-        .map_err(|(_, why)| why)
-        .expect("posted");
-    let start = Instant::now();
-    let mut status = None;
-    while status.is_none() {
-        assert!(start.elapsed() < PATIENCE, "no completion");
-        send.poll(1, &mut |completion| status = Some(completion.status))
-            .expect("polled");
-    }
-    assert_eq!(status, Some(Status::RemoteAccessError));
+    let status = write_by(key, &first, &send, &words, &next);
+    assert_eq!(status, Status::RemoteAccessError);
     next.deregister();
 }
 

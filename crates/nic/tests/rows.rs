@@ -2,14 +2,13 @@
 //! order in which they were posted, and with all that was posted between them.
 
 mod pair;
+mod region;
 mod turned_away;
 
-use std::time::{Duration, Instant};
-
 use proptest::prelude::*;
-use rnic_nic::{Access, Context, Cq, Mr, Pd, Qp, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge};
+use region::{Region, wait};
+use rnic_nic::{Context, Qp, RecvWqe, SendData, SendOp, SendWqe, SgList};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const ROOM: usize = 64 * 1024;
 /// The longest; of longer ones none goes in a row.
 const LONGEST: usize = 20_000;
@@ -19,28 +18,6 @@ const DEPTH: u32 = 128;
 fn posts_of_a_program_that_never_polls_arrive() {
     let by_memory = std::env::var_os("RNIC_HOST_PATH").is_none_or(|path| path != "off");
     turned_away::posts_arrive(by_memory);
-}
-
-/// Memory with its region.
-struct Region {
-    bytes: Box<[u8]>,
-    mr: Mr,
-}
-
-impl Region {
-    fn new(pd: &Pd, fill: impl Fn(usize) -> u8) -> Region {
-        let mut bytes: Box<[u8]> = (0..ROOM).map(fill).collect();
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let at = bytes.as_mut_ptr();
-        // SAFETY: the box outlives the region (`revoke` deregisters first), and nobody looks at its bytes meanwhile.
-        let mr = unsafe { pd.reg_mr(at, ROOM, at as u64, access) }.expect("a region");
-        Region { bytes, mr }
-    }
-
-    fn revoke(self) -> Box<[u8]> {
-        self.mr.deregister();
-        self.bytes
-    }
 }
 
 /// What is posted, and whether it is in a list with the next.
@@ -87,18 +64,6 @@ fn post(qp: &Qp, list: &mut Vec<SendWqe>) {
         .expect("posted");
 }
 
-fn wait(cq: &Cq, n: usize) {
-    let start = Instant::now();
-    let mut done = 0;
-    while done < n {
-        assert!(start.elapsed() < PATIENCE, "{done} of {n} completions");
-        let mut see = |completion: &rnic_nic::Completion| {
-            assert_eq!(completion.status, rnic_nic::Status::Success);
-        };
-        done += cq.poll(16, &mut see).expect("polled");
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -109,14 +74,9 @@ proptest! {
         let cq = context.create_cq(4 * DEPTH, None, 0).expect("a completion queue");
         let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, DEPTH));
         pair::connect(&context, &a, &b);
-        let here = Region::new(&pd, |i| (i * 7) as u8);
-        let there = Region::new(&pd, |i| (i * 13 + 5) as u8);
+        let here = Region::new(&pd, ROOM, |i| (i * 7) as u8);
+        let there = Region::new(&pd, ROOM, |i| (i * 13 + 5) as u8);
         let (mut ours, mut theirs) = (here.bytes.to_vec(), there.bytes.to_vec());
-        let sge = |region: &Region, at: usize, len: usize| Sge {
-            addr: region.mr.addr() + at as u64,
-            length: len as u32,
-            lkey: region.mr.lkey(),
-        };
         let mut list = Vec::new();
         for (n, step) in steps.iter().enumerate() {
             let Step { kind, here: at, there: to, len, listed } = *step;
@@ -134,7 +94,7 @@ proptest! {
                 }
                 Kind::Send => {
                     theirs[into].copy_from_slice(&ours[from]);
-                    let sges = SgList::from_slice(&[sge(&there, to, len)]);
+                    let sges = SgList::from_slice(&[there.sge(to, len)]);
                     let receive = RecvWqe { wr_id: n as u64, sges };
                     b.post_recv(&mut std::iter::once(Ok(receive)))
                         .map_err(|(_, why)| why)
@@ -142,13 +102,10 @@ proptest! {
                     SendOp::Send
                 }
             };
-            // Two pieces.
-            let cut = len / 3;
-            let pieces = [sge(&here, at, cut), sge(&here, at + cut, len - cut)];
             list.push(SendWqe {
                 wr_id: n as u64,
                 op,
-                data: SendData::Gather(SgList::from_slice(&pieces)),
+                data: SendData::Gather(here.pieces(at, len, len / 3, 0)),
                 // What a READ brings may be what the next one sends.
                 fence: true,
                 ..SendWqe::default()

@@ -7,7 +7,7 @@ use rnic_wire::Bth;
 use super::answers::Wait;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
-use super::{Engine, lend, schedule, settle};
+use super::{Engine, lend, rows, schedule, settle};
 use crate::qp::QpEntry;
 use crate::sys;
 
@@ -208,7 +208,7 @@ impl Engine {
         let streams = rc.is_streaming() && !by_memory;
         rc.expect_more(streams && entry.signals.left(1) > 0);
         if by_memory {
-            return self.may_join_row(qpn, posted);
+            return rows::may_join(entry, &mut self.rows, &mut self.clock, posted);
         }
         let left = entry.signals.left(gather::POSTS);
         streams && self.gather.may_wait(posted, left, sys::now_ns)

@@ -1,7 +1,8 @@
 //! Regions come, change and go in the memory table of each shard.
 //!
-//! One shard is locked after the other, never two at once, and none is opened meanwhile. The first chooses keys; it has a region first and last, so that
-//! what it takes for free is free everywhere. What is granted to other processes is taken back shard by shard, too.
+//! One shard is locked after the other, never two at once, and none is opened meanwhile. The first chooses keys; it has a region
+//! first and last, so that what it takes for free is free everywhere. What is granted to other processes is taken back shard by
+//! shard, too.
 
 use rnic_transport::Pd;
 

@@ -7,11 +7,10 @@
 
 use rnic_transport::QueuePair;
 
-use super::Engine;
 use super::gather::{self, Gather, Posted};
 use super::punctual::TICK_NS;
 use crate::qp::QpEntry;
-use crate::sys;
+use crate::sys::{self, StreamClock};
 
 /// Posts, or the end of what was done and the next post, that are no further apart are close, in [`sys::ticks_or_ns`]: about a
 /// microsecond. An answer takes longer, since whoever gives it has to make a system call.
@@ -111,23 +110,21 @@ impl Rows {
     }
 }
 
-impl Engine {
-    /// What was just posted to this queue pair, whose packets go by memory, may wait for company.
-    #[inline]
-    pub(super) fn may_join_row(&mut self, qpn: u32, posted: Posted) -> bool {
-        let Some(entry) = self.qps.get_mut(qpn) else {
-            return false;
-        };
-        // Whoever waits for each of them posts the next when it has the completion.
-        let alone = entry.shared.slots.send.used() <= posted.count as i32;
-        if alone || !is_one_sided(entry) {
-            return false;
-        }
-        let left = entry.signals.left(gather::POSTS);
-        let (rows, clock) = (&mut self.rows, &mut self.clock);
-        entry.succession.posted(sys::ticks_or_ns())
-            && rows.may_wait(posted, left, || clock.now_ns())
+/// What was just posted to this queue pair, whose packets go by memory, may wait for company.
+#[inline]
+pub(super) fn may_join(
+    entry: &mut QpEntry,
+    rows: &mut Rows,
+    clock: &mut StreamClock,
+    posted: Posted,
+) -> bool {
+    // Whoever waits for each of them posts the next when it has the completion.
+    let alone = entry.shared.slots.send.used() <= posted.count as i32;
+    if alone || !is_one_sided(entry) {
+        return false;
     }
+    let left = entry.signals.left(gather::POSTS);
+    entry.succession.posted(sys::ticks_or_ns()) && rows.may_wait(posted, left, || clock.now_ns())
 }
 
 /// What was posted last needs no packet, nor does what waits before it, as far as is known; and nobody sleeps until it is done.

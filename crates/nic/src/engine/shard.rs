@@ -192,6 +192,13 @@ fn count(counter: &AtomicU64, more: u64) {
     counter.store(before.wrapping_add(more), Ordering::Relaxed);
 }
 
+/// The bit, if there is just one.
+#[inline]
+fn sole(bits: u32) -> Option<usize> {
+    bits.is_power_of_two()
+        .then(|| bits.trailing_zeros() as usize)
+}
+
 /// Which shards somebody has to do with: those whose queue pairs complete into a queue.
 #[derive(Debug, Default)]
 pub(crate) struct ShardSet {
@@ -219,8 +226,7 @@ impl ShardSet {
 
     /// The one, if there is just one.
     pub(crate) fn sole(&self) -> Option<usize> {
-        self.only()
-            .filter(|_| self.bits.load(Ordering::Acquire) != 0)
+        sole(self.bits.load(Ordering::Acquire))
     }
 
     /// The only one in it. The first, if there is none.
@@ -228,8 +234,7 @@ impl ShardSet {
     pub(crate) fn only(&self) -> Option<usize> {
         match self.bits.load(Ordering::Acquire) {
             0 => Some(0),
-            bits if bits & (bits - 1) == 0 => Some(bits.trailing_zeros() as usize),
-            _ => None,
+            bits => sole(bits),
         }
     }
 

@@ -22,7 +22,7 @@ impl Whole {
     pub const MOST: usize = 16;
 }
 
-/// Pieces of the other side: of a WRITE two, see [`tail_of`], and one by which the process is known.
+/// Pieces of the other side: of a WRITE two, see [`tail_of`].
 const MOST_PLACES: usize = 2 * Whole::MOST;
 
 /// What of a row is granted: where it is in the process.

@@ -21,6 +21,18 @@ const NAME: GrantName = GrantName {
 };
 const VA: u64 = 1 << 40;
 
+/// Of `len` bytes at `base`, which are named by addresses from `iova` on, to read and to write.
+fn grant_of(name: GrantName, iova: u64, base: u64, len: u64) -> Grant {
+    Grant {
+        name,
+        iova,
+        base,
+        len,
+        read: true,
+        write: true,
+    }
+}
+
 fn world(pid: u32) -> World {
     world_of(Writer::numbered(pid), pid)
 }
@@ -32,14 +44,12 @@ fn world_of(writer: Writer, pid: u32) -> World {
     let mut granted = Granted::new(board(), writer);
     let identity = Identity::new();
     granted.welcome(&identity);
-    granted.grant(&Grant {
-        name: NAME,
-        iova: VA,
-        base: memory.as_ptr() as u64,
-        len: memory.len() as u64,
-        read: true,
-        write: true,
-    });
+    granted.grant(&grant_of(
+        NAME,
+        VA,
+        memory.as_ptr() as u64,
+        memory.len() as u64,
+    ));
     let reached = Arc::<Reached>::default();
     World {
         reach: Reach::new(board(), pid, reached.clone()),
@@ -147,14 +157,7 @@ fn a_row_is_copied_one_after_the_other() {
 fn a_row_ends_before_the_first_that_is_not_granted_or_not_there() {
     let mut world = world(std::process::id());
     let nowhere = GrantName { key: 4, ..NAME };
-    world.granted.grant(&Grant {
-        name: nowhere,
-        iova: VA,
-        base: 4096,
-        len: 100,
-        read: true,
-        write: true,
-    });
+    world.granted.grant(&grant_of(nowhere, VA, 4096, 100));
     let unknown = GrantName { key: 5, ..NAME };
     for other in [(unknown, VA), (nowhere, VA), (NAME, VA - 1)] {
         for first in 0..3 {
@@ -347,14 +350,7 @@ fn what_is_displaced_in_the_middle_of_a_copy_is_waited_for() {
     let mut world = world(std::process::id());
     let set: Vec<u16> = Board::places(&NAME).collect();
     let name = |key| GrantName { key, ..NAME };
-    let grant = |key| Grant {
-        name: name(key),
-        iova: VA,
-        base: 1 << 20,
-        len: 1,
-        read: true,
-        write: true,
-    };
+    let grant = |key| grant_of(name(key), VA, 1 << 20, 1);
     let same_set = |key: &u32| Board::places(&name(*key)).eq(set.iter().copied());
     // One more than there is room for, beside the one that is there.
     let more: Vec<u32> = (100..).filter(same_set).take(set.len()).collect();
@@ -380,14 +376,9 @@ fn what_is_displaced_in_the_middle_of_a_copy_is_waited_for() {
 fn a_range_that_wraps_is_not_reached() {
     let mut world = world(std::process::id());
     let liar = GrantName { key: 4, ..NAME };
-    world.granted.grant(&Grant {
-        name: liar,
-        iova: 0,
-        base: u64::MAX - 10_000,
-        len: u64::MAX,
-        read: true,
-        write: true,
-    });
+    world
+        .granted
+        .grant(&grant_of(liar, 0, u64::MAX - 10_000, u64::MAX));
     let mut data = vec![0; 100_000];
     for write in [true, false] {
         // SAFETY: the bytes are borrowed for as long.

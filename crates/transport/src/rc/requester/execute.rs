@@ -13,7 +13,7 @@
 mod row;
 
 use super::transmit::admit;
-use super::{Kind, Requester};
+use super::{Entry, Kind, Requester};
 use crate::host::OneSided;
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
@@ -26,6 +26,31 @@ const PART: u32 = 1024 * 1024;
 const PART_SHARED: u32 = 64 * 1024;
 /// What an operation costs of a turn's budget beside its bytes: they are copied fast, but each takes a system call.
 const COST: usize = 4096;
+
+/// What is asked of the peer: a WRITE, else a READ; where, under which key.
+fn target(op: &SendOp) -> Option<(bool, u64, u32)> {
+    match *op {
+        SendOp::Write { remote_addr, rkey } => Some((true, remote_addr, rkey)),
+        SendOp::Read { remote_addr, rkey } => Some((false, remote_addr, rkey)),
+        _ => None,
+    }
+}
+
+/// The whole of `entry`, for the host.
+fn whole<'a>(entry: &'a Entry, sh: &Shared) -> Option<OneSided<'a>> {
+    let (write, va, rkey) = target(&entry.wqe.op)?;
+    Some(OneSided {
+        pd: sh.attr.pd,
+        dest_qpn: sh.attr.dest_qpn,
+        write,
+        rkey,
+        va,
+        data: &entry.wqe.data,
+        offset: 0,
+        len: entry.len,
+        ends: true,
+    })
+}
 
 /// How far it got.
 pub(super) enum Executed {
@@ -45,44 +70,29 @@ impl Requester {
             && self.una.pos == self.max.pos
             && sh.attr.role == Role::Rc
             && self.queue.front().is_some_and(|front| {
-                matches!(front.wqe.op, SendOp::Write { .. } | SendOp::Read { .. })
-                    && front.len > 0
-                    && !front.started()
+                target(&front.wqe.op).is_some() && front.len > 0 && !front.started()
             })
     }
 
     /// Shall the current WQE wait until those before it are acknowledged, and need no packets then?
     pub(super) fn should_hold<H: Host>(&self, sh: &Shared, host: &H) -> bool {
-        let one_sided = |op: &SendOp| matches!(op, SendOp::Write { .. } | SendOp::Read { .. });
         let Some(entry) = self.queue.get(self.current) else {
             return false;
         };
-        let (write, va, rkey) = match entry.wqe.op {
-            SendOp::Write { remote_addr, rkey } => (true, remote_addr, rkey),
-            SendOp::Read { remote_addr, rkey } => (false, remote_addr, rkey),
-            _ => return false,
+        let Some(whole) = whole(entry, sh) else {
+            return false;
         };
         !entry.started()
             && entry.len > 0
             && sh.attr.role == Role::Rc
             && host.may_execute()
-            && host.would_execute(&OneSided {
-                pd: sh.attr.pd,
-                dest_qpn: sh.attr.dest_qpn,
-                write,
-                rkey,
-                va,
-                data: &entry.wqe.data,
-                offset: 0,
-                len: entry.len,
-                ends: true,
-            })
+            && host.would_execute(&whole)
             // Last, as there may be many.
             && self
                 .queue
                 .iter()
                 .take(self.current)
-                .all(|e| one_sided(&e.wqe.op))
+                .all(|e| target(&e.wqe.op).is_some())
     }
 
     /// Executes a part of it. An error concerns the current WQE.
@@ -96,11 +106,9 @@ impl Requester {
         let Some(entry) = self.queue.front_mut() else {
             return Ok(Executed::No);
         };
-        let (write, remote_addr, rkey) = match entry.wqe.op {
-            SendOp::Write { remote_addr, rkey } => (true, remote_addr, rkey),
-            SendOp::Read { remote_addr, rkey } => (false, remote_addr, rkey),
-            _ => return Ok(Executed::No),
-        };
+        if target(&entry.wqe.op).is_none() {
+            return Ok(Executed::No);
+        }
         if !host.may_execute() {
             return Ok(Executed::No);
         }
@@ -128,21 +136,16 @@ impl Requester {
             PART
         };
         let len = (entry.len - self.executed).min(part);
-        let done = remote_addr
-            .checked_add(u64::from(self.executed))
-            .is_some_and(|va| {
-                host.execute(&OneSided {
-                    pd: sh.attr.pd,
-                    dest_qpn: sh.attr.dest_qpn,
-                    write,
-                    rkey,
-                    va,
-                    data: &entry.wqe.data,
-                    offset: u64::from(self.executed),
-                    len,
-                    ends: self.executed + len == entry.len,
-                })
-            });
+        let part = whole(entry, sh).and_then(|whole| {
+            Some(OneSided {
+                va: whole.va.checked_add(u64::from(self.executed))?,
+                offset: u64::from(self.executed),
+                len,
+                ends: self.executed + len == entry.len,
+                ..whole
+            })
+        });
+        let done = part.is_some_and(|part| host.execute(&part));
         if !done {
             self.executed = 0;
             return Ok(Executed::No);

@@ -2,12 +2,11 @@
 //! would cost it a system call.
 
 use super::super::{Entry, Requester};
-use super::COST;
-use crate::host::OneSided;
+use super::{COST, target, whole};
 use crate::output::Output;
 use crate::rc::Shared;
 use crate::rc::requester::transmit::admit;
-use crate::{Host, PacketSink, SendData, SendOp};
+use crate::{Host, PacketSink, SendOp};
 
 /// Operations of a row at most.
 const ROW: usize = 16;
@@ -15,31 +14,6 @@ const ROW: usize = 16;
 const SHORT: u32 = 16 * 1024;
 /// What each but the first costs of a turn's budget beside its bytes.
 const COST_BEHIND: usize = COST / 4;
-
-/// What is asked of the peer: a WRITE, else a READ; where, under which key.
-fn target(op: &SendOp) -> Option<(bool, u64, u32)> {
-    match *op {
-        SendOp::Write { remote_addr, rkey } => Some((true, remote_addr, rkey)),
-        SendOp::Read { remote_addr, rkey } => Some((false, remote_addr, rkey)),
-        _ => None,
-    }
-}
-
-/// The whole of `entry`, for the host.
-fn whole<'a>(entry: &'a Entry, sh: &Shared) -> Option<OneSided<'a>> {
-    let (write, va, rkey) = target(&entry.wqe.op)?;
-    Some(OneSided {
-        pd: sh.attr.pd,
-        dest_qpn: sh.attr.dest_qpn,
-        write,
-        rkey,
-        va,
-        data: &entry.wqe.data,
-        offset: 0,
-        len: entry.len,
-        ends: true,
-    })
-}
 
 impl Requester {
     /// `entry` may be executed in a row with a `write`, or a READ.
@@ -79,26 +53,15 @@ impl Requester {
         out: &mut Output<'_, S>,
     ) -> bool {
         let (count, cost) = self.admit_row(sh, host, out.left());
-        let data = SendData::default();
-        let none = OneSided {
-            pd: sh.attr.pd,
-            dest_qpn: 0,
-            write: true,
-            rkey: 0,
-            va: 0,
-            data: &data,
-            offset: 0,
-            len: 0,
-            ends: true,
+        let entry = |at| whole(self.queue.get(at)?, sh);
+        let Some(first) = entry(0) else {
+            return false;
         };
-        let mut parts = [none; ROW];
-        let entries = (0..count).filter_map(|at| whole(self.queue.get(at)?, sh));
-        let mut row = 0;
-        for (place, part) in parts.iter_mut().zip(entries) {
-            *place = part;
-            row += 1;
+        let mut parts = [first; ROW];
+        for (at, place) in parts[..count].iter_mut().enumerate() {
+            *place = entry(at).unwrap_or(first);
         }
-        let done = host.execute_row(&parts[..row]).min(row);
+        let done = host.execute_row(&parts[..count]).min(count);
         if done > 0 {
             out.spend(cost);
         }
