@@ -2,6 +2,8 @@
 //! that are nearly nothing.
 #![allow(missing_docs, reason = "what the macros of criterion make has none")]
 
+use std::time::{Duration, Instant};
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rnic_transport::{
     Address, AtomicOp, BindFault, BindWindow, Completion, Host, LocalFault, Misplaced, PacketSink,
@@ -215,38 +217,45 @@ impl Ends {
     }
 
     /// Posts `count` work requests on the first side and lets both talk until all is acknowledged.
-    fn run(&mut self, op: SendOp, len: u32, count: u64) {
+    fn run(&mut self, op: SendOp, len: u32, count: u64, watch: &mut impl Watch) {
         let whole = Sge {
             addr: 0,
             length: len,
             lkey: 1,
         };
-        for wr_id in 0..count {
-            self.sides[0].rc.post_send(SendWqe {
-                wr_id,
-                op,
-                data: SendData::Gather(SgList::from_slice(&[whole])),
-                signaled: true,
-                ..SendWqe::default()
-            });
-        }
-        let mut turn = 0;
+        watch.of(REQUESTER, || {
+            for wr_id in 0..count {
+                self.sides[REQUESTER].rc.post_send(SendWqe {
+                    wr_id,
+                    op,
+                    data: SendData::Gather(SgList::from_slice(&[whole])),
+                    signaled: true,
+                    ..SendWqe::default()
+                });
+            }
+        });
+        let mut turn = REQUESTER;
         while self.sides.iter().any(|side| side.rc.wants_transmit()) {
-            self.turn(turn);
+            watch.of(turn, || self.say(turn));
             turn = 1 - turn;
+            watch.of(turn, || self.hear(turn));
         }
     }
 
-    /// One side says what it has to say, and the other hears it.
-    fn turn(&mut self, from: usize) {
+    /// `side` makes the packets of what it has to say.
+    fn say(&mut self, side: usize) {
         self.now += 1000;
+        self.batch.ends.clear();
+        let Side { rc, device } = &mut self.sides[side];
+        rc.poll_transmit(Time(self.now), device, &mut self.batch, 256 << 10);
+    }
+
+    /// `side` takes in what the other one said.
+    fn hear(&mut self, side: usize) {
         let now = Time(self.now);
-        let batch = &mut self.batch;
-        batch.ends.clear();
-        let Side { rc, device } = &mut self.sides[from];
-        rc.poll_transmit(now, device, batch, 256 << 10);
+        let batch = &self.batch;
         let by_memory = batch.most_payload > 0;
-        let Side { rc, device } = &mut self.sides[1 - from];
+        let Side { rc, device } = &mut self.sides[side];
         let mut start = 0;
         for end in &batch.ends {
             let packet = &batch.bytes[start..*end];
@@ -263,6 +272,41 @@ impl Ends {
             }
             start = *end;
         }
+    }
+}
+
+const REQUESTER: usize = 0;
+const RESPONDER: usize = 1;
+
+/// What is timed of a run.
+trait Watch {
+    /// Does a piece of `side`'s work.
+    fn of(&mut self, side: usize, work: impl FnOnce());
+}
+
+/// All of it, by criterion.
+struct Both;
+
+impl Watch for Both {
+    fn of(&mut self, _: usize, work: impl FnOnce()) {
+        work();
+    }
+}
+
+/// One side's work.
+struct Only {
+    side: usize,
+    took: Duration,
+}
+
+impl Watch for Only {
+    fn of(&mut self, side: usize, work: impl FnOnce()) {
+        if side != self.side {
+            return work();
+        }
+        let start = Instant::now();
+        work();
+        self.took += start.elapsed();
     }
 }
 
@@ -285,16 +329,46 @@ fn messages(c: &mut Criterion) {
     ] {
         group.throughput(Throughput::Elements(count));
         let mut ends = Ends::new(0);
-        group.bench_function(name, |b| b.iter(|| ends.run(op, len, count)));
+        group.bench_function(name, |b| b.iter(|| ends.run(op, len, count, &mut Both)));
     }
     for (name, op) in [("WRITE", WRITE), ("READ", READ)] {
         let mut ends = Ends::new(64 << 10);
         group.throughput(Throughput::Elements(1));
         group.bench_function(format!("{name} of 64 KiB in one packet by memory"), |b| {
-            b.iter(|| ends.run(op, 64 << 10, 1))
+            b.iter(|| ends.run(op, 64 << 10, 1, &mut Both))
         });
     }
 }
 
-criterion_group!(parts, messages);
+/// The two sides of the same by themselves, in lists, so that the clock read around each piece (two for a list and its ACKs) does not
+/// count for much.
+fn sides(c: &mut Criterion) {
+    for (name, side) in [("requester", REQUESTER), ("responder", RESPONDER)] {
+        let mut group = c.benchmark_group(name);
+        for (name, op, len, count) in [
+            ("SEND of 8 B, 64 in a list", SendOp::Send, 8, 64),
+            ("WRITE of 8 B, 64 in a list", WRITE, 8, 64),
+            ("READ of 8 B, 64 in a list", READ, 8, 64),
+            ("WRITE of 64 KiB", WRITE, 64 << 10, 1),
+            ("READ of 64 KiB", READ, 64 << 10, 1),
+        ] {
+            group.throughput(Throughput::Elements(count));
+            let mut ends = Ends::new(0);
+            group.bench_function(name, |b| {
+                b.iter_custom(|rounds| {
+                    let mut watch = Only {
+                        side,
+                        took: Duration::ZERO,
+                    };
+                    for _ in 0..rounds {
+                        ends.run(op, len, count, &mut watch);
+                    }
+                    watch.took
+                })
+            });
+        }
+    }
+}
+
+criterion_group!(parts, messages, sides);
 criterion_main!(parts);
