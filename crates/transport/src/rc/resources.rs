@@ -228,8 +228,16 @@ impl Resources {
         }
         match self.answers.iter_mut().find(|answer| answer.slot == slot) {
             Some(answer) => {
-                // Being answered: starts again from `psn` if it is past it, else comes to it anyway.
-                if psn.is_before(answer.psn) {
+                // Being answered: starts again from `psn` if it is past it, else comes to it anyway, and to its end, which a
+                // repetition of the front part would not.
+                let past = answer.psn.distance_from(psn);
+                if past <= 0 {
+                    let until =
+                        u64::from(past.unsigned_abs()) * u64::from(mtu) + u64::from(reth.dma_len);
+                    if let Body::Read { left, .. } = &mut answer.body {
+                        *left = (*left).max(until as u32);
+                    }
+                } else {
                     let rest = Reth {
                         dma_len: original.dma_len - offset as u32,
                         ..reth

@@ -421,10 +421,10 @@ impl Responder {
         sh.counters.duplicates_received += 1;
         let psn = packet.bth.psn;
         let known = match operation {
-            Operation::ReadRequest => packet
-                .ext
-                .reth
-                .is_some_and(|reth| self.resources.replay_read(psn, reth, sh.mtu)),
+            // It reads once more, so the right is needed once more.
+            Operation::ReadRequest => packet.ext.reth.is_some_and(|reth| {
+                sh.attr.remote_read && self.resources.replay_read(psn, reth, sh.mtu)
+            }),
             Operation::CompareSwap | Operation::FetchAdd => self.resources.replay_atomic(psn),
             Operation::AtomicWrite | Operation::Flush => packet
                 .ext
@@ -438,6 +438,12 @@ impl Responder {
         if !known {
             sh.counters.dropped += 1;
         }
+        // An answer acknowledges all before it. An ACK for that in the middle of the answer would not be in the order of
+        // PSNs, and Linux's requester takes the READ for done (docs/interop.md).
+        let last = self.resources.answers.back().map(|answer| answer.psn);
+        self.ack = self
+            .ack
+            .filter(|ack| !last.is_some_and(|last| ack.is_before(last)));
     }
 
     /// A request behind a gap.

@@ -247,12 +247,16 @@ impl Responder {
         host: &mut H,
     ) -> Result<bool, Refusal> {
         check_payload(operation, &packet.payload, attr)?;
+        // In every packet: it may have been taken away since the first.
+        if !attr.remote_write {
+            return Err(Refusal::Drop);
+        }
         let len = packet.payload.len() as u32;
         let (va, rkey, left, total) = match self.inbound {
             Inbound::Idle => {
                 let reth = packet.ext.reth.ok_or(Refusal::Drop)?;
                 let whole = u64::from(reth.dma_len);
-                if !attr.remote_write || whole > MAX_MESSAGE {
+                if whole > MAX_MESSAGE {
                     return Err(Refusal::Drop);
                 }
                 // Key and address of an empty message mean nothing (IBTA 9.7.4.1.5).

@@ -629,6 +629,53 @@ mod reads {
         assert_eq!(data, f.bench.memory[MTU..4 * MTU]);
     }
 
+    /// A requester that repeats a READ in pieces: the second piece comes while the first waits to be answered.
+    #[test]
+    fn a_repetition_is_answered_to_the_end_of_the_last_that_asked() {
+        let mut f = Fixture::new();
+        f.read(0, 0, 4 * M);
+        f.poll();
+        let all = [
+            (ReadResponseFirst, rq(0)),
+            (ReadResponseMiddle, rq(1)),
+            (ReadResponseMiddle, rq(2)),
+            (ReadResponseLast, rq(3)),
+        ];
+        for (n, len) in [(1, 3 * M), (0, 4 * M)] {
+            f.read(0, 0, M);
+            f.read(n, u64::from(n * M), len);
+            let sent = f.poll();
+            assert_eq!(brief(&sent), all, "{n}");
+            let data: Vec<u8> = sent.iter().flat_map(|p| p.payload.clone()).collect();
+            assert_eq!(data, f.bench.memory[..4 * MTU]);
+        }
+        // A shorter one leaves it as long as it was.
+        f.read(0, 0, 4 * M);
+        f.read(1, u64::from(M), M);
+        assert_eq!(brief(&f.poll()), all);
+    }
+
+    /// Linux's requester takes a READ for done when an ACK comes in the middle of its responses.
+    #[test]
+    fn no_ack_for_a_repetition_comes_into_the_middle_of_a_read() {
+        let mut f = Fixture::new();
+        f.write_only(0, 0, &[1]);
+        assert_eq!(ack_psns(&f.poll()), [rq(0)]);
+        f.read(1, 0, 4 * M);
+        assert_eq!(f.poll_some(usize::MAX, 2).len(), 2);
+        f.write_only(0, 0, &[1]);
+        let rest = [(ReadResponseMiddle, rq(3)), (ReadResponseLast, rq(4))];
+        assert_eq!(brief(&f.poll()), rest);
+        // Nor in front of an answer that begins anew: it acknowledges as much.
+        f.write_only(0, 0, &[1]);
+        f.read(3, u64::from(2 * M), 2 * M);
+        let again = [(ReadResponseFirst, rq(3)), (ReadResponseLast, rq(4))];
+        assert_eq!(brief(&f.poll()), again);
+        // With nothing behind it, it is acknowledged.
+        f.write_only(0, 0, &[1]);
+        assert_eq!(f.poll().len(), 1);
+    }
+
     #[test]
     fn repetitions_are_answered_in_the_order_of_psns() {
         let mut f = Fixture::new();

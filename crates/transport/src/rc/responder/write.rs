@@ -19,12 +19,13 @@ impl Responder {
     ) -> Result<bool, Refusal> {
         use Operation::*;
         let len = packet.payload.len() as u32;
+        // In every packet: it may have been taken away since the first.
+        if !sh.attr.remote_write {
+            return Err(Refusal::invalid(Refused::NotAllowed));
+        }
         let (va, rkey, left, total) = match (operation, self.inbound) {
             (WriteFirst | WriteOnly | WriteOnlyImm, Inbound::Idle) => {
                 let reth = reth_of(packet)?;
-                if !sh.attr.remote_write {
-                    return Err(Refusal::invalid(Refused::NotAllowed));
-                }
                 if u64::from(reth.dma_len) > MAX_MESSAGE {
                     return Err(Refusal::INVALID);
                 }
