@@ -5,7 +5,6 @@
 //! records, each a header and a train of packets: the kernel queues only few datagrams (net.unix.max_dgram_qlen, often
 //! 10), so what came in one go leaves in one message.
 
-use std::ffi::CString;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt;
@@ -128,7 +127,7 @@ enum Sent {
 /// Most messages that wait at the same time.
 const OUTGOING: usize = 8;
 
-fn file_name(number: u32) -> String {
+pub(crate) fn file_name(number: u32) -> String {
     format!("door.{number}")
 }
 
@@ -145,19 +144,12 @@ fn open_outbound() -> io::Result<Fd> {
     Ok(fd)
 }
 
-/// Removes the door of a process that is gone.
-pub(crate) fn remove(dir: &Fd, number: u32) {
-    if let Ok(name) = CString::new(file_name(number)) {
-        let _ = sys::unlink_at(dir, &name);
-    }
-}
-
 impl Door {
     /// Opens door `number` in the folder `dir`, whose name is `path`; a stale one of that number is replaced.
     pub(crate) fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<Door> {
         let inbound = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM)?;
         let _ = sys::set_option(&inbound, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
-        remove(dir, number);
+        sys::remove_at(dir, &file_name(number));
         let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
         sys::bind(&inbound, &address)?;
         Ok(Door {

@@ -8,7 +8,6 @@
 //! left; so is the one with most of them when all together have [`QUEUES`].
 
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -94,7 +93,7 @@ pub struct Neighbours {
     buffer: Box<[u8]>,
 }
 
-fn file_name(number: u32) -> String {
+pub(crate) fn file_name(number: u32) -> String {
     format!("neighbour.{number}")
 }
 
@@ -104,17 +103,10 @@ fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
         .or_else(|| Addr::unix(format!("/proc/self/fd/{}/{name}", dir.raw()).as_bytes()))
 }
 
-/// Removes the socket of a process that is gone.
-pub(crate) fn remove(dir: &Fd, number: u32) {
-    if let Ok(name) = CString::new(file_name(number)) {
-        let _ = sys::unlink_at(dir, &name);
-    }
-}
-
 impl Neighbours {
     /// Takes connections as number `number` in the folder `dir`, whose name is `path`; a stale socket is replaced.
     pub(crate) fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<Neighbours> {
-        remove(dir, number);
+        sys::remove_at(dir, &file_name(number));
         let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
         let listener = sys::listen(&address, libc::SOCK_SEQPACKET, BACKLOG)?;
         let set = FdSet::new()?;

@@ -14,12 +14,12 @@
 //! processes that share the port are those of one user, and a login session, `su`, `cron` and a service of the same
 //! user do not agree on that variable; with two registries they would give out the same QPNs twice.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::LinkError;
@@ -99,6 +99,33 @@ impl Entry {
     }
 }
 
+/// Which process takes the requests whose process the steering program cannot know. It is in the lock's file, so that
+/// the registry's times tell only of who comes and goes ([`Registry::changed`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taker {
+    /// First range of that process.
+    pub range: u32,
+    /// Counted up once a second while the process runs.
+    beat: u32,
+}
+
+impl Taker {
+    /// The process with that first range, from now on.
+    pub fn new(range: u32) -> Taker {
+        // Another one than whatever was seen of an earlier taker.
+        let beat = sys::random_u64() as u32;
+        Taker { range, beat }
+    }
+
+    /// It still runs.
+    pub fn again(self) -> Taker {
+        Taker {
+            beat: self.beat.wrapping_add(1),
+            ..self
+        }
+    }
+}
+
 fn may_be_claimed(range: u32) -> bool {
     (1..RANGES - 1).contains(&range)
 }
@@ -126,8 +153,14 @@ impl Drop for Locked {
 
 /// The user's runtime folder.
 pub fn runtime_dir() -> PathBuf {
+    /// What the variable said at first and what that meant: it means the same after chdir(2).
+    static FIRST: OnceLock<(OsString, PathBuf)> = OnceLock::new();
     match std::env::var_os("RNIC_RUNTIME_DIR") {
-        Some(dir) if !dir.is_empty() => dir.into(),
+        Some(dir) if !dir.is_empty() => {
+            let whole = || std::path::absolute(&dir).unwrap_or_else(|_| dir.clone().into());
+            let (said, meant) = FIRST.get_or_init(|| (dir.clone(), whole()));
+            if *said == dir { meant.clone() } else { whole() }
+        }
         _ => format!("/tmp/rnic-{}", sys::effective_uid()).into(),
     }
 }
@@ -350,6 +383,24 @@ impl Registry {
         Ok(())
     }
 
+    /// Who takes requests; whether that process lives, and runs, is for the asker to find out.
+    pub(crate) fn taker(&self) -> Option<Taker> {
+        let mut bytes = [0; 8];
+        let n = sys::read_at(&self.lock, &mut bytes, 0).ok()?;
+        let [r0, r1, r2, r3, b0, b1, b2, b3] = bytes;
+        let range = u32::from_ne_bytes([r0, r1, r2, r3]);
+        let beat = u32::from_ne_bytes([b0, b1, b2, b3]);
+        (n == bytes.len() && may_be_claimed(range)).then_some(Taker { range, beat })
+    }
+
+    /// Another one under the lock, the same one without. Should it fail, the next look finds no progress.
+    pub(crate) fn set_taker(&self, taker: Taker) {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&taker.range.to_ne_bytes());
+        bytes[4..].copy_from_slice(&taker.beat.to_ne_bytes());
+        let _ = sys::write_at(&self.lock, &bytes, 0);
+    }
+
     /// Gives all ranges back.
     pub(crate) fn release_all(&mut self) {
         for range in std::mem::take(&mut self.own) {
@@ -382,7 +433,7 @@ impl Registry {
             .collect())
     }
 
-    fn is_live(&self, range: u32) -> io::Result<bool> {
+    pub(crate) fn is_live(&self, range: u32) -> io::Result<bool> {
         // A lock of one's own does not show.
         Ok(self.owns(range) || sys::byte_is_locked(&self.file, LOCK_BASE + u64::from(range))?)
     }

@@ -1,11 +1,9 @@
 //! This process's part in the shared port: its ranges, its place in the group, its door.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rnic_wire::ROCE_PORT;
 use rnic_wire::cm::Addressee;
 
 use crate::LinkError;
@@ -19,13 +17,14 @@ use crate::path::PathSpec;
 use crate::ports::Ports;
 use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
-use crate::steering::{self, MAX_PLACES, Place, Probe};
-use crate::sys::{self, Addr, Fd};
+use crate::sys::{self, Fd};
 use crate::wills::{self, Estate, Will, WillId, Wills};
 
+mod seat;
+
+use seat::Seat;
+
 const MILLISECOND: u64 = 1_000_000;
-/// Least and most time between two rounds of probes that one process sends because packets came to it by mistake.
-const PROBE_INTERVAL: std::ops::RangeInclusive<u64> = 10 * MILLISECOND..=10_000 * MILLISECOND;
 const REAP_INTERVAL: u64 = 1_000 * MILLISECOND;
 const TOUCH_INTERVAL: u64 = 3_600_000 * MILLISECOND;
 /// How often at most the registry is asked for all processes, which takes a system call for each.
@@ -37,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Share {
     registry: Registry,
-    receiver: Arc<Fd>,
+    seat: Seat,
     door: Door,
     neighbours: Neighbours,
     /// From the first domain of a file on.
@@ -49,15 +48,8 @@ pub(crate) struct Share {
     pub(crate) groups: Groups,
     /// The door of the process's first link, if this is another one.
     beside: Option<u32>,
-    place: Place,
-    /// The kernel takes steering programs.
-    steered: bool,
-    /// The place is not in the registry yet.
-    unpublished: bool,
     /// Held from [`Share::begin_to_leave`] on.
     leaving: Option<Locked>,
-    probe_not_before: u64,
-    probe_interval: u64,
     reap_at: u64,
     touch_at: u64,
     /// The doors of the other processes, and until when that is taken for true.
@@ -86,7 +78,7 @@ impl Share {
         ports.purge(first).map_err(in_folder)?;
         let mut share = Share {
             registry,
-            receiver,
+            seat: Seat::new(receiver),
             door,
             neighbours,
             domains: None,
@@ -94,19 +86,17 @@ impl Share {
             wills: None,
             ranges: Vec::new(),
             beside,
-            place: Place::default(),
-            steered: true,
-            unpublished: false,
             groups: Groups::default(),
             leaving: None,
-            probe_not_before: 0,
-            probe_interval: *PROBE_INTERVAL.start(),
             reap_at: 0,
             touch_at: 0,
             others: Others::default(),
         };
         share.add(first);
-        share.steer(&locked).map_err(in_folder)?;
+        share
+            .seat
+            .steer(&share.registry, &locked)
+            .map_err(in_folder)?;
         drop(locked);
         share.probe();
         Ok(share)
@@ -126,13 +116,20 @@ impl Share {
         let locked = self.registry.lock(Duration::ZERO).map_err(in_folder)?;
         let range = self
             .registry
-            .claim(&locked, self.place.known())
+            .claim(&locked, self.seat.place())
             .map_err(in_folder)?
             .map_err(|live| LinkError::NoQpnRange { live })?;
         self.ports.purge(range).map_err(in_folder)?;
         self.add(range);
-        self.steer(&locked).map_err(in_folder)?;
+        self.seat
+            .steer(&self.registry, &locked)
+            .map_err(in_folder)?;
         Ok(QpnRange::of(range))
+    }
+
+    /// The number of its first range, and of its sockets.
+    fn first(&self) -> u32 {
+        self.ranges.first().map_or(0, |own| range_of(own.first))
     }
 
     pub(crate) fn ranges(&self) -> &[QpnRange] {
@@ -140,7 +137,7 @@ impl Share {
     }
 
     pub(crate) fn receiver(&self) -> &Arc<Fd> {
-        &self.receiver
+        self.seat.receiver()
     }
 
     pub(crate) fn ports(&self) -> &Ports {
@@ -149,8 +146,8 @@ impl Share {
 
     /// Where other processes bring their rings.
     pub(crate) fn open_host_path(&self, one_sided: bool) -> Result<HostPath, LinkError> {
-        let number = self.ranges.first().map_or(0, |own| range_of(own.first));
-        HostPath::open(self.registry.dir(), self.registry.path(), number, one_sided)
+        let (dir, path) = (self.registry.dir(), self.registry.path());
+        HostPath::open(dir, path, self.first(), one_sided)
     }
 
     /// A way through memory to the process that has the destination QPN.
@@ -272,90 +269,30 @@ impl Share {
 
     /// Steering is set up as far as it can be.
     pub(crate) fn settled(&self) -> bool {
-        !self.steered || self.place.known().is_some() && !self.unpublished
-    }
-
-    /// Builds the program anew from the registry and attaches it.
-    fn steer(&mut self, _locked: &Locked) -> io::Result<()> {
-        if !self.steered {
-            return Ok(());
-        }
-        let mut routes = Vec::new();
-        for (range, entry) in self.registry.live()? {
-            let ours = self.registry.owns(range);
-            let place = if ours {
-                self.place.known()
-            } else {
-                entry.place
-            };
-            if let Some(place) = place {
-                routes.push((range, place));
-            }
-        }
-        loop {
-            match sys::attach_reuseport_program(&self.receiver, &steering::program(&routes)) {
-                Ok(()) => return Ok(()),
-                // The kernel's limit for programs (net.core.optmem_max) depends on its version: fewer routes then.
-                Err(e)
-                    if routes.len() > 64
-                        && matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL)) =>
-                {
-                    routes.truncate(routes.len() / 2);
-                }
-                Err(_) => {
-                    self.steered = false;
-                    return Ok(());
-                }
-            }
-        }
+        self.seat.settled()
     }
 
     /// Sends a round of probes; whoever gets one learns his place.
     pub(crate) fn probe(&self) {
-        if !self.steered {
-            return;
-        }
-        let mut doors: Vec<u32> = self
-            .registry
-            .live()
-            .unwrap_or_default()
-            .iter()
-            .map(|(_, entry)| entry.door)
-            .collect();
-        doors.sort_unstable();
-        doors.dedup();
-        send_probes(self.registry.cookie(), doors.len() + 2);
+        self.seat.probe(&self.registry);
     }
 
-    /// Takes note of a probe; false: it is none of this registry's.
+    /// Takes note of a probe; false: it is none.
     pub(crate) fn on_probe(&mut self, train: &Train, packet: &[u8]) -> bool {
-        let Some(probe) = Probe::decode(packet) else {
-            return false;
-        };
-        if probe.cookie != self.registry.cookie() || !train.src.is_loopback() {
-            return false;
-        }
-        self.unpublished |= self.place.learn(&probe);
-        true
+        self.seat.on_probe(&self.registry, train, packet)
     }
 
     /// Publishes a place learnt; to be called after packets were received.
     #[inline]
     pub(crate) fn after_receive(&mut self) {
-        if self.unpublished && self.leaving.is_none() {
-            self.publish();
+        if self.seat.is_unpublished() && self.leaving.is_none() {
+            self.seat.publish(&self.registry);
         }
     }
 
-    #[cold]
-    fn publish(&mut self) {
-        let Ok(locked) = self.registry.lock(Duration::ZERO) else {
-            return;
-        };
-        let published = self.registry.publish_place(&locked, self.place.known());
-        if published.and_then(|()| self.steer(&locked)).is_ok() {
-            self.unpublished = false;
-        }
+    /// Something came that steering should have brought to another process.
+    pub(crate) fn steering_is_stale(&mut self, now_ns: u64) {
+        self.seat.is_stale(&self.registry, now_ns);
     }
 
     /// Gives packets of one foreign range to its owner, in the end by [`Share::finish_hand_over`]. `None`: there is no
@@ -429,25 +366,6 @@ impl Share {
         self.door.flush(dir, path, now_ns)
     }
 
-    /// Something came that steering should have brought to another process.
-    pub(crate) fn steering_is_stale(&mut self, now_ns: u64) {
-        if now_ns < self.probe_not_before {
-            return;
-        }
-        let calm_since = self
-            .probe_not_before
-            .saturating_add(2 * self.probe_interval);
-        self.probe_interval = if now_ns > calm_since {
-            *PROBE_INTERVAL.start()
-        } else {
-            (2 * self.probe_interval).min(*PROBE_INTERVAL.end())
-        };
-        self.probe_not_before = now_ns.saturating_add(self.probe_interval);
-        self.probe();
-        // A program that somebody spoilt while all places stayed as they were.
-        self.unpublished = self.place.known().is_some();
-    }
-
     /// See [`crate::RoceLink::maintain`].
     pub(crate) fn maintain(&mut self, now_ns: u64) -> u64 {
         if now_ns >= self.reap_at {
@@ -455,8 +373,12 @@ impl Share {
             if self.reap().unwrap_or(false) {
                 self.probe();
             }
-            if self.place.known().is_none() {
+            if self.seat.place().is_none() {
                 self.steering_is_stale(now_ns);
+            }
+            // Only the first of a process's links takes what is for QP 1.
+            if self.beside.is_none() {
+                self.seat.mind_requests(&self.registry);
             }
             self.neighbours.maintain();
         }
@@ -464,6 +386,9 @@ impl Share {
             self.touch_at = now_ns.saturating_add(TOUCH_INTERVAL);
             self.registry.touch();
             self.ports.touch();
+            for socket in sockets(self.first()) {
+                sys::touch_at(self.registry.dir(), &socket);
+            }
             if let Some(wills) = &self.wills {
                 wills.touch();
             }
@@ -472,7 +397,7 @@ impl Share {
             }
         }
         self.after_receive();
-        if self.unpublished {
+        if self.seat.is_unpublished() {
             RETRY
         } else {
             self.reap_at - now_ns
@@ -490,9 +415,9 @@ impl Share {
         for &(range, entry) in &dead {
             self.registry.clear(&locked, range)?;
             if entry.door == range {
-                door::remove(self.registry.dir(), range);
-                neighbours::remove(self.registry.dir(), range);
-                meeting::remove(self.registry.dir(), range);
+                for socket in sockets(range) {
+                    sys::remove_at(self.registry.dir(), &socket);
+                }
             }
         }
         Ok(!dead.is_empty())
@@ -509,55 +434,38 @@ impl Share {
     pub(crate) fn leave(self) {
         let Share {
             mut registry,
-            receiver,
+            seat,
             door,
             neighbours,
             ranges,
-            steered,
             leaving,
             ..
         } = self;
-        drop(receiver);
+        let steered = seat.is_steered();
+        drop(seat);
         drop(door);
         drop(neighbours);
         if let Some(first) = ranges.first() {
-            door::remove(registry.dir(), range_of(first.first));
-            neighbours::remove(registry.dir(), range_of(first.first));
-            meeting::remove(registry.dir(), range_of(first.first));
+            for socket in sockets(range_of(first.first)) {
+                sys::remove_at(registry.dir(), &socket);
+            }
         }
         registry.release_all();
         drop(leaving);
         let others = registry.live().map_or(0, |live| live.len());
         if steered && others > 0 {
-            send_probes(registry.cookie(), others + 1);
+            seat::send_probes(registry.cookie(), others + 1);
         }
     }
 }
 
-/// Sends probes for the places 0.. of a group of about `members`.
-fn send_probes(cookie: u64, members: usize) {
-    let round = sys::random_u64();
-    let loopback: [(SocketAddr, i32); 2] = [
-        ((Ipv4Addr::LOCALHOST, ROCE_PORT).into(), libc::AF_INET),
-        ((Ipv6Addr::LOCALHOST, ROCE_PORT).into(), libc::AF_INET6),
-    ];
-    for (to, family) in loopback {
-        let Ok(fd) = sys::socket(family, libc::SOCK_DGRAM) else {
-            continue;
-        };
-        let to = Addr::inet(&to);
-        let all_sent = (0..members.min(MAX_PLACES)).all(|place| {
-            let probe = Probe {
-                place: place as u8,
-                cookie,
-                round,
-            };
-            sys::send_to(&fd, &probe.encode(), Some(&to)).is_ok()
-        });
-        if all_sent {
-            return;
-        }
-    }
+/// The names of a process's sockets in the registry's folder.
+fn sockets(number: u32) -> [String; 3] {
+    [
+        door::file_name(number),
+        neighbours::file_name(number),
+        meeting::file_name(number),
+    ]
 }
 
 /// The doors of all other processes, as they were a moment ago. Who is gone may be in the list; who has come is, at once.

@@ -6,8 +6,9 @@
 //! that does not exist falls to some member by hash, so of one round of probes the lowest place that reached a process is
 //! its own. A range whose owner does not know its place yet falls to the hash too, and is handed over.
 //!
-//! Of the messages to [QP 1](crate::qp1) those go straight to their process that name a communication id of it. A request
-//! goes to whoever the hash finds; the port table is no matter for a BPF program.
+//! Of the messages to [QP 1](crate::qp1) those go straight to their process that name a communication id of it. The port
+//! table is no matter for a BPF program, so all requests go to one process, the taker, which is seen to run, and hands them over. By
+//! hash they would also fall to one that is stopped, and their repetitions, of the same ports, as well.
 //!
 //! A GSO batch and what GRO merged are steered whole by the first packet.
 
@@ -63,9 +64,9 @@ pub const NOTHING: [BpfInsn; 1] = [BpfInsn {
 /// Instructions of a program at most (BPF_MAXINSNS).
 const MAX_INSNS: usize = 4096;
 
-/// The program for these (range, place) pairs, in the order of the ranges. Neighbours with one place take one test; what
-/// does not fit is left to the hash.
-pub fn program(routes: &[(u32, u8)]) -> Vec<BpfInsn> {
+/// The program for these (range, place) pairs, in the order of the ranges, and requests to QP 1. Neighbours with one
+/// place take one test; what does not fit is left to the hash.
+pub fn program(routes: &[(u32, u8)], requests: Option<u8>) -> Vec<BpfInsn> {
     let insn = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
     let mut out = vec![
         insn(LD_W_ABS, 0, 0, 4),
@@ -74,17 +75,18 @@ pub fn program(routes: &[(u32, u8)]) -> Vec<BpfInsn> {
         insn(AND_K, 0, 0, 0xff),
         insn(RET_A, 0, 0, 0),
         // To QP 1?
-        insn(JEQ_K, 0, 9, QP1),
+        insn(JEQ_K, 0, 10, QP1),
         insn(LD_H_ABS, 0, 0, ATTRIBUTE),
-        insn(JEQ_K, 7, 0, Attribute::Req as u32),
-        insn(JEQ_K, 6, 0, Attribute::SidrReq as u32),
+        insn(JEQ_K, 1, 0, Attribute::Req as u32),
+        insn(JEQ_K, 0, 1, Attribute::SidrReq as u32),
+        insn(RET_K, 0, 0, requests.map_or(NOWHERE, u32::from)),
         insn(JEQ_K, 0, 2, Attribute::SidrRep as u32),
         insn(LD_W_ABS, 0, 0, REQUEST_ID),
         insn(JA, 0, 0, 1),
         insn(LD_W_ABS, 0, 0, RECEIVER_ID),
         insn(RSH_K, 0, 0, ID_BITS),
         insn(JA, 0, 0, 1),
-        // To a range. A request to QP 1 arrives here with its attribute, which is in none.
+        // To a range.
         insn(RSH_K, 0, 0, RANGE_BITS),
     ];
     for group in routes.chunk_by(|a, b| a.0 + 1 == b.0 && a.1 == b.1) {

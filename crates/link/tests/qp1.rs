@@ -142,6 +142,55 @@ fn all_are_told_of_a_request_that_was_withdrawn() {
     assert_eq!(total(&mut agents, "rx_unknown_qpn"), 0);
 }
 
+/// Requests would fall to a stopped process by their ports, and so would their repetitions. One process takes them for all;
+/// when it is not seen to run any more, another one does.
+#[test]
+fn a_stopped_process_keeps_requests_from_nobody() {
+    if !isolated("a_stopped_process_keeps_requests_from_nobody") {
+        return;
+    }
+    let mut agents: [Agent; 4] = agents();
+    ok(&mut agents[1], "listen 127.0.0.1:7001");
+    ok(&mut agents[2], "listen 127.0.0.1:7002");
+    // Of many ports: each address has its own.
+    let all_arrive = |agents: &mut [Agent; 4], from: usize, to: usize| {
+        let before = kept(&mut agents[to..=to]);
+        for host in 1..=16 {
+            let request = format!("request 127.0.0.{host} 127.0.0.1 {} 0 1", 7000 + to);
+            ok(&mut agents[from], &request);
+        }
+        (0..200).any(|_| kept(&mut agents[to..=to]) == before + 16)
+    };
+    let handed_over = |agents: &mut [Agent; 4]| {
+        let mut counts = [0; 4];
+        for (count, agent) in counts.iter_mut().zip(agents) {
+            *count = agent.counter("rx_handed_over");
+        }
+        counts
+    };
+    let mut taker = 0;
+    until("one takes all", || {
+        let before = handed_over(&mut agents);
+        let arrived = all_arrive(&mut agents, 0, 1) && all_arrive(&mut agents, 0, 2);
+        let after = handed_over(&mut agents);
+        let others: [u64; 4] = std::array::from_fn(|i| after[i] - before[i]);
+        // But what is for it.
+        let most = others.iter().position(|n| *n >= 16);
+        taker = most.unwrap_or(0);
+        arrived && most.is_some() && others.iter().sum::<u64>() == others[taker]
+    });
+    let listener = if taker == 1 { 2 } else { 1 };
+    let sender = if taker == 3 { 0 } else { 3 };
+    agents[taker].stop();
+    until("all arrive beside a stopped one", || {
+        all_arrive(&mut agents, sender, listener)
+    });
+    agents[taker].go_on();
+    until("all arrive again", || {
+        all_arrive(&mut agents, taker, listener)
+    });
+}
+
 #[test]
 fn a_killed_listener_is_gone_at_once() {
     if !isolated("a_killed_listener_is_gone_at_once") {

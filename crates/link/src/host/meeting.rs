@@ -6,7 +6,6 @@
 //! until it is accepted. The connection stays: a byte in it wakes the consumer ([`super::wake`]), and its end says that
 //! the other process is gone, however it went.
 
-use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,7 +19,7 @@ const BACKLOG: i32 = 256;
 const GREETING: usize = 16;
 const MAGIC: [u8; 8] = *b"rnicHST5";
 
-fn file_name(number: u32) -> String {
+pub(crate) fn file_name(number: u32) -> String {
     format!("host.{number}")
 }
 
@@ -28,13 +27,6 @@ fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
     let name = file_name(number);
     Addr::unix(path.join(&name).as_os_str().as_bytes())
         .or_else(|| Addr::unix(format!("/proc/self/fd/{}/{name}", dir.raw()).as_bytes()))
-}
-
-/// Removes the meeting point of a process that is gone.
-pub(crate) fn remove(dir: &Fd, number: u32) {
-    if let Ok(name) = CString::new(file_name(number)) {
-        let _ = sys::unlink_at(dir, &name);
-    }
 }
 
 fn greeting() -> [u8; GREETING] {
@@ -46,7 +38,7 @@ fn greeting() -> [u8; GREETING] {
 
 /// Listens at meeting point `number` of the folder `dir`, whose name is `path`; a stale one is replaced.
 pub(super) fn listen(dir: &Fd, path: &Path, number: u32) -> io::Result<Fd> {
-    remove(dir, number);
+    sys::remove_at(dir, &file_name(number));
     let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
     sys::listen(&address, libc::SOCK_STREAM, BACKLOG)
 }

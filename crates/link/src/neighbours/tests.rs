@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::registry::tests::Folder;
+use std::ffi::CString;
 
 struct Place {
     folder: Folder,

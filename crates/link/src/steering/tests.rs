@@ -48,7 +48,7 @@ fn packet(qpn: u32) -> [u8; 64] {
 #[test]
 fn ranges_go_to_their_places_and_the_rest_to_the_hash() {
     let routes = [(1, 3), (2, 3), (3, 3), (4, 0), (9, 1), (4094, 200)];
-    let program = program(&routes);
+    let program = program(&routes, None);
     for range in 0..4095 {
         for low in [0, 1, 0xfff] {
             let place = routes
@@ -85,7 +85,8 @@ fn managed(message: Message) -> Vec<u8> {
 #[test]
 fn answers_to_qp_1_go_to_whose_id_they_name() {
     const OTHERS: u32 = 0x2345_6789;
-    let program = program(&[(0x123, 3), (0x234, 4)]);
+    let routes = [(0x123, 3), (0x234, 4)];
+    let program = program(&routes, None);
     for (id, place) in [
         (0x1234_5678, 3),
         (0x1230_0000, 3),
@@ -120,9 +121,12 @@ fn answers_to_qp_1_go_to_whose_id_they_name() {
         private_data: [0x12; 216],
     });
     let mut req = managed(sidr_req);
-    assert_eq!(run(&program, &req), Some(NOWHERE));
-    req[MAD as usize + 17] = Attribute::Req as u8;
-    assert_eq!(run(&program, &req), Some(NOWHERE));
+    let to_taker = super::program(&routes, Some(7));
+    for attribute in [Attribute::SidrReq, Attribute::Req] {
+        req[MAD as usize + 17] = attribute as u8;
+        assert_eq!(run(&program, &req), Some(NOWHERE));
+        assert_eq!(run(&to_taker, &req), Some(7));
+    }
     // Too short: anybody may drop it.
     assert_eq!(run(&program, &req[..30]), Some(0));
 }
@@ -130,7 +134,7 @@ fn answers_to_qp_1_go_to_whose_id_they_name() {
 #[test]
 fn every_second_range_of_all_still_fits_the_kernel() {
     let routes: Vec<_> = (1..4095).map(|r| (r, (r % 7) as u8)).collect();
-    let program = program(&routes);
+    let program = program(&routes, None);
     assert!(program.len() <= 4096);
     assert_eq!(run(&program, &packet(1 << 12)), Some(1));
     // What did not fit.
@@ -140,7 +144,7 @@ fn every_second_range_of_all_still_fits_the_kernel() {
 #[test]
 fn one_process_with_all_ranges_is_one_test() {
     let routes: Vec<_> = (1..4095).map(|r| (r, 5)).collect();
-    assert!(program(&routes).len() < 24);
+    assert!(program(&routes, None).len() < 24);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files: open, read, write, lock.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::RawFd;
 
@@ -38,6 +38,13 @@ pub fn unlink_at(dir: &Fd, path: &CStr) -> io::Result<()> {
     // SAFETY: `path` is a terminated string that lives through the call.
     check(unsafe { libc::syscall(libc::SYS_unlinkat, dir.0, path.as_ptr(), 0) })?;
     Ok(())
+}
+
+/// The same of what may be there or not.
+pub fn remove_at(dir: &Fd, name: &str) {
+    if let Ok(name) = CString::new(name) {
+        let _ = unlink_at(dir, &name);
+    }
 }
 
 /// Owner, mode and size of an open file.
@@ -85,6 +92,15 @@ pub fn stat(fd: &Fd) -> io::Result<Stat> {
 pub fn touch(fd: &Fd) {
     // SAFETY: a null path with a descriptor means the descriptor itself, null times mean now; failure is harmless.
     unsafe { libc::syscall(libc::SYS_utimensat, fd.0, 0usize, 0usize, 0) };
+}
+
+/// The same of a file by its name, as of a socket, which has no descriptor to its name.
+pub fn touch_at(dir: &Fd, name: &str) {
+    let Ok(name) = CString::new(name) else {
+        return;
+    };
+    // SAFETY: `name` is a terminated string that lives through the call; null times mean now; failure is harmless.
+    unsafe { libc::syscall(libc::SYS_utimensat, dir.0, name.as_ptr(), 0usize, 0) };
 }
 
 /// ftruncate(2).

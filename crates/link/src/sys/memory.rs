@@ -7,7 +7,7 @@ use super::{Fd, check};
 /// `f_type` of memory files (statfs(2)).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// A memory file of `len` bytes that can neither shrink nor grow any more.
+/// A memory file of `len` bytes that can neither shrink nor grow any more, all of which is there.
 pub fn memory_file(len: usize) -> io::Result<Fd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let create = |flags: libc::c_uint| {
@@ -23,6 +23,9 @@ pub fn memory_file(len: usize) -> io::Result<Fd> {
     // Some systems insist on the first (vm.memfd_noexec), older ones do not know it.
     let fd = create(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| create(flags))?;
     super::truncate(&fd, len as u64)?;
+    // So that it is there: where memory is not overcommitted (vm.overcommit_memory), a hole that cannot be filled is SIGBUS.
+    // SAFETY: no pointers.
+    check(unsafe { libc::syscall(libc::SYS_fallocate, fd.0, 0, 0usize, len) })?;
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: no pointers.
     check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_ADD_SEALS, seals) })?;

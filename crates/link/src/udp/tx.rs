@@ -267,10 +267,14 @@ pub(crate) fn is_own_address(ip: IpAddr, scope_id: u32) -> bool {
 /// Sockets may be bound to addresses of other hosts (`net.ipv4.ip_nonlocal_bind`), so that it says nothing.
 fn binds_to_anything(ip: IpAddr) -> bool {
     let option = match ip {
-        IpAddr::V4(_) => "/proc/sys/net/ipv4/ip_nonlocal_bind",
-        IpAddr::V6(_) => "/proc/sys/net/ipv6/ip_nonlocal_bind",
+        IpAddr::V4(_) => c"/proc/sys/net/ipv4/ip_nonlocal_bind",
+        IpAddr::V6(_) => c"/proc/sys/net/ipv6/ip_nonlocal_bind",
     };
-    std::fs::read_to_string(option).is_ok_and(|text| text.trim() != "0")
+    // Not by the standard library: a thread that polls must not be cancelled here.
+    let mut text = [0];
+    let file = sys::open_at_following(option, libc::O_RDONLY, 0);
+    let read = file.and_then(|file| sys::read_at(&file, &mut text, 0));
+    read.is_ok_and(|n| n == 1 && text[0] != b'0')
 }
 
 /// The same by what the kernel tells of its tables.

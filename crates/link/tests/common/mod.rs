@@ -303,6 +303,20 @@ impl Agent {
         field.expect("a counter").parse().expect("a number")
     }
 
+    /// It runs no more, and keeps all it has.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    pub fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: takes no pointer; the child has not been waited for, so the number is its own.
+        assert_eq!(unsafe { libc::kill(self.pid() as i32, signal) }, 0);
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().expect("kill the agent");
@@ -313,6 +327,8 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        // A failed test may leave it stopped.
+        self.go_on();
         let _ = writeln!(self.stdin, "quit");
         let _ = self.child.wait();
     }
