@@ -19,6 +19,7 @@ mod protocol;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -40,6 +41,8 @@ const SOON_NS: u64 = 30_000;
 pub(crate) struct Biased<T> {
     bias: Bias,
     policy: Mutex<Policy>,
+    /// The mark of the thread that has the mutex; 0: none.
+    holder: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
@@ -117,8 +120,15 @@ impl<T> Biased<T> {
                 needed: *STREAK.start(),
                 given: 0,
             }),
+            holder: AtomicUsize::new(0),
             value: UnsafeCell::new(value),
         }
+    }
+
+    /// This thread has the lock: a signal's handler may have interrupted it within.
+    pub(crate) fn is_held_here(&self) -> bool {
+        let own = |place| places::is_mine(place) && self.bias.is_busy(place);
+        self.holder.load(Ordering::Relaxed) == sys::thread_mark() || (0..PLACES).any(own)
     }
 
     /// Takes the lock, waiting for it. A thread that has it already waits for ever.
@@ -162,6 +172,9 @@ impl<T> Biased<T> {
     }
 
     fn guard<'a>(&'a self, held: Held<'a>) -> Guard<'a, T> {
+        if matches!(held, Held::Mutex(_)) {
+            self.holder.store(sys::thread_mark(), Ordering::Relaxed);
+        }
         Guard {
             lock: self,
             held,
@@ -237,6 +250,7 @@ impl<T> Drop for Guard<'_, T> {
                 if let Some(place) = policy.taken() {
                     self.lock.bias.give(place);
                 }
+                self.lock.holder.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -283,12 +297,18 @@ mod tests {
         let lock = Biased::new(());
         may_own();
         for _ in 0..2 {
+            assert!(!lock.is_held_here());
             let guard = lock.lock();
             assert!(lock.try_lock().is_none(), "the same thread");
+            assert!(lock.is_held_here());
             std::thread::scope(|scope| {
-                scope.spawn(|| assert!(lock.try_lock().is_none()));
+                scope.spawn(|| {
+                    assert!(lock.try_lock().is_none());
+                    assert!(!lock.is_held_here());
+                });
             });
             drop(guard);
+            assert!(!lock.is_held_here());
             std::thread::scope(|scope| {
                 scope.spawn(|| assert!(lock.try_lock().is_some()));
             });

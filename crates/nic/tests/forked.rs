@@ -1,7 +1,7 @@
 //! A forked child has the parent's handles, and may drop them: it takes nothing from the parent by that. What it makes
 //! itself works, whatever the parent's threads were about when it was forked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rnic_nic::cm::{EventChannel, EventKind, Id, PortSpace};
 use rnic_nic::{AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrMask, SrqInit};
@@ -98,6 +98,49 @@ fn a_child_learns_nothing_of_the_parents_groups() {
     };
     let qp: Qp = context.alloc_pd().create_qp(&init).expect("a queue pair");
     assert!(in_child(|| assert!(!qp.is_attached())));
+}
+
+/// A handler of a signal may fork (signal-safety(7)), as crash handlers do that start a debugger, though it interrupts a thread
+/// within a poll.
+#[test]
+fn a_signals_handler_forks_within_a_poll() {
+    /// Children that ended well.
+    static WELL: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn handler(_: i32) {
+        // SAFETY: async-signal-safe functions alone.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::_exit(0);
+            }
+            let mut status = 1;
+            if libc::waitpid(pid, &mut status, 0) == pid && status == 0 {
+                WELL.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+    const TIMES: u32 = 50;
+    let handler: extern "C" fn(i32) = handler;
+    // SAFETY: the handler calls async-signal-safe functions alone; no other test has the signal.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let context = Context::open().expect("a device");
+    let cq = context.create_cq(16, None, 0).expect("a completion queue");
+    // SAFETY: the calling thread's own.
+    let poller = unsafe { libc::pthread_self() };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for time in 1..=TIMES {
+                // SAFETY: the scope's thread waits below until this one is done.
+                unsafe { libc::pthread_kill(poller, libc::SIGUSR1) };
+                while WELL.load(Ordering::Relaxed) < time {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        while WELL.load(Ordering::Relaxed) < TIMES {
+            cq.poll(1, &mut |_| ()).expect("polled");
+        }
+    });
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rnic::exchange::Exchange;
-use rnic::{Context, Rc, RemoteMemory, SendRequest, Status};
+use rnic::{
+    CompletionQueue, Context, QueuePair, Rc, RemoteMemory, SendRequest, Status, WritableRegion,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Takes a while, and has a mapping of its own, which freeing it ends.
@@ -85,31 +87,35 @@ fn skipped(why: &str) {
     }
 }
 
-/// Nothing else gets memory that a peer may still write to.
-#[test]
-fn memory_that_a_stopped_peer_may_write_to_is_not_freed() {
-    // By packets nobody but this process writes to it.
-    if std::env::var("RNIC_HOST_PATH").is_ok_and(|path| path == "off" || path == "rings") {
-        return;
-    }
-    // It may be stopped between two writes.
-    for _ in 0..10 {
+/// What a peer writes to, and the peer, which is stopped: in the middle of a write or, now and then, between two.
+struct Target {
+    region: WritableRegion,
+    qp: QueuePair<Rc>,
+    cq: CompletionQueue,
+    peer: Peer,
+}
+
+impl Target {
+    /// `None`: processes do not reach each other's memory here.
+    fn with_stopped_peer() -> Option<Target> {
         let context = Context::open().expect("the device opens");
         let gid = context.loopback_gid().expect("an address");
         let pd = context.alloc_pd().expect("pd");
         let cq = context.create_cq(16).build().expect("cq");
-        let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&gid).build().expect("qp");
+        // It gives a peer that does not answer up within milliseconds.
+        let qp = pd.create_qp::<Rc>(&cq, &cq).gid(&gid);
+        let qp = qp.timeout(8).retry_cnt(0).build().expect("qp");
         let region = pd.writable(LONG).build().expect("memory");
-        let middle = region.remote().addr + LONG as u64 / 2;
 
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut peer = Peer::start(listener.local_addr().expect("its address").to_string());
         let mut exchange = Exchange::from_tcp(peer.call(&listener)).expect("TCP");
         let remote = exchange.swap_endpoints(&qp.endpoint()).expect("swapped");
-        let _qp = qp.handshake(remote).expect("handshake");
+        let qp = qp.handshake(remote).expect("handshake");
         exchange.send(&region.remote().to_bytes()).expect("sent");
         if exchange.recv().expect("its answer") != b"reaches" {
-            return skipped("processes may not reach each other's memory here");
+            skipped("processes may not reach each other's memory here");
+            return None;
         }
         let deadline = Instant::now() + PATIENCE;
         let comes = |at| {
@@ -122,13 +128,69 @@ fn memory_that_a_stopped_peer_may_write_to_is_not_freed() {
         region.copy_in(0, &[0]).expect("in range");
         comes(0);
         peer.stop();
+        Some(Target {
+            region,
+            qp,
+            cq,
+            peer,
+        })
+    }
+}
+
+/// By packets nobody but this process writes to its memory.
+fn by_packets() -> bool {
+    std::env::var("RNIC_HOST_PATH").is_ok_and(|path| path == "off" || path == "rings")
+}
+
+/// Nothing else gets memory that a peer may still write to.
+#[test]
+fn memory_that_a_stopped_peer_may_write_to_is_not_freed() {
+    if by_packets() {
+        return;
+    }
+    for _ in 0..10 {
+        let Some(target) = Target::with_stopped_peer() else {
+            return;
+        };
+        let middle = target.region.remote().addr + LONG as u64 / 2;
         assert!(is_mapped(middle));
-        drop(region);
+        drop(target.region);
         if is_mapped(middle) {
             return;
         }
     }
     panic!("its memory was freed each time");
+}
+
+/// Whoever destroys a queue pair may give its memory to others. A peer's write that is under way is waited for, a second at most, though
+/// the queue pair has failed by itself before.
+#[test]
+fn a_write_under_way_is_waited_for_after_an_error() {
+    if by_packets() {
+        return;
+    }
+    for _ in 0..10 {
+        let Some(target) = Target::with_stopped_peer() else {
+            return;
+        };
+        let Target {
+            region,
+            qp,
+            cq,
+            peer,
+        } = target;
+        qp.post(SendRequest::send_inline(b"hello?"))
+            .expect("posted");
+        let done = cq.wait(PATIENCE).expect("a completion");
+        assert_eq!(done.status(), Status::RetryExceeded);
+        let start = Instant::now();
+        drop(qp);
+        if start.elapsed() > Duration::from_millis(900) {
+            return;
+        }
+        drop((region, peer));
+    }
+    panic!("it was not waited for");
 }
 
 /// Writes for ever.

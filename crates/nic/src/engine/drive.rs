@@ -123,8 +123,7 @@ impl Engine {
             return;
         }
         let shared = entry.shared.clone();
-        // Nobody was promised anything.
-        let _ = self.revoke_qp(qpn);
+        entry.revoke_failed(&mut self.link);
         self.flush_qp(qpn);
         shared.post_event(QpEvent::Fatal);
     }
@@ -292,10 +291,8 @@ impl Engine {
             return turn;
         }
         entry.ready = false;
-        if entry.granted && entry.transport.is_error() {
-            entry.granted = false;
-            // It failed by itself: nobody was promised anything.
-            let _ = self.link.revoke(|name| name.dest_qpn == qpn);
+        if entry.transport.is_error() {
+            entry.revoke_failed(&mut self.link);
         }
         let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
         let lone = !requests && entry.transport.owes_only_ack();

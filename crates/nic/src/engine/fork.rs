@@ -93,8 +93,10 @@ fn before_fork() {
             let still = handle.shared.shards.still();
             // SAFETY: as below.
             let still: Still = unsafe { std::mem::transmute(still) };
-            // Nobody else has two of them.
+            // Nobody else has two of them. One that a signal's handler forks in has been interrupted with its lock held, and goes
+            // on in the parent afterwards.
             let shards = handle.shared.shards.iter();
+            let shards = shards.filter(|shard| !shard.engine.is_held_here());
             let guards = shards.map(|shard| {
                 let guard = shard.engine.lock();
                 // SAFETY: the guard borrows from `handle`, which is kept beside it and dropped after it (`release`).

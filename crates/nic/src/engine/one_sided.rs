@@ -3,7 +3,7 @@
 //! A peer whose request was executed has shown that it knows the key and is connected: from then on it may do the same by
 //! itself, until the region or the queue pair changes in whatever way. How that works: `rnic_link`'s `host::grants`.
 
-use rnic_link::{Copies, Grant, GrantName, RingId};
+use rnic_link::{Copies, Grant, GrantName, RingId, RoceLink};
 use rnic_transport::{QueuePair, Role};
 use rnic_wire::{Packet, Psn, Reth};
 
@@ -116,10 +116,13 @@ impl Engine {
         Some(())
     }
 
-    /// Nobody reaches memory any more by way of a queue pair.
+    /// Nobody reaches memory any more by way of a queue pair. Gives what is under way, though it was taken back before.
     pub(crate) fn revoke_qp(&mut self, qpn: u32) -> Copies {
         let entry = self.qps.get_mut(qpn);
-        if entry.is_some_and(|entry| std::mem::take(&mut entry.granted)) {
+        let reached = |entry: &mut QpEntry| {
+            std::mem::take(&mut entry.granted) | std::mem::take(&mut entry.lingers)
+        };
+        if entry.is_some_and(reached) {
             self.link.revoke(|name| name.dest_qpn == qpn)
         } else {
             Copies::default()
@@ -151,6 +154,18 @@ impl Engine {
             }
             entry.pointed
         });
+    }
+}
+
+impl QpEntry {
+    /// It has failed by itself, so that nobody was promised anything yet. Whoever destroys it waits.
+    #[inline]
+    pub(super) fn revoke_failed(&mut self, link: &mut RoceLink) {
+        if std::mem::take(&mut self.granted) {
+            self.lingers = true;
+            let qpn = self.shared.qpn;
+            let _ = link.revoke(|name| name.dest_qpn == qpn);
+        }
     }
 }
 

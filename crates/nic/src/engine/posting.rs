@@ -220,7 +220,11 @@ impl Posting<'_> {
             return false;
         }
         if !self.straight {
-            // It may have failed.
+            // It may have failed. What was posted behind it is flushed first: each completion frees its own place.
+            if self.entry.transport.is_error() {
+                let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
+                transport.fail(&mut host);
+            }
             settle(self.entry, self.ready, self.timers);
             return false;
         }

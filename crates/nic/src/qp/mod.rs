@@ -217,6 +217,8 @@ pub(crate) struct QpEntry {
     pub(crate) pointed: bool,
     /// Peers may reach memory by way of it.
     pub(crate) granted: bool,
+    /// That was taken back when it failed, and nobody waited for what was under way.
+    pub(crate) lingers: bool,
     /// XRC: what another process does for it.
     pub(crate) elsewhere: Option<Box<Elsewhere>>,
     /// Deadline that the engine's timer heap holds for it.
@@ -251,6 +253,7 @@ impl QpEntry {
             reach: None,
             pointed: false,
             granted: false,
+            lingers: false,
             elsewhere: None,
             armed: None,
         }

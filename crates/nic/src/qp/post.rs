@@ -306,7 +306,7 @@ fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> 
 fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
     wqe.signaled |= shared.sq_sig_all;
     if lint::is_on() {
-        lint::stage(wqe);
+        lint::stage(wqe, shared.qpn);
     }
 }
 

@@ -199,6 +199,10 @@ impl State {
 
     /// Whether the peer of a queue pair that got no answer is still there.
     fn look_for_peer(&self, qpn: u32) -> &'static str {
+        sys::uncancelled(|| self.peer_as_it_is(qpn))
+    }
+
+    fn peer_as_it_is(&self, qpn: u32) -> &'static str {
         let Some(connection) = self.connections.get(&qpn) else {
             return "unknown";
         };

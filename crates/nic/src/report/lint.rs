@@ -57,7 +57,7 @@ pub(super) struct Findings {
     found: BTreeMap<(&'static str, u64), u64>,
     queues: BTreeMap<u32, Queue>,
     /// Sends that are being posted.
-    staged: Vec<Posted>,
+    staged: Vec<(u32, Posted)>,
     /// Depths that feed each completion queue, by its address.
     feeds: BTreeMap<usize, u64>,
     locked: u64,
@@ -274,17 +274,18 @@ struct Posted {
 
 /// A send is about to enter its queue; [`posted`] looks at it before it leaves.
 #[cold]
-pub(crate) fn stage(wqe: &SendWqe) {
+pub(crate) fn stage(wqe: &SendWqe, qpn: u32) {
     if let Some(mut state) = state() {
         let list = match &wqe.data {
             SendData::Gather(list) if !wqe.op.is_read_or_atomic() => Some(list.clone()),
             _ => None,
         };
-        state.findings.staged.push(Posted {
+        let staged = Posted {
             wr_id: wqe.wr_id,
             signaled: wqe.signaled,
             list,
-        });
+        };
+        state.findings.staged.push((qpn, staged));
     }
 }
 
@@ -295,14 +296,16 @@ pub(crate) fn posted(memory: &MemoryTable, shared: &QpShared) {
     let Some(mut state) = state() else {
         return;
     };
-    let posted = std::mem::take(&mut state.findings.staged);
+    // Another shard's thread may be staging as well.
+    let ours = |(of, _): &mut (u32, Posted)| *of == qpn;
+    let posted: Vec<_> = state.findings.staged.extract_if(.., ours).collect();
     let Some(queue) = state.findings.queues.get_mut(&qpn) else {
         return;
     };
     let depth = queue.asked.max_send_wr.max(1);
     let first = !std::mem::replace(&mut queue.send_posted, true);
     let mut full = 0;
-    for one in posted {
+    for (_, one) in posted {
         queue.unsignaled = if one.signaled {
             0
         } else {

@@ -93,13 +93,18 @@ pub(crate) fn guarded_memory() -> bool {
     std::env::var_os("RNIC_GUARDED_MEMORY").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
+/// msync(2), past the C library, for which it is a cancellation point: whoever polls must not be cancelled here.
+fn sync(start: usize, span: usize, flags: libc::c_int) -> libc::c_long {
+    // SAFETY: changes no contents; the kernel checks the range.
+    unsafe { libc::syscall(libc::SYS_msync, start, span, flags) }
+}
+
 /// Something is mapped at every byte of a range.
 pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
     const PAGE: usize = 4096;
     let start = addr & !(PAGE - 1);
     let span = (addr - start).saturating_add(len);
-    // SAFETY: with this flag the call does nothing but look at what is mapped.
-    unsafe { libc::msync(start as *mut libc::c_void, span, libc::MS_ASYNC) == 0 }
+    sync(start, span, libc::MS_ASYNC) == 0
 }
 
 /// Makes the pages of a range present and checks that they may be read (and written).
@@ -175,8 +180,7 @@ pub(crate) fn write_back(addr: usize, len: usize) -> Result<(), i32> {
     let page = 4096usize;
     let start = addr & !(page - 1);
     let span = addr.saturating_add(len) - start;
-    // SAFETY: changes no contents; the kernel checks the range.
-    match unsafe { libc::msync(start as *mut libc::c_void, span, libc::MS_SYNC) } {
+    match sync(start, span, libc::MS_SYNC) {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
     }
