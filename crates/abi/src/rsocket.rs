@@ -8,6 +8,7 @@
 //! unwinding passes.
 
 mod stock;
+mod symbolic;
 
 pub use stock::are_calling;
 

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Functions;
+use super::symbolic::{self, Calls};
 
 const NAME: &str = "librdmacm.so.1";
 
@@ -82,12 +83,12 @@ impl Library {
                 libc::RTLD_NOLOAD | libc::RTLD_GLOBAL | libc::RTLD_LAZY,
             )
         };
-        if own.is_null() {
-            return Err(format!("the library cannot be made global: {}", dl_error()));
-        }
+        let own = NonNull::new(own)
+            .ok_or_else(|| format!("the library cannot be made global: {}", dl_error()))?;
         let mut failures = Vec::new();
         for candidate in candidates() {
-            match Library::open(&candidate, ours) {
+            match Library::open(&candidate, ours).and_then(|library| library.bind(&candidate, own))
+            {
                 Ok(library) => return Ok(library),
                 Err(why) => failures.push(why),
             }
@@ -120,6 +121,35 @@ impl Library {
             // A link to our own library, or something else of that name.
             None => Err(format!("{} has no rsockets", path.display())),
         }
+    }
+
+    /// Has its calls to `rdma_*` arrive at ours.
+    fn bind(self, path: &Path, own: NonNull<c_void>) -> Result<Library, String> {
+        let what = |why: &dyn std::fmt::Display| {
+            format!(
+                "{} calls its own rdma_* (it is linked with -Bsymbolic-functions), and cannot be made to call rnic's: {why}",
+                path.display()
+            )
+        };
+        let file = std::fs::read(path).map_err(|e| what(&e))?;
+        let Calls::Inside(entries) = Calls::of(&file).map_err(|e| what(&e))? else {
+            return Ok(self);
+        };
+        for entry in entries {
+            let Ok(name) = CString::new(entry.name.as_str()) else {
+                continue;
+            };
+            // SAFETY: a handle of dlopen and a C string.
+            let ours = NonNull::new(unsafe { libc::dlsym(own.as_ptr(), name.as_ptr()) });
+            // What ours lacks, rsockets do not call.
+            if let (Some(theirs), Some(ours)) = (self.function(&entry.name), ours) {
+                // SAFETY: functions of the same name have the same type. Nobody has called the library yet, but for its
+                // constructors, which are done, and neither is ever unloaded.
+                unsafe { symbolic::redirect(theirs, entry.room, ours) }
+                    .map_err(|e| what(&format_args!("{}: {e}", entry.name)))?;
+            }
+        }
+        Ok(self)
     }
 
     /// A function of the real library. What its release lacks is found in ours, which it depends on: that is none.
