@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Functions;
 use super::symbolic::{self, Calls};
+use crate::seam;
 
 const NAME: &str = "librdmacm.so.1";
 
@@ -44,17 +45,17 @@ const FOLDERS: [&str; 9] = [
 /// there is none.
 pub(super) fn functions() -> Option<&'static Functions> {
     static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
-    FUNCTIONS
-        .get_or_init(|| match Library::load() {
-            Ok(library) => Some(Functions::find(&library)),
-            Err(why) => {
-                if std::env::var_os("RNIC_QUIET").is_none_or(|v| v != "1") {
-                    rnic_link::tell(format_args!("no rsockets: {why}"));
-                }
-                None
+    let load = || match Library::load() {
+        Ok(library) => Some(Functions::find(&library)),
+        Err(why) => {
+            if std::env::var_os("RNIC_QUIET").is_none_or(|v| v != "1") {
+                rnic_link::tell(format_args!("no rsockets: {why}"));
             }
-        })
-        .as_ref()
+            None
+        }
+    };
+    // Whoever is cancelled is not while this is under way.
+    FUNCTIONS.get_or_init(|| seam::attempt(load)).as_ref()
 }
 
 /// Where the real library lies, once it is loaded.

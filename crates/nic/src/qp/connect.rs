@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use rnic_transport::{Placement, QueuePair, Rc, RcAttr, Role, Uc, UcAttr, Ud, UdAttr};
-use rnic_wire::{PathMtu, Psn};
+use rnic_wire::{PathMtu, Psn, Xrceth};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
 use super::post::gone;
@@ -21,7 +21,7 @@ const VERB: &str = "ibv_modify_qp";
 /// `IBV_MIG_MIGRATED`.
 const MIGRATED: u8 = 0;
 
-/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload.
+/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload, which the XRCETH adds to.
 const HEADROOM_V4: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 const HEADROOM_V6: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 
@@ -179,14 +179,15 @@ fn apply(
              ibv_query_qp)",
         ));
     }
+    let qp_type = entry.shared.qp_type;
     let mut wanted = entry.attr;
     store(&mut wanted, attr, mask);
     let peer = match mask.contains(M::AV) {
-        true => Some(resolve(engine, &wanted, table)?),
+        true => Some(resolve(engine, qp_type, &wanted, table)?),
         false => None,
     };
     let reach = peer
-        .filter(|_| shared_type(engine, qpn) == Some(QpType::Rc))
+        .filter(|_| qp_type == QpType::Rc)
         .and_then(|peer| engine.link.reach(peer.path));
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     let path = peer.or(entry.peer).map(|peer| peer.path);
@@ -269,10 +270,6 @@ fn apply(
     Ok(())
 }
 
-fn shared_type(engine: &mut Engine, qpn: u32) -> Option<QpType> {
-    engine.qp_mut(qpn).map(|entry| entry.shared.qp_type)
-}
-
 /// Remembers what the mask names, for later transitions and `ibv_query_qp`.
 fn store(kept: &mut QpAttr, attr: &QpAttr, mask: M) {
     macro_rules! keep {
@@ -304,7 +301,12 @@ fn store(kept: &mut QpAttr, attr: &QpAttr, mask: M) {
 }
 
 /// Turns the address vector into a path, or says why there is none.
-fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Peer> {
+fn resolve(
+    engine: &mut Engine,
+    qp_type: QpType,
+    attr: &QpAttr,
+    table: &[GidEntry],
+) -> Result<Peer> {
     let spec = path_spec(VERB, &attr.ah, attr.dest_qp_num, table)?;
     let remote = spec.remote;
     if remote.is_multicast() {
@@ -317,6 +319,10 @@ fn resolve(engine: &mut Engine, attr: &QpAttr, table: &[GidEntry]) -> Result<Pee
     let headroom = match remote {
         IpAddr::V4(_) => HEADROOM_V4,
         IpAddr::V6(_) => HEADROOM_V6,
+    };
+    let headroom = match qp_type {
+        QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
+        _ => headroom,
     };
     if let Some(ip_mtu) = engine.link.path_ip_mtu(&spec)
         && mtu.bytes() as u32 + headroom > ip_mtu
