@@ -212,18 +212,32 @@ pub fn explain(error: &rnic_nic::Error) {
     if std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
         return;
     }
-    let next = match error.errno() {
+    rnic_link::tell(format_args!(
+        "cannot open {DEVICE_NAME}: {}{}",
+        error.reason(),
+        next(error)
+    ));
+}
+
+/// What to do, by what failed: the errno alone does not tell the runtime folder from another file that is not there.
+fn next(error: &rnic_nic::Error) -> &'static str {
+    let reason = error.reason();
+    // It names the variable that is wrong, or the one that helps.
+    if reason.contains("RNIC_") {
+        return "";
+    }
+    let folder = rnic_link::registry::runtime_dir();
+    let of_folder = reason.contains(&*folder.to_string_lossy());
+    match error.errno() {
         libc::EADDRINUSE => "",
         libc::ENODEV | libc::EADDRNOTAVAIL => "; `ip address` shows the addresses of this host",
-        libc::ENOENT | libc::EACCES | libc::EPERM | libc::ENOTDIR | libc::EROFS | libc::ENOSPC => {
+        libc::ENOENT | libc::EACCES | libc::EPERM | libc::ENOTDIR | libc::EROFS | libc::ENOSPC
+            if of_folder =>
+        {
             "; set RNIC_RUNTIME_DIR to a folder of yours"
         }
         _ => "; `rnic devices` tries the same and says more",
-    };
-    rnic_link::tell(format_args!(
-        "cannot open {DEVICE_NAME}: {}{next}",
-        error.reason()
-    ));
+    }
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
@@ -283,4 +297,25 @@ export! {
     ibv_get_device_index @@ "IBVERBS_1.9" => get_device_index;
     ibv_open_device @@ "IBVERBS_1.1" => open_device;
     ibv_close_device @@ "IBVERBS_1.1" => close_device;
+}
+
+#[cfg(test)]
+mod tests {
+    use rnic_nic::Error;
+
+    #[test]
+    fn what_to_do_depends_on_what_failed() {
+        let next = |errno, reason: &str| {
+            super::next(&Error::new("ibv_open_device", errno, reason.to_owned()))
+        };
+        let folder = rnic_link::registry::runtime_dir();
+        let in_folder = format!("cannot use the runtime folder {}: why", folder.display());
+        assert!(next(libc::ENOENT, &in_folder).contains("set RNIC_RUNTIME_DIR"));
+        // Another folder would not help.
+        assert!(!next(libc::EMFILE, &in_folder).contains("RNIC_RUNTIME_DIR"));
+        assert!(!next(libc::EACCES, "a UDP socket: why").contains("RNIC_RUNTIME_DIR"));
+        let pcap = "RNIC_PCAP: cannot open the capture file /nowhere/x: why";
+        assert_eq!(next(libc::EINVAL, pcap), "");
+        assert_eq!(next(libc::ENOENT, pcap), "");
+    }
 }

@@ -9,13 +9,15 @@ use crate::failure::{Failure, Result};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print JSON
+    /// Print JSON (docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Listing {
+    /// Of the format that docs/json.md describes. Fields may be added to it.
+    version: u32,
     devices: Vec<Device>,
 }
 
@@ -94,6 +96,7 @@ fn look() -> (Listing, Option<Failure>) {
         })
     });
     let listing = Listing {
+        version: 1,
         devices: rnic::devices()
             .iter()
             .map(|device| Device {

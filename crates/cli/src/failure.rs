@@ -9,6 +9,8 @@ pub struct Failure {
     what: String,
     cause: Option<String>,
     next: Option<String>,
+    /// Printed behind the words.
+    machine_line: Option<String>,
     /// Exit status.
     pub status: u8,
 }
@@ -22,6 +24,7 @@ impl Failure {
             what: what.into(),
             cause: None,
             next: None,
+            machine_line: None,
             status: 1,
         }
     }
@@ -50,9 +53,28 @@ impl Failure {
         self
     }
 
+    /// With a line of JSON behind the words, for who reads the last line of stderr.
+    pub fn machine_line(mut self, line: String) -> Failure {
+        self.machine_line = Some(line);
+        self
+    }
+
+    /// In the form of what is said of a program that failed (docs/json.md).
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "what": self.what,
+            "seen": [],
+            "cause": self.cause,
+            "next": self.next.iter().collect::<Vec<_>>(),
+        })
+    }
+
     /// Prints it to stderr.
     pub fn print(&self) {
         crate::remark!("{self}");
+        if let Some(line) = &self.machine_line {
+            crate::remark!("{line}");
+        }
     }
 }
 

@@ -11,15 +11,18 @@ mod explain;
 mod failure;
 mod gid;
 mod measure;
+mod meet;
 mod node;
 mod out;
 mod part;
 mod run;
+mod size;
 #[allow(
     unsafe_code,
     reason = "the one place: system calls that the standard library lacks"
 )]
 mod sys;
+mod time;
 mod verify;
 
 use std::process::ExitCode;
@@ -28,44 +31,66 @@ use clap::{Parser, Subcommand};
 
 /// A software RDMA NIC: run RDMA programs on any Linux machine, with no RDMA hardware, kernel module or privilege.
 #[derive(Debug, Parser)]
-#[command(name = "rnic", version, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(
+    name = "rnic",
+    version,
+    arg_required_else_help = true,
+    max_term_width = out::WIDTH,
+    after_help = AFTER_HELP
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+/// In lines of 100 columns at most, which is the width of all help: a longer one would go on below its beginning.
 const AFTER_HELP: &str = "\
 First steps:
-  rnic demo                                 see RDMA happen between two processes
-  rnic devices                              the device and its GIDs
-  rnic run -- ibv_rc_pingpong -g 0          run an RDMA program (this is the server side)
-  rnic run --pcap out.pcap -- PROGRAM       and keep its packets for Wireshark
-  rnic dissect out.pcap                     what the packets mean, and what went wrong
-  rnic explain 12                           what an error means
+  rnic demo                            see RDMA happen between two processes
+  rnic devices                         the device and its GIDs
+  rnic run -- ibv_rc_pingpong -g 0     run an RDMA program (this is the server side)
+  rnic run --pcap out.pcap -- PROGRAM  and keep its packets for Wireshark
+  rnic dissect out.pcap                what the packets mean, and what went wrong
+  rnic explain 12                      what an error means
 
 Environment of every program that uses the NIC:
-  RNIC_FAULTS   bad wire for what the process sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42
-  RNIC_PCAP     file to append packets to
-  RNIC_XDP      interfaces whose packets go past the kernel's network stack (root): eth0, or eth0:generic
-  RNIC_HOST_PATH   off: UDP between processes of this host, too; rings: shared memory, but all RDMA in packets
-  RNIC_GSO      off, local (this host alone): where the kernel may cut batches into packets; everywhere
-  RNIC_SHARDS   1 to 16, or auto: engines for threads with completion queues of their own; auto, half of the cores
-  RNIC_GUARDED_MEMORY   1: memory that was unmapped without deregistration is an error, not the end of the process
-  RNIC_LOG      1: why each verb was refused, in words
-  RNIC_LIB      the library that `rnic run` puts in front (librnic_verbs.so)
-  RNIC_RUNTIME_DIR   folder for what processes of one user share";
+  RNIC_FAULTS          damage what the process sends:
+                       drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42
+  RNIC_PCAP            append every packet to this file
+  RNIC_XDP             interfaces whose packets bypass the kernel's network stack (root): eth0, or
+                       eth0:generic
+  RNIC_HOST_PATH       `on` (default), `rings` or `off`: between processes of this host, shared
+                       memory; shared memory, with every operation in packets; UDP
+  RNIC_GSO             `on` (default), `local` or `off`: the kernel may segment batches everywhere,
+                       only to this host, nowhere
+  RNIC_SHARDS          engines, for threads with completion queues of their own: 1 to 16, or `auto`
+                       (default): half of the cores, at most 8, but one with RNIC_XDP
+  RNIC_GUARDED_MEMORY  1: access to memory that was unmapped while registered is an error, no crash
+  RNIC_LOG             1: say in words why a verb was refused
+  RNIC_QUIET           1: say nothing on standard error
+  RNIC_LIBRDMACM       the stock librdmacm.so.1, for rsockets (default: the installed one)
+  RNIC_RUNTIME_DIR     folder for what processes of one user share (default: /tmp/rnic-UID)
+
+Environment of `rnic run` alone:
+  RNIC_LIB             the library to preload (default: librnic_verbs.so, found near rnic)
+
+Ports that two hosts need (rdma_cm needs no TCP):
+  UDP 4791             the packets themselves (RoCEv2)
+  TCP 18515            perftest (ib_send_lat, ...) and ibv_*_pingpong
+  TCP 18516            rnic bench
+  TCP 18517            rnic verify";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a program that uses libibverbs on the software NIC
     Run(run::Args),
-    /// Say what a status, errno, event, state or message means, why it comes, and what to do
+    /// Explain a status, errno, event, state or message, its causes, and what to do
     Explain(explain::Args),
-    /// Say what a capture of RoCEv2 holds: conversations, messages, retransmissions, what went wrong
+    /// Explain a RoCEv2 capture: conversations, messages, retransmissions, what went wrong
     Dissect(dissect::Args),
     /// List the device, its port and its GIDs
     Devices(devices::Args),
-    /// Two processes on this host do every RDMA operation, check every byte, and measure
+    /// Show every RDMA operation between two processes of this host, and measure
     Demo(demo::Args),
     /// Measure latency and bandwidth of every operation, between two processes or two hosts
     Bench(bench::Args),
@@ -117,6 +142,34 @@ mod tests {
         assert_eq!(args.program, ["prog", "--pcap", "x", "-h"]);
         assert_eq!(args.faults.as_deref(), Some("drop=1%"));
         assert!(args.pcap.is_none());
+    }
+
+    /// A newcomer leaves it out; what is behind the program is the program's all the same.
+    #[test]
+    fn the_dashes_before_the_program_may_be_left_out() {
+        let program = |line: &[&str]| {
+            let cli = Cli::try_parse_from([&["rnic", "run"], line].concat())?;
+            let Command::Run(args) = cli.command else {
+                panic!("not run")
+            };
+            assert!(args.pcap.is_none() && args.faults.is_none());
+            Ok::<_, clap::Error>((args.lint, args.program))
+        };
+        for (line, lint, rest) in [
+            (&["ibv_devices"][..], false, &["ibv_devices"][..]),
+            (
+                &["--lint", "prog", "--pcap", "x", "-h", "-q", "--", "-y"],
+                true,
+                &["prog", "--pcap", "x", "-h", "-q", "--", "-y"],
+            ),
+            (&["--", "prog", "--", "-h"], false, &["prog", "--", "-h"]),
+            (&["--", "--odd-name"], false, &["--odd-name"]),
+        ] {
+            let (linted, program) = program(line).expect("a program");
+            assert_eq!(linted, lint, "{line:?}");
+            assert_eq!(program, rest);
+        }
+        assert!(program(&["--lnit", "prog"]).is_err(), "no option of rnic's");
     }
 
     #[test]

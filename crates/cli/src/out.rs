@@ -3,7 +3,19 @@
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
+use rustix::termios::tcgetwinsize;
+
 use crate::sys;
+
+/// Columns of text that is broken into lines, where the terminal does not have fewer. More are hard to read.
+pub const WIDTH: usize = 100;
+
+/// Columns of the terminal that the answer goes to; `None` if it goes to a file or pipe.
+pub fn columns() -> Option<usize> {
+    let size = tcgetwinsize(std::io::stdout()).ok()?;
+    // Some terminals do not know their size.
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
 
 /// A line of the answer. If nobody reads any more, the process ends quietly, as programs in C do.
 #[macro_export]

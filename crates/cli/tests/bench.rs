@@ -186,6 +186,24 @@ fn a_server_and_a_client() {
     assert!(server.wait().expect("a child").success(), "{line}");
 }
 
+/// As `rnic verify` has them.
+#[test]
+fn either_spelling_of_options() {
+    let mut command = rnic();
+    command.args([
+        "bench", "--json", "--ops", "send", "--size", "8", "--what", "latency",
+    ]);
+    let value = json(
+        &command
+            .args(["--seconds", "0.005"])
+            .output()
+            .expect("rnic starts"),
+    );
+    assert_eq!(cells(&value["latency"]), [("send".to_owned(), 8)]);
+    let output = bench(&["--client", "no such host"]);
+    assert!(stderr(&output).contains("HOST:PORT"), "{}", stderr(&output));
+}
+
 #[test]
 fn a_second_process_that_is_killed_is_not_taken_for_a_silent_one() {
     let mut command = rnic();
@@ -229,6 +247,7 @@ fn nonsense_is_said_to_be_nonsense() {
     refused(&["--size", "100M"], 2, "64 MiB");
     refused(&["--op", "swap"], 2, "atomic");
     refused(&["--depth", "1000"], 2, "128");
+    refused(&["--seconds", "1"], 2, "--milliseconds");
     refused(&["--server", "--connect", "x"], 2, "--connect");
     // The server would have nothing to write there.
     refused(&["--server", "--json"], 2, "--json");
@@ -245,7 +264,8 @@ fn nobody_listens_there() {
     let output = bench(&["--connect", &addr]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("rnic bench --server"),
+        stderr(&output).contains("rnic bench --server")
+            && stderr(&output).contains(&format!("waiting for a server at {addr}")),
         "{}",
         stderr(&output)
     );

@@ -1,31 +1,11 @@
 //! The program as its users run it.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 mod common;
-use common::{Scratch, expect_success, rnic, run, stderr, stdout};
-
-/// Any library that can be preloaded: what `run` does to a program can be seen without ours.
-fn some_library() -> PathBuf {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
-    let path = maps.lines().find_map(|line| {
-        line.split_whitespace()
-            .last()
-            .filter(|p| p.contains("/libc.so"))
-    });
-    path.expect("this test uses the C library").into()
-}
-
-fn run_here(scratch: &Scratch) -> Command {
-    let mut command = rnic();
-    command
-        .arg("run")
-        .env("RNIC_LIB", some_library())
-        .env("RNIC_RUNTIME_DIR", scratch.0.join("runtime"));
-    command
-}
+use common::{Scratch, expect_success, rnic, run, run_here, some_library, stderr, stdout};
 
 #[test]
 fn help_names_every_command() {
@@ -418,71 +398,6 @@ fn demo_on_another_address_and_on_none() {
         "{}",
         stderr(&output)
     );
-}
-
-#[test]
-fn verify_with_and_without_faults() {
-    for extra in [
-        &[][..],
-        &["--faults", "drop=2%,dup=1%,reorder=2%,corrupt=1%,seed=5"],
-    ] {
-        let mut args = vec![
-            "verify",
-            "--qps",
-            "3",
-            "--iterations",
-            "40",
-            "--max-size",
-            "100000",
-            "--timeout",
-            "10",
-        ];
-        args.extend_from_slice(extra);
-        let output = run(&args);
-        expect_success(&output);
-        assert!(
-            stdout(&output).contains("verified 120 operations"),
-            "{}",
-            stdout(&output)
-        );
-    }
-}
-
-#[test]
-fn verify_over_tcp_exchange() {
-    let mut server = rnic()
-        .args(["verify", "--server", "127.0.0.1:0", "--addr", "127.0.0.1"])
-        .stderr(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("rnic starts");
-    let mut errors = BufReader::new(server.stderr.take().expect("piped"));
-    let mut line = String::new();
-    errors.read_line(&mut line).expect("a line");
-    let addr = line.trim().rsplit(' ').next().expect("an address");
-    let output = run(&[
-        "verify",
-        "--client",
-        addr,
-        "--addr",
-        "127.0.0.1",
-        "--iterations",
-        "30",
-        "--ops",
-        "write,read",
-    ]);
-    let status = server.wait().expect("it ends");
-    let mut rest = String::new();
-    errors.read_to_string(&mut rest).expect("text");
-    expect_success(&output);
-    assert!(status.success(), "{line}{rest}");
-}
-
-#[test]
-fn verify_without_a_server_is_an_error_in_words() {
-    let output = run(&["verify", "--client", "nonsense"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("nonsense"), "{}", stderr(&output));
 }
 
 /// As with `rnic ... | head`.

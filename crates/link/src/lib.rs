@@ -102,14 +102,23 @@ pub enum Gso {
 }
 
 impl Gso {
-    fn from_environment(config: &LinkConfig) -> Gso {
+    /// An error where the variable says something else than it can: who sets it wants to know.
+    fn from_environment(config: &LinkConfig) -> Result<Gso, LinkError> {
         if config.no_gso {
-            return Gso::Off;
+            return Ok(Gso::Off);
         }
-        match std::env::var("RNIC_GSO").as_deref() {
-            Ok("off" | "0") => Gso::Off,
-            Ok("local") => Gso::LocalOnly,
-            _ => Gso::On,
+        let said = std::env::var_os("RNIC_GSO").unwrap_or_default();
+        match said.to_str() {
+            Some("" | "on" | "1") => Ok(Gso::On),
+            Some("local") => Ok(Gso::LocalOnly),
+            Some("off" | "0") => Ok(Gso::Off),
+            _ => Err(LinkError::Io {
+                what: "RNIC_GSO",
+                source: std::io::Error::new(
+                    std::io::ErrorKind::InvalidInput,
+                    format!("{said:?} is none of on, local and off"),
+                ),
+            }),
         }
     }
 }

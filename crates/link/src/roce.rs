@@ -8,6 +8,7 @@ mod receiving;
 mod sending;
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use inbox::Inbox;
@@ -18,7 +19,7 @@ use crate::datagram::Link;
 use crate::faults::Faults;
 use crate::host::HostPath;
 use crate::path::Paths;
-use crate::pcap::Pcap;
+use crate::pcap::{Capture, Pcap};
 use crate::share::Share;
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
@@ -62,10 +63,8 @@ struct Live {
 impl RoceLink {
     /// Joins the host's port 4791 and claims a first QPN range.
     pub fn open(config: &LinkConfig) -> Result<RoceLink, LinkError> {
-        let capture = match &config.pcap {
-            Some(path) => Some(crate::pcap::Capture::open(path)?),
-            None => None,
-        };
+        let gso = Gso::from_environment(config)?;
+        let capture = config.pcap.as_deref().map(capture_in).transpose()?;
         let mut share = Share::join(config.beside)?;
         sys::keep_spare();
         let udp = UdpLink::new(share.receiver().clone());
@@ -98,7 +97,7 @@ impl RoceLink {
                 link,
                 batch: TxBatch::default(),
                 paths: Paths::default(),
-                gso: Gso::from_environment(config),
+                gso,
                 inbox: Inbox::default(),
                 backlog: Backlog::new(udp::rx::is_dual_stack(share.receiver())),
                 share,
@@ -217,6 +216,21 @@ pub(crate) fn send_what_waits(link: &mut dyn Link, begin: u64, counters: &mut Li
         std::thread::sleep(Duration::from_nanos(next - now));
         link.send(&mut TxBatch::default(), next, counters);
     }
+}
+
+/// Opens the file of `RNIC_PCAP`, which an error names: nobody else would say which file is meant.
+fn capture_in(file: &Path) -> Result<Capture, LinkError> {
+    Capture::open(file).map_err(|error| {
+        let source = match error {
+            LinkError::Io { source, .. } => source,
+            other => return other,
+        };
+        let why = format!("cannot open the capture file {}: {source}", file.display());
+        LinkError::Io {
+            what: "RNIC_PCAP",
+            source: std::io::Error::new(source.kind(), why),
+        }
+    })
 }
 
 impl Drop for RoceLink {

@@ -4,8 +4,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::report::{Latency, Report};
-use super::size;
 use crate::failure::{Failure, Result};
+use crate::size;
 
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 380;

@@ -5,69 +5,71 @@
 mod chart;
 mod page;
 mod report;
-mod size;
 
 use std::io::IsTerminal;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rnic::exchange::{self, Exchange};
+use rnic::exchange::Exchange;
 use rnic::{Context, GidEntry, PathMtu};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 use crate::gid::{Choice, same_way};
 use crate::measure::{self, ATOMIC, Operation};
+use crate::meet::BENCH;
 use crate::node::{self, DEPTH, Peer, Station};
-use crate::sys;
+use crate::{size, sys, time};
 use report::{Bandwidth, Beside, Latency, Path, Report};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  rnic bench                                    everything, between two processes of this host
-  rnic bench --op write --size 8,64K,1M         one operation, three sizes
-  rnic bench --what latency --size all          the latency of each power of two
-  rnic bench --what latency --beside 1M         the latency beside a bulk transfer
-  rnic bench --html bench.html                  tables, charts and histograms as one page
-  hostA$ rnic bench --server                    between two hosts
+  rnic bench                                everything, between two processes of this host
+  rnic bench --op write --size 8,64K,1M     one operation, three sizes
+  rnic bench --what latency --size all      the latency of each power of two
+  rnic bench --what latency --beside 1M     the latency beside a bulk transfer
+  rnic bench --html bench.html              tables, charts and histograms as one page
+  hostA$ rnic bench --server                between two hosts, by TCP port 18516 of hostA
   hostB$ rnic bench --connect hostA
 
-Latency is that of one operation at a time: half a round trip for send and write, there and back for read and atomic. Both
-sides poll. Bandwidth is that of many at once. Two processes of one host want two idle processors.
+Latency is measured one operation at a time: half a round trip for send and write, a whole one for read and atomic. \
+Both sides poll. Bandwidth is measured with many operations at once. Two processes on one host need two idle processors.
 
-Exit status: 0 when everything was measured, 1 when not, 2 for arguments that make no sense.")]
+Exit status: 0 if everything was measured, 1 if not, 2 for arguments that make no sense.")]
 pub struct Args {
     /// Operations
     #[arg(
         long = "op",
+        visible_alias = "ops",
         value_name = "OP",
         value_delimiter = ',',
         default_value = "send,write,read,atomic"
     )]
     operations: Vec<Op>,
-    /// Sizes of messages in bytes, with K or M; `all`: each power of two (atomics have 8 bytes)
+    /// Message sizes in bytes, K or M; `all` for every power of two (atomics always have 8 bytes)
     #[arg(long = "size", value_name = "SIZE", default_value = "8,64,1K,4K,64K,1M", value_parser = size::parse_list)]
     sizes: size::List,
     /// What to measure
     #[arg(long, value_delimiter = ',', default_value = "latency,bandwidth")]
     what: Vec<What>,
-    /// Measure each figure for so long
+    /// Time to spend on each figure
     #[arg(long, default_value_t = 200, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     milliseconds: u32,
-    /// Operations at once, for bandwidth; as many as fill the pipe if not given
+    /// The same in seconds
+    #[arg(long, value_name = "S", conflicts_with = "milliseconds", value_parser = parse_time)]
+    seconds: Option<Duration>,
+    /// Operations in flight, for bandwidth [default: as many as fill the pipe]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH as i64))]
     depth: Option<u32>,
-    /// Measure each latency a second time, with RDMA WRITEs of so many bytes going on beside it, over another queue pair
-    /// of the same two processes
+    /// Measure each latency a second time, while RDMA WRITEs of this size run on another queue pair of the same two processes
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     beside: Option<usize>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096; as large as the way allows if not given
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that the path allows]
     #[arg(long, value_parser = node::parse_mtu)]
     mtu: Option<PathMtu>,
-    /// Print JSON
+    /// Print JSON (docs/json.md)
     #[arg(long)]
     json: bool,
     /// Write one page with tables, charts and histograms
@@ -76,24 +78,33 @@ pub struct Args {
     /// Write the charts
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Wait for a client at this TCP address, ADDRESS:PORT; what is measured, the client says
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = ANY, conflicts_with_all = ["connect", "operations", "sizes", "what", "milliseconds", "depth", "beside", "mtu", "json", "html", "svg"])]
-    server: Option<String>,
+    /// Wait for a client, which says what to measure. ADDR is ADDRESS, PORT or ADDRESS:PORT of this host [default: port
+    /// 18516 of all addresses]
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["connect", "operations", "sizes", "what", "milliseconds", "seconds", "depth", "beside", "mtu", "json", "html", "svg"])]
+    server: Option<Option<String>>,
     /// Measure with the server at HOST or HOST:PORT
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, visible_alias = "client", value_name = "HOST")]
     connect: Option<String>,
     #[command(flatten)]
     gid: Choice,
 }
 
-/// Where servers listen.
-const PORT: u16 = 18516;
-/// All addresses of this host.
-const ANY: &str = "[::]:18516";
-/// The same where there is no IPv6.
-const ANY_V4: &str = "0.0.0.0:18516";
-/// A server that has just been started may not listen yet.
-const CALL: Duration = Duration::from_secs(5);
+impl Args {
+    /// For each figure.
+    fn time(&self) -> Duration {
+        let milliseconds = Duration::from_millis(self.milliseconds.into());
+        self.seconds.unwrap_or(milliseconds)
+    }
+}
+
+/// In the same limits as the milliseconds.
+fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+    let time = time::parse_seconds(text)?;
+    match (1..=20_000).contains(&time.as_millis()) {
+        true => Ok(time),
+        false => Err("from 0.001 to 20 seconds".to_owned()),
+    }
+}
 
 /// Operations on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -222,7 +233,7 @@ fn pin(processor: Option<usize>) {
 
 pub fn main(args: Args) -> Result<()> {
     if let Some(addr) = &args.server {
-        return server(addr, &args.gid);
+        return server(addr.as_deref(), &args.gid);
     }
     let task = Task {
         version: VERSION,
@@ -244,7 +255,7 @@ pub fn main(args: Args) -> Result<()> {
     }
     let report = match &args.connect {
         Some(host) => {
-            let stream = call(host)?;
+            let stream = BENCH.call(host)?;
             let own = stream.local_addr()?.ip();
             let peer = stream.peer_addr()?.to_string();
             let exchange = Exchange::from_tcp(stream)?;
@@ -279,64 +290,10 @@ pub fn main(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn server(addr: &str, gid: &Choice) -> Result<()> {
-    let listener = TcpListener::bind(addr)
-        .or_else(|error| match addr {
-            ANY => TcpListener::bind(ANY_V4),
-            _ => Err(error),
-        })
-        .map_err(|error| {
-            Failure::from(error)
-                .during(&format!("listening on {addr}"))
-                .next("ADDRESS:PORT of this host, with a port that is free")
-        })?;
-    let local = listener.local_addr()?;
-    crate::remark!(
-        "rnic: waiting for a client on {local}; there: rnic bench --connect {}",
-        callable(local)
-    );
-    let (stream, client) = listener.accept()?;
-    crate::remark!("rnic: measuring with {client}");
+fn server(addr: Option<&str>, gid: &Choice) -> Result<()> {
+    let stream = BENCH.wait(addr)?;
     let own = stream.local_addr()?.ip();
     serve(Exchange::from_tcp(stream)?, gid, same_way(own), None)
-}
-
-/// What a client calls, of whatever kind the address is.
-fn callable(local: SocketAddr) -> String {
-    if !local.ip().is_unspecified() {
-        return local.to_string();
-    }
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match (name.trim(), local.port()) {
-        ("", port) => format!("ADDRESS:{port}, with an address of this host"),
-        (name, PORT) => name.to_owned(),
-        (name, port) => format!("{name}:{port}"),
-    }
-}
-
-/// The addresses that HOST or HOST:PORT stands for.
-fn addresses(host: &str) -> std::io::Result<Vec<SocketAddr>> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // An address of IPv6 has colons of its own.
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Ok(vec![(ip, PORT).into()]);
-    }
-    let known = host.to_socket_addrs();
-    Ok(known.or_else(|_| (bare, PORT).to_socket_addrs())?.collect())
-}
-
-fn call(host: &str) -> Result<TcpStream> {
-    let nobody = |error: std::io::Error| {
-        Failure::new(format!("no server at {host}: {error}"))
-            .cause("nobody listens there, or a firewall drops TCP or UDP port 4791")
-            .next("start one: `rnic bench --server`, there")
-    };
-    let known = addresses(host).map_err(|error| {
-        Failure::new(format!("{host} is no address"))
-            .cause(error.to_string())
-            .next("HOST or HOST:PORT, as the server says")
-    })?;
-    exchange::call(&known[..], CALL).map_err(nobody)
 }
 
 /// Says on a terminal what is being done.
@@ -379,7 +336,7 @@ fn run(
     let mut report = Report::new(Path::of(&station, peer), sys::allowed_cpus().len());
     // Now that the NIC's own thread runs, and may float.
     pin(processor);
-    let time = Duration::from_millis(args.milliseconds.into());
+    let time = args.time();
     let mut cells = Vec::new();
     for what in &args.what {
         for op in &args.operations {
@@ -458,22 +415,5 @@ mod tests {
         assert!(refused(|t| t.largest = usize::MAX));
         assert!(refused(|t| t.beside = Some(usize::MAX)));
         assert!(refused(|t| t.beside = Some(0)));
-    }
-
-    #[test]
-    fn hosts_and_ports() {
-        let one = |host: &str| addresses(host).expect(host)[0].to_string();
-        assert_eq!(one("127.0.0.1"), "127.0.0.1:18516");
-        assert_eq!(one("127.0.0.1:7"), "127.0.0.1:7");
-        // Its last group is no port.
-        assert_eq!(one("fd00::1:2"), "[fd00::1:2]:18516");
-        assert_eq!(one("[fd00::1]"), "[fd00::1]:18516");
-        assert_eq!(one("[fd00::1]:2"), "[fd00::1]:2");
-        assert!(addresses("").is_err());
-        assert_eq!(
-            callable("10.0.0.1:18516".parse().unwrap()),
-            "10.0.0.1:18516"
-        );
-        assert!(!callable(ANY.parse().unwrap()).contains("::"));
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::chart;
 use super::report::{Latency, Report, gigabytes, micros, rate};
-use super::size;
 use crate::failure::Result;
+use crate::size;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1f2328;\
 background:#fff}table{border-collapse:collapse;margin:1rem 0}td,th{padding:.15rem .8rem;text-align:right;\
@@ -42,7 +42,7 @@ pub fn page(report: &Report) -> Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>rnic bench</title>\n\
          <style>{STYLE}</style></head><body>\n<h1>rnic bench</h1>\n<p>rnic {}: {}</p>\n",
-        escaped(report.version),
+        escaped(report.rnic),
         escaped(&report.circumstances())
     );
     if let Some(warning) = report.warning() {

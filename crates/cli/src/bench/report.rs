@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::size;
 use crate::measure::stats::{Distribution, Step};
 use crate::measure::{Moved, Operation};
 use crate::node::Station;
+use crate::size;
 
 /// Steps of a histogram.
 const STEPS: usize = 12;
@@ -140,7 +140,10 @@ impl Bandwidth {
 
 #[derive(Debug, Serialize)]
 pub struct Report {
-    pub version: &'static str,
+    /// Of this format, which docs/json.md describes. Fields may be added to it.
+    pub version: u32,
+    /// Of the program.
+    pub rnic: &'static str,
     pub path: Path,
     /// Of the minute before, on this side.
     pub load_average: f64,
@@ -155,7 +158,8 @@ impl Report {
     pub fn new(path: Path, processors: usize) -> Report {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Report {
-            version: env!("CARGO_PKG_VERSION"),
+            version: 1,
+            rnic: env!("CARGO_PKG_VERSION"),
             path,
             load_average: load
                 .split(' ')

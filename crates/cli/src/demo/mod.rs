@@ -15,7 +15,7 @@ use crate::node::{self, Peer, REGION, Station};
 pub struct Args {
     #[command(flatten)]
     gid: Choice,
-    /// Leave the measurements out
+    /// Skip the measurements
     #[arg(long)]
     no_bench: bool,
 }

@@ -15,7 +15,7 @@ mod vendor;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
-use crate::sys;
+use crate::{out, sys};
 use topic::{Kind, Topic};
 
 #[derive(Debug, clap::Args)]
@@ -28,31 +28,34 @@ Examples:
   rnic explain RDMA_CM_EVENT_REJECTED, error 8
   rnic explain Failed status 12: wr_id 0 syndrom 0x81")]
 pub struct Args {
-    /// A number, name or message; none: the list of all there is
+    /// A number, name or message [default: list all that is known]
     #[arg(value_name = "WORD", allow_negative_numbers = true)]
     words: Vec<String>,
-    /// Print JSON
+    /// Print JSON (docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
+/// Of the format that docs/json.md describes. Fields may be added to it.
+const VERSION: u32 = 1;
+
 #[derive(Serialize)]
 struct Answer<'a> {
+    version: u32,
     topics: &'a [&'static Topic],
     also: &'a [&'static Topic],
 }
 
-/// Columns of a terminal.
-const WIDTH: usize = 100;
-
-/// Prints a paragraph, indented, broken at spaces.
-fn paragraph(first: &str, rest: &str, text: &str) {
+/// Breaks a paragraph at spaces, so that no line is longer than `width`, where words allow.
+fn paragraph(width: usize, first: &str, rest: &str, text: &str) -> String {
+    let mut all = String::new();
     let mut line = first.to_owned();
     let mut empty = true;
     // Two and more spaces part a command from its explanation.
     for (i, word) in text.split(' ').enumerate() {
-        if !empty && line.len() + 1 + word.len() > WIDTH {
-            crate::say!("{}", line.trim_end());
+        if !empty && line.len() + 1 + word.len() > width {
+            all += line.trim_end();
+            all.push('\n');
             line = rest.to_owned();
             empty = true;
         }
@@ -62,7 +65,7 @@ fn paragraph(first: &str, rest: &str, text: &str) {
         line.push_str(word);
         empty = false;
     }
-    crate::say!("{}", line.trim_end());
+    all + line.trim_end()
 }
 
 fn number(topic: &Topic) -> String {
@@ -72,21 +75,25 @@ fn number(topic: &Topic) -> String {
     }
 }
 
-fn print(topic: &Topic) {
+fn print(topic: &Topic, width: usize) {
+    let say = |first: &str, rest: &str, text: &str| {
+        crate::say!("{}", paragraph(width, first, rest, text));
+    };
     let text = match topic.text {
         "" => String::new(),
         text => format!(" \"{text}\""),
     };
-    crate::say!(
+    let title = format!(
         "{} {}: {}{text}",
         topic.kind.title(),
         number(topic),
         topic.name
     );
-    paragraph("  ", "  ", topic.meaning);
+    say("", "  ", &title);
+    say("  ", "  ", topic.meaning);
     let line = |label: &str, text: &str| {
         if !text.is_empty() {
-            paragraph(&format!("  {label:<9}"), &" ".repeat(11), text);
+            say(&format!("  {label:<9}"), &" ".repeat(11), text);
         }
     };
     line("side:", topic.side);
@@ -94,7 +101,7 @@ fn print(topic: &Topic) {
         if !entries.is_empty() {
             crate::say!("  {label}");
             for entry in entries {
-                paragraph("    - ", "      ", entry);
+                say("    - ", "      ", entry);
             }
         }
     };
@@ -128,14 +135,31 @@ fn short(topic: &Topic) -> String {
     .to_owned()
 }
 
-fn list_all() {
-    crate::say!("What `rnic explain` knows. Ask by number, name or message: rnic explain 12\n");
-    for kind in Kind::ALL {
-        crate::say!("{} (rnic explain {} ...):", kind.title(), kind.word());
-        for topic in topic::all().filter(|topic| topic.kind == kind) {
-            crate::say!("  {}", short(topic));
+/// A row of a list: in columns, unless the terminal is too narrow for them.
+fn row(topic: &Topic, terminal: Option<usize>) {
+    let text = short(topic);
+    match terminal {
+        Some(width) if 2 + text.len() > width => {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            crate::say!("{}", paragraph(width, "  ", "      ", &words.join(" ")));
         }
+        _ => crate::say!("  {text}"),
+    }
+}
+
+fn list_all(terminal: Option<usize>, width: usize) {
+    let say = |text: &str| crate::say!("{}", paragraph(width, "", "  ", text));
+    say("What `rnic explain` knows. Ask by number, name or message: rnic explain 12");
+    for kind in Kind::ALL {
         crate::say!();
+        say(&format!(
+            "{} (rnic explain {} ...):",
+            kind.title(),
+            kind.word()
+        ));
+        for topic in topic::all().filter(|topic| topic.kind == kind) {
+            row(topic, terminal);
+        }
     }
 }
 
@@ -153,6 +177,7 @@ pub fn main(args: Args) -> Result<()> {
     }
     if args.json {
         let answer = Answer {
+            version: VERSION,
             topics: &found.topics,
             also: &found.also,
         };
@@ -161,20 +186,22 @@ pub fn main(args: Args) -> Result<()> {
         crate::say!("{text}");
         return Ok(());
     }
+    let terminal = out::columns();
+    let width = terminal.map_or(out::WIDTH, |columns| columns.min(out::WIDTH));
     if args.words.is_empty() {
-        list_all();
+        list_all(terminal, width);
         return Ok(());
     }
     for (i, topic) in found.topics.iter().enumerate() {
         if i > 0 {
             crate::say!();
         }
-        print(topic);
+        print(topic, width);
     }
     if !found.also.is_empty() {
         crate::say!("\nThe same number elsewhere:");
         for topic in &found.also {
-            crate::say!("  {}", short(topic));
+            row(topic, terminal);
         }
     }
     Ok(())

@@ -108,6 +108,14 @@ fn elf(bytes: &[u8]) -> Option<Kind> {
     Some(Kind::Static)
 }
 
+/// The file, of which these bytes are the beginning, may be loaded into programs of this machine.
+pub fn is_library(bytes: &[u8]) -> bool {
+    let number = |at| field(bytes, at).map(u16::from_le_bytes);
+    let ours = bytes.starts_with(b"\x7fELF\x02\x01") && number(18) == Some(MACHINE);
+    // Not by `kind`: some libraries can be started as well, and glibc's has the loader's name far from its beginning.
+    ours && number(16) == Some(ET_DYN)
+}
+
 /// The processor an ELF machine number stands for.
 pub fn machine_name(machine: u16) -> String {
     match machine {

@@ -1,11 +1,13 @@
 //! Where our library is, and the folder of names under which programs look for it.
 
 use std::hash::{Hash, Hasher};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
+use super::elf::{self, Kind};
+use super::program::HEAD;
 use crate::failure::{Failure, Result};
 use crate::sys;
 
@@ -25,7 +27,7 @@ pub const PRELOAD: &str = "libibverbs.so.1";
 pub fn find() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("RNIC_LIB").filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
-        return std::fs::canonicalize(&path).map_err(|error| {
+        return named(&path).map_err(|error| {
             Failure::new(format!(
                 "RNIC_LIB names {}, which cannot be used",
                 path.display()
@@ -47,6 +49,26 @@ pub fn find() -> Result<PathBuf> {
             ))
             .next("`cargo build --release` builds both; or set RNIC_LIB to the library's path")),
     }
+}
+
+/// The loader would say of a wrong one no more than that the program cannot have it.
+fn named(path: &Path) -> io::Result<PathBuf> {
+    let path = std::fs::canonicalize(path)?;
+    let mut head = Vec::new();
+    std::fs::File::open(&path)?
+        .take(HEAD)
+        .read_to_end(&mut head)?;
+    if elf::is_library(&head) {
+        return Ok(path);
+    }
+    let why = match elf::kind(&head) {
+        Kind::OtherMachine { machine, bits } => format!(
+            "it is for another machine: {}, {bits} bit",
+            elf::machine_name(machine)
+        ),
+        _ => format!("it is not a shared library ({LIBRARY} is one)"),
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
 /// The user's folder for such things, private to him.

@@ -1,11 +1,12 @@
 //! `rnic run`: starts a program with our libibverbs and librdmacm in front of the system's.
 
+mod capture;
 mod elf;
 mod library;
 mod program;
 mod report;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,47 +18,54 @@ use crate::sys;
 use report::{Collector, Wishes};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "rnic run [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = "\
 Examples:
   rnic run -- ibv_devinfo -v
-  rnic run -- ibv_rc_pingpong -g 0                      # server; the client adds the server's address
+  rnic run -- ibv_rc_pingpong -g 0                 # server; the client adds the server's address
   rnic run --faults drop=1%,reorder=5%,seed=42 -- ib_write_bw
-  rnic run --pcap trace.pcap -- ./my_program            # then: rnic dissect trace.pcap
-  rnic run --stats --lint -- ./my_program               # what moved; what would fail on hardware
+  rnic run --pcap trace.pcap -- ./my_program       # then: rnic dissect trace.pcap
+  rnic run --stats --lint -- ./my_program          # what moved; what would fail on hardware
 
-The program and its children find rnic0 instead of the machine's RDMA devices. `rnic devices` lists the GID indices
+The program and its children see rnic0 instead of the machine's RDMA devices. `rnic devices` lists the GID indices \
 that programs ask for (-g of ibv_rc_pingpong, -x of perftest).
 
-When the program has failed, rnic says which work request failed first and why, on standard error. The program's exit
-status or signal is that of `rnic run`.")]
+If the program fails, rnic says on standard error which work request failed first, and why. `rnic run` ends with the \
+program's exit status, or by the same signal; with 127 if there is no such program, 126 if it cannot be run, 2 for \
+arguments that make no sense, 1 if anything else keeps the program from starting.
+
+`rnic --help` lists the environment variables and the ports."
+)]
 pub struct Args {
-    /// Bad wire for what the program sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42 (any of them)
+    /// Damage what the program sends: drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42 (any of them)
     #[arg(long, value_name = "SPEC")]
     pub faults: Option<String>,
     /// Seed of the faults, if not part of SPEC; the same seed and traffic give the same faults
     #[arg(long, value_name = "N", requires = "faults")]
     pub seed: Option<u64>,
-    /// Write every packet sent and received to FILE; an old FILE is replaced. Each program needs a file of its own
+    /// Write every packet sent and received to FILE, replacing an older capture. Each program needs a file of its own
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Packets to and from other hosts by these interfaces go past the kernel's network stack (AF_XDP): eth0, or eth0,eth1; with
-    /// :generic behind a name for any driver. Takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; the firewall sees none of them
+    /// Let packets to and from other hosts bypass the kernel's network stack (AF_XDP) on these interfaces: eth0 or eth0,eth1;
+    /// append :generic to a name if the driver has no XDP. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. Firewall rules do
+    /// not apply to these packets
     #[arg(long, value_name = "INTERFACES")]
     pub xdp: Option<String>,
     /// End with counters: messages, bytes, packets, retransmissions, NAKs, drops, per queue pair and in total
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub stats: Option<Format>,
-    /// End with warnings of what works here and would fail on hardware
+    /// End with warnings about what works here and would fail on hardware
     #[arg(long)]
     pub lint: bool,
-    /// What is said at the end is one line of JSON, the last line of standard error
+    /// Report in JSON: one line, the last of standard error (docs/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but why the program cannot be started: not what was chosen, nor why it failed (RNIC_QUIET=1 for the program)
+    /// Say nothing, unless the program cannot be started (sets RNIC_QUIET=1 for the program)
     #[arg(long, short)]
     pub quiet: bool,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    /// The program and its arguments. All that follows PROGRAM belongs to it, options included
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
@@ -70,7 +78,38 @@ pub enum Format {
     Json,
 }
 
+impl Args {
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            quiet: self.quiet,
+            stats: self.stats.is_some(),
+            lint: self.lint,
+            json: self.json || self.stats == Some(Format::Json),
+        }
+    }
+}
+
 pub fn main(args: Args) -> Result<()> {
+    let wishes = args.wishes();
+    let program = args.program.first().map(|program| name(program));
+    start(args).map_err(|failure| match wishes.json {
+        true => {
+            let line = report::not_started(&program.unwrap_or_default(), &failure, wishes);
+            failure.machine_line(line)
+        }
+        false => failure,
+    })
+}
+
+/// The program without its folder.
+fn name(program: &OsStr) -> String {
+    let name = Path::new(program).file_name().unwrap_or(program);
+    name.to_string_lossy().into_owned()
+}
+
+/// Returns only if the program could not be started.
+fn start(args: Args) -> Result<()> {
+    let wishes = args.wishes();
     let [program, rest @ ..] = &args.program[..] else {
         return Err(Failure::new("no program given").next("`rnic run -- PROGRAM ARGS...`"));
     };
@@ -85,7 +124,7 @@ pub fn main(args: Args) -> Result<()> {
     let folder = library::folder(&library)?;
     let xdp = args.xdp.as_deref().map(interfaces).transpose()?;
     // Last: what can be refused is, and an old capture is still there.
-    let pcap = args.pcap.as_deref().map(capture).transpose()?;
+    let pcap = args.pcap.as_deref().map(capture::prepare).transpose()?;
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest);
@@ -120,12 +159,6 @@ pub fn main(args: Args) -> Result<()> {
     if args.quiet {
         command.env("RNIC_QUIET", "1");
     }
-    let wishes = Wishes {
-        quiet: args.quiet,
-        stats: args.stats.is_some(),
-        lint: args.lint,
-        json: args.json || args.stats == Some(Format::Json),
-    };
     sys::keep_signals(&mut command);
     if wishes.none() {
         for name in ["RNIC_REPORT", "RNIC_STATS", "RNIC_LINT"] {
@@ -144,10 +177,9 @@ pub fn main(args: Args) -> Result<()> {
     let _ = rnic::nic::cm::execute_wills_of_the_dead();
     let report = collector.read();
     drop(collector);
-    let name = Path::new(program).file_name().unwrap_or(program);
     report::close(
         &report,
-        &name.to_string_lossy(),
+        &name(program),
         status,
         wishes,
         args.faults.is_some(),
@@ -167,12 +199,19 @@ fn prepend(first: OsString, variable: &str) -> OsString {
 
 /// Checked here, so that a mistake is not found by the program; and with a seed, so that the run can be repeated.
 pub fn faults(text: &str, seed: Option<u64>) -> Result<FaultSpec> {
-    let mut spec: FaultSpec = text.parse().map_err(|error| {
+    let unreadable = |why: String| {
         Failure::new(format!("the fault specification `{text}` cannot be read"))
-            .cause(format!("{error}"))
+            .cause(why)
             .next("an example: --faults drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42")
             .status(2)
-    })?;
+    };
+    // An unset variable of a script, most likely: it would change the path of all packets and damage none.
+    if text.trim().is_empty() {
+        return Err(unreadable("it is empty".to_owned()));
+    }
+    let mut spec: FaultSpec = text
+        .parse()
+        .map_err(|error| unreadable(format!("{error}")))?;
     spec.seed = match (spec.seed, seed) {
         (Some(a), Some(b)) if a != b => {
             return Err(
@@ -200,18 +239,6 @@ fn fresh_seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish() % 1_000_000
 }
 
-/// Empties or makes the file: the program's NIC writes the header when it finds nothing in it.
-fn capture(path: &Path) -> Result<PathBuf> {
-    let unwritable = |error: std::io::Error| {
-        Failure::new(format!("cannot write the capture file {}", path.display()))
-            .cause(error.to_string())
-            .next("choose a file in a folder that you may write to: --pcap /tmp/rnic.pcap")
-    };
-    let absolute = std::path::absolute(path).map_err(unwritable)?;
-    std::fs::File::create(&absolute).map_err(unwritable)?;
-    Ok(absolute)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,7 +249,7 @@ mod tests {
         assert_eq!(faults("drop=1%", Some(8)).unwrap().seed, Some(8));
         assert!(faults("drop=1%", None).unwrap().seed.is_some());
         assert!(faults("drop=1%,seed=7", Some(8)).is_err());
-        for bad in ["drop=101%", "nonsense", "drop=x"] {
+        for bad in ["drop=101%", "nonsense", "drop=x", "", " "] {
             let text = faults(bad, None).unwrap_err().to_string();
             assert!(text.contains(bad) && text.contains("next:"), "{text}");
         }
@@ -238,18 +265,5 @@ mod tests {
             let text = interfaces(bad).unwrap_err().to_string();
             assert!(text.contains("next:"), "{text}");
         }
-    }
-
-    #[test]
-    fn a_capture_file_is_made_and_emptied() {
-        let path = std::env::temp_dir().join(format!("rnic-capture-{}", std::process::id()));
-        std::fs::write(&path, "old").unwrap();
-        assert_eq!(capture(&path).unwrap(), path);
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
-        std::fs::remove_file(&path).unwrap();
-        let text = capture(Path::new("/no/such/folder/x.pcap"))
-            .unwrap_err()
-            .to_string();
-        assert!(text.contains("/no/such/folder/x.pcap"), "{text}");
     }
 }

@@ -15,8 +15,8 @@ use crate::sys;
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Headers of programs lie in their first pages.
-const HEAD: u64 = 1 << 20;
+/// Headers of programs and libraries lie in their first pages.
+pub const HEAD: u64 = 1 << 20;
 /// `#!` of a `#!`: Linux stops at four.
 const SCRIPTS: usize = 4;
 

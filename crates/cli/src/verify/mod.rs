@@ -5,13 +5,12 @@ mod pattern;
 mod plan;
 mod server;
 
-use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rnic::exchange::{self, Exchange};
+use rnic::exchange::Exchange;
 use rnic::{
     CompletionQueue, Context, Endpoint, GidEntry, PathMtu, PreparedQueuePair, ProtectionDomain,
     QueuePair, Rc,
@@ -20,16 +19,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 use crate::gid::{Choice, same_way};
+use crate::meet::VERIFY;
 use crate::node::{self, Peer};
+use crate::{size, time};
 use plan::Kind;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --server and --client, both ends run on this host. Between hosts:
-  hostA$ rnic verify --server 0.0.0.0:18515
-  hostB$ rnic verify --client hostA:18515
+Examples:
+  rnic verify                               for 3 seconds, between two processes of this host
+  rnic verify --faults drop=1%,seed=42      the same over a bad wire
+  hostA$ rnic verify --server               between two hosts, by TCP port 18517 of hostA
+  hostB$ rnic verify --connect hostA
 
-Exit status: 0 if every byte and every value was right, 1 if not or if the connection failed.")]
+Exit status: 0 if every byte and every value was right; 1 if not, if the connection failed, or if there was nothing to \
+check; 2 for arguments that make no sense.")]
 pub struct Args {
     /// Queue pairs, all used at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -37,42 +41,53 @@ pub struct Args {
     /// Stop after this time
     #[arg(
         long,
-        default_value_t = 3.0,
+        default_value = "3",
         value_name = "S",
-        conflicts_with = "iterations"
+        conflicts_with_all = ["milliseconds", "iterations"],
+        value_parser = time::parse_seconds
     )]
-    seconds: f64,
-    /// Stop after so many operations on each queue pair
-    #[arg(long, value_name = "N")]
+    seconds: Duration,
+    /// The same in milliseconds
+    #[arg(long, value_name = "MS", conflicts_with = "iterations", value_parser = clap::value_parser!(u64).range(1..))]
+    milliseconds: Option<u64>,
+    /// Stop after this many operations on each queue pair
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// Longest message, bytes; times QPS 256 MiB at most
-    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=MAX_SIZE as i64))]
-    max_size: u32,
+    /// Longest message in bytes, K or M; times the number of queue pairs at most 256M
+    #[arg(long, default_value = "1M", value_name = "SIZE", value_parser = size::parse)]
+    max_size: usize,
     /// Operations to use
-    #[arg(long, value_delimiter = ',', default_value = "send,write,read,atomic")]
+    #[arg(
+        long,
+        visible_alias = "op",
+        value_name = "OP",
+        value_delimiter = ',',
+        default_value = "send,write,read,atomic"
+    )]
     ops: Vec<Operation>,
     /// Seed of sizes, operations and data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096; as large as the way allows if not given
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that the path allows]
     #[arg(long, value_parser = node::parse_mtu)]
     mtu: Option<PathMtu>,
     /// Local ACK timeout, 4.096 us x 2^N
     #[arg(long, default_value_t = 14, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
     timeout: u8,
-    /// Bad wire for what is sent, with --server or --client by this side alone: drop=1%,dup=1%,reorder=5%,corrupt=1%,seed=42
+    /// Damage what is sent: drop=1%,dup=1%,reorder=5%,corrupt=1%,seed=42. With --server or --connect, what this side sends
     #[arg(long, value_name = "SPEC")]
     faults: Option<String>,
-    /// Wait for a client at this TCP address, ADDRESS:PORT; what is done, the client says
+    /// Wait for a client, which says what to do. ADDR is ADDRESS, PORT or ADDRESS:PORT of this host [default: port 18517 of
+    /// all addresses]
     #[arg(
         long,
         value_name = "ADDR",
-        conflicts_with_all = ["client", "qps", "seconds", "iterations", "max_size", "ops", "seed", "mtu", "timeout"]
+        conflicts_with_all = ["connect", "qps", "seconds", "milliseconds", "iterations", "max_size", "ops", "seed", "mtu", "timeout"]
     )]
-    server: Option<String>,
-    /// Call a server at this TCP address, HOST:PORT
-    #[arg(long, value_name = "ADDR")]
-    client: Option<String>,
+    server: Option<Option<String>>,
+    /// Verify with the server at HOST or HOST:PORT
+    #[arg(long, visible_alias = "client", value_name = "HOST")]
+    connect: Option<String>,
     #[command(flatten)]
     gid: Choice,
 }
@@ -97,7 +112,7 @@ impl Operation {
     }
 }
 
-const MAX_SIZE: u32 = 64 << 20;
+const MAX_SIZE: u32 = size::LARGEST as u32;
 /// Of all queue pairs: each side takes some eleven times as much memory.
 const MAX_TOTAL: u64 = 256 << 20;
 /// Operations in flight on one queue pair.
@@ -129,7 +144,7 @@ impl Task {
                 "{} queue pairs with messages of {} bytes take too much memory",
                 self.qps, self.max_size
             ))
-            .next("--qps N times --max-size BYTES: 268435456 at most"));
+            .next("--qps N times --max-size SIZE: 256M at most"));
         }
         let sound = (1..=256).contains(&self.qps)
             && (1..=MAX_SIZE).contains(&self.max_size)
@@ -270,38 +285,28 @@ pub fn main(args: Args) -> Result<()> {
         return restart_with_faults(text);
     }
     if let Some(addr) = &args.server {
-        let listener = TcpListener::bind(addr)
-            .map_err(|error| Failure::from(error).during(&format!("listening on {addr}")))?;
-        crate::remark!("rnic: waiting for a client on {}", listener.local_addr()?);
-        let (stream, _) = listener.accept()?;
+        let stream = VERIFY.wait(addr.as_deref())?;
         let way = same_way(stream.local_addr()?.ip());
         let report = serve(Exchange::from_tcp(stream)?, &args.gid, way)?;
-        return finish(&[("this side", &report)]);
+        return finish_server(&report);
     }
     let task = Task {
         qps: args.qps,
-        max_size: args.max_size,
+        max_size: args.max_size as u32,
         seed: args.seed,
         kinds: args.ops.iter().flat_map(|op| op.kinds()).copied().collect(),
         timeout: args.timeout,
         mtu: args.mtu.map(PathMtu::to_ibv),
     };
     task.check()?;
-    let stop = match args.iterations {
-        Some(iterations) => client::Stop::Iterations(iterations),
-        None => client::Stop::After(Duration::try_from_secs_f64(args.seconds).map_err(|_| {
-            Failure::new(format!("{} is no number of seconds", args.seconds)).status(2)
-        })?),
+    let stop = match (args.iterations, args.milliseconds) {
+        (Some(iterations), _) => client::Stop::Iterations(iterations),
+        (None, Some(time)) => client::Stop::After(Duration::from_millis(time)),
+        (None, None) => client::Stop::After(args.seconds),
     };
-    match &args.client {
-        Some(addr) => {
-            let known = addr.to_socket_addrs().map_err(|error| {
-                Failure::new(format!("{addr} is no address"))
-                    .cause(error.to_string())
-                    .next("HOST:PORT, as the server says")
-            })?;
-            let stream = exchange::call(&known.collect::<Vec<_>>()[..], Duration::from_secs(10))
-                .map_err(|error| Failure::from(error).during(&format!("connecting to {addr}")))?;
+    match &args.connect {
+        Some(host) => {
+            let stream = VERIFY.call(host)?;
             let way = same_way(stream.local_addr()?.ip());
             let exchange = Exchange::from_tcp(stream)?;
             drive(exchange, &args.gid, way, &task, stop)?;
@@ -336,22 +341,44 @@ fn drive(
 }
 
 fn finish(reports: &[(&str, &Report)]) -> Result<()> {
+    match check(reports)? {
+        (0, _) => Err(
+            Failure::new("nothing was verified: not one operation was done")
+                .cause("the time was over before the first of them")
+                .next("a longer --seconds, or --iterations N"),
+        ),
+        (operations, bytes) => {
+            crate::say!("verified {operations} operations, {bytes} bytes: all right");
+            Ok(())
+        }
+    }
+}
+
+/// The server sees nothing of READs and atomics, which may be all there was: the client tells whether that was something.
+fn finish_server(report: &Report) -> Result<()> {
+    let (operations, bytes) = check(&[("this side", report)])?;
+    match operations {
+        0 => crate::say!(
+            "this side had nothing to verify: READs and atomics are checked by the client"
+        ),
+        n => crate::say!("verified {n} operations, {bytes} bytes: all right"),
+    }
+    Ok(())
+}
+
+/// Operations and bytes that were checked, none of which was wrong.
+fn check(reports: &[(&str, &Report)]) -> Result<(u64, u64)> {
     for (side, report) in reports {
         for text in &report.mismatches {
             crate::remark!("rnic: {side} found: {text}");
         }
     }
-    let wrong: u64 = reports
-        .iter()
-        .map(|(_, report)| report.mismatch_count)
-        .sum();
-    match wrong {
-        0 => {
-            let bytes: u64 = reports.iter().map(|(_, report)| report.checked_bytes).sum();
-            let operations: u64 = reports.iter().map(|(_, report)| report.checked_operations).sum();
-            crate::say!("verified {operations} operations, {bytes} bytes: all right");
-            Ok(())
-        }
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(|(_, report)| of(report)).sum();
+    match sum(|report| report.mismatch_count) {
+        0 => Ok((
+            sum(|report| report.checked_operations),
+            sum(|report| report.checked_bytes),
+        )),
         n => Err(Failure::new(format!("{n} mismatches"))
             .cause("data was lost, damaged, misplaced or delivered twice: a bug of rnic")
             .next("run it again with the same --seed, --faults (with its seed) and RNIC_PCAP=bug.pcap")),
@@ -395,6 +422,16 @@ mod tests {
         let failure =
             finish(&[("one side", &Report::default()), ("the other", &report)]).unwrap_err();
         assert_eq!(failure.status, 1);
+        assert!(finish_server(&report).is_err());
+    }
+
+    #[test]
+    fn nothing_verified_is_not_all_right() {
+        let nothing = Report::default();
+        let failure = finish(&[("the client", &nothing), ("the server", &nothing)]).unwrap_err();
+        assert_eq!(failure.status, 1);
+        assert!(failure.to_string().contains("nothing was verified"));
+        assert!(finish_server(&nothing).is_ok(), "the client may have read");
     }
 
     #[test]

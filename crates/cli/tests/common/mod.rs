@@ -58,3 +58,24 @@ impl Drop for Scratch {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// Any library that can be preloaded: what `run` does to a program can be seen without ours.
+pub fn some_library() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+    let path = maps.lines().find_map(|line| {
+        line.split_whitespace()
+            .last()
+            .filter(|p| p.contains("/libc.so"))
+    });
+    path.expect("this test uses the C library").into()
+}
+
+/// `rnic run` with that library, and a runtime folder of its own.
+pub fn run_here(scratch: &Scratch) -> Command {
+    let mut command = rnic();
+    command
+        .arg("run")
+        .env("RNIC_LIB", some_library())
+        .env("RNIC_RUNTIME_DIR", scratch.0.join("runtime"));
+    command
+}

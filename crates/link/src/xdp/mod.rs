@@ -65,7 +65,11 @@ struct Interface {
 impl Interface {
     fn open(name: &str, mode: XdpMode) -> Result<(Interface, u32, Tables), String> {
         let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-        let (index, mac, mtu) = sys::ethernet(name).map_err(told("no such interface"))?;
+        let (index, mac, mtu) =
+            sys::ethernet(name).map_err(|error| match error.raw_os_error() {
+                Some(_) => told("no such interface")(error),
+                None => format!("{name} is not an Ethernet interface"),
+            })?;
         let most = FRAME - HEADROOM - ETHERNET_LEN;
         if mtu as usize > most {
             return Err(format!(

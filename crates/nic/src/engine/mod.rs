@@ -581,18 +581,26 @@ pub(crate) fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mu
 }
 
 /// Packets by memory, and operations without packets. `RNIC_HOST_PATH=off`: all packets take the network stack; `rings`: all
-/// operations take packets.
-fn host_path() -> (bool, bool) {
-    match std::env::var("RNIC_HOST_PATH").as_deref() {
-        Ok("off" | "0") => (false, false),
-        Ok("rings") => (true, false),
-        _ => (true, true),
+/// operations take packets. An error for anything else but `on`: who sets it wants to know.
+fn host_path() -> std::result::Result<(bool, bool), LinkError> {
+    let said = std::env::var_os("RNIC_HOST_PATH").unwrap_or_default();
+    match said.to_str() {
+        Some("" | "on" | "1") => Ok((true, true)),
+        Some("rings") => Ok((true, false)),
+        Some("off" | "0") => Ok((false, false)),
+        _ => Err(LinkError::Io {
+            what: "RNIC_HOST_PATH",
+            source: std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                format!("{said:?} is none of on, rings and off"),
+            ),
+        }),
     }
 }
 
 fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
     let mut config = LinkConfig::default();
-    if let Some(text) = std::env::var_os("RNIC_FAULTS") {
+    if let Some(text) = std::env::var_os("RNIC_FAULTS").filter(|text| !text.is_empty()) {
         let text = text.to_string_lossy();
         config.faults = Some(text.parse().map_err(|e| LinkError::Io {
             what: "RNIC_FAULTS",
@@ -608,6 +616,6 @@ fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
     }
     let pcap = std::env::var_os("RNIC_PCAP").filter(|file| !file.is_empty());
     config.pcap = pcap.map(Into::into);
-    (config.host_path, config.one_sided) = host_path();
+    (config.host_path, config.one_sided) = host_path()?;
     Ok(config)
 }

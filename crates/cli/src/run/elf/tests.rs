@@ -133,3 +133,13 @@ fn scripts() {
     assert_eq!(script("#!\n"), Kind::Unknown);
     assert_eq!(script("echo"), Kind::Unknown);
 }
+
+#[test]
+fn libraries() {
+    let other = if MACHINE == 62 { 183 } else { 62 };
+    assert!(is_library(&program(ET_DYN, MACHINE, 1, b"")));
+    assert!(!is_library(&program(ET_EXEC, MACHINE, 1, b"")));
+    assert!(!is_library(&program(ET_DYN, other, 1, b"")));
+    assert!(!is_library(b"root:x:0:0:root:/root:/bin/bash\n"));
+    assert!(!is_library(b"\x7fELF"));
+}

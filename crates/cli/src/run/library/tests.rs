@@ -109,3 +109,24 @@ fn folders_that_the_loader_would_split_are_not_used() {
     assert!(!usable(Path::new("/home/a b")));
     assert!(!usable(Path::new("/home/a:b")));
 }
+
+#[test]
+fn what_is_no_library_is_not_handed_to_the_loader() {
+    let scratch = Scratch::new("named");
+    let said = |bytes: &[u8]| {
+        let path = scratch.0.join("lib.so");
+        std::fs::write(&path, bytes).unwrap();
+        named(&path).map_err(|error| error.to_string())
+    };
+    let own = std::fs::read("/proc/self/exe").unwrap();
+    assert!(said(&own).is_ok());
+    assert!(
+        said(b"root:x:0:0")
+            .unwrap_err()
+            .contains("not a shared library")
+    );
+    let mut foreign = own;
+    foreign[18..20].copy_from_slice(&243u16.to_le_bytes());
+    assert!(said(&foreign).unwrap_err().contains("RISC-V"));
+    assert!(named(&scratch.0).is_err(), "a folder");
+}

@@ -16,6 +16,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use serde_json::{Value, json};
+
 use record::{Attempt, Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb, Waiting};
 
 /// What was asked for beside the closing words.
@@ -227,22 +229,45 @@ pub fn ending(status: ExitStatus) -> String {
     }
 }
 
+/// Of the format that docs/json.md describes. Fields may be added to it.
+const VERSION: u32 = 1;
+
+/// Everything for machines. `ended`: `None` if the program was never started, of which `failure` tells.
+fn document(
+    report: &Report,
+    program: &str,
+    ended: Option<ExitStatus>,
+    failure: Option<Value>,
+    wishes: Wishes,
+) -> Value {
+    json!({
+        "version": VERSION,
+        "program": program,
+        "started": ended.is_some(),
+        "exit_status": ended.and_then(|status| status.code()),
+        "signal": ended.and_then(|status| status.signal()),
+        "failure": failure,
+        "failures": report.failures,
+        "refusals": report.refusals,
+        "refused_verbs": report.verbs,
+        "waiting_for_receives": report.waiting,
+        "connections": report.attempts,
+        "stats": wishes.stats.then(|| stats::to_json(report)),
+        "lint": wishes.lint.then(|| lint::to_json(report)),
+    })
+}
+
+/// The line for machines of a program that could not be started.
+pub fn not_started(program: &str, failure: &crate::failure::Failure, wishes: Wishes) -> String {
+    let nothing = Report::default();
+    document(&nothing, program, None, Some(failure.to_json()), wishes).to_string()
+}
+
 /// Prints what is to be said, to standard error: the program's own output stays what it is.
 pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes, faults: bool) {
     if wishes.json {
-        let document = serde_json::json!({
-            "program": program,
-            "exit_status": status.code(),
-            "signal": status.signal(),
-            "failure": story::tell(report, program, status, faults).map(|story| story.to_json()),
-            "failures": report.failures,
-            "refusals": report.refusals,
-            "refused_verbs": report.verbs,
-            "waiting_for_receives": report.waiting,
-            "connections": report.attempts,
-            "stats": wishes.stats.then(|| stats::to_json(report)),
-            "lint": wishes.lint.then(|| lint::to_json(report)),
-        });
+        let failure = story::tell(report, program, status, faults).map(|story| story.to_json());
+        let document = document(report, program, Some(status), failure, wishes);
         crate::remark!("{document}");
         return;
     }
@@ -259,5 +284,7 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
     }
 }
 
+#[cfg(test)]
+mod documented;
 #[cfg(test)]
 mod tests;

@@ -189,9 +189,10 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
             .next
             .push("look for what made the program end the connection".to_owned());
     } else {
-        story.seen.push("no verb was refused either".to_owned());
-        story.cause =
-            Some("the cause lies outside RDMA: see the program's own messages".to_owned());
+        // What it saw is all it knows: an answer may have been an error to the program.
+        story
+            .seen
+            .push("rnic saw no refused call; see the program's own messages".to_owned());
     }
     Some(story)
 }

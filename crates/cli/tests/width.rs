@@ -1,0 +1,96 @@
+//! What is for people fits their terminal.
+
+use std::fs::File;
+use std::io::Read;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+mod common;
+use common::{rnic, run, stdout};
+
+/// What a terminal of so many columns shows of a command.
+fn on_a_terminal(columns: u16, args: &[&str]) -> String {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&ours).expect("ours");
+    unlockpt(&ours).expect("ours");
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&ours, size).expect("a size");
+    let name = ptsname(&ours, Vec::new()).expect("a name");
+    let theirs = File::options()
+        .write(true)
+        .read(true)
+        .open(name.to_str().expect("text"));
+    let mut command = rnic();
+    command
+        .args(args)
+        .env_remove("COLUMNS")
+        .env("NO_COLOR", "1");
+    command.stdout(theirs.expect("the other end"));
+    let mut child = command.spawn().expect("rnic starts");
+    // The last copy of the other end is the child's.
+    drop(command);
+    let (mut shown, mut piece) = (Vec::new(), [0; 4096]);
+    let mut ours = File::from(ours);
+    // An error is the end: nobody has the other end any more.
+    while let Ok(n @ 1..) = ours.read(&mut piece) {
+        shown.extend_from_slice(&piece[..n]);
+    }
+    assert!(child.wait().expect("its end").success());
+    String::from_utf8(shown).expect("text").replace('\r', "")
+}
+
+/// Lines that are longer, though there was a place to break them.
+fn too_long(text: &str, columns: usize) -> Vec<&str> {
+    let lines = text.lines().filter(|line| {
+        // Usage is shown as it is, and a word stays one.
+        line.chars().count() > columns && line.trim().contains(' ') && !line.contains("Usage:")
+    });
+    lines.collect()
+}
+
+const COMMANDS: [&str; 7] = [
+    "run", "explain", "dissect", "devices", "demo", "bench", "verify",
+];
+
+#[test]
+fn help_fits_the_terminal() {
+    for columns in [60, 80, 200] {
+        // On a wide one it is as on the usual one: long lines are hard to read.
+        let most = usize::from(columns).min(100);
+        let text = on_a_terminal(columns, &["--help"]);
+        assert!(text.contains("Environment of"), "{text}");
+        assert_eq!(too_long(&text, most), [""; 0]);
+        for command in COMMANDS {
+            for option in ["-h", "--help"] {
+                let text = on_a_terminal(columns, &[command, option]);
+                assert_eq!(too_long(&text, most), [""; 0], "{command} {option}");
+            }
+        }
+    }
+}
+
+#[test]
+fn explain_fits_the_terminal() {
+    for columns in [40, 60] {
+        for args in [
+            &["explain", "12"][..],
+            &["explain"],
+            &["explain", "nak", "0x60"],
+        ] {
+            let text = on_a_terminal(columns, args);
+            assert!(text.lines().count() > 10, "{text}");
+            assert_eq!(too_long(&text, columns.into()), [""; 0]);
+        }
+    }
+    // Elsewhere it is the same wherever it is.
+    let piped = stdout(&run(&["explain", "wc", "12"]));
+    assert_eq!(piped, on_a_terminal(200, &["explain", "wc", "12"]));
+    assert!(piped.lines().any(|line| line.len() > 80), "{piped}");
+    assert_eq!(too_long(&piped, 100), [""; 0]);
+}
