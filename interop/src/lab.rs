@@ -59,6 +59,9 @@ const RATE: &[&str] = &["tbf", "rate", "160mbit", "burst", "128kb", "limit", "12
 const LINK_MTU: &str = "4300";
 
 impl End {
+    /// Both.
+    pub const BOTH: [End; 2] = [End::Linux, End::Rnic];
+
     /// The other one.
     pub fn other(self) -> End {
         match self {
@@ -134,14 +137,14 @@ impl Lab {
             "link", "add", linux, "mtu", LINK_MTU, "type", "veth", "peer", "name", rnic, "mtu",
             LINK_MTU, "netns", NAMESPACE,
         ]);
-        for end in [End::Linux, End::Rnic] {
+        for end in End::BOTH {
             let v4 = format!("{}/24", end.address(Family::V4));
             let v6 = format!("{}/64", end.address(Family::V6));
             furnish(end, end.interface(), &[&v4, &v6]);
             keep_order(end);
         }
         add_soft_roce(linux);
-        for end in [End::Linux, End::Rnic] {
+        for end in End::BOTH {
             for family in Family::BOTH {
                 let address = end.address(family).parse().expect("an address");
                 let index = find_gid(&lab.job, end, address);
@@ -153,18 +156,14 @@ impl Lab {
 
     /// A command that runs `program` at an end; arguments may be added.
     pub fn command(&self, end: End, program: &str) -> Command {
-        let mut command = command(&self.job, end, program);
-        if let (End::Rnic, Some(file)) = (end, &self.capture) {
-            command.env("RNIC_PCAP", file);
-        }
-        command
+        self.command_with(end, &[], program)
     }
 
-    /// Like [`command`](Self::command), with rnic's own fault injection on what it sends.
-    pub fn command_with_faults(&self, end: End, program: &str, faults: &str) -> Command {
-        let mut command = self.command(end, program);
-        if end == End::Rnic {
-            command.env("RNIC_FAULTS", faults);
+    /// Like [`command`](Self::command), with options of `rnic run`.
+    pub fn command_with(&self, end: End, options: &[&str], program: &str) -> Command {
+        let mut command = command(&self.job, end, options, program);
+        if let (End::Rnic, Some(file)) = (end, &self.capture) {
+            command.env("RNIC_PCAP", file);
         }
         command
     }
@@ -215,13 +214,20 @@ impl Lab {
         }
     }
 
-    /// Makes the network bad for what leaves an end, in the words of tc-netem(8).
-    pub fn disturb(&self, end: End, netem: &[&str]) {
-        let mut command = bare(end, "tc");
-        command
-            .args(["qdisc", "replace", "dev", end.interface(), "root", "netem"])
-            .args(netem);
-        Process::spawn(command).wait(SOON).expect_success();
+    /// Makes the network bad for what leaves these ends, in the words of tc-netem(8).
+    pub fn disturb(&self, ends: &[End], netem: &[&str]) {
+        queue(ends, &[&["netem"], netem].concat());
+    }
+
+    /// One of the counters of Linux's device.
+    ///
+    /// # Panics
+    /// When it has none of that name.
+    pub fn linux_counter(&self, name: &str) -> u64 {
+        let device = End::Linux.device();
+        let file = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{name}");
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        text.trim().parse().expect("a number")
     }
 
     /// rnic's packets go to this file from now on.
@@ -231,7 +237,7 @@ impl Lab {
 
     /// What was lost on the way so far, by Linux's own counters; the link's queue since [`calm`](Self::calm).
     pub fn drops(&self) -> String {
-        let all = [End::Linux, End::Rnic].map(|end| {
+        let all = End::BOTH.map(|end| {
             let said = |program, args: &[&str]| {
                 let mut command = bare(end, program);
                 command.args(args);
@@ -257,23 +263,23 @@ impl Lab {
 
     /// Gives the link a rate.
     pub fn pace(&self) {
-        self.queue(RATE);
+        queue(&End::BOTH, RATE);
     }
 
     /// Makes the network good again, and as fast as the machine.
     pub fn calm(&self) {
-        self.queue(&["noqueue"]);
+        queue(&End::BOTH, &["noqueue"]);
     }
+}
 
-    /// What packets wait in at either end of the link, in the words of tc(8).
-    fn queue(&self, discipline: &[&str]) {
-        for end in [End::Linux, End::Rnic] {
-            let mut command = bare(end, "tc");
-            command
-                .args(["qdisc", "replace", "dev", end.interface(), "root"])
-                .args(discipline);
-            Process::spawn(command).wait(SOON).expect_success();
-        }
+/// What packets that leave these ends wait in, in the words of tc(8).
+fn queue(ends: &[End], discipline: &[&str]) {
+    for &end in ends {
+        let mut command = bare(end, "tc");
+        command
+            .args(["qdisc", "replace", "dev", end.interface(), "root"])
+            .args(discipline);
+        Process::spawn(command).wait(SOON).expect_success();
     }
 }
 
@@ -290,12 +296,13 @@ fn bare(end: End, program: &str) -> Command {
     }
 }
 
-/// A command that runs `program` over the end's device; arguments may be added. `job` has the binaries.
-pub fn command(job: &Path, end: End, program: &str) -> Command {
+/// A command that runs `program` over the end's device, if that is rnic's with options of `rnic run`; arguments may be added.
+/// `job` has the binaries.
+pub fn command(job: &Path, end: End, options: &[&str], program: &str) -> Command {
     let mut command = bare(end, program);
     if end == End::Rnic {
         command = bare(end, &job.join("rnic").to_string_lossy());
-        command.args(["run", "--", program]);
+        command.arg("run").args(options).args(["--", program]);
     }
     command
 }

@@ -26,8 +26,8 @@ pub struct Pair<'a> {
     pub args: Vec<String>,
     /// The options that select device and GID.
     pub select: Select,
-    /// rnic's own fault injection, if any.
-    pub faults: Option<&'a str>,
+    /// Options of `rnic run`.
+    pub options: &'a [&'a str],
 }
 
 /// How programs are told device, GID and port.
@@ -73,10 +73,7 @@ impl Pair<'_> {
     }
 
     fn command(&self, lab: &Lab, way: Way, end: End, port: u16) -> Command {
-        let mut command = match self.faults {
-            Some(faults) => lab.command_with_faults(end, self.program, faults),
-            None => lab.command(end, self.program),
-        };
+        let mut command = lab.command_with(end, self.options, self.program);
         let (port, gid) = (port.to_string(), lab.gid(end, way.family));
         let option = match self.select {
             Select::Perftest => "-x",

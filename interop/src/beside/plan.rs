@@ -163,13 +163,14 @@ pub fn all(place: Where) -> Vec<Measure> {
         8,
         "-A FETCH_AND_ADD",
     );
-    add(
-        "ib_send_lat",
-        "send 10 B, UD".to_owned(),
-        latency,
-        10,
-        "-c UD",
-    );
+    for (verb, program, service) in [
+        ("send", "ib_send_lat", "UC"),
+        ("write", "ib_write_lat", "UC"),
+        ("send", "ib_send_lat", "UD"),
+    ] {
+        let name = format!("{verb} 10 B, {service}");
+        add(program, name, latency, 10, &format!("-c {service}"));
+    }
     if place == Where::OneHost {
         // What it costs to wake a process that sleeps.
         let name = "bare pipe, the floor of events".to_owned();
@@ -215,14 +216,26 @@ pub fn all(place: Where) -> Vec<Measure> {
             }
         }
     }
+    // No more than 16 are under way.
+    for depth in [1, 16, 128] {
+        let name = format!("fetch and add, depth {depth}");
+        let more = format!("-A FETCH_AND_ADD -t {depth}");
+        add("ib_atomic_bw", name, Unit::Messages, 8, &more);
+    }
     for (verb, program, more, what) in [
         ("write", "ib_write_bw", "-q 8", "8 QPs"),
         ("write", "ib_write_bw", "-b", "both ways"),
         ("send", "ib_send_bw", "-e", "events"),
         ("send", "ib_send_bw", "-c UC", "UC"),
+        ("write", "ib_write_bw", "-c UC", "UC"),
     ] {
         let name = format!("{verb} 4 KiB, depth 128, {what}");
         add(program, name, Unit::Megabytes, 4096, more);
+    }
+    // A datagram that finds no receive is lost, and perftest waits for it: there is one for each.
+    for (bytes, unit) in [(8, Unit::Messages), (1024, Unit::Megabytes)] {
+        let name = format!("send {}, depth 128, UD", size(bytes));
+        add("ib_send_bw", name, unit, bytes, "-c UD -r 5000");
     }
     measures
 }

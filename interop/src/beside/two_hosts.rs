@@ -111,7 +111,7 @@ pub fn serve(job: &Path) -> ExitCode {
         }
         let order: Order = serde_json::from_str(&line).expect("an order");
         let end = if order.linux { End::Linux } else { End::Rnic };
-        let mut command = lab::command(job, end, &order.program);
+        let mut command = lab::command(job, end, &[], &order.program);
         command
             .envs(order.environment)
             .args(order.args)
@@ -192,7 +192,7 @@ fn one(
         _ => Err("the second machine is gone".to_owned()),
     };
     line()?;
-    let mut command: Command = lab::command(job, who.end, &what.path(job));
+    let mut command: Command = lab::command(job, who.end, &[], &what.path(job));
     who.dress(&mut command);
     command
         .args(args)

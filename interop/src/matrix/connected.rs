@@ -231,6 +231,7 @@ pub fn add(cases: &mut Vec<Case>) {
         "ib_read_lat -F -R -n 100 -o 16",
         "ib_read_bw -F -R -n 100 -s 65536 -o 16",
         "ib_atomic_lat -F -R -n 100 -o 16",
+        "ib_atomic_bw -F -R -n 100 -o 16",
         "ib_send_bw -F -R -n 100 -s 4096 -e",
         "ib_send_lat -F -R -n 100 -c UD",
     ] {

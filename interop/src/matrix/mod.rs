@@ -56,6 +56,11 @@ impl Case {
     }
 }
 
+/// Bad networks, in the words of tc-netem(8).
+const LOSSY: &[&str] = &["limit", "10000", "loss", "1%"];
+const REORDERING: &[&str] = &["limit", "10000", "delay", "2ms", "reorder", "75%", "50%"];
+const DOUBLING: &[&str] = &["limit", "10000", "duplicate", "5%"];
+
 const fn way(client: End, family: Family) -> Way {
     Way { client, family }
 }

@@ -1,23 +1,23 @@
 //! Small C programs of our own, which check every byte: what no program of the distribution does.
 
-use super::{Case, DIAGONAL, OTHER_DIAGONAL};
+use super::{Case, DIAGONAL, DOUBLING, LOSSY, OTHER_DIAGONAL, REORDERING};
 use crate::lab::{End, Lab, Way};
 use crate::pair::{LONG, Pair, Select, VERY_LONG, finish};
 use rnic_programs::process::Process;
 use std::time::Instant;
 
-/// A program of ours, and the faults that rnic itself injects, if any.
-fn ours<'a>(path: &'a str, faults: Option<&'a str>) -> Pair<'a> {
+/// A program of ours, and options of `rnic run`.
+fn ours<'a>(path: &'a str, options: &'a [&'a str]) -> Pair<'a> {
     Pair {
         program: path,
         args: Vec::new(),
         select: Select::Ours,
-        faults,
+        options,
     }
 }
 
 fn program(lab: &Lab, way: Way, name: &str) -> String {
-    let outcome = ours(&lab.path(name), None).run(lab, way);
+    let outcome = ours(&lab.path(name), &[]).run(lab, way);
     outcome.expect_success();
     outcome.client.stdout + &outcome.server.stdout
 }
@@ -33,18 +33,10 @@ enum Network {
 }
 
 /// A megabyte or more is written and read back, in `rounds` rounds.
-fn stream(lab: &Lab, way: Way, rounds: u32, network: Network) {
-    let mut faults = None;
-    match network {
-        Network::Good => {}
-        Network::Netem(words) => [End::Linux, End::Rnic]
-            .iter()
-            .for_each(|&end| lab.disturb(end, words)),
-        Network::Faults(words) => faults = Some(words),
-    }
+fn stream(lab: &Lab, way: Way, rounds: u32, options: &[&str]) {
     let began = Instant::now();
     let path = lab.path("stream");
-    let (server, mut client) = ours(&path, faults).start(lab, way);
+    let (server, mut client) = ours(&path, options).start(lab, way);
     if rounds > 1 {
         let line = format!("round {rounds}");
         client.wait_for(&line, LONG, |text| text.contains(&line).then_some(()));
@@ -61,7 +53,19 @@ fn stream(lab: &Lab, way: Way, rounds: u32, network: Network) {
 
 fn stream_case(name: &str, rounds: u32, network: Network) -> Case {
     Case::new(format!("every byte: {name}"), move |lab, way| {
-        stream(lab, way, rounds, network);
+        let faults;
+        let options = match network {
+            Network::Good => &[][..],
+            Network::Netem(words) => {
+                lab.disturb(&End::BOTH, words);
+                &[]
+            }
+            Network::Faults(words) => {
+                faults = ["--faults", words];
+                &faults
+            }
+        };
+        stream(lab, way, rounds, options);
     })
 }
 
@@ -171,10 +175,24 @@ fn windows(lab: &Lab, way: Way) {
     assert!(printed.contains(&wanted), "expected {wanted:?}:\n{printed}");
 }
 
+/// A READ, and behind it a SEND that closes its window. Linux answers the READ to its end first.
+fn overtaking(lab: &Lab, way: Way) {
+    let printed = program(lab, way, "overtaking");
+    let unfenced: &[&str] = match way.server() {
+        End::Linux => &["unfenced 0 0"],
+        End::Rnic => &["unfenced 0 0", "unfenced 10 5"],
+    };
+    assert!(
+        printed.lines().any(|line| line == "fenced 0 0")
+            && printed.lines().any(|line| unfenced.contains(&line)),
+        "expected \"fenced 0 0\" and one of {unfenced:?}:\n{printed}"
+    );
+}
+
 /// The server dies in the middle; the client is told, and the next pair works.
 fn killed(lab: &Lab, way: Way, who: &str) {
     let path = lab.path("stream");
-    let (mut server, mut client) = ours(&path, None).start(lab, way);
+    let (mut server, mut client) = ours(&path, &[]).start(lab, way);
     client.wait_for("round 8", LONG, |text| {
         text.contains("round 8").then_some(())
     });
@@ -197,17 +215,17 @@ fn killed(lab: &Lab, way: Way, who: &str) {
         "expected {expected:?}\n{}",
         finished.describe()
     );
-    stream(lab, way, 1, Network::Good);
+    stream(lab, way, 1, &[]);
 }
 
 pub fn add(cases: &mut Vec<Case>) {
     cases.push(stream_case("good network", 8, Network::Good).core(&DIAGONAL));
-    let lossy = Network::Netem(&["limit", "10000", "loss", "1%"]);
+    let lossy = Network::Netem(LOSSY);
     cases.push(stream_case("netem, 1% lost, 1 MiB", 1, lossy).core(&OTHER_DIAGONAL));
     cases.push(stream_case("netem, 1% lost, 8 MiB", 8, lossy));
-    let reordering = Network::Netem(&["limit", "10000", "delay", "2ms", "reorder", "75%", "50%"]);
+    let reordering = Network::Netem(REORDERING);
     cases.push(stream_case("netem, a quarter reordered", 1, reordering));
-    let doubling = Network::Netem(&["limit", "10000", "duplicate", "5%"]);
+    let doubling = Network::Netem(DOUBLING);
     cases.push(stream_case("netem, 5% doubled", 8, doubling));
     let faults = Network::Faults("drop=1%,reorder=2%,dup=1%,corrupt=1%,seed=7");
     cases.push(stream_case("faults of rnic's own", 1, faults));
@@ -219,6 +237,10 @@ pub fn add(cases: &mut Vec<Case>) {
     );
     cases.push(Case::new("windows, send with invalidate", windows).core(&OTHER_DIAGONAL));
     cases.push(Case::new("refusals", refusals).core(&DIAGONAL));
+    cases.push(Case::new(
+        "SEND with invalidate behind a READ of its key, with a fence and without",
+        overtaking,
+    ));
     cases.push(Case::new("the server is killed", |lab, way| {
         killed(lab, way, "server")
     }));
@@ -227,7 +249,7 @@ pub fn add(cases: &mut Vec<Case>) {
     }));
     cases.push(Case::new("1 GiB in one message", |lab, way| {
         let giant = lab.path("giant");
-        let outcome = ours(&giant, None).run_within(VERY_LONG, lab, way);
+        let outcome = ours(&giant, &[]).run_within(VERY_LONG, lab, way);
         outcome.expect_success();
     }));
 }

@@ -1,12 +1,20 @@
 //! perftest, which says how many bytes arrived in what time.
 
-use super::{Case, DIAGONAL, OTHER_DIAGONAL};
+use super::{Case, DIAGONAL, LOSSY, OTHER_DIAGONAL, REORDERING};
 use crate::lab::{End, Lab, Way};
 use crate::pair::{Pair, Select};
+use rnic_programs::pair::Outcome;
 use rnic_programs::perftest::{all_sizes, expect_report};
 
-/// Both sides end well, and the client reports these sizes.
-fn try_it(lab: &Lab, way: Way, program: &str, args: &[&str], sizes: &[u64]) {
+/// Both sides end well, and the client reports these sizes. `options` are those of `rnic run`.
+fn try_it(
+    lab: &Lab,
+    way: Way,
+    options: &[&str],
+    program: &str,
+    args: &[&str],
+    sizes: &[u64],
+) -> Outcome {
     // 1 s until something is sent again: an emulated processor on a busy machine takes 15 ms for a packet, and a queue pair
     // may have to wait for 250 packets of the others.
     let pair = Pair {
@@ -17,9 +25,11 @@ fn try_it(lab: &Lab, way: Way, program: &str, args: &[&str], sizes: &[u64]) {
             .map(|&arg| arg.to_owned())
             .collect(),
         select: Select::Perftest,
-        faults: None,
+        options,
     };
-    expect_report(program, &pair.run(lab, way), sizes);
+    let outcome = pair.run(lab, way);
+    expect_report(program, &outcome, sizes);
+    outcome
 }
 
 fn case(program: &'static str, args: &str, sizes: Vec<u64>) -> Case {
@@ -31,8 +41,32 @@ fn case(program: &'static str, args: &str, sizes: Vec<u64>) -> Case {
     }
     Case::new(format!("{program} {args}"), move |lab, way| {
         let args: Vec<&str> = args.split_whitespace().collect();
-        try_it(lab, way, program, &args, &sizes);
+        try_it(lab, way, &[], program, &args, &sizes);
     })
+}
+
+/// What is lost on the way to the server it asks for by NAK 0, and the client hears that: by the counters of both.
+fn sequence_naks(lab: &Lab, way: Way) {
+    lab.disturb(&[way.client], LOSSY);
+    let linux = match way.server() {
+        End::Linux => "out_of_seq_request",
+        End::Rnic => "rcvd_seq_err",
+    };
+    let before = lab.linux_counter(linux);
+    let args = ["-u", "15", "-m", "1024", "-s", "8192", "-n", "200"];
+    let outcome = try_it(lab, way, &["--stats=json"], "ib_write_bw", &args, &[8192]);
+    let (said, rnic) = match way.server() {
+        End::Linux => (&outcome.client.stderr, "sequence_naks_received"),
+        End::Rnic => (&outcome.server.stderr, "sequence_naks_sent"),
+    };
+    let stats: serde_json::Value = serde_json::from_str(said.lines().last().unwrap_or_default())
+        .unwrap_or_else(|error| panic!("{error}: {said}"));
+    let counted = &stats["stats"]["total"]["counters"][rnic];
+    let more = lab.linux_counter(linux) - before;
+    assert!(
+        counted.as_u64() > Some(0) && more > 0,
+        "rnic's {rnic} {counted}, Linux's {linux} {more}"
+    );
 }
 
 /// Up to the largest path MTU, which is UD's largest message.
@@ -81,8 +115,23 @@ pub fn add(cases: &mut Vec<Case>) {
             let args = format!("-m {mtu} -s 20576 -n 50");
             cases.push(case(program, &args, vec![20576]));
         }
-        let args = format!("-c UC -m {mtu} -s 20576 -n 50");
-        cases.push(case("ib_write_bw", &args, vec![20576]));
+        for program in ["ib_send_bw", "ib_write_bw"] {
+            let args = format!("-c UC -m {mtu} -s 20576 -n 50");
+            cases.push(case(program, &args, vec![20576]));
+        }
+        let args = format!("-c UD -m {mtu} -s {mtu} -n 50");
+        let size = mtu.parse().expect("a number");
+        cases.push(case("ib_send_bw", &args, vec![size]));
+    }
+    for (program, service) in [
+        ("ib_send_lat", ""),
+        ("ib_write_lat", ""),
+        ("ib_read_lat", ""),
+        ("ib_send_lat", "-c UC "),
+        ("ib_write_lat", "-c UC "),
+    ] {
+        let args = format!("{service}-m 256 -s 20576 -n 50");
+        cases.push(case(program, &args, vec![20576]));
     }
 
     for (program, args, size) in [
@@ -94,6 +143,8 @@ pub fn add(cases: &mut Vec<Case>) {
         ("ib_atomic_bw", "-e -n 50", 8),
         ("ib_send_lat", "-c UC -e -s 4096 -n 50", 4096),
         ("ib_send_lat", "-c UD -e -s 1024 -n 50", 1024),
+        ("ib_send_bw", "-c UC -e -s 4096 -n 50", 4096),
+        ("ib_send_bw", "-c UD -e -s 1024 -n 50", 1024),
     ] {
         cases.push(case(program, args, vec![size]));
     }
@@ -102,7 +153,9 @@ pub fn add(cases: &mut Vec<Case>) {
         cases.push(case(program, "-b -s 8192 -n 100", vec![8192]));
     }
     cases.push(case("ib_atomic_bw", "-q 8 -n 100", vec![8]));
-    cases.push(case("ib_write_bw", "-c UC -q 8 -s 8192 -n 100", vec![8192]));
+    for program in ["ib_send_bw", "ib_write_bw"] {
+        cases.push(case(program, "-c UC -q 8 -s 8192 -n 100", vec![8192]));
+    }
     cases.push(case("ib_send_bw", "-c UD -q 8 -s 1024 -n 100", vec![1024]));
     cases.push(case(
         "ib_send_bw",
@@ -123,22 +176,26 @@ pub fn add(cases: &mut Vec<Case>) {
             cases.push(case("ib_send_lat", &args, vec![size]));
         }
     }
-    for (program, args, size) in [
-        ("ib_send_bw", "-s 8192 -n 200", 8192),
-        ("ib_write_bw", "-s 8192 -n 200", 8192),
-        ("ib_read_bw", "-s 8192 -n 200 -o 16", 8192),
-        ("ib_atomic_bw", "-n 200 -o 16", 8),
-    ] {
-        let name = format!("{program} {args}, 1% lost");
-        cases.push(Case::new(name, move |lab, way| {
-            for end in [End::Linux, End::Rnic] {
-                lab.disturb(end, &["limit", "10000", "loss", "1%"]);
-            }
-            let args: Vec<&str> = ["-u", "15"]
-                .into_iter()
-                .chain(args.split_whitespace())
-                .collect();
-            try_it(lab, way, program, &args, &[size]);
-        }));
+    for (what, netem) in [("1% lost", LOSSY), ("a quarter reordered", REORDERING)] {
+        for (program, args, size) in [
+            ("ib_send_bw", "-s 8192 -n 200", 8192),
+            ("ib_write_bw", "-s 8192 -n 200", 8192),
+            ("ib_read_bw", "-s 8192 -n 200 -o 16", 8192),
+            ("ib_atomic_bw", "-n 200 -o 16", 8),
+        ] {
+            let name = format!("{program} {args}, {what}");
+            cases.push(Case::new(name, move |lab, way| {
+                lab.disturb(&End::BOTH, netem);
+                let args: Vec<&str> = ["-u", "15"]
+                    .into_iter()
+                    .chain(args.split_whitespace())
+                    .collect();
+                try_it(lab, way, &[], program, &args, &[size]);
+            }));
+        }
     }
+    cases.push(Case::new(
+        "ib_write_bw -m 1024 -s 8192 -n 200, 1% lost on the way there, NAK 0 counted by both",
+        sequence_naks,
+    ));
 }

@@ -11,7 +11,7 @@ fn case(program: &'static str, args: &str, size: u64, rounds: u64) -> Case {
             program,
             args: args.split_whitespace().map(str::to_owned).collect(),
             select: Select::Pingpong,
-            faults: None,
+            options: &[],
         };
         expect_report(&pair.run(lab, way), size, rounds);
     })
