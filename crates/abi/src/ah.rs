@@ -10,7 +10,7 @@ use crate::memory::PdObject;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::{QpObject, ah_from_c, ah_to_c};
 use crate::rsocket;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{EINVAL, NULL, Refusal, Result, Verb};
 use crate::symbols::{export, export_told_caller};
 use crate::types::*;
 
@@ -49,9 +49,9 @@ unsafe extern "C" fn create_ah(
     attr: *mut ibv_ah_attr,
     caller: *const c_void,
 ) -> *mut ibv_ah {
-    seam::pointer(|| {
+    Verb("ibv_create_ah").pointer(|| {
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         let mut attr = ah_from_c(attr);
         if !attr.is_global && rsocket::are_calling(caller) {
             // SAFETY: ours or NULL, by the contract of the verb.
@@ -86,7 +86,7 @@ unsafe fn address_own_port(pd: *mut ibv_pd, attr: &mut AhAttr) -> Result<()> {
 }
 
 unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
-    seam::status(|| {
+    Verb("ibv_destroy_ah").status(|| {
         // SAFETY: a handle of ours, or NULL.
         unsafe { from_c::<AhObject>(ah) }?;
         // SAFETY: checked for NULL, and the program gives it up.
@@ -101,7 +101,7 @@ unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
 /// `wc` is NULL or the caller's; `grh` is too, if `wc` says that there is one.
 unsafe fn from_wc(port_num: u8, wc: *const ibv_wc, grh: *const ibv_grh) -> Result<AhAttr> {
     // SAFETY: by contract.
-    let wc = unsafe { wc.as_ref() }.ok_or(EINVAL)?;
+    let wc = unsafe { wc.as_ref() }.ok_or(NULL)?;
     let local = AhAttr {
         dlid: wc.slid,
         sl: wc.sl,
@@ -113,7 +113,9 @@ unsafe fn from_wc(port_num: u8, wc: *const ibv_wc, grh: *const ibv_grh) -> Resul
         return Ok(local);
     }
     // SAFETY: by contract; a GRH is 40 bytes, without alignment.
-    let header = unsafe { grh.cast::<[u8; 40]>().as_ref() }.ok_or(EINVAL)?;
+    let header = unsafe { grh.cast::<[u8; 40]>().as_ref() }.ok_or_else(|| {
+        EINVAL.because("the completion says that there is a GRH, and its address is NULL")
+    })?;
     let attr = rnic_nic::ah_attr_from_header(header, port_num)?;
     Ok(AhAttr {
         dlid: local.dlid,
@@ -130,7 +132,7 @@ unsafe extern "C" fn init_ah_from_wc(
     grh: *mut ibv_grh,
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
-    seam::number(|| {
+    Verb("ibv_init_ah_from_wc").number(|| {
         // SAFETY: a context of ours or NULL, and the caller's structures.
         unsafe {
             let nic = nic(context)?;
@@ -140,7 +142,7 @@ unsafe extern "C" fn init_ah_from_wc(
                 nic.port_attr(port_num)?;
             }
             if ah_attr.is_null() {
-                return Err(EINVAL);
+                return Err(NULL);
             }
             *ah_attr = ah_to_c(&attr);
         }
@@ -155,7 +157,7 @@ unsafe extern "C" fn create_ah_from_wc(
     port_num: u8,
 ) -> *mut ibv_ah {
     // SAFETY: ours or NULL, and the caller's structures, by the contract of the verb.
-    seam::pointer(|| unsafe { create(pd, &from_wc(port_num, wc, grh)?) })
+    Verb("ibv_create_ah_from_wc").pointer(|| unsafe { create(pd, &from_wc(port_num, wc, grh)?) })
 }
 
 /// The LID of a group means nothing over Ethernet (`ibv_attach_mcast(3)`).
@@ -163,28 +165,29 @@ unsafe extern "C" fn create_ah_from_wc(
 /// # Safety
 /// `qp` and `gid` are ours and the caller's, or NULL.
 unsafe fn mcast(
+    name: Verb,
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
-    verb: impl FnOnce(&Qp, Gid) -> rnic_nic::Result<()>,
+    attach_or_detach: impl FnOnce(&Qp, Gid) -> rnic_nic::Result<()>,
 ) -> c_int {
-    seam::status(|| {
+    name.status(|| {
         // SAFETY: by contract; all bytes are a GID.
         let (object, gid) = unsafe {
-            let gid = gid.as_ref().ok_or(EINVAL)?;
+            let gid = gid.as_ref().ok_or(NULL)?;
             (from_c::<QpObject>(qp)?, Gid(gid.raw))
         };
-        verb(&object.nic, gid).map_err(Errno::from)
+        attach_or_detach(&object.nic, gid).map_err(Refusal::from)
     })
 }
 
 pub unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the contract of the verb.
-    unsafe { mcast(qp, gid, Qp::attach_mcast) }
+    unsafe { mcast(Verb("ibv_attach_mcast"), qp, gid, Qp::attach_mcast) }
 }
 
 pub unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the contract of the verb.
-    unsafe { mcast(qp, gid, Qp::detach_mcast) }
+    unsafe { mcast(Verb("ibv_detach_mcast"), qp, gid, Qp::detach_mcast) }
 }
 
 export_told_caller! {

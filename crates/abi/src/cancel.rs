@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use libc::pollfd;
 
-use crate::seam::{self, Result};
+use crate::seam::{self, Result, Verb};
 
 unsafe extern "C-unwind" {
     /// The declaration in the libc crate promises that it does not unwind.
@@ -18,17 +18,18 @@ unsafe extern "C-unwind" {
     fn poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int;
 }
 
-/// What a verb does that takes an event: `prepare` gives the descriptor, one token of which is an event; `take` takes the
+/// What `verb` does, which takes an event: `prepare` gives the descriptor, one token of which is an event; `take` takes the
 /// event of a token, or says that there is none any more; `give_up` follows a wait that failed. 0, or -1 and errno.
 ///
 /// A cancellation point, as in libibverbs. Callers are plain old frames themselves.
 #[inline(always)]
 pub fn event(
+    verb: Verb,
     prepare: impl Fn() -> Result<c_int> + Copy,
     take: impl Fn() -> Result<bool> + Copy,
     give_up: impl Fn() + Copy,
 ) -> c_int {
-    useful_event(prepare, |_, _, _| Ok(false), take, give_up)
+    useful_event(verb, prepare, |_, _, _| Ok(false), take, give_up)
 }
 
 /// A descriptor to wait for.
@@ -48,13 +49,14 @@ pub const fn readable(fd: c_int) -> pollfd {
 /// that could mean either ends the wait, as it would end read(2), and from then on threads wait in read(2) alone.
 #[inline(always)]
 pub fn useful_event(
+    verb: Verb,
     prepare: impl Fn() -> Result<c_int> + Copy,
     look: impl Fn(&mut [pollfd; 3], bool, bool) -> Result<bool> + Copy,
     take: impl Fn() -> Result<bool> + Copy,
     give_up: impl Fn() + Copy,
 ) -> c_int {
     loop {
-        let fd = seam::number(prepare);
+        let fd = verb.number(prepare);
         if fd < 0 {
             return -1;
         }
@@ -62,7 +64,7 @@ pub fn useful_event(
         let mut woken = false;
         loop {
             let may = WAITS_IN_POLL.load(Ordering::Relaxed);
-            match seam::number(|| look(&mut fds, woken, may).map(c_int::from)) {
+            match verb.number(|| look(&mut fds, woken, may).map(c_int::from)) {
                 0 => break,
                 1 => {}
                 _ => return -1,
@@ -82,7 +84,7 @@ pub fn useful_event(
             seam::keeping_errno(give_up);
             return -1;
         }
-        match seam::number(|| take().map(c_int::from)) {
+        match verb.number(|| take().map(c_int::from)) {
             0 => {}
             1 => return 0,
             _ => return -1,

@@ -5,10 +5,10 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::seam::{self, Errno};
+use crate::seam::{self, Refusal};
 use crate::symbols::export_hidden;
 
-const ENOSYS: Errno = Errno(libc::ENOSYS);
+const ENOSYS: Refusal = Refusal::silent(libc::ENOSYS);
 
 extern "C" fn no_object() -> *mut c_void {
     seam::pointer(|| Err(ENOSYS))

@@ -14,7 +14,7 @@ use crate::memory::allocator::{Home, Housed, take_housed};
 use crate::object::{
     Object, acknowledge, all_acknowledged, from_c, into_c, take_c, wait_for_acks, zeroed,
 };
-use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Result};
+use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -38,7 +38,7 @@ impl ChannelObject {
 }
 
 pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    seam::pointer(|| {
+    Verb("ibv_create_comp_channel").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?.create_comp_channel()?;
         let c = ibv_comp_channel {
@@ -53,21 +53,30 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
     })
 }
 
+/// Without words, for the connection manager, which ends what it made as far as it is not in use.
+///
+/// # Safety
+/// Ours, or NULL; the program does not use it any more.
+pub unsafe fn destroy_channel(channel: *mut ibv_comp_channel) -> Result<()> {
+    // SAFETY: a channel of ours, or NULL.
+    let object = unsafe { from_c::<ChannelObject>(channel) }?;
+    // SAFETY: a live channel, whose field nobody changes.
+    if unsafe { is_parents((*channel).context) }? {
+        return Ok(());
+    }
+    if object.refcnt().load(Ordering::Acquire) > 0 {
+        return Err(EBUSY
+            .because("completion queues that report to it are left")
+            .consequence());
+    }
+    // SAFETY: checked for NULL, and the program gives it up.
+    drop(unsafe { take_c::<ChannelObject>(channel) });
+    Ok(())
+}
+
 pub unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    seam::status(|| {
-        // SAFETY: a channel of ours, or NULL.
-        let object = unsafe { from_c::<ChannelObject>(channel) }?;
-        // SAFETY: a live channel, whose field nobody changes.
-        if unsafe { is_parents((*channel).context) }? {
-            return Ok(());
-        }
-        if object.refcnt().load(Ordering::Acquire) > 0 {
-            return Err(EBUSY);
-        }
-        // SAFETY: checked for NULL, and the program gives it up.
-        drop(unsafe { take_c::<ChannelObject>(channel) });
-        Ok(())
-    })
+    // SAFETY: the contract of the verb.
+    Verb("ibv_destroy_comp_channel").status(|| unsafe { destroy_channel(channel) })
 }
 
 /// A completion queue. Every one is large enough for the extended interface.
@@ -131,7 +140,9 @@ pub unsafe fn create(
     // SAFETY: a live context, whose field nobody changes.
     let vectors = unsafe { (*context).num_comp_vectors };
     if comp_vector >= vectors as u32 {
-        return Err(EINVAL);
+        return Err(EINVAL.because(format!(
+            "comp_vector is {comp_vector}, the device has {vectors}"
+        )));
     }
     let channel_object = match channel.is_null() {
         true => None,
@@ -172,8 +183,11 @@ pub unsafe extern "C" fn create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    seam::pointer(|| {
-        let (cqe, vector) = (seam::unsigned(cqe)?, seam::unsigned(comp_vector)?);
+    Verb("ibv_create_cq").pointer(|| {
+        let (cqe, vector) = (
+            seam::unsigned("cqe", cqe)?,
+            seam::unsigned("comp_vector", comp_vector)?,
+        );
         // SAFETY: ours or NULL, by the contract of the verb.
         Ok(into_c(unsafe {
             create(
@@ -189,10 +203,10 @@ pub unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    seam::status(|| {
+    Verb("ibv_resize_cq").status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;
-        let capacity = object.nic.resize(seam::unsigned(cqe)?)?;
+        let capacity = object.nic.resize(seam::unsigned("cqe", cqe)?)?;
         // SAFETY: a plain field of a live queue.
         unsafe { (*cq).cqe = capacity as c_int };
         Ok(())
@@ -201,13 +215,13 @@ unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 
 /// The `modify_cq` operation.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    seam::status(|| {
+    Verb("ibv_modify_cq").status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         match attr.attr_mask {
-            0 => Err(EINVAL),
+            0 => Err(EINVAL.because("attr_mask is 0")),
             IBV_CQ_ATTR_MODERATE => {
                 let ibv_moderate_cq {
                     cq_count,
@@ -215,38 +229,47 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
                 } = attr.moderate;
                 Ok(object.nic.moderate(cq_count, cq_period)?)
             }
-            _ => Err(EOPNOTSUPP),
+            mask => Err(EOPNOTSUPP.because(format!("attr_mask is {mask:#x}"))),
         }
     })
 }
 
+/// Without words, for the connection manager, which ends what it made as far as it is not in use.
+///
+/// # Safety
+/// Ours, or NULL; the program does not use it any more.
+pub unsafe fn destroy(cq: *mut ibv_cq) -> Result<()> {
+    // SAFETY: a queue of ours, or NULL.
+    let object = unsafe { from_c::<CqObject>(cq) }?;
+    // SAFETY: a live queue, whose field nobody changes.
+    if unsafe { is_parents((*cq).context) }? {
+        return Ok(());
+    }
+    if object.nic.in_use() {
+        return Err(EBUSY
+            .because("queue pairs or shared receive queues that complete to it are left")
+            .consequence());
+    }
+    object.nic.detach();
+    // SAFETY: initialised at creation; the channel outlives its queues.
+    unsafe {
+        drop(from_c::<ContextObject>((*cq).context)?.async_lock.lock());
+        object.wait_for_acks();
+        if let Ok(channel) = from_c::<ChannelObject>((*cq).channel) {
+            channel.refcnt().fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+    // SAFETY: checked for NULL, and the program gives it up; its handle is dropped once.
+    unsafe {
+        let mut object = take_housed::<CqObject>(cq);
+        ManuallyDrop::drop(&mut object.nic);
+    }
+    Ok(())
+}
+
 pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    seam::status(|| {
-        // SAFETY: a queue of ours, or NULL.
-        let object = unsafe { from_c::<CqObject>(cq) }?;
-        // SAFETY: a live queue, whose field nobody changes.
-        if unsafe { is_parents((*cq).context) }? {
-            return Ok(());
-        }
-        if object.nic.in_use() {
-            return Err(EBUSY);
-        }
-        object.nic.detach();
-        // SAFETY: initialised at creation; the channel outlives its queues.
-        unsafe {
-            drop(from_c::<ContextObject>((*cq).context)?.async_lock.lock());
-            object.wait_for_acks();
-            if let Ok(channel) = from_c::<ChannelObject>((*cq).channel) {
-                channel.refcnt().fetch_sub(1, Ordering::AcqRel);
-            }
-        }
-        // SAFETY: checked for NULL, and the program gives it up; its handle is dropped once.
-        unsafe {
-            let mut object = take_housed::<CqObject>(cq);
-            ManuallyDrop::drop(&mut object.nic);
-        }
-        Ok(())
-    })
+    // SAFETY: the contract of the verb.
+    Verb("ibv_destroy_cq").status(|| unsafe { destroy(cq) })
 }
 
 unsafe extern "C-unwind" fn get_cq_event(
@@ -255,11 +278,12 @@ unsafe extern "C-unwind" fn get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     cancel::useful_event(
+        Verb("ibv_get_cq_event"),
         || {
             // SAFETY: a channel of ours, or NULL.
             let object = unsafe { from_c::<ChannelObject>(channel) }?;
             if cq.is_null() || cq_context.is_null() {
-                return Err(EINVAL);
+                return Err(NULL);
             }
             Ok(object.nic.fd())
         },
@@ -353,12 +377,12 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_w
     seam::data_count(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;
-        let max = seam::unsigned(entries)? as usize;
+        let max = usize::try_from(entries).map_err(|_| Errno(libc::EINVAL))?;
         if max == 0 {
             return Ok(0);
         }
         if wc.is_null() {
-            return Err(EINVAL);
+            return Err(Errno(libc::EINVAL));
         }
         let mut to = wc;
         object

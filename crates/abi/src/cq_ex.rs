@@ -13,7 +13,7 @@ use crate::cq::{CqObject, create, work_completion};
 use crate::memory::PdObject;
 use crate::memory::allocator::{Resource, Room};
 use crate::object::{from_c, into_c};
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{self, DataResult, EINVAL, EOPNOTSUPP, Errno, NULL, Verb};
 use crate::types::*;
 
 /// State between `start_poll` and `end_poll`. The lock is held meanwhile, so threads may poll one queue in turns.
@@ -67,9 +67,9 @@ pub unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    seam::pointer(|| {
+    Verb("ibv_create_cq_ex").pointer(|| {
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         let flags = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS {
             0 => 0,
             _ => attr.flags,
@@ -79,7 +79,10 @@ pub unsafe extern "C" fn create_cq_ex(
             || flags & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
                 != 0
         {
-            return Err(EOPNOTSUPP);
+            return Err(EOPNOTSUPP.because(format!(
+                "wc_flags are {:#x}, comp_mask is {:#x}, flags are {flags:#x}",
+                attr.wc_flags, attr.comp_mask
+            )));
         }
         let parent = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD {
             0 => None,
@@ -87,7 +90,7 @@ pub unsafe extern "C" fn create_cq_ex(
             _ => Some(unsafe { from_c::<PdObject>(attr.parent_domain) }?),
         };
         if parent.is_some_and(|pd| !pd.is_parent) {
-            return Err(EINVAL);
+            return Err(EINVAL.because("parent_domain is none of ibv_alloc_parent_domain"));
         }
         let room = match parent {
             None => None,
@@ -144,7 +147,7 @@ pub unsafe extern "C" fn create_cq_ex(
 ///
 /// # Safety
 /// The caller holds the polling lock of this queue.
-unsafe fn advance(object: &CqObject, first: bool) -> Result<()> {
+unsafe fn advance(object: &CqObject, first: bool) -> DataResult<()> {
     // The rest of a batch is what waits already: driving the device here could take the completion of an event that
     // the program has yet to fetch.
     let found = match first {
@@ -171,7 +174,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         let object = unsafe { from_c::<CqObject>(cq.cast()) }?;
         // SAFETY: NULL or the caller's structure.
         if unsafe { attr.as_ref() }.is_some_and(|a| a.comp_mask != 0) {
-            return Err(EINVAL);
+            return Err(Errno(libc::EINVAL));
         }
         // Or the lock may be that of a thread which is not in this forked child.
         object.nic.check_alive("ibv_start_poll")?;

@@ -15,7 +15,7 @@ use crate::cq::CqObject;
 use crate::device::ContextObject;
 use crate::object::{acknowledge, from_c};
 use crate::qp::QpObject;
-use crate::seam::{self, EINVAL, Errno};
+use crate::seam::{self, NULL, PARENTS, Verb};
 use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
@@ -25,15 +25,16 @@ unsafe extern "C-unwind" fn get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     cancel::event(
+        Verb("ibv_get_async_event"),
         || {
             // SAFETY: a context of ours, or NULL.
             let object = unsafe { from_c::<ContextObject>(context) }?;
             if event.is_null() {
-                return Err(EINVAL);
+                return Err(NULL);
             }
             // The events of the parent are not a forked child's to take.
             if !object.nic.is_alive() {
-                return Err(Errno(libc::ENODEV));
+                return Err(PARENTS);
             }
             Ok(object.nic.async_fd())
         },
@@ -107,7 +108,7 @@ fn deliver(event: AsyncEvent) -> ibv_async_event {
 unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
     seam::quiet(|| {
         // SAFETY: NULL or an event that `get_async_event` filled in.
-        let event = unsafe { event.as_ref() }.ok_or(EINVAL)?;
+        let event = unsafe { event.as_ref() }.ok_or(NULL)?;
         // SAFETY: pointers may be read for every variant of the union: all its eight bytes were written.
         let object = unsafe { event.element.object };
         match event.event_type {

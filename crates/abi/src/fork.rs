@@ -10,18 +10,21 @@ use std::sync::Once;
 
 use crate::cm;
 use crate::device::{self, OpenGuard};
+use crate::refusal::{self, LogGuard};
 use crate::seam;
 use crate::symbols::export;
 use crate::types::IBV_FORK_UNNEEDED;
 
 thread_local! {
     /// Our own locks, while the process forks.
-    static HELD: RefCell<Option<(cm::Guard, OpenGuard)>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<(cm::Guard, OpenGuard, LogGuard)>> = const { RefCell::new(None) };
 }
 
 extern "C" fn prepare() {
     seam::quiet(|| {
-        HELD.with_borrow_mut(|held| *held = Some((cm::hold(), device::lock_open())));
+        HELD.with_borrow_mut(|held| {
+            *held = Some((cm::hold(), device::lock_open(), refusal::lock_log()))
+        });
         Ok(())
     });
 }

@@ -6,6 +6,7 @@
 //! * [`types`]: the structures of the headers, sizes and offsets asserted.
 //! * [`symbols`]: how functions get the names and versions that programs ask for.
 //! * [`seam`]: how results become errno; no panic passes it.
+//! * [`refusal`]: why a verb failed, in words for people.
 //! * [`object`]: what stands behind the pointers that programs hold.
 //! * the rest: one file per kind of verb.
 //!
@@ -37,6 +38,7 @@ mod private;
 mod qp;
 mod query;
 mod rate;
+mod refusal;
 mod rsocket;
 mod seam;
 mod srq;

@@ -6,7 +6,7 @@
 
 use std::cell::UnsafeCell;
 
-use crate::seam::{EINVAL, Result};
+use crate::seam::{DataResult, Errno};
 
 /// An object of ours that contains the C structure which the program sees.
 ///
@@ -28,9 +28,9 @@ pub fn into_c<T: Object>(object: Box<T>) -> *mut T::C {
 ///
 /// # Safety
 /// `c` is NULL or came from [`into_c`] of the same type, and the object is not destroyed while the result is in use.
-pub unsafe fn from_c<'a, T: Object>(c: *mut T::C) -> Result<&'a T> {
+pub unsafe fn from_c<'a, T: Object>(c: *mut T::C) -> DataResult<&'a T> {
     if c.is_null() {
-        return Err(EINVAL);
+        return Err(Errno(libc::EINVAL));
     }
     // SAFETY: by contract there is a `T` that many bytes before `c`, and it is alive.
     Ok(unsafe { &*c.wrapping_byte_sub(T::OFFSET).cast::<T>() })

@@ -14,7 +14,7 @@ use crate::device::{ContextObject, is_parents};
 use crate::memory::PdObject;
 use crate::memory::allocator::{Home, Housed, Resource, Room, take_housed};
 use crate::object::{Object, all_acknowledged, from_c, wait_for_acks};
-use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{EBUSY, EINVAL, EOPNOTSUPP, NULL, PARENTS, Refusal, Result, Verb};
 use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
@@ -81,9 +81,15 @@ unsafe fn create(
         IBV_QPT_UC => QpType::Uc,
         IBV_QPT_UD => QpType::Ud,
         IBV_QPT_XRC_SEND => QpType::XrcSend,
-        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => return Err(EOPNOTSUPP),
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => {
+            return Err(EOPNOTSUPP.because("there are no queue pairs of raw Ethernet frames"));
+        }
         // XRC_RECV, too, which takes a domain instead of a protection domain.
-        _ => return Err(EINVAL),
+        other => {
+            return Err(EINVAL.because(format!(
+                "qp_type is {other}: there are RC, UC, UD, XRC_SEND, and XRC_RECV in ibv_create_qp_ex"
+            )));
+        }
     };
     let srq = match attr.srq.is_null() {
         true => None,
@@ -152,9 +158,9 @@ pub fn give(room: Room<QpObject>, nic: Qp, base: ibv_qp, builder: Option<Builder
 }
 
 unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    seam::pointer(|| {
+    Verb("ibv_create_qp").pointer(|| {
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_mut() }.ok_or(NULL)?;
         // SAFETY: ours or NULL, by the contract of the verb.
         unsafe { create(pd, attr, None) }
     })
@@ -174,10 +180,14 @@ fn refuse_offloads(mask: c_uint, create_flags: u32) -> Result<()> {
         | IBV_QP_CREATE_SOURCE_QPN
         | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
     if mask & !(SUPPORTED | OFFLOADS) != 0 || create_flags & !FLAGS != 0 {
-        return Err(EINVAL);
+        return Err(EINVAL.because(format!(
+            "comp_mask is {mask:#x}, create_flags are {create_flags:#x}: some bits mean nothing"
+        )));
     }
     match mask & OFFLOADS != 0 || create_flags != 0 {
-        true => Err(EOPNOTSUPP),
+        true => Err(EOPNOTSUPP.because(format!(
+            "comp_mask is {mask:#x}, create_flags are {create_flags:#x}: Ethernet frames have no offloads"
+        ))),
         false => Ok(()),
     }
 }
@@ -187,11 +197,11 @@ pub unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    seam::pointer(|| {
+    Verb("ibv_create_qp_ex").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         unsafe { from_c::<ContextObject>(context) }?;
         if attr.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: the part up to `comp_mask` is there in every version of the structure.
         let mask = unsafe { (*attr).comp_mask };
@@ -204,13 +214,15 @@ pub unsafe extern "C" fn create_qp_ex(
         // SAFETY: this field is there in every version of the structure.
         if unsafe { (*attr).qp_type } == IBV_QPT_XRC_RECV {
             if mask & IBV_QP_INIT_ATTR_XRCD == 0 {
-                return Err(EINVAL);
+                return Err(EINVAL.because("comp_mask names no XRC domain (IBV_QP_INIT_ATTR_XRCD)"));
             }
             // SAFETY: the mask says that `xrcd` is there; up to `sq_sig_all` the structure is that of the plain verb.
             return unsafe { xrc::create_target((*attr).xrcd, &mut *attr.cast()) };
         }
         if mask & IBV_QP_INIT_ATTR_PD == 0 {
-            return Err(EINVAL);
+            return Err(
+                EINVAL.because("comp_mask names no protection domain (IBV_QP_INIT_ATTR_PD)")
+            );
         }
         let builder = match mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS {
             0 => None,
@@ -266,21 +278,28 @@ pub fn ah_to_c(ah: &AhAttr) -> ibv_ah_attr {
 
 /// The attributes that `mask` names; the others may be anything, so their enums are not looked at.
 fn attr_from_c(attr: &ibv_qp_attr, mask: c_uint) -> Result<QpAttr> {
-    let state = |bit: c_uint, value: c_uint| match mask & bit {
+    let state = |bit: c_uint, name: &str, value: c_uint| match mask & bit {
         0 => Ok(QpState::Reset),
-        _ => QpState::from_ibv(value).ok_or(EINVAL),
+        _ => QpState::from_ibv(value)
+            .ok_or_else(|| EINVAL.because(format!("{name} is {value}, which is no state"))),
     };
     let path_mtu = match mask & IBV_QP_PATH_MTU {
         0 => None,
-        _ => Some(PathMtu::from_ibv(attr.path_mtu).ok_or(EINVAL)?),
+        _ => Some(PathMtu::from_ibv(attr.path_mtu).ok_or_else(|| {
+            EINVAL.because(format!(
+                "path_mtu is {}, none of IBV_MTU_256 (1) .. IBV_MTU_4096 (5)",
+                attr.path_mtu
+            ))
+        })?),
     };
     let path_mig_state = match mask & IBV_QP_PATH_MIG_STATE {
         0 => 0,
-        _ => u8::try_from(attr.path_mig_state).map_err(|_| EINVAL)?,
+        _ => u8::try_from(attr.path_mig_state)
+            .map_err(|_| EINVAL.because(format!("path_mig_state is {}", attr.path_mig_state)))?,
     };
     Ok(QpAttr {
-        qp_state: state(IBV_QP_STATE, attr.qp_state)?,
-        cur_qp_state: state(IBV_QP_CUR_STATE, attr.cur_qp_state)?,
+        qp_state: state(IBV_QP_STATE, "qp_state", attr.qp_state)?,
+        cur_qp_state: state(IBV_QP_CUR_STATE, "cur_qp_state", attr.cur_qp_state)?,
         path_mtu,
         path_mig_state,
         qkey: attr.qkey,
@@ -349,15 +368,15 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result
     let outcome = object.nic.modify(attr, mask);
     // SAFETY: a plain field of a live queue pair. Also after a failure: the state may be an error's.
     unsafe { (*qp).state = object.nic.state() as c_uint };
-    outcome.map_err(Errno::from)
+    outcome.map_err(Refusal::from)
 }
 
 unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    seam::status(|| {
+    Verb("ibv_modify_qp").status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         unsafe { from_c::<QpObject>(qp) }?;
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         let mask = mask as c_uint;
         // SAFETY: as above.
         unsafe { modify(qp, &attr_from_c(attr, mask)?, QpAttrMask(mask)) }
@@ -371,19 +390,19 @@ unsafe extern "C" fn query_qp(
     _mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_qp").status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         let object = unsafe { from_c::<QpObject>(qp) }?;
         if attr.is_null() || init_attr.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: a live queue pair, whose field nobody changes.
         if unsafe { is_parents((*qp).context) }? {
-            return Err(Errno(libc::ENODEV));
+            return Err(PARENTS);
         }
         let now = attr_to_c(&object.nic.query());
         if object.nic.is_gone() {
-            return Err(EINVAL);
+            return Err(EINVAL.because("the queue pair ended with the context that it was made in"));
         }
         // SAFETY: plain fields of a live queue pair; the structures are the caller's.
         unsafe {
@@ -403,33 +422,42 @@ unsafe extern "C" fn query_qp(
     })
 }
 
+/// Without words, for the connection manager, which ends what it made as far as it is not in use.
+///
+/// # Safety
+/// Ours, or NULL; the program does not use it any more.
+pub unsafe fn destroy(qp: *mut ibv_qp) -> Result<()> {
+    // SAFETY: a queue pair of ours, or NULL.
+    let object = unsafe { from_c::<QpObject>(qp) }?;
+    // SAFETY: a live queue pair, whose field nobody changes.
+    if unsafe { is_parents((*qp).context) }? {
+        return Ok(());
+    }
+    // As Linux has it: groups are left first.
+    if object.nic.is_attached() {
+        return Err(EBUSY
+            .because("it is attached to a multicast group")
+            .consequence());
+    }
+    // Revokes the events that nobody took. Who took one may use the queue pair until he acknowledges it, so the handle
+    // stays.
+    object.nic.retire();
+    let delivered = &object.async_events_delivered;
+    // SAFETY: a live queue pair of a live context. Events that were taken are counted once the lock has been free; as all
+    // are acknowledged, nobody uses the queue pair any more: the program gives it up.
+    unsafe {
+        drop(from_c::<ContextObject>((*qp).context)?.async_lock.lock());
+        wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
+            all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))
+        });
+        drop(take_housed::<QpObject>(qp));
+    }
+    Ok(())
+}
+
 pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    seam::status(|| {
-        // SAFETY: a queue pair of ours, or NULL.
-        let object = unsafe { from_c::<QpObject>(qp) }?;
-        // SAFETY: a live queue pair, whose field nobody changes.
-        if unsafe { is_parents((*qp).context) }? {
-            return Ok(());
-        }
-        // As Linux has it: groups are left first.
-        if object.nic.is_attached() {
-            return Err(EBUSY);
-        }
-        // Revokes the events that nobody took. Who took one may use the queue pair until he acknowledges it, so the handle
-        // stays.
-        object.nic.retire();
-        let delivered = &object.async_events_delivered;
-        // SAFETY: a live queue pair of a live context. Events that were taken are counted once the lock has been free; as all
-        // are acknowledged, nobody uses the queue pair any more: the program gives it up.
-        unsafe {
-            drop(from_c::<ContextObject>((*qp).context)?.async_lock.lock());
-            wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
-                all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))
-            });
-            drop(take_housed::<QpObject>(qp));
-        }
-        Ok(())
-    })
+    // SAFETY: the contract of the verb.
+    Verb("ibv_destroy_qp").status(|| unsafe { destroy(qp) })
 }
 
 /// `ibv_query_qp_data_in_order(3)`, also its later form that returns capability bits. The packets of a message are
@@ -441,11 +469,11 @@ unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flag
 
 /// `ibv_query_ece(3)`: connection options that two devices of one vendor agree on; there are none.
 pub unsafe extern "C" fn query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_ece").status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         unsafe { from_c::<QpObject>(qp) }?;
         if ece.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: the caller's structure.
         unsafe {
@@ -460,15 +488,15 @@ pub unsafe extern "C" fn query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int 
 }
 
 pub unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    seam::status(|| {
+    Verb("ibv_set_ece").status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         unsafe { from_c::<QpObject>(qp) }?;
         // SAFETY: NULL or the caller's structure.
-        let ece = unsafe { ece.as_ref() }.ok_or(EINVAL)?;
+        let ece = unsafe { ece.as_ref() }.ok_or(NULL)?;
         match (ece.comp_mask, ece.vendor_id) {
             (0, 0) => Ok(()),
-            (0, _) => Err(EOPNOTSUPP),
-            _ => Err(EINVAL),
+            (0, _) => Err(EOPNOTSUPP.because("the device has no options of that vendor")),
+            _ => Err(EINVAL.because("comp_mask is not 0")),
         }
     })
 }

@@ -1,11 +1,12 @@
 //! Questions about the device, its port, GIDs and P_Keys.
 
 use core::ffi::{c_int, c_uint};
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use rnic_nic::{Context, GidEntry, MAX_CQ_PERIOD, PortState};
+use rnic_nic::{Context, GidEntry, MAX_CQ_PERIOD, PortAttr, PortState};
 
 use crate::device::{nic, set_text};
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{EINVAL, EOPNOTSUPP, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -72,11 +73,11 @@ fn device_attr(context: &Context) -> ibv_device_attr {
 }
 
 unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_device").status(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
         if attr.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: the caller's structure.
         unsafe { *attr = device_attr(nic) };
@@ -107,15 +108,18 @@ pub unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_device_ex").status(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
         if attr.is_null() || attr_size < size_of::<ibv_device_attr>() {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!(
+                "attr is {attr:?}, its size {attr_size}: at least {} are needed",
+                size_of::<ibv_device_attr>()
+            )));
         }
         // SAFETY: NULL or the caller's structure.
         if unsafe { input.as_ref() }.is_some_and(|i| i.comp_mask != 0) {
-            return Err(EINVAL);
+            return Err(EINVAL.because("comp_mask of the input is not 0"));
         }
         // SAFETY: integers and chars only.
         let mut ex: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
@@ -140,13 +144,24 @@ pub unsafe extern "C" fn query_device_ex(
     })
 }
 
+/// What the device has of a port.
+fn port_of(context: &Context, port: u32) -> Result<PortAttr> {
+    match u8::try_from(port).map(|port| context.port_attr(port)) {
+        Ok(Ok(attr)) => Ok(attr),
+        // The refusal is to name the verb that was called.
+        _ => Err(EINVAL.because(format!(
+            "port {port} does not exist: ports count from 1, and the device has one"
+        ))),
+    }
+}
+
 fn port_attr(context: &Context, port: u8) -> Result<ibv_port_attr> {
     /// `IB_WIDTH_4X`, `IB_SPEED_EDR`: 4 x 25 Gbit/s. A name for programs that rank devices; nothing is paced by it.
     const WIDTH_4X: u8 = 2;
     const SPEED_EDR: u8 = 32;
     const PHYS_LINK_UP: u8 = 5;
     const PHYS_DISABLED: u8 = 3;
-    let nic = context.port_attr(port)?;
+    let nic = port_of(context, u32::from(port))?;
     let up = nic.state == PortState::Active;
     // SAFETY: integers only.
     let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
@@ -174,11 +189,11 @@ pub unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     len: usize,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_port").status(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
         if attr.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         let value = port_attr(nic, port)?;
         // SAFETY: the caller says how much room there is.
@@ -204,12 +219,11 @@ unsafe extern "C" fn query_port_speed(
     speed: *mut u64,
 ) -> c_int {
     const UNITS: u64 = 4 * 250;
-    seam::status(|| {
-        let port = u8::try_from(port).map_err(|_| EINVAL)?;
+    Verb("ibv_query_port_speed").status(|| {
         // SAFETY: a context of ours, or NULL.
-        unsafe { nic(context) }?.port_attr(port)?;
+        port_of(unsafe { nic(context) }?, port)?;
         if speed.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: the caller's variable.
         unsafe { *speed = UNITS };
@@ -217,14 +231,66 @@ unsafe extern "C" fn query_port_speed(
     })
 }
 
-/// Index and entry of a GID table row: `Ok(None)` for a row that exists but is empty.
-fn gid_row(context: &Context, port: u32, index: u32) -> Result<Option<GidEntry>> {
-    let port = u8::try_from(port).map_err(|_| EINVAL)?;
-    let attr = context.port_attr(port)?;
-    if index >= attr.gid_tbl_len {
-        return Err(EINVAL);
+/// The rows of a table that programs ask for. Some go through it row by row until one is refused, librdmacm through that of
+/// P_Keys; nothing is wrong with that.
+struct Table {
+    what: &'static str,
+    /// The row that was asked for last, of any thread: it only matters to words.
+    last: AtomicI64,
+}
+
+static GIDS: Table = Table::new("GID");
+static PKEYS: Table = Table::new("P_Key");
+
+impl Table {
+    const fn new(what: &'static str) -> Table {
+        Table {
+            what,
+            last: AtomicI64::new(i64::MIN),
+        }
     }
-    Ok(context.gid(index))
+
+    /// The row of this index, in a table of so many; `more` is said of a table that has no such row.
+    fn row(&self, index: i64, rows: u32, more: impl FnOnce() -> String) -> Result<u32> {
+        let is_next = self.last.swap(index, Ordering::Relaxed).checked_add(1) == Some(index);
+        match u32::try_from(index) {
+            Ok(row) if row < rows => return Ok(row),
+            _ if is_next => {
+                let words = format!("the {} table has no more rows", self.what);
+                return Err(EINVAL.because(words).answer());
+            }
+            _ => {}
+        }
+        let has = match rows {
+            0 => "is empty".to_owned(),
+            1 => "has 0 alone".to_owned(),
+            rows => format!("has 0 to {}", rows - 1),
+        };
+        Err(EINVAL.because(format!(
+            "{} index {index}: the table {has}{}",
+            self.what,
+            more()
+        )))
+    }
+}
+
+/// The entry in a row of the GID table: `Ok(None)` for a row that exists but is empty.
+fn gid_row(context: &Context, port: u32, index: i64) -> Result<Option<GidEntry>> {
+    let rows = port_of(context, port)?.gid_tbl_len;
+    let row = GIDS.row(index, rows, || {
+        let used = context.gid_table().len();
+        format!(", of which {used} have a GID: see `rnic devices`")
+    })?;
+    Ok(context.gid(row))
+}
+
+/// `flags` and `entry_size` of the questions to the GID table.
+fn known_entry(flags: u32, entry_size: usize) -> Result<()> {
+    match (flags, size_of::<ibv_gid_entry>()) {
+        (0, least) if entry_size >= least => Ok(()),
+        (0, least) => Err(EINVAL.because(format!("entry_size is {entry_size}, less than {least}"))),
+        (flags, _) => Err(EINVAL.because(format!("flags are {flags:#x}, and none are known"))),
+    }
 }
 
 unsafe extern "C" fn query_gid(
@@ -233,12 +299,12 @@ unsafe extern "C" fn query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    seam::number(|| {
+    Verb("ibv_query_gid").number(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
-        let row = gid_row(nic, u32::from(port), seam::unsigned(index)?)?;
+        let row = gid_row(nic, u32::from(port), i64::from(index))?;
         if gid.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         let raw = row.map_or([0; 16], |entry| entry.gid.0);
         // SAFETY: the caller's union of 16 bytes; it may be less aligned than ours.
@@ -265,13 +331,16 @@ unsafe extern "C" fn query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_gid_ex").status(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
-        if flags != 0 || entry.is_null() || entry_size < size_of::<ibv_gid_entry>() {
-            return Err(EINVAL);
+        known_entry(flags, entry_size)?;
+        if entry.is_null() {
+            return Err(NULL);
         }
-        let row = gid_row(nic, port, index)?.ok_or(Errno(libc::ENODATA))?;
+        // An empty row is no refusal: those who go through the table skip it.
+        let row = gid_row(nic, port, i64::from(index))?
+            .ok_or(const { Refusal::silent(libc::ENODATA) })?;
         // SAFETY: the caller says how much room there is.
         unsafe { copy_out(&gid_entry(&row), entry, entry_size) };
         Ok(())
@@ -285,18 +354,19 @@ unsafe extern "C" fn query_gid_table(
     flags: u32,
     entry_size: usize,
 ) -> isize {
-    seam::count(|| {
+    Verb("ibv_query_gid_table").count(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
-        if flags != 0
-            || entry_size < size_of::<ibv_gid_entry>()
-            || (entries.is_null() && max_entries > 0)
-        {
-            return Err(EINVAL);
+        known_entry(flags, entry_size)?;
+        if entries.is_null() && max_entries > 0 {
+            return Err(NULL);
         }
         let table = nic.gid_table();
         if table.len() > max_entries {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!(
+                "max_entries is {max_entries}, the table has {} entries",
+                table.len()
+            )));
         }
         for (i, row) in table.iter().enumerate() {
             // SAFETY: `i` is less than `max_entries`, each of `entry_size` bytes.
@@ -321,13 +391,14 @@ unsafe extern "C" fn query_gid_type(
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    seam::number(|| {
+    Verb("ibv_query_gid_type").number(|| {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?;
         if kind.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
-        gid_row(nic, u32::from(port), index)?.ok_or(EINVAL)?;
+        gid_row(nic, u32::from(port), i64::from(index))?
+            .ok_or(const { Refusal::silent(libc::EINVAL) })?;
         // SAFETY: the caller's variable.
         unsafe { *kind = GID_TYPE_SYSFS_ROCE_V2 };
         Ok(0)
@@ -340,11 +411,12 @@ unsafe extern "C" fn query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    seam::number(|| {
+    Verb("ibv_query_pkey").number(|| {
         // SAFETY: a context of ours, or NULL.
-        let attr = unsafe { nic(context) }?.port_attr(port)?;
-        if pkey.is_null() || seam::unsigned(index)? >= u32::from(attr.pkey_tbl_len) {
-            return Err(EINVAL);
+        let attr = port_of(unsafe { nic(context) }?, u32::from(port))?;
+        PKEYS.row(i64::from(index), u32::from(attr.pkey_tbl_len), String::new)?;
+        if pkey.is_null() {
+            return Err(NULL);
         }
         // SAFETY: the caller's variable.
         unsafe { *pkey = DEFAULT_PKEY.to_be() };
@@ -353,11 +425,14 @@ unsafe extern "C" fn query_pkey(
 }
 
 unsafe extern "C" fn get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
-    seam::number(|| {
+    Verb("ibv_get_pkey_index").number(|| {
         // SAFETY: a context of ours, or NULL.
-        unsafe { nic(context) }?.port_attr(port)?;
-        if u16::from_be(pkey) != DEFAULT_PKEY {
-            return Err(EINVAL);
+        port_of(unsafe { nic(context) }?, u32::from(port))?;
+        let pkey = u16::from_be(pkey);
+        if pkey != DEFAULT_PKEY {
+            return Err(EINVAL.because(format!(
+                "P_Key {pkey:#06x} is not in the table, {DEFAULT_PKEY:#06x} is"
+            )));
         }
         Ok(0)
     })
@@ -379,13 +454,16 @@ pub unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_rt_values_ex").status(|| {
         // SAFETY: a context of ours, or NULL.
         unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
-        let values = unsafe { values.as_mut() }.ok_or(EINVAL)?;
+        let values = unsafe { values.as_mut() }.ok_or(NULL)?;
         if values.comp_mask != IBV_VALUES_MASK_RAW_CLOCK {
-            return Err(EOPNOTSUPP);
+            return Err(EOPNOTSUPP.because(format!(
+                "comp_mask is {:#x}: the device has the raw clock",
+                values.comp_mask
+            )));
         }
         values.raw_clock = clock(libc::CLOCK_MONOTONIC);
         Ok(())
@@ -404,3 +482,6 @@ export! {
     ibv_query_pkey @@ "IBVERBS_1.1" => query_pkey;
     ibv_get_pkey_index @@ "IBVERBS_1.5" => get_pkey_index;
 }
+
+#[cfg(test)]
+mod tests;

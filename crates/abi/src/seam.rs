@@ -1,49 +1,21 @@
 //! The seam between Rust and C: results become errno, panics stop here.
 //!
 //! Every exported function runs its body through one of these wrappers, which differ in how the verb reports failure.
-//! All of them also set `errno`. A panic is a bug of ours; it is reported as EIO and never unwinds into C.
+//! All of them also set `errno`, and [`Verb`] says in words what failed. A panic is a bug of ours; it is reported as EIO and
+//! never unwinds into C.
 
 use core::ffi::{c_int, c_uint};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 
-/// An errno value on its way to C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(pub c_int);
+pub use crate::refusal::{EBUSY, EINVAL, ENOMEM, EOPNOTSUPP, Errno, NULL, PARENTS, Refusal};
 
 /// What verbs return inside.
-pub type Result<T> = std::result::Result<T, Errno>;
+pub type Result<T> = std::result::Result<T, Refusal>;
 
-pub const EINVAL: Errno = Errno(libc::EINVAL);
-pub const ENOMEM: Errno = Errno(libc::ENOMEM);
-pub const EBUSY: Errno = Errno(libc::EBUSY);
-pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
-
-impl From<rnic_nic::Error> for Errno {
-    /// The words are kept for those who asked for them (`RNIC_LOG`): C has room for the number only.
-    fn from(error: rnic_nic::Error) -> Errno {
-        if log_enabled() && error.errno() != libc::EAGAIN {
-            quiet(|| {
-                rnic_link::tell(format_args!("{error}"));
-                Ok(())
-            });
-        }
-        if error.errno() != libc::EAGAIN {
-            rnic_nic::refused_verb(&error);
-        }
-        Errno(error.errno())
-    }
-}
-
-/// `RNIC_LOG` is set to something other than `0` or `off`.
-fn log_enabled() -> bool {
-    static ENABLED: OnceLock<bool> = OnceLock::new();
-    *ENABLED.get_or_init(|| {
-        std::env::var_os("RNIC_LOG").is_some_and(|v| !v.is_empty() && v != "0" && v != "off")
-    })
-}
+/// What those of the data path return inside: of them only the device's own words are told.
+pub type DataResult<T> = std::result::Result<T, Errno>;
 
 /// Sets the thread's errno.
 pub fn set_errno(errno: c_int) {
@@ -51,9 +23,11 @@ pub fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+fn guard<T, E: From<Errno>>(
+    body: impl FnOnce() -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
     // Objects that a panic leaves half-changed stay memory-safe: their state is in the nic crate, behind its locks.
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno(libc::EIO)))
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(Errno(libc::EIO).into()))
 }
 
 unsafe extern "C" {
@@ -74,7 +48,7 @@ fn shielded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     outcome
 }
 
-fn as_status(outcome: Result<()>) -> c_int {
+fn as_status(outcome: DataResult<()>) -> c_int {
     match outcome {
         Ok(()) => 0,
         Err(Errno(errno)) => {
@@ -84,33 +58,12 @@ fn as_status(outcome: Result<()>) -> c_int {
     }
 }
 
-/// Verbs that return 0 or a positive errno.
-pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
-    as_status(shielded(body))
-}
-
-/// The same for the data path, whose system calls are raw ones and so no cancellation points.
-pub fn data_status(body: impl FnOnce() -> Result<()>) -> c_int {
+/// For the data path, whose system calls are raw ones and so no cancellation points: 0 or a positive errno.
+pub fn data_status(body: impl FnOnce() -> DataResult<()>) -> c_int {
     as_status(guard(body))
 }
 
-/// Verbs that return a pointer, or NULL and errno.
-pub fn pointer<T>(body: impl FnOnce() -> Result<*mut T>) -> *mut T {
-    shielded(body).unwrap_or_else(|Errno(errno)| {
-        set_errno(errno);
-        null_mut()
-    })
-}
-
-/// Verbs that return a number, or -1 and errno.
-pub fn number(body: impl FnOnce() -> Result<c_int>) -> c_int {
-    shielded(body).unwrap_or_else(|Errno(errno)| {
-        set_errno(errno);
-        -1
-    })
-}
-
-fn as_count(outcome: Result<usize>) -> isize {
+fn as_count(outcome: DataResult<usize>) -> isize {
     match outcome {
         Ok(n) => n as isize,
         Err(Errno(errno)) => {
@@ -120,14 +73,76 @@ fn as_count(outcome: Result<usize>) -> isize {
     }
 }
 
-/// Verbs that return a count, or a negative errno (`_ibv_query_gid_table`).
-pub fn count(body: impl FnOnce() -> Result<usize>) -> isize {
-    as_count(shielded(body))
+/// A count, or a negative errno (`ibv_poll_cq`), see [`data_status`].
+pub fn data_count(body: impl FnOnce() -> DataResult<usize>) -> isize {
+    as_count(guard(body))
 }
 
-/// The same for the data path (`ibv_poll_cq`), see [`data_status`].
-pub fn data_count(body: impl FnOnce() -> Result<usize>) -> isize {
-    as_count(guard(body))
+fn as_pointer<T>(outcome: DataResult<*mut T>) -> *mut T {
+    outcome.unwrap_or_else(|Errno(errno)| {
+        set_errno(errno);
+        null_mut()
+    })
+}
+
+fn as_number(outcome: DataResult<c_int>) -> c_int {
+    outcome.unwrap_or_else(|Errno(errno)| {
+        set_errno(errno);
+        -1
+    })
+}
+
+/// A verb by the name that programs call it by.
+#[derive(Clone, Copy, Debug)]
+pub struct Verb(pub &'static str);
+
+impl Verb {
+    /// Runs the body, and tells of its failure.
+    fn run<T>(self, body: impl FnOnce() -> Result<T>) -> DataResult<T> {
+        shielded(body).map_err(|refusal| {
+            refusal.tell(self.0);
+            Errno(refusal.errno())
+        })
+    }
+
+    /// Verbs that return 0 or a positive errno.
+    pub fn status(self, body: impl FnOnce() -> Result<()>) -> c_int {
+        as_status(self.run(body))
+    }
+
+    /// Verbs that return a pointer, or NULL and errno.
+    pub fn pointer<T>(self, body: impl FnOnce() -> Result<*mut T>) -> *mut T {
+        as_pointer(self.run(body))
+    }
+
+    /// Verbs that return a number, or -1 and errno.
+    pub fn number(self, body: impl FnOnce() -> Result<c_int>) -> c_int {
+        as_number(self.run(body))
+    }
+
+    /// Verbs that return a count, or a negative errno (`_ibv_query_gid_table`).
+    pub fn count(self, body: impl FnOnce() -> Result<usize>) -> isize {
+        as_count(self.run(body))
+    }
+}
+
+fn nameless<T>(body: impl FnOnce() -> Result<T>) -> DataResult<T> {
+    shielded(body).map_err(|refusal| Errno(refusal.errno()))
+}
+
+/// As [`Verb::status`] for functions that programs do not call, or that explain themselves: nothing is told.
+pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
+    as_status(nameless(body))
+}
+
+/// [`Verb::pointer`] in the same way.
+pub fn pointer<T>(body: impl FnOnce() -> Result<*mut T>) -> *mut T {
+    as_pointer(nameless(body))
+}
+
+/// [`Verb::number`] in the same way.
+pub fn number(body: impl FnOnce() -> Result<c_int>) -> c_int {
+    as_number(nameless(body))
 }
 
 /// Functions without a result.
@@ -136,7 +151,7 @@ pub fn quiet(body: impl FnOnce() -> Result<()>) {
 }
 
 /// The same for the data path, see [`data_status`].
-pub fn data_quiet(body: impl FnOnce() -> Result<()>) {
+pub fn data_quiet(body: impl FnOnce() -> DataResult<()>) {
     let _ = guard(body);
 }
 
@@ -152,7 +167,6 @@ pub fn keeping_errno(body: impl FnOnce()) {
 }
 
 /// An attempt that may come to nothing.
-#[cfg(not(test))]
 pub fn attempt<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
     shielded(|| Ok(body())).ok().flatten()
 }
@@ -163,13 +177,15 @@ pub fn attempt<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
 /// `text` is NULL or a NUL-terminated string that lives as long as the result is used.
 pub unsafe fn text<'a>(text: *const core::ffi::c_char) -> Result<&'a str> {
     if text.is_null() {
-        return Err(EINVAL);
+        return Err(NULL);
     }
     // SAFETY: not NULL, terminated and alive by contract.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| EINVAL)
+    unsafe { CStr::from_ptr(text) }
+        .to_str()
+        .map_err(|_| EINVAL.because("a text is not UTF-8"))
 }
 
-/// An `int` argument that must not be negative.
-pub fn unsigned(value: c_int) -> Result<c_uint> {
-    c_uint::try_from(value).map_err(|_| EINVAL)
+/// An `int` argument that must not be negative; `what` it is called.
+pub fn unsigned(what: &str, value: c_int) -> Result<c_uint> {
+    c_uint::try_from(value).map_err(|_| EINVAL.because(format!("{what} is {value}")))
 }

@@ -12,7 +12,7 @@ use crate::memory::PdObject;
 use crate::memory::allocator::{Home, Housed, Resource, Room, take_housed};
 use crate::object::{Object, all_acknowledged, from_c, wait_for_acks};
 use crate::post::{POST_SRQ_RECV, receives};
-use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 use crate::xrc::XrcdObject;
@@ -83,9 +83,9 @@ unsafe fn create(
 }
 
 unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    seam::pointer(|| {
+    Verb("ibv_create_srq").pointer(|| {
         // SAFETY: NULL or the caller's structure.
-        let init = unsafe { init.as_mut() }.ok_or(EINVAL)?;
+        let init = unsafe { init.as_mut() }.ok_or(NULL)?;
         // SAFETY: ours or NULL, by the contract of the verb.
         unsafe { create(pd, init.srq_context, &mut init.attr, None) }
     })
@@ -96,17 +96,19 @@ pub unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    seam::pointer(|| {
+    Verb("ibv_create_srq_ex").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         unsafe { from_c::<ContextObject>(context) }?;
         if init.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: the part up to `comp_mask` is there in every version of the structure.
         let mask = unsafe { (*init).comp_mask };
         const XRC: u32 = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
         if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | XRC) != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(EOPNOTSUPP.because(format!(
+                "comp_mask is {mask:#x}: the device has basic and XRC queues"
+            )));
         }
         let srq_type = match mask & IBV_SRQ_INIT_ATTR_TYPE {
             0 => IBV_SRQT_BASIC,
@@ -114,18 +116,24 @@ pub unsafe extern "C" fn create_srq_ex(
             _ => unsafe { (*init).srq_type },
         };
         if mask & IBV_SRQ_INIT_ATTR_PD == 0 {
-            return Err(EINVAL);
+            return Err(EINVAL.because("comp_mask names no protection domain"));
         }
         let xrc = match srq_type {
             IBV_SRQT_BASIC => None,
-            IBV_SRQT_XRC if mask & XRC != XRC => return Err(EINVAL),
+            IBV_SRQT_XRC if mask & XRC != XRC => return Err(EINVAL.because(
+                "comp_mask names no XRC domain or no completion queue, which an XRC queue needs",
+            )),
             // SAFETY: the mask says that these fields are there, ours or NULL.
             IBV_SRQT_XRC => unsafe {
                 let xrcd = Xrcd::clone(&from_c::<XrcdObject>((*init).xrcd)?.nic);
                 Some((xrcd, Cq::clone(&from_c::<CqObject>((*init).cq)?.nic)))
             },
             // Tag matching.
-            _ => return Err(EOPNOTSUPP),
+            kind => {
+                return Err(EOPNOTSUPP.because(format!(
+                    "srq_type is {kind}: the device has basic and XRC queues"
+                )));
+            }
         };
         // SAFETY: the mask says that `pd` is there, ours or NULL.
         unsafe { create((*init).pd, (*init).srq_context, &mut (*init).attr, xrc) }
@@ -133,31 +141,31 @@ pub unsafe extern "C" fn create_srq_ex(
 }
 
 unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
-    seam::status(|| {
+    Verb("ibv_modify_srq").status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<SrqObject>(srq) }?;
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         let wanted = SrqAttr {
             max_wr: attr.max_wr,
             max_sge: attr.max_sge,
             srq_limit: attr.srq_limit,
         };
         let mask = SrqAttrMask(mask as u32);
-        object.nic.modify(&wanted, mask).map_err(Errno::from)
+        object.nic.modify(&wanted, mask).map_err(Refusal::from)
     })
 }
 
 unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    seam::status(|| {
+    Verb("ibv_query_srq").status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<SrqObject>(srq) }?;
         if attr.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         let now = object.nic.query();
         if object.nic.is_gone() {
-            return Err(EINVAL);
+            return Err(EINVAL.because("the queue ended with the context that it was made in"));
         }
         // SAFETY: the caller's structure.
         unsafe {
@@ -171,40 +179,49 @@ unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_
     })
 }
 
+/// Without words, for the connection manager, which ends what it made as far as it is not in use.
+///
+/// # Safety
+/// Ours, or NULL; the program does not use it any more.
+pub unsafe fn destroy(srq: *mut ibv_srq) -> Result<()> {
+    // SAFETY: a queue of ours, or NULL.
+    let object = unsafe { from_c::<SrqObject>(srq) }?;
+    // SAFETY: a live queue, whose field nobody changes.
+    if unsafe { is_parents((*srq).context) }? {
+        return Ok(());
+    }
+    if object.nic.in_use() {
+        return Err(EBUSY
+            .because("queue pairs that receive from it are left")
+            .consequence());
+    }
+    // Revokes the events that nobody took. Who took one may use the queue until he acknowledges it, so the handle stays.
+    object.nic.retire();
+    let delivered = &object.async_events_delivered;
+    // SAFETY: a live queue of a live context. Events that were taken are counted once the lock has been free; as all are
+    // acknowledged, nobody uses the queue any more: the program gives it up.
+    unsafe {
+        drop(from_c::<ContextObject>((*srq).context)?.async_lock.lock());
+        wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
+            all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
+        });
+        drop(take_housed::<SrqObject>(srq));
+    }
+    Ok(())
+}
+
 pub unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
-    seam::status(|| {
-        // SAFETY: a queue of ours, or NULL.
-        let object = unsafe { from_c::<SrqObject>(srq) }?;
-        // SAFETY: a live queue, whose field nobody changes.
-        if unsafe { is_parents((*srq).context) }? {
-            return Ok(());
-        }
-        if object.nic.in_use() {
-            return Err(EBUSY);
-        }
-        // Revokes the events that nobody took. Who took one may use the queue until he acknowledges it, so the handle stays.
-        object.nic.retire();
-        let delivered = &object.async_events_delivered;
-        // SAFETY: a live queue of a live context. Events that were taken are counted once the lock has been free; as all are
-        // acknowledged, nobody uses the queue any more: the program gives it up.
-        unsafe {
-            drop(from_c::<ContextObject>((*srq).context)?.async_lock.lock());
-            wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
-                all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
-            });
-            drop(take_housed::<SrqObject>(srq));
-        }
-        Ok(())
-    })
+    // SAFETY: the contract of the verb.
+    Verb("ibv_destroy_srq").status(|| unsafe { destroy(srq) })
 }
 
 /// The `get_srq_num` operation: the number by which peers of an XRC queue pair name the queue; plain ones have one too.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    seam::status(|| {
+    Verb("ibv_get_srq_num").status(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<SrqObject>(srq) }?;
         if number.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: the caller's variable.
         unsafe { *number = object.nic.number() };

@@ -13,7 +13,7 @@ use rnic_nic::{DEVICE_NAME, GidEntry, PortState, device_guid, gid_table, port_co
 
 use crate::counters::{self, COUNTERS};
 use crate::device::UVERBS_NAME;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{self, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 
 /// A file of the virtual tree: path from `/`, contents.
@@ -106,7 +106,7 @@ fn read(directory: &str, file: &str) -> Result<Vec<u8>> {
     if let Some((_, contents)) = tree().into_iter().find(|(name, _)| Path::new(name) == path) {
         return Ok(contents.into_bytes());
     }
-    fs::read(path).map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))
+    fs::read(path).map_err(|e| Refusal::silent(e.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 /// Bytes read, without a final newline, which is replaced by NUL where there is room; -1 and errno.
@@ -116,11 +116,11 @@ unsafe extern "C" fn read_sysfs_file(
     buffer: *mut c_char,
     size: usize,
 ) -> c_int {
-    seam::number(|| {
+    Verb("ibv_read_sysfs_file").number(|| {
         // SAFETY: C strings of the caller.
         let (directory, file) = unsafe { (seam::text(directory)?, seam::text(file)?) };
         if buffer.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         let contents = read(directory, file)?;
         let read = contents.len().min(size);

@@ -5,50 +5,43 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::seam::{self, EOPNOTSUPP, Errno};
+use crate::seam::{EOPNOTSUPP, Verb};
 use crate::symbols::export;
 
-/// Verbs that return a pointer.
-extern "C" fn no_object() -> *mut c_void {
-    seam::pointer(|| Err(EOPNOTSUPP))
+/// Exports functions that refuse under their own names: `ibv_name @@ "NODE" => wrapper -> type;`.
+macro_rules! refuse {
+    ($($name:ident @@ $node:literal => $report:ident -> $ret:ty;)*) => {
+        $(extern "C" fn $name() -> $ret {
+            Verb(stringify!($name).trim_start_matches('_')).$report(|| Err(EOPNOTSUPP))
+        })*
+        export! { $($name @@ $node => $name;)* }
+    };
 }
 
-/// Verbs that return an errno.
-extern "C" fn no_status() -> c_int {
-    seam::status(|| Err(EOPNOTSUPP))
-}
-
-/// Verbs that return -1 and errno.
-extern "C" fn no_number() -> c_int {
-    seam::number(|| Err(EOPNOTSUPP))
+refuse! {
+    // Link-layer addresses are the kernel's business here.
+    ibv_resolve_eth_l2_from_gid @@ "IBVERBS_1.1" => number -> c_int;
+    ibv_alloc_dmah @@ "IBVERBS_1.15" => pointer -> *mut c_void;
+    ibv_dealloc_dmah @@ "IBVERBS_1.15" => status -> c_int;
+    ibv_reg_mr_ex @@ "IBVERBS_1.15" => pointer -> *mut c_void;
+    ibv_dm_export_dmabuf_fd @@ "IBVERBS_1.16" => number -> c_int;
+    ibv_alloc_buf @@ "IBVERBS_1.17" => pointer -> *mut c_void;
+    ibv_reg_buf_mr @@ "IBVERBS_1.17" => pointer -> *mut c_void;
+    _ibv_query_comp_cntr_caps @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_create_comp_cntr @@ "IBVERBS_1.18" => pointer -> *mut c_void;
+    ibv_destroy_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_export_buf_dmabuf_fd @@ "IBVERBS_1.18" => number -> c_int;
+    ibv_inc_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_inc_err_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_qp_attach_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_read_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_read_err_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_set_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
+    ibv_set_err_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
 }
 
 extern "C" fn no_effect() {}
 
-/// The private `ibv_resolve_eth_l2_from_gid(3)`: link-layer addresses are the kernel's business here.
-extern "C" fn no_link_layer() -> c_int {
-    seam::number(|| Err(Errno(libc::EOPNOTSUPP)))
-}
-
 export! {
-    ibv_resolve_eth_l2_from_gid @@ "IBVERBS_1.1" => no_link_layer;
-
-    ibv_alloc_dmah @@ "IBVERBS_1.15" => no_object;
-    ibv_dealloc_dmah @@ "IBVERBS_1.15" => no_status;
-    ibv_reg_mr_ex @@ "IBVERBS_1.15" => no_object;
-    ibv_dm_export_dmabuf_fd @@ "IBVERBS_1.16" => no_number;
-    ibv_alloc_buf @@ "IBVERBS_1.17" => no_object;
     ibv_free_buf @@ "IBVERBS_1.17" => no_effect;
-    ibv_reg_buf_mr @@ "IBVERBS_1.17" => no_object;
-    _ibv_query_comp_cntr_caps @@ "IBVERBS_1.18" => no_status;
-    ibv_create_comp_cntr @@ "IBVERBS_1.18" => no_object;
-    ibv_destroy_comp_cntr @@ "IBVERBS_1.18" => no_status;
-    ibv_export_buf_dmabuf_fd @@ "IBVERBS_1.18" => no_number;
-    ibv_inc_comp_cntr @@ "IBVERBS_1.18" => no_status;
-    ibv_inc_err_comp_cntr @@ "IBVERBS_1.18" => no_status;
-    ibv_qp_attach_comp_cntr @@ "IBVERBS_1.18" => no_status;
-    ibv_read_comp_cntr @@ "IBVERBS_1.18" => no_status;
-    ibv_read_err_comp_cntr @@ "IBVERBS_1.18" => no_status;
-    ibv_set_comp_cntr @@ "IBVERBS_1.18" => no_status;
-    ibv_set_err_comp_cntr @@ "IBVERBS_1.18" => no_status;
 }

@@ -22,7 +22,7 @@ use rnic_nic::{Address, Error, QpType, SendData, SendOp, SendWqe, SgList};
 
 use crate::object::from_c;
 use crate::qp::QpObject;
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{self, DataResult, EOPNOTSUPP, Errno, Result};
 use crate::types::*;
 
 const VERB: &str = "ibv_wr_complete";
@@ -63,9 +63,13 @@ struct Batch {
 impl Builder {
     /// For a queue pair created with these `send_ops_flags`; EOPNOTSUPP if its type lacks one of them.
     pub fn new(qp_type: c_uint, send_ops_flags: u64) -> Result<Builder> {
-        let operations = u32::try_from(send_ops_flags).map_err(|_| EOPNOTSUPP)?;
+        let operations = u32::try_from(send_ops_flags)
+            .map_err(|_| EOPNOTSUPP.because(format!("send_ops_flags are {send_ops_flags:#x}")))?;
         if operations & !operations_of(qp_type) != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(EOPNOTSUPP.because(format!(
+                "send_ops_flags are {operations:#x}, a queue pair of type {qp_type} has {:#x}",
+                operations_of(qp_type)
+            )));
         }
         Ok(Builder {
             operations,
@@ -118,12 +122,12 @@ pub fn fill(c: &mut ibv_qp_ex) {
 ///
 /// # Safety
 /// A queue pair of ours, or NULL.
-unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a Builder)> {
+unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> DataResult<(&'a QpObject, &'a Builder)> {
     // SAFETY: by contract.
     let object = unsafe { from_c::<QpObject>(qp.cast()) }?;
     // In a forked child a thread of the parent may have it locked, and have left the batch half written.
     object.nic.check_alive(VERB)?;
-    Ok((object, object.builder.as_ref().ok_or(EINVAL)?))
+    Ok((object, object.builder.as_ref().ok_or(Errno(libc::EINVAL))?))
 }
 
 /// Works on the batch of a queue pair that is between start and completion. An error fails the batch.
@@ -255,7 +259,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
         // SAFETY: a queue pair of ours, or NULL.
         let (object, builder) = unsafe { builder(qp) }?;
         if !builder.lock.is_locked() {
-            return Err(EINVAL);
+            return Err(Errno(libc::EINVAL));
         }
         // SAFETY: locked by `start`.
         let batch = unsafe { &mut *builder.batch.get() };

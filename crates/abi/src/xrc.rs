@@ -10,7 +10,7 @@ use crate::device::{is_parents, nic};
 use crate::memory::allocator::Room;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::{self, QpObject};
-use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Result};
+use crate::seam::{EBUSY, EINVAL, EOPNOTSUPP, NULL, Result, Verb};
 use crate::types::*;
 
 /// An XRC domain.
@@ -30,17 +30,20 @@ pub unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    seam::pointer(|| {
+    Verb("ibv_open_xrcd").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let owner = unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         if attr.comp_mask & !NEEDED != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(EOPNOTSUPP.because(format!("comp_mask is {:#x}", attr.comp_mask)));
         }
         if attr.comp_mask & NEEDED != NEEDED || attr.oflags & !(libc::O_CREAT | libc::O_EXCL) != 0 {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!(
+                "comp_mask is {:#x}, oflags are {:#x}: a descriptor is needed, O_CREAT and O_EXCL are known",
+                attr.comp_mask, attr.oflags
+            )));
         }
         let file = (attr.fd != -1).then_some(attr.fd);
         let (create, exclusive) = (
@@ -53,22 +56,31 @@ pub unsafe extern "C" fn open_xrcd(
     })
 }
 
+/// Without words, for the connection manager, which ends what it made as far as it is not in use.
+///
+/// # Safety
+/// Ours, or NULL; the program does not use it any more.
+pub unsafe fn close(xrcd: *mut ibv_xrcd) -> Result<()> {
+    // SAFETY: a domain of ours, or NULL.
+    let object = unsafe { from_c::<XrcdObject>(xrcd) }?;
+    // SAFETY: a live domain, whose field nobody changes.
+    if unsafe { is_parents((*xrcd).context) }? {
+        return Ok(());
+    }
+    if object.nic.in_use() {
+        return Err(EBUSY
+            .because("queue pairs or shared receive queues of it are left")
+            .consequence());
+    }
+    // SAFETY: checked for NULL, and the program gives it up.
+    drop(unsafe { take_c::<XrcdObject>(xrcd) });
+    Ok(())
+}
+
 /// The `close_xrcd` operation.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    seam::status(|| {
-        // SAFETY: a domain of ours, or NULL.
-        let object = unsafe { from_c::<XrcdObject>(xrcd) }?;
-        // SAFETY: a live domain, whose field nobody changes.
-        if unsafe { is_parents((*xrcd).context) }? {
-            return Ok(());
-        }
-        if object.nic.in_use() {
-            return Err(EBUSY);
-        }
-        // SAFETY: checked for NULL, and the program gives it up.
-        drop(unsafe { take_c::<XrcdObject>(xrcd) });
-        Ok(())
-    })
+    // SAFETY: the contract of the verb.
+    Verb("ibv_close_xrcd").status(|| unsafe { close(xrcd) })
 }
 
 /// What a queue pair of type XRC_RECV is to the program: it has neither protection domain nor completion queues.
@@ -114,17 +126,20 @@ pub unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    seam::pointer(|| {
+    Verb("ibv_open_qp").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
         if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(EOPNOTSUPP.because(format!("comp_mask is {:#x}", attr.comp_mask)));
         }
         if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!(
+                "comp_mask is {:#x}, qp_type {}: number and domain of an XRC_RECV queue pair are needed",
+                attr.comp_mask, attr.qp_type
+            )));
         }
         // SAFETY: a domain of ours, or NULL.
         let owner = unsafe { from_c::<XrcdObject>(attr.xrcd) }?;

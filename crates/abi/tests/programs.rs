@@ -362,6 +362,135 @@ fn a_failure_to_open_is_explained_in_one_line() {
     }
 }
 
+/// What a program says with `RNIC_LOG=1`, and what it has reported.
+fn told(name: &str, linked: &[&str]) -> (String, String) {
+    let report = common::scratch(name).join("report");
+    std::fs::write(&report, "").expect("an empty report");
+    let path = report.to_str().expect("a path");
+    let text = run_with(name, linked, &[("RNIC_LOG", "1"), ("RNIC_REPORT", path)]);
+    (text, std::fs::read_to_string(&report).expect("the report"))
+}
+
+/// Each of the lines was said exactly once, and reported if `reported`.
+#[track_caller]
+fn said_once(text: &str, report: &str, lines: &[(&str, &str)], reported: bool) {
+    for (verb, words) in lines {
+        let count = text
+            .lines()
+            .filter(|line| line.starts_with(&format!("rnic: {verb}: ")) && line.contains(words))
+            .count();
+        assert_eq!(count, 1, "{verb}: {words} in\n{text}");
+        let found = report
+            .lines()
+            .any(|line| line.contains(&format!(r#""verb":"{verb}""#)) && line.contains(words));
+        assert_eq!(found, reported, "{verb}: {words} in\n{report}");
+    }
+}
+
+/// What a program can do wrong is said in words, once, and `rnic run` learns of it. What is no mistake, or follows from one,
+/// `rnic run` is not told.
+#[test]
+fn words() {
+    if !common::headers_available() {
+        return;
+    }
+    let (text, report) = told("words", &["-libverbs"]);
+    let refused = [
+        ("ibv_query_gid", "GID index 99: the table has 0"),
+        ("ibv_query_gid", "see `rnic devices`"),
+        ("ibv_query_gid_ex", "GID index 77: the table has 0"),
+        ("ibv_query_gid_ex", "flags are 0x1"),
+        ("ibv_query_gid_table", "max_entries is 0, the table has"),
+        ("ibv_query_pkey", "P_Key index 7: the table has 0 alone"),
+        ("ibv_get_pkey_index", "P_Key 0x1234 is not in the table"),
+        ("ibv_query_port", "port 5 does not exist"),
+        ("ibv_query_gid", "port 3 does not exist"),
+        ("ibv_create_cq", "comp_vector is -1"),
+        ("ibv_create_qp", "max_send_wr"),
+        ("ibv_create_qp", "qp_type is 77"),
+        ("ibv_create_qp_ex", "comp_mask names no protection domain"),
+        ("ibv_modify_qp", "qp_state is 99, which is no state"),
+        ("ibv_modify_qp", "path_mtu is 9"),
+        ("ibv_modify_qp", "IBV_QP_PORT"),
+    ];
+    said_once(&text, &report, &refused, true);
+    let passing = [
+        ("ibv_query_gid_ex", "the GID table has no more rows"),
+        ("ibv_query_pkey", "the P_Key table has no more rows"),
+        ("ibv_dealloc_pd", "other objects of it are left"),
+        ("ibv_modify_qp", "NULL in place of an object"),
+    ];
+    said_once(&text, &report, &passing, false);
+    // A program that polls what is empty and asks for a table's empty rows does nothing wrong.
+    for silent in [
+        "ibv_poll_cq",
+        "ibv_start_poll",
+        "No data available",
+        "ibv_read_sysfs_file",
+    ] {
+        assert!(!text.contains(silent), "{silent} in\n{text}");
+    }
+}
+
+/// As [`words`], of connections.
+#[test]
+fn cm_words() {
+    if !common::headers_available() {
+        return;
+    }
+    let (text, report) = told("cm_words", &["-libverbs", "-lrdmacm"]);
+    let refused = [
+        ("rdma_create_qp", "the id is not on the device yet"),
+        ("rdma_create_qp", "the id has a queue pair already"),
+        ("rdma_disconnect", "the id is not on the device yet"),
+        ("rdma_accept", "no queue pair, and no parameters"),
+        ("rdma_establish", "the id has a queue pair: its connection"),
+        ("rdma_connect", "initiator_depth is 250, the device has"),
+        ("rdma_connect", "private data"),
+        ("rdma_bind_addr", "family 1, neither AF_INET"),
+        ("rdma_create_id", "port space 0x1 is none"),
+        ("rdma_set_option", "the value has 3 bytes, the option 1"),
+        ("rdma_get_request", "the id has an event channel"),
+        ("rdma_leave_multicast", "the id has not joined 127.0.0.1"),
+        ("rdma_notify", "event 3 is not IBV_EVENT_COMM_EST"),
+    ];
+    said_once(&text, &report, &refused, true);
+    let passing = [
+        (
+            "rdma_destroy_id",
+            "NULL or a destroyed one in place of an id",
+        ),
+        ("rdma_set_option", "there is no option 4711 of level 0"),
+        ("rdma_connect", "the peer rejected it"),
+    ];
+    said_once(&text, &report, &passing, false);
+    // What ends with the ids is not refused, and nobody asked for it by name.
+    for silent in ["ibv_close_xrcd", "ibv_dealloc_pd", "ibv_destroy_cq"] {
+        assert!(!text.contains(silent), "{silent} in\n{text}");
+    }
+}
+
+/// Without `RNIC_LOG` nothing is said of refusals.
+#[test]
+fn no_words() {
+    if common::headers_available() {
+        for environment in [&[][..], &[("RNIC_LOG", "off")]] {
+            let text = run_with("words", &["-libverbs"], environment);
+            assert!(!text.contains("rnic: "), "{text}");
+        }
+    }
+}
+
+/// A program whose only trouble is an object that it cannot end has that reported.
+#[test]
+fn in_use() {
+    if common::headers_available() {
+        let (text, report) = told("in_use", &["-libverbs"]);
+        let busy = ("ibv_destroy_cq", "queue pairs or shared receive queues");
+        said_once(&text, &report, &[busy], true);
+    }
+}
+
 /// The library is loaded into every child of a program: it must not be noticed.
 #[test]
 fn harmless_in_programs_that_know_nothing_of_it() {

@@ -4,6 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::seam::{EINVAL, Result};
 
+/// Linux's family of InfiniBand addresses, `struct sockaddr_ib`.
+pub const AF_IB: core::ffi::c_int = 27;
+
 /// The address behind a pointer; EINVAL for NULL and for families other than IPv4 and IPv6.
 ///
 /// `AF_IB` is among those: the device has no InfiniBand links, and librdmacm takes the refusal as "no native addresses".
@@ -12,7 +15,7 @@ use crate::seam::{EINVAL, Result};
 /// NULL, or an address as long as its family says.
 pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr> {
     if addr.is_null() {
-        return Err(EINVAL);
+        return Err(EINVAL.because("the address is NULL"));
     }
     // SAFETY: every address begins with its family; it may lie anywhere in the caller's memory.
     let family = unsafe { (&raw const (*addr).sa_family).read_unaligned() };
@@ -30,7 +33,12 @@ pub unsafe fn from_c(addr: *const libc::sockaddr) -> Result<SocketAddr> {
             let port = u16::from_be(v6.sin6_port);
             Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
         }
-        _ => Err(EINVAL),
+        AF_IB => Err(EINVAL
+            .because("the device has no InfiniBand addresses (AF_IB)")
+            .answer()),
+        other => Err(EINVAL.because(format!(
+            "the address is of family {other}, neither AF_INET nor AF_INET6"
+        ))),
     }
 }
 

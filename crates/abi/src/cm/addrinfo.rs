@@ -10,8 +10,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::{null, null_mut};
 
-use super::address::{from_c, to_c};
-use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, Result};
+use super::address::{AF_IB, from_c, to_c};
+use crate::seam::{self, EINVAL, ENOMEM, EOPNOTSUPP, NULL, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 use crate::types::*;
@@ -25,9 +25,6 @@ const PASSIVE: c_int = int(RAI_PASSIVE);
 const NUMERICHOST: c_int = int(RAI_NUMERICHOST);
 const FAMILY: c_int = int(RAI_FAMILY);
 const KNOWN_FLAGS: c_int = PASSIVE | NUMERICHOST | int(RAI_NOROUTE) | FAMILY | RAI_SA | RAI_DNS;
-
-/// Linux's family of InfiniBand addresses, `struct sockaddr_ib`.
-const AF_IB: c_int = 27;
 
 /// Frees what it holds unless it is taken.
 pub struct Answer(*mut rdma_addrinfo);
@@ -64,9 +61,9 @@ unsafe extern "C" fn getaddrinfo(
     hints: *const rdma_addrinfo,
     result: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_getaddrinfo").number(|| {
         if result.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: NULL or the caller's structure.
         let hints = unsafe { hints.as_ref() };
@@ -94,19 +91,19 @@ pub unsafe fn resolve(
 ) -> Result<std::result::Result<Answer, c_int>> {
     let flags = hints.map_or(0, |hints| hints.ai_flags);
     if node.is_null() && service.is_null() && hints.is_none() {
-        return Err(EINVAL);
+        return Err(EINVAL.because("neither a node nor a service nor hints are given"));
     }
     if flags & !KNOWN_FLAGS != 0 {
         return Ok(Err(libc::EAI_BADFLAGS));
     }
     if flags & RAI_SA != 0 {
         // There is no subnet administrator on Ethernet.
-        return Err(EOPNOTSUPP);
+        return Err(EOPNOTSUPP.because("RAI_SA asks a subnet administrator"));
     }
     let mut answer = Answer::new()?;
     let info = answer.info();
     if node.is_null() && service.is_null() {
-        let hints = hints.ok_or(EINVAL)?;
+        let hints = hints.ok_or(NULL)?;
         info.ai_flags = hints.ai_flags;
         info.ai_family = hints.ai_family;
         info.ai_qp_type = hints.ai_qp_type;
@@ -283,7 +280,7 @@ unsafe fn copy_address(
         return Ok(());
     }
     if from.is_null() || bytes > size_of::<libc::sockaddr_storage>() {
-        return Err(EINVAL);
+        return Err(EINVAL.because(format!("an address of {bytes} bytes is at {from:?}")));
     }
     // Room for every family, so that whoever reads it as one of them finds zeros behind a short one.
     let room = allocate(size_of::<libc::sockaddr_storage>())?;

@@ -9,7 +9,7 @@ use rnic_nic::cm;
 use super::id;
 use crate::device::explain;
 use crate::fork;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{self, EINVAL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::rdma_event_channel;
 
@@ -65,8 +65,8 @@ impl ChannelObject {
     pub fn next(&self) -> Result<cm::Event> {
         self.nic.get().map_err(|error| match error.errno() {
             // Nothing was refused.
-            errno @ (libc::EAGAIN | libc::EINTR) => Errno(errno),
-            _ => Errno::from(error),
+            errno @ (libc::EAGAIN | libc::EINTR) => Refusal::silent(errno),
+            _ => Refusal::from(error),
         })
     }
 
@@ -78,11 +78,15 @@ impl ChannelObject {
 
 /// The channel behind a pointer; EINVAL for NULL and for what is none (any more).
 pub fn from_c(channel: *mut rdma_event_channel) -> Result<Arc<ChannelObject>> {
-    lock().get(&(channel as usize)).cloned().ok_or(EINVAL)
+    lock().get(&(channel as usize)).cloned().ok_or_else(|| {
+        EINVAL
+            .because("NULL or a destroyed one in place of an event channel")
+            .consequence()
+    })
 }
 
 extern "C" fn create_event_channel() -> *mut rdma_event_channel {
-    seam::pointer(|| Ok(ChannelObject::new()?.c()))
+    Verb("rdma_create_event_channel").pointer(|| Ok(ChannelObject::new()?.c()))
 }
 
 /// `rdma_destroy_event_channel(3)`. Ids that are still on it end here, as when the kernel's file is closed; what is left

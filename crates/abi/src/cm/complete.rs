@@ -2,7 +2,7 @@
 
 use super::event;
 use super::id::IdObject;
-use crate::seam::{Errno, Result};
+use crate::seam::{Refusal, Result};
 use crate::types::cm::{RDMA_CM_EVENT_REJECTED, rdma_cm_event};
 
 /// Waits for the outcome if the id is synchronous, leaves the event in `id->event`, and makes a failure of it an error:
@@ -25,8 +25,12 @@ pub fn complete(id: &IdObject) -> Result<()> {
 pub fn outcome(event: &rdma_cm_event) -> Result<()> {
     match (event.event, event.status) {
         (_, 0) => Ok(()),
-        (RDMA_CM_EVENT_REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
-        (_, status) => Err(Errno(status.saturating_abs())),
+        (RDMA_CM_EVENT_REJECTED, _) => Err(Refusal::new(libc::ECONNREFUSED)
+            .because("the peer rejected it")
+            .answer()),
+        (kind, status) => Err(Refusal::new(status.saturating_abs())
+            .because(format!("event {kind} came with status {status}"))
+            .answer()),
     }
 }
 

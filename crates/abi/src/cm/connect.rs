@@ -5,11 +5,11 @@ use core::ffi::{c_int, c_uint, c_void};
 use rnic_nic::cm::ConnParam;
 use rnic_nic::{QpAttr, QpState};
 
-use super::complete::complete;
+use super::complete::{complete, outcome};
 use super::id::{self, IdObject};
 use super::{event, qp, route, states};
 use crate::qp::attr_to_c;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{EINVAL, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 use crate::types::{IBV_EVENT_COMM_EST, IBV_QPT_UD, ibv_qp_attr};
@@ -62,6 +62,12 @@ unsafe fn limits(id: &IdObject) -> Result<(u8, u8)> {
     Ok((limit(attr.max_qp_rd_atom), limit(attr.max_qp_init_rd_atom)))
 }
 
+/// EINVAL for an id of which nobody knows the queue pair.
+const NOBODY: Refusal = Refusal::with(
+    libc::EINVAL,
+    "the id has no queue pair, and no parameters name one",
+);
+
 /// A connected id needs a queue pair or parameters that name one, and depths that the device has.
 ///
 /// # Safety
@@ -73,14 +79,17 @@ unsafe fn check(id: &IdObject, param: Option<&rdma_conn_param>, depths: &Depths)
         return Ok(());
     }
     if qp.is_null() && param.is_none() {
-        return Err(EINVAL);
+        return Err(NOBODY);
     }
     // SAFETY: by contract.
     let (resources, depth) = unsafe { limits(id) }?;
-    if depths.responder_resources.is_some_and(|r| r > resources)
-        || depths.initiator_depth.is_some_and(|d| d > depth)
-    {
-        return Err(EINVAL);
+    for (name, asked, limit) in [
+        ("responder_resources", depths.responder_resources, resources),
+        ("initiator_depth", depths.initiator_depth, depth),
+    ] {
+        if let Some(asked) = asked.filter(|asked| *asked > limit) {
+            return Err(EINVAL.because(format!("{name} is {asked}, the device has {limit}")));
+        }
     }
     Ok(())
 }
@@ -135,7 +144,7 @@ unsafe fn private_data(id: &IdObject, param: Option<&rdma_conn_param>) -> Vec<u8
 }
 
 unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    seam::number(|| {
+    Verb("rdma_listen").number(|| {
         let id = id::from_c(id)?;
         id.nic().listen(backlog)?;
         route::refresh(&id)?;
@@ -144,7 +153,7 @@ unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 }
 
 unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    seam::number(|| {
+    Verb("rdma_connect").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's structure.
         let param = unsafe { param.as_ref() };
@@ -169,10 +178,13 @@ unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -
 /// `rdma_get_request(3)`: the next request of a synchronous listener. Its id is synchronous too, has the request as its
 /// event, and the queue pair that `rdma_create_ep` was told of.
 unsafe extern "C" fn get_request(listener: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
-    seam::number(|| {
+    Verb("rdma_get_request").number(|| {
         let listener = id::from_c(listener)?;
-        if id.is_null() || !listener.is_sync() {
-            return Err(EINVAL);
+        if id.is_null() {
+            return Err(NULL);
+        }
+        if !listener.is_sync() {
+            return Err(EINVAL.because("the id has an event channel: requests are events there"));
         }
         listener.drop_event();
         let channel = listener.channel()?;
@@ -197,10 +209,14 @@ unsafe extern "C" fn get_request(listener: *mut rdma_cm_id, id: *mut *mut rdma_c
 /// The new id of an event that is to be a connection request, with its queue pair.
 fn request(listener: &IdObject, event: &rdma_cm_event) -> Result<*mut rdma_cm_id> {
     match (event.event, event.status) {
-        (RDMA_CM_EVENT_REJECTED, _) => return Err(Errno(libc::ECONNREFUSED)),
-        (_, status) if status != 0 => return Err(Errno(status.saturating_abs())),
-        (RDMA_CM_EVENT_CONNECT_REQUEST, _) => {}
-        _ => return Err(EINVAL),
+        (RDMA_CM_EVENT_CONNECT_REQUEST, 0) => {}
+        _ => {
+            outcome(event)?;
+            return Err(EINVAL.because(format!(
+                "event {} came instead of a connection request",
+                event.event
+            )));
+        }
     }
     let init = listener.state().qp_init;
     if let Some(mut init) = init {
@@ -211,13 +227,13 @@ fn request(listener: &IdObject, event: &rdma_cm_event) -> Result<*mut rdma_cm_id
 }
 
 unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    seam::number(|| {
+    Verb("rdma_accept").number(|| {
         let id = id::from_c(id)?;
         let c = id.c();
         // SAFETY: NULL or the caller's structure; plain fields of a live id.
         let (param, qp, qp_type) = unsafe { (param.as_ref(), (*c).qp, (*c).qp_type) };
         if qp.is_null() && param.is_none() {
-            return Err(EINVAL);
+            return Err(NOBODY);
         }
         let depths = Depths::of(param);
         // SAFETY: a live id; the caller's structure.
@@ -268,11 +284,13 @@ unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) ->
 
 /// `rdma_establish(3)`, for ids whose queue pair is the program's own business.
 extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
-    seam::number(|| {
+    Verb("rdma_establish").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: a plain field of a live id.
         if !unsafe { (*id.c()).qp }.is_null() {
-            return Err(EINVAL);
+            return Err(EINVAL.because(
+                "the id has a queue pair: its connection is established by taking the event",
+            ));
         }
         id.nic().establish()?;
         Ok(0)
@@ -281,8 +299,14 @@ extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
 
 /// # Safety
 /// NULL, or `len` bytes.
-unsafe fn refuse(id: *mut rdma_cm_id, data: *const c_void, len: u8, reason: u16) -> c_int {
-    seam::number(|| {
+unsafe fn refuse(
+    name: Verb,
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+    reason: u16,
+) -> c_int {
+    name.number(|| {
         let id = id::from_c(id)?;
         // SAFETY: by contract.
         let data = unsafe { bytes(data, len) };
@@ -293,22 +317,22 @@ unsafe fn refuse(id: *mut rdma_cm_id, data: *const c_void, len: u8, reason: u16)
 
 unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's bytes.
-    unsafe { refuse(id, data, len, REJECT_BY_CONSUMER) }
+    unsafe { refuse(Verb("rdma_reject"), id, data, len, REJECT_BY_CONSUMER) }
 }
 
 unsafe extern "C" fn reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the caller's bytes.
-    unsafe { refuse(id, data, len, REJECT_VENDOR_OPTION) }
+    unsafe { refuse(Verb("rdma_reject_ece"), id, data, len, REJECT_VENDOR_OPTION) }
 }
 
 /// `rdma_disconnect(3)`: the queue pair flushes, the peer is told.
 extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
-    seam::number(|| {
+    Verb("rdma_disconnect").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: plain fields of a live id, and its queue pair.
         unsafe {
             if (*id.c()).verbs.is_null() {
-                return Err(EINVAL);
+                return Err(EINVAL.because("the id is not on the device yet: it has no address"));
             }
             states::to_err(id.c())?;
         }
@@ -319,11 +343,15 @@ extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
 }
 
 extern "C" fn notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
-    seam::number(|| {
+    Verb("rdma_notify").number(|| {
         let id = id::from_c(id)?;
         match event {
             IBV_EVENT_COMM_EST => id.nic().notify_established()?,
-            _ => return Err(EINVAL),
+            _ => {
+                return Err(EINVAL.because(format!(
+                    "event {event} is not IBV_EVENT_COMM_EST ({IBV_EVENT_COMM_EST})"
+                )));
+            }
         }
         Ok(0)
     })
@@ -335,13 +363,15 @@ unsafe extern "C" fn init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_init_qp_attr").number(|| {
         let id = id::from_c(id)?;
         if attr.is_null() || mask.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: the caller's structure.
-        let state = QpState::from_ibv(unsafe { (*attr).qp_state }).ok_or(EINVAL)?;
+        let state = unsafe { (*attr).qp_state };
+        let state = QpState::from_ibv(state)
+            .ok_or_else(|| EINVAL.because(format!("qp_state is {state}, which is no state")))?;
         let (found, named): (QpAttr, _) = id.nic().init_qp_attr(state)?;
         // SAFETY: the caller's variables.
         unsafe {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::verbs;
 use crate::device::{self, is_parents};
-use crate::seam::{self, ENOMEM, Result};
+use crate::seam::{self, ENOMEM, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -41,7 +41,8 @@ impl Shared {
         // SAFETY: a context of ours that nobody closes. In a forked child it is the parent's, as is all that hangs on it.
         if self.context.is_null() || unsafe { is_parents(self.context) }? {
             *self = Shared {
-                context: device::open_as(None)?,
+                context: device::open_as(None)
+                    .map_err(|error| error.because("the device cannot be opened"))?,
                 pd: null_mut(),
                 xrcd: null_mut(),
                 users: 0,
@@ -108,7 +109,7 @@ pub fn xrcd() -> Result<*mut ibv_xrcd> {
 }
 
 unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
-    let list = seam::pointer(|| {
+    let list = Verb("rdma_get_devices").pointer(|| {
         let mut shared = lock();
         let context = shared.open()?;
         // SAFETY: two zeroed pointers, the second of which ends the list.

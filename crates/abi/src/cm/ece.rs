@@ -6,7 +6,7 @@ use rnic_nic::cm::Ece;
 
 use super::id::{self, IdObject};
 use super::{states, verbs};
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Result};
+use crate::seam::{EINVAL, EOPNOTSUPP, NULL, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::rdma_cm_id;
 use crate::types::{ibv_ece, ibv_qp};
@@ -14,7 +14,7 @@ use crate::types::{ibv_ece, ibv_qp};
 /// A device without options says EOPNOTSUPP, which is no failure.
 fn if_supported(outcome: Result<()>) -> Result<()> {
     match outcome {
-        Err(EOPNOTSUPP) => Ok(()),
+        Err(refusal) if refusal.errno() == libc::EOPNOTSUPP => Ok(()),
         other => other,
     }
 }
@@ -73,7 +73,7 @@ pub unsafe fn of_response(id: &IdObject, remote: Ece) -> Result<()> {
         _ => {
             // SAFETY: by contract.
             unsafe { states::to_err(id.c()) }?;
-            return Err(EINVAL);
+            return Err(EINVAL.because("the peer answered with options of another vendor"));
         }
     };
     id.state().remote_ece.vendor_id = remote.vendor_id;
@@ -82,24 +82,26 @@ pub unsafe fn of_response(id: &IdObject, remote: Ece) -> Result<()> {
 }
 
 unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    seam::number(|| {
+    Verb("rdma_set_local_ece").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's structure; a plain field of a live id.
-        let (ece, qp) = unsafe { (ece.as_ref().ok_or(EINVAL)?, (*id.c()).qp) };
+        let (ece, qp) = unsafe { (ece.as_ref().ok_or(NULL)?, (*id.c()).qp) };
         if !qp.is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
-            return Err(EINVAL);
+            return Err(
+                EINVAL.because("the id has a queue pair, or vendor_id is 0, or comp_mask is not")
+            );
         }
         // The device has no options to exchange, and what it has not it does not announce.
-        Err(EOPNOTSUPP)
+        Err(EOPNOTSUPP.because("the device has no options of any vendor"))
     })
 }
 
 unsafe extern "C" fn get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    seam::number(|| {
+    Verb("rdma_get_remote_ece").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: a plain field of a live id.
         if ece.is_null() || !unsafe { (*id.c()).qp }.is_null() {
-            return Err(EINVAL);
+            return Err(EINVAL.because("the id has a queue pair already, or ece is NULL"));
         }
         let remote = id.state().remote_ece;
         // SAFETY: the caller's structure.

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use super::complete::complete;
 use super::id::{self, IdObject};
 use super::{address, options, qp, resolve};
-use crate::seam::{self, EINVAL, Result};
+use crate::seam::{self, EINVAL, NULL, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 use crate::types::*;
@@ -20,14 +20,16 @@ unsafe extern "C" fn create_ep(
     pd: *mut ibv_pd,
     qp_init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_create_ep").number(|| {
         // SAFETY: NULL or the caller's structure.
-        let info = unsafe { info.as_ref() }.ok_or(EINVAL)?;
+        let info = unsafe { info.as_ref() }.ok_or(NULL)?;
         if id.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
-        let unsigned = |value| c_uint::try_from(value).map_err(|_| EINVAL);
-        let (ps, qp_type) = (unsigned(info.ai_port_space)?, unsigned(info.ai_qp_type)?);
+        let (ps, qp_type) = (
+            seam::unsigned("ai_port_space", info.ai_port_space)?,
+            seam::unsigned("ai_qp_type", info.ai_qp_type)?,
+        );
         let object = id::create(None, null_mut(), ps, qp_type)?;
         // SAFETY: the caller's addresses, route, domain and attributes.
         let ready = unsafe {
@@ -113,7 +115,7 @@ unsafe fn bytes<'a>(data: *const c_void, len: usize) -> Result<&'a [u8]> {
             // SAFETY: by contract.
             Ok(unsafe { std::slice::from_raw_parts(data.cast(), len) })
         }
-        _ => Err(EINVAL),
+        _ => Err(EINVAL.because(format!("ai_connect has {len} bytes at {data:?}"))),
     }
 }
 

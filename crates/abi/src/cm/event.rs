@@ -17,7 +17,7 @@ use super::{ece, route, states};
 use crate::cancel;
 use crate::object::{Object, into_c, take_c};
 use crate::qp::ah_to_c;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{NULL, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 
@@ -109,9 +109,10 @@ impl Delivery {
 
     /// What was to happen before the program sees the event did not: it is another event then.
     fn check(&mut self, outcome: Result<()>, otherwise: u32) {
-        if let Err(Errno(errno)) = outcome {
+        if let Err(refusal) = outcome {
+            refusal.tell(GET_EVENT.0);
             self.object.c.event = otherwise;
-            self.object.c.status = -errno;
+            self.object.c.status = -refusal.errno();
         }
     }
 
@@ -287,6 +288,8 @@ pub unsafe fn acknowledge(event: *mut rdma_cm_event) {
     }
 }
 
+const GET_EVENT: Verb = Verb("rdma_get_cm_event");
+
 thread_local! {
     /// The channel that this thread waits on, so that its descriptor stays while it is destroyed. Not in a variable of a
     /// function that may be unwound: the share of a thread that was cancelled ends with the thread.
@@ -298,9 +301,10 @@ unsafe extern "C-unwind" fn get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     cancel::event(
+        GET_EVENT,
         || {
             if event.is_null() {
-                return Err(EINVAL);
+                return Err(NULL);
             }
             let channel = match WAITING.take() {
                 // It waits on.
@@ -313,7 +317,7 @@ unsafe extern "C-unwind" fn get_cm_event(
             Ok(fd)
         },
         || {
-            let channel = WAITING.take().ok_or(EINVAL)?;
+            let channel = WAITING.take().ok_or(NULL)?;
             let Some(taken) = channel.nic().event_of_token()?.and_then(process) else {
                 WAITING.set(Some(channel));
                 return Ok(false);
@@ -327,9 +331,9 @@ unsafe extern "C-unwind" fn get_cm_event(
 }
 
 unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    seam::number(|| {
+    Verb("rdma_ack_cm_event").number(|| {
         if event.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         // SAFETY: an event that the program took and gives up.
         unsafe { acknowledge(event) };

@@ -16,7 +16,7 @@ use super::devices::{self, Membership};
 use super::event;
 use super::multicast::Group;
 use super::resolution::Resolution;
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{EINVAL, NULL, PARENTS, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 use crate::types::*;
@@ -107,14 +107,22 @@ pub fn lock() -> MutexGuard<'static, Ids> {
 /// its locks may be held for ever.
 pub fn from_c(id: *mut rdma_cm_id) -> Result<Arc<IdObject>> {
     match find(id)? {
-        id if id.is_parents() => Err(Errno(libc::ENODEV)),
+        id if id.is_parents() => Err(PARENTS),
         id => Ok(id),
     }
 }
 
 /// The same, whosever it is.
 pub fn find(id: *mut rdma_cm_id) -> Result<Arc<IdObject>> {
-    lock().by_address.get(&(id as usize)).cloned().ok_or(EINVAL)
+    lock()
+        .by_address
+        .get(&(id as usize))
+        .cloned()
+        .ok_or_else(|| {
+            EINVAL
+                .because("NULL or a destroyed one in place of an id")
+                .consequence()
+        })
 }
 
 /// The id whose mark an event carries.
@@ -212,7 +220,9 @@ impl IdObject {
 
     /// Where its events go; EBADF once that was destroyed.
     pub fn channel(&self) -> Result<Arc<ChannelObject>> {
-        self.state().channel.clone().ok_or(Errno(libc::EBADF))
+        self.state().channel.clone().ok_or_else(|| {
+            Refusal::new(libc::EBADF).because("the event channel of the id was destroyed")
+        })
     }
 
     /// The process was forked since, and this is the child: the id is the parent's.
@@ -274,7 +284,7 @@ impl IdObject {
         let was_sync = self.is_sync();
         let sync = channel.is_none();
         if was_sync && sync {
-            return Err(EINVAL);
+            return Err(EINVAL.because("the id is synchronous already"));
         }
         let channel = match channel {
             Some(channel) => channel,
@@ -369,7 +379,7 @@ pub fn create(
         RDMA_PS_UDP => (PortSpace::Udp, QpType::Ud),
         RDMA_PS_IPOIB => (PortSpace::Ipoib, QpType::Ud),
         RDMA_PS_IB => (PortSpace::Ib, service(qp_type)?),
-        _ => return Err(EINVAL),
+        _ => return Err(EINVAL.because(format!("port space {ps:#x} is none of RDMA_PS_*"))),
     };
     let sync = channel.is_none();
     let channel = match channel {
@@ -398,7 +408,9 @@ fn service(qp_type: c_uint) -> Result<QpType> {
         IBV_QPT_UD => Ok(QpType::Ud),
         IBV_QPT_XRC_SEND => Ok(QpType::XrcSend),
         IBV_QPT_XRC_RECV => Ok(QpType::XrcRecv),
-        _ => Err(EINVAL),
+        _ => Err(EINVAL.because(format!(
+            "qp_type {qp_type} is none of RC, UC, UD, XRC_SEND, XRC_RECV"
+        ))),
     }
 }
 
@@ -408,9 +420,9 @@ unsafe extern "C" fn create_id(
     context: *mut c_void,
     ps: c_uint,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_create_id").number(|| {
         if id.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         let channel = match channel.is_null() {
             true => None,
@@ -430,7 +442,7 @@ unsafe extern "C" fn create_id(
 /// `rdma_destroy_id(3)`: waits until the events that the program took are acknowledged. In a forked child it leaves the
 /// parent's id alone.
 extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
-    seam::number(|| {
+    Verb("rdma_destroy_id").number(|| {
         let id = find(id)?;
         if !id.is_parents() {
             id.destroy();
@@ -440,7 +452,7 @@ extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
 }
 
 extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    seam::number(|| {
+    Verb("rdma_migrate_id").number(|| {
         let id = from_c(id)?;
         let channel = match channel.is_null() {
             true => None,

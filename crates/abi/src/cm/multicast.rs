@@ -10,7 +10,7 @@ use rnic_nic::{Gid, cm};
 use super::complete::complete;
 use super::id::{self, IdObject};
 use super::{address, verbs};
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{EINVAL, EOPNOTSUPP, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 use crate::types::ibv_gid;
@@ -122,9 +122,10 @@ fn leave(id: &IdObject, addr: SocketAddr) -> Result<()> {
     let mut state = id.state();
     // The last one that was joined.
     let index = state.groups.iter().rposition(|group| group.addr == addr);
-    let group = state
-        .groups
-        .remove(index.ok_or(Errno(libc::EADDRNOTAVAIL))?);
+    let index = index.ok_or_else(|| {
+        Refusal::new(libc::EADDRNOTAVAIL).because(format!("the id has not joined {}", addr.ip()))
+    })?;
+    let group = state.groups.remove(index);
     drop(state);
     let mut state = group.state();
     state.left = true;
@@ -149,7 +150,7 @@ unsafe extern "C" fn join_multicast(
     addr: *mut libc::sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_join_multicast").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's address.
         join(&id, unsafe { address::from_c(addr) }?, false, context)?;
@@ -163,20 +164,20 @@ unsafe extern "C" fn join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     const NEEDED: c_uint = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-    seam::number(|| {
+    Verb("rdma_join_multicast_ex").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         if attr.comp_mask & !NEEDED != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(EOPNOTSUPP.because(format!("comp_mask is {:#x}", attr.comp_mask)));
         }
         if attr.comp_mask != NEEDED {
-            return Err(EINVAL);
+            return Err(EINVAL.because("comp_mask has to name the address and join_flags"));
         }
         let send_only = match attr.join_flags {
             RDMA_MC_JOIN_FLAG_FULLMEMBER => false,
             RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => true,
-            _ => return Err(EINVAL),
+            other => return Err(EINVAL.because(format!("join_flags are {other:#x}"))),
         };
         // SAFETY: the mask says that the address is there.
         let addr = unsafe { address::from_c(attr.addr) }?;
@@ -186,7 +187,7 @@ unsafe extern "C" fn join_multicast_ex(
 }
 
 unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
-    seam::number(|| {
+    Verb("rdma_leave_multicast").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's address.
         leave(&id, unsafe { address::from_c(addr) }?)?;

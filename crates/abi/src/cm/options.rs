@@ -7,7 +7,7 @@ use rnic_nic::{Gid, PathMtu};
 
 use super::address;
 use super::id::{self, IdObject};
-use crate::seam::{self, EINVAL, Errno, Result};
+use crate::seam::{self, EINVAL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 use crate::types::ibv_gid;
@@ -18,10 +18,13 @@ use crate::types::ibv_gid;
 /// NULL, or `len` bytes.
 unsafe fn value<T: Copy>(value: *const c_void, len: usize) -> Result<T> {
     if len != size_of::<T>() {
-        return Err(EINVAL);
+        return Err(EINVAL.because(format!(
+            "the value has {len} bytes, the option {}",
+            size_of::<T>()
+        )));
     }
     if value.is_null() {
-        return Err(Errno(libc::EFAULT));
+        return Err(Refusal::new(libc::EFAULT).because("the value is NULL"));
     }
     // SAFETY: by contract as long as a `T`, which is an integer or a structure of integers.
     Ok(unsafe { value.cast::<T>().read_unaligned() })
@@ -42,7 +45,11 @@ unsafe fn option(level: u32, name: u32, val: *const c_void, len: usize) -> Resul
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => IdOption::AckTimeout(value(val, len)?),
             (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => IdOption::Path(path(val, len)?),
-            _ => return Err(Errno(libc::ENOSYS)),
+            _ => {
+                return Err(Refusal::new(libc::ENOSYS)
+                    .because(format!("there is no option {name} of level {level}"))
+                    .answer());
+            }
         })
     }
 }
@@ -55,10 +62,10 @@ unsafe fn path(val: *const c_void, len: usize) -> Result<PathRecord> {
     const NEEDED: u32 = 1 | 1 << 1; // IB_PATH_GMP | IB_PATH_PRIMARY
     let size = size_of::<ibv_path_data>();
     if len == 0 || !len.is_multiple_of(size) {
-        return Err(EINVAL);
+        return Err(EINVAL.because(format!("the value has {len} bytes, a path record {size}")));
     }
     if val.is_null() {
-        return Err(Errno(libc::EFAULT));
+        return Err(Refusal::new(libc::EFAULT).because("the value is NULL"));
     }
     for index in 0..len / size {
         // SAFETY: by contract that many structures of integers.
@@ -69,7 +76,7 @@ unsafe fn path(val: *const c_void, len: usize) -> Result<PathRecord> {
             return path_from_c(&data.path);
         }
     }
-    Err(EINVAL)
+    Err(EINVAL.because("no path record is primary, for GMPs, and bidirectional"))
 }
 
 fn path_from_c(path: &ibv_path_record) -> Result<PathRecord> {
@@ -83,7 +90,8 @@ fn path_from_c(path: &ibv_path_record) -> Result<PathRecord> {
         traffic_class: path.tclass,
         pkey: u16::from_be(path.pkey),
         sl: (u16::from_be(path.qosclass_sl) & 0xf) as u8,
-        mtu: PathMtu::from_ibv(u32::from(path.mtu & 0x3f)).ok_or(EINVAL)?,
+        mtu: PathMtu::from_ibv(u32::from(path.mtu & 0x3f))
+            .ok_or_else(|| EINVAL.because(format!("mtu of the path is {}", path.mtu & 0x3f)))?,
         rate: path.rate & 0x3f,
         packet_life_time: path.packetlifetime & 0x3f,
     })
@@ -106,7 +114,7 @@ unsafe extern "C" fn set_option(
     val: *mut c_void,
     len: usize,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_set_option").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: the caller's value, as long as it says.
         let option = unsafe { option(level as u32, name as u32, val, len) }?;

@@ -5,10 +5,16 @@ use core::ffi::c_int;
 use std::ptr::null_mut;
 
 use super::{devices, ece, id, states, verbs};
-use crate::seam::{self, EINVAL, Result};
+use crate::seam::{self, EINVAL, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::rdma_cm_id;
 use crate::types::*;
+
+/// EINVAL for an id that is on no device.
+const NO_DEVICE: Refusal = Refusal::with(
+    libc::EINVAL,
+    "the id is not on the device yet: rdma_bind_addr or rdma_resolve_addr comes first",
+);
 
 /// The queue pair structure without what the plain verb does not have.
 fn extended(plain: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
@@ -96,22 +102,25 @@ fn differ<T>(one: *mut T, other: *mut T) -> bool {
 pub unsafe fn create(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> Result<()> {
     let object = id::from_c(id)?;
     if attr.is_null() {
-        return Err(EINVAL);
+        return Err(NULL);
     }
     // SAFETY: a live id, and of the caller's structure only what is there.
     unsafe {
         let c = &mut *id;
-        if !c.qp.is_null() || c.verbs.is_null() {
-            return Err(EINVAL);
+        if !c.qp.is_null() {
+            return Err(EINVAL.because("the id has a queue pair already"));
+        }
+        if c.verbs.is_null() {
+            return Err(NO_DEVICE);
         }
         if (*attr).comp_mask & IBV_QP_INIT_ATTR_PD == 0 || (*attr).pd.is_null() {
             (*attr).comp_mask |= IBV_QP_INIT_ATTR_PD;
             (*attr).pd = c.pd;
         } else if (*(*attr).pd).context != c.verbs {
-            return Err(EINVAL);
+            return Err(EINVAL.because("the protection domain is of another context than the id"));
         }
         if differ(c.recv_cq, (*attr).recv_cq) || differ(c.send_cq, (*attr).send_cq) {
-            return Err(EINVAL);
+            return Err(EINVAL.because("the id has other completion queues than those given"));
         }
         if c.qp_type == IBV_QPT_XRC_RECV
             && ((*attr).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || (*attr).xrcd.is_null())
@@ -217,13 +226,19 @@ pub unsafe fn destroy(id: *mut rdma_cm_id) {
 unsafe fn create_queue(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> Result<()> {
     id::from_c(id)?;
     if attr.is_null() {
-        return Err(EINVAL);
+        return Err(NULL);
     }
     // SAFETY: a live id, and of the caller's structure only what is there.
     unsafe {
         let mask = (*attr).comp_mask;
-        if (*id).verbs.is_null() || !(*id).srq.is_null() || mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
-            return Err(EINVAL);
+        if (*id).verbs.is_null() {
+            return Err(NO_DEVICE);
+        }
+        if !(*id).srq.is_null() {
+            return Err(EINVAL.because("the id has a shared receive queue already"));
+        }
+        if mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
+            return Err(EINVAL.because("comp_mask names no type (IBV_SRQ_INIT_ATTR_TYPE)"));
         }
         if mask & IBV_SRQ_INIT_ATTR_PD == 0 || (*attr).pd.is_null() {
             (*attr).pd = (*id).pd;
@@ -275,9 +290,9 @@ unsafe extern "C" fn create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_create_qp").number(|| {
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_mut() }.ok_or(NULL)?;
         // SAFETY: ours or NULL, by the contract of the function.
         unsafe { create_plain(id, pd, attr) }?;
         Ok(0)
@@ -285,7 +300,7 @@ unsafe extern "C" fn create_qp(
 }
 
 unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int {
-    seam::number(|| {
+    Verb("rdma_create_qp_ex").number(|| {
         // SAFETY: by the contract of the function.
         unsafe { create(id, attr) }?;
         Ok(0)
@@ -306,10 +321,10 @@ unsafe extern "C" fn create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_create_srq").number(|| {
         let object = id::from_c(id)?;
         // SAFETY: NULL or the caller's structure.
-        let plain = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+        let plain = unsafe { attr.as_mut() }.ok_or(NULL)?;
         // SAFETY: integers and pointers.
         let mut attr: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
         attr.srq_context = plain.srq_context;
@@ -330,7 +345,7 @@ unsafe extern "C" fn create_srq(
 }
 
 unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
-    seam::number(|| {
+    Verb("rdma_create_srq_ex").number(|| {
         // SAFETY: by the contract of the function.
         unsafe { create_queue(id, attr) }?;
         Ok(0)

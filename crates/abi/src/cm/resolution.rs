@@ -7,7 +7,7 @@ use rnic_nic::cm::EventKind;
 use super::addrinfo::{self, Answer};
 use super::complete::complete;
 use super::id::{self, IdObject};
-use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{EBUSY, EINVAL, EOPNOTSUPP, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 
@@ -32,11 +32,11 @@ unsafe fn resolve(
 ) -> Result<()> {
     if hints.is_some_and(|hints| hints.ai_flags & RAI_SA != 0) {
         // Service records are an InfiniBand subnet's.
-        return Err(EOPNOTSUPP);
+        return Err(EOPNOTSUPP.because("RAI_SA asks a subnet administrator"));
     }
     let mut state = id.state();
     if !matches!(state.resolution, Resolution::None) {
-        return Err(EBUSY);
+        return Err(EBUSY.because("the id looks a name up already, or has an answer"));
     }
     state.resolution = Resolution::Asked;
     drop(state);
@@ -54,18 +54,19 @@ unsafe fn resolve(
 }
 
 /// The errno for an error of getaddrinfo(3).
-fn failed(code: c_int) -> Errno {
-    match code {
-        libc::EAI_SYSTEM => Errno(
-            std::io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        ),
-        libc::EAI_MEMORY => Errno(libc::ENOMEM),
-        libc::EAI_AGAIN => Errno(libc::EAGAIN),
-        libc::EAI_NONAME => Errno(libc::ENOENT),
-        _ => EINVAL,
-    }
+fn failed(code: c_int) -> Refusal {
+    let errno = match code {
+        libc::EAI_SYSTEM => std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+        libc::EAI_MEMORY => libc::ENOMEM,
+        libc::EAI_AGAIN => libc::EAGAIN,
+        libc::EAI_NONAME => libc::ENOENT,
+        _ => libc::EINVAL,
+    };
+    // SAFETY: gives a text that is never freed, for any number.
+    let words = unsafe { std::ffi::CStr::from_ptr(libc::gai_strerror(code)) };
+    Refusal::new(errno).because(format!("getaddrinfo(3) says {:?}", words.to_string_lossy()))
 }
 
 unsafe extern "C" fn resolve_addrinfo(
@@ -74,7 +75,7 @@ unsafe extern "C" fn resolve_addrinfo(
     service: *const c_char,
     hints: *const rdma_addrinfo,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_resolve_addrinfo").number(|| {
         let id = id::from_c(id)?;
         // SAFETY: the caller's strings and structure, or NULL.
         unsafe { resolve(&id, node, service, hints.as_ref()) }?;
@@ -85,10 +86,10 @@ unsafe extern "C" fn resolve_addrinfo(
 
 /// `rdma_query_addrinfo(3)`: the answer, once; it is the program's to free.
 unsafe extern "C" fn query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
-    seam::number(|| {
+    Verb("rdma_query_addrinfo").number(|| {
         let id = id::from_c(id)?;
         if info.is_null() {
-            return Err(EINVAL);
+            return Err(NULL);
         }
         let mut state = id.state();
         match std::mem::take(&mut state.resolution) {
@@ -99,7 +100,9 @@ unsafe extern "C" fn query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_ad
             }
             other => {
                 state.resolution = other;
-                Err(Errno(libc::ENOENT))
+                Err(Refusal::new(libc::ENOENT)
+                    .because("there is no answer, or it was taken")
+                    .answer())
             }
         }
     })
@@ -112,10 +115,12 @@ extern "C" fn write_cm_event(
     status: c_int,
     argument: u64,
 ) -> c_int {
-    seam::number(|| {
+    Verb("rdma_write_cm_event").number(|| {
         let id = id::from_c(id)?;
         if event != RDMA_CM_EVENT_USER {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!(
+                "event {event} is not RDMA_CM_EVENT_USER ({RDMA_CM_EVENT_USER})"
+            )));
         }
         id.nic().raise(EventKind::User, status, argument)?;
         Ok(0)

@@ -1,15 +1,17 @@
-//! The crate's own verbs, for the connection manager: results instead of NULL or a status.
+//! The crate's own verbs, for the connection manager: results instead of NULL or a status. What ends an object does not tell
+//! that it failed: an object of the id's that is still in use is the program's from then on.
 
 use core::ffi::{c_int, c_void};
 
-use crate::seam::{Errno, Result};
+use crate::seam::{Refusal, Result};
 use crate::types::*;
 use crate::{ah, cq, memory, qp, srq, xrc};
 
 /// A pointer that a verb returned.
 fn made<T>(object: *mut T) -> Result<*mut T> {
     match object.is_null() {
-        true => Err(Errno(
+        // The verb has told of it.
+        true => Err(Refusal::silent(
             std::io::Error::last_os_error()
                 .raw_os_error()
                 .unwrap_or(libc::EIO),
@@ -18,11 +20,11 @@ fn made<T>(object: *mut T) -> Result<*mut T> {
     }
 }
 
-/// A status that a verb returned.
+/// A status that a verb returned, and of which it has told.
 fn done(status: c_int) -> Result<()> {
     match status {
         0 => Ok(()),
-        errno => Err(Errno(errno)),
+        errno => Err(Refusal::silent(errno)),
     }
 }
 
@@ -37,7 +39,7 @@ pub unsafe fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd> {
 /// A protection domain of ours, or NULL, that the program does not use any more.
 pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> Result<()> {
     // SAFETY: by contract.
-    done(unsafe { memory::pd::dealloc_pd(pd) })
+    unsafe { memory::pd::dealloc(pd) }
 }
 
 /// # Safety
@@ -56,7 +58,7 @@ pub unsafe fn open_xrcd(context: *mut ibv_context) -> Result<*mut ibv_xrcd> {
 /// A domain of ours, or NULL, that the program does not use any more.
 pub unsafe fn close_xrcd(xrcd: *mut ibv_xrcd) -> Result<()> {
     // SAFETY: by contract.
-    done(unsafe { xrc::close_xrcd(xrcd) })
+    unsafe { xrc::close(xrcd) }
 }
 
 /// # Safety
@@ -70,7 +72,7 @@ pub unsafe fn create_comp_channel(context: *mut ibv_context) -> Result<*mut ibv_
 /// A channel of ours, or NULL, that the program does not use any more.
 pub unsafe fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> Result<()> {
     // SAFETY: by contract.
-    done(unsafe { cq::destroy_comp_channel(channel) })
+    unsafe { cq::destroy_channel(channel) }
 }
 
 /// # Safety
@@ -89,7 +91,7 @@ pub unsafe fn create_cq(
 /// A queue of ours, or NULL, that the program does not use any more.
 pub unsafe fn destroy_cq(queue: *mut ibv_cq) -> Result<()> {
     // SAFETY: by contract.
-    done(unsafe { cq::destroy_cq(queue) })
+    unsafe { cq::destroy(queue) }
 }
 
 /// # Safety
@@ -106,7 +108,7 @@ pub unsafe fn create_srq_ex(
 /// A queue of ours, or NULL, that the program does not use any more.
 pub unsafe fn destroy_srq(queue: *mut ibv_srq) -> Result<()> {
     // SAFETY: by contract.
-    done(unsafe { srq::destroy_srq(queue) })
+    unsafe { srq::destroy(queue) }
 }
 
 /// # Safety
@@ -123,7 +125,7 @@ pub unsafe fn create_qp_ex(
 /// A queue pair of ours, or NULL, that the program does not use any more.
 pub unsafe fn destroy_qp(pair: *mut ibv_qp) -> Result<()> {
     // SAFETY: by contract.
-    done(unsafe { qp::destroy_qp(pair) })
+    unsafe { qp::destroy(pair) }
 }
 
 /// # Safety

@@ -92,7 +92,7 @@ impl<T> Room<T> {
                 )
             };
             if at.is_null() {
-                return Err(ENOMEM);
+                return Err(ENOMEM.because("the parent domain's allocator gave nothing"));
             }
             if at != USE_DEFAULT {
                 let home = Home(Some(custom));

@@ -10,7 +10,7 @@ use super::PdObject;
 use super::mr::hand_out;
 use crate::device::{is_parents, nic};
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{self, EBUSY, EINVAL, Errno};
+use crate::seam::{EBUSY, EINVAL, NULL, Refusal, Verb};
 use crate::types::*;
 
 #[repr(C)]
@@ -45,13 +45,16 @@ pub unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    seam::pointer(|| {
+    Verb("ibv_alloc_dm").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let owner = unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         if attr.comp_mask != 0 || attr.log_align_req > MAX_LOG_ALIGN {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!(
+                "comp_mask is {:#x}, log_align_req {}: 0, and at most {MAX_LOG_ALIGN}",
+                attr.comp_mask, attr.log_align_req
+            )));
         }
         let nic = owner.alloc_dm(attr.length as u64)?;
         Ok(hand_out_dm(context, nic))
@@ -60,7 +63,7 @@ pub unsafe extern "C" fn alloc_dm(
 
 /// The `free_dm` operation.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    seam::status(|| {
+    Verb("ibv_free_dm").status(|| {
         // SAFETY: device memory of ours, or NULL.
         let object = unsafe { from_c::<DmObject>(dm) }?;
         // SAFETY: a live object, whose fields nobody changes.
@@ -68,7 +71,7 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
             return Ok(());
         }
         if object.nic.in_use() {
-            return Err(EBUSY);
+            return Err(EBUSY.because("memory regions of it are left").consequence());
         }
         // SAFETY: checked for NULL, and the program gives it up.
         drop(unsafe { take_c::<DmObject>(dm) });
@@ -82,11 +85,11 @@ unsafe extern "C" fn memcpy_to_dm(
     from: *const c_void,
     length: usize,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_memcpy_to_dm").status(|| {
         // SAFETY: device memory of ours, or NULL.
         let object = unsafe { from_c::<DmObject>(dm) }?;
         if from.is_null() && length > 0 {
-            return Err(Errno(libc::EFAULT));
+            return Err(Refusal::new(libc::EFAULT).because("the buffer is NULL"));
         }
         let data = match length {
             0 => &[],
@@ -103,11 +106,11 @@ unsafe extern "C" fn memcpy_from_dm(
     offset: u64,
     length: usize,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_memcpy_from_dm").status(|| {
         // SAFETY: device memory of ours, or NULL.
         let object = unsafe { from_c::<DmObject>(dm) }?;
         if to.is_null() && length > 0 {
-            return Err(Errno(libc::EFAULT));
+            return Err(Refusal::new(libc::EFAULT).because("the buffer is NULL"));
         }
         let out = match length {
             0 => &mut [],
@@ -126,7 +129,7 @@ pub unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    seam::pointer(|| {
+    Verb("ibv_reg_dm_mr").pointer(|| {
         // SAFETY: ours, or NULL.
         let (object, dm) = unsafe { (from_c::<PdObject>(pd)?, from_c::<DmObject>(dm)?) };
         let nic = object

@@ -9,23 +9,25 @@ use super::mr::{hand_out_import, take_import};
 use super::pd::hand_out_pd;
 use crate::device::{nic, open_as};
 use crate::object::{from_c, take_c};
-use crate::seam::{self, Errno};
+use crate::seam::{self, Refusal, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
 /// A context on a duplicate of another one's `cmd_fd`, which belongs to it from now on.
 extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
-    seam::pointer(|| {
+    Verb("ibv_import_device").pointer(|| {
         // SAFETY: F_GETFD takes a plain integer.
         if unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
-            return Err(Errno(libc::EBADF));
+            return Err(
+                Refusal::new(libc::EBADF).because(format!("{cmd_fd} is no open file descriptor"))
+            );
         }
         open_as(Some(cmd_fd))
     })
 }
 
 unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-    seam::pointer(|| {
+    Verb("ibv_import_pd").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let pd = unsafe { nic(context) }?.import_pd(handle)?;
         Ok(hand_out_pd(context, pd))
@@ -45,7 +47,7 @@ unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
 }
 
 unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    seam::pointer(|| {
+    Verb("ibv_import_mr").pointer(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let (key, length) = object.nic.find_mr(handle)?;
@@ -60,7 +62,7 @@ unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
 }
 
 unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    seam::pointer(|| {
+    Verb("ibv_import_dm").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let dm = unsafe { nic(context) }?.import_dm(handle)?;
         Ok(hand_out_dm(context, dm))

@@ -10,7 +10,7 @@ use rnic_nic::{Access, Advice, Error, Mr, Pd, Rereg, ReregError};
 use super::PdObject;
 use crate::device::is_parents;
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{self, EINVAL, EOPNOTSUPP, Errno, Result};
+use crate::seam::{EINVAL, EOPNOTSUPP, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -31,7 +31,9 @@ impl MrObject {
     fn own(&self) -> Result<&Mutex<Mr>> {
         match &self.nic {
             Handle::Own(nic) => Ok(nic),
-            Handle::Imported(_) => Err(EINVAL),
+            Handle::Imported(_) => {
+                Err(EINVAL.because("the region is an import: ibv_unimport_mr ends it"))
+            }
         }
     }
 }
@@ -107,7 +109,7 @@ unsafe extern "C" fn reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    seam::pointer(|| {
+    Verb("ibv_reg_mr").pointer(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         // SAFETY: the program keeps the memory until it deregisters it.
@@ -146,7 +148,7 @@ unsafe extern "C" fn reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
-    seam::pointer(|| {
+    Verb("ibv_reg_dmabuf_mr").pointer(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let access = Access(access as c_uint);
@@ -158,7 +160,7 @@ unsafe extern "C" fn reg_dmabuf_mr(
 
 /// The `alloc_null_mr` operation.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    seam::pointer(|| {
+    Verb("ibv_alloc_null_mr").pointer(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let nic = unsafe { from_c::<PdObject>(pd) }?.nic.alloc_null_mr()?;
         // SAFETY: checked above.
@@ -181,19 +183,21 @@ unsafe extern "C" fn rereg_mr(
     access: c_int,
 ) -> c_int {
     let mut lost = false;
-    let outcome = seam::status(|| {
+    let outcome = Verb("ibv_rereg_mr").status(|| {
         let flags = flags as c_uint;
         let known =
             IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
         let has = |flag| flags & flag != 0;
         if flags == 0 || flags & !known != 0 {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!("flags are {flags:#x}")));
         }
         if has(IBV_REREG_MR_CHANGE_TRANSLATION) && (addr.is_null() || length == 0) {
-            return Err(EINVAL);
+            return Err(EINVAL.because("a new translation needs an address and a length"));
         }
         if access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS) {
-            return Err(EINVAL);
+            return Err(
+                EINVAL.because("access is given, and flags lack IBV_REREG_MR_CHANGE_ACCESS")
+            );
         }
         // SAFETY: a region of ours, or NULL.
         let object = unsafe { from_c::<MrObject>(mr) }?;
@@ -211,7 +215,7 @@ unsafe extern "C" fn rereg_mr(
         unsafe { object.own()?.lock().rereg(change) }.map_err(|error| {
             lost = matches!(error, ReregError::Lost(_));
             let (ReregError::Lost(error) | ReregError::Unchanged(error)) = error;
-            Errno::from(error)
+            Refusal::from(error)
         })?;
         let c = object.c.get();
         // SAFETY: plain fields; the program may not use the region in parallel.
@@ -234,7 +238,7 @@ unsafe extern "C" fn rereg_mr(
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
-    seam::status(|| {
+    Verb("ibv_dereg_mr").status(|| {
         // SAFETY: a region of ours, or NULL.
         let object = unsafe { from_c::<MrObject>(mr) }?;
         // SAFETY: a live object, whose fields nobody changes.
@@ -256,17 +260,19 @@ pub unsafe extern "C" fn advise_mr(
     list: *mut ibv_sge,
     count: u32,
 ) -> c_int {
-    seam::status(|| {
+    Verb("ibv_advise_mr").status(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let advice = match advice {
             IBV_ADVISE_MR_ADVICE_PREFETCH => Advice::Prefetch,
             IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Advice::PrefetchWrite,
             IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Advice::PrefetchNoFault,
-            _ => return Err(EOPNOTSUPP),
+            other => return Err(EOPNOTSUPP.because(format!("advice {other} is not there"))),
         };
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || list.is_null() || count == 0 {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!(
+                "flags are {flags:#x}, the list has {count} entries at {list:?}"
+            )));
         }
         // SAFETY: the caller's array, not NULL.
         let list = unsafe { std::slice::from_raw_parts(list, count as usize) };

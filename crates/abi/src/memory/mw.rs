@@ -10,7 +10,7 @@ use super::mr::lkey_of;
 use crate::device::is_parents;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::QpObject;
-use crate::seam::{self, EINVAL, Errno};
+use crate::seam::{self, EINVAL, NULL, Refusal, Verb};
 use crate::types::*;
 
 #[repr(C)]
@@ -26,13 +26,17 @@ unsafe impl Object for MwObject {
 
 /// The `alloc_mw` operation.
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
-    seam::pointer(|| {
+    Verb("ibv_alloc_mw").pointer(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let mw_type = match kind {
             IBV_MW_TYPE_1 => MwType::Type1,
             IBV_MW_TYPE_2 => MwType::Type2,
-            _ => return Err(EINVAL),
+            _ => {
+                return Err(EINVAL.because(format!(
+                    "type {kind} is none of IBV_MW_TYPE_1 (1), IBV_MW_TYPE_2 (2)"
+                )));
+            }
         };
         let nic = object.nic.alloc_mw(mw_type)?;
         let c = ibv_mw {
@@ -52,7 +56,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw 
 
 /// The `dealloc_mw` operation: a bound window is closed.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    seam::status(|| {
+    Verb("ibv_dealloc_mw").status(|| {
         // SAFETY: a window of ours, or NULL; the program gives it up. Its fields nobody changes but the key.
         unsafe {
             from_c::<MwObject>(mw)?;
@@ -156,14 +160,14 @@ pub unsafe extern "C" fn bind_mw(
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     const VERB: &str = "ibv_bind_mw";
-    seam::status(|| {
+    Verb("ibv_bind_mw").status(|| {
         // SAFETY: ours, or NULL; the structure is the caller's.
         let (object, window, bind) = unsafe {
-            let bind = bind.as_ref().ok_or(EINVAL)?;
+            let bind = bind.as_ref().ok_or(NULL)?;
             (from_c::<QpObject>(qp)?, from_c::<MwObject>(mw)?, bind)
         };
         if window.nic.mw_type() != MwType::Type1 {
-            return Err(EINVAL);
+            return Err(EINVAL.because("a window of type 2 is bound with ibv_post_send"));
         }
         // SAFETY: a plain field of a live window, which the program may not bind in parallel.
         let rkey = next_key(unsafe { (*mw).rkey });
@@ -177,7 +181,8 @@ pub unsafe extern "C" fn bind_mw(
             }
         };
         if other_pd {
-            return Err(Errno(libc::EPERM));
+            return Err(Refusal::new(libc::EPERM)
+                .because("region and queue pair are of different protection domains"));
         }
         let wqe = SendWqe {
             wr_id: bind.wr_id,
@@ -191,7 +196,7 @@ pub unsafe extern "C" fn bind_mw(
         object
             .nic
             .post_send(&mut std::iter::once(Ok(wqe)))
-            .map_err(|(_, error)| Errno::from(error))?;
+            .map_err(|(_, error)| Refusal::from(error))?;
         // SAFETY: as above.
         unsafe { (*mw).rkey = rkey };
         Ok(())

@@ -8,7 +8,7 @@ use rnic_nic::{Context, Pd, Td};
 use super::allocator::Allocator;
 use crate::device::{is_parents, nic};
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{self, EBUSY, EINVAL, Errno, Result};
+use crate::seam::{EBUSY, EINVAL, NULL, PARENTS, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -46,7 +46,7 @@ pub fn hand_out_pd(context: *mut ibv_context, nic: Pd) -> *mut ibv_pd {
 }
 
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    seam::pointer(|| {
+    Verb("ibv_alloc_pd").pointer(|| {
         // SAFETY: a context of ours, or NULL.
         let owner = unsafe { nic(context) }?;
         not_a_parents(owner)?;
@@ -58,26 +58,35 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 fn not_a_parents(owner: &Context) -> Result<()> {
     match owner.is_alive() {
         true => Ok(()),
-        false => Err(Errno(libc::ENODEV)),
+        false => Err(PARENTS),
     }
+}
+
+/// Without words, for the connection manager, which ends what it made as far as it is not in use.
+///
+/// # Safety
+/// Ours, or NULL; the program does not use it any more.
+pub unsafe fn dealloc(pd: *mut ibv_pd) -> Result<()> {
+    // SAFETY: a protection domain of ours, or NULL.
+    let object = unsafe { from_c::<PdObject>(pd) }?;
+    // SAFETY: a live object, whose fields nobody changes.
+    if unsafe { is_parents((*pd).context) }? {
+        return Ok(());
+    }
+    if object.nic.in_use() {
+        return Err(EBUSY
+            .because("queue pairs, memory regions or other objects of it are left")
+            .consequence());
+    }
+    // SAFETY: checked for NULL, and the program gives it up.
+    drop(unsafe { take_c::<PdObject>(pd) });
+    Ok(())
 }
 
 /// `ibv_dealloc_pd(3)`, of parent domains too.
 pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    seam::status(|| {
-        // SAFETY: a protection domain of ours, or NULL.
-        let object = unsafe { from_c::<PdObject>(pd) }?;
-        // SAFETY: a live object, whose fields nobody changes.
-        if unsafe { is_parents((*pd).context) }? {
-            return Ok(());
-        }
-        if object.nic.in_use() {
-            return Err(EBUSY);
-        }
-        // SAFETY: checked for NULL, and the program gives it up.
-        drop(unsafe { take_c::<PdObject>(pd) });
-        Ok(())
-    })
+    // SAFETY: the contract of the verb.
+    Verb("ibv_dealloc_pd").status(|| unsafe { dealloc(pd) })
 }
 
 #[repr(C)]
@@ -96,11 +105,11 @@ pub unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    seam::pointer(|| {
+    Verb("ibv_alloc_td").pointer(|| {
         // SAFETY: a context of ours, or NULL; the caller's structure, or NULL.
-        let (owner, attr) = unsafe { (nic(context)?, attr.as_ref().ok_or(EINVAL)?) };
+        let (owner, attr) = unsafe { (nic(context)?, attr.as_ref().ok_or(NULL)?) };
         if attr.comp_mask != 0 {
-            return Err(EINVAL);
+            return Err(EINVAL.because("comp_mask is not 0"));
         }
         not_a_parents(owner)?;
         Ok(into_c(Box::new(TdObject {
@@ -112,10 +121,10 @@ pub unsafe extern "C" fn alloc_td(
 
 /// The `dealloc_td` operation.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    seam::status(|| {
+    Verb("ibv_dealloc_td").status(|| {
         // SAFETY: a thread domain of ours, or NULL.
         if unsafe { from_c::<TdObject>(td) }?.nic.in_use() {
-            return Err(EBUSY);
+            return Err(EBUSY.because("parent domains of it are left").consequence());
         }
         // SAFETY: checked for NULL, and the program gives it up.
         drop(unsafe { take_c::<TdObject>(td) });
@@ -128,16 +137,16 @@ pub unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    seam::pointer(|| {
+    Verb("ibv_alloc_parent_domain").pointer(|| {
         // SAFETY: ours, or NULL; the caller's structure, or NULL.
         let (attr, owner) = unsafe {
             nic(context)?;
-            let attr = attr.as_ref().ok_or(EINVAL)?;
+            let attr = attr.as_ref().ok_or(NULL)?;
             (attr, from_c::<PdObject>(attr.pd)?)
         };
         let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
         if attr.comp_mask & !known != 0 {
-            return Err(EINVAL);
+            return Err(EINVAL.because(format!("comp_mask is {:#x}", attr.comp_mask)));
         }
         let td = match attr.td.is_null() {
             true => None,
@@ -162,7 +171,7 @@ fn allocator(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocator>> {
         return Ok(None);
     }
     let (Some(alloc), Some(free)) = (attr.alloc, attr.free) else {
-        return Err(EINVAL);
+        return Err(EINVAL.because("an allocator needs both functions, alloc and free"));
     };
     let pd_context: *mut c_void = match attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT {
         0 => std::ptr::null_mut(),
