@@ -15,6 +15,7 @@ mod meet;
 mod node;
 mod out;
 mod part;
+mod replace;
 mod run;
 mod size;
 #[allow(

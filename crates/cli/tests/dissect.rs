@@ -1,5 +1,5 @@
-//! `rnic dissect` on the captures of Linux Soft-RoCE: what it prints, word for word, for the telling ones, and that it copes
-//! with all. The expected texts are in `tests/dissect`; with RNIC_UPDATE=1 they are written anew, to be read in the diff.
+//! `rnic dissect` on the captures of Linux Soft-RoCE, with itself and with rnic: what it prints, word for word, for the telling
+//! ones, and that it copes with all. The expected texts are in `tests/dissect`; with RNIC_UPDATE=1 they are written anew, to be read in the diff.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,33 +9,47 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+/// Those with Linux at both ends.
 fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/captures")
 }
 
-fn names() -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(captures())
+/// Those with Linux and rnic.
+fn interop() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/captures")
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.ends_with(".pcap"))
+        .filter(|name| name.contains(".pcap"))
         .collect();
     names.sort();
-    assert!(names.len() > 60);
     names
 }
 
-fn dissect(args: &[&str]) -> Output {
+fn dissect_in(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rnic"))
         .arg("dissect")
         .args(args)
-        .current_dir(captures())
+        .current_dir(folder)
         .output()
         .expect("rnic starts")
 }
 
+fn dissect(args: &[&str]) -> Output {
+    dissect_in(&captures(), args)
+}
+
 #[track_caller]
 fn text(args: &[&str]) -> String {
-    let output = dissect(args);
+    text_in(&captures(), args)
+}
+
+#[track_caller]
+fn text_in(folder: &Path, args: &[&str]) -> String {
+    let output = dissect_in(folder, args);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args:?}: {error}");
     assert!(error.is_empty(), "{args:?}: {error}");
@@ -43,7 +57,11 @@ fn text(args: &[&str]) -> String {
 }
 
 fn json(args: &[&str]) -> Value {
-    let text = text(&[&["--json"], args].concat());
+    json_in(&captures(), args)
+}
+
+fn json_in(folder: &Path, args: &[&str]) -> Value {
+    let text = text_in(folder, &[&["--json"], args].concat());
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}"))
 }
 
@@ -119,6 +137,9 @@ const GOLDEN: &[&str] = &[
     // Wrong ICRCs.
     "probe_gso",
     "probe_ud",
+    // What Linux answers to rnic, and rnic to Linux.
+    "refusals_linux_v4",
+    "refusals_rnic_v4",
 ];
 
 #[test]
@@ -127,7 +148,9 @@ fn reports_are_as_expected() {
     let mut wrong = Vec::new();
     for name in GOLDEN {
         let file = format!("{name}.pcap");
-        let found = text(&[&file]);
+        let of_interop = interop().join(&file).exists();
+        let from = if of_interop { interop() } else { captures() };
+        let found = text_in(&from, &[&file]);
         let expected = folder.join(format!("{name}.txt"));
         if std::env::var_os("RNIC_UPDATE").is_some() {
             fs::write(&expected, &found).unwrap();
@@ -146,17 +169,21 @@ fn reports_are_as_expected() {
 
 #[test]
 fn every_capture_in_every_form() {
-    for name in names() {
-        let report = text(&[&name]);
+    let of_linux = names(&captures()).into_iter();
+    let of_linux: Vec<_> = of_linux.map(|name| (captures(), name)).collect();
+    assert!(of_linux.len() > 60);
+    let of_both = names(&interop()).into_iter().map(|name| (interop(), name));
+    for (folder, name) in of_linux.into_iter().chain(of_both) {
+        let report = text_in(&folder, &[&name]);
         assert!(report.starts_with(&name), "{report}");
-        let value = json(&[&name, "--packets"]);
+        let value = json_in(&folder, &[&name, "--packets"]);
         let packets = value["packets"].as_u64().unwrap();
         assert_eq!(
             value["packet_list"].as_array().unwrap().len() as u64,
             packets,
             "{name}"
         );
-        let lines = text(&[&name, "--packets"]);
+        let lines = text_in(&folder, &[&name, "--packets"]);
         let lines = lines.lines().take_while(|line| !line.is_empty()).count() as u64;
         assert_eq!(lines, packets, "{name}");
         for conversation in value["conversations"].as_array().unwrap() {
@@ -205,7 +232,7 @@ fn a_reply_that_the_capture_lacks_is_no_silence() {
     let path = scratch.without("cm_rping_v4", &[2]);
     let report = text(&[&path]);
     assert!(report.contains(": made and closed"), "{report}");
-    let expected = "packet 1: B's answer to A's REQ, a REP, is not in the capture";
+    let expected = "\n   . packet 1: B's answer to A's REQ, a REP, is not in the capture";
     assert!(report.contains(expected), "{report}");
     assert!(!report.contains("did not answer"), "{report}");
     // Without all that follows it is one.
@@ -215,6 +242,16 @@ fn a_reply_that_the_capture_lacks_is_no_silence() {
         report.contains("A sent REQ once, B did not answer"),
         "{report}"
     );
+}
+
+/// A DREQ without an answer: whether the peer is gone, or only its answer is missing, the capture does not show.
+#[test]
+fn a_disconnect_without_an_answer_is_left_open() {
+    let scratch = Scratch::new("no-drep");
+    let path = scratch.without("cm_rping_v4", &[17]);
+    let report = text(&[&path]);
+    let expected = "\n   ? packet 16: A sent DREQ once, B did not answer\n";
+    assert!(report.contains(expected), "{report}");
 }
 
 /// Linux answers one of them with a REP: what is no message of the connection manager for us may be one for others.

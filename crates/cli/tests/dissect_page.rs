@@ -1,11 +1,19 @@
 //! The page of `rnic dissect --html`: its data is complete and cannot become markup; and in a real browser it does what it
-//! should when somebody points, clicks, filters and types.
+//! should when somebody points, clicks, filters, types and scrolls.
+
+#[path = "dissect_page/browser.rs"]
+mod browser;
+#[allow(dead_code, reason = "the tests of rnic-dissect use all of it")]
+#[path = "../../dissect/tests/support/made.rs"]
+mod made;
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use browser::Browser;
+use made::{ACK, ACKNOWLEDGE, Made, SEND_ONLY, SEQUENCE_ERROR, aeth, pcap};
 use serde_json::Value;
 
 struct Scratch(PathBuf);
@@ -142,34 +150,22 @@ fn hostile_private_data_and_names_stay_text() {
     assert!(about.contains("<img src=x"), "{about}");
 }
 
-/// The page as the browser shows it once its scripts have run, ours among them.
-fn browse(scratch: &Scratch, page: &str) -> String {
-    let script = include_str!("dissect_page.js");
-    let page = page.replace("</body>", &format!("<script>{script}</script></body>"));
-    let file = scratch.0.join("checked.html");
-    fs::write(&file, page).unwrap();
-    let output = Command::new("chromium")
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--window-size=1300,900",
-            "--dump-dom",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            scratch.0.join("profile").display()
-        ))
-        .arg(format!("file://{}", file.display()))
-        .stderr(Stdio::null())
-        .output()
-        .expect("chromium starts");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+/// Runs one of the scripts of `dissect_page` in the page of a capture, in a browser. Each line that it says begins with "ok" if
+/// something is as it should be.
+fn browse(scratch: &Scratch, capture: &Path, script: &str) -> Vec<String> {
+    page(scratch, capture);
+    let shared = include_str!("dissect_page/shared.js");
+    let script = format!(
+        "(async () => {{ {shared}\ntry {{ {script}\n}} catch (error) {{ said.push(`WRONG ${{error.stack}}`); }} \
+         return said.join(\"\\n\"); }})()"
+    );
+    let mut browser = Browser::start(&scratch.0.join("profile"));
+    browser.open(&scratch.0.join("page.html"));
+    let said = browser.run(&script);
+    let said: Vec<_> = said.lines().map(str::to_owned).collect();
+    let wrong = said.iter().any(|line| !line.starts_with("ok "));
+    assert!(!wrong, "{}", said.join("\n"));
+    said
 }
 
 fn have_chromium(test: &str) -> bool {
@@ -197,13 +193,63 @@ fn a_browser_shows_it() {
         return;
     }
     let scratch = Scratch::new("browser");
-    let page = page(&scratch, &captures().join("drop_send_mid_v4.pcap"));
-    let dom = browse(&scratch, &page);
-    let checked = dom.split_once("<pre id=\"checked\">").map(|(_, rest)| rest);
-    let checked = checked
-        .and_then(|rest| rest.split_once("</pre>"))
-        .map(|(text, _)| text);
-    let checked = checked.unwrap_or_else(|| panic!("the script did not run:\n{dom}"));
-    assert!(!checked.contains("WRONG"), "{checked}");
-    assert!(checked.matches("ok ").count() > 12, "{checked}");
+    let capture = captures().join("drop_send_mid_v4.pcap");
+    let said = browse(&scratch, &capture, include_str!("dissect_page/pointing.js"));
+    assert!(said.len() > 12, "{said:?}");
+}
+
+/// So many SENDs and their ACKs, one packet each 10 us.
+fn many(sends: u32) -> Made {
+    let mut made = Made::default();
+    for psn in 0..sends {
+        made.a(SEND_ONLY, psn, &[], 8);
+        made.b(ACKNOWLEDGE, psn, &aeth(ACK), 0);
+    }
+    made
+}
+
+/// Only what can be seen is drawn, and that is what belongs there, wherever somebody scrolls to and whatever way.
+#[test]
+fn a_browser_scrolls_through_thousands_of_packets() {
+    if !have_chromium("a_browser_scrolls_through_thousands_of_packets") {
+        return;
+    }
+    let mut made = many(2000);
+    // One is lost, asked for, and sent again.
+    made.a(SEND_ONLY, 2000, &[], 8);
+    made.a(SEND_ONLY, 2001, &[], 8);
+    made.b(ACKNOWLEDGE, 2000, &aeth(SEQUENCE_ERROR), 0);
+    let nak = made.frames.len();
+    for psn in 2000..2500 {
+        made.a(SEND_ONLY, psn, &[], 8);
+        made.b(ACKNOWLEDGE, psn, &aeth(ACK), 0);
+    }
+    let scratch = Scratch::new("scrolling");
+    let capture = scratch.0.join("thousands.pcap");
+    fs::write(&capture, pcap(&made.frames)).unwrap();
+    let script = format!(
+        "const ALL = {}, FINDING = 0, NAK = {nak};\n{}",
+        made.frames.len(),
+        include_str!("dissect_page/scrolling.js")
+    );
+    let said = browse(&scratch, &capture, &script);
+    assert!(said.len() > 120, "{said:?}");
+}
+
+/// So many that they are taller, one below the other, than what a browser lays out.
+#[test]
+fn a_browser_reaches_the_last_of_as_many_packets_as_a_page_holds() {
+    if !have_chromium("a_browser_reaches_the_last_of_as_many_packets_as_a_page_holds") {
+        return;
+    }
+    const MOST: u32 = 200_000;
+    let scratch = Scratch::new("most");
+    let capture = scratch.0.join("most.pcap");
+    fs::write(&capture, pcap(&many(MOST / 2).frames)).unwrap();
+    let script = include_str!("dissect_page/most.js");
+    browse(
+        &scratch,
+        &capture,
+        &format!("const ALL = {MOST};\n{script}"),
+    );
 }

@@ -44,6 +44,7 @@ impl Tracker {
                 What::Gap {
                     psn: gap.from,
                     count: gap.count,
+                    came: true,
                 }
             };
             notes.at(self.end, p.time_ns, &[gap.number, p.number], what);
@@ -146,6 +147,10 @@ impl Tracker {
         rest.begun = rest.sent;
         if first.is_open() {
             self.open += 1;
+        } else if matches!(first.outcome, Outcome::Refused { .. }) {
+            // One NAK refuses one message; those behind it have no answer.
+            rest.outcome = Outcome::Open;
+            self.open += 1;
         }
         first.span = len;
         first.missing = missing;
@@ -186,6 +191,7 @@ impl Tracker {
         first.imm = rest.imm;
         first.invalidate = rest.invalidate;
         first.solicited = rest.solicited;
+        first.outcome = rest.outcome;
         first.begun = rest.begun.min(first.begun);
         first.sent = rest.sent;
     }

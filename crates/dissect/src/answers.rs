@@ -161,7 +161,7 @@ impl Tracker {
             Syndrome::Ack { .. } => self.positive(p),
             Syndrome::RnrNak { timer } => self.rnr(p, rnr_timer_ns(timer), notes),
             Syndrome::Nak(NakCode::PsnSequenceError) => self.sequence_error(p, notes),
-            Syndrome::Nak(code) => self.refuse(p, code, notes),
+            Syndrome::Nak(code) => self.refuse(p, code),
             Syndrome::Reserved(syndrome) => {
                 let what = What::OddSyndrome { syndrome };
                 notes.at(self.end, p.time_ns, &[p.number], what);
@@ -259,7 +259,8 @@ impl Tracker {
         (id, Mark::Nak { code })
     }
 
-    fn refuse(&mut self, p: &Packet, code: NakCode, notes: &mut Notes) -> (Option<u64>, Mark) {
+    /// The finding is made when the message is put away: more of it may come behind the NAK.
+    fn refuse(&mut self, p: &Packet, code: NakCode) -> (Option<u64>, Mark) {
         let psn = p.bth.psn;
         self.complete_until(psn.prev(), p);
         let mark = Mark::Nak { code };
@@ -278,15 +279,6 @@ impl Tracker {
                 number: p.number,
                 code,
             };
-            let what = What::Refused {
-                message: id,
-                kind: message.kind,
-                code,
-                remote: message.remote,
-                bytes: message.bytes,
-            };
-            let packets = [message.begun.1, p.number];
-            notes.at(self.end, p.time_ns, &packets, what);
             self.refused = true;
             self.advance();
         }

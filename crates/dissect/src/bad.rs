@@ -57,7 +57,7 @@ impl Bad {
             let (me, peer) = (finding.side, other(finding.side));
             // PSNs of requests that are missing, or those of the answers that would do.
             let (answer, from, count) = match finding.what {
-                What::Gap { psn, count } => (false, psn, count),
+                What::Gap { psn, count, .. } => (false, psn, count),
                 What::Lost { psn, sent: None } => (false, psn, 1),
                 What::ResponseGap { psn, count } => (true, psn, count),
                 What::Unanswered { message, .. } | What::GaveUp { message, .. } => {

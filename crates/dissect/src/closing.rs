@@ -6,8 +6,11 @@ use crate::model::{Cause, Kind, Message, Outcome, Repeat};
 use crate::notes::Notes;
 use crate::tracker::Tracker;
 
+/// No requester is later than this with what it sends again, as long as nothing is known of its timers.
+const SLOW_NS: u64 = 50_000_000;
+
 impl Tracker {
-    /// Counts a message and keeps it if there is room.
+    /// Counts a message and keeps it if there is room. Nothing more of it comes, so what became of it is said now.
     pub fn put_away(&mut self, mut message: Message, notes: &mut Notes) {
         if self.unreliable && message.is_open() {
             let whole = message.complete && message.missing == 0 && !message.headless;
@@ -25,6 +28,16 @@ impl Tracker {
                 let packets = [message.begun.1, message.sent.1];
                 notes.at(self.end, message.sent.0, &packets, what);
             }
+        }
+        if let Outcome::Refused { time, number, code } = message.outcome {
+            let what = What::Refused {
+                message: message.id,
+                kind: message.kind,
+                code,
+                remote: message.remote,
+                bytes: message.bytes,
+            };
+            notes.at(self.end, time, &[message.begun.1, number], what);
         }
         let last = match message.outcome {
             Outcome::Done { time, .. } => time,
@@ -66,6 +79,7 @@ impl Tracker {
                 let what = What::Gap {
                     psn: gap.from,
                     count: gap.count,
+                    came: false,
                 };
                 notes.at(self.end, gap.time, &[gap.number], what);
             }
@@ -171,12 +185,19 @@ impl Tracker {
         let Some(message) = oldest.into_iter().find(|message| message.is_open()) else {
             return;
         };
-        let ever_answered = self.answers > u64::from(message.rnr_naks);
-        let times = message.timeouts.max(message.rnr_naks.saturating_sub(1)) + 1;
+        let ever_answered = self.answers > 0;
+        // The peer's last word was to wait, and it was not sent again since.
+        let rnr = self.rnr.is_some_and(|(psn, _, time, _)| {
+            let obeyed = self.side.repeats.last();
+            message.covers(psn) && obeyed.is_none_or(|repeat| repeat.time < time)
+        });
+        let after_rnr = message.rnr_naks.saturating_sub(rnr.into());
+        let times = message.timeouts.max(after_rnr) + 1;
         let span_ns = message.last_sent.0.saturating_sub(message.begun.0);
         let answered = message.first_answer.is_some() || message.answer_lost.is_some();
-        let rnr = message.timeouts == 0 && message.rnr_naks > 1;
-        let what = if times > 1 && self.given_up(message, end_ns, agreed) {
+        // One timer alone, the first ACK's, says nothing: nobody knows how long it is.
+        let waited = message.timeouts > 0 || rnr;
+        let what = if waited && self.given_up(message, end_ns, agreed) {
             What::GaveUp {
                 message: message.id,
                 times,
@@ -203,19 +224,21 @@ impl Tracker {
         notes.at(self.end, message.last_sent.0, &packets, what);
     }
 
-    /// Whether no further attempt, and no answer to the last one, is to be expected: that the capture ends says nothing.
+    /// Whether no further attempt, and no answer to the last one, is to be expected of a message that waited before: that the
+    /// capture ends says nothing.
     fn given_up(&self, message: &Message, end_ns: u64, agreed: Agreed) -> bool {
         let told_to_wait = self.rnr.map_or((0, 0), |(_, _, time, ns)| (time, ns));
         let quiet_ns = end_ns.saturating_sub(message.last_sent.0.max(told_to_wait.0));
         let waits = self.side.repeats.iter().map(|repeat| repeat.waited_ns);
-        let longest_ns = waits.max().unwrap_or(0).max(told_to_wait.1);
+        // One that was never seen to send again may take longer than it was told.
+        let longest_ns = waits.max().unwrap_or(SLOW_NS).max(told_to_wait.1);
         if quiet_ns / 2 > longest_ns {
             return true;
         }
         if message.timeouts == 0 {
             // 7 is for ever.
             let limit = agreed.rnr_retries.filter(|&limit| limit < 7);
-            return self.rnr.is_some() && limit.is_some_and(|n| message.rnr_naks > n.into());
+            return limit.is_some_and(|n| message.rnr_naks > n.into());
         }
         let limit = agreed.retries;
         quiet_ns > longest_ns && limit.is_some_and(|n| message.timeouts >= n.into())

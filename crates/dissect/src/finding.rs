@@ -14,8 +14,20 @@ pub enum Severity {
     Note,
     /// Something was repaired, and cost time.
     Repaired,
+    /// What came of it is not in the capture.
+    Open,
     /// Something failed.
     Failed,
+}
+
+impl Severity {
+    /// All of them, the least first.
+    pub const ALL: [Severity; 4] = [
+        Severity::Note,
+        Severity::Repaired,
+        Severity::Open,
+        Severity::Failed,
+    ];
 }
 
 /// Something that happened.
@@ -75,8 +87,8 @@ pub enum What {
     },
     /// A NAK of a reserved code or an AETH of a reserved type.
     OddSyndrome { syndrome: u8 },
-    /// Sent several times, never answered, and the capture goes on long enough to say that nothing more came. `answered`: it
-    /// had an answer, which its sender did not get.
+    /// Sent `times` times, never answered, and the capture goes on long enough to say that nothing more came. `rnr`: the last
+    /// answer was to wait. `answered`: it had an answer, which its sender did not get.
     GaveUp {
         message: u64,
         times: u32,
@@ -95,8 +107,8 @@ pub enum What {
         ever_answered: bool,
         answered: bool,
     },
-    /// PSNs that the capture lacks, in front of this packet.
-    Gap { psn: Psn, count: u32 },
+    /// PSNs that the capture lacks, in front of this packet; whether any of them `came` later.
+    Gap { psn: Psn, count: u32, came: bool },
     /// Packets that came behind later ones.
     Reordered { psn: Psn, behind: u32 },
     /// A READ response is missing in the capture.
@@ -182,22 +194,38 @@ impl What {
             | What::Qkey { .. }
             | What::DatagramTooLong { .. }
             | What::Unfinished { .. }
-            | What::WrongLength { .. } => Severity::Failed,
-            What::Icrc(Icrc::Wrong { .. }) => Severity::Failed,
+            | What::WrongLength { .. }
+            | What::Icrc(Icrc::Wrong { .. }) => Severity::Failed,
+            // Whether it did harm, or came to an end at all, other packets would have to show.
+            What::Unanswered { .. }
+            | What::EndsWithin { .. }
+            | What::Gap { came: false, .. }
+            | What::GhostAck { .. }
+            | What::OddSyndrome { .. }
+            | What::Pkey { .. }
+            | What::NotMtu { .. }
+            | What::Icrc(_) => Severity::Open,
+            // If it was not, the message has a finding of its own.
             What::Lost { .. }
             | What::Timeout { .. }
             | What::Rnr { .. }
-            | What::Gap { .. }
+            | What::Gap { came: true, .. }
             | What::ResponseGap { .. }
-            | What::ReadAgain { .. }
-            | What::Unanswered { .. }
-            | What::OddSyndrome { .. }
-            | What::GhostAck { .. }
-            | What::Pkey { .. }
-            | What::NotMtu { .. }
+            | What::ReadAgain { .. } => Severity::Repaired,
+            What::NakAfterRnr { .. }
+            | What::Early { .. }
+            | What::Reordered { .. }
+            | What::MiddleAnswer { .. }
+            | What::Orphans { .. }
+            | What::Headless { .. }
             | What::Restart { .. }
-            | What::Icrc(_) => Severity::Repaired,
-            _ => Severity::Note,
+            | What::TooManyReads { .. }
+            | What::BeforeRtu
+            | What::Padding { .. }
+            | What::PairingDoubtful { .. }
+            | What::Congestion { .. }
+            | What::CapturedTwice { .. }
+            | What::NotCm { .. } => Severity::Note,
         }
     }
 

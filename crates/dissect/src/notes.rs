@@ -81,10 +81,12 @@ impl Notes {
         self.push(make());
     }
 
-    /// Counts more of a kind without a finding each.
+    /// In the order of the packets, and of what is said of the same packet in the order of time.
     pub fn sort(&mut self) {
-        self.findings
-            .sort_by_key(|finding| finding.packets.first().copied().unwrap_or(u64::MAX));
+        self.findings.sort_by_key(|finding| {
+            let first = finding.packets.first().copied().unwrap_or(u64::MAX);
+            (first, finding.time)
+        });
     }
 
     /// Takes over what another one has, of the other side.

@@ -5,7 +5,7 @@ mod support;
 use rnic_dissect::{Cause, Kind, Mark, Message, Outcome, Pairing, PeerHad, What};
 use rnic_wire::cm::{Attribute, RejectReason, SidrStatus};
 use rnic_wire::{NakCode, Psn, Service, Syndrome};
-use support::{capture, dissect, found, frames, names, only};
+use support::{capture, dissect, found, frames, interop_names, names, only};
 
 fn both(name: &str) -> [String; 2] {
     [format!("{name}_v4"), format!("{name}_v6")]
@@ -38,7 +38,7 @@ fn all_done(messages: &[Message]) {
 
 #[test]
 fn every_packet_of_every_capture_has_a_sensible_place() {
-    for name in names() {
+    for name in names().into_iter().chain(interop_names()) {
         let (finished, packets) = dissect(&frames(&name));
         let capture = &finished.capture;
         let skipped: u64 = capture.skipped.frames.iter().map(|(_, n)| n).sum();

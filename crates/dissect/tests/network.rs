@@ -2,9 +2,10 @@
 
 mod support;
 
-use rnic_dissect::{Mark, Outcome, PeerHad, Severity, What};
+use rnic_dissect::{Kind, Limits, Mark, Outcome, PeerHad, Severity, What};
+use rnic_wire::NakCode;
 use support::made::*;
-use support::{dissect, found, frames, only, without};
+use support::{dissect, dissect_within, found, frames, only, without};
 
 #[test]
 fn a_request_lost_before_the_capture() {
@@ -471,4 +472,70 @@ fn each_direction_of_datagrams_has_its_q_key() {
     };
     assert_eq!(findings[0].what, wrong);
     assert_eq!(wrong.severity(), Severity::Failed);
+}
+
+/// A responder refuses at the first packet that it cannot take, while the requester still sends the others: what was refused is
+/// the whole message, also where messages are no longer kept.
+#[test]
+fn a_refusal_in_the_middle_of_a_message_is_of_all_of_it() {
+    let mut made = Made::default();
+    made.a(SEND_FIRST, 0, &[], 1024);
+    made.b(ACKNOWLEDGE, 0, &aeth(INVALID_REQUEST), 0);
+    made.a(SEND_MIDDLE, 1, &[], 1024);
+    made.a(SEND_LAST_IMM, 2, &[1, 2, 3, 4], 10);
+    for messages in [1, 0] {
+        let limits = Limits {
+            messages,
+            ..Limits::default()
+        };
+        let (finished, _) = dissect_within(limits, &made.frames);
+        let conversation = only(&finished.capture);
+        assert_eq!(conversation.sides[0].messages.len(), messages);
+        let [refused] = &conversation.findings[..] else {
+            panic!("{:?}", conversation.findings)
+        };
+        assert_eq!(refused.packets, [1, 2]);
+        let all = What::Refused {
+            message: 1,
+            kind: Kind::SendImm,
+            code: NakCode::InvalidRequest,
+            remote: None,
+            bytes: 2058,
+        };
+        assert_eq!(refused.what, all);
+    }
+}
+
+/// The FIRST of a refused message comes last, or its LAST and the FIRST of the next one: one refusal stays one.
+#[test]
+fn a_refusal_stays_one_whatever_comes_late() {
+    let mut first_late = Made::default();
+    first_late.a(SEND_ONLY, 0, &[], 8);
+    first_late.a(SEND_MIDDLE, 2, &[], 1024);
+    first_late.b(ACKNOWLEDGE, 2, &aeth(INVALID_REQUEST), 0);
+    first_late.a(SEND_FIRST, 1, &[], 1024);
+    let mut border_late = Made::default();
+    border_late.a(SEND_FIRST, 0, &[], 1024);
+    border_late.a(SEND_LAST, 3, &[], 8);
+    border_late.b(ACKNOWLEDGE, 0, &aeth(INVALID_REQUEST), 0);
+    border_late.a(SEND_FIRST, 2, &[], 1024);
+    border_late.a(SEND_LAST, 1, &[], 8);
+    for (made, id, bytes) in [(first_late, 2, 2048), (border_late, 1, 1032)] {
+        let (finished, _) = dissect(&made.frames);
+        let conversation = only(&finished.capture);
+        let told = conversation.findings.iter();
+        let told: Vec<_> = told
+            .filter_map(|finding| match finding.what {
+                What::Refused { message, bytes, .. } => Some((message, bytes)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, [(id, bytes)]);
+        let messages = conversation.sides[0].messages.iter();
+        let refused: Vec<_> = messages
+            .filter(|message| matches!(message.outcome, Outcome::Refused { .. }))
+            .map(|message| (message.id, message.bytes))
+            .collect();
+        assert_eq!(refused, told);
+    }
 }

@@ -175,7 +175,7 @@ pub fn troubles(connection: &Connection) -> Vec<Trouble> {
             words,
         });
     };
-    use Severity::{Failed, Repaired};
+    use Severity::{Failed, Note, Open, Repaired};
     if let Some((by, _, reason)) = connection.rejected {
         let cause = match reason {
             RejectReason::INVALID_SERVICE_ID => {
@@ -236,17 +236,19 @@ pub fn troubles(connection: &Connection) -> Vec<Trouble> {
                 || asked == Req && connection.times(by, *what) > 0
         };
         if !answered && alive.iter().any(later) {
-            let (what, cause) = match asked {
+            let (severity, what, cause) = match asked {
                 Req => (
+                    Note,
                     format!("{peer}'s answer to {me}'s REQ, a REP, is not in the capture"),
                     "what follows shows that it was given: the capture lacks it, or it takes another way than the capture sees",
                 ),
                 _ => (
+                    Repaired,
                     format!("{peer} did not answer {me}'s DREQ, but sent one of its own"),
                     "the DREQ was lost, or both ends disconnected at the same time",
                 ),
             };
-            say(Repaired, numbers(by, asked), what, cause, None);
+            say(severity, numbers(by, asked), what, cause, None);
         } else if !answered {
             let cause = match asked {
                 Req | SidrReq => {
@@ -260,7 +262,7 @@ pub fn troubles(connection: &Connection) -> Vec<Trouble> {
             // What comes of a reply or a disconnect without an answer, others show.
             let severity = match asked {
                 Req | SidrReq => Failed,
-                _ => Repaired,
+                _ => Open,
             };
             let word = if times == 1 {
                 "once".into()

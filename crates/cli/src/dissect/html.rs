@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 
 use rnic_dissect::{
-    Connection, Conversation, End, Mark, Message, Outcome, Packet, Pairing, Place, Step, What,
-    other,
+    Connection, Conversation, End, Mark, Message, Outcome, Packet, Pairing, Place, Severity, Step,
+    What, other,
 };
 use rnic_wire::Syndrome;
 use serde::Serialize;
@@ -18,7 +18,11 @@ use serde_json::{Map, Serializer, Value, json};
 
 use super::format::{Endpoint, count, end, opcode, service, syndrome};
 use super::json::List;
+use super::words::{Degree, degree};
 use super::{Report, connections, head, json as full, packets, text};
+
+/// How a page begins.
+pub const START: &str = "<!DOCTYPE html";
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -146,6 +150,7 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         start_ns: String,
         more_packets: u64,
         addresses: &'a [IpAddr],
+        degrees: Vec<[String; 3]>,
         opcodes: Vec<&'static str>,
         codes: &'a [u8],
         conversations: Conversations,
@@ -165,6 +170,7 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         start_ns: capture.time.0.to_string(),
         more_packets: report.more_packets,
         addresses: &shared.addresses.all,
+        degrees: Severity::ALL.map(legend).into(),
         opcodes: shared.codes.all.iter().map(operation).collect(),
         codes: &shared.codes.all,
         conversations: List(|| {
@@ -185,6 +191,16 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     };
     data.serialize(&mut Serializer::with_formatter(out, Island))?;
     Ok(())
+}
+
+/// How bad a finding is: the name that findings have, the mark, what it means.
+fn legend(severity: Severity) -> [String; 3] {
+    let Degree {
+        name,
+        mark,
+        meaning,
+    } = degree(severity);
+    [name.into(), mark.into(), meaning.into()]
 }
 
 /// What the connection manager's messages agreed on, and which they were.

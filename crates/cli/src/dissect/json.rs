@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::format::{end, opcode, service, syndrome};
-use super::words::{Words, say};
+use super::words::{Words, degree, say};
 use super::{Report, connections, packets, text};
 
 /// Of the format that docs/dissect.md describes. Fields may be added to it.
@@ -148,11 +148,7 @@ fn packet((packet, place): &(Packet, Option<Place>)) -> impl Serialize {
 pub fn words(words: &Words, numbers: &[u64], severity: Severity) -> Value {
     json!({
         "packets": numbers,
-        "severity": match severity {
-            Severity::Note => "note",
-            Severity::Repaired => "repaired",
-            Severity::Failed => "failed",
-        },
+        "severity": degree(severity).name,
         "what": words.what,
         "cause": words.cause,
         "explain": words.explain,

@@ -20,6 +20,7 @@ use rnic_dissect::{Capture, Connection, Conversation, Dissector, Format, Limits,
 use source::Read;
 
 use crate::failure::{Failure, Result};
+use crate::replace::may_be_replaced;
 use crate::sys;
 
 #[derive(Debug, clap::Args)]
@@ -34,6 +35,12 @@ Examples:
 FILE is pcap or pcapng, also gzipped: of rnic, tcpdump, dumpcap, Wireshark or a NIC's sniffer. A BTH says for which queue
 pair a packet is, not from which: unless the connection manager's messages are in the capture, rnic infers which two
 directions belong together, and says so. The sides of a conversation are called A (who sent first) and B.
+
+Marks of what happened:
+  .  worth knowing
+  *  was repaired, and cost time
+  ?  what came of it is not in the capture
+  !  failed
 
 Exit status: 0 if the capture was read to its end, whatever it shows; 1 if it cannot be read, or not to its end: what was
 read is shown all the same; 2 for arguments that are wrong. Of a live capture (FILE is -) the first ^C is left to tcpdump,
@@ -123,6 +130,7 @@ pub fn main(args: Args) -> Result<()> {
 
 /// Reads the capture and writes what it holds.
 fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    args.html.as_deref().map_or(Ok(()), may_be_page)?;
     let keep = args.html.is_some() || (args.packets && args.json);
     let print = args.packets && !args.json;
     let mut dissector = Dissector::new(Limits::default());
@@ -197,11 +205,36 @@ fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
 }
 
-fn write_page(path: &Path, report: &Report<'_>) -> Result<()> {
-    let unwritable = |error: io::Error| {
+fn unwritable(path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |error| {
         Failure::new(format!("cannot write the page {}", path.display())).cause(error.to_string())
+    }
+}
+
+/// A page may come to be there: the name may have been left out, so that the capture's stands in its place.
+fn may_be_page(path: &Path) -> Result<()> {
+    let is_page = |head: &[u8]| {
+        let start = html::START.as_bytes();
+        head.get(..start.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(start))
     };
-    let mut file = BufWriter::new(File::create(path).map_err(unwritable)?);
+    let refused = |what: &str| {
+        Failure::new(format!("{} {what}", path.display()))
+            .next("a name for the page: rnic dissect --html trace.html trace.pcap")
+            .status(2)
+    };
+    if path.as_os_str() == "-" {
+        return Err(refused("is standard input or output, and a page is a file"));
+    }
+    match may_be_replaced(path, is_page).map_err(unwritable(path))? {
+        true => Ok(()),
+        false => Err(refused("is there, and no page: it is left alone")),
+    }
+}
+
+fn write_page(path: &Path, report: &Report<'_>) -> Result<()> {
+    let unwritable = unwritable(path);
+    let mut file = BufWriter::new(File::create(path).map_err(&unwritable)?);
     html::page(&mut file, report)
         .and_then(|()| file.flush())
         .map_err(unwritable)

@@ -42,20 +42,6 @@ impl Drop for Temporary {
     }
 }
 
-/// A pcap file of the frames.
-fn file(frames: &[Owned]) -> Vec<u8> {
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let mut bytes: Vec<u8> = words(&[0xa1b2_3c4d, 0x0004_0002, 0, 0, 65535, 1]);
-    for frame in frames {
-        let (seconds, ns) = (frame.time_ns / 1_000_000_000, frame.time_ns % 1_000_000_000);
-        let len = frame.bytes.len() as u32;
-        let head: Vec<u8> = words(&[seconds as u32, ns as u32, len, frame.wire_len]);
-        bytes.extend(head);
-        bytes.extend(&frame.bytes);
-    }
-    bytes
-}
-
 /// What is printed, and whether it is a success.
 fn run_on(path: &Path, args: &[&str]) -> (String, Result<()>) {
     let line = ["dissect", path.to_str().unwrap()];
@@ -199,7 +185,7 @@ fn two() -> Vec<Owned> {
 /// A request names its receiver alone: which queue pair sent it, its answer shows.
 #[test]
 fn packets_of_a_queue_pair_are_those_of_both_directions() {
-    let capture = Temporary::new("two", &file(&two()));
+    let capture = Temporary::new("two", &pcap(&two()));
     let all = json(&capture.0, &["--packets"]);
     for qp in ["0x11", "0x22", "0x19", "0x2a"] {
         let id = 1 + u64::from(["0x19", "0x2a"].contains(&qp));
@@ -276,7 +262,7 @@ fn the_limit_of_packets_counts_those_that_are_shown() {
                 frame
             }),
     );
-    let capture = Temporary::new("limit", &file(&all));
+    let capture = Temporary::new("limit", &pcap(&all));
     let value = json(&capture.0, &["--packets", "--qp", "0x2a"]);
     assert_eq!(value["more_packets"], 0);
     assert_eq!(value["packet_list"].as_array().unwrap().len(), 8);
@@ -303,7 +289,7 @@ fn a_read_that_is_answered_in_part_says_how_far() {
     made.a(READ, 0, &reth(1 << 20), 0);
     made.b(RESPONSE_FIRST, 0, &aeth(ACK), 1024);
     (1..700).for_each(|psn| made.b(RESPONSE_MIDDLE, psn, &[], 1024));
-    let capture = Temporary::new("part", &file(&made.frames));
+    let capture = Temporary::new("part", &pcap(&made.frames));
     let report = text(&capture.0, &[]);
     let said = "answered up to response 700 of 1024, the last one is packet 701";
     assert_eq!(report.matches(said).count(), 2, "{report}");
@@ -325,13 +311,13 @@ fn an_empty_file_is_said_to_be_one() {
     );
     assert!(failure.contains("never opened rnic0"), "{failure}");
     // A capture in which nothing was sent is one.
-    let nothing = Temporary::new("nothing", &file(&[]));
+    let nothing = Temporary::new("nothing", &pcap(&[]));
     assert!(self::text(&nothing.0, &[]).contains("0 packets of RoCEv2"));
 }
 
 #[test]
 fn the_format_for_machines_is_regular() {
-    let nothing = Temporary::new("regular", &file(&[]));
+    let nothing = Temporary::new("regular", &pcap(&[]));
     let value = json(&nothing.0, &["--packets"]);
     assert_eq!(value["version"], 1);
     assert_eq!(value["packet_list"], serde_json::json!([]));
@@ -358,6 +344,47 @@ fn the_format_for_machines_is_regular() {
     }
 }
 
+/// Nobody knows whether a message that has no answer when the capture ends was repaired: it has a mark of its own, in all forms.
+#[test]
+fn what_the_capture_leaves_open_has_a_mark_of_its_own() {
+    let mut made = Made::default();
+    made.a(SEND_ONLY, 0, &[], 8);
+    made.b(ACKNOWLEDGE, 0, &aeth(ACK), 0);
+    made.a(SEND_ONLY, 1, &[], 8);
+    let capture = Temporary::new("open", &pcap(&made.frames));
+    let report = text(&capture.0, &[]);
+    let said = "\n   ? packet 3: A's message 2 (SEND, 8 B) has no answer when the capture ends, 0 ns later\n";
+    assert!(report.contains(said), "{report}");
+    let finding = &json(&capture.0, &[])["conversations"][0]["findings"][0];
+    assert_eq!(finding["severity"], "open");
+    let page = page(&capture.0, &[]);
+    assert_eq!(page["conversations"][0]["findings"][0]["severity"], "open");
+}
+
+/// The same in the help, in the document, and in the page.
+#[test]
+fn all_marks_are_explained() {
+    let mut line = <Line as clap::CommandFactory>::command();
+    let help = line.render_long_help().to_string();
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dissect.md");
+    let document = fs::read_to_string(document).unwrap();
+    let capture = Temporary::new("marks", &pcap(&[]));
+    let page = page(&capture.0, &[]);
+    for severity in rnic_dissect::Severity::ALL {
+        let words::Degree {
+            mark,
+            name,
+            meaning,
+        } = words::degree(severity);
+        assert!(help.contains(&format!("\n  {mark}  {meaning}\n")), "{help}");
+        assert!(document.contains(&format!("\n| `{mark}` | {meaning} |\n")));
+        assert!(document.contains(&format!("`{name}`")), "{name}");
+        let degrees = page["degrees"].as_array().unwrap();
+        let legend = serde_json::json!([name, mark, meaning]);
+        assert!(degrees.contains(&legend), "{degrees:?}");
+    }
+}
+
 /// What is not shown is counted, also what was never kept.
 #[test]
 fn messages_that_were_not_kept_are_said() {
@@ -366,7 +393,7 @@ fn messages_that_were_not_kept_are_said() {
     for psn in 0..kept as u32 + 7 {
         made.a(SEND_ONLY, psn, &[], 8);
     }
-    let capture = Temporary::new("many", &file(&made.frames));
+    let capture = Temporary::new("many", &pcap(&made.frames));
     let report = |n: &str| text(&capture.0, &["--messages", n]);
     let line = |report: String| {
         report
@@ -399,7 +426,7 @@ fn one_is_not_many() {
         let mut made = Made::default();
         (0..shared).for_each(|psn| made.a(SEND_ONLY, psn, &[], 8));
         made.b(ACKNOWLEDGE, shared - 1, &aeth(ACK), 0);
-        let capture = Temporary::new(&format!("shared-{shared}"), &file(&made.frames));
+        let capture = Temporary::new(&format!("shared-{shared}"), &pcap(&made.frames));
         let report = text(&capture.0, &["--messages", "1"]);
         assert!(report.contains(&format!(", {words}\n")), "{report}");
     }
@@ -425,4 +452,48 @@ fn one_is_not_many() {
         let said = text::pairing(conversation);
         assert!(said.contains(words), "{said}");
     }
+}
+
+/// Whoever forgets the page's name names the capture in its place.
+#[test]
+fn a_page_replaces_nothing_but_a_page() {
+    let capture = fs::read(recorded("rc_read_v4")).unwrap();
+    let file = Temporary::new("kept", &capture);
+    for old in [&capture[..], b"<p>", b"# notes"] {
+        let out = Temporary::new("out", old);
+        let line = [
+            "dissect",
+            "--html",
+            out.0.to_str().unwrap(),
+            file.0.to_str().unwrap(),
+        ];
+        let failure = run(&Line::parse_from(line).args, &mut Vec::new()).unwrap_err();
+        assert_eq!(failure.status, 2);
+        assert_eq!(fs::read(&out.0).unwrap(), old, "as it was");
+    }
+    let itself = [
+        "dissect",
+        "--html",
+        file.0.to_str().unwrap(),
+        file.0.to_str().unwrap(),
+    ];
+    assert!(run(&Line::parse_from(itself).args, &mut Vec::new()).is_err());
+    assert_eq!(fs::read(&file.0).unwrap(), capture);
+    for old in [&b""[..], b"<!doctype HTML><p>old"] {
+        let out = Temporary::new("out", old);
+        let line = [
+            "dissect",
+            "--html",
+            out.0.to_str().unwrap(),
+            file.0.to_str().unwrap(),
+        ];
+        run(&Line::parse_from(line).args, &mut Vec::new()).unwrap();
+        assert!(
+            fs::read(&out.0)
+                .unwrap()
+                .starts_with(html::START.as_bytes())
+        );
+    }
+    let line = ["dissect", "--html", "-", file.0.to_str().unwrap()];
+    assert!(run(&Line::parse_from(line).args, &mut Vec::new()).is_err());
 }

@@ -9,7 +9,7 @@ use rnic_dissect::{
 use rnic_wire::Service;
 
 use super::format::{Endpoint, at, bytes, count, end, packets, psns, service, span, syndrome};
-use super::words::{Words, say};
+use super::words::{Words, degree, say};
 use super::{Report, connections, head, packets as lines};
 
 /// Findings of one kind that are shown of a conversation.
@@ -547,11 +547,7 @@ fn findings(
 }
 
 fn finding(out: &mut String, numbers: &[u64], severity: Severity, words: &Words) {
-    let mark = match severity {
-        Severity::Note => '.',
-        Severity::Repaired => '*',
-        Severity::Failed => '!',
-    };
+    let mark = degree(severity).mark;
     let _ = writeln!(out, "   {mark} {}: {}", packets(numbers), words.what);
     if let Some(cause) = &words.cause {
         let _ = writeln!(out, "       cause: {cause}");

@@ -1,6 +1,6 @@
 //! Findings in words: what happened, and the likely cause.
 
-use rnic_dissect::{Conversation, Finding, Icrc, PeerHad, What, other};
+use rnic_dissect::{Conversation, Finding, Icrc, PeerHad, Severity, What, other};
 use rnic_wire::NakCode;
 
 use super::format::{bytes, count, end, nak, packets, span};
@@ -13,6 +13,31 @@ pub struct Words {
     pub cause: Option<String>,
     /// The argument of `rnic explain` that says more.
     pub explain: Option<String>,
+}
+
+/// How bad a finding is, for people and for machines.
+pub struct Degree {
+    /// In front of it in the report and in the page.
+    pub mark: char,
+    /// In `--json`.
+    pub name: &'static str,
+    /// The legend; that of `--help` and of docs/dissect.md is the same.
+    pub meaning: &'static str,
+}
+
+/// In words.
+pub fn degree(severity: Severity) -> Degree {
+    let (mark, name, meaning) = match severity {
+        Severity::Note => ('.', "note", "worth knowing"),
+        Severity::Repaired => ('*', "repaired", "was repaired, and cost time"),
+        Severity::Open => ('?', "open", "what came of it is not in the capture"),
+        Severity::Failed => ('!', "failed", "failed"),
+    };
+    Degree {
+        mark,
+        name,
+        meaning,
+    }
 }
 
 /// Says a finding. `conversation` is where it belongs, if to any.
@@ -112,10 +137,11 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::Rnr { message: id, timer_ns, times } => (
             format!(
-                "{peer} was not ready for {}: {}, wait {} each",
+                "{peer} was not ready for {}: {}, wait {}{}",
                 message(*id),
                 count(u64::from(*times), "RNR NAK"),
-                span(*timer_ns)
+                span(*timer_ns),
+                if *times > 1 { " each" } else { "" }
             ),
             Some(format!(
                 "{peer} had posted no receive for it: receives have to be posted before the sender starts, and faster than it sends"
@@ -166,6 +192,11 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             Some("no RDMA NIC should; the packet may have been made by hand".into()),
             None,
         ),
+        What::GaveUp { message: id, times: 1, rnr: true, .. } => (
+            format!("{} was told to wait, and was then given up: {me} gets status 13", message(*id)),
+            Some(format!("{peer} had posted no receive for it, and {me}'s rnr_retry is 0 (or {me} is gone)")),
+            Some("13"),
+        ),
         What::GaveUp { message: id, times, span_ns, rnr: true, .. } => (
             format!(
                 "{} was sent {} times within {}, was told to wait each time, and was then given up: {me} gets status 13",
@@ -197,9 +228,12 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
         ),
         What::Unanswered { message: id, times, span_ns, ns_to_end, rnr: true, .. } => (
             format!(
-                "{} was sent {times} times within {}, was told to wait each time, and has no answer when the capture ends, {} later",
+                "{} {}, and has no answer when the capture ends, {} later",
                 message(*id),
-                span(*span_ns),
+                match times {
+                    1 => "was told to wait".into(),
+                    n => format!("was sent {n} times within {}, was told to wait each time", span(*span_ns)),
+                },
                 span(*ns_to_end)
             ),
             Some(format!(
@@ -258,7 +292,7 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             ),
             None,
         ),
-        What::Gap { psn, count: missing } => (
+        What::Gap { psn, count: missing, .. } => (
             format!(
                 "{} missing from PSN {:#08x} on",
                 if *missing == 1 { format!("1 packet of {me} is") } else { format!("{missing} packets of {me} are") },

@@ -1,15 +1,13 @@
 //! The file of `--pcap`: emptied before the program runs, if nothing but a capture is lost by that.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rnic_dissect::Decoder;
 
 use crate::failure::{Failure, Result};
-
-/// What has to be seen of a file: the first block of pcapng may be long.
-const HEAD: u64 = 1 << 16;
+use crate::replace::may_be_replaced;
 
 /// Empties or makes the file: the program's NIC writes the header when it finds nothing in it.
 pub fn prepare(path: &Path) -> Result<PathBuf> {
@@ -19,7 +17,7 @@ pub fn prepare(path: &Path) -> Result<PathBuf> {
             .next("choose a file in a folder that you may write to: --pcap /tmp/rnic.pcap")
     };
     let absolute = std::path::absolute(path).map_err(unwritable)?;
-    if !may_be_emptied(&absolute).map_err(unwritable)? {
+    if !may_be_replaced(&absolute, is_capture).map_err(unwritable)? {
         return Err(Failure::new(format!(
             "{} is not a capture: it is left alone",
             path.display()
@@ -30,20 +28,6 @@ pub fn prepare(path: &Path) -> Result<PathBuf> {
     }
     File::create(&absolute).map_err(unwritable)?;
     Ok(absolute)
-}
-
-fn may_be_emptied(path: &Path) -> io::Result<bool> {
-    let meta = match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        meta => meta?,
-    };
-    // Of pipes and devices nothing is lost, and reading them may wait for ever.
-    if !meta.is_file() || meta.len() == 0 {
-        return Ok(true);
-    }
-    let mut head = Vec::new();
-    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
-    Ok(is_capture(&head))
 }
 
 /// `rnic dissect` would read it.
@@ -99,6 +83,6 @@ mod tests {
         let text = prepare(Path::new("/no/such/folder/x.pcap")).unwrap_err();
         let text = text.to_string();
         assert!(text.contains("/no/such/folder/x.pcap"), "{text}");
-        assert!(may_be_emptied(Path::new("/dev/null")).unwrap());
+        assert!(may_be_replaced(Path::new("/dev/null"), is_capture).unwrap());
     }
 }

@@ -86,6 +86,21 @@ impl Made {
     }
 }
 
+/// A pcap file of Ethernet frames.
+pub fn pcap(frames: &[Owned]) -> Vec<u8> {
+    // With nanoseconds, version 2.4.
+    let header = [0xa1b2_3c4d, 0x0004_0002, 0, 0, 65535, 1];
+    let mut bytes = header.map(u32::to_le_bytes).concat();
+    for frame in frames {
+        let (seconds, ns) = (frame.time_ns / 1_000_000_000, frame.time_ns % 1_000_000_000);
+        let len = frame.bytes.len() as u32;
+        let record = [seconds as u32, ns as u32, len, frame.wire_len];
+        bytes.extend(record.map(u32::to_le_bytes).concat());
+        bytes.extend(&frame.bytes);
+    }
+    bytes
+}
+
 pub fn reth(len: u32) -> Vec<u8> {
     [
         &0x1000u64.to_be_bytes()[..],
@@ -103,12 +118,17 @@ pub fn deth(qkey: u32, src_qp: u32) -> Vec<u8> {
     [qkey.to_be_bytes(), src_qp.to_be_bytes()].concat()
 }
 
-/// The AETH of an ACK.
+/// Syndromes: that of an ACK, and of NAKs.
 pub const ACK: u8 = 0x1f;
+/// Wait for 10.24 ms.
+pub const NOT_READY: u8 = 0x20 | 20;
+pub const SEQUENCE_ERROR: u8 = 0x60;
+pub const INVALID_REQUEST: u8 = 0x61;
 /// Opcodes, those of RC.
 pub const SEND_FIRST: u8 = 0;
 pub const SEND_MIDDLE: u8 = 1;
 pub const SEND_LAST: u8 = 2;
+pub const SEND_LAST_IMM: u8 = 3;
 pub const SEND_ONLY: u8 = 4;
 pub const WRITE_ONLY: u8 = 10;
 pub const READ: u8 = 12;

@@ -1,35 +1,57 @@
-//! The captures of Linux Soft-RoCE (`crates/wire/tests/captures/README.md`), also with frames left out or moved.
+//! The captures of Linux Soft-RoCE (`crates/wire/tests/captures/README.md`), also with frames left out or moved, and those of
+//! Linux and rnic (`docs/interop.md`).
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod made;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use made::Owned;
 use rnic_dissect::{
     Capture, Conversation, Decoder, Dissector, Finished, Frame, Limits, Packet, Place,
 };
 
-pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/captures")
-}
+/// Linux at both ends.
+const LINUX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/tests/captures");
+/// Linux and rnic.
+const INTEROP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/captures");
 
-/// Names of all captures.
-pub fn names() -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder())
+fn names_in(folder: &str) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|ext| ext == "pcap"))
+        .filter(|path| {
+            let ext = path.extension().unwrap_or_default();
+            ext.to_string_lossy().starts_with("pcap")
+        })
         .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     names.sort();
+    names
+}
+
+/// Names of the captures with Linux at both ends.
+pub fn names() -> Vec<String> {
+    let names = names_in(LINUX);
     assert!(names.len() > 60, "{names:?}");
     names
 }
 
+/// Names of those with Linux and rnic.
+pub fn interop_names() -> Vec<String> {
+    names_in(INTEROP)
+}
+
 pub fn bytes(name: &str) -> Vec<u8> {
-    fs::read(folder().join(format!("{name}.pcap"))).unwrap()
+    let in_folder = |folder| PathBuf::from(folder).join(format!("{name}.pcap"));
+    let linux = in_folder(LINUX);
+    let path = if linux.exists() {
+        linux
+    } else {
+        in_folder(INTEROP)
+    };
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 pub fn frames(name: &str) -> Vec<Owned> {
@@ -49,7 +71,14 @@ pub fn frames(name: &str) -> Vec<Owned> {
 }
 
 pub fn dissect(frames: &[Owned]) -> (Finished, Vec<(Packet, Option<Place>)>) {
-    let mut dissector = Dissector::new(Limits::default());
+    dissect_within(Limits::default(), frames)
+}
+
+pub fn dissect_within(
+    limits: Limits,
+    frames: &[Owned],
+) -> (Finished, Vec<(Packet, Option<Place>)>) {
+    let mut dissector = Dissector::new(limits);
     let mut packets = Vec::new();
     for (index, frame) in frames.iter().enumerate() {
         let frame = Frame {

@@ -33,8 +33,10 @@ const none = { id: -1, title: "packets without a conversation", ends: ["sender",
 const conversations = data.conversations.concat(data.connections);
 if (byConversation.has(-1) || data.findings.length > 0 || conversations.length === 0) conversations.push(none);
 
-const state = { conversation: null, rows: [], ys: [], row: 18, zoom: 0, selected: null, hover: null, brackets: [], byNumber: new Map() };
+const state = { conversation: null, rows: [], ys: [], height: 0, row: 18, zoom: 0, selected: null, hover: null, brackets: [], byNumber: new Map() };
 const TOP = 30;
+// Browsers lay out no more pixels than this, and some: Firefox 17.9 million, Chromium 33.5 million.
+const TALLEST = 16e6;
 
 // ---- Which packets, and where.
 
@@ -69,7 +71,10 @@ function choose(conversation) {
     const item = html("li", undefined, finding.severity);
     item.tabIndex = 0;
     item.dataset.index = index;
-    item.append(html("small", finding.packets.length === 1 ? `packet ${finding.packets[0]}` : `packets ${finding.packets.slice(0, 6).join(", ")}`), html("div", finding.what));
+    const [, mark, meaning] = data.degrees.find(([name]) => name === finding.severity);
+    const sign = html("b", mark);
+    sign.title = meaning;
+    item.append(sign, html("small", finding.packets.length === 1 ? `packet ${finding.packets[0]}` : `packets ${finding.packets.slice(0, 6).join(", ")}`), html("div", finding.what));
     if (finding.cause) item.append(html("div", finding.cause, "soft"));
     if (finding.explain) item.append(html("small", `rnic explain ${finding.explain}`));
     const go = () => show(finding.packets[finding.packets.length - 1]);
@@ -84,11 +89,16 @@ function choose(conversation) {
   $("opcode").replaceChildren(new Option("all", ""), ...opcodes.map((index) => new Option(data.opcodes[index], String(index))));
   $("opcode").value = opcodes.includes(Number(chosen)) ? chosen : "";
   $("scroll").scrollTop = 0;
-  filter();
+  fill();
   detail(null);
 }
 
 function filter() {
+  keepPlace(fill);
+}
+
+// The packets that the filters let through.
+function fill() {
   const all = byConversation.get(state.conversation.id) || [];
   const opcode = $("opcode").value, odd = $("odd").checked, text = $("text").value.trim().toLowerCase();
   state.rows = all.filter((packet) => (opcode === "" || packet[OP] === Number(opcode)) && (!odd || isOdd(packet)) && (text === "" || words(packet).includes(text)));
@@ -128,7 +138,49 @@ function layout() {
     before = packet[TIME];
     return y;
   });
-  $("space").style.height = `${y + row * 2}px`;
+  state.height = y + row * 2;
+  $("space").style.height = `${Math.min(state.height, TALLEST)}px`;
+  draw();
+}
+
+// ---- Scrolling. `ys` count pixels of the whole; where these are more than can be laid out, the scroll bar moves in larger steps.
+
+function stretch() {
+  const seen = $("scroll").clientHeight;
+  return state.height > TALLEST ? (state.height - seen) / (TALLEST - seen) : 1;
+}
+
+// The y at the upper edge of what can be seen.
+function upperEdge() {
+  return $("scroll").scrollTop * stretch();
+}
+
+function moveTo(y) {
+  $("scroll").scrollTop = y / stretch();
+}
+
+function isInView(y) {
+  const top = upperEdge();
+  return y >= top + TOP + 20 && y <= top + $("scroll").clientHeight - 20;
+}
+
+// The first row of a packet, or behind it, that is there; -1 if there is none.
+function rowFrom(packet) {
+  return state.rows.findIndex((row) => row[NUMBER] >= packet[NUMBER]);
+}
+
+// Changes the rows or their places. The packet that is selected, if it can be seen, else the one in the middle, stays where it is.
+function keepPlace(change) {
+  const top = upperEdge(), middle = top + $("scroll").clientHeight / 2;
+  const selected = state.selected ? state.rows.indexOf(state.selected) : -1;
+  let index = selected >= 0 && isInView(state.ys[selected]) ? selected : state.ys.findIndex((y) => y >= middle);
+  if (index < 0) index = state.rows.length - 1;
+  const packet = index >= 0 ? state.rows[index] : state.selected;
+  const offset = index >= 0 ? state.ys[index] - top : middle - top;
+  change();
+  if (!packet || state.rows.length === 0) return;
+  const now = rowFrom(packet);
+  moveTo(state.ys[now >= 0 ? now : state.rows.length - 1] - offset);
   draw();
 }
 
@@ -149,7 +201,7 @@ function draw() {
   svg.setAttribute("height", height);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("class", state.hover ? "hovering" : "");
-  const top = box.scrollTop, left = 150, right = width - 150;
+  const top = upperEdge(), left = 150, right = width - 150;
   const nodes = [];
   for (const x of [left, right]) nodes.push(el("line", { class: "life", x1: x, x2: x, y1: TOP - 6, y2: height }));
   // First row that can be seen.
@@ -200,7 +252,9 @@ function arrow(packet, index, y, left, right, labels, isRelated) {
   } else {
     group.append(el("path", { class: "tip", d: `M ${x2} ${y} l ${-way * 8} -3.5 v 7 z` }));
   }
-  group.append(el("line", { class: "hit", x1, x2, y1: y - 2, y2: y - 2 }));
+  // Where the mouse finds it: no further than its row.
+  const reach = Math.min(14, state.row);
+  group.append(el("line", { class: "hit", style: `stroke-width: ${reach}px`, x1, x2, y1: y - reach / 7, y2: y - reach / 7 }));
   if (labels) {
     const size = packet[LEN] > 0 ? `  ${packet[LEN]} B` : "";
     const note = packet[CLASS] === 1 ? "  again" : packet[EXT].nak ? `  ${packet[EXT].nak}` : CLASSES[packet[CLASS]] === "cm" ? `  ${packet[PLACE]}` : "";
@@ -258,8 +312,8 @@ function select(index) {
   if (state.rows.length === 0) return;
   index = Math.max(0, Math.min(state.rows.length - 1, index));
   state.selected = state.rows[index];
-  const box = $("scroll"), y = state.ys[index];
-  if (y < box.scrollTop + TOP + 20 || y > box.scrollTop + box.clientHeight - 20) box.scrollTop = y - box.clientHeight / 2;
+  const y = state.ys[index];
+  if (!isInView(y)) moveTo(y - $("scroll").clientHeight / 2);
   detail(state.selected);
   draw();
 }
@@ -273,20 +327,19 @@ function show(number) {
 }
 
 function step(by, wanted) {
-  let index = state.selected ? state.rows.indexOf(state.selected) : by > 0 ? -1 : state.rows.length;
+  let index = state.selected ? state.rows.indexOf(state.selected) : -1;
+  if (index < 0) {
+    // From where it would be, had the filters not taken it away.
+    const next = state.selected ? rowFrom(state.selected) : by > 0 ? 0 : -1;
+    index = (next < 0 ? state.rows.length : next) - (by > 0 ? 1 : 0);
+  }
   do index += by; while (index >= 0 && index < state.rows.length && wanted && !wanted(state.rows[index]));
   if (index >= 0 && index < state.rows.length) select(index);
 }
 
 function zoom(by) {
-  const box = $("scroll"), middle = box.scrollTop + box.clientHeight / 2;
-  let index = state.selected ? state.rows.indexOf(state.selected) : state.ys.findIndex((y) => y >= middle);
-  if (index < 0) index = state.rows.length - 1;
-  const offset = index >= 0 ? state.ys[index] - box.scrollTop : 0;
   state.zoom = Math.max(-8, Math.min(14, by === 0 ? 0 : state.zoom + by));
-  layout();
-  if (index >= 0) box.scrollTop = state.ys[index] - offset;
-  draw();
+  keepPlace(layout);
 }
 
 function turn(by) {
@@ -308,9 +361,10 @@ const keys = [
   ["?", "this list", { "?": () => $("keys").showModal() }],
 ];
 for (const [names, words] of keys) $("keylist").append(html("dt", names), html("dd", words));
+for (const [, mark, meaning] of data.degrees) $("marks").append(html("dt", mark), html("dd", meaning));
 document.addEventListener("keydown", (event) => {
-  const tag = event.target.tagName;
-  if (tag === "INPUT" || tag === "SELECT" || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) {
+  const takesKeys = event.target.matches && event.target.matches("select, input:not([type=checkbox])");
+  if (takesKeys || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) {
     if (event.key === "Escape" && event.target.blur) event.target.blur();
     return;
   }
