@@ -22,6 +22,10 @@ thread_local! {
 
 extern "C" fn prepare() {
     seam::quiet(|| {
+        // In a signal's handler: whoever has these locks may be waiting for what the interrupted thread has.
+        if rnic_nic::forks_within() {
+            return Ok(());
+        }
         HELD.with_borrow_mut(|held| {
             *held = Some((cm::hold(), device::lock_open(), refusal::lock_log()))
         });

@@ -16,10 +16,10 @@
 mod places;
 mod protocol;
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -41,8 +41,6 @@ const SOON_NS: u64 = 30_000;
 pub(crate) struct Biased<T> {
     bias: Bias,
     policy: Mutex<Policy>,
-    /// The mark of the thread that has the mutex; 0: none.
-    holder: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
@@ -100,11 +98,37 @@ enum Held<'a> {
     Mutex(MutexGuard<'a, Policy>),
 }
 
+thread_local! {
+    /// How many mutexes of such locks this thread has, or takes, or leaves.
+    static WITHIN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts in [`WITHIN`]; the fences are for signals, whose handlers run in the same thread.
+#[derive(Debug)]
+struct Within;
+
+impl Within {
+    fn enter() -> Within {
+        WITHIN.set(WITHIN.get() + 1);
+        compiler_fence(Ordering::SeqCst);
+        Within
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        WITHIN.set(WITHIN.get().saturating_sub(1));
+    }
+}
+
 /// The lock is taken.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Biased<T>,
     held: Held<'a>,
+    /// Behind the mutex, which it outlasts.
+    _within: Option<Within>,
     /// Neither goes to another thread nor is shared beyond what the value permits.
     _thread: PhantomData<*mut T>,
 }
@@ -120,15 +144,15 @@ impl<T> Biased<T> {
                 needed: *STREAK.start(),
                 given: 0,
             }),
-            holder: AtomicUsize::new(0),
             value: UnsafeCell::new(value),
         }
     }
 
-    /// This thread has the lock: a signal's handler may have interrupted it within.
-    pub(crate) fn is_held_here(&self) -> bool {
+    /// This thread has the lock, or is about to take or to leave one of this kind: a signal's handler may have interrupted it
+    /// there, and would wait for itself.
+    pub(crate) fn is_entered_here(&self) -> bool {
         let own = |place| places::is_mine(place) && self.bias.is_busy(place);
-        self.holder.load(Ordering::Relaxed) == sys::thread_mark() || (0..PLACES).any(own)
+        WITHIN.get() > 0 || (0..PLACES).any(own)
     }
 
     /// Takes the lock, waiting for it. A thread that has it already waits for ever.
@@ -168,16 +192,15 @@ impl<T> Biased<T> {
     #[inline]
     fn enter(&self) -> Option<Guard<'_, T>> {
         let owner = self.bias.owner();
-        (places::is_mine(owner) && self.bias.enter(owner)).then(|| self.guard(Held::Own(owner)))
+        (places::is_mine(owner) && self.bias.enter(owner))
+            .then(|| self.guard(Held::Own(owner), None))
     }
 
-    fn guard<'a>(&'a self, held: Held<'a>) -> Guard<'a, T> {
-        if matches!(held, Held::Mutex(_)) {
-            self.holder.store(sys::thread_mark(), Ordering::Relaxed);
-        }
+    fn guard<'a>(&'a self, held: Held<'a>, within: Option<Within>) -> Guard<'a, T> {
         Guard {
             lock: self,
             held,
+            _within: within,
             _thread: PhantomData,
         }
     }
@@ -185,13 +208,14 @@ impl<T> Biased<T> {
     #[cold]
     #[inline(never)]
     fn wait(&self) -> Guard<'_, T> {
+        let within = Within::enter();
         let mut policy = self.policy.lock();
         self.revoke(&mut policy);
         if policy.former != NOBODY {
             self.bias.wait(policy.former);
             policy.former = NOBODY;
         }
-        self.guard(Held::Mutex(policy))
+        self.guard(Held::Mutex(policy), Some(within))
     }
 
     #[cold]
@@ -202,6 +226,7 @@ impl<T> Biased<T> {
         if owner != NOBODY && self.bias.is_busy(owner) {
             return None;
         }
+        let within = Within::enter();
         let mut policy = self.policy.try_lock()?;
         self.revoke(&mut policy);
         if policy.former != NOBODY {
@@ -210,7 +235,7 @@ impl<T> Biased<T> {
             }
             policy.former = NOBODY;
         }
-        Some(self.guard(Held::Mutex(policy)))
+        Some(self.guard(Held::Mutex(policy), Some(within)))
     }
 
     /// Takes the lock away from its owner, if it has one.
@@ -250,7 +275,6 @@ impl<T> Drop for Guard<'_, T> {
                 if let Some(place) = policy.taken() {
                     self.lock.bias.give(place);
                 }
-                self.lock.holder.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -297,18 +321,18 @@ mod tests {
         let lock = Biased::new(());
         may_own();
         for _ in 0..2 {
-            assert!(!lock.is_held_here());
+            assert!(!lock.is_entered_here());
             let guard = lock.lock();
             assert!(lock.try_lock().is_none(), "the same thread");
-            assert!(lock.is_held_here());
+            assert!(lock.is_entered_here());
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     assert!(lock.try_lock().is_none());
-                    assert!(!lock.is_held_here());
+                    assert!(!lock.is_entered_here());
                 });
             });
             drop(guard);
-            assert!(!lock.is_held_here());
+            assert!(!lock.is_entered_here());
             std::thread::scope(|scope| {
                 scope.spawn(|| assert!(lock.try_lock().is_some()));
             });

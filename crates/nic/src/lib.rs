@@ -47,8 +47,8 @@ pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use dm::Dm;
 pub use engine::{
-    DropCounters, Objects, PortCounters, Waiting, guard_forks, objects, port_counters, shutdown,
-    stats, watch_counters,
+    DropCounters, Objects, PortCounters, Waiting, forks_within, guard_forks, objects,
+    port_counters, shutdown, stats, watch_counters,
 };
 pub use error::{Error, Result};
 pub use gid_table::{GidEntry, device_guid, gid_table};

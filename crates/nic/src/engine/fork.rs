@@ -13,13 +13,15 @@ use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 use super::Engine;
-use super::nic::NicHandle;
+use super::nic::{NicHandle, NicShared};
 use crate::bias::Guard;
 use crate::error::Result;
 use crate::gid_table::{RowsGuard, lock_rows};
 use crate::{dm, pd, sys};
 
 static CURRENT: Mutex<Weak<NicHandle>> = Mutex::new(Weak::new());
+/// What the one in [`CURRENT`] shares. Nobody waits for another lock who has this one.
+static SHARED: Mutex<Weak<NicShared>> = Mutex::new(Weak::new());
 
 pub(super) fn get_or_open(open: impl FnOnce() -> Result<Arc<NicHandle>>) -> Result<Arc<NicHandle>> {
     let mut current = lock_current();
@@ -28,6 +30,7 @@ pub(super) fn get_or_open(open: impl FnOnce() -> Result<Arc<NicHandle>>) -> Resu
     }
     let handle = open()?;
     *current = Arc::downgrade(&handle);
+    *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&handle.shared);
     Ok(handle)
 }
 
@@ -83,8 +86,25 @@ extern "C" fn child() {
     let _ = catch_unwind(after_fork_child);
 }
 
+/// A signal's handler forks, which has interrupted this thread within the engine. It waits for no lock: another thread that
+/// forks may have it, and wait for the engine's. So the child has what its parent's threads were about, and only ends or executes another
+/// program (signal-safety(7) allows no more); the descriptors close by that.
+pub fn forks_within() -> bool {
+    let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = shared.upgrade();
+    shared.is_some_and(|shared| {
+        shared
+            .shards
+            .iter()
+            .any(|shard| shard.engine.is_entered_here())
+    })
+}
+
 /// Takes the locks, so that the child's copy is in order.
 fn before_fork() {
+    if forks_within() {
+        return;
+    }
     let current = lock_current();
     let engine = current
         .upgrade()
@@ -93,10 +113,8 @@ fn before_fork() {
             let still = handle.shared.shards.still();
             // SAFETY: as below.
             let still: Still = unsafe { std::mem::transmute(still) };
-            // Nobody else has two of them. One that a signal's handler forks in has been interrupted with its lock held, and goes
-            // on in the parent afterwards.
+            // Nobody else has two of them.
             let shards = handle.shared.shards.iter();
-            let shards = shards.filter(|shard| !shard.engine.is_held_here());
             let guards = shards.map(|shard| {
                 let guard = shard.engine.lock();
                 // SAFETY: the guard borrows from `handle`, which is kept beside it and dropped after it (`release`).

@@ -56,7 +56,7 @@ pub(crate) use acks::HeldAck;
 pub(crate) use addresses::{AhNumber, AhTable};
 pub(crate) use answers::Answers;
 pub(crate) use drive::Acks;
-pub use fork::guard_forks;
+pub use fork::{forks_within, guard_forks};
 pub(crate) use host::withdraw;
 pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};
