@@ -109,6 +109,7 @@ fn a_signals_handler_forks_within_a_poll() {
     extern "C" fn handler(_: i32) {
         // SAFETY: async-signal-safe functions alone.
         unsafe {
+            let errno = *libc::__errno_location();
             let pid = libc::fork();
             if pid == 0 {
                 libc::_exit(0);
@@ -117,6 +118,7 @@ fn a_signals_handler_forks_within_a_poll() {
             if libc::waitpid(pid, &mut status, 0) == pid && status == 0 {
                 WELL.fetch_add(1, Ordering::Relaxed);
             }
+            *libc::__errno_location() = errno;
         }
     }
     const TIMES: u32 = 50;
