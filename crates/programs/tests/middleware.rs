@@ -45,7 +45,7 @@ fn ucx(name: &str, transport: &str) {
     };
     let transports = format!("UCX_TLS={transport},self");
     let messages = MESSAGES.to_string();
-    for (client, path) in [(&server, "auto"), (&server, "off"), (&client, "auto")] {
+    for (client, path) in [(&server, "on"), (&server, "off"), (&client, "on")] {
         let path = format!("RNIC_HOST_PATH={path}");
         let pair = Pair::between(&server, client, SERVER);
         each(
