@@ -1,7 +1,12 @@
 //! What is posted in ERR is flushed: with the queue pair's number, wherever ERR was entered from, and gone with it.
 
+mod pair;
+
+use std::time::{Duration, Instant};
+
 use rnic_nic::{
-    Context, QpAttr, QpAttrMask as M, QpCap, QpInit, QpState, QpType, RecvWqe, SendWqe, Status,
+    Context, QpAttr, QpAttrMask as M, QpCap, QpInit, QpState, QpType, RecvWqe, SendData, SendOp,
+    SendWqe, SgList, Sge, Status,
 };
 
 #[test]
@@ -84,4 +89,70 @@ fn what_was_lost_before_reset_does_not_break_the_next_life() {
         cq.poll(16, &mut |_| {}).expect("polled");
         assert_eq!(qp.state(), QpState::Reset);
     }
+}
+
+/// Each completion gives its own place in the send queue back, and nothing else does.
+#[test]
+fn a_list_that_fails_as_it_is_posted_gives_each_place_back_once() {
+    const LIST: usize = 4;
+    let context = Context::open().expect("a device");
+    let pd = context.alloc_pd();
+    let cq = context.create_cq(64, None, 0).expect("a completion queue");
+    let create = || {
+        pd.create_qp(&QpInit {
+            qp_type: QpType::Rc,
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            cap: QpCap {
+                max_send_wr: 8,
+                max_recv_wr: 1,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            },
+            sq_sig_all: false,
+            cookie: 0,
+        })
+        .expect("a queue pair")
+    };
+    // No region has such a key.
+    let nowhere = Sge {
+        addr: 4096,
+        length: 8,
+        lkey: 0xffff_fff0,
+    };
+    let send = || SendWqe {
+        op: SendOp::Send,
+        data: SendData::Gather(SgList::from_slice(&[nowhere])),
+        ..SendWqe::default()
+    };
+    // How many it takes that are not polled.
+    let room = |qp: &rnic_nic::Qp| {
+        let taken = (0..100).take_while(|_| qp.post_send(&mut std::iter::once(Ok(send()))).is_ok());
+        let taken = taken.count();
+        let mut found = 0;
+        cq.poll(64, &mut |_| found += 1).expect("polled");
+        assert_eq!(found, taken, "all are flushed");
+        taken
+    };
+    let (by_itself, moved) = (create(), create());
+    pair::connect(&context, &by_itself, &moved);
+    let mut list = (0..LIST).map(|_| Ok(send()));
+    by_itself.post_send(&mut list).expect("posted");
+    let mut found = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while found.len() < LIST && Instant::now() < deadline {
+        cq.poll(64, &mut |wc| found.push(wc.status))
+            .expect("polled");
+    }
+    let mut expected = [Status::WorkRequestFlushed; LIST];
+    expected[0] = Status::LocalProtectionError;
+    assert_eq!(found, expected);
+    let err = QpAttr {
+        qp_state: QpState::Err,
+        ..QpAttr::default()
+    };
+    moved.modify(&err, M::STATE).expect("modify");
+    assert_eq!(room(&by_itself), room(&moved));
 }
