@@ -42,6 +42,14 @@ impl LinkError {
         matches!(self, LinkError::Runtime { source, .. } if source.kind() == io::ErrorKind::TimedOut)
     }
 
+    /// A variable of the environment says what it cannot, and who sets it wants to know.
+    pub fn variable(name: &'static str, why: impl std::fmt::Display) -> LinkError {
+        LinkError::Io {
+            what: name,
+            source: io::Error::new(io::ErrorKind::InvalidInput, why.to_string()),
+        }
+    }
+
     /// For `map_err`: an [`LinkError::Io`] of what was tried.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> LinkError {
         move |source| LinkError::Io { what, source }

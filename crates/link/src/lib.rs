@@ -102,7 +102,6 @@ pub enum Gso {
 }
 
 impl Gso {
-    /// An error where the variable says something else than it can: who sets it wants to know.
     fn from_environment(config: &LinkConfig) -> Result<Gso, LinkError> {
         if config.no_gso {
             return Ok(Gso::Off);
@@ -112,13 +111,10 @@ impl Gso {
             Some("" | "on" | "1") => Ok(Gso::On),
             Some("local") => Ok(Gso::LocalOnly),
             Some("off" | "0") => Ok(Gso::Off),
-            _ => Err(LinkError::Io {
-                what: "RNIC_GSO",
-                source: std::io::Error::new(
-                    std::io::ErrorKind::InvalidInput,
-                    format!("{said:?} is none of on, local and off"),
-                ),
-            }),
+            _ => {
+                let why = format!("{said:?} is none of on, local and off");
+                Err(LinkError::variable("RNIC_GSO", why))
+            }
         }
     }
 }

@@ -358,10 +358,7 @@ impl Registry {
             self.own_bits[range as usize / 64] |= 1 << (range % 64);
             return Ok(Ok(range));
         }
-        let mut doors: Vec<u32> = self.live()?.iter().map(|(_, e)| e.door).collect();
-        doors.sort_unstable();
-        doors.dedup();
-        Ok(Err(doors.len()))
+        Ok(Err(self.doors()?.len()))
     }
 
     fn write(&self, range: u32, entry: Option<&Entry>) -> io::Result<()> {
@@ -447,6 +444,14 @@ impl Registry {
             }
         }
         Ok(out)
+    }
+
+    /// The doors of live processes.
+    pub(crate) fn doors(&self) -> io::Result<Vec<u32>> {
+        let mut doors: Vec<u32> = self.live()?.iter().map(|(_, entry)| entry.door).collect();
+        doors.sort_unstable();
+        doors.dedup();
+        Ok(doors)
     }
 
     /// Ranges whose process is gone without giving them back.

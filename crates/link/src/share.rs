@@ -342,14 +342,9 @@ impl Share {
     pub(crate) fn hand_to_all(&mut self, train: &Train, bytes: &[u8], now_ns: u64) -> (u64, u64) {
         let changed = self.registry.changed();
         if !self.others.are_known(now_ns, changed) {
-            let live = self.registry.live().unwrap_or_default();
-            let doors = &mut self.others.doors;
-            doors.clear();
-            doors.extend(live.iter().map(|(_, entry)| entry.door));
-            doors.sort_unstable();
-            doors.dedup();
             let registry = &self.registry;
-            doors.retain(|door| !registry.owns(*door));
+            self.others.doors = registry.doors().unwrap_or_default();
+            self.others.doors.retain(|door| !registry.owns(*door));
             self.others.learnt(now_ns, changed, sys::now_realtime_ns());
         }
         let mut lost = 0;

@@ -95,7 +95,8 @@ impl Policy {
 enum Held<'a> {
     /// By its owner.
     Own(usize),
-    Mutex(MutexGuard<'a, Policy>),
+    /// The count ends behind the mutex.
+    Mutex(MutexGuard<'a, Policy>, Within),
 }
 
 thread_local! {
@@ -127,8 +128,6 @@ impl Drop for Within {
 pub(crate) struct Guard<'a, T> {
     lock: &'a Biased<T>,
     held: Held<'a>,
-    /// Behind the mutex, which it outlasts.
-    _within: Option<Within>,
     /// Neither goes to another thread nor is shared beyond what the value permits.
     _thread: PhantomData<*mut T>,
 }
@@ -192,15 +191,13 @@ impl<T> Biased<T> {
     #[inline]
     fn enter(&self) -> Option<Guard<'_, T>> {
         let owner = self.bias.owner();
-        (places::is_mine(owner) && self.bias.enter(owner))
-            .then(|| self.guard(Held::Own(owner), None))
+        (places::is_mine(owner) && self.bias.enter(owner)).then(|| self.guard(Held::Own(owner)))
     }
 
-    fn guard<'a>(&'a self, held: Held<'a>, within: Option<Within>) -> Guard<'a, T> {
+    fn guard<'a>(&'a self, held: Held<'a>) -> Guard<'a, T> {
         Guard {
             lock: self,
             held,
-            _within: within,
             _thread: PhantomData,
         }
     }
@@ -215,7 +212,7 @@ impl<T> Biased<T> {
             self.bias.wait(policy.former);
             policy.former = NOBODY;
         }
-        self.guard(Held::Mutex(policy), Some(within))
+        self.guard(Held::Mutex(policy, within))
     }
 
     #[cold]
@@ -235,7 +232,7 @@ impl<T> Biased<T> {
             }
             policy.former = NOBODY;
         }
-        Some(self.guard(Held::Mutex(policy), Some(within)))
+        Some(self.guard(Held::Mutex(policy, within)))
     }
 
     /// Takes the lock away from its owner, if it has one.
@@ -271,7 +268,7 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         match &mut self.held {
             Held::Own(place) => self.lock.bias.leave(*place),
-            Held::Mutex(policy) => {
+            Held::Mutex(policy, _) => {
                 if let Some(place) = policy.taken() {
                     self.lock.bias.give(place);
                 }

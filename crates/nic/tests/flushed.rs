@@ -98,24 +98,11 @@ fn a_list_that_fails_as_it_is_posted_gives_each_place_back_once() {
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();
     let cq = context.create_cq(64, None, 0).expect("a completion queue");
-    let create = || {
-        pd.create_qp(&QpInit {
-            qp_type: QpType::Rc,
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            srq: None,
-            cap: QpCap {
-                max_send_wr: 8,
-                max_recv_wr: 1,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            },
-            sq_sig_all: false,
-            cookie: 0,
-        })
-        .expect("a queue pair")
+    let init = QpInit {
+        sq_sig_all: false,
+        ..pair::init(&cq, &cq, None, 8)
     };
+    let create = || pd.create_qp(&init).expect("a queue pair");
     // No region has such a key.
     let nowhere = Sge {
         addr: 4096,

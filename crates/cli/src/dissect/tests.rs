@@ -459,41 +459,19 @@ fn one_is_not_many() {
 fn a_page_replaces_nothing_but_a_page() {
     let capture = fs::read(recorded("rc_read_v4")).unwrap();
     let file = Temporary::new("kept", &capture);
+    let page_to = |out: &Path| run_on(&file.0, &["--html", out.to_str().unwrap()]).1;
     for old in [&capture[..], b"<p>", b"# notes"] {
         let out = Temporary::new("out", old);
-        let line = [
-            "dissect",
-            "--html",
-            out.0.to_str().unwrap(),
-            file.0.to_str().unwrap(),
-        ];
-        let failure = run(&Line::parse_from(line).args, &mut Vec::new()).unwrap_err();
-        assert_eq!(failure.status, 2);
+        assert_eq!(page_to(&out.0).unwrap_err().status, 2);
         assert_eq!(fs::read(&out.0).unwrap(), old, "as it was");
     }
-    let itself = [
-        "dissect",
-        "--html",
-        file.0.to_str().unwrap(),
-        file.0.to_str().unwrap(),
-    ];
-    assert!(run(&Line::parse_from(itself).args, &mut Vec::new()).is_err());
+    assert!(page_to(&file.0).is_err());
     assert_eq!(fs::read(&file.0).unwrap(), capture);
     for old in [&b""[..], b"<!doctype HTML><p>old"] {
         let out = Temporary::new("out", old);
-        let line = [
-            "dissect",
-            "--html",
-            out.0.to_str().unwrap(),
-            file.0.to_str().unwrap(),
-        ];
-        run(&Line::parse_from(line).args, &mut Vec::new()).unwrap();
-        assert!(
-            fs::read(&out.0)
-                .unwrap()
-                .starts_with(html::START.as_bytes())
-        );
+        page_to(&out.0).unwrap();
+        let page = fs::read(&out.0).unwrap();
+        assert!(page.starts_with(html::START.as_bytes()));
     }
-    let line = ["dissect", "--html", "-", file.0.to_str().unwrap()];
-    assert!(run(&Line::parse_from(line).args, &mut Vec::new()).is_err());
+    assert!(page_to(Path::new("-")).is_err());
 }

@@ -122,15 +122,8 @@ impl Seat {
         if !self.steered {
             return;
         }
-        let mut doors: Vec<u32> = registry
-            .live()
-            .unwrap_or_default()
-            .iter()
-            .map(|(_, entry)| entry.door)
-            .collect();
-        doors.sort_unstable();
-        doors.dedup();
-        send_probes(registry.cookie(), doors.len() + 2);
+        let members = registry.doors().map_or(0, |doors| doors.len());
+        send_probes(registry.cookie(), members + 2);
     }
 
     /// Takes note of a probe; false: it is none.

@@ -581,20 +581,17 @@ pub(crate) fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mu
 }
 
 /// Packets by memory, and operations without packets. `RNIC_HOST_PATH=off`: all packets take the network stack; `rings`: all
-/// operations take packets. An error for anything else but `on`: who sets it wants to know.
+/// operations take packets.
 fn host_path() -> std::result::Result<(bool, bool), LinkError> {
     let said = std::env::var_os("RNIC_HOST_PATH").unwrap_or_default();
     match said.to_str() {
         Some("" | "on" | "1") => Ok((true, true)),
         Some("rings") => Ok((true, false)),
         Some("off" | "0") => Ok((false, false)),
-        _ => Err(LinkError::Io {
-            what: "RNIC_HOST_PATH",
-            source: std::io::Error::new(
-                std::io::ErrorKind::InvalidInput,
-                format!("{said:?} is none of on, rings and off"),
-            ),
-        }),
+        _ => {
+            let why = format!("{said:?} is none of on, rings and off");
+            Err(LinkError::variable("RNIC_HOST_PATH", why))
+        }
     }
 }
 
@@ -602,17 +599,13 @@ fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
     let mut config = LinkConfig::default();
     if let Some(text) = std::env::var_os("RNIC_FAULTS").filter(|text| !text.is_empty()) {
         let text = text.to_string_lossy();
-        config.faults = Some(text.parse().map_err(|e| LinkError::Io {
-            what: "RNIC_FAULTS",
-            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{e}")),
-        })?);
+        let parsed = text.parse();
+        config.faults = Some(parsed.map_err(|e| LinkError::variable("RNIC_FAULTS", e))?);
     }
     if let Some(text) = std::env::var_os("RNIC_XDP").filter(|text| !text.is_empty()) {
         let text = text.to_string_lossy();
-        config.xdp = Some(text.parse().map_err(|e| LinkError::Io {
-            what: "RNIC_XDP",
-            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{e}")),
-        })?);
+        let parsed = text.parse();
+        config.xdp = Some(parsed.map_err(|e| LinkError::variable("RNIC_XDP", e))?);
     }
     let pcap = std::env::var_os("RNIC_PCAP").filter(|file| !file.is_empty());
     config.pcap = pcap.map(Into::into);

@@ -13,7 +13,14 @@ pub const RIGHTS: Access = Access(31);
 /// An RC queue pair in RESET with room for `depth` work requests each way; each of its sends completes visibly.
 #[allow(dead_code, reason = "some tests have queue pairs of another kind")]
 pub fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>, depth: u32) -> Qp {
-    pd.create_qp(&QpInit {
+    pd.create_qp(&init(send_cq, recv_cq, srq, depth))
+        .expect("a queue pair")
+}
+
+/// What such a one is made of.
+#[allow(dead_code, reason = "some tests have queue pairs of another kind")]
+pub fn init(send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>, depth: u32) -> QpInit {
+    QpInit {
         qp_type: QpType::Rc,
         send_cq: send_cq.clone(),
         recv_cq: recv_cq.clone(),
@@ -27,8 +34,7 @@ pub fn create(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>, depth: u32
         },
         sq_sig_all: true,
         cookie: 0,
-    })
-    .expect("a queue pair")
+    }
 }
 
 /// Takes both to RTS.
