@@ -174,14 +174,13 @@ pub const fn credit_count(code: u8) -> Option<u32> {
 /// The largest credit code that promises no more than `count` receives.
 #[inline]
 pub const fn credit_code(count: u32) -> u8 {
-    let mut code = 30;
-    while let Some(promised) = credit_count(code) {
-        if promised <= count {
-            break;
-        }
-        code -= 1;
+    if count < 2 {
+        return count as u8;
     }
-    code
+    // The highest power of two in it, and whether its half is in it as well.
+    let power = count.ilog2();
+    let code = 2 * power + (count >> (power - 1) & 1);
+    if code > 30 { 30 } else { code as u8 }
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod opcode;
 mod packet;
 mod peer_ids;
 mod psn;
+mod usual;
 
 pub use aeth::{Aeth, CREDITS_INVALID, NakCode, Syndrome, credit_code, credit_count, rnr_timer_ns};
 pub use gid::Gid;
@@ -41,3 +42,4 @@ pub use opcode::{Opcode, Operation, Service};
 pub use packet::{Ext, MAX_HEADER_LEN, Packet, PacketError, Payload, emit, header_len, pad_len};
 pub use peer_ids::PeerIds;
 pub use psn::Psn;
+pub use usual::Usual;

@@ -3,8 +3,8 @@
 //! One table says which headers follow the BTH; reading and writing both go by it, so they cannot disagree.
 
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Operation, Rdeth, Reth,
-    Service, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Rdeth, Reth, Service,
+    Xrceth,
 };
 use core::fmt;
 
@@ -160,20 +160,6 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Header and payload of the packet that is seen most among short messages: a SEND over RC that is whole and has no
-    /// headers but the BTH. `None`: it is another one, or none at all; [`Packet::parse`] says which.
-    #[inline]
-    pub fn parse_send_only(bytes: &'a [u8]) -> Option<(Bth, &'a [u8])> {
-        const SEND_ONLY: Opcode = Opcode::new(Service::Rc, Operation::SendOnly);
-        let bth = Bth::parse(bytes).ok()?;
-        if bth.opcode != SEND_ONLY || bth.version != 0 {
-            return None;
-        }
-        let rest = &bytes[Bth::LEN..];
-        let len = unpadded(rest.len(), &bth).ok()?;
-        Some((bth, &rest[..len]))
-    }
-
     /// Decodes a packet of `len` bytes of which only the `front` is here, [`MAX_HEADER_LEN`] bytes of it or all; its
     /// payload is elsewhere.
     ///
@@ -275,7 +261,7 @@ impl Ext {
 
 /// Length of what follows the headers without its pad bytes.
 #[inline]
-fn unpadded(behind_headers: usize, bth: &Bth) -> Result<usize, PacketError> {
+pub(crate) fn unpadded(behind_headers: usize, bth: &Bth) -> Result<usize, PacketError> {
     behind_headers
         .checked_sub(usize::from(bth.pad))
         .ok_or(PacketError::BadPad)

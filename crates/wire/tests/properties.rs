@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use rnic_wire::ip::{IpUdp, Ipv4Header};
 use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, Flow, Gid, Grh, IcrcContext, IcrcError,
-    IcrcOk, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Packet, PeerIds, Psn, ROCE_PORT, Rdeth, Reth,
-    Service, Syndrome, UdPrefix, Xrceth, header_len, icrc, pad_len,
+    IcrcOk, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Operation, Packet, PeerIds, Psn, ROCE_PORT, Rdeth,
+    Reth, Service, Syndrome, UdPrefix, Usual, Xrceth, header_len, icrc, pad_len,
 };
 use std::net::IpAddr;
 
@@ -130,6 +130,34 @@ proptest! {
         // Any shorter, and a header or the padding is missing, or the payload is another.
         for cut in 0..len {
             prop_assert_ne!(Packet::parse(&bytes[..cut]), Ok(packet));
+        }
+    }
+
+    #[test]
+    fn the_usual_packets_are_what_they_are_as_any(
+        ack: bool,
+        mut bytes in vec(any::<u8>(), 0..60),
+        plain in prop_oneof![3 => Just(true), 1 => Just(false)],
+    ) {
+        if plain && let [opcode, flags, ..] = bytes.as_mut_slice() {
+            *opcode = Opcode::new(Service::Rc, if ack { Operation::Acknowledge } else { Operation::SendOnly }).0;
+            *flags &= if ack { 0xc0 } else { 0xf0 };
+        }
+        if plain && ack {
+            bytes.truncate(Bth::LEN + Aeth::LEN);
+        }
+        let parsed = Packet::parse(&bytes);
+        match Usual::parse(&bytes) {
+            Some((bth, usual)) => {
+                let (ext, payload) = match usual {
+                    Usual::Send(payload) => (Ext::default(), payload),
+                    Usual::Acknowledge(aeth) => (Ext { aeth: Some(aeth), ..Ext::default() }, &[][..]),
+                };
+                prop_assert_eq!(parsed, Ok(Packet { bth, ext, payload: payload.into() }));
+            }
+            // Too short, or with more pad bytes than there are.
+            None if plain => prop_assert!(parsed.is_err()),
+            None => {}
         }
     }
 

@@ -112,7 +112,7 @@ impl Flow {
 }
 
 /// Takes a packet, or leaves it for later.
-pub(crate) type Deliver<'a> = dyn FnMut(Received<'_>) -> ControlFlow<()> + 'a;
+pub(crate) type Deliver<'a> = dyn FnMut(&Received<'_>) -> ControlFlow<()> + 'a;
 
 /// All rings of a process.
 pub(crate) struct HostPath {

@@ -276,6 +276,9 @@ pub(super) struct Consumer {
 pub(super) struct Record {
     pub(super) kind: Kind,
     pub(super) size: Size,
+    /// Where it begins, and the bytes that it takes.
+    at: usize,
+    span: usize,
 }
 
 impl Consumer {
@@ -320,17 +323,24 @@ impl Consumer {
             word = self.front();
         }
         let (kind, size) = decode(word).ok_or(Wrong)?;
-        if self.at() + size.span(self.at()) > DATA {
+        let at = self.at();
+        let span = size.span(at);
+        if at + span > DATA {
             return Err(Wrong);
         }
-        Ok(Some(Record { kind, size }))
+        Ok(Some(Record {
+            kind,
+            size,
+            at,
+            span,
+        }))
     }
 
     /// Copies the bytes of the record at the front, without a part that lies apart. Gives how many.
     #[inline]
     pub(super) fn copy(&self, record: Record, to: &mut [u8]) -> usize {
         let len = record.size.front;
-        let at = DATA_AT + self.at() + WORD;
+        let at = DATA_AT + record.at + WORD;
         self.segment.read(at, &mut to[..len]);
         len
     }
@@ -340,7 +350,7 @@ impl Consumer {
     pub(super) fn apart(&self, record: Record) -> Carried<'_> {
         Carried {
             segment: &self.segment,
-            at: DATA_AT + record.size.apart_at(self.at()),
+            at: DATA_AT + record.size.apart_at(record.at),
             len: record.size.apart,
             costs: None,
         }
@@ -350,7 +360,7 @@ impl Consumer {
     /// dealt with. What the producer is about to write should be left to it.
     #[inline]
     pub(super) fn prefetch(&self, record: Record) {
-        let next = self.at() + record.size.span(self.at()) + AHEAD;
+        let next = record.at + record.span + AHEAD;
         if next < DATA {
             self.segment.prefetch(DATA_AT + next);
         }
@@ -359,7 +369,7 @@ impl Consumer {
     /// The record at the front is done with.
     #[inline]
     pub(super) fn advance(&mut self, record: Record) {
-        self.head += record.size.span(self.at()) as u64;
+        self.head += record.span as u64;
         if self.head - self.told >= TELL_EVERY {
             self.tell();
         }

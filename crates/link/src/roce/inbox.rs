@@ -215,7 +215,7 @@ impl Inbox {
                     continue;
                 }
                 Some(qpn) if checked || sender.ids.check(&sender.icrc, packet).is_ok() => {
-                    let taken = deliver(Received {
+                    let taken = deliver(&Received {
                         src: flow.src,
                         dst: flow.dst,
                         bytes: &packet[..packet.len() - ICRC_LEN],

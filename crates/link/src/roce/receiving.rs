@@ -157,7 +157,7 @@ impl RoceLink {
     ) -> usize {
         let look = if door { Look::Doors } else { Look::Poll };
         self.receive_while(now_ns, budget, look, &mut |received| {
-            deliver(received);
+            deliver(*received);
             ControlFlow::Continue(())
         })
     }

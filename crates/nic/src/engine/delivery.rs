@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received};
 use rnic_transport::{QueuePair, Role, Time};
-use rnic_wire::{Operation, Packet};
+use rnic_wire::{Operation, Packet, Usual};
 
 use super::fairness::Fairness;
 use super::one_sided::{Asking, Shown};
@@ -54,7 +54,7 @@ impl Engine {
             let mut deliver = |qpn, may_wait| {
                 deliver(
                     Time(now),
-                    &received,
+                    received,
                     qpn,
                     qps,
                     memory,
@@ -70,7 +70,7 @@ impl Engine {
                 )
             };
             if received.dest_qpn == QP1 {
-                match cm.receive(&received) {
+                match cm.receive(received) {
                     Taken::Yes => {}
                     Taken::Malformed => drops.malformed += 1,
                     Taken::NoRoom => drops.no_room += 1,
@@ -143,11 +143,19 @@ fn deliver(
         headers: received.bytes.len(),
     });
     let parsed = match &apart {
-        None if take_straight(now, received, entry, memory, srqs, ready) => {
-            fairness.short(qpn, now.0);
-            return DONE;
-        }
-        None => Packet::parse(received.bytes).ok(),
+        None => match take_straight(now, received, entry, memory, srqs) {
+            Some(Took::Message) => {
+                fairness.short(qpn, now.0);
+                // Neither did it fail, nor are there other timers than before.
+                schedule(entry, ready);
+                return DONE;
+            }
+            Some(Took::Acknowledge) => {
+                settle(entry, ready, timers);
+                return DONE;
+            }
+            None => Packet::parse(received.bytes).ok(),
+        },
         Some(apart) => parse_apart(received, apart, entry),
     };
     let Some(packet) = parsed else {
@@ -231,7 +239,13 @@ fn is_default_partition(pkey: u16) -> bool {
     pkey & 0x7fff == 0x7fff
 }
 
-/// [`deliver`] of the usual short message; false: it is not one.
+/// What [`take_straight`] took.
+enum Took {
+    Message,
+    Acknowledge,
+}
+
+/// [`deliver`] of the usual short message and of its ACK; `None`: it is neither, and nothing was done.
 #[inline]
 fn take_straight(
     now: Time,
@@ -239,27 +253,27 @@ fn take_straight(
     entry: &mut QpEntry,
     memory: &MemoryTable,
     srqs: &SrqTable,
-    ready: &mut VecDeque<u32>,
-) -> bool {
-    let Some((bth, payload)) = Packet::parse_send_only(received.bytes) else {
-        return false;
-    };
+) -> Option<Took> {
+    let (bth, usual) = Usual::parse(received.bytes)?;
     if entry.elsewhere.is_some() || !is_default_partition(bth.pkey) {
-        return false;
+        return None;
     }
     let (QueuePair::Rc(rc), mut host) = lend(entry, memory, srqs) else {
-        return false;
+        return None;
     };
-    if !rc.take_straight(&bth, payload, &mut host) {
-        return false;
+    if !rc.take_straight(now, &bth, usual, &mut host) {
+        return None;
     }
-    // Neither did it fail, nor are there other timers than before.
-    if rc.owes_only_ack() {
-        entry.held_ack.arrived(now.0, bth.ack_req);
-        entry.answers.came(false);
-    } else if !bth.ack_req {
-        entry.held_ack.spared();
+    match usual {
+        Usual::Acknowledge(_) => Some(Took::Acknowledge),
+        Usual::Send(_) => {
+            if rc.owes_only_ack() {
+                entry.held_ack.arrived(now.0, bth.ack_req);
+                entry.answers.came(false);
+            } else if !bth.ack_req {
+                entry.held_ack.spared();
+            }
+            Some(Took::Message)
+        }
     }
-    schedule(entry, ready);
-    true
 }

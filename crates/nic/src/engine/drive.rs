@@ -7,7 +7,7 @@ use rnic_wire::Bth;
 use super::answers::Wait;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
-use super::{Engine, lend, rows, schedule, settle};
+use super::{Engine, lend, lone, rows, schedule, settle};
 use crate::qp::QpEntry;
 use crate::sys;
 
@@ -131,17 +131,6 @@ impl Engine {
     /// The second half of a round is left to the next one, which will not put it off again.
     pub(super) fn put_off(&mut self) {
         self.held = if self.has_to_send() { PUT_OFF } else { 0 };
-    }
-
-    /// The queue pair that was last to want to send has a peer that goes on once it has its ACK, and the way there is short. By
-    /// the network stack the ACK would hold the application up for longer than the peer.
-    #[inline]
-    pub(super) fn is_awaited(&mut self) -> bool {
-        let last = self.ready.back().and_then(|qpn| self.qps.get_mut(*qpn));
-        last.is_some_and(|entry| {
-            let by_memory = |path| self.link.is_by_memory(path);
-            entry.held_ack.is_awaited() && entry.peer.is_some_and(|peer| by_memory(peer.path))
-        })
     }
 
     /// The second half: what is ready to be sent leaves.
@@ -317,6 +306,26 @@ impl Engine {
         let hold = acks == Acks::MayWait
             && entry.transport.owes_only_ack()
             && entry.held_ack.may_wait(now);
+        if lone && entry.elsewhere.is_none() {
+            if hold {
+                // Nothing but the ACK is there to be sent.
+                schedule(entry, &mut self.ready);
+                turn.held = true;
+                return turn;
+            }
+            let (link, memory) = (&mut self.link, &self.memory);
+            if lone::acknowledge(
+                entry,
+                link,
+                memory,
+                &self.srqs,
+                &mut self.ahs,
+                &mut self.staged,
+            ) {
+                self.stalled.moved();
+                return turn;
+            }
+        }
         let quantum = Engine::quantum(&self.link, entry);
         let others_wait = self.fairness.others_wait(qpn, now);
         if let QueuePair::Rc(rc) = &mut entry.transport {

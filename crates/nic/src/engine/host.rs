@@ -296,6 +296,7 @@ impl Host for DeviceHost<'_> {
         self.memory.invalidate(pd, qpn, rkey)
     }
 
+    #[inline]
     fn take_receive(&mut self) -> Option<RecvWqe> {
         match &self.shared.source {
             ReceiveSource::Own => self.receives.pop_front(),

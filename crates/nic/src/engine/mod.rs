@@ -19,6 +19,7 @@ mod gate;
 mod gather;
 mod host;
 mod linger;
+mod lone;
 mod nic;
 mod objects;
 mod one_sided;

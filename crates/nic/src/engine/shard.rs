@@ -12,6 +12,7 @@ use rnic_link::Look;
 
 use super::background::{Background, STREAM};
 use super::drive::Acks;
+use super::lone::Awaited;
 use super::waiters::Waiters;
 use super::{Engine, port, spin};
 use crate::bias::{Biased, Guard};
@@ -121,12 +122,15 @@ impl Shard {
             let received = engine.take_in(now, Look::Poll);
             let acks = self.acks();
             let few = received < STREAM;
-            let patient =
-                few && received > 0 && !owed && acks == Acks::MayWait && !engine.is_awaited();
-            if patient && satisfied() {
-                engine.put_off();
-            } else {
-                engine.send_out(now, acks);
+            let patient = few && received > 0 && !owed && acks == Acks::MayWait;
+            let awaited = match patient {
+                true => engine.acknowledge_awaited(),
+                false => Awaited::Owed,
+            };
+            match awaited {
+                Awaited::Left => {}
+                Awaited::None if satisfied() => engine.put_off(),
+                _ => engine.send_out(now, acks),
             }
             self.after_drive(engine);
             if self.background.wakeup.is_watching() {

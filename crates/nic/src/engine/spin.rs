@@ -18,10 +18,11 @@ use std::time::Duration;
 use super::shard::{Driven, Shard};
 use crate::sys;
 
-/// Empty polls between two looks at the clock.
+/// Empty polls between two looks at the clock, a power of two.
 const LOOK_EVERY: u32 = 16;
 /// The same once others took the core.
 const LOOK_OFTEN: u32 = 4;
+const _: () = assert!(LOOK_EVERY.is_power_of_two() && LOOK_OFTEN.is_power_of_two());
 /// How long an application polls in vain before it offers its core, and again before it does so anew.
 const OFFER_NS: u64 = 10_000;
 /// The same once others took it. Less would be less than a system call is worth.
@@ -73,7 +74,8 @@ impl Vain {
             true => (LOOK_OFTEN, OFFER_OFTEN_NS),
             false => (LOOK_EVERY, OFFER_NS),
         };
-        if !self.polls.is_multiple_of(every) {
+        // By a mask: a division costs as much as the look.
+        if self.polls & (every - 1) != 0 {
             return Next::Poll;
         }
         let now = clock();

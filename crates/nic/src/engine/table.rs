@@ -16,6 +16,8 @@ const RANGES_FOR_REST: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct QpTable {
     ranges: Vec<Range>,
+    /// In which of them a number was found last: it is mostly the next one's, too.
+    last: usize,
     live: usize,
     /// Where the search for a free number goes on: range and offset.
     next: (usize, u32),
@@ -31,6 +33,15 @@ struct Range {
     freed_ns: Vec<u64>,
 }
 
+impl Range {
+    /// Where in it a number is.
+    #[inline]
+    fn place_of(&self, qpn: u32) -> Option<usize> {
+        let place = qpn.wrapping_sub(self.first) as usize;
+        (place < self.entries.len()).then_some(place)
+    }
+}
+
 impl QpTable {
     pub(crate) fn add_range(&mut self, range: QpnRange) {
         self.next = (self.ranges.len(), 0);
@@ -41,15 +52,21 @@ impl QpTable {
         });
     }
 
-    fn slot(&mut self, qpn: u32) -> Option<&mut Option<Box<QpEntry>>> {
-        self.ranges.iter_mut().find_map(|range| {
-            let offset = qpn.checked_sub(range.first)?;
-            range.entries.get_mut(offset as usize)
-        })
+    /// The range that has a number, and its place there.
+    #[inline]
+    fn place(&mut self, qpn: u32) -> Option<(&mut Range, usize)> {
+        let has = |range: &Range| range.place_of(qpn).is_some();
+        if !self.ranges.get(self.last).is_some_and(has) {
+            self.last = self.ranges.iter().position(has)?;
+        }
+        let range = &mut self.ranges[self.last];
+        range.place_of(qpn).map(|place| (range, place))
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, qpn: u32) -> Option<&mut QpEntry> {
-        self.slot(qpn)?.as_deref_mut()
+        let (range, place) = self.place(qpn)?;
+        range.entries[place].as_deref_mut()
     }
 
     /// A number without a queue pair. `claim` gives one more range, and is asked if no number has rested or none is free.
@@ -100,27 +117,23 @@ impl QpTable {
         None
     }
 
-    /// The queue pair of this number ends now.
-    fn let_rest(&mut self, qpn: u32, now_ns: u64) {
-        let freed = self.ranges.iter_mut().find_map(|range| {
-            let offset = qpn.checked_sub(range.first)?;
-            range.freed_ns.get_mut(offset as usize)
-        });
-        if let Some(freed) = freed {
-            *freed = now_ns;
-        }
-    }
-
     pub(crate) fn insert(&mut self, entry: QpEntry) {
-        let qpn = entry.shared.qpn;
-        if let Some(slot) = self.slot(qpn) {
-            *slot = Some(Box::new(entry));
+        if let Some((range, place)) = self.place(entry.shared.qpn) {
+            range.entries[place] = Some(Box::new(entry));
             self.live += 1;
         }
     }
 
+    /// The queue pair of this number ends now.
+    fn let_rest(&mut self, qpn: u32, now_ns: u64) {
+        if let Some((range, place)) = self.place(qpn) {
+            range.freed_ns[place] = now_ns;
+        }
+    }
+
     pub(crate) fn remove(&mut self, qpn: u32, now_ns: u64) -> Option<Box<QpEntry>> {
-        let entry = self.slot(qpn)?.take();
+        let (range, place) = self.place(qpn)?;
+        let entry = range.entries[place].take();
         if entry.is_some() {
             self.live -= 1;
             self.let_rest(qpn, now_ns);

@@ -309,10 +309,8 @@ impl Rc {
         counters.bytes_received += packet.payload.len() as u64;
         if operation.is_response() {
             if self.state == State::Rts && self.shared.attr.role != Role::XrcTarget {
-                match self.handle_response(now, operation, packet, host) {
-                    Ok(()) => self.note_drained(host),
-                    Err(failure) => self.send_failed(failure, host),
-                }
+                let taken = self.handle_response(now, operation, packet, host);
+                self.answered(taken, host);
             } else {
                 counters.dropped += 1;
             }
@@ -365,6 +363,15 @@ impl Rc {
     /// What it was connected with.
     pub fn attr(&self) -> &RcAttr {
         &self.shared.attr
+    }
+
+    /// The peer's answer was taken, by which the send queue may have come to rest, or failed.
+    #[inline]
+    fn answered<H: Host>(&mut self, taken: Result<(), Failure>, host: &mut H) {
+        match taken {
+            Ok(()) => self.note_drained(host),
+            Err(failure) => self.send_failed(failure, host),
+        }
     }
 
     fn handle_response<H: Host>(

@@ -1,13 +1,13 @@
-//! The usual short message, straight through: a SEND of one packet that is posted while nothing waits before it, and one
-//! that comes as expected and finds its receive.
+//! The usual short message, straight through: a SEND of one packet that is posted while nothing waits before it, one
+//! that comes as expected and finds its receive, and its ACK on either side.
 //!
-//! Both do what the general way does, of which nearly all is decided beforehand. Whatever is not usual is left to that
+//! All do what the general way does, of which nearly all is decided beforehand. Whatever is not usual is left to that
 //! one as if it had not been tried here.
 
 use super::{Rc, Role, State};
 use crate::output::Output;
 use crate::{Asks, Host, PacketSink, SendWqe, ShortSend, Time};
-use rnic_wire::Bth;
+use rnic_wire::{Bth, Usual};
 
 impl Rc {
     /// Sends a short message and queues it as sent, if it may leave at once. False: nothing was done, and it is one for
@@ -54,14 +54,47 @@ impl Rc {
         }
     }
 
-    /// [`Rc::handle_packet`] of a SEND of one packet without further headers. False: it is not the usual one, and nothing
-    /// was done.
+    /// [`Rc::handle_packet`] of such a packet. False: it is not the usual one, and nothing was done.
     #[inline]
-    pub fn take_straight<H: Host>(&mut self, bth: &Bth, payload: &[u8], host: &mut H) -> bool {
+    pub fn take_straight<H: Host>(
+        &mut self,
+        now: Time,
+        bth: &Bth,
+        usual: Usual<'_>,
+        host: &mut H,
+    ) -> bool {
+        if self.shared.attr.role != Role::Rc {
+            return false;
+        }
+        match usual {
+            Usual::Send(payload) => {
+                matches!(self.state, State::RtrCommunicating | State::Rts)
+                    && self
+                        .responder
+                        .take_straight(bth, payload, &mut self.shared, host)
+            }
+            Usual::Acknowledge(aeth) => {
+                let may = self.state == State::Rts;
+                if may {
+                    let (requester, sh) = (&mut self.requester, &mut self.shared);
+                    sh.counters.packets_received += 1;
+                    let taken = requester.handle_ack(bth.psn, aeth, now, sh, host);
+                    self.answered(taken, host);
+                }
+                may
+            }
+        }
+    }
+
+    /// [`Rc::poll_transmit`] where an ACK is all that there is to say. False: it is not, or the ACK may not leave as a short packet,
+    /// and nothing was done.
+    #[inline]
+    pub fn acknowledge_straight<H: Host, S: PacketSink>(&mut self, host: &H, sink: &mut S) -> bool {
         matches!(self.state, State::RtrCommunicating | State::Rts)
             && self.shared.attr.role == Role::Rc
+            && !self.may_request()
             && self
                 .responder
-                .take_straight(bth, payload, &mut self.shared, host)
+                .acknowledge_straight(&mut self.shared, host, sink)
     }
 }

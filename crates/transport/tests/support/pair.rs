@@ -11,7 +11,7 @@ use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{
     Address, Asks, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
 };
-use rnic_wire::{MAX_HEADER_LEN, Packet, pad_len};
+use rnic_wire::{MAX_HEADER_LEN, Packet, Usual, pad_len};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -409,9 +409,9 @@ impl Pair {
                     return;
                 }
                 let may = self.rng.bool() && !arrived.by_memory && !arrived.gone;
-                let short = Packet::parse_send_only(bytes).filter(|_| may);
+                let usual = Usual::parse(bytes).filter(|_| may);
                 self.nics[nic].with_packet(qp, elsewhere, |rc, host| {
-                    if short.is_none_or(|(bth, payload)| !rc.take_straight(&bth, payload, host)) {
+                    if usual.is_none_or(|(bth, usual)| !rc.take_straight(now, &bth, usual, host)) {
                         rc.handle_packet(now, &packet, host);
                     }
                 });
@@ -503,8 +503,11 @@ impl Pair {
                 Path::Changing => [0, 40_000, 1 << 18][self.rng.usize(..3)],
             };
             let ended = self.nics[nic].qps[qp].queues.send_completions.len();
+            let straight = self.rng.bool();
             self.nics[nic].with(qp, |rc, host| {
-                rc.poll_transmit(now, host, &mut batch, budget)
+                if !(straight && rc.acknowledge_straight(host, &mut batch)) {
+                    rc.poll_transmit(now, host, &mut batch, budget);
+                }
             });
             let Qp {
                 rc, attr, queues, ..

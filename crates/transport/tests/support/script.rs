@@ -16,7 +16,7 @@ use rnic_transport::{
     Time, Uc, UcAttr, Ud, UdAttr,
 };
 use rnic_wire::ip::Ipv4Header;
-use rnic_wire::{Grh, MAX_HEADER_LEN, Packet, PathMtu, Psn, Service, UdPrefix};
+use rnic_wire::{Grh, MAX_HEADER_LEN, Packet, PathMtu, Psn, Service, UdPrefix, Usual};
 use std::collections::{HashMap, VecDeque};
 
 type Outcome<T = ()> = Result<T, String>;
@@ -730,10 +730,10 @@ impl World {
         let packet = parsed.map_err(|e| format!("the script's packet is {e}"))?;
         let prefix = self.datagrams.prefix;
         let elsewhere = by_memory.then_some(&bytes[..]);
-        let short = Packet::parse_send_only(&bytes).filter(|_| self.straight && !by_memory);
+        let usual = Usual::parse(&bytes).filter(|_| self.straight && !by_memory);
         self.with_packet(elsewhere, |qp, now, host| {
-            if let (QueuePair::Rc(rc), Some((bth, payload))) = (&mut *qp, short)
-                && rc.take_straight(&bth, payload, host)
+            if let (QueuePair::Rc(rc), Some((bth, usual))) = (&mut *qp, usual)
+                && rc.take_straight(now, &bth, usual, host)
             {
                 return;
             }
@@ -771,7 +771,16 @@ impl World {
             let mut batch = Batch::new(64);
             batch.most_payload = self.most_payload;
             batch.most_pointed = self.most_pointed;
-            self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, usize::MAX));
+            let straight = self.straight;
+            self.with(|qp, now, host| {
+                if straight
+                    && let QueuePair::Rc(rc) = &mut *qp
+                    && rc.acknowledge_straight(host, &mut batch)
+                {
+                    return;
+                }
+                qp.poll_transmit(now, host, &mut batch, usize::MAX);
+            });
             self.emitted(batch)?;
         }
         Err("wants to transmit without end".into())

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rnic_wire::ip::IpUdp;
-use rnic_wire::{Bth, Packet, UdPrefix, header_len};
+use rnic_wire::{Bth, Packet, UdPrefix, Usual, header_len};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(bth) = Bth::parse(bytes) {
@@ -24,6 +24,14 @@ fuzz_target!(|bytes: &[u8]| {
             packet.payload.here(),
             &bytes[payload..payload + packet.payload.len()]
         );
+    }
+    if let Some((bth, usual)) = Usual::parse(bytes) {
+        let packet = Packet::parse(bytes).expect("a usual packet is one");
+        assert_eq!(packet.bth, bth);
+        match usual {
+            Usual::Send(payload) => assert_eq!(packet.payload.here(), payload),
+            Usual::Acknowledge(aeth) => assert_eq!(packet.ext.aeth, Some(aeth)),
+        }
     }
     if let Ok((headers, payload)) = IpUdp::parse(bytes) {
         let mut again = vec![0; IpUdp::MAX_LEN];

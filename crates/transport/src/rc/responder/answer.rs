@@ -95,7 +95,7 @@ impl Responder {
     /// The credit code of the receives that are posted, of which a message that has begun has one until it counts in the MSN: the
     /// requester adds the two (IBTA vol. 1, 9.7.7.2).
     #[inline]
-    fn credits<H: Host>(&self, host: &H) -> u8 {
+    pub(super) fn credits<H: Host>(&self, host: &H) -> u8 {
         let begun = u32::from(self.receive.is_some());
         host.receives_posted()
             .map_or(CREDITS_INVALID, |posted| credit_code(posted + begun))

@@ -1,12 +1,42 @@
-//! The usual request: a SEND of one packet that is expected, and whose receive has room in one piece.
+//! The usual request: a SEND of one packet that is expected, and whose receive has room in one piece. And the usual answer.
 
 use super::{Inbound, Responder, Silence};
 use crate::rc::Shared;
-use crate::{Completion, CompletionOpcode, Host, Immediate, Status};
-use rnic_wire::{Bth, Operation};
+use crate::{Completion, CompletionOpcode, Host, Immediate, PacketSink, Status};
+use rnic_wire::{Aeth, Bth, Opcode, Operation, Service, Syndrome};
 
 impl Responder {
-    /// Takes it; false: it is not the usual one, and nothing was done.
+    /// Emits the ACK that is owed; false: that is not all there is to say, or there is no room, and nothing was done.
+    #[inline]
+    pub(crate) fn acknowledge_straight<H: Host, S: PacketSink>(
+        &mut self,
+        sh: &mut Shared,
+        host: &H,
+        sink: &mut S,
+    ) -> bool {
+        let Some(psn) = self.ack.filter(|_| self.owes_only_ack()) else {
+            return false;
+        };
+        let bth = sh.bth(Opcode::new(Service::Rc, Operation::Acknowledge), psn);
+        let aeth = Aeth {
+            syndrome: Syndrome::Ack {
+                credits: self.credits(host),
+            },
+            msn: self.msn,
+        };
+        let mut packet = [0; Bth::LEN + Aeth::LEN];
+        bth.emit(&mut packet);
+        aeth.emit(&mut packet[Bth::LEN..]);
+        if !sink.send_short(&packet) {
+            return false;
+        }
+        self.ack = None;
+        self.ack_first = false;
+        sh.counters.packets_sent += 1;
+        true
+    }
+
+    /// Takes that request; false: it is not the usual one, and nothing was done.
     #[inline]
     pub(crate) fn take_straight<H: Host>(
         &mut self,

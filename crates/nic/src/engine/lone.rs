@@ -1,0 +1,100 @@
+//! An ACK that is all that a queue pair has to say, by memory.
+//!
+//! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and if nothing
+//! else is to be sent at all, without the rest of the round.
+
+use rnic_link::RoceLink;
+use rnic_transport::QueuePair;
+
+use super::sink::PathSink;
+use super::{AhTable, Engine, SrqTable, lend};
+use crate::memory::MemoryTable;
+use crate::qp::QpEntry;
+
+/// What of an ACK that the peer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// There is none.
+    None,
+    /// It is still to be sent.
+    Owed,
+    /// It has left, and nothing else is to be sent.
+    Left,
+}
+
+impl Engine {
+    /// Sends the ACK that the queue pair owes that was last to want to send, if its peer goes on once it has it, and the way there is
+    /// short: by the network stack it would hold the application up for longer than the peer.
+    #[inline]
+    pub(super) fn acknowledge_awaited(&mut self) -> Awaited {
+        let last = self.ready.back().and_then(|qpn| self.qps.get_mut(*qpn));
+        let Some(entry) = last.filter(|entry| entry.held_ack.is_awaited()) else {
+            return Awaited::None;
+        };
+        if !is_by_memory(entry, &self.link) {
+            return Awaited::None;
+        }
+        let only = self.ready.len() == 1
+            && self.stalled.is_empty()
+            && !self.link.has_pending()
+            && self.link.next_timeout().is_none()
+            && self.gate.deadline().is_none()
+            && self.unanswered.deadline().is_none()
+            && !self.neighbours.has_questions()
+            && !self.ahs.has_retired();
+        let (link, memory) = (&mut self.link, &self.memory);
+        let left = only
+            && acknowledge(
+                entry,
+                link,
+                memory,
+                &self.srqs,
+                &mut self.ahs,
+                &mut self.staged,
+            );
+        if !left {
+            return Awaited::Owed;
+        }
+        entry.ready = false;
+        self.ready.clear();
+        self.held = 0;
+        Awaited::Left
+    }
+}
+
+#[inline]
+fn is_by_memory(entry: &QpEntry, link: &RoceLink) -> bool {
+    entry.peer.is_some_and(|peer| link.is_by_memory(peer.path))
+}
+
+/// Sends the ACK of a queue pair that has nothing else to send. False: it has, or goes by another way, and nothing was done.
+#[inline]
+pub(super) fn acknowledge(
+    entry: &mut QpEntry,
+    link: &mut RoceLink,
+    memory: &MemoryTable,
+    srqs: &SrqTable,
+    ahs: &mut AhTable,
+    staged: &mut usize,
+) -> bool {
+    if entry.staged || entry.elsewhere.is_some() || !is_by_memory(entry, link) {
+        return false;
+    }
+    let mut sink = PathSink {
+        qpn: entry.shared.qpn,
+        link,
+        memory,
+        ahs,
+        path: entry.peer.map(|peer| peer.path),
+        staged,
+        gate: None,
+    };
+    let (QueuePair::Rc(rc), host) = lend(entry, memory, srqs) else {
+        return false;
+    };
+    let left = rc.acknowledge_straight(&host, &mut sink);
+    if left {
+        entry.held_ack.left();
+    }
+    left
+}
