@@ -189,12 +189,12 @@ fn deliver(
     fairness.came(qpn, &packet, now.0);
     // The last packet of a message asks, as a rule.
     let spared = !packet.bth.ack_req && ends_message(&packet);
+    // What answers is none of the peer's messages.
+    let request = packet.bth.opcode.operation().filter(|o| o.is_request());
     if entry.transport.owes_only_ack() {
-        entry.held_ack.arrived(now.0, !spared);
-        // An ACK may come behind the WRITE.
-        if let Some(last) = packet.bth.opcode.operation()
-            && last.is_request()
-        {
+        if let Some(last) = request {
+            entry.held_ack.arrived(now.0, !spared);
+            // An ACK may come behind the WRITE.
             let silent = matches!(last, Operation::WriteOnly | Operation::WriteLast);
             entry.answers.came(silent);
         }

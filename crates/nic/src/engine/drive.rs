@@ -322,6 +322,10 @@ impl Engine {
                 &mut self.ahs,
                 &mut self.staged,
             ) {
+                if for_answer {
+                    entry.answers.left_alone(now);
+                }
+                self.link.take_blocked();
                 self.stalled.moved();
                 return turn;
             }

@@ -1,7 +1,7 @@
-//! An ACK that is all that a queue pair has to say, by memory.
+//! An ACK that is all that a queue pair has to say.
 //!
-//! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and if nothing
-//! else is to be sent at all, without the rest of the round.
+//! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and by memory,
+//! if nothing else is to be sent at all, without the rest of the round.
 
 use rnic_link::RoceLink;
 use rnic_transport::QueuePair;
@@ -26,7 +26,7 @@ impl Engine {
     /// Sends the ACK that the queue pair owes that was last to want to send, if its peer goes on once it has it, and the way there is
     /// short: by the network stack it would hold the application up for longer than the peer.
     #[inline]
-    pub(super) fn acknowledge_awaited(&mut self) -> Awaited {
+    pub(super) fn acknowledge_awaited(&mut self, now: u64) -> Awaited {
         let last = self.ready.back().and_then(|qpn| self.qps.get_mut(*qpn));
         let Some(entry) = last.filter(|entry| entry.held_ack.is_awaited()) else {
             return Awaited::None;
@@ -44,6 +44,7 @@ impl Engine {
             && !self.ahs.has_retired();
         let (link, memory) = (&mut self.link, &self.memory);
         let left = only
+            && !entry.held_ack.may_wait(now)
             && acknowledge(
                 entry,
                 link,
@@ -67,7 +68,8 @@ fn is_by_memory(entry: &QpEntry, link: &RoceLink) -> bool {
     entry.peer.is_some_and(|peer| link.is_by_memory(peer.path))
 }
 
-/// Sends the ACK of a queue pair that has nothing else to send. False: it has, or goes by another way, and nothing was done.
+/// Sends the ACK of a queue pair that has nothing else to send, by a socket with the next flush. False: it has, or there is no
+/// room, and nothing was done.
 #[inline]
 pub(super) fn acknowledge(
     entry: &mut QpEntry,
@@ -77,7 +79,7 @@ pub(super) fn acknowledge(
     ahs: &mut AhTable,
     staged: &mut usize,
 ) -> bool {
-    if entry.staged || entry.elsewhere.is_some() || !is_by_memory(entry, link) {
+    if entry.staged || entry.elsewhere.is_some() {
         return false;
     }
     let mut sink = PathSink {

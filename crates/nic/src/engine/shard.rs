@@ -124,7 +124,7 @@ impl Shard {
             let few = received < STREAM;
             let patient = few && received > 0 && !owed && acks == Acks::MayWait;
             let awaited = match patient {
-                true => engine.acknowledge_awaited(),
+                true => engine.acknowledge_awaited(now),
                 false => Awaited::Owed,
             };
             match awaited {

@@ -21,8 +21,8 @@ pub(crate) struct StreamClock {
     ticks: u64,
 }
 
-/// Four microseconds where the counter runs at 2.5 GHz; ten at 1 GHz.
-const FRESH: u64 = 10_000;
+/// Two microseconds where the counter runs at 2 GHz; four at 1 GHz. So much too early may a timer fire that was armed by it.
+const FRESH: u64 = 4000;
 
 impl StreamClock {
     /// What was read last.
