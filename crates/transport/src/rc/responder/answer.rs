@@ -95,10 +95,28 @@ impl Responder {
     /// The credit code of the receives that are posted, of which a message that has begun has one until it counts in the MSN: the
     /// requester adds the two (IBTA vol. 1, 9.7.7.2).
     #[inline]
-    pub(super) fn credits<H: Host>(&self, host: &H) -> u8 {
+    fn credits<H: Host>(&self, host: &H) -> u8 {
         let begun = u32::from(self.receive.is_some());
         host.receives_posted()
             .map_or(CREDITS_INVALID, |posted| credit_code(posted + begun))
+    }
+
+    /// The AETH of the ACK that is owed.
+    #[inline]
+    pub(super) fn ack_aeth<H: Host>(&self, host: &H) -> Aeth {
+        Aeth {
+            syndrome: Syndrome::Ack {
+                credits: self.credits(host),
+            },
+            msn: self.msn,
+        }
+    }
+
+    /// The ACK has left.
+    #[inline]
+    pub(super) fn acknowledged(&mut self) {
+        self.ack = None;
+        self.ack_first = false;
     }
 
     #[inline]
@@ -109,21 +127,9 @@ impl Responder {
         host: &H,
         out: &mut Output<'_, S>,
     ) -> Emitted {
-        let syndrome = Syndrome::Ack {
-            credits: self.credits(host),
-        };
-        let emitted = acknowledge(
-            psn,
-            Aeth {
-                syndrome,
-                msn: self.msn,
-            },
-            sh,
-            out,
-        );
+        let emitted = acknowledge(psn, self.ack_aeth(host), sh, out);
         if let Emitted::Yes(_) = emitted {
-            self.ack = None;
-            self.ack_first = false;
+            self.acknowledged();
         }
         emitted
     }
@@ -151,8 +157,7 @@ impl Responder {
         );
         if let Emitted::Yes(_) = emitted {
             self.nak = None;
-            self.ack = None;
-            self.ack_first = false;
+            self.acknowledged();
             match syndrome {
                 Syndrome::RnrNak { .. } => sh.counters.rnr_naks_sent += 1,
                 Syndrome::Nak(NakCode::PsnSequenceError) => sh.counters.sequence_naks_sent += 1,

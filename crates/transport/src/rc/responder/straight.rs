@@ -3,7 +3,7 @@
 use super::{Inbound, Responder, Silence};
 use crate::rc::Shared;
 use crate::{Completion, CompletionOpcode, Host, Immediate, PacketSink, Status};
-use rnic_wire::{Aeth, Bth, Opcode, Operation, Service, Syndrome};
+use rnic_wire::{Aeth, Bth, Opcode, Operation, Service};
 
 impl Responder {
     /// Emits the ACK that is owed; false: that is not all there is to say, or there is no room, and nothing was done.
@@ -18,20 +18,13 @@ impl Responder {
             return false;
         };
         let bth = sh.bth(Opcode::new(Service::Rc, Operation::Acknowledge), psn);
-        let aeth = Aeth {
-            syndrome: Syndrome::Ack {
-                credits: self.credits(host),
-            },
-            msn: self.msn,
-        };
         let mut packet = [0; Bth::LEN + Aeth::LEN];
         bth.emit(&mut packet);
-        aeth.emit(&mut packet[Bth::LEN..]);
+        self.ack_aeth(host).emit(&mut packet[Bth::LEN..]);
         if !sink.send_short(&packet) {
             return false;
         }
-        self.ack = None;
-        self.ack_first = false;
+        self.acknowledged();
         sh.counters.packets_sent += 1;
         true
     }
