@@ -284,7 +284,8 @@ impl Engine {
             entry.revoke_failed(&mut self.link);
         }
         let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
-        let lone = !requests && entry.transport.owes_only_ack();
+        let owes_only_ack = entry.transport.owes_only_ack();
+        let lone = !requests && owes_only_ack;
         // Who polls holds ACKs by itself, but not those that the peer was seen to wait for.
         let for_answer = lone
             && match acks {
@@ -303,9 +304,7 @@ impl Engine {
                 Wait::No => {}
             }
         }
-        let hold = acks == Acks::MayWait
-            && entry.transport.owes_only_ack()
-            && entry.held_ack.may_wait(now);
+        let hold = acks == Acks::MayWait && owes_only_ack && entry.held_ack.may_wait(now);
         if lone && entry.elsewhere.is_none() {
             if hold {
                 // Nothing but the ACK is there to be sent.

@@ -11,7 +11,7 @@ use super::{AhTable, Engine, SrqTable, lend};
 use crate::memory::MemoryTable;
 use crate::qp::QpEntry;
 
-/// What of an ACK that the peer waits for.
+/// What became of an ACK that the peer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// There is none.
