@@ -56,7 +56,10 @@ pub(super) struct QpHandle {
     cookie: u64,
     /// By which it was made or opened.
     xrcd: Option<Xrcd>,
+    /// Somebody retires it, or has.
     retired: AtomicBool,
+    /// It was retired to the end: calls of it fail.
+    gone: AtomicBool,
 }
 
 /// The queue pair itself, which all its handles hold. It ends as the last of them is retired or dropped, and has a listener
@@ -184,6 +187,7 @@ impl Qp {
                 cookie,
                 xrcd: xrcd.cloned(),
                 retired: AtomicBool::new(false),
+                gone: AtomicBool::new(false),
             }),
         }
     }
@@ -199,9 +203,9 @@ impl Qp {
         self.inner.retire();
     }
 
-    /// It was retired, or ended with its context.
+    /// It was retired, or ended with its context. Every later call of it knows that, too: not so while it is being retired.
     pub fn is_gone(&self) -> bool {
-        self.inner.retired.load(Ordering::Acquire) || self.shared().removed.load(Ordering::Acquire)
+        self.inner.gone.load(Ordering::Acquire) || self.shared().removed.load(Ordering::Acquire)
     }
 }
 
@@ -234,6 +238,7 @@ impl QpHandle {
         if let Some(xrcd) = &self.xrcd {
             xrcd.drop_user();
         }
+        self.gone.store(true, Ordering::Release);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The end of handles.
 
+use std::thread;
+
 use crate::context::Context;
 use crate::qp::{QpAttr, QpAttrMask, QpState};
 
@@ -35,4 +37,27 @@ fn a_retired_handle_is_good_for_nothing_and_the_others_are_not_touched() {
     assert!(!domain.in_use());
     drop((first, second));
     assert!(!domain.in_use());
+}
+
+#[test]
+fn it_is_not_gone_before_posts_fail() {
+    let context = Context::open().expect("a device");
+    let domain = context.open_xrcd(None, true, false).expect("a domain");
+    let qp = domain.create_qp(7).expect("a target");
+    let shared = qp.shared();
+    let engine = shared.shard.lock();
+    thread::scope(|scope| {
+        scope.spawn(|| qp.retire());
+        // From here on it only waits for the engine.
+        while !shared.listeners.lock().is_empty() {
+            thread::yield_now();
+        }
+        assert!(!qp.is_gone());
+        drop(engine);
+        while !qp.is_gone() {
+            thread::yield_now();
+        }
+        let refused = qp.post_recv(&mut std::iter::empty());
+        assert_eq!(refused.map_err(|(_, e)| e.errno()), Err(libc::EINVAL));
+    });
 }
