@@ -426,6 +426,11 @@ pub trait PacketSink {
         }
         most
     }
+    /// Whatever this path was ever given was executed: what the peer's memory is made to say now overtakes nothing. Only paths by
+    /// memory can tell.
+    fn all_executed(&self) -> bool {
+        false
+    }
     /// Takes back the packet given out last (its memory vanished while it was being filled).
     fn retract(&mut self);
     /// Takes a short packet as it is, if it leaves at once or with the next ones. False: nothing was done.

@@ -105,6 +105,12 @@ impl<'a, S: PacketSink> Output<'a, S> {
         self.take(headers, |sink| sink.point(headers, pieces.as_slice()))
     }
 
+    /// [`PacketSink::all_executed`].
+    #[inline]
+    pub(crate) fn all_executed(&self) -> bool {
+        self.sink.all_executed()
+    }
+
     /// What is left of the budget.
     pub(crate) fn left(&self) -> usize {
         self.left

@@ -64,7 +64,8 @@ impl QueuePair {
     pub fn without_packets(&self) -> u64 {
         match self {
             QueuePair::Rc(rc) => rc.without_packets(),
-            QueuePair::Uc(_) | QueuePair::Ud(_) => 0,
+            QueuePair::Uc(uc) => uc.without_packets(),
+            QueuePair::Ud(_) => 0,
         }
     }
 

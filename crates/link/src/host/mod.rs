@@ -203,6 +203,12 @@ impl HostPath {
         self.out.reach(route)
     }
 
+    /// See [`crate::RoceLink::is_drained`].
+    #[inline]
+    pub(crate) fn is_drained(&self, route: HostRoute) -> bool {
+        self.out.is_drained(route)
+    }
+
     /// What was done without packets.
     pub(crate) fn reached(&self) -> &Reached {
         &self.reached

@@ -209,6 +209,17 @@ impl Outbounds {
         slot.is_some_and(|slot| slot.generation == route.generation && slot.ring.is_some())
     }
 
+    /// All that was put into the ring of this route was delivered.
+    #[inline]
+    pub(super) fn is_drained(&self, route: HostRoute) -> bool {
+        let slot = self.slots.get(usize::from(route.place));
+        self.pending.is_none()
+            && slot
+                .filter(|slot| slot.generation == route.generation)
+                .and_then(|slot| slot.ring.as_ref())
+                .is_some_and(|ring| ring.producer.is_drained())
+    }
+
     pub(super) fn release(&mut self, route: HostRoute) {
         if let Some(ring) = self.get(route) {
             ring.users = ring.users.saturating_sub(1);

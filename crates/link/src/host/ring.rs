@@ -248,6 +248,12 @@ impl Producer {
         self.segment.word(DATA_AT + at)
     }
 
+    /// The consumer is done with all that was published, and so is whoever it gave it to. (It may be done, and not have said so yet.)
+    #[inline]
+    pub(super) fn is_drained(&self) -> bool {
+        self.segment.word(HEAD_AT).load(Ordering::Acquire) == self.tail
+    }
+
     /// The consumer has been at the ring.
     pub(super) fn has_consumer(&self) -> bool {
         let head = self.segment.word(HEAD_AT).load(Ordering::Relaxed);

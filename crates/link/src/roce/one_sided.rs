@@ -15,6 +15,17 @@ impl RoceLink {
         live.host.as_mut()?.reach(route)
     }
 
+    /// All packets that were given to a path by memory were delivered, and whoever they were delivered to is done with them.
+    #[inline]
+    pub fn is_drained(&self, path: PathId) -> bool {
+        let drained = || {
+            let live = self.live.as_ref()?;
+            let route = live.paths.get(path)?.host?;
+            Some(live.host.as_ref()?.is_drained(route))
+        };
+        drained().unwrap_or(false)
+    }
+
     /// Lets the process whose packets come by that ring reach memory of this one. It may be forgotten without a word.
     pub fn grant(&mut self, ring: RingId, grant: &Grant) {
         if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {

@@ -334,6 +334,8 @@ impl Engine {
         if let QueuePair::Rc(rc) = &mut entry.transport {
             rc.share_window(others_wait);
         }
+        let may_execute =
+            entry.reach.is_some() && entry.uc_writes.begins(&entry.transport, sys::ticks_or_ns);
         let pointed = entry.pointed;
         let executed = entry.transport.without_packets();
         let mut sink = PathSink {
@@ -346,6 +348,9 @@ impl Engine {
             gate: unreliable.then_some(&mut self.gate),
         };
         let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
+        if unreliable && !may_execute {
+            host.reach = None;
+        }
         let spent = if hold {
             transport.poll_requests(Time(now), &mut host, &mut sink, quantum)
         } else {
@@ -360,7 +365,10 @@ impl Engine {
             }
             spent
         };
-        if entry.transport.without_packets() != executed {
+        let executed = entry.transport.without_packets() != executed;
+        if unreliable && entry.reach.is_some() {
+            entry.uc_writes.ended(executed, sys::ticks_or_ns);
+        } else if executed {
             entry.succession.done(sys::ticks_or_ns());
         }
         if others_wait {

@@ -40,6 +40,7 @@ mod stalled;
 mod stay;
 mod table;
 mod timers;
+mod uc_writes;
 mod waiters;
 mod wakeup;
 mod watch;
@@ -93,6 +94,7 @@ pub(crate) use srq_table::SrqTable;
 use stalled::Stalled;
 pub(crate) use table::QpTable;
 pub(crate) use timers::Timers;
+pub(crate) use uc_writes::UcWrites;
 pub use waiters::Waiting;
 pub(crate) use waiters::end_wait;
 

@@ -5,7 +5,7 @@
 
 use rnic_link::{Copies, Grant, GrantName, RingId, RoceLink};
 use rnic_transport::{QueuePair, Role};
-use rnic_wire::{Packet, Psn, Reth};
+use rnic_wire::{Packet, Reth};
 
 use super::Engine;
 use crate::neighbour::Imports;
@@ -22,15 +22,25 @@ pub(super) struct Shown {
 /// A request that came by a ring and may be executed.
 pub(super) struct Asking {
     shown: Shown,
-    expected: Psn,
+    before: u64,
+}
+
+/// What another request that is executed changes; `None`: nothing is executed for peers.
+#[inline]
+fn progress(transport: &QueuePair) -> Option<u64> {
+    match transport {
+        QueuePair::Rc(rc) => (!rc.is_error()).then(|| rc.rq_psn().value().into()),
+        // Its PSN goes on past what it drops.
+        QueuePair::Uc(uc) => (!uc.is_error()).then(|| uc.counters().served.write.bytes),
+        QueuePair::Ud(_) => None,
+    }
 }
 
 impl Asking {
     /// Before the packet is handed to its queue pair.
     #[inline]
     pub(super) fn of(entry: &QpEntry, ring: Option<RingId>, packet: &Packet<'_>) -> Option<Asking> {
-        let (QueuePair::Rc(rc), Some(ring), Some(reth)) = (&entry.transport, ring, packet.ext.reth)
-        else {
+        let (Some(ring), Some(reth)) = (ring, packet.ext.reth) else {
             return None;
         };
         let shown = Shown {
@@ -38,18 +48,13 @@ impl Asking {
             qpn: entry.shared.qpn,
             key: key_to_check(&reth)?,
         };
-        Some(Asking {
-            shown,
-            expected: rc.rq_psn(),
-        })
+        let before = progress(&entry.transport)?;
+        Some(Asking { shown, before })
     }
 
     /// After that: what is shown if it was the expected one and was not refused.
     pub(super) fn shows(self, entry: &QpEntry) -> Option<Shown> {
-        let QueuePair::Rc(rc) = &entry.transport else {
-            return None;
-        };
-        (!rc.is_error() && rc.rq_psn() != self.expected).then_some(self.shown)
+        (progress(&entry.transport)? != self.before).then_some(self.shown)
     }
 }
 
@@ -91,25 +96,30 @@ impl Engine {
     fn grant(&mut self, shown: Shown) -> Option<()> {
         let Shown { ring, qpn, key } = shown;
         let entry = self.qps.get_mut(qpn)?;
-        let QueuePair::Rc(rc) = &entry.transport else {
-            return None;
+        let (pd, src_qpn, may_read, may_write) = match &entry.transport {
+            QueuePair::Rc(rc) if !rc.is_error() && rc.attr().role == Role::Rc => {
+                let attr = rc.attr();
+                let may_read = attr.remote_read && attr.max_dest_rd_atomic > 0;
+                (attr.pd, attr.dest_qpn, may_read, attr.remote_write)
+            }
+            QueuePair::Uc(uc) if !uc.is_error() => {
+                let attr = uc.attr();
+                (attr.pd, attr.dest_qpn, false, attr.remote_write)
+            }
+            _ => return None,
         };
-        let attr = rc.attr();
-        if rc.is_error() || attr.role != Role::Rc {
-            return None;
-        }
-        let region = self.memory.reachable(attr.pd, key)?;
+        let region = self.memory.reachable(pd, key)?;
         let grant = Grant {
             name: GrantName {
-                src_qpn: attr.dest_qpn,
+                src_qpn,
                 dest_qpn: qpn,
                 key,
             },
             iova: region.iova,
             base: region.base,
             len: region.len,
-            read: region.read && attr.remote_read && attr.max_dest_rd_atomic > 0,
-            write: region.write && attr.remote_write,
+            read: region.read && may_read,
+            write: region.write && may_write,
         };
         entry.granted = true;
         self.link.grant(ring, &grant);

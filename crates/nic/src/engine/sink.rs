@@ -104,6 +104,10 @@ impl PacketSink for PathSink<'_> {
         Some(room)
     }
 
+    fn all_executed(&self) -> bool {
+        self.path.is_some_and(|path| self.link.is_drained(path))
+    }
+
     fn retract(&mut self) {
         self.link.retract();
     }

@@ -187,7 +187,7 @@ fn apply(
         false => None,
     };
     let reach = peer
-        .filter(|_| qp_type == QpType::Rc)
+        .filter(|_| matches!(qp_type, QpType::Rc | QpType::Uc))
         .and_then(|peer| engine.link.reach(peer.path));
     let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
     let path = peer.or(entry.peer).map(|peer| peer.path);

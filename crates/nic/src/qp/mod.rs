@@ -26,7 +26,7 @@ use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::engine::{self, Answers, Engine, HeldAck, Shard, SrqTable, Succession};
+use crate::engine::{self, Answers, Engine, HeldAck, Shard, SrqTable, Succession, UcWrites};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
 use crate::neighbour::Elsewhere;
@@ -203,6 +203,8 @@ pub(crate) struct QpEntry {
     pub(crate) held_ack: HeldAck,
     pub(crate) answers: Answers,
     pub(crate) succession: Succession,
+    /// How turns of one of UC follow each other.
+    pub(crate) uc_writes: UcWrites,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
     /// A request of it is a packet that leaves at its turn.
@@ -211,7 +213,7 @@ pub(crate) struct QpEntry {
     pub(crate) completion_lost: bool,
     /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
     pub(crate) awaited: bool,
-    /// RC: the peer's process, if its memory may be within reach.
+    /// RC, UC: the peer's process, if its memory may be within reach.
     pub(crate) reach: Option<Arc<Reach>>,
     /// RC: packets of it pointed at memory since that was last withdrawn.
     pub(crate) pointed: bool,
@@ -248,6 +250,7 @@ impl QpEntry {
             held_ack: HeldAck::default(),
             answers: Answers::default(),
             succession: Succession::default(),
+            uc_writes: UcWrites::default(),
             completion_lost: false,
             awaited: false,
             reach: None,

@@ -77,6 +77,11 @@ fn reach(context: &Context, qp: &Qp, peer: u32) {
     };
     to(QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS);
     let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    if qp.qp_type() == QpType::Uc {
+        to(QpState::Rtr, rtr);
+        to(QpState::Rts, M::SQ_PSN);
+        return;
+    }
     to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER);
     let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
     to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC);

@@ -7,7 +7,7 @@ mod resources;
 mod responder;
 mod straight;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod timer;
 
 use crate::completion::Failure;

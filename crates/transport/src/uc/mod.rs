@@ -4,6 +4,7 @@
 //! lost, no receive is posted, or a key or right is wrong, it drops message by message without a word, and goes on with
 //! the next one.
 
+mod execute;
 mod requester;
 mod responder;
 
@@ -128,6 +129,11 @@ impl Uc {
             counters: self.counters,
             ..Uc::new()
         };
+    }
+
+    /// As the last transition set them.
+    pub fn attr(&self) -> &UcAttr {
+        &self.attr
     }
 
     /// Moves to ERR and flushes both queues in order. Idempotent; also called after WQEs were posted in ERR.

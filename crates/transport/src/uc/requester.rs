@@ -50,6 +50,12 @@ impl Uc {
             self.sends.complete_front(qpn, &mut self.counters, host);
             return Ok(true);
         }
+        if self.sent == 0 && self.execute(host, out) {
+            return Ok(true);
+        }
+        let Some(wqe) = self.sends.queue.front() else {
+            return Ok(false);
+        };
         let mtu = self.attr.mtu.bytes();
         let len = wqe.data.len();
         if self.sent == 0 {

@@ -90,6 +90,10 @@ proptest! {
             take(&mut inside, &mut consumer, &mut buffer);
         }
         prop_assert!(consumer.is_empty());
+        consumer.tell();
+        prop_assert!(producer.is_drained());
+        producer.push(Kind::Packet { flow: 0 }, &[1]);
+        prop_assert!(!producer.is_drained());
     }
 
     #[test]

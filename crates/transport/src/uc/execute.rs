@@ -1,0 +1,65 @@
+//! RDMA WRITEs that need no packets, since the device reaches the peer's memory by itself ([`Host::execute`]).
+//!
+//! As RC does it (`rc/requester/execute.rs`), but no ACK tells that what was sent before was executed. Only a path by memory knows that
+//! ([`PacketSink::all_executed`]), and only then is a WRITE done so: whatever comes before it came before it. One that the host
+//! refuses goes by packets, and is dropped without a word if something is wrong with it.
+
+use super::Uc;
+use crate::host::OneSided;
+use crate::output::Output;
+use crate::{Host, PacketSink, SendOp};
+
+/// The longest one: a longer one would hold up other queue pairs, and by packets is as fast.
+const MOST: u64 = 64 * 1024;
+/// What one costs of a turn's budget beside its bytes: a system call.
+const COST: usize = 4096;
+
+impl Uc {
+    /// RDMA WRITEs done without packets.
+    #[inline]
+    pub fn without_packets(&self) -> u64 {
+        self.counters.without_packets.messages
+    }
+
+    /// Does the front WQE, of which no packet has left. False: it goes by packets.
+    #[inline]
+    pub(super) fn execute<H: Host, S: PacketSink>(
+        &mut self,
+        host: &mut H,
+        out: &mut Output<'_, S>,
+    ) -> bool {
+        if !host.may_execute() || out.is_spent() || !out.all_executed() {
+            return false;
+        }
+        let Some(wqe) = self.sends.queue.front() else {
+            return false;
+        };
+        let (SendOp::Write { remote_addr, rkey }, len) = (wqe.op, wqe.data.len()) else {
+            return false;
+        };
+        if len == 0 || len > MOST {
+            return false;
+        }
+        let done = host.execute(&OneSided {
+            pd: self.attr.pd,
+            dest_qpn: self.attr.dest_qpn,
+            write: true,
+            rkey,
+            va: remote_addr,
+            data: &wqe.data,
+            offset: 0,
+            len: len as u32,
+            ends: true,
+        });
+        if done {
+            out.spend(len as usize + COST);
+            self.counters.without_packets.add(len);
+            self.sends
+                .complete_front(self.attr.qpn, &mut self.counters, host);
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests;
