@@ -213,11 +213,31 @@ impl Posting<'_> {
         }
     }
 
+    /// Does what was posted without packets, if whoever waits for it posts the next when it is done, and nothing else of the queue pair is to
+    /// leave.
+    #[inline]
+    fn execute_alone(&mut self) -> bool {
+        if self.entry.ready || self.entry.shared.slots.send.used() > 1 {
+            return false;
+        }
+        let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
+        match transport {
+            QueuePair::Rc(rc) => !rc.owes_only_ack() && rc.execute_straight(&mut host),
+            _ => false,
+        }
+    }
+
     /// All is posted. False: something of it is left to a round of the engine.
     #[inline]
-    pub(crate) fn end(self) -> bool {
+    pub(crate) fn end(mut self) -> bool {
         if !self.any {
             return false;
+        }
+        if !self.straight && self.execute_alone() {
+            // What may follow is close to the end of it.
+            self.entry.succession.done(sys::ticks_or_ns());
+            self.timers.note(self.entry);
+            return true;
         }
         if !self.straight {
             // It may have failed. What was posted behind it is flushed first: each completion frees its own place.

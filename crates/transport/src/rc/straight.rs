@@ -54,6 +54,13 @@ impl Rc {
         }
     }
 
+    /// Does what was just posted, a WRITE or READ that is alone in its queue and needs no packets. False: nothing was done, and it
+    /// is left to [`Rc::poll_transmit`].
+    #[inline]
+    pub fn execute_straight<H: Host>(&mut self, host: &mut H) -> bool {
+        self.state == State::Rts && self.requester.execute_lone(&mut self.shared, host)
+    }
+
     /// [`Rc::handle_packet`] of such a packet. False: it is not the usual one, and nothing was done.
     #[inline]
     pub fn take_straight<H: Host>(

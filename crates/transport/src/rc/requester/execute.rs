@@ -158,6 +158,33 @@ impl Requester {
         Ok(Executed::Yes)
     }
 
+    /// Executes all of the only WQE, which was just posted, if it is no longer than a part. False: it was not; [`Requester::execute`]
+    /// knows why.
+    #[inline]
+    pub(crate) fn execute_lone<H: Host>(&mut self, sh: &mut Shared, host: &mut H) -> bool {
+        if self.queue.len() != 1
+            || self.executed > 0
+            || !self.may_execute(sh)
+            || !self.can_send(sh)
+            || !host.may_execute()
+        {
+            return false;
+        }
+        let Some(entry) = self.queue.front_mut() else {
+            return false;
+        };
+        if entry.len > PART_SHARED || !entry.checked && admit(entry, sh, host).is_err() {
+            return false;
+        }
+        entry.checked = true;
+        let done = whole(entry, sh).is_some_and(|whole| host.execute(&whole));
+        if done {
+            self.holding = false;
+            self.retire_executed(sh, host);
+        }
+        done
+    }
+
     /// The front WQE is done.
     fn retire_executed<H: Host>(&mut self, sh: &mut Shared, host: &mut H) {
         self.executed = 0;

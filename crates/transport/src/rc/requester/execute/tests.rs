@@ -316,3 +316,51 @@ fn only_what_needs_no_packet_waits_for_a_row() {
         }
     }
 }
+
+#[test]
+fn one_that_is_alone_is_done_as_it_is_posted() {
+    let mut f = reaching(usize::MAX);
+    let write = f.post(WRITE, 10);
+    assert!(f.rc.execute_straight(&mut f.bench));
+    let read = f.post(READ, 300);
+    assert!(f.rc.execute_straight(&mut f.bench));
+    assert_eq!(f.sends(), [(write, OK), (read, OK)]);
+    assert!(!f.rc.wants_transmit());
+    assert_eq!(f.rc.counters().without_packets.bytes, 310);
+    // There is nothing any more.
+    assert!(!f.rc.execute_straight(&mut f.bench));
+}
+
+#[test]
+fn what_is_not_alone_or_not_to_be_done_so_is_left_as_it_was() {
+    // Behind what is unacknowledged, of two, of an operation with packets, too long, refused, and with a wrong key.
+    let left = |f: &mut Fixture| !f.rc.execute_straight(&mut f.bench) && f.sends().is_empty();
+    let mut f = reaching(usize::MAX);
+    f.post(SendOp::Send, 10);
+    assert!(left(&mut f));
+    f.poll();
+    f.post(WRITE, 10);
+    assert!(left(&mut f));
+    let mut f = reaching(usize::MAX);
+    let both = [f.post(WRITE, 10), f.post(WRITE, 10)];
+    assert!(left(&mut f));
+    f.poll();
+    assert_eq!(f.sends(), both.map(|id| (id, OK)));
+    let mut f = reaching(usize::MAX);
+    f.post(WRITE, PART);
+    assert!(left(&mut f));
+    let mut f = reaching(0);
+    f.post(WRITE, 10);
+    assert!(left(&mut f));
+    assert_eq!(brief(&f.poll()), [(WriteOnly, sq(0))]);
+    let mut f = reaching(usize::MAX);
+    f.post_with(WRITE, 300, |wqe| {
+        let SendData::Gather(list) = &mut wqe.data else {
+            unreachable!("as posted")
+        };
+        list[0].lkey += 1;
+    });
+    assert!(left(&mut f));
+    f.poll();
+    assert_eq!(f.sends()[0].1, Status::LocalProtectionError);
+}
