@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use region::{Region, wait};
 use rnic_nic::{
-    Access, Context, Cq, Pd, Qp, QpAttr, QpAttrMask as M, QpInit, QpType, RecvWqe, SendData,
-    SendOp, SendWqe, SgList,
+    Access, Context, Cq, Pd, Qp, QpAttr, QpAttrMask as M, QpInit, QpState, QpType, RecvWqe,
+    SendData, SendOp, SendWqe, SgList,
 };
 
 const ROOM: usize = 16 * 1024;
 const LONGEST: usize = 5000;
 const DEPTH: u32 = 64;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two queue pairs, connected with each other, and their device.
 struct Connection {
@@ -47,6 +48,12 @@ fn connection() -> Connection {
         a,
         b,
     }
+}
+
+/// As far as the environment says.
+fn may_do_without() -> bool {
+    std::env::var_os("RNIC_HOST_PATH")
+        .is_none_or(|path| ["", "on", "1"].iter().any(|on| path == *on))
 }
 
 fn post(qp: &Qp, list: &mut Vec<SendWqe>) {
@@ -105,10 +112,7 @@ fn a_ping_pong_takes_no_packets() {
     let await_first = |region: &Region, value| {
         let start = Instant::now();
         while first(region) != value {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "{value} never came"
-            );
+            assert!(start.elapsed() < PATIENCE, "{value} never came");
             c.cq.poll(16, &mut |_| {}).expect("polled");
         }
     };
@@ -121,7 +125,7 @@ fn a_ping_pong_takes_no_packets() {
         wait(&c.cq, 1);
         await_first(&back, round);
     }
-    let may = std::env::var_os("RNIC_HOST_PATH").is_none_or(|path| path == "on");
+    let may = may_do_without();
     for qp in [&c.a, &c.b] {
         let without = qp.counters().without_packets.messages;
         let all = if may { u64::from(ROUNDS) } else { 0 };
@@ -145,6 +149,13 @@ fn nothing_is_written_to_what_was_taken_back() {
     write_all();
     settle(&c, &here, &there);
     assert_eq!(first(&there), 3);
+    let without = || c.a.counters().without_packets.messages;
+    let start = Instant::now();
+    while may_do_without() && without() == 0 {
+        assert!(start.elapsed() < PATIENCE, "all went by packets");
+        write_all();
+        settle(&c, &here, &there);
+    }
     // The right of the queue pair, and of the region.
     let attr = QpAttr {
         qp_access_flags: Access::LOCAL_WRITE,
@@ -163,7 +174,7 @@ fn nothing_is_written_to_what_was_taken_back() {
     write_all();
     settle(&c, &here, &there);
     assert_eq!(first(&there), 3);
-    let other = Region::new(&c.pd, ROOM + 1, |_| 0);
+    let (other, before) = (Region::new(&c.pd, ROOM + 1, |_| 0), without());
     let stale = write(&here, &there, ROOM);
     let mut bytes = there.revoke();
     bytes.fill(6);
@@ -173,6 +184,23 @@ fn nothing_is_written_to_what_was_taken_back() {
     }
     settle(&c, &here, &other);
     assert!(bytes.iter().all(|byte| *byte == 6));
+    assert_eq!(without(), before);
+    // The queue pair itself.
+    let write_other = || {
+        for _ in 0..8 {
+            post(&c.a, &mut vec![write(&here, &other, ROOM)]);
+            wait(&c.cq, 1);
+        }
+    };
+    write_other();
+    let failed = QpAttr {
+        qp_state: QpState::Err,
+        ..QpAttr::default()
+    };
+    c.b.modify(&failed, M::STATE).expect("modify");
+    set_first(&other, 7);
+    write_other();
+    assert_eq!(first(&other), 7);
     drop(c.context);
 }
 
@@ -222,7 +250,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What a receive finds is what all before it has left there, whichever way each went.
+    /// Memory is as if they were done one by one, whichever way each went.
     #[test]
     fn each_is_executed_in_its_place(steps in steps()) {
         let c = connection();

@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Something may leave, now or soon.
-    fn has_to_send(&self) -> bool {
+    pub(crate) fn has_to_send(&self) -> bool {
         !self.ready.is_empty()
             || self.link.has_pending()
             || self.link.next_timeout().is_some()
@@ -274,15 +274,15 @@ impl Engine {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return turn;
         };
+        if entry.transport.is_error() {
+            entry.revoke_failed(&mut self.link);
+        }
         let unreliable = !matches!(entry.transport, QueuePair::Rc(_));
         if unreliable && self.gate.is_closed() {
             self.gate.hold(qpn);
             return turn;
         }
         entry.ready = false;
-        if entry.transport.is_error() {
-            entry.revoke_failed(&mut self.link);
-        }
         let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
         let owes_only_ack = entry.transport.owes_only_ack();
         let lone = !requests && owes_only_ack;

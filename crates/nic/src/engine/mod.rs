@@ -86,7 +86,7 @@ use host::DeviceHost;
 pub(crate) use one_sided::Uses;
 use pace::Pace;
 use patience::Patience;
-pub(crate) use posting::ShortPost;
+pub(crate) use posting::{Ended, ShortPost};
 use rows::Rows;
 pub(crate) use rows::Succession;
 pub(crate) use shard::{Driven, Shard, ShardSet};

@@ -1,5 +1,7 @@
 //! Posting: a short message of a connection becomes a packet as it is posted.
 //!
+//! An RDMA WRITE or READ that needs no packets is done as it is posted, if its program waits for it before it posts the next.
+//!
 //! A ring takes packets one by one, so there is nothing to wait for: the transport builds the packet, if nothing of the queue pair
 //! waits before it, and the ring has it. Other queue pairs that want to send have their turns as ever. By the network stack a packet
 //! has company, or waits for it ([`super::gather`]), and takes the way of the engine's rounds; but one of few bytes is built at once, so that
@@ -171,6 +173,17 @@ pub(crate) enum ShortPost {
     Due,
 }
 
+/// What became of what was posted, all together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It has left as packets.
+    Left,
+    /// It is done, and took no packet.
+    Executed,
+    /// Something of it is left to a round of the engine.
+    Waits,
+}
+
 /// Messages of a connection are under way, so that the next one may wait for company behind them.
 #[inline]
 fn may_join(entry: &QpEntry) -> bool {
@@ -227,17 +240,17 @@ impl Posting<'_> {
         }
     }
 
-    /// All is posted. False: something of it is left to a round of the engine.
+    /// All is posted.
     #[inline]
-    pub(crate) fn end(mut self) -> bool {
+    pub(crate) fn end(mut self) -> Ended {
         if !self.any {
-            return false;
+            return Ended::Waits;
         }
         if !self.straight && self.execute_alone() {
             // What may follow is close to the end of it.
             self.entry.succession.done(sys::ticks_or_ns());
             self.timers.note(self.entry);
-            return true;
+            return Ended::Executed;
         }
         if !self.straight {
             // It may have failed. What was posted behind it is flushed first: each completion frees its own place.
@@ -246,13 +259,14 @@ impl Posting<'_> {
                 transport.fail(&mut host);
             }
             settle(self.entry, self.ready, self.timers);
-            return false;
+            return Ended::Waits;
         }
         self.timers.note(self.entry);
         let published = self.link.publish();
-        if published {
-            *self.staged = 0;
+        if !published {
+            return Ended::Waits;
         }
-        published
+        *self.staged = 0;
+        Ended::Left
     }
 }

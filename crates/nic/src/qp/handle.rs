@@ -58,7 +58,7 @@ pub(super) struct QpHandle {
     xrcd: Option<Xrcd>,
     /// Somebody retires it, or has.
     retired: AtomicBool,
-    /// It was retired to the end: calls of it fail.
+    /// It was retired to the end.
     gone: AtomicBool,
 }
 

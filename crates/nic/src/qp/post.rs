@@ -5,7 +5,7 @@ use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData,
 use super::{Qp, QpShared, QpState, QpType, ReceiveSource};
 use crate::bias::Guard;
 use crate::device::MAX_MSG;
-use crate::engine::{AhNumber, AhTable, Engine, Posted, ShortPost};
+use crate::engine::{AhNumber, AhTable, Ended, Engine, Posted, ShortPost};
 use crate::error::{Error, Result};
 use crate::report::lint;
 
@@ -45,8 +45,8 @@ impl Qp {
                 count: accepted,
                 bytes,
             };
-            let left = posting.end();
-            end_post(shared, engine, left, posted);
+            let ended = posting.end();
+            end_post(shared, engine, ended, posted);
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
@@ -110,8 +110,8 @@ impl Qp {
             ready_to_post(shared, &mut wqe);
             posting.post(wqe.signaled, wqe);
         }
-        let left = posting.end();
-        end_post(shared, engine, left, posted);
+        let ended = posting.end();
+        end_post(shared, engine, ended, posted);
         Ok(())
     }
 
@@ -312,13 +312,26 @@ fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
 
 /// That was just posted, and has left by itself or not.
 #[inline]
-fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, left: bool, posted: Posted) {
+fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, ended: Ended, posted: Posted) {
     engine.has_posted(shared.qpn, posted);
-    if left {
-        has_left(shared, engine);
-    } else {
-        start_sending(shared, engine, posted);
+    match ended {
+        Ended::Left => has_left(shared, engine),
+        Ended::Executed => was_executed(shared, engine),
+        Ended::Waits => start_sending(shared, engine, posted),
     }
+}
+
+/// All that was just posted is done. That took longer than a packet, so all that others wait for has its turn.
+#[inline]
+fn was_executed(shared: &QpShared, mut engine: Guard<'_, Engine>) {
+    let shard = &shared.shard;
+    // Whoever posts polls soon.
+    shard.count_poll();
+    engine.sent_straight();
+    if engine.has_to_send() {
+        engine.transmit(shard.acks());
+    }
+    shard.after_drive(engine);
 }
 
 /// All that was just posted has left.

@@ -3,7 +3,8 @@
 use std::thread;
 
 use crate::context::Context;
-use crate::qp::{QpAttr, QpAttrMask, QpState};
+use crate::qp::{QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+use rnic_transport::RecvWqe;
 
 /// Moves it to RESET, as goes in any state.
 fn reset(qp: &super::Qp) -> Result<(), i32> {
@@ -42,8 +43,32 @@ fn a_retired_handle_is_good_for_nothing_and_the_others_are_not_touched() {
 #[test]
 fn it_is_not_gone_before_posts_fail() {
     let context = Context::open().expect("a device");
-    let domain = context.open_xrcd(None, true, false).expect("a domain");
-    let qp = domain.create_qp(7).expect("a target");
+    let cq = context.create_cq(1, None, 0).expect("a completion queue");
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        send_cq: cq.clone(),
+        recv_cq: cq,
+        srq: None,
+        cap: QpCap {
+            max_recv_wr: 64,
+            ..QpCap::default()
+        },
+        sq_sig_all: true,
+        cookie: 7,
+    };
+    let qp = context.alloc_pd().create_qp(&init).expect("a queue pair");
+    let attr = QpAttr {
+        qp_state: QpState::Init,
+        port_num: 1,
+        ..QpAttr::default()
+    };
+    let mask = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+    qp.modify(&attr, QpAttrMask::STATE | mask).expect("modify");
+    let receive = || {
+        let posted = qp.post_recv(&mut std::iter::once(Ok(RecvWqe::default())));
+        posted.map_err(|(_, error)| error.errno())
+    };
+    assert_eq!(receive(), Ok(()));
     let shared = qp.shared();
     let engine = shared.shard.lock();
     thread::scope(|scope| {
@@ -57,7 +82,6 @@ fn it_is_not_gone_before_posts_fail() {
         while !qp.is_gone() {
             thread::yield_now();
         }
-        let refused = qp.post_recv(&mut std::iter::empty());
-        assert_eq!(refused.map_err(|(_, e)| e.errno()), Err(libc::EINVAL));
+        assert_eq!(receive(), Err(libc::EINVAL));
     });
 }

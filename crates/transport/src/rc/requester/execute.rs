@@ -1,6 +1,6 @@
 //! RDMA WRITEs and READs that need no packets, since the device reaches the peer's memory by itself ([`Host::execute`]).
 //!
-//! Such a one is executed when its turn to be sent comes and nothing before it is unacknowledged: so all that the peer was
+//! Such a one is executed when its turn to be sent comes, or right when it is posted if it is alone, and nothing before it is unacknowledged: so all that the peer was
 //! sent before was executed, and what comes behind leaves later. It takes no PSN. A long one is done in parts, so that others
 //! have their turns in between. The host may refuse at any part, whatever the reason: then all of it goes by packets, and
 //! whatever is wrong with it is found in the way of the wire.
