@@ -134,7 +134,12 @@ fn measure(bulk: &Pair, ping: &Pair, read: bool) {
         (moved(bulk) - before) / 1024 / TRIPS as u64
     };
     // In some of them the bulk may have had a core while the ping-pong had none, or the other way round.
-    let each: Vec<u64> = (0..BATCHES).map(batch).collect();
+    let mut each: Vec<u64> = (0..BATCHES).map(&batch).collect();
+    // All of them are sooner over than the bulk's ACK timeout, should the network have lost something of it at first.
+    let start = Instant::now();
+    while each.iter().all(|moved| *moved < 16) && start.elapsed() < PATIENCE {
+        each.push(batch(0));
+    }
     println!("{path}: {each:?} KiB for each, read: {read}");
     let (least, greatest) = (each.iter().min(), each.iter().max());
     assert!(
