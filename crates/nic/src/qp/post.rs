@@ -316,32 +316,30 @@ fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, ended: Ended, post
     engine.has_posted(shared.qpn, posted);
     match ended {
         Ended::Left => has_left(shared, engine),
-        Ended::Executed => was_executed(shared, engine),
+        // That took longer than a packet, so whatever others wait for has its turn.
+        Ended::Executed => {
+            let others = engine.has_to_send();
+            is_done(shared, engine, others);
+        }
         Ended::Waits => start_sending(shared, engine, posted),
     }
 }
 
-/// All that was just posted is done. That took longer than a packet, so all that others wait for has its turn.
-#[inline]
-fn was_executed(shared: &QpShared, mut engine: Guard<'_, Engine>) {
-    let shard = &shared.shard;
-    // Whoever posts polls soon.
-    shard.count_poll();
-    engine.sent_straight();
-    if engine.has_to_send() {
-        engine.transmit(shard.acks());
-    }
-    shard.after_drive(engine);
-}
-
 /// All that was just posted has left.
 #[inline]
-fn has_left(shared: &QpShared, mut engine: Guard<'_, Engine>) {
+fn has_left(shared: &QpShared, engine: Guard<'_, Engine>) {
+    let others = engine.has_turns_to_give();
+    is_done(shared, engine, others);
+}
+
+/// Nothing of what was just posted is left to be sent; `others`: of other queue pairs something may be.
+#[inline]
+fn is_done(shared: &QpShared, mut engine: Guard<'_, Engine>, others: bool) {
     let shard = &shared.shard;
     // Whoever posts polls soon.
     shard.count_poll();
     engine.sent_straight();
-    if engine.has_turns_to_give() {
+    if others {
         engine.transmit(shard.acks());
     }
     shard.after_drive(engine);
