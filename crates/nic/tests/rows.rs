@@ -7,7 +7,7 @@ mod turned_away;
 
 use proptest::prelude::*;
 use region::{Region, wait};
-use rnic_nic::{Context, Qp, RecvWqe, SendData, SendOp, SendWqe, SgList};
+use rnic_nic::{Context, RecvWqe, SendData, SendOp, SendWqe, SgList};
 
 const ROOM: usize = 64 * 1024;
 /// The longest; of longer ones none goes in a row.
@@ -57,13 +57,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..DEPTH as usize)
 }
 
-fn post(qp: &Qp, list: &mut Vec<SendWqe>) {
-    let mut wqes = list.drain(..).map(Ok);
-    qp.post_send(&mut wqes)
-        .map_err(|(_, why)| why)
-        .expect("posted");
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -111,10 +104,10 @@ proptest! {
                 ..SendWqe::default()
             });
             if !listed {
-                post(&a, &mut list);
+                pair::post(&a, &mut list);
             }
         }
-        post(&a, &mut list);
+        pair::post(&a, &mut list);
         let receives = steps.iter().filter(|step| step.kind == Kind::Send).count();
         wait(&cq, steps.len() + receives);
         prop_assert!(here.revoke()[..] == ours[..], "memory of this side");

@@ -56,13 +56,6 @@ fn may_do_without() -> bool {
         .is_none_or(|path| ["", "on", "1"].iter().any(|on| path == *on))
 }
 
-fn post(qp: &Qp, list: &mut Vec<SendWqe>) {
-    let mut wqes = list.drain(..).map(Ok);
-    qp.post_send(&mut wqes)
-        .map_err(|(_, why)| why)
-        .expect("posted");
-}
-
 /// A WRITE of so many bytes from the beginning of one region to that of another.
 fn write(from: &Region, to: &Region, len: usize) -> SendWqe {
     SendWqe {
@@ -100,7 +93,7 @@ fn settle(c: &Connection, here: &Region, there: &Region) {
         data: SendData::Gather(SgList::from_slice(&[here.sge(0, 1)])),
         ..SendWqe::default()
     };
-    post(&c.a, &mut vec![send]);
+    pair::post(&c.a, &mut vec![send]);
     wait(&c.cq, 2);
 }
 
@@ -118,10 +111,10 @@ fn a_ping_pong_takes_no_packets() {
     };
     for round in 1..=ROUNDS {
         set_first(&here, round);
-        post(&c.a, &mut vec![write(&here, &there, 1)]);
+        pair::post(&c.a, &mut vec![write(&here, &there, 1)]);
         wait(&c.cq, 1);
         await_first(&there, round);
-        post(&c.b, &mut vec![write(&there, &back, 1)]);
+        pair::post(&c.b, &mut vec![write(&there, &back, 1)]);
         wait(&c.cq, 1);
         await_first(&back, round);
     }
@@ -140,12 +133,14 @@ fn a_ping_pong_takes_no_packets() {
 fn nothing_is_written_to_what_was_taken_back() {
     let c = connection();
     let [here, there] = [3, 4].map(|byte| Region::new(&c.pd, ROOM + 1, |_| byte));
-    let write_all = || {
+    let often = |wqe: &SendWqe| {
         for _ in 0..8 {
-            post(&c.a, &mut vec![write(&here, &there, ROOM)]);
+            pair::post(&c.a, &mut vec![wqe.clone()]);
             wait(&c.cq, 1);
         }
     };
+    let whole = write(&here, &there, ROOM);
+    let write_all = || often(&whole);
     write_all();
     settle(&c, &here, &there);
     assert_eq!(first(&there), 3);
@@ -175,31 +170,22 @@ fn nothing_is_written_to_what_was_taken_back() {
     settle(&c, &here, &there);
     assert_eq!(first(&there), 3);
     let (other, before) = (Region::new(&c.pd, ROOM + 1, |_| 0), without());
-    let stale = write(&here, &there, ROOM);
     let mut bytes = there.revoke();
     bytes.fill(6);
-    for _ in 0..8 {
-        post(&c.a, &mut vec![stale.clone()]);
-        wait(&c.cq, 1);
-    }
+    write_all();
     settle(&c, &here, &other);
     assert!(bytes.iter().all(|byte| *byte == 6));
     assert_eq!(without(), before);
     // The queue pair itself.
-    let write_other = || {
-        for _ in 0..8 {
-            post(&c.a, &mut vec![write(&here, &other, ROOM)]);
-            wait(&c.cq, 1);
-        }
-    };
-    write_other();
+    let to_other = write(&here, &other, ROOM);
+    often(&to_other);
     let failed = QpAttr {
         qp_state: QpState::Err,
         ..QpAttr::default()
     };
     c.b.modify(&failed, M::STATE).expect("modify");
     set_first(&other, 7);
-    write_other();
+    often(&to_other);
     assert_eq!(first(&other), 7);
     drop(c.context);
 }
@@ -280,13 +266,13 @@ proptest! {
                 ..SendWqe::default()
             });
             if !listed {
-                post(&c.a, &mut list);
+                pair::post(&c.a, &mut list);
                 if awaited {
                     wait(&c.cq, std::mem::take(&mut outstanding));
                 }
             }
         }
-        post(&c.a, &mut list);
+        pair::post(&c.a, &mut list);
         wait(&c.cq, outstanding);
         settle(&c, &here, &there);
         theirs[ROOM] = ours[0];

@@ -2,6 +2,9 @@
 
 use crate::{Address, Load, PacketSink, Pieces};
 
+/// What an operation that needs no packets costs of a budget beside its bytes: they are copied fast, but each takes a system call.
+pub(crate) const COST_EXECUTED: usize = 4096;
+
 /// A sink with a budget.
 pub(crate) struct Output<'a, S> {
     sink: &'a mut S,

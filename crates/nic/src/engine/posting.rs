@@ -246,13 +246,13 @@ impl Posting<'_> {
         if !self.any {
             return Ended::Waits;
         }
-        if !self.straight && self.execute_alone() {
-            // What may follow is close to the end of it.
-            self.entry.succession.done(sys::ticks_or_ns());
-            self.timers.note(self.entry);
-            return Ended::Executed;
-        }
         if !self.straight {
+            if self.execute_alone() {
+                // What may follow is close to the end of it.
+                self.entry.succession.done(sys::ticks_or_ns());
+                self.timers.note(self.entry);
+                return Ended::Executed;
+            }
             // It may have failed. What was posted behind it is flushed first: each completion frees its own place.
             if self.entry.transport.is_error() {
                 let (transport, mut host) = lend(self.entry, self.memory, self.srqs);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rnic_nic::{
     Access, AhAttr, Context, Cq, Gid, PathMtu, Pd, Qp, QpAttr, QpAttrMask as M, QpCap, QpInit,
-    QpState, QpType, Srq,
+    QpState, QpType, SendWqe, Srq,
 };
 
 /// Everything, for local and remote accesses alike.
@@ -85,4 +85,13 @@ fn reach(context: &Context, qp: &Qp, peer: u32) {
     to(QpState::Rtr, rtr | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER);
     let rts = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN;
     to(QpState::Rts, rts | M::MAX_QP_RD_ATOMIC);
+}
+
+/// Posts what is in the list, which is empty then.
+#[allow(dead_code, reason = "some tests post in another way")]
+pub fn post(qp: &Qp, list: &mut Vec<SendWqe>) {
+    let mut wqes = list.drain(..).map(Ok);
+    qp.post_send(&mut wqes)
+        .map_err(|(_, why)| why)
+        .expect("posted");
 }

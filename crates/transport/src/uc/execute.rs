@@ -6,13 +6,11 @@
 
 use super::Uc;
 use crate::host::OneSided;
-use crate::output::Output;
+use crate::output::{COST_EXECUTED, Output};
 use crate::{Host, PacketSink, SendOp};
 
 /// The longest one: a longer one would hold up other queue pairs, and by packets is as fast.
 const MOST: u64 = 64 * 1024;
-/// What one costs of a turn's budget beside its bytes: a system call.
-const COST: usize = 4096;
 
 impl Uc {
     /// RDMA WRITEs done without packets.
@@ -28,7 +26,7 @@ impl Uc {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) -> bool {
-        if !host.may_execute() || out.is_spent() || !out.all_executed() {
+        if !host.may_execute() {
             return false;
         }
         let Some(wqe) = self.sends.queue.front() else {
@@ -37,7 +35,8 @@ impl Uc {
         let (SendOp::Write { remote_addr, rkey }, len) = (wqe.op, wqe.data.len()) else {
             return false;
         };
-        if len == 0 || len > MOST {
+        // Last, as that is a look at what the peer writes.
+        if len == 0 || len > MOST || out.is_spent() || !out.all_executed() {
             return false;
         }
         let done = host.execute(&OneSided {
@@ -52,7 +51,7 @@ impl Uc {
             ends: true,
         });
         if done {
-            out.spend(len as usize + COST);
+            out.spend(len as usize + COST_EXECUTED);
             self.counters.without_packets.add(len);
             self.sends
                 .complete_front(self.attr.qpn, &mut self.counters, host);

@@ -36,7 +36,13 @@ impl Uc {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
-        let Some(wqe) = self.sends.queue.front().filter(|_| self.may_send()) else {
+        if !self.may_send() {
+            return Ok(false);
+        }
+        if self.sent == 0 && self.execute(host, out) {
+            return Ok(true);
+        }
+        let Some(wqe) = self.sends.queue.front() else {
             return Ok(false);
         };
         if wqe.op.is_local() {
@@ -50,12 +56,6 @@ impl Uc {
             self.sends.complete_front(qpn, &mut self.counters, host);
             return Ok(true);
         }
-        if self.sent == 0 && self.execute(host, out) {
-            return Ok(true);
-        }
-        let Some(wqe) = self.sends.queue.front() else {
-            return Ok(false);
-        };
         let mtu = self.attr.mtu.bytes();
         let len = wqe.data.len();
         if self.sent == 0 {

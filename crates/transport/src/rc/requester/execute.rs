@@ -15,7 +15,7 @@ mod row;
 use super::transmit::admit;
 use super::{Entry, Kind, Requester};
 use crate::host::OneSided;
-use crate::output::Output;
+use crate::output::{COST_EXECUTED, Output};
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
 use crate::{Host, PacketSink, SendOp, Status};
@@ -24,8 +24,6 @@ use crate::{Host, PacketSink, SendOp, Status};
 const PART: u32 = 1024 * 1024;
 /// The same while others wait.
 const PART_SHARED: u32 = 64 * 1024;
-/// What an operation costs of a turn's budget beside its bytes: they are copied fast, but each takes a system call.
-const COST: usize = 4096;
 
 /// What is asked of the peer: a WRITE, else a READ; where, under which key.
 fn target(op: &SendOp) -> Option<(bool, u64, u32)> {
@@ -150,7 +148,7 @@ impl Requester {
             self.executed = 0;
             return Ok(Executed::No);
         }
-        out.spend(len as usize + COST);
+        out.spend(len as usize + COST_EXECUTED);
         self.executed += len;
         if self.executed == entry.len {
             self.retire_executed(sh, host);

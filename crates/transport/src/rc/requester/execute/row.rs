@@ -2,8 +2,8 @@
 //! would cost it a system call.
 
 use super::super::{Entry, Requester};
-use super::{COST, target, whole};
-use crate::output::Output;
+use super::{target, whole};
+use crate::output::{COST_EXECUTED, Output};
 use crate::rc::Shared;
 use crate::rc::requester::transmit::admit;
 use crate::{Host, PacketSink, SendOp};
@@ -13,7 +13,7 @@ const ROW: usize = 16;
 /// Bytes of one at most: of longer ones the copy costs more than the call.
 const SHORT: u32 = 16 * 1024;
 /// What each but the first costs of a turn's budget beside its bytes.
-const COST_BEHIND: usize = COST / 4;
+const COST_BEHIND: usize = COST_EXECUTED / 4;
 
 impl Requester {
     /// `entry` may be executed in a row with a `write`, or a READ.
@@ -88,7 +88,12 @@ impl Requester {
             if !entry.checked && admit(entry, sh, host).is_err() {
                 break;
             }
-            cost += entry.len as usize + if count == 0 { COST } else { COST_BEHIND };
+            cost += entry.len as usize
+                + if count == 0 {
+                    COST_EXECUTED
+                } else {
+                    COST_BEHIND
+                };
             count += 1;
         }
         (count, cost)
