@@ -108,6 +108,16 @@ impl<'a, S: PacketSink> Output<'a, S> {
         self.take(headers, |sink| sink.point(headers, pieces.as_slice()))
     }
 
+    /// [`PacketSink::send_short`].
+    #[inline]
+    pub(crate) fn send_short(&mut self, packet: &[u8]) -> bool {
+        let sent = self.left > 0 && !self.full && self.sink.send_short(packet);
+        if sent {
+            self.spend(packet.len());
+        }
+        sent
+    }
+
     /// [`PacketSink::all_executed`].
     #[inline]
     pub(crate) fn all_executed(&self) -> bool {

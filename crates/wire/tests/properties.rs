@@ -135,16 +135,24 @@ proptest! {
 
     #[test]
     fn the_usual_packets_are_what_they_are_as_any(
-        ack: bool,
+        operation in proptest::sample::select(vec![
+            Operation::SendOnly,
+            Operation::Acknowledge,
+            Operation::CompareSwap,
+            Operation::FetchAdd,
+            Operation::AtomicAcknowledge,
+        ]),
         mut bytes in vec(any::<u8>(), 0..60),
         plain in prop_oneof![3 => Just(true), 1 => Just(false)],
     ) {
+        let usual = Opcode::new(Service::Rc, operation);
+        let has_payload = operation == Operation::SendOnly;
         if plain && let [opcode, flags, ..] = bytes.as_mut_slice() {
-            *opcode = Opcode::new(Service::Rc, if ack { Operation::Acknowledge } else { Operation::SendOnly }).0;
-            *flags &= if ack { 0xc0 } else { 0xf0 };
+            *opcode = usual.0;
+            *flags &= if has_payload { 0xf0 } else { 0xc0 };
         }
-        if plain && ack {
-            bytes.truncate(Bth::LEN + Aeth::LEN);
+        if plain && !has_payload {
+            bytes.truncate(header_len(usual));
         }
         let parsed = Packet::parse(&bytes);
         match Usual::parse(&bytes) {
@@ -152,6 +160,11 @@ proptest! {
                 let (ext, payload) = match usual {
                     Usual::Send(payload) => (Ext::default(), payload),
                     Usual::Acknowledge(aeth) => (Ext { aeth: Some(aeth), ..Ext::default() }, &[][..]),
+                    Usual::Atomic(atomic) => (Ext { atomic: Some(atomic), ..Ext::default() }, &[][..]),
+                    Usual::AtomicAcknowledge(aeth, ack) => {
+                        let (aeth, atomic_ack) = (Some(aeth), Some(ack));
+                        (Ext { aeth, atomic_ack, ..Ext::default() }, &[][..])
+                    }
                 };
                 prop_assert_eq!(parsed, Ok(Packet { bth, ext, payload: payload.into() }));
             }

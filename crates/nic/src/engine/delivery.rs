@@ -265,7 +265,9 @@ fn take_straight(
         return None;
     }
     match usual {
-        Usual::Acknowledge(_) => Some(Took::Acknowledge),
+        Usual::Acknowledge(_) | Usual::AtomicAcknowledge(..) => Some(Took::Acknowledge),
+        // It has an answer, and no receive.
+        Usual::Atomic(_) => Some(Took::Message),
         Usual::Send(_) => {
             if rc.owes_only_ack() {
                 entry.held_ack.arrived(now.0, bth.ack_req);

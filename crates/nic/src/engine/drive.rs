@@ -135,10 +135,10 @@ impl Engine {
 
     /// The second half: what is ready to be sent leaves.
     pub(crate) fn send_out(&mut self, now: u64, acks: Acks) {
-        if !self.closed && self.has_to_send() {
-            self.transmit_at(now, acks);
-        } else {
+        if self.closed || !self.has_to_send() {
             self.held = 0;
+        } else if !self.answer_atomic(now) {
+            self.transmit_at(now, acks);
         }
     }
 

@@ -1,11 +1,12 @@
-//! An ACK that is all that a queue pair has to say.
+//! An ACK, or the answer to an atomic, that is all that a queue pair has to say.
 //!
 //! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and by memory,
 //! if nothing else is to be sent at all, without the rest of the round.
 
 use rnic_link::RoceLink;
-use rnic_transport::QueuePair;
+use rnic_transport::{QueuePair, Rc};
 
+use super::host::DeviceHost;
 use super::sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
 use crate::memory::MemoryTable;
@@ -27,6 +28,7 @@ impl Engine {
     /// short: by the network stack it would hold the application up for longer than the peer.
     #[inline]
     pub(super) fn acknowledge_awaited(&mut self, now: u64) -> Awaited {
+        let only = self.has_one_turn_to_give();
         let last = self.ready.back().and_then(|qpn| self.qps.get_mut(*qpn));
         let Some(entry) = last.filter(|entry| entry.held_ack.is_awaited()) else {
             return Awaited::None;
@@ -34,14 +36,6 @@ impl Engine {
         if !is_by_memory(entry, &self.link) {
             return Awaited::None;
         }
-        let only = self.ready.len() == 1
-            && self.stalled.is_empty()
-            && !self.link.has_pending()
-            && self.link.next_timeout().is_none()
-            && self.gate.deadline().is_none()
-            && self.unanswered.deadline().is_none()
-            && !self.neighbours.has_questions()
-            && !self.ahs.has_retired();
         let (link, memory) = (&mut self.link, &self.memory);
         let left = only
             && !entry.held_ack.may_wait(now)
@@ -56,10 +50,57 @@ impl Engine {
         if !left {
             return Awaited::Owed;
         }
-        entry.ready = false;
-        self.ready.clear();
-        self.held = 0;
+        self.turn_given();
         Awaited::Left
+    }
+
+    /// Sends the answer to an atomic, by memory, if nothing else at all is to be sent. False: there is more, and nothing was done.
+    #[inline]
+    pub(super) fn answer_atomic(&mut self, now: u64) -> bool {
+        if !self.has_one_turn_to_give() {
+            return false;
+        }
+        let only = self.ready.front().and_then(|qpn| self.qps.get_mut(*qpn));
+        let Some(entry) = only.filter(|entry| is_by_memory(entry, &self.link)) else {
+            return false;
+        };
+        self.link.set_time(now);
+        let (link, memory) = (&mut self.link, &self.memory);
+        let left = say(
+            entry,
+            link,
+            memory,
+            &self.srqs,
+            &mut self.ahs,
+            &mut self.staged,
+            |rc, host, sink| rc.answer_straight(host, sink),
+        );
+        if left {
+            self.turn_given();
+        }
+        left
+    }
+
+    /// One queue pair has something to send, and that is all there is.
+    #[inline]
+    fn has_one_turn_to_give(&self) -> bool {
+        self.ready.len() == 1
+            && self.stalled.is_empty()
+            && !self.link.has_pending()
+            && self.link.next_timeout().is_none()
+            && self.gate.deadline().is_none()
+            && self.unanswered.deadline().is_none()
+            && !self.neighbours.has_questions()
+            && !self.ahs.has_retired()
+    }
+
+    /// It has left.
+    #[inline]
+    fn turn_given(&mut self) {
+        if let Some(entry) = self.ready.pop_front().and_then(|qpn| self.qps.get_mut(qpn)) {
+            entry.ready = false;
+        }
+        self.held = 0;
     }
 }
 
@@ -79,6 +120,26 @@ pub(super) fn acknowledge(
     ahs: &mut AhTable,
     staged: &mut usize,
 ) -> bool {
+    let left = say(entry, link, memory, srqs, ahs, staged, |rc, host, sink| {
+        rc.acknowledge_straight(host, sink)
+    });
+    if left {
+        entry.held_ack.left();
+    }
+    left
+}
+
+/// Has a connection say what is all that it has to say. False: it has more, or there is no room, and nothing was done.
+#[inline]
+fn say(
+    entry: &mut QpEntry,
+    link: &mut RoceLink,
+    memory: &MemoryTable,
+    srqs: &SrqTable,
+    ahs: &mut AhTable,
+    staged: &mut usize,
+    what: impl FnOnce(&mut Rc, &DeviceHost<'_>, &mut PathSink<'_>) -> bool,
+) -> bool {
     if entry.staged || entry.elsewhere.is_some() {
         return false;
     }
@@ -91,12 +152,8 @@ pub(super) fn acknowledge(
         staged,
         gate: None,
     };
-    let (QueuePair::Rc(rc), host) = lend(entry, memory, srqs) else {
-        return false;
-    };
-    let left = rc.acknowledge_straight(&host, &mut sink);
-    if left {
-        entry.held_ack.left();
+    match lend(entry, memory, srqs) {
+        (QueuePair::Rc(rc), host) => what(rc, &host, &mut sink),
+        _ => false,
     }
-    left
 }

@@ -1,5 +1,5 @@
 //! The usual short message, straight through: a SEND of one packet that is posted while nothing waits before it, one
-//! that comes as expected and finds its receive, and its ACK on either side.
+//! that comes as expected and finds its receive, and its ACK on either side. An atomic and its answer likewise.
 //!
 //! All do what the general way does, of which nearly all is decided beforehand. Whatever is not usual is left to that
 //! one as if it had not been tried here.
@@ -90,7 +90,34 @@ impl Rc {
                 }
                 may
             }
+            Usual::Atomic(header) => {
+                matches!(self.state, State::RtrCommunicating | State::Rts)
+                    && self
+                        .responder
+                        .take_atomic_straight(bth, &header, &mut self.shared, host)
+            }
+            Usual::AtomicAcknowledge(_, ack) => {
+                let may = self.state == State::Rts;
+                if may {
+                    let (requester, sh) = (&mut self.requester, &mut self.shared);
+                    sh.counters.packets_received += 1;
+                    let taken = requester.handle_atomic_ack(bth.psn, ack.original, now, sh, host);
+                    self.answered(taken, host);
+                }
+                may
+            }
         }
+    }
+
+    /// [`Rc::poll_transmit`] where the answer to an atomic is all that there is to say. False: it is not, or may not leave as a short
+    /// packet, and nothing was done.
+    #[inline]
+    pub fn answer_straight<H: Host, S: PacketSink>(&mut self, host: &H, sink: &mut S) -> bool {
+        matches!(self.state, State::RtrCommunicating | State::Rts)
+            && self.shared.attr.role == Role::Rc
+            && self.responder.owes_only_answer()
+            && !self.may_request()
+            && self.responder.answer_straight(&mut self.shared, host, sink)
     }
 
     /// [`Rc::poll_transmit`] where an ACK is all that there is to say. False: it is not, or the ACK may not leave as a short packet,

@@ -505,7 +505,10 @@ impl Pair {
             let ended = self.nics[nic].qps[qp].queues.send_completions.len();
             let straight = self.rng.bool();
             self.nics[nic].with(qp, |rc, host| {
-                if !(straight && rc.acknowledge_straight(host, &mut batch)) {
+                let said = straight
+                    && (rc.acknowledge_straight(host, &mut batch)
+                        || rc.answer_straight(host, &mut batch));
+                if !said {
                     rc.poll_transmit(now, host, &mut batch, budget);
                 }
             });

@@ -775,7 +775,8 @@ impl World {
             self.with(|qp, now, host| {
                 if straight
                     && let QueuePair::Rc(rc) = &mut *qp
-                    && rc.acknowledge_straight(host, &mut batch)
+                    && (rc.acknowledge_straight(host, &mut batch)
+                        || rc.answer_straight(host, &mut batch))
                 {
                     return;
                 }

@@ -31,6 +31,10 @@ fuzz_target!(|bytes: &[u8]| {
         match usual {
             Usual::Send(payload) => assert_eq!(packet.payload.here(), payload),
             Usual::Acknowledge(aeth) => assert_eq!(packet.ext.aeth, Some(aeth)),
+            Usual::Atomic(atomic) => assert_eq!(packet.ext.atomic, Some(atomic)),
+            Usual::AtomicAcknowledge(aeth, ack) => {
+                assert_eq!((packet.ext.aeth, packet.ext.atomic_ack), (Some(aeth), Some(ack)));
+            }
         }
     }
     if let Ok((headers, payload)) = IpUdp::parse(bytes) {

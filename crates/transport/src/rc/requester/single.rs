@@ -4,14 +4,14 @@
 //! the last of its message, and is checked by being copied.
 
 use super::plan::solicitable;
-use super::transmit::fill;
+use super::transmit::{admit, fill};
 use super::window::PACKET_OVERHEAD;
-use super::{Entry, Kind, MAX_PSN_SPAN, Requester};
+use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
 use crate::{Asks, Host, MAX_SHORT, PacketSink, SendData, SendOp, ShortData, ShortSend, Time};
-use rnic_wire::{Bth, Opcode, Operation, Reth, Service, pad_len};
+use rnic_wire::{AtomicEth, Bth, Opcode, Operation, Reth, Service, pad_len};
 
 /// Of a WRITE.
 const HEADER: usize = Bth::LEN + Reth::LEN;
@@ -96,13 +96,14 @@ impl Requester {
         true
     }
 
-    /// Emits what was posted last, if it is a SEND of that kind and may leave now. An error has come to the oldest WQE.
+    /// Emits what was posted last, if it is a SEND of that kind, or another request that is one packet, and may leave now. An error has
+    /// come to the oldest WQE.
     #[inline]
     pub(crate) fn transmit_straight<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,
-        host: &H,
+        host: &mut H,
         out: &mut Output<'_, S>,
     ) -> Result<bool, Failure> {
         if self.current + 1 != self.queue.len() {
@@ -111,11 +112,19 @@ impl Requester {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
-        // A WRITE may not need a packet at all.
-        if entry.wqe.op != SendOp::Send || !self.is_single(entry, sh) || !self.can_send(sh) {
+        let plain = entry.wqe.op == SendOp::Send && self.is_single(entry, sh);
+        if !plain && !is_one_request(entry, sh) || !self.can_send(sh) {
             return Ok(false);
         }
-        self.transmit_single(now, sh, host, out).or_else(|failure| {
+        let is_atomic = entry.kind == Kind::Atomic && self.is_first(entry);
+        let sent = if plain {
+            self.transmit_single(now, sh, host, out)
+        } else if is_atomic {
+            self.transmit_atomic(now, sh, host, out)
+        } else {
+            self.transmit_one(now, sh, host, out)
+        };
+        sent.or_else(|failure| {
             // As in [`Requester::transmit`].
             self.fault = Some(failure);
             self.check_fault().map(|()| false)
@@ -128,11 +137,88 @@ impl Requester {
         entry.packets == 1
             && matches!(entry.wqe.op, SendOp::Send | SendOp::Write { .. })
             && entry.kind == Kind::Acked
-            && !entry.started()
+            && self.is_first(entry)
             && !entry.oversize
-            && self.nxt.pos == self.max.pos
-            && !self.probe.alone
             && sh.attr.role == Role::Rc
+    }
+
+    /// Nothing of it was sent before, nor anything behind what was sent last.
+    #[inline]
+    fn is_first(&self, entry: &Entry) -> bool {
+        !entry.started() && self.nxt.pos == self.max.pos && !self.probe.alone
+    }
+
+    /// Emits the current entry, an atomic; false if there is no room.
+    #[inline]
+    fn transmit_atomic<H: Host, S: PacketSink>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        host: &H,
+        out: &mut Output<'_, S>,
+    ) -> Result<bool, Failure> {
+        let Some(entry) = self.queue.get_mut(self.current) else {
+            return Ok(false);
+        };
+        let (operation, header) = match entry.wqe.op {
+            SendOp::CompareSwap {
+                remote_addr,
+                rkey,
+                compare,
+                swap,
+            } => (
+                Operation::CompareSwap,
+                AtomicEth {
+                    va: remote_addr,
+                    rkey,
+                    swap_or_add: swap,
+                    compare,
+                },
+            ),
+            SendOp::FetchAdd {
+                remote_addr,
+                rkey,
+                add,
+            } => (
+                Operation::FetchAdd,
+                AtomicEth {
+                    va: remote_addr,
+                    rkey,
+                    swap_or_add: add,
+                    compare: 0,
+                },
+            ),
+            _ => return Ok(false),
+        };
+        admit(entry, sh, host)?;
+        let bth = Bth {
+            ack_req: true,
+            ..sh.bth(
+                Opcode::new(Service::Rc, operation),
+                self.base.add(self.nxt.pos as u32),
+            )
+        };
+        let mut packet = [0; Bth::LEN + AtomicEth::LEN];
+        bth.emit(&mut packet);
+        header.emit(&mut packet[Bth::LEN..]);
+        if !out.send_short(&packet) {
+            return Ok(false);
+        }
+        entry.checked = true;
+        entry.start = self.nxt;
+        let behind = entry.mark_at(1, sh.mtu);
+        self.note_asked(true, PACKET_OVERHEAD, now);
+        (self.nxt, self.max) = (behind, behind);
+        self.pieces.push_back(behind.pos);
+        // The last of all.
+        self.requests.push_back(RequestEnd {
+            at: behind.pos,
+            cut: false,
+        });
+        sh.counters.packets_sent += 1;
+        self.current += 1;
+        self.arm_timers(now, sh);
+        Ok(true)
     }
 
     /// Emits it; false if there is no room.
@@ -212,4 +298,18 @@ impl Requester {
         self.arm_timers(now, sh);
         Ok(true)
     }
+}
+
+/// Is it a request of one packet that nothing but a packet will do for? (A WRITE or READ may not need one.)
+#[inline]
+fn is_one_request(entry: &Entry, sh: &Shared) -> bool {
+    let takes_a_packet = matches!(
+        entry.wqe.op,
+        SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::WriteImm { .. }
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+    );
+    takes_a_packet && entry.packets == 1 && !entry.oversize && sh.attr.role == Role::Rc
 }

@@ -149,7 +149,7 @@ impl Requester {
 
     /// Emits the next packet; false if there is no room for it. An error concerns the current WQE.
     #[inline]
-    fn transmit_one<H: Host, S: PacketSink>(
+    pub(super) fn transmit_one<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,

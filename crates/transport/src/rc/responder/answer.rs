@@ -33,6 +33,12 @@ impl Responder {
         self.ack.is_some() && self.nak.is_none() && self.resources.answers.is_empty()
     }
 
+    /// Nothing but one answer, to a READ or atomic, is to be sent.
+    #[inline]
+    pub(crate) fn owes_only_answer(&self) -> bool {
+        self.resources.answers.len() == 1 && self.ack.is_none() && self.nak.is_none()
+    }
+
     /// Emits answers in the order of their PSNs until there is none or `out` takes no more.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Atomics: executed once, answered as often as asked.
 
-use super::{Inbound, Refusal, Responder, confirmation, reth_of};
+use super::{Inbound, Refusal, Responder, Silence, confirmation, reth_of};
 use crate::rc::Shared;
 use crate::{AtomicOp, Host, Refused};
-use rnic_wire::{Operation, Packet, Payload};
+use rnic_wire::{AtomicEth, Bth, Operation, Packet, Payload, Psn};
 
 impl Responder {
     /// Takes an atomic request: executes it and queues its answer.
@@ -17,13 +17,47 @@ impl Responder {
         let Some(header) = packet.ext.atomic else {
             return Err(Refusal::INVALID);
         };
+        self.execute_atomic(operation, packet.bth.psn, &header, sh, host)
+    }
+
+    /// Takes an atomic request that is expected; false: it is refused, or not the usual one, and nothing was done.
+    #[inline]
+    pub(crate) fn take_atomic_straight<H: Host>(
+        &mut self,
+        bth: &Bth,
+        header: &AtomicEth,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> bool {
+        let usual = bth.psn == self.expected && self.nak.is_none() && self.silence == Silence::None;
+        // What is wrong is said again by the one who makes something of it.
+        let taken = usual
+            && bth.opcode.operation().is_some_and(|operation| {
+                self.execute_atomic(operation, bth.psn, header, sh, host)
+                    .is_ok()
+            });
+        if taken {
+            sh.counters.packets_received += 1;
+        }
+        taken
+    }
+
+    /// Executes the expected request and queues its answer, or changes nothing.
+    fn execute_atomic<H: Host>(
+        &mut self,
+        operation: Operation,
+        psn: Psn,
+        header: &AtomicEth,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
         if !matches!(self.inbound, Inbound::Idle) {
             return Err(Refusal::INVALID);
         }
         if !sh.attr.remote_atomic {
             return Err(Refusal::invalid(Refused::NotAllowed));
         }
-        if header.va % 8 != 0 {
+        if !header.va.is_multiple_of(8) {
             return Err(Refusal::invalid(Refused::Unaligned));
         }
         if !self.resources.make_room() {
@@ -44,9 +78,8 @@ impl Responder {
             .map_err(Refusal::access)?;
         self.message_done(sh);
         sh.counters.served.atomic.add(8);
-        self.resources
-            .executed_atomic(packet.bth.psn, self.msn, original);
-        self.expected = packet.bth.psn.next();
+        self.resources.executed_atomic(psn, self.msn, original);
+        self.expected = psn.next();
         Ok(())
     }
 

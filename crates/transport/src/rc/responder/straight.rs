@@ -2,10 +2,50 @@
 
 use super::{Inbound, Responder, Silence};
 use crate::rc::Shared;
+use crate::rc::resources::{Answer, Body};
 use crate::{Completion, CompletionOpcode, Host, Immediate, PacketSink, Status};
-use rnic_wire::{Aeth, Bth, Opcode, Operation, Service};
+use rnic_wire::{Aeth, AtomicAckEth, Bth, Opcode, Operation, Service};
 
 impl Responder {
+    /// Emits the answer to an atomic; false: that is not all there is to say, or there is no room, and nothing was done.
+    #[inline]
+    pub(crate) fn answer_straight<H: Host, S: PacketSink>(
+        &mut self,
+        sh: &mut Shared,
+        host: &H,
+        sink: &mut S,
+    ) -> bool {
+        const HEADERS: usize = Bth::LEN + Aeth::LEN;
+        let Some(&Answer {
+            psn,
+            msn,
+            body: Body::Atomic(original),
+            ..
+        }) = self
+            .resources
+            .answers
+            .front()
+            .filter(|_| self.owes_only_answer())
+        else {
+            return false;
+        };
+        let bth = sh.bth(Opcode::new(Service::Rc, Operation::AtomicAcknowledge), psn);
+        let aeth = Aeth {
+            msn,
+            ..self.ack_aeth(host)
+        };
+        let mut packet = [0; HEADERS + AtomicAckEth::LEN];
+        bth.emit(&mut packet);
+        aeth.emit(&mut packet[Bth::LEN..]);
+        AtomicAckEth { original }.emit(&mut packet[HEADERS..]);
+        if !sink.send_short(&packet) {
+            return false;
+        }
+        self.resources.answers.pop_front();
+        sh.counters.packets_sent += 1;
+        true
+    }
+
     /// Emits the ACK that is owed; false: that is not all there is to say, or there is no room, and nothing was done.
     #[inline]
     pub(crate) fn acknowledge_straight<H: Host, S: PacketSink>(
