@@ -7,16 +7,16 @@
 mod support;
 
 use rnic_transport::{
-    BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe, SgList,
-    Sge, Status, Time,
+    Asks, BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe,
+    SgList, Sge, Status, Time,
 };
 use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Operation,
-    Packet, PathMtu, Psn, Reth, Service, Syndrome, Xrceth, emit, header_len, pad_len,
+    Packet, PathMtu, Psn, Reth, Service, Syndrome, Usual, Xrceth, emit, header_len, pad_len,
 };
 use support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use support::network;
-use support::pair::Batch;
+use support::pair::{Batch, post_straight};
 
 const REGION: u64 = 64 << 10;
 const BASE: u64 = 0x10_0000;
@@ -63,6 +63,8 @@ struct Victim {
     by_memory: bool,
     /// Packets by memory that moved the expected PSN by more than one.
     spanned: u64,
+    /// Atomics that were executed the straight way.
+    straight: u64,
 }
 
 impl Victim {
@@ -136,6 +138,7 @@ impl Victim {
             executed: 0,
             by_memory: false,
             spanned: 0,
+            straight: 0,
         };
         victim.connect();
         victim
@@ -398,10 +401,18 @@ impl Victim {
             fence: self.rng.u8(..) < 32,
         };
         self.signaled += u64::from(wqe.signaled);
-        self.with(|rc, _, host| {
+        if self.rng.bool() {
+            return self.with(|rc, _, host| {
+                host.queues.note_send(&wqe);
+                rc.post_send(wqe);
+            });
+        }
+        let mut batch = Batch::new(self.rng.usize(..2));
+        self.with(|rc, now, host| {
             host.queues.note_send(&wqe);
-            rc.post_send(wqe);
+            post_straight(rc, now, wqe, Asks::Now, host, &mut batch);
         });
+        self.emitted(batch);
     }
 
     fn poll(&mut self) {
@@ -411,11 +422,23 @@ impl Victim {
             batch.most_payload = Some(self.rng.usize(..5000));
         }
         let wanted = self.rc.wants_transmit();
-        self.with(|rc, now, host| rc.poll_transmit(now, host, &mut batch, budget));
+        let straight = self.rng.bool();
+        self.with(|rc, now, host| {
+            let said = straight
+                && (rc.acknowledge_straight(host, &mut batch)
+                    || rc.answer_straight(host, &mut batch));
+            if !said {
+                rc.poll_transmit(now, host, &mut batch, budget);
+            }
+        });
         assert!(
             wanted || batch.packets.is_empty(),
             "emitted without wanting to"
         );
+        self.emitted(batch);
+    }
+
+    fn emitted(&mut self, batch: Batch) {
         for bytes in batch.packets {
             if let Err(rule) = network::lint(
                 &bytes,
@@ -494,9 +517,16 @@ impl Victim {
         self.packets += 1;
         let expected = self.rc.rq_psn();
         let elsewhere = (!gone && !absurd).then_some(&bytes[..]);
-        self.with_packet(elsewhere, |rc, now, host| {
-            rc.handle_packet(now, &packet, host);
+        let usual = Usual::parse(&bytes).filter(|_| !by_memory && self.rng.bool());
+        let straight = self.with_packet(elsewhere, |rc, now, host| {
+            let straight =
+                usual.is_some_and(|(bth, usual)| rc.take_straight(now, &bth, usual, host));
+            if !straight {
+                rc.handle_packet(now, &packet, host);
+            }
+            straight
         });
+        self.straight += u64::from(straight && packet.ext.atomic.is_some());
         self.spanned += u64::from(
             by_memory && !self.rc.is_error() && self.rc.rq_psn().distance_from(expected) > 1,
         );
@@ -824,6 +854,7 @@ fn must_have_happened(victim: &Victim) {
         ("deaths", victim.deaths, packets / 5_000),
         ("receives filled", victim.executed, packets / 500),
         ("packets that span", victim.spanned, packets / 500),
+        ("atomics straight", victim.straight, packets / 500),
         ("XRC receives", victim.executed_xrc, packets / 10_000),
         ("sends completed", victim.completed, packets / 500),
         ("duplicates", counters.duplicates_received, packets / 500),

@@ -150,6 +150,11 @@ fn deliver(
                 schedule(entry, ready);
                 return DONE;
             }
+            Some(Took::Answer) => {
+                fairness.short(qpn, now.0);
+                settle(entry, ready, timers);
+                return DONE;
+            }
             Some(Took::Acknowledge) => {
                 settle(entry, ready, timers);
                 return DONE;
@@ -242,10 +247,12 @@ fn is_default_partition(pkey: u16) -> bool {
 /// What [`take_straight`] took.
 enum Took {
     Message,
+    /// Of an atomic.
+    Answer,
     Acknowledge,
 }
 
-/// [`deliver`] of the usual short message and of its ACK; `None`: it is neither, and nothing was done.
+/// [`deliver`] of the usual short message or atomic, and of its ACK or answer; `None`: it is neither, and nothing was done.
 #[inline]
 fn take_straight(
     now: Time,
@@ -265,7 +272,8 @@ fn take_straight(
         return None;
     }
     match usual {
-        Usual::Acknowledge(_) | Usual::AtomicAcknowledge(..) => Some(Took::Acknowledge),
+        Usual::Acknowledge(_) => Some(Took::Acknowledge),
+        Usual::AtomicAcknowledge(..) => Some(Took::Answer),
         // It has an answer, and no receive.
         Usual::Atomic(_) => Some(Took::Message),
         Usual::Send(_) => {

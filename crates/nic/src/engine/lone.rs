@@ -120,13 +120,9 @@ pub(super) fn acknowledge(
     ahs: &mut AhTable,
     staged: &mut usize,
 ) -> bool {
-    let left = say(entry, link, memory, srqs, ahs, staged, |rc, host, sink| {
+    say(entry, link, memory, srqs, ahs, staged, |rc, host, sink| {
         rc.acknowledge_straight(host, sink)
-    });
-    if left {
-        entry.held_ack.left();
-    }
-    left
+    })
 }
 
 /// Has a connection say what is all that it has to say. False: it has more, or there is no room, and nothing was done.
@@ -152,8 +148,12 @@ fn say(
         staged,
         gate: None,
     };
-    match lend(entry, memory, srqs) {
+    let left = match lend(entry, memory, srqs) {
         (QueuePair::Rc(rc), host) => what(rc, &host, &mut sink),
         _ => false,
+    };
+    if left {
+        entry.held_ack.left();
     }
+    left
 }

@@ -1,10 +1,11 @@
 //! The usual short message, straight through: a SEND of one packet that is posted while nothing waits before it, one
-//! that comes as expected and finds its receive, and its ACK on either side. An atomic and its answer likewise.
+//! that comes as expected and finds its receive, and its ACK on either side. An atomic and its answer likewise; and other requests of
+//! one packet leave as they are posted.
 //!
 //! All do what the general way does, of which nearly all is decided beforehand. Whatever is not usual is left to that
 //! one as if it had not been tried here.
 
-use super::{Rc, Role, State};
+use super::{Failure, Rc, Requester, Role, Shared, State};
 use crate::output::Output;
 use crate::{Asks, Host, PacketSink, SendWqe, ShortSend, Time};
 use rnic_wire::{Bth, Usual};
@@ -27,7 +28,7 @@ impl Rc {
                 .transmit_short(now, short, asks, &mut self.shared, host, sink)
     }
 
-    /// [`Rc::post_send`], and lets the WQE leave at once if it is a short SEND whose turn it is. False: it is left to
+    /// [`Rc::post_send`], and lets the WQE leave at once if it is one packet, whose turn it is, and may not do without. False: it is left to
     /// [`Rc::poll_transmit`]; if it cannot be sent, the queue pair may have failed.
     #[inline]
     pub fn post_straight<H: Host, S: PacketSink>(
@@ -80,33 +81,35 @@ impl Rc {
                         .responder
                         .take_straight(bth, payload, &mut self.shared, host)
             }
-            Usual::Acknowledge(aeth) => {
-                let may = self.state == State::Rts;
-                if may {
-                    let (requester, sh) = (&mut self.requester, &mut self.shared);
-                    sh.counters.packets_received += 1;
-                    let taken = requester.handle_ack(bth.psn, aeth, now, sh, host);
-                    self.answered(taken, host);
-                }
-                may
-            }
             Usual::Atomic(header) => {
                 matches!(self.state, State::RtrCommunicating | State::Rts)
                     && self
                         .responder
                         .take_atomic_straight(bth, &header, &mut self.shared, host)
             }
-            Usual::AtomicAcknowledge(_, ack) => {
-                let may = self.state == State::Rts;
-                if may {
-                    let (requester, sh) = (&mut self.requester, &mut self.shared);
-                    sh.counters.packets_received += 1;
-                    let taken = requester.handle_atomic_ack(bth.psn, ack.original, now, sh, host);
-                    self.answered(taken, host);
-                }
-                may
-            }
+            Usual::Acknowledge(aeth) => self.take_answer(host, |requester, sh, host| {
+                requester.handle_ack(bth.psn, aeth, now, sh, host)
+            }),
+            Usual::AtomicAcknowledge(_, ack) => self.take_answer(host, |requester, sh, host| {
+                requester.handle_atomic_ack(bth.psn, ack.original, now, sh, host)
+            }),
         }
+    }
+
+    /// Has the requester take an answer; false: the state is not one for it, and nothing was done.
+    #[inline]
+    fn take_answer<H: Host>(
+        &mut self,
+        host: &mut H,
+        take: impl FnOnce(&mut Requester, &mut Shared, &mut H) -> Result<(), Failure>,
+    ) -> bool {
+        if self.state != State::Rts {
+            return false;
+        }
+        self.shared.counters.packets_received += 1;
+        let taken = take(&mut self.requester, &mut self.shared, host);
+        self.answered(taken, host);
+        true
     }
 
     /// [`Rc::poll_transmit`] where the answer to an atomic is all that there is to say. False: it is not, or may not leave as a short

@@ -77,20 +77,6 @@ impl Plan {
                 });
                 ReadRequest
             }
-            SendOp::CompareSwap {
-                remote_addr,
-                rkey,
-                compare,
-                swap,
-            } => {
-                ext.atomic = Some(AtomicEth {
-                    va: remote_addr,
-                    rkey,
-                    swap_or_add: swap,
-                    compare,
-                });
-                CompareSwap
-            }
             SendOp::AtomicWrite { remote_addr, rkey } => {
                 ext.reth = reth(remote_addr, rkey, entry.len);
                 AtomicWrite
@@ -101,18 +87,10 @@ impl Plan {
                 ext.reth = reth(flush.remote_addr, flush.rkey, flush.length as u32);
                 Flush
             }
-            SendOp::FetchAdd {
-                remote_addr,
-                rkey,
-                add,
-            } => {
-                ext.atomic = Some(AtomicEth {
-                    va: remote_addr,
-                    rkey,
-                    swap_or_add: add,
-                    compare: 0,
-                });
-                FetchAdd
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                let atomic = atomic_of(&entry.wqe.op);
+                ext.atomic = atomic.map(|(_, header)| header);
+                atomic.map_or(FetchAdd, |(operation, _)| operation)
             }
         };
         if entry.kind == Kind::Acked {
@@ -136,6 +114,41 @@ impl Plan {
             last: true,
             end: k + piece >= entry.packets,
         }
+    }
+}
+
+/// Operation and header of an atomic.
+#[inline]
+pub(super) fn atomic_of(op: &SendOp) -> Option<(Operation, AtomicEth)> {
+    match *op {
+        SendOp::CompareSwap {
+            remote_addr,
+            rkey,
+            compare,
+            swap,
+        } => Some((
+            Operation::CompareSwap,
+            AtomicEth {
+                va: remote_addr,
+                rkey,
+                swap_or_add: swap,
+                compare,
+            },
+        )),
+        SendOp::FetchAdd {
+            remote_addr,
+            rkey,
+            add,
+        } => Some((
+            Operation::FetchAdd,
+            AtomicEth {
+                va: remote_addr,
+                rkey,
+                swap_or_add: add,
+                compare: 0,
+            },
+        )),
+        _ => None,
     }
 }
 

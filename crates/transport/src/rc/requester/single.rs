@@ -1,9 +1,9 @@
-//! The usual case: a SEND or WRITE of one packet that leaves for the first time.
+//! The usual case: a SEND or WRITE of one packet, or an atomic, that leaves for the first time.
 //!
 //! It does what [`Requester::transmit_one`] does, of which nearly all is decided beforehand: the packet is the first and
 //! the last of its message, and is checked by being copied.
 
-use super::plan::solicitable;
+use super::plan::{atomic_of, solicitable};
 use super::transmit::{admit, fill};
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
@@ -160,35 +160,8 @@ impl Requester {
         let Some(entry) = self.queue.get_mut(self.current) else {
             return Ok(false);
         };
-        let (operation, header) = match entry.wqe.op {
-            SendOp::CompareSwap {
-                remote_addr,
-                rkey,
-                compare,
-                swap,
-            } => (
-                Operation::CompareSwap,
-                AtomicEth {
-                    va: remote_addr,
-                    rkey,
-                    swap_or_add: swap,
-                    compare,
-                },
-            ),
-            SendOp::FetchAdd {
-                remote_addr,
-                rkey,
-                add,
-            } => (
-                Operation::FetchAdd,
-                AtomicEth {
-                    va: remote_addr,
-                    rkey,
-                    swap_or_add: add,
-                    compare: 0,
-                },
-            ),
-            _ => return Ok(false),
+        let Some((operation, header)) = atomic_of(&entry.wqe.op) else {
+            return Ok(false);
         };
         admit(entry, sh, host)?;
         let bth = Bth {
@@ -310,6 +283,8 @@ fn is_one_request(entry: &Entry, sh: &Shared) -> bool {
             | SendOp::WriteImm { .. }
             | SendOp::CompareSwap { .. }
             | SendOp::FetchAdd { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::Flush(_)
     );
     takes_a_packet && entry.packets == 1 && !entry.oversize && sh.attr.role == Role::Rc
 }

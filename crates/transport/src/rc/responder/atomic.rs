@@ -42,7 +42,7 @@ impl Responder {
         taken
     }
 
-    /// Executes the expected request and queues its answer, or changes nothing.
+    /// Executes the expected request and queues its answer, or changes nothing that would not change when it is tried again.
     fn execute_atomic<H: Host>(
         &mut self,
         operation: Operation,

@@ -7,7 +7,8 @@ use crate::{Completion, CompletionOpcode, Host, Immediate, PacketSink, Status};
 use rnic_wire::{Aeth, AtomicAckEth, Bth, Opcode, Operation, Service};
 
 impl Responder {
-    /// Emits the answer to an atomic; false: that is not all there is to say, or there is no room, and nothing was done.
+    /// Emits the oldest answer, which is all that there is to say, if it is one to an atomic; false: it is not, or there is no room, and
+    /// nothing was done.
     #[inline]
     pub(crate) fn answer_straight<H: Host, S: PacketSink>(
         &mut self,
@@ -21,11 +22,7 @@ impl Responder {
             msn,
             body: Body::Atomic(original),
             ..
-        }) = self
-            .resources
-            .answers
-            .front()
-            .filter(|_| self.owes_only_answer())
+        }) = self.resources.answers.front()
         else {
             return false;
         };
