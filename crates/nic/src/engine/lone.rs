@@ -50,6 +50,7 @@ impl Engine {
         if !left {
             return Awaited::Owed;
         }
+        entry.ready = false;
         self.turn_given();
         Awaited::Left
     }
@@ -76,6 +77,7 @@ impl Engine {
             |rc, host, sink| rc.answer_straight(host, sink),
         );
         if left {
+            entry.ready = false;
             self.turn_given();
         }
         left
@@ -97,9 +99,7 @@ impl Engine {
     /// It has left.
     #[inline]
     fn turn_given(&mut self) {
-        if let Some(entry) = self.ready.pop_front().and_then(|qpn| self.qps.get_mut(qpn)) {
-            entry.ready = false;
-        }
+        self.ready.clear();
         self.held = 0;
     }
 }
