@@ -26,8 +26,8 @@ const RECEIVE_BUDGET: usize = 256;
 const RECEIVE_SHARED: usize = 24;
 
 impl Engine {
-    /// Takes what the link has. Gives the number of packets.
-    pub(super) fn receive(&mut self, now: u64, look: Look) -> usize {
+    /// Takes what the link has. Gives the number of packets, and whether these were all.
+    pub(super) fn receive(&mut self, now: u64, look: Look) -> (usize, bool) {
         let Engine {
             link,
             memory,
@@ -93,7 +93,7 @@ impl Engine {
         if !self.shown.is_empty() {
             self.grant_shown();
         }
-        received
+        (received, received < budget && !self.link.has_left())
     }
 }
 

@@ -8,6 +8,7 @@ mod acks;
 mod addresses;
 mod alarm;
 mod answers;
+mod arrears;
 mod awake;
 mod background;
 mod common;
@@ -77,6 +78,7 @@ use crate::report;
 use crate::sys::StreamClock;
 use crate::xrcd::Domains;
 use answers::Unanswered;
+use arrears::Arrears;
 pub(crate) use common::Common;
 use fairness::Fairness;
 use gate::Gate;
@@ -173,6 +175,7 @@ pub(crate) struct Engine {
     /// See [`Engine::glance`].
     glances: u8,
     pace: Pace,
+    arrears: Arrears,
     clock: StreamClock,
     /// Bytes built since the last flush.
     staged: usize,
@@ -242,6 +245,7 @@ impl Engine {
             held: 0,
             glances: 0,
             pace: Pace::default(),
+            arrears: Arrears::default(),
             clock: StreamClock::default(),
             staged: 0,
             drops: DropCounters::default(),

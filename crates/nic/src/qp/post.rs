@@ -338,6 +338,7 @@ fn is_done(shared: &QpShared, mut engine: Guard<'_, Engine>, others: bool) {
     let shard = &shared.shard;
     // Whoever posts polls soon.
     shard.count_poll();
+    engine.count_post();
     engine.sent_straight();
     if others {
         engine.transmit(shard.acks());
@@ -351,6 +352,7 @@ fn is_staged(shared: &QpShared, mut engine: Guard<'_, Engine>, due: bool) {
     let shard = &shared.shard;
     // Whoever posts polls soon.
     shard.count_poll();
+    engine.count_post();
     if due {
         engine.transmit(shard.acks());
         shard.after_drive(engine);
@@ -365,6 +367,7 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
     }
     // Whoever posts polls soon.
     shard.count_poll();
+    engine.count_post();
     if shared.state() == QpState::Err {
         engine.flush_qp(shared.qpn);
     } else {

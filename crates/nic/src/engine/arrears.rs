@@ -1,0 +1,99 @@
+//! What has come and is not taken in yet, as the timers see it.
+//!
+//! A card takes packets in as they come, so an ACK timer that ends found no ACK. Here a round takes in only so many, and many threads
+//! may want the core: the ACK may lie in a ring, or in the socket, while its timer ends. So timers go by the time up to
+//! which all that came is known. Where more comes than is taken in, for good, that is only so far behind.
+//!
+//! For the same reason a program that posts without ever polling takes in what comes all the same.
+
+/// More short packets than ring and receive buffer of a busy process hold: behind so many, all that was there is known.
+const BACKLOG: usize = 1 << 16;
+/// Posts without a round in between: a quarter of a millisecond, and more than programs post that poll.
+const POSTS: u32 = 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Arrears {
+    /// All that came until then is known, ns.
+    known: u64,
+    /// The first round since then that left something, ns.
+    since: Option<u64>,
+    /// Packets from that one on.
+    taken: usize,
+    /// Posts since the last round.
+    posts: u32,
+}
+
+impl Arrears {
+    /// A round that began at `now` took in so many packets, and perhaps left some. Gives the time that timers go by.
+    #[inline]
+    pub(super) fn taken_in(&mut self, now: u64, packets: usize, all: bool) -> u64 {
+        self.posts = 0;
+        if all {
+            (self.known, self.since, self.taken) = (now, None, 0);
+        } else {
+            self.left_some(now, packets);
+        }
+        self.known
+    }
+
+    fn left_some(&mut self, now: u64, packets: usize) {
+        let since = *self.since.get_or_insert(now);
+        self.taken += packets.max(1);
+        if self.taken >= BACKLOG {
+            (self.known, self.since, self.taken) = (since, None, 0);
+        }
+    }
+
+    /// What timers went by last, ns.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// The program posts. True: so often by now that somebody should look what came.
+    #[inline]
+    pub(super) fn posted(&mut self) -> bool {
+        self.posts += 1;
+        self.posts >= POSTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A timer does not end while what may stop it waits to be taken in, and does not wait for ever.
+
+    use super::*;
+
+    #[test]
+    fn timers_go_by_what_is_known() {
+        let mut arrears = Arrears::default();
+        assert_eq!(arrears.taken_in(100, 3, true), 100);
+        assert_eq!(arrears.taken_in(200, 256, false), 100);
+        assert_eq!(arrears.taken_in(300, 256, false), 100);
+        assert_eq!(arrears.taken_in(400, 255, true), 400);
+    }
+
+    #[test]
+    fn packets_without_end_hold_them_up_for_a_while() {
+        let mut arrears = Arrears::default();
+        arrears.taken_in(1, 0, true);
+        let mut rounds = (2..).map(|now| (now, arrears.taken_in(now, 256, false)));
+        let (now, known) = rounds.find(|(_, known)| *known > 1).expect("an end");
+        assert_eq!(known, 2);
+        assert_eq!(now as usize, 1 + BACKLOG / 256);
+        let (later, known) = rounds.find(|(_, known)| *known > 2).expect("an end");
+        assert_eq!(known, now + 1);
+        assert_eq!((later - now) as usize, BACKLOG / 256);
+    }
+
+    #[test]
+    fn who_only_posts_looks_now_and_then() {
+        let mut arrears = Arrears::default();
+        let mut posts = || (1..).find(|_| arrears.posted()).expect("an end");
+        assert_eq!(posts(), POSTS);
+        arrears.taken_in(1, 0, true);
+        let mut posts = || (1..).find(|_| arrears.posted()).expect("an end");
+        assert_eq!(posts(), POSTS);
+    }
+}
