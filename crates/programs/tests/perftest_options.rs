@@ -36,3 +36,21 @@ fn options_do_what_they_say() {
         expect_report(program, &pair.run(program, &args), &[*size]);
     }
 }
+
+/// All of them have messages posted before the program polls for the first time: what is answered meanwhile counts, however long that
+/// takes, and no connection gives up.
+#[test]
+fn ten_thousand_busy_queue_pairs() {
+    const PROGRAM: &str = "ib_send_bw";
+    let trial = Trial::start("ten_thousand_busy_queue_pairs");
+    if !skip::have_programs(trial.name(), &[PROGRAM]) {
+        return;
+    }
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let pair = Pair::at(&place).gid_x("127.0.0.1", "127.0.0.1");
+    // Without -N perftest looks for the peak among all pairs of messages.
+    let args = ["-F", "-N", "-s", "64", "-q", "10000", "-n", "150"];
+    expect_report(PROGRAM, &pair.run(PROGRAM, &args), &[64]);
+}

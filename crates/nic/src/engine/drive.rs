@@ -86,6 +86,11 @@ impl Engine {
         if self.closed {
             return 0;
         }
+        // What may stop a timer that ends is looked for thoroughly.
+        let look = match self.timers.next() {
+            Some(at) if at.0 <= now && look == Look::Poll => Look::Drain,
+            _ => look,
+        };
         let (received, all) = self.receive(now, look);
         let known = self.arrears.taken_in(now, received, all);
         let received = received + self.hear_neighbours(now, look == Look::Doors);
@@ -113,7 +118,7 @@ impl Engine {
     #[inline(never)]
     fn catch_up(&mut self) {
         let now = self.now();
-        self.take_in(now, Look::Poll);
+        self.take_in(now, Look::Drain);
     }
 
     /// Does what completion queues have asked for.
