@@ -6,10 +6,14 @@
 //!
 //! For the same reason a program that posts without ever polling takes in what comes all the same.
 
-/// More short packets than ring and receive buffer of a busy process hold: behind so many, all that was there is known.
+/// Behind so many packets all that was there counts as known,
 const BACKLOG: usize = 1 << 16;
-/// Posts without a round in between: a quarter of a millisecond, and more than programs post that poll.
-const POSTS: u32 = 1024;
+/// and after that time, ns: where the receiver is what all wait for, the next packets never end.
+const BACKLOG_NS: u64 = 20_000_000;
+/// A timer that is held up is looked at again after so long, whoever else drives, ns.
+const AGAIN_NS: u64 = 1_000_000;
+/// Work requests posted without a round in between: a quarter of a millisecond, and more than programs post that poll.
+pub(super) const POSTS: usize = 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -20,8 +24,10 @@ pub(super) struct Arrears {
     since: Option<u64>,
     /// Packets from that one on.
     taken: usize,
-    /// Posts since the last round.
-    posts: u32,
+    /// When the last round was that left something, ns.
+    last: u64,
+    /// Work requests posted since the last round.
+    posts: usize,
 }
 
 impl Arrears {
@@ -39,8 +45,9 @@ impl Arrears {
 
     fn left_some(&mut self, now: u64, packets: usize) {
         let since = *self.since.get_or_insert(now);
-        self.taken += packets.max(1);
-        if self.taken >= BACKLOG {
+        self.last = now;
+        self.taken += packets;
+        if self.taken >= BACKLOG || now.saturating_sub(since) >= BACKLOG_NS {
             (self.known, self.since, self.taken) = (since, None, 0);
         }
     }
@@ -51,10 +58,19 @@ impl Arrears {
         self.known
     }
 
-    /// The program posts. True: so often by now that somebody should look what came.
+    /// When a timer is to be looked at that ends at `at`.
     #[inline]
-    pub(super) fn posted(&mut self) -> bool {
-        self.posts += 1;
+    pub(super) fn deadline(&self, at: u64) -> u64 {
+        match self.since {
+            Some(_) => at.max(self.last.saturating_add(AGAIN_NS)),
+            None => at,
+        }
+    }
+
+    /// The program has posted so many. True: so many by now that somebody should look what came.
+    #[inline]
+    pub(super) fn posted(&mut self, count: usize) -> bool {
+        self.posts += count;
         self.posts >= POSTS
     }
 }
@@ -88,12 +104,35 @@ mod tests {
     }
 
     #[test]
+    fn so_do_few_at_a_time() {
+        let mut arrears = Arrears::default();
+        arrears.taken_in(1, 0, true);
+        assert_eq!(arrears.taken_in(2, 24, false), 1);
+        assert_eq!(arrears.taken_in(1 + BACKLOG_NS, 24, false), 1);
+        assert_eq!(arrears.taken_in(2 + BACKLOG_NS, 24, false), 2);
+    }
+
+    /// Or the background thread finds a time that is over, looks, and finds it again.
+    #[test]
+    fn a_timer_that_is_held_up_is_looked_at_later() {
+        let mut arrears = Arrears::default();
+        arrears.taken_in(100, 0, true);
+        assert_eq!(arrears.deadline(50), 50);
+        arrears.taken_in(200, 256, false);
+        assert_eq!(arrears.deadline(50), 200 + AGAIN_NS);
+        assert_eq!(arrears.deadline(1 << 40), 1 << 40);
+        arrears.taken_in(300, 0, true);
+        assert_eq!(arrears.deadline(50), 50);
+    }
+
+    #[test]
     fn who_only_posts_looks_now_and_then() {
         let mut arrears = Arrears::default();
-        let mut posts = || (1..).find(|_| arrears.posted()).expect("an end");
-        assert_eq!(posts(), POSTS);
+        let posts = |arrears: &mut Arrears| (1..).find(|_| arrears.posted(1)).expect("an end");
+        assert_eq!(posts(&mut arrears), POSTS);
         arrears.taken_in(1, 0, true);
-        let mut posts = || (1..).find(|_| arrears.posted()).expect("an end");
-        assert_eq!(posts(), POSTS);
+        assert_eq!(posts(&mut arrears), POSTS);
+        arrears.taken_in(2, 0, true);
+        assert!(arrears.posted(POSTS));
     }
 }

@@ -5,6 +5,8 @@ use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
 use super::answers::Wait;
+use super::arrears::POSTS;
+use super::congestion::Place;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
 use super::{Engine, lend, lone, rows, schedule, settle};
@@ -107,18 +109,27 @@ impl Engine {
         received
     }
 
-    /// Something was posted. A program that posts over and over takes in what comes, too.
+    /// So many work requests were posted. A program that posts over and over takes in what comes, too: true, if it just did.
     #[inline]
-    pub(crate) fn count_post(&mut self) {
-        if self.arrears.posted() {
+    pub(crate) fn count_posts(&mut self, count: usize) -> bool {
+        let many = self.arrears.posted(count);
+        if many {
             self.catch_up();
         }
+        many
     }
 
     #[inline(never)]
     fn catch_up(&mut self) {
         let now = self.now();
-        self.take_in(now, Look::Drain);
+        // As many as it posted, if they are there.
+        let mut taken = 0;
+        while taken < POSTS {
+            match self.take_in(now, Look::Drain) {
+                0 => break,
+                packets => taken += packets,
+            }
+        }
     }
 
     /// Does what completion queues have asked for.
@@ -165,12 +176,17 @@ impl Engine {
 
     /// Something may leave, now or soon.
     pub(crate) fn has_to_send(&self) -> bool {
-        !self.ready.is_empty()
+        self.has_turns()
             || self.link.has_pending()
             || self.link.next_timeout().is_some()
             || self.gate.deadline().is_some()
             || !self.stalled.is_empty()
             || self.unanswered.deadline().is_some()
+    }
+
+    /// Some queue pair may have a turn now.
+    pub(super) fn has_turns(&self) -> bool {
+        !self.ready.is_empty() || self.timers.congestion.has_room()
     }
 
     /// Those that were due when `known` was: what came until then has been taken in.
@@ -189,7 +205,12 @@ impl Engine {
                 .is_some_and(|due| due <= known)
             {
                 let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
+                let before = transport.silences();
                 transport.handle_timeout(now, &mut host);
+                if transport.silences() > before {
+                    let congestion = &mut self.timers.congestion;
+                    congestion.timed_out(now.0, &mut entry.place);
+                }
                 settle(entry, &mut self.ready, &mut self.timers);
             } else {
                 self.timers.note(entry);
@@ -254,6 +275,9 @@ impl Engine {
                 schedule(entry, &mut self.ready);
             }
         }
+        while let Some(qpn) = self.timers.congestion.next() {
+            self.admit(qpn);
+        }
         let mut turns = TURNS;
         // Of those for whom others wait.
         let mut bytes = SHARED;
@@ -279,6 +303,22 @@ impl Engine {
         }
         if self.ahs.has_retired() {
             self.sweep_ahs();
+        }
+    }
+
+    /// One that waited may have something under way now.
+    fn admit(&mut self, qpn: u32) {
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        // Else it was reset, or is another one.
+        if entry.place == Place::Waiting {
+            entry.place = Place::None;
+            entry.transport.hold_back(false);
+            if entry.transport.may_request() {
+                self.timers.congestion.sent(&mut entry.place);
+                schedule(entry, &mut self.ready);
+            }
         }
     }
 
@@ -355,6 +395,21 @@ impl Engine {
                 return turn;
             }
         }
+        let by_memory = entry
+            .peer
+            .is_some_and(|peer| self.link.is_by_memory(peer.path));
+        let may_crowd = !by_memory && entry.may_crowd();
+        if may_crowd
+            && entry.place == Place::None
+            && self.timers.congestion.is_full()
+            && entry.transport.may_request()
+        {
+            self.timers.congestion.wait(qpn, &mut entry.place);
+            entry.transport.hold_back(true);
+            if !entry.transport.wants_transmit() {
+                return turn;
+            }
+        }
         let quantum = Engine::quantum(&self.link, entry);
         let others_wait = self.fairness.others_wait(qpn, now);
         if let QueuePair::Rc(rc) = &mut entry.transport {
@@ -407,6 +462,9 @@ impl Engine {
         if entry.elsewhere.is_some() {
             self.neighbours.note(entry, None);
         }
+        if may_crowd && entry.transport.awaits_answer() {
+            self.timers.congestion.sent(&mut entry.place);
+        }
         settle(entry, &mut self.ready, &mut self.timers);
         if entry.pointed && !pointed && !self.pointing.contains(&qpn) {
             self.pointing.push(qpn);
@@ -443,7 +501,7 @@ impl Engine {
 
     /// The same while the application polls, by which rows are done.
     pub(super) fn next_deadline_of_polled(&self) -> Option<u64> {
-        let timer = self.timers.next().map(|t| t.0);
+        let timer = self.timers.next().map(|t| self.arrears.deadline(t.0));
         let link = self.link.next_timeout();
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
@@ -480,7 +538,7 @@ mod tests {
         let mut engine = Engine::open(&rnic_link::LinkConfig::default()).expect("a device");
         let mut posts = 1..=100_000;
         let took_in = posts.find(|_| {
-            engine.count_post();
+            engine.count_posts(1);
             engine.arrears.known() > 0
         });
         assert!(took_in.is_some());

@@ -75,7 +75,7 @@ impl Qp {
         }
         shared.slots.send.take(1);
         match outcome {
-            ShortPost::Left => has_left(shared, engine),
+            ShortPost::Left => has_left(shared, engine, 1),
             _ => is_staged(shared, engine, outcome == ShortPost::Due),
         }
         true
@@ -315,11 +315,11 @@ fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
 fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, ended: Ended, posted: Posted) {
     engine.has_posted(shared.qpn, posted);
     match ended {
-        Ended::Left => has_left(shared, engine),
+        Ended::Left => has_left(shared, engine, posted.count),
         // That took longer than a packet, so whatever others wait for has its turn.
         Ended::Executed => {
             let others = engine.has_to_send();
-            is_done(shared, engine, others);
+            is_done(shared, engine, others, posted.count);
         }
         Ended::Waits => start_sending(shared, engine, posted),
     }
@@ -327,20 +327,19 @@ fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, ended: Ended, post
 
 /// All that was just posted has left.
 #[inline]
-fn has_left(shared: &QpShared, engine: Guard<'_, Engine>) {
+fn has_left(shared: &QpShared, engine: Guard<'_, Engine>, count: usize) {
     let others = engine.has_turns_to_give();
-    is_done(shared, engine, others);
+    is_done(shared, engine, others, count);
 }
 
 /// Nothing of what was just posted is left to be sent; `others`: of other queue pairs something may be.
 #[inline]
-fn is_done(shared: &QpShared, mut engine: Guard<'_, Engine>, others: bool) {
+fn is_done(shared: &QpShared, mut engine: Guard<'_, Engine>, others: bool, count: usize) {
     let shard = &shared.shard;
     // Whoever posts polls soon.
     shard.count_poll();
-    engine.count_post();
     engine.sent_straight();
-    if others {
+    if engine.count_posts(count) || others {
         engine.transmit(shard.acks());
     }
     shard.after_drive(engine);
@@ -352,8 +351,7 @@ fn is_staged(shared: &QpShared, mut engine: Guard<'_, Engine>, due: bool) {
     let shard = &shared.shard;
     // Whoever posts polls soon.
     shard.count_poll();
-    engine.count_post();
-    if due {
+    if engine.count_posts(1) || due {
         engine.transmit(shard.acks());
         shard.after_drive(engine);
     }
@@ -367,12 +365,13 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
     }
     // Whoever posts polls soon.
     shard.count_poll();
-    engine.count_post();
+    // What it brought may be what the messages would wait for.
+    let caught_up = engine.count_posts(posted.count);
     if shared.state() == QpState::Err {
         engine.flush_qp(shared.qpn);
     } else {
         engine.schedule_posted(shared.qpn, posted);
-        if engine.may_gather(shared.qpn, posted) {
+        if !caught_up && engine.may_gather(shared.qpn, posted) {
             if engine.rows.take_news() {
                 shard.leave_for_later(engine);
             }

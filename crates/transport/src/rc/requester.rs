@@ -250,6 +250,8 @@ pub(crate) struct Requester {
     holding: bool,
     /// No WQE starts (SQD).
     pub(super) halted: bool,
+    /// No packet leaves: others have their turn.
+    pub(super) held_back: bool,
     /// `current` cannot be sent; it fails when it is at the front.
     fault: Option<Failure>,
     /// No packet points before this position.
@@ -266,7 +268,7 @@ pub(crate) struct Requester {
     probe: Probe,
     retries: Retries,
     /// ACK timeouts since there was progress.
-    silences: u32,
+    pub(super) silences: u32,
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
     pub(super) timers: TimerTable,
@@ -342,7 +344,7 @@ impl Requester {
 
     /// Some packet was sent and is not acknowledged, and is not about to be sent again.
     #[inline]
-    fn awaits_answer(&self) -> bool {
+    pub(super) fn awaits_answer(&self) -> bool {
         self.nxt.pos > self.una.pos
     }
 
