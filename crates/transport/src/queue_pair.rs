@@ -176,27 +176,6 @@ impl QueuePair {
         }
     }
 
-    /// See [`Rc::hold_back`].
-    pub fn hold_back(&mut self, held: bool) {
-        if let QueuePair::Rc(rc) = self {
-            rc.hold_back(held);
-        }
-    }
-
-    /// See [`Rc::silences`].
-    pub fn silences(&self) -> u32 {
-        match self {
-            QueuePair::Rc(rc) => rc.silences(),
-            _ => 0,
-        }
-    }
-
-    /// See [`Rc::awaits_answer`].
-    #[inline]
-    pub fn awaits_answer(&self) -> bool {
-        matches!(self, QueuePair::Rc(rc) if rc.awaits_answer())
-    }
-
     /// `poll_transmit` would emit something now, or complete a WQE.
     #[inline]
     pub fn wants_transmit(&self) -> bool {

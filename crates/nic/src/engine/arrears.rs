@@ -71,7 +71,11 @@ impl Arrears {
     #[inline]
     pub(super) fn posted(&mut self, count: usize) -> bool {
         self.posts += count;
-        self.posts >= POSTS
+        let many = self.posts >= POSTS;
+        if many {
+            self.posts = 0;
+        }
+        many
     }
 }
 

@@ -6,7 +6,6 @@ use rnic_wire::Bth;
 
 use super::answers::Wait;
 use super::arrears::POSTS;
-use super::congestion::Place;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
 use super::{Engine, lend, lone, rows, schedule, settle};
@@ -176,17 +175,12 @@ impl Engine {
 
     /// Something may leave, now or soon.
     pub(crate) fn has_to_send(&self) -> bool {
-        self.has_turns()
+        !self.ready.is_empty()
             || self.link.has_pending()
             || self.link.next_timeout().is_some()
             || self.gate.deadline().is_some()
             || !self.stalled.is_empty()
             || self.unanswered.deadline().is_some()
-    }
-
-    /// Some queue pair may have a turn now.
-    pub(super) fn has_turns(&self) -> bool {
-        !self.ready.is_empty() || self.timers.congestion.has_room()
     }
 
     /// Those that were due when `known` was: what came until then has been taken in.
@@ -205,12 +199,7 @@ impl Engine {
                 .is_some_and(|due| due <= known)
             {
                 let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
-                let before = transport.silences();
                 transport.handle_timeout(now, &mut host);
-                if transport.silences() > before {
-                    let congestion = &mut self.timers.congestion;
-                    congestion.timed_out(now.0, &mut entry.place);
-                }
                 settle(entry, &mut self.ready, &mut self.timers);
             } else {
                 self.timers.note(entry);
@@ -275,9 +264,6 @@ impl Engine {
                 schedule(entry, &mut self.ready);
             }
         }
-        while let Some(qpn) = self.timers.congestion.next() {
-            self.admit(qpn);
-        }
         let mut turns = TURNS;
         // Of those for whom others wait.
         let mut bytes = SHARED;
@@ -303,22 +289,6 @@ impl Engine {
         }
         if self.ahs.has_retired() {
             self.sweep_ahs();
-        }
-    }
-
-    /// One that waited may have something under way now.
-    fn admit(&mut self, qpn: u32) {
-        let Some(entry) = self.qps.get_mut(qpn) else {
-            return;
-        };
-        // Else it was reset, or is another one.
-        if entry.place == Place::Waiting {
-            entry.place = Place::None;
-            entry.transport.hold_back(false);
-            if entry.transport.may_request() {
-                self.timers.congestion.sent(&mut entry.place);
-                schedule(entry, &mut self.ready);
-            }
         }
     }
 
@@ -395,21 +365,6 @@ impl Engine {
                 return turn;
             }
         }
-        let by_memory = entry
-            .peer
-            .is_some_and(|peer| self.link.is_by_memory(peer.path));
-        let may_crowd = !by_memory && entry.may_crowd();
-        if may_crowd
-            && entry.place == Place::None
-            && self.timers.congestion.is_full()
-            && entry.transport.may_request()
-        {
-            self.timers.congestion.wait(qpn, &mut entry.place);
-            entry.transport.hold_back(true);
-            if !entry.transport.wants_transmit() {
-                return turn;
-            }
-        }
         let quantum = Engine::quantum(&self.link, entry);
         let others_wait = self.fairness.others_wait(qpn, now);
         if let QueuePair::Rc(rc) = &mut entry.transport {
@@ -461,9 +416,6 @@ impl Engine {
                 .is_some_and(|peer| self.link.is_past_network_stack(peer.path));
         if entry.elsewhere.is_some() {
             self.neighbours.note(entry, None);
-        }
-        if may_crowd && entry.transport.awaits_answer() {
-            self.timers.congestion.sent(&mut entry.place);
         }
         settle(entry, &mut self.ready, &mut self.timers);
         if entry.pointed && !pointed && !self.pointing.contains(&qpn) {

@@ -12,7 +12,6 @@ mod arrears;
 mod awake;
 mod background;
 mod common;
-mod congestion;
 mod delivery;
 mod drive;
 mod fairness;
@@ -81,7 +80,6 @@ use crate::xrcd::Domains;
 use answers::Unanswered;
 use arrears::Arrears;
 pub(crate) use common::Common;
-pub(crate) use congestion::Place;
 use fairness::Fairness;
 use gate::Gate;
 use gather::Gather;
@@ -347,7 +345,6 @@ impl Engine {
         self.memory.windows().close_those_of(qpn);
         if let Some(mut entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
             entry.withdraw();
-            self.timers.congestion.left(&mut entry.place);
             self.common.live.fetch_sub(1, Ordering::Relaxed);
             self.patience.removed(&entry);
             report::destroyed(&entry);
@@ -464,16 +461,11 @@ impl Engine {
     pub(crate) fn flush_qp(&mut self, qpn: u32) {
         self.send_last(qpn);
         let Engine {
-            qps,
-            memory,
-            srqs,
-            timers,
-            ..
+            qps, memory, srqs, ..
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             let (transport, mut host) = lend(entry, memory, srqs);
             transport.fail(&mut host);
-            timers.note(entry);
             entry.shared.set_state(QpState::Err);
             entry.free_retired();
             self.neighbours.take_leave(entry, true, &mut self.link);

@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use rnic_link::RoceLink;
 use rnic_transport::{Asks, QueuePair, SendWqe, ShortSend, Time};
 
-use super::congestion::Place;
 use super::drive::PUT_OFF;
 use super::sink::PathSink;
 use super::{AhTable, Engine, Posted, SrqTable, Timers, lend, settle};
@@ -96,9 +95,6 @@ impl Engine {
         } else {
             Asks::Now
         };
-        if !by_memory && entry.place != Place::UnderWay && self.timers.congestion.is_full() {
-            return ShortPost::NotThisWay;
-        }
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
         let mut sink = PathSink {
@@ -122,9 +118,6 @@ impl Engine {
         self.fairness.short(qpn, now);
         if by_memory {
             return ShortPost::Left;
-        }
-        if entry.may_crowd() {
-            self.timers.congestion.sent(&mut entry.place);
         }
         if !entry.ready {
             // In front, as all that posts short messages ([`Engine::schedule_posted`]).

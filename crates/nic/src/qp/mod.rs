@@ -26,7 +26,7 @@ use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::engine::{self, Answers, Engine, HeldAck, Place, Shard, SrqTable, Succession, UcWrites};
+use crate::engine::{self, Answers, Engine, HeldAck, Shard, SrqTable, Succession, UcWrites};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
 use crate::neighbour::Elsewhere;
@@ -225,8 +225,6 @@ pub(crate) struct QpEntry {
     pub(crate) elsewhere: Option<Box<Elsewhere>>,
     /// Deadline that the engine's timer heap holds for it.
     pub(crate) armed: Option<Time>,
-    /// RC, by the network stack: whether it may have something under way.
-    pub(crate) place: Place,
 }
 
 impl QpEntry {
@@ -261,16 +259,7 @@ impl QpEntry {
             lingers: false,
             elsewhere: None,
             armed: None,
-            place: Place::default(),
         }
-    }
-
-    /// By the network stack, what it has under way counts ([`crate::engine::Place`]): RC, whose peer is not silent for long.
-    #[inline]
-    pub(crate) fn may_crowd(&self) -> bool {
-        matches!(self.transport, QueuePair::Rc(_))
-            && self.attr.timeout != 0
-            && self.transport.silences() < 2
     }
 
     /// Memory that its unacknowledged packets point at may change from now on.

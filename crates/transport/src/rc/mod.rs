@@ -478,22 +478,6 @@ impl Rc {
         self.state == State::Rts && self.requester.can_send(&self.shared)
     }
 
-    /// From now on no request leaves, or they may again. What is under way goes on, and so does the responder.
-    pub fn hold_back(&mut self, held: bool) {
-        self.requester.held_back = held;
-    }
-
-    /// ACK timeouts since there was progress.
-    pub fn silences(&self) -> u32 {
-        self.requester.silences
-    }
-
-    /// Some request was sent and is not answered, nor about to be sent again.
-    #[inline]
-    pub fn awaits_answer(&self) -> bool {
-        self.requester.awaits_answer()
-    }
-
     /// An ACK is all that the responder has to say.
     pub fn owes_only_ack(&self) -> bool {
         self.responder.owes_only_ack()

@@ -250,8 +250,6 @@ pub(crate) struct Requester {
     holding: bool,
     /// No WQE starts (SQD).
     pub(super) halted: bool,
-    /// No packet leaves: others have their turn.
-    pub(super) held_back: bool,
     /// `current` cannot be sent; it fails when it is at the front.
     fault: Option<Failure>,
     /// No packet points before this position.
@@ -268,7 +266,7 @@ pub(crate) struct Requester {
     probe: Probe,
     retries: Retries,
     /// ACK timeouts since there was progress.
-    pub(super) silences: u32,
+    silences: u32,
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
     pub(super) timers: TimerTable,
@@ -344,7 +342,7 @@ impl Requester {
 
     /// Some packet was sent and is not acknowledged, and is not about to be sent again.
     #[inline]
-    pub(super) fn awaits_answer(&self) -> bool {
+    fn awaits_answer(&self) -> bool {
         self.nxt.pos > self.una.pos
     }
 

@@ -254,30 +254,6 @@ mod window {
     }
 
     #[test]
-    fn a_device_may_close_it_for_requests_alone() {
-        let mut f = Fixture::with(attr());
-        f.rc.hold_back(true);
-        f.post(WRITE, MTU as u32);
-        assert!(!f.rc.may_request() && !f.rc.awaits_answer());
-        assert_eq!(f.poll().len(), 0);
-        f.rc.hold_back(false);
-        assert_eq!(f.poll().len(), 1);
-        assert!(f.rc.awaits_answer());
-        f.feed_ack(sq(0));
-        assert_eq!((f.rc.awaits_answer(), f.sends()), (false, vec![(0, OK)]));
-    }
-
-    #[test]
-    fn one_held_back_is_flushed_as_any_other() {
-        let mut f = Fixture::with(attr());
-        f.rc.hold_back(true);
-        f.post(WRITE, MTU as u32);
-        f.rc.fail(&mut f.bench);
-        assert_eq!(f.sends().len(), 1);
-        assert!(!f.rc.may_request());
-    }
-
-    #[test]
     fn is_that_of_the_path_chosen_in_sqd() {
         let wide = attr();
         let mut f = Fixture::with(wide);

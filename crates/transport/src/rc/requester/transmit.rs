@@ -20,11 +20,9 @@ impl Requester {
     pub(crate) fn can_send(&self, sh: &Shared) -> bool {
         match self.queue.get(self.current) {
             Some(entry) => {
-                let waits = self.held_back
-                    || self.waits_for_receiver()
-                    || self.holding && !entry.started() && self.una.pos != self.max.pos;
                 self.fault.is_none()
-                    && !waits
+                    && !self.waits_for_receiver()
+                    && !(self.holding && !entry.started() && self.una.pos != self.max.pos)
                     && (!self.halted || entry.started() || self.executed > 0)
                     && self.within_limits(entry, sh)
             }
