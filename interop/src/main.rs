@@ -52,6 +52,9 @@ struct Args {
     /// How often each is measured; the table has medians
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     rounds: u8,
+    /// Side by side on two hosts: rnic's card reads and writes packets by itself, if its driver can
+    #[arg(long)]
+    zero_copy: bool,
     /// The second machine of `--side-by-side two-hosts`
     #[arg(long)]
     second: bool,
@@ -77,7 +80,8 @@ fn main() -> ExitCode {
         if args.list {
             return beside::list(place, &args.only);
         }
-        return beside::run(&args.job, place, args.rounds.into(), &args.only);
+        let zero_copy = args.zero_copy;
+        return beside::run(&args.job, place, zero_copy, args.rounds.into(), &args.only);
     }
     if !args.merge.is_empty() {
         let order: Vec<String> = matrix::all().into_iter().map(|case| case.name).collect();

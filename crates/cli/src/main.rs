@@ -58,8 +58,8 @@ Environment of every program that uses the NIC:
   RNIC_FAULTS          damage what the process sends:
                        drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42
   RNIC_PCAP            append every packet to this file
-  RNIC_XDP             interfaces whose packets bypass the kernel's network stack (root): eth0, or
-                       eth0:generic
+  RNIC_XDP             interfaces whose packets bypass the kernel's network stack (root): eth0,
+                       eth0:zerocopy (without copies) or eth0:generic (a driver without XDP)
   RNIC_HOST_PATH       `on` (default), `rings` or `off`: between processes of this host, shared
                        memory; shared memory, with every operation in packets; UDP
   RNIC_GSO             `on` (default), `local` or `off`: the kernel may segment batches everywhere,

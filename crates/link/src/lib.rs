@@ -140,6 +140,8 @@ pub struct LinkCounters {
     pub tx_host_bytes: u64,
     /// Packets of `tx_packets` that went past the kernel's network stack.
     pub tx_xdp_packets: u64,
+    /// Those of them that the card read by itself (zero copy).
+    pub tx_zero_copy_packets: u64,
     /// Packets that arrived, whatever became of them.
     pub rx_packets: u64,
     /// Their bytes, BTH to ICRC.
@@ -191,6 +193,7 @@ impl std::ops::AddAssign for LinkCounters {
             tx_host_packets,
             tx_host_bytes,
             tx_xdp_packets,
+            tx_zero_copy_packets,
             rx_packets,
             rx_bytes,
             rx_multicast,
@@ -219,6 +222,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.tx_host_packets += tx_host_packets;
         self.tx_host_bytes += tx_host_bytes;
         self.tx_xdp_packets += tx_xdp_packets;
+        self.tx_zero_copy_packets += tx_zero_copy_packets;
         self.rx_packets += rx_packets;
         self.rx_bytes += rx_bytes;
         self.rx_multicast += rx_multicast;

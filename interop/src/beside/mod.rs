@@ -76,10 +76,10 @@ pub fn list(place: Where, only: &[String]) -> ExitCode {
 ///
 /// # Panics
 /// When the machine cannot be set up or the table cannot be written.
-pub fn run(job: &Path, place: Where, rounds: usize, only: &[String]) -> ExitCode {
+pub fn run(job: &Path, place: Where, zero_copy: bool, rounds: usize, only: &[String]) -> ExitCode {
     let measures = chosen(place, only);
     match place {
         Where::OneHost => one_host::run(job, &measures, rounds),
-        Where::TwoHosts => two_hosts::run(job, &measures, rounds),
+        Where::TwoHosts => two_hosts::run(job, zero_copy, &measures, rounds),
     }
 }

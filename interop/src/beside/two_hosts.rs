@@ -30,6 +30,13 @@ const CONTESTANTS: [Contestant; 3] = [
     },
 ];
 
+/// The last of them with `--zero-copy`.
+const ZERO_COPY: Contestant = Contestant {
+    end: End::Rnic,
+    environment: &[("RNIC_XDP", "eth1:zerocopy")],
+    name: "rnic, XDP, zero copy",
+};
+
 /// rnic's link; Linux's is the other one.
 const RNIC_LINK: &str = "eth1";
 
@@ -140,10 +147,12 @@ pub fn serve(job: &Path) -> ExitCode {
 }
 
 /// The first machine.
-pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
+pub fn run(job: &Path, zero_copy: bool, measures: &[Measure], rounds: usize) -> ExitCode {
     let gid = Host::Client.set_up(job);
     let title = "two hosts, path MTU 1024";
-    let status = table::fill(job, title, &CONTESTANTS, measures, rounds, |who, what| {
+    let mut contestants = CONTESTANTS.to_vec();
+    contestants.extend(zero_copy.then_some(ZERO_COPY));
+    let status = table::fill(job, title, &contestants, measures, rounds, |who, what| {
         one(job, &gid, who, what)
     });
     let _ = writeln!(orders(), "bye");

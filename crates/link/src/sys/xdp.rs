@@ -173,15 +173,21 @@ pub struct RingOffsets {
     pub producer: usize,
     /// The consumer's.
     pub consumer: usize,
+    /// What the kernel says of it, a u32.
+    pub flags: usize,
     /// The entries.
     pub entries: usize,
 }
+
+/// A flag of a ring that the program fills: the kernel does not look at it by itself, and has to be [asked to](kick_xdp).
+pub const RING_NEEDS_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
 
 impl From<libc::xdp_ring_offset> for RingOffsets {
     fn from(ring: libc::xdp_ring_offset) -> RingOffsets {
         RingOffsets {
             producer: ring.producer as usize,
             consumer: ring.consumer as usize,
+            flags: ring.flags as usize,
             entries: ring.desc as usize,
         }
     }
@@ -245,12 +251,17 @@ pub unsafe fn register_frames(
     Ok(())
 }
 
-/// Binds an AF_XDP socket to a queue of an interface. EBUSY: another socket has it, or had it a moment ago.
-pub fn bind_xdp(socket: &Fd, ifindex: u32, queue: u32) -> io::Result<()> {
+/// Binds an AF_XDP socket to a queue of an interface. `zero_copy`: the card may read and write the frames by itself, if its driver
+/// can; else the kernel copies each packet, for which any driver will do. EBUSY: another socket has the queue, or had it a moment ago.
+pub fn bind_xdp(socket: &Fd, ifindex: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
     let addr = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
-        // The kernel copies each packet: any driver can.
-        sxdp_flags: libc::XDP_COPY,
+        // With neither XDP_COPY nor XDP_ZEROCOPY the kernel tries the one and falls back to the other.
+        sxdp_flags: if zero_copy {
+            libc::XDP_USE_NEED_WAKEUP
+        } else {
+            libc::XDP_COPY
+        },
         sxdp_ifindex: ifindex,
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
@@ -265,6 +276,30 @@ pub fn bind_xdp(socket: &Fd, ifindex: u32, queue: u32) -> io::Result<()> {
         )
     })?;
     Ok(())
+}
+
+/// Whether the card reads and writes the frames of a bound AF_XDP socket by itself.
+pub fn is_zero_copy(socket: &Fd) -> io::Result<bool> {
+    let mut options = libc::xdp_options { flags: 0 };
+    let mut len = size_of::<libc::xdp_options>() as u32;
+    // SAFETY: the kernel writes at most `len` bytes to the local struct.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            socket.raw(),
+            libc::SOL_XDP,
+            libc::XDP_OPTIONS,
+            &raw mut options,
+            &raw mut len,
+        )
+    })?;
+    Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+}
+
+/// Has a driver that receives into an AF_XDP socket's frames by itself look at the fill ring: to ask for events does (to receive would
+/// too, since Linux 5.11).
+pub fn refill_xdp(socket: &Fd) {
+    super::poll_one(socket, libc::POLLIN, 0);
 }
 
 /// Has the kernel send what is in the ring of an AF_XDP socket, some of it. EAGAIN: not all.

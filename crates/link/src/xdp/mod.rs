@@ -1,7 +1,8 @@
 //! Packets from and to other hosts past the kernel's network stack: AF_XDP, for who may (`RNIC_XDP=INTERFACE`).
 //!
 //! An eBPF program ([`program`]) in front of the interface takes the packets of this process's queue pairs, the kernel copies them
-//! to memory that it shares with the process ([`socket`]), and a look at that memory is all that receiving takes. What leaves is
+//! to memory that it shares with the process ([`socket`]), or the card writes them there by itself, and a look at that memory is all
+//! that receiving takes. What leaves is
 //! written there with its Ethernet, IP and UDP headers, to whom the kernel's own tables say ([`hops`]). So neither the kernel's IP,
 //! UDP and sockets nor its firewall see any of it.
 //!
@@ -36,11 +37,14 @@ pub(crate) use filter::Filter;
 use hops::{Hop, Hops};
 use program::{ETHERNET_LEN, IPV4, IPV6, Tables};
 use socket::{FRAME, Frame, HEADROOM, Socket};
+use spec::Way;
 pub use spec::{XdpSpec, XdpSpecError};
 
 /// Frames to receive into, of all queues of an interface together, and of each at least: powers of two.
 const FRAMES: u32 = 4096;
 const LEAST_FRAMES: u32 = 256;
+/// The same where the card has no others: more than its own ring holds.
+const LEAST_ZERO_COPY: u32 = 2048;
 /// Queues of a card that are served; packets that come by others take the sockets.
 const QUEUES: u32 = 16;
 /// While packets come by memory, the socket is looked at in every so many calls that found none there, and after so many trains
@@ -50,6 +54,8 @@ const SOCKET_EVERY: u32 = 8;
 const IN_USE: u32 = 10_000;
 /// What a card did not take is offered to it again after this time.
 const AGAIN_NS: u64 = 50_000;
+/// After this time it is looked whether a driver is at work that said so.
+const AT_WORK_NS: u64 = 1_000_000;
 
 /// An interface whose packets are taken.
 struct Interface {
@@ -63,7 +69,7 @@ struct Interface {
 }
 
 impl Interface {
-    fn open(name: &str, mode: XdpMode) -> Result<(Interface, u32, Tables), String> {
+    fn open(name: &str, way: Way) -> Result<(Interface, u32, Tables), String> {
         let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
         let (index, mac, mtu) =
             sys::ethernet(name).map_err(|error| match error.raw_os_error() {
@@ -79,7 +85,8 @@ impl Interface {
         let queues = queues_of(name).min(QUEUES);
         let tables = Tables::new(queues, mtu).map_err(told("a table for eBPF"))?;
         let program = tables.load().map_err(told("the eBPF program"))?;
-        let (mut attached, mut mode) = (sys::attach_xdp(&program, index, mode), mode);
+        let mut mode = way.mode();
+        let mut attached = sys::attach_xdp(&program, index, mode);
         if let (Err(error), XdpMode::Driver) = (&attached, mode)
             && error.raw_os_error() == Some(libc::EOPNOTSUPP)
         {
@@ -90,13 +97,26 @@ impl Interface {
             Some(libc::EBUSY) => "another program has the interface's XDP".to_owned(),
             _ => told("to attach to the interface")(error),
         })?;
-        let frames = (FRAMES / queues.next_power_of_two()).max(LEAST_FRAMES);
+        // A driver gives the card frames only of a program of its own.
+        let zero_copy = way == Way::ZeroCopy && mode == XdpMode::Driver;
+        let least = if zero_copy {
+            LEAST_ZERO_COPY
+        } else {
+            LEAST_FRAMES
+        };
+        let frames = (FRAMES / queues.next_power_of_two()).max(least);
         let mut sockets = Vec::new();
         for queue in 0..queues {
-            let socket = Socket::open(index, queue, frames).map_err(told("an AF_XDP socket"))?;
+            let socket = Socket::open(index, queue, frames, zero_copy);
+            let socket = socket.map_err(told("an AF_XDP socket"))?;
             let set = tables.set_socket(queue, socket.fd());
             set.map_err(told("a table for eBPF"))?;
             sockets.push(socket);
+        }
+        if way == Way::ZeroCopy && !sockets.iter().all(Socket::is_zero_copy) {
+            tell(format_args!(
+                "RNIC_XDP={name}: its driver has no zero copy, so the kernel copies the packets"
+            ));
         }
         let interface = Interface {
             mac,
@@ -106,6 +126,12 @@ impl Interface {
             _program: attached,
         };
         Ok((interface, index, tables))
+    }
+
+    /// What it sends the card reads by itself.
+    #[inline]
+    fn is_zero_copy(&self) -> bool {
+        self.sockets.first().is_some_and(Socket::is_zero_copy)
     }
 }
 
@@ -185,8 +211,8 @@ pub(crate) fn open(
         }
     };
     let add = |socket: &Socket| arrivals.add(socket.fd(), 0);
-    for (name, mode) in &spec.0 {
-        let opened = Interface::open(name, *mode).and_then(|opened| {
+    for (name, way) in &spec.0 {
+        let opened = Interface::open(name, *way).and_then(|opened| {
             let added = opened.0.sockets.iter().try_for_each(add);
             added.map(|()| opened).map_err(|error| error.to_string())
         });
@@ -296,6 +322,9 @@ impl XdpLink {
                 counters.tx_packets += packets;
                 counters.tx_bytes += run.len as u64;
                 counters.tx_xdp_packets += packets;
+                if self.interfaces[hop.interface].is_zero_copy() {
+                    counters.tx_zero_copy_packets += packets;
+                }
                 return;
             }
         }
@@ -331,7 +360,12 @@ impl XdpLink {
                 Ok((calls, all)) => {
                     counters.tx_syscalls += calls;
                     if !all {
-                        self.again = Some(now.saturating_add(AGAIN_NS));
+                        let wait = match (socket.is_zero_copy(), calls) {
+                            (true, 0) => AT_WORK_NS,
+                            _ => AGAIN_NS,
+                        };
+                        let at = now.saturating_add(wait);
+                        self.again = Some(self.again.map_or(at, |again| again.min(at)));
                     }
                 }
                 // Down, or gone: as a cable that is pulled out.
@@ -363,6 +397,9 @@ impl XdpLink {
 
     fn look_at_socket(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
         self.turns.trains = 0;
+        for socket in self.interfaces.iter().flat_map(|i| &i.sockets) {
+            socket.refill();
+        }
         self.udp.receive(buffer, thorough)
     }
 }

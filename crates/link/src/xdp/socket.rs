@@ -2,9 +2,13 @@
 //!
 //! Four rings (Documentation/networking/af_xdp.rst): *fill*, frames for the kernel to receive into; *received*; *to send*; *sent*,
 //! frames that are free again. Each side counts what it put in or took out; the counts are all that is shared of a ring's state.
+//!
+//! Where the card's driver can, the card reads and writes the frames by itself (*zero copy*); else the kernel copies each packet. With
+//! zero copy a driver goes through the rings as the card has room and packets come, and says by a flag whether it has to be woken
+//! for what was put in. To send, one call then is enough for all that is in the ring.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::segment::Segment;
@@ -71,6 +75,13 @@ impl Ring {
         self.count.wrapping_sub(consumer)
     }
 
+    /// The kernel has to be woken to look at what was put in.
+    #[inline]
+    fn needs_wakeup(&self) -> bool {
+        let flags = self.memory.flag(self.at.flags).load(Ordering::Relaxed);
+        flags & sys::RING_NEEDS_WAKEUP != 0
+    }
+
     /// Tells the kernel how much was taken.
     fn took(&self) {
         let consumer = self.memory.flag(self.at.consumer);
@@ -104,14 +115,21 @@ pub(super) struct Socket {
     frames: Segment,
     /// Frames to send that hold nothing.
     free: Vec<usize>,
+    /// The card reads and writes the frames.
+    zero_copy: bool,
 }
 
 impl Socket {
-    /// Opens one with so many frames to receive into, a power of two.
+    /// Opens one with so many frames to receive into, a power of two; with `zero_copy` if the driver can.
     ///
     /// # Errors
     /// EPERM: it takes CAP_NET_RAW; EBUSY: another socket has the queue.
-    pub(super) fn open(ifindex: u32, queue: u32, to_receive: u32) -> io::Result<Socket> {
+    pub(super) fn open(
+        ifindex: u32,
+        queue: u32,
+        to_receive: u32,
+        zero_copy: bool,
+    ) -> io::Result<Socket> {
         let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW)?;
         let len = (to_receive + TO_SEND) as usize * FRAME;
         let frames = Segment::create(len, len)?.0;
@@ -144,6 +162,7 @@ impl Socket {
             free: (to_receive..to_receive + TO_SEND)
                 .map(|frame| frame as usize * FRAME)
                 .collect(),
+            zero_copy: false,
             fd,
         };
         for frame in 0..to_receive {
@@ -152,15 +171,22 @@ impl Socket {
         socket.fill.put();
         let until = Instant::now() + PATIENCE;
         loop {
-            match sys::bind_xdp(&socket.fd, ifindex, queue) {
+            match sys::bind_xdp(&socket.fd, ifindex, queue, zero_copy) {
                 Err(error)
                     if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until =>
                 {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                result => return result.map(|()| socket),
+                result => break result?,
             }
         }
+        socket.zero_copy = zero_copy && sys::is_zero_copy(&socket.fd).unwrap_or(false);
+        Ok(socket)
+    }
+
+    /// The card reads and writes the frames by itself.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        self.zero_copy
     }
 
     /// An address of the kernel's in the frames, which is so whatever it says.
@@ -215,6 +241,17 @@ impl Socket {
     pub(super) fn took_all(&self) {
         self.received.took();
         self.fill.put();
+        self.refill();
+    }
+
+    /// Wakes a driver that ran out of frames. While the card has some left it takes more at the next packet by itself, so it is only
+    /// woken where there may be no next one. It says so after it looked for the last time, so whoever took all before that looks again
+    /// when nothing came.
+    #[inline]
+    pub(super) fn refill(&self) {
+        if self.zero_copy && self.fill.needs_wakeup() && self.fill.untaken() >= self.fill.size / 2 {
+            sys::refill_xdp(&self.fd);
+        }
     }
 
     fn give_back(&mut self, at: usize) {
@@ -262,12 +299,15 @@ impl Socket {
         self.sent.took();
     }
 
-    /// Has the kernel send what was not sent yet. Gives the system calls that took, and whether all is sent.
+    /// Has the kernel send what was not sent yet. Gives the system calls that took, and whether all is sent, or the driver was woken for it.
     ///
     /// # Errors
     /// The interface is down or gone.
     pub(super) fn kick(&mut self) -> io::Result<(u64, bool)> {
         self.to_send.put();
+        if self.zero_copy {
+            return self.wake();
+        }
         let mut calls = 0;
         loop {
             let before = self.to_send.untaken();
@@ -277,12 +317,7 @@ impl Socket {
             calls += 1;
             match sys::kick_xdp(&self.fd) {
                 Ok(()) => {}
-                // It takes so many at a time, or the card is full.
-                Err(e)
-                    if matches!(
-                        e.raw_os_error(),
-                        Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS)
-                    ) => {}
+                Err(e) if is_full(&e) => {}
                 Err(e) => return Err(e),
             }
             if self.to_send.untaken() == before {
@@ -292,4 +327,31 @@ impl Socket {
         self.reap();
         Ok((calls, true))
     }
+
+    /// Has the driver go through the ring, unless it is at it. It goes on by itself as the card has room.
+    fn wake(&mut self) -> io::Result<(u64, bool)> {
+        if self.to_send.untaken() == 0 {
+            return Ok((0, true));
+        }
+        // Between what was put in and the flag: whoever goes to sleep sets the flag and looks at the ring once more.
+        fence(Ordering::SeqCst);
+        if !self.to_send.needs_wakeup() {
+            return Ok((0, false));
+        }
+        let woken = match sys::kick_xdp(&self.fd) {
+            Ok(()) => true,
+            Err(e) if is_full(&e) => false,
+            Err(e) => return Err(e),
+        };
+        self.reap();
+        Ok((1, woken))
+    }
+}
+
+/// The kernel takes so many at a time, or the card is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS)
+    )
 }

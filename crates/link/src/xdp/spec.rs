@@ -5,15 +5,47 @@ use std::str::FromStr;
 
 use crate::sys::XdpMode;
 
-/// Which interfaces, and how (`RNIC_XDP`): names, separated by commas; with `:generic` behind it the program sits behind the
-/// driver, which any has room for, else in it if it can.
+/// How an interface's packets are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By a program in the driver, or behind it where a driver has no room for one; the kernel copies each packet.
+    Copy,
+    /// By a program in the driver, with frames that the card itself reads and writes if the driver can.
+    ZeroCopy,
+    /// By a program behind the driver; the kernel copies each packet.
+    Generic,
+}
+
+impl Way {
+    /// Where the program sits.
+    pub(super) fn mode(self) -> XdpMode {
+        match self {
+            Way::Copy | Way::ZeroCopy => XdpMode::Driver,
+            Way::Generic => XdpMode::Generic,
+        }
+    }
+
+    /// What stands behind an interface's name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Way::Copy => "",
+            Way::ZeroCopy => ":zerocopy",
+            Way::Generic => ":generic",
+        }
+    }
+}
+
+/// Which interfaces, and how (`RNIC_XDP`): names, separated by commas. A program in the driver takes the packets, or one behind it
+/// where a driver has no room for one; `:generic` behind a name has it behind the driver anyway. The kernel copies each packet; with
+/// `:zerocopy` the card reads and writes them by itself, if its driver can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct XdpSpec(pub(super) Vec<(String, XdpMode)>);
+pub struct XdpSpec(pub(super) Vec<(String, Way)>);
 
 /// Why a text is no [`XdpSpec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}`: write the name of an interface, as in `eth0`, with `:generic` behind it for a driver that has no room for XDP"
+    "`{0}`: write the name of an interface, as in `eth0`, with `:generic` behind it for a driver that has no room for XDP, or \
+     `:zerocopy` for one that gives the card itself access"
 )]
 pub struct XdpSpecError(pub(super) String);
 
@@ -22,16 +54,17 @@ impl FromStr for XdpSpec {
 
     fn from_str(text: &str) -> Result<XdpSpec, XdpSpecError> {
         let interfaces = text.split(',').map(|item| {
-            let (name, mode) = match item.split_once(':') {
-                None => (item, XdpMode::Driver),
-                Some((name, "generic")) => (name, XdpMode::Generic),
+            let (name, way) = match item.split_once(':') {
+                None => (item, Way::Copy),
+                Some((name, "zerocopy")) => (name, Way::ZeroCopy),
+                Some((name, "generic")) => (name, Way::Generic),
                 Some(_) => return Err(XdpSpecError(item.to_owned())),
             };
             // IFNAMSIZ
             if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
                 return Err(XdpSpecError(item.to_owned()));
             }
-            Ok((name.to_owned(), mode))
+            Ok((name.to_owned(), way))
         });
         interfaces.collect::<Result<_, _>>().map(XdpSpec)
     }
@@ -39,9 +72,9 @@ impl FromStr for XdpSpec {
 
 impl fmt::Display for XdpSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (k, (name, mode)) in self.0.iter().enumerate() {
-            let (comma, generic) = (["", ","][usize::from(k > 0)], *mode == XdpMode::Generic);
-            write!(f, "{comma}{name}{}", if generic { ":generic" } else { "" })?;
+        for (k, (name, way)) in self.0.iter().enumerate() {
+            let comma = ["", ","][usize::from(k > 0)];
+            write!(f, "{comma}{name}{}", way.suffix())?;
         }
         Ok(())
     }

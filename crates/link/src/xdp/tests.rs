@@ -15,29 +15,31 @@ fn spec(text: &str) -> XdpSpec {
 #[test]
 fn a_spec_is_written_as_it_is_read() {
     for (text, interfaces) in [
-        ("eth0", &[("eth0", XdpMode::Driver)][..]),
-        ("rn0:generic", &[("rn0", XdpMode::Generic)]),
+        ("eth0", &[("eth0", Way::Copy)][..]),
+        ("rn0:generic", &[("rn0", Way::Generic)]),
+        ("rn0:zerocopy", &[("rn0", Way::ZeroCopy)]),
         (
-            "eth0,rn0:generic,wlp0s20f3",
+            "eth0,rn0:generic,rn1:zerocopy,wlp0s20f3",
             &[
-                ("eth0", XdpMode::Driver),
-                ("rn0", XdpMode::Generic),
-                ("wlp0s20f3", XdpMode::Driver),
+                ("eth0", Way::Copy),
+                ("rn0", Way::Generic),
+                ("rn1", Way::ZeroCopy),
+                ("wlp0s20f3", Way::Copy),
             ],
         ),
         // The longest name that Linux has room for.
-        ("abcdefghijklmno", &[("abcdefghijklmno", XdpMode::Driver)]),
+        ("abcdefghijklmno", &[("abcdefghijklmno", Way::Copy)]),
         (
             "abcdefghijklmno:generic",
-            &[("abcdefghijklmno", XdpMode::Generic)],
+            &[("abcdefghijklmno", Way::Generic)],
         ),
         // A VLAN's interface.
-        ("eth0.5", &[("eth0.5", XdpMode::Driver)]),
+        ("eth0.5", &[("eth0.5", Way::Copy)]),
     ] {
         let read = spec(text);
         let meant: Vec<_> = interfaces
             .iter()
-            .map(|(name, mode)| ((*name).to_owned(), *mode))
+            .map(|(name, way)| ((*name).to_owned(), *way))
             .collect();
         assert_eq!(read.0, meant, "{text}");
         assert_eq!(read.to_string(), text);
@@ -57,6 +59,9 @@ fn what_is_no_interface_is_refused() {
         (":", ":"),
         ("::", "::"),
         (":generic", ":generic"),
+        (":zerocopy", ":zerocopy"),
+        ("eth0:zerocopy:zerocopy", "eth0:zerocopy:zerocopy"),
+        ("eth0:generic:zerocopy", "eth0:generic:zerocopy"),
         ("eth0:", "eth0:"),
         ("eth0:native", "eth0:native"),
         ("eth0:Generic", "eth0:Generic"),

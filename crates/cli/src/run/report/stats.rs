@@ -256,10 +256,15 @@ fn paths(sum: &Sum) {
     let past = (link("tx_xdp_packets"), link("rx_xdp_packets"));
     if past != (0, 0) {
         crate::remark!(
-            "  {:<15} {} packets out and {} in went past the kernel's network stack",
+            "  {:<15} {} packets out and {} in went past the kernel's network stack{}",
             "AF_XDP",
             past.0,
-            past.1
+            past.1,
+            if link("tx_zero_copy_packets") > 0 {
+                ", without copies (the card's driver)"
+            } else {
+                ""
+            }
         );
     }
 }
