@@ -167,7 +167,7 @@ fn run(shared: &Shard, mut port: PortWatch) {
             state.wakeup.will_sleep(deadline);
             // What waits for receives is no work.
             let arrived = engine.link.fall_asleep() && !patient;
-            work = !engine.ready.is_empty() || arrived;
+            work = engine.has_turns() || arrived;
         } else {
             // Whoever has it may have looked already whether this thread sleeps.
             deadline = sys::now_ns().saturating_add(TICK_NS);

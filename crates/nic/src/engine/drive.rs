@@ -8,7 +8,7 @@ use super::answers::Wait;
 use super::arrears::POSTS;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
-use super::{Engine, lend, lone, rows, schedule, settle};
+use super::{Engine, crowds, lend, lone, rows, schedule, settle};
 use crate::qp::QpEntry;
 use crate::sys;
 
@@ -102,6 +102,9 @@ impl Engine {
         if self.cq_tasks.next().is_some_and(|at| at <= now) {
             self.attend_to_cqs(now);
         }
+        if self.timers.congestion.is_active() {
+            self.see_to_crowds(now);
+        }
         if received > 0 {
             self.pace.received(received);
         }
@@ -175,12 +178,18 @@ impl Engine {
 
     /// Something may leave, now or soon.
     pub(crate) fn has_to_send(&self) -> bool {
-        !self.ready.is_empty()
+        self.has_turns()
             || self.link.has_pending()
             || self.link.next_timeout().is_some()
             || self.gate.deadline().is_some()
             || !self.stalled.is_empty()
             || self.unanswered.deadline().is_some()
+    }
+
+    /// Some queue pair may have a turn now.
+    #[inline]
+    pub(super) fn has_turns(&self) -> bool {
+        !self.ready.is_empty() || self.timers.congestion.has_room()
     }
 
     /// Those that were due when `known` was: what came until then has been taken in.
@@ -198,9 +207,16 @@ impl Engine {
                 .next_timeout()
                 .is_some_and(|due| due <= known)
             {
+                let before = entry.requests();
                 let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
                 transport.handle_timeout(now, &mut host);
+                let lost = entry.requests().silences > before.silences && !before.is_silent();
+                let crowded =
+                    crowds::lost(entry, &self.link, &mut self.timers.congestion, now, lost);
                 settle(entry, &mut self.ready, &mut self.timers);
+                if let Some(host) = crowded {
+                    self.look_for_crowd(now.0, host);
+                }
             } else {
                 self.timers.note(entry);
             }
@@ -264,6 +280,9 @@ impl Engine {
                 schedule(entry, &mut self.ready);
             }
         }
+        if self.timers.congestion.is_active() {
+            self.see_to_crowds(now);
+        }
         let mut turns = TURNS;
         // Of those for whom others wait.
         let mut bytes = SHARED;
@@ -319,6 +338,9 @@ impl Engine {
             return turn;
         }
         entry.ready = false;
+        if self.timers.congestion.is_active() && entry.transport.may_request() {
+            crowds::give_way(entry, &self.link, &mut self.timers.congestion, now);
+        }
         let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
         let owes_only_ack = entry.transport.owes_only_ack();
         let lone = !requests && owes_only_ack;
@@ -459,11 +481,12 @@ impl Engine {
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
         let unanswered = self.unanswered.deadline();
+        let crowds = self.timers.congestion.deadline();
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
         let paced = never(gate).min(never(patience)).min(never(stalled));
-        let paced = paced.min(never(unanswered));
+        let paced = paced.min(never(unanswered)).min(never(crowds));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
     }

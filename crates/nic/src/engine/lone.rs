@@ -94,6 +94,7 @@ impl Engine {
             && self.unanswered.deadline().is_none()
             && !self.neighbours.has_questions()
             && !self.ahs.has_retired()
+            && !self.timers.congestion.has_room()
     }
 
     /// It has left.

@@ -12,6 +12,8 @@ mod arrears;
 mod awake;
 mod background;
 mod common;
+mod congestion;
+mod crowds;
 mod delivery;
 mod drive;
 mod fairness;
@@ -80,6 +82,7 @@ use crate::xrcd::Domains;
 use answers::Unanswered;
 use arrears::Arrears;
 pub(crate) use common::Common;
+pub(crate) use congestion::{Place, Requests};
 use fairness::Fairness;
 use gate::Gate;
 use gather::Gather;
@@ -345,6 +348,7 @@ impl Engine {
         self.memory.windows().close_those_of(qpn);
         if let Some(mut entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
             entry.withdraw();
+            self.timers.congestion.leave(&mut entry.place);
             self.common.live.fetch_sub(1, Ordering::Relaxed);
             self.patience.removed(&entry);
             report::destroyed(&entry);
@@ -461,11 +465,16 @@ impl Engine {
     pub(crate) fn flush_qp(&mut self, qpn: u32) {
         self.send_last(qpn);
         let Engine {
-            qps, memory, srqs, ..
+            qps,
+            memory,
+            srqs,
+            timers,
+            ..
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             let (transport, mut host) = lend(entry, memory, srqs);
             transport.fail(&mut host);
+            timers.note(entry);
             entry.shared.set_state(QpState::Err);
             entry.free_retired();
             self.neighbours.take_leave(entry, true, &mut self.link);

@@ -8,6 +8,7 @@ use rnic_link::LinkCounters;
 
 use super::background;
 use super::common::Common;
+use super::congestion::Congestion;
 use super::shard::{Driven, Shard, ShardSet};
 use super::shards::Shards;
 use super::{DropCounters, Engine, fork};
@@ -295,6 +296,7 @@ pub fn shutdown() {
             engine.close_cm();
             engine.link.send_what_waits();
             engine.closed = true;
+            engine.timers.congestion = Congestion::default();
             report::note_all(&engine, true);
             drop(engine);
             copies.wait();

@@ -14,7 +14,7 @@ use rnic_transport::{Asks, QueuePair, SendWqe, ShortSend, Time};
 
 use super::drive::PUT_OFF;
 use super::sink::PathSink;
-use super::{AhTable, Engine, Posted, SrqTable, Timers, lend, settle};
+use super::{AhTable, Engine, Posted, SrqTable, Timers, crowds, lend, settle};
 use super::{fairness, gather};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
@@ -95,6 +95,12 @@ impl Engine {
         } else {
             Asks::Now
         };
+        if self.timers.congestion.is_active() && !by_memory {
+            crowds::join(entry, &self.link, &self.timers.congestion);
+            if !self.timers.congestion.is_free(entry.place) {
+                return ShortPost::NotThisWay;
+            }
+        }
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
         let mut sink = PathSink {

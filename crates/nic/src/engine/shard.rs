@@ -167,7 +167,7 @@ impl Shard {
         if wakeup.is_watching() {
             drop(engine);
         } else {
-            let work_left = !engine.ready.is_empty() || engine.link.has_left();
+            let work_left = engine.has_turns() || engine.link.has_left();
             let deadline = engine.next_deadline();
             drop(engine);
             wakeup.hear(work_left, deadline);

@@ -157,7 +157,7 @@ fn rest(shared: &Shard) {
         let Some(mut engine) = shared.engine.try_lock() else {
             return;
         };
-        if !engine.ready.is_empty() || engine.link.fall_asleep() {
+        if engine.has_turns() || engine.link.fall_asleep() {
             return;
         }
         (engine.link.rx_fd(), engine.link.wake_fd())

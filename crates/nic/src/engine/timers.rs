@@ -5,18 +5,25 @@ use std::collections::BinaryHeap;
 
 use rnic_transport::Time;
 
+use super::congestion::Congestion;
 use crate::qp::QpEntry;
 
 /// Earliest deadlines first.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Who may have requests under way, of which timers and answers tell.
+    pub(crate) congestion: Congestion,
 }
 
 impl Timers {
     /// Notes the deadline a queue pair has now. A later deadline than the one noted costs nothing: it is corrected when
     /// the earlier one comes up.
     pub(crate) fn note(&mut self, entry: &mut QpEntry) {
+        if entry.place.is_in_crowd() {
+            let requests = entry.requests();
+            self.congestion.note(&mut entry.place, requests);
+        }
         if let Some(at) = entry.transport.next_timeout()
             && entry.armed.is_none_or(|armed| at < armed)
         {

@@ -217,7 +217,7 @@ impl Shard {
                 let received = engine.round(false);
                 wait.needless = if received > 0 { 0 } else { wait.needless + 1 };
             }
-            look = engine.link.fall_asleep() || !engine.ready.is_empty();
+            look = engine.link.fall_asleep() || engine.has_turns();
             // What waits for receives would wake the thread over and over.
             let in_vain = engine.patience.is_waiting() || wait.needless > NEEDLESS;
             let fds = [engine.link.rx_fd(), engine.link.wake_fd()];

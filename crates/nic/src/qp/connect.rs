@@ -200,6 +200,7 @@ fn apply(
             engine.send_last(qpn);
             engine.memory.windows().close_those_of(qpn);
             engine.abandon_receive(qpn);
+            engine.let_go(qpn);
             let entry = engine.qp_mut(qpn).ok_or_else(gone)?;
             entry.withdraw();
             entry.transport.reset();
@@ -263,6 +264,7 @@ fn apply(
                 && let Some(old) = std::mem::replace(&mut entry.peer, peer)
             {
                 engine.link.release_path(old.path);
+                engine.let_go(qpn);
             }
         }
         QpState::Init | QpState::Sqe => shared.set_state(to),

@@ -254,7 +254,8 @@ impl QpTarget {
             if !shared.removed.load(Ordering::Acquire) {
                 let copies = engine.remove_qp(shared.qpn);
                 shared.set_removed();
-                drop(engine);
+                // There may be room for others now.
+                shared.shard.after_drive(engine);
                 copies.wait();
                 for cq in shared.cqs() {
                     cq.purge(shared.qpn);

@@ -26,7 +26,9 @@ use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::engine::{self, Answers, Engine, HeldAck, Shard, SrqTable, Succession, UcWrites};
+use crate::engine::{
+    self, Answers, Engine, HeldAck, Place, Requests, Shard, SrqTable, Succession, UcWrites,
+};
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
 use crate::neighbour::Elsewhere;
@@ -138,6 +140,9 @@ pub(crate) struct Peer {
     pub(crate) remote: IpAddr,
 }
 
+/// The longest ACK timeout of a queue pair that waits for others, a code: 1.1 s.
+const LONGEST_TIMEOUT: u8 = 18;
+
 /// How many work requests each future signaled completion retires.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
@@ -225,6 +230,8 @@ pub(crate) struct QpEntry {
     pub(crate) elsewhere: Option<Box<Elsewhere>>,
     /// Deadline that the engine's timer heap holds for it.
     pub(crate) armed: Option<Time>,
+    /// RC, by the network stack: what it is among those that write to the same host.
+    pub(crate) place: Place,
 }
 
 impl QpEntry {
@@ -259,6 +266,28 @@ impl QpEntry {
             lingers: false,
             elsewhere: None,
             armed: None,
+            place: Place::default(),
+        }
+    }
+
+    /// By the network stack, what it has under way may count ([`crate::engine::Place`]): RC, if it finds out before long that it was lost.
+    #[inline]
+    pub(crate) fn may_crowd(&self) -> bool {
+        matches!(self.transport, QueuePair::Rc(_))
+            && (1..=LONGEST_TIMEOUT).contains(&self.attr.timeout)
+    }
+
+    /// What its requester says of itself.
+    pub(crate) fn requests(&self) -> Requests {
+        match &self.transport {
+            QueuePair::Rc(rc) => Requests {
+                awaits: rc.awaits_answer(),
+                may_leave: rc.may_request(),
+                silences: rc.silences(),
+                acknowledged: rc.acknowledged(),
+                failed: rc.is_error(),
+            },
+            _ => Requests::default(),
         }
     }
 

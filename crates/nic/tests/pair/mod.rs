@@ -38,13 +38,14 @@ pub fn init(send_cq: &Cq, recv_cq: &Cq, srq: Option<&Srq>, depth: u32) -> QpInit
 }
 
 /// Takes both to RTS.
+#[allow(dead_code, reason = "some tests connect in another way")]
 pub fn connect(context: &Context, a: &Qp, b: &Qp) {
-    reach(context, a, b.qpn());
-    reach(context, b, a.qpn());
+    reach(context, a, b.qpn(), 14);
+    reach(context, b, a.qpn(), 14);
 }
 
-/// INIT, RTR and RTS towards `peer` over the loopback address.
-fn reach(context: &Context, qp: &Qp, peer: u32) {
+/// INIT, RTR and RTS towards `peer` over the loopback address. `timeout`: a code.
+pub fn reach(context: &Context, qp: &Qp, peer: u32, timeout: u8) {
     let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let gid = context
         .gid_table()
@@ -59,7 +60,7 @@ fn reach(context: &Context, qp: &Qp, peer: u32) {
         max_dest_rd_atomic: 4,
         max_rd_atomic: 4,
         min_rnr_timer: 1,
-        timeout: 14,
+        timeout,
         retry_cnt: 7,
         rnr_retry: 7,
         ah: AhAttr {

@@ -478,6 +478,33 @@ impl Rc {
         self.state == State::Rts && self.requester.can_send(&self.shared)
     }
 
+    /// From now on no request leaves, or they may again. What is under way goes on, and so does the responder.
+    pub fn hold_back(&mut self, held: bool) {
+        self.requester.held_back = held;
+    }
+
+    /// See [`Rc::hold_back`].
+    pub fn is_held_back(&self) -> bool {
+        self.requester.held_back
+    }
+
+    /// ACK timeouts since there was progress.
+    pub fn silences(&self) -> u32 {
+        self.requester.silences
+    }
+
+    /// An answer is awaited, in time for the ACK timeout: also where what is under way is asked about, or is about to be.
+    #[inline]
+    pub fn awaits_answer(&self) -> bool {
+        self.requester.timers.is_set(timer::Timer::AckTimeout)
+    }
+
+    /// Grows as requests are acknowledged.
+    #[inline]
+    pub fn acknowledged(&self) -> u64 {
+        self.requester.acknowledged()
+    }
+
     /// An ACK is all that the responder has to say.
     pub fn owes_only_ack(&self) -> bool {
         self.responder.owes_only_ack()

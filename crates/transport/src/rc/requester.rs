@@ -250,6 +250,8 @@ pub(crate) struct Requester {
     holding: bool,
     /// No WQE starts (SQD).
     pub(super) halted: bool,
+    /// No packet leaves: others have their turn.
+    pub(super) held_back: bool,
     /// `current` cannot be sent; it fails when it is at the front.
     fault: Option<Failure>,
     /// No packet points before this position.
@@ -266,7 +268,7 @@ pub(crate) struct Requester {
     probe: Probe,
     retries: Retries,
     /// ACK timeouts since there was progress.
-    silences: u32,
+    pub(super) silences: u32,
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
     pub(super) timers: TimerTable,
@@ -338,6 +340,12 @@ impl Requester {
     fn pos_of(&self, psn: Psn) -> Option<u64> {
         let distance = psn.distance_from(self.psn_of(self.una.pos));
         self.una.pos.checked_add_signed(i64::from(distance))
+    }
+
+    /// Packets that were acknowledged, since RESET.
+    #[inline]
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.una.pos
     }
 
     /// Some packet was sent and is not acknowledged, and is not about to be sent again.

@@ -103,7 +103,8 @@ impl Requester {
 
     /// The peer stays silent: everything from the oldest unacknowledged packet is sent again.
     fn ack_timeout(&mut self, now: Time, sh: &mut Shared) -> Result<(), Failure> {
-        if !self.awaits_answer() {
+        // Also if the oldest packet is about to ask alone, and did not leave yet.
+        if self.max.pos == self.una.pos {
             return Ok(());
         }
         if self.asks_too_late(sh) {

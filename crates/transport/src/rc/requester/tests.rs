@@ -254,6 +254,32 @@ mod window {
     }
 
     #[test]
+    fn a_device_may_close_it_for_requests_alone() {
+        let mut f = Fixture::with(attr());
+        f.rc.hold_back(true);
+        f.post(WRITE, MTU as u32);
+        assert!(!f.rc.may_request() && !f.rc.awaits_answer());
+        assert_eq!(f.poll().len(), 0);
+        f.rc.hold_back(false);
+        assert_eq!(f.poll().len(), 1);
+        assert!(f.rc.awaits_answer());
+        f.feed_ack(sq(0));
+        assert_eq!((f.rc.awaits_answer(), f.sends()), (false, vec![(0, OK)]));
+    }
+
+    #[test]
+    fn one_held_back_is_flushed_as_any_other() {
+        let mut f = Fixture::with(attr());
+        f.rc.hold_back(true);
+        f.post(WRITE, MTU as u32);
+        f.rc.fail(&mut f.bench);
+        assert_eq!(f.sends().len(), 1);
+        assert!(!f.rc.may_request());
+        f.rc.reset();
+        assert!(!f.rc.is_held_back());
+    }
+
+    #[test]
     fn is_that_of_the_path_chosen_in_sqd() {
         let wide = attr();
         let mut f = Fixture::with(wide);
@@ -622,6 +648,24 @@ mod probes {
             (1, Status::RetryExceeded),
             "after three retries, probes or not"
         );
+    }
+
+    /// A device that has no room for the probe, or holds it back, must not keep a dead peer alive.
+    #[test]
+    fn the_ack_timeout_ends_though_no_probe_has_left() {
+        let mut f = lossy(2);
+        let start = f.now;
+        f.fire_timer();
+        f.rc.hold_back(true);
+        assert!(f.rc.awaits_answer());
+        while f.rc.awaits_answer() {
+            f.fire_timer();
+            assert_eq!(f.poll().len(), 0);
+        }
+        assert_eq!((f.rc.counters().timeouts, f.rc.silences()), (2, 1));
+        assert_eq!(f.now, start.after(4096 << 10));
+        f.rc.hold_back(false);
+        assert_eq!(f.poll().len(), 4);
     }
 
     #[test]

@@ -20,9 +20,11 @@ impl Requester {
     pub(crate) fn can_send(&self, sh: &Shared) -> bool {
         match self.queue.get(self.current) {
             Some(entry) => {
+                let waits = self.held_back
+                    || self.waits_for_receiver()
+                    || self.holding && !entry.started() && self.una.pos != self.max.pos;
                 self.fault.is_none()
-                    && !self.waits_for_receiver()
-                    && !(self.holding && !entry.started() && self.una.pos != self.max.pos)
+                    && !waits
                     && (!self.halted || entry.started() || self.executed > 0)
                     && self.within_limits(entry, sh)
             }

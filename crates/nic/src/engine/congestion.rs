@@ -1,0 +1,359 @@
+//! How many queue pairs may have requests under way to one host, by the network stack, at one time.
+//!
+//! Each has a window of its own, and at least a packet of it: thousands that write to one process overrun its receive buffer however small
+//! their windows are, and what was lost is lost again in the same crowd, until some have used up their retries. Nothing but
+//! their ACK timers tells of it. So when one ends while many have something under way to the same host, these become a *crowd*: half as
+//! many may have something under way from then on, the others wait in a line, and nothing of theirs leaves. Each
+//! time that as many as may have been answered there may be one more; each time that timers end, half as many. One that goes on and on while others
+//! wait gives way after a few turns.
+//!
+//! Who has something under way is not kept book of by events, but looked up whenever a queue pair may have changed ([`Congestion::note`]), and
+//! who is held back is always in a line ([`Congestion::wait`], [`Congestion::next`]). A crowd is dissolved, and all of it let go, when nobody
+//! was answered for a while (its host may be dead, which each has to find out by itself), and when nobody had to wait for long.
+//!
+//! A queue pair that has been silent for longer than one ACK timeout does not count and does not wait, for its peer may be dead: it has one
+//! packet under way now and then. Nor does one with a long ACK timeout, or without ([`crate::qp::QpEntry::may_crowd`]).
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// So many may always have something under way to a host.
+const FEWEST: u32 = 16;
+/// So many make no crowd.
+pub(super) const FEW: u32 = 2 * FEWEST;
+/// Timers that end so soon after one another speak of one crowd, ns.
+const ONE_CROWD_NS: u64 = 10_000_000;
+/// Turns of one that goes on while others wait.
+const TURNS: u8 = 4;
+/// ACK timeouts without progress of one that does not count.
+const SILENT: u32 = 2;
+/// A crowd whose host answered nobody for so long is dissolved, ns.
+const QUIET_NS: u64 = 500_000_000;
+/// So is one of which nobody had to wait for so long, ns.
+const IDLE_NS: u64 = 2_000_000_000;
+/// A host that answered nobody makes no crowd again for so long, ns.
+const DEAD_NS: u64 = 10_000_000_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Congestion {
+    crowds: Vec<Crowd>,
+    /// The number that the last one got.
+    last: u32,
+    /// When a crowd was looked for last, ns.
+    looked_at: Option<u64>,
+    /// The host that answered nobody last, and when that was found out, ns.
+    dead: Option<(IpAddr, u64)>,
+}
+
+/// The queue pairs to one host.
+#[derive(Debug)]
+struct Crowd {
+    number: u32,
+    host: IpAddr,
+    /// So many may have something under way,
+    most: u32,
+    /// and so many have, or are about to.
+    under_way: u32,
+    /// Numbers of those that are held back, in order; and perhaps of others, which were reset or destroyed.
+    waiting: VecDeque<u32>,
+    /// When `most` was halved last, ns.
+    cut_at: u64,
+    /// Answered since `most` changed last.
+    credits: u32,
+    /// Somebody was answered since it was looked at,
+    heard: bool,
+    /// and when that was so last, ns.
+    heard_at: u64,
+    /// When somebody waited last, ns.
+    waited_at: u64,
+}
+
+/// What a queue pair is in a crowd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its number; 0: in none.
+    crowd: u32,
+    /// It counts among those that have something under way.
+    counts: bool,
+    /// It was let go, and did not send yet.
+    admitted: bool,
+    /// Something was acknowledged since it counts.
+    answered: bool,
+    /// Turns it had while others waited, or since it was let go.
+    turns: u8,
+    /// [`Requests::acknowledged`], when it was noted last.
+    acknowledged: u64,
+}
+
+impl Place {
+    /// It is, or was, in a crowd.
+    #[inline]
+    pub(crate) fn is_in_crowd(&self) -> bool {
+        self.crowd != 0
+    }
+}
+
+/// What a queue pair's requester says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Requests {
+    /// Something is under way and not answered.
+    pub(crate) awaits: bool,
+    /// Something may leave.
+    pub(crate) may_leave: bool,
+    /// ACK timeouts since there was progress.
+    pub(crate) silences: u32,
+    /// Grows with each packet that is acknowledged.
+    pub(crate) acknowledged: u64,
+    /// It is in ERR: nothing is acknowledged any more.
+    pub(crate) failed: bool,
+}
+
+impl Requests {
+    /// It has been silent for so long that it neither counts nor waits.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        self.silences >= SILENT
+    }
+}
+
+impl Crowd {
+    #[inline]
+    fn has_room(&self) -> bool {
+        !self.waiting.is_empty() && self.under_way < self.most
+    }
+
+    fn answered(&mut self) {
+        self.credits += 1;
+        if self.credits >= self.most {
+            self.credits = 0;
+            self.most = self.most.saturating_add(1);
+        }
+    }
+
+    fn cut(&mut self, now: u64) {
+        self.cut_at = now;
+        self.credits = 0;
+        self.most = (self.most.min(self.under_way) / 2).max(FEWEST);
+    }
+}
+
+impl Congestion {
+    /// There is a crowd.
+    #[inline]
+    pub(super) fn is_active(&self) -> bool {
+        !self.crowds.is_empty()
+    }
+
+    fn crowd(&mut self, number: u32) -> Option<&mut Crowd> {
+        self.crowds.iter_mut().find(|crowd| crowd.number == number)
+    }
+
+    /// The ACK timer has ended of a queue pair to this host that was not silent. True: look how many have something under way there, they may
+    /// be a crowd.
+    pub(super) fn timed_out(&mut self, now: u64, host: IpAddr) -> bool {
+        let soon = |at: u64| now.saturating_sub(at) <= ONE_CROWD_NS;
+        if let Some(crowd) = self.crowds.iter_mut().find(|crowd| crowd.host == host) {
+            if !soon(crowd.cut_at) {
+                crowd.cut(now);
+            }
+            return false;
+        }
+        let dead = self
+            .dead
+            .is_some_and(|(dead, at)| dead == host && now.saturating_sub(at) <= DEAD_NS);
+        if dead || self.looked_at.is_some_and(soon) {
+            return false;
+        }
+        self.looked_at = Some(now);
+        true
+    }
+
+    /// So many have something under way to a host that has no crowd, and timers end. Whoever has a queue pair there [joins](Self::join) and is
+    /// [noted](Self::note).
+    pub(super) fn form(&mut self, now: u64, host: IpAddr, count: u32) {
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        self.crowds.push(Crowd {
+            number: self.last,
+            host,
+            most: (count / 2).max(FEWEST),
+            under_way: 0,
+            waiting: VecDeque::new(),
+            cut_at: now,
+            credits: 0,
+            heard: false,
+            heard_at: now,
+            waited_at: now,
+        });
+    }
+
+    /// A queue pair to this host is in its crowd, if there is one.
+    pub(super) fn join(&self, host: IpAddr, place: &mut Place, of: Requests) {
+        if let Some(crowd) = self.crowds.iter().find(|crowd| crowd.host == host)
+            && place.crowd != crowd.number
+        {
+            *place = Place {
+                crowd: crowd.number,
+                acknowledged: of.acknowledged,
+                ..Place::default()
+            };
+        }
+    }
+
+    /// A queue pair of a crowd may have changed.
+    pub(super) fn note(&mut self, place: &mut Place, of: Requests) {
+        let Some(crowd) = self.crowd(place.crowd) else {
+            *place = Place::default();
+            return;
+        };
+        if !of.failed && of.acknowledged != place.acknowledged {
+            (place.acknowledged, place.answered) = (of.acknowledged, true);
+            crowd.heard = true;
+        }
+        // What it has under way may be older than its turn.
+        if !of.may_leave || of.awaits && place.turns > 0 {
+            place.admitted = false;
+        }
+        let counts = place.admitted || of.awaits && !of.is_silent();
+        if counts == place.counts {
+            return;
+        }
+        place.counts = counts;
+        let answered = std::mem::take(&mut place.answered);
+        if counts {
+            crowd.under_way += 1;
+        } else {
+            crowd.under_way = crowd.under_way.saturating_sub(1);
+            place.turns = 0;
+            if answered {
+                crowd.answered();
+            }
+        }
+    }
+
+    /// A queue pair is reset or destroyed, or goes elsewhere.
+    pub(crate) fn leave(&mut self, place: &mut Place) {
+        let place = std::mem::take(place);
+        if let Some(crowd) = self.crowd(place.crowd)
+            && place.counts
+        {
+            crowd.under_way = crowd.under_way.saturating_sub(1);
+        }
+    }
+
+    /// A queue pair whose requests may leave has its turn: whether they have to wait all the same.
+    pub(super) fn must_wait(&mut self, place: &mut Place, of: Requests) -> bool {
+        let Some(crowd) = self.crowd(place.crowd) else {
+            return false;
+        };
+        if place.admitted {
+            place.turns = 1;
+            return false;
+        }
+        if of.is_silent() {
+            return false;
+        }
+        if !place.counts {
+            return crowd.under_way >= crowd.most || !crowd.waiting.is_empty();
+        }
+        if crowd.waiting.is_empty() {
+            place.turns = 0;
+            return false;
+        }
+        place.turns = place.turns.saturating_add(1);
+        place.turns > TURNS
+    }
+
+    /// A request may leave without a turn.
+    #[inline]
+    pub(super) fn is_free(&self, place: Place) -> bool {
+        if !place.is_in_crowd() {
+            return true;
+        }
+        let crowd = self.crowds.iter().find(|crowd| crowd.number == place.crowd);
+        crowd.is_none_or(|crowd| {
+            crowd.waiting.is_empty() && (place.counts || crowd.under_way < crowd.most)
+        })
+    }
+
+    /// A queue pair is held back from now on, until it is [next](Self::next).
+    pub(super) fn wait(&mut self, now: u64, qpn: u32, place: Place) {
+        if let Some(crowd) = self.crowd(place.crowd) {
+            if crowd.waiting.is_empty() {
+                (crowd.heard, crowd.heard_at) = (false, now);
+            }
+            crowd.waiting.push_back(qpn);
+        }
+    }
+
+    /// Somebody waits, and there is room.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.crowds.iter().any(Crowd::has_room)
+    }
+
+    /// Who waits longest where there is room, and in which crowd. It may be gone, or be in another one.
+    pub(super) fn next(&mut self) -> Option<(u32, u32)> {
+        let crowd = self.crowds.iter_mut().find(|crowd| crowd.has_room())?;
+        Some((crowd.waiting.pop_front()?, crowd.number))
+    }
+
+    /// One of this crowd that was next is held back no more. False: it is not of this crowd.
+    pub(super) fn admit(&mut self, number: u32, place: &mut Place, of: Requests) -> bool {
+        if place.crowd != number {
+            return false;
+        }
+        place.turns = 0;
+        place.admitted = of.may_leave;
+        self.note(place, of);
+        true
+    }
+
+    /// A crowd to be [dissolved](Self::dissolve).
+    pub(super) fn over(&mut self, now: u64) -> Option<u32> {
+        let mut crowds = self.crowds.iter_mut();
+        let over = crowds.position(|crowd| {
+            if crowd.waiting.is_empty() {
+                return now.saturating_sub(crowd.waited_at) > IDLE_NS;
+            }
+            crowd.waited_at = now;
+            if std::mem::take(&mut crowd.heard) {
+                crowd.heard_at = now;
+            }
+            now.saturating_sub(crowd.heard_at) > QUIET_NS
+        });
+        over.map(|at| self.crowds[at].number)
+    }
+
+    /// There is no such crowd any more; whoever was in it is let go by the caller.
+    pub(super) fn dissolve(&mut self, now: u64, number: u32) {
+        if let Some(crowd) = self.crowd(number)
+            && !crowd.waiting.is_empty()
+        {
+            self.dead = Some((crowd.host, now));
+        }
+        self.crowds.retain(|crowd| crowd.number != number);
+    }
+
+    /// A queue pair is in this crowd.
+    pub(super) fn is_of(place: Place, number: u32) -> bool {
+        place.crowd == number
+    }
+
+    /// When to look again though nothing comes, ns.
+    #[inline]
+    pub(super) fn deadline(&self) -> Option<u64> {
+        if !self.is_active() {
+            return None;
+        }
+        let waits = self.crowds.iter().filter(|crowd| !crowd.waiting.is_empty());
+        let deadline = waits.map(|crowd| match crowd.has_room() {
+            true => 0,
+            false => crowd.heard_at + QUIET_NS + 1,
+        });
+        deadline.min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

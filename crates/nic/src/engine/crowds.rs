@@ -1,0 +1,146 @@
+//! What the engine does about [`super::congestion`]: finds crowds, holds their queue pairs back and lets them go.
+
+use std::net::IpAddr;
+
+use rnic_link::RoceLink;
+use rnic_transport::{QueuePair, Time};
+
+use super::congestion::{Congestion, FEW};
+use super::{Engine, schedule};
+use crate::qp::QpEntry;
+
+/// A queue pair that may send requests has its turn: it is held back if it has to wait for others.
+pub(super) fn give_way(
+    entry: &mut QpEntry,
+    link: &RoceLink,
+    congestion: &mut Congestion,
+    now: u64,
+) {
+    join(entry, link, congestion);
+    if entry.place.is_in_crowd() {
+        let requests = entry.requests();
+        if congestion.must_wait(&mut entry.place, requests)
+            && let QueuePair::Rc(rc) = &mut entry.transport
+        {
+            rc.hold_back(true);
+            congestion.wait(now, entry.shared.qpn, entry.place);
+        }
+    }
+}
+
+/// It is in the crowd of its host, if there is one, also if it was connected, or left the path through memory, after the others.
+pub(super) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &Congestion) {
+    if !entry.place.is_in_crowd()
+        && let Some(host) = crowds_at(entry, link)
+    {
+        let requests = entry.requests();
+        congestion.join(host, &mut entry.place, requests);
+    }
+}
+
+/// What was under way was lost, perhaps. The host at which there may be a crowd.
+pub(super) fn lost(
+    entry: &mut QpEntry,
+    link: &RoceLink,
+    congestion: &mut Congestion,
+    now: Time,
+    lost: bool,
+) -> Option<IpAddr> {
+    if !lost {
+        return None;
+    }
+    // It asks by itself from now on, and others need not wait for it.
+    if entry.requests().is_silent()
+        && let QueuePair::Rc(rc) = &mut entry.transport
+    {
+        rc.hold_back(false);
+    }
+    crowds_at(entry, link).filter(|host| congestion.timed_out(now.0, *host))
+}
+
+/// The host at which what a queue pair has under way may be too much.
+pub(super) fn crowds_at(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
+    let peer = entry.peer?;
+    (entry.may_crowd() && !link.is_by_memory(peer.path)).then_some(peer.remote)
+}
+
+impl Engine {
+    /// An ACK timer ended of a queue pair to this host, which has no crowd. Rare, as it looks at all.
+    #[cold]
+    pub(super) fn look_for_crowd(&mut self, now: u64, host: IpAddr) {
+        let all = self.qps.qpns();
+        let mut of_host = Vec::new();
+        let mut under_way = 0;
+        for qpn in all {
+            if let Some(entry) = self.qps.get_mut(qpn)
+                && crowds_at(entry, &self.link) == Some(host)
+            {
+                of_host.push(qpn);
+                let requests = entry.requests();
+                under_way += u32::from(requests.awaits && !requests.is_silent());
+            }
+        }
+        if under_way <= FEW {
+            return;
+        }
+        self.timers.congestion.form(now, host, under_way);
+        for qpn in of_host {
+            if let Some(entry) = self.qps.get_mut(qpn) {
+                let requests = entry.requests();
+                self.timers
+                    .congestion
+                    .join(host, &mut entry.place, requests);
+                self.timers.note(entry);
+            }
+        }
+    }
+
+    /// Lets those go for whom there is room, and all of a crowd that is none any more.
+    pub(super) fn see_to_crowds(&mut self, now: u64) {
+        while let Some(number) = self.timers.congestion.over(now) {
+            self.timers.congestion.dissolve(now, number);
+            for qpn in self.qps.qpns() {
+                let entry = self.qps.get_mut(qpn);
+                if entry.is_some_and(|entry| Congestion::is_of(entry.place, number)) {
+                    self.let_go(qpn);
+                }
+            }
+        }
+        while let Some((qpn, number)) = self.timers.congestion.next() {
+            let Some(entry) = self.qps.get_mut(qpn) else {
+                continue;
+            };
+            let QueuePair::Rc(rc) = &mut entry.transport else {
+                continue;
+            };
+            // Else it was reset, and is not of this line any more.
+            if rc.is_held_back() {
+                rc.hold_back(false);
+                let requests = entry.requests();
+                if !self
+                    .timers
+                    .congestion
+                    .admit(number, &mut entry.place, requests)
+                {
+                    // It waits elsewhere, and is let go a little early.
+                    self.timers.note(entry);
+                }
+                schedule(entry, &mut self.ready);
+            }
+        }
+    }
+
+    /// A queue pair is in no crowd, and what it has to send may leave.
+    pub(crate) fn let_go(&mut self, qpn: u32) {
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        self.timers.congestion.leave(&mut entry.place);
+        if let QueuePair::Rc(rc) = &mut entry.transport
+            && rc.is_held_back()
+        {
+            rc.hold_back(false);
+            schedule(entry, &mut self.ready);
+        }
+    }
+}

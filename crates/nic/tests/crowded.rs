@@ -1,0 +1,186 @@
+//! Hundreds of queue pairs that lose much on the way to one host wait for each other: none for ever, whatever happens to it meanwhile, and
+//! not on a host that does not answer.
+
+mod pair;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rnic_nic::{
+    Completion, Context, Cq, Mr, Pd, Qp, QpAttr, QpAttrMask, QpState, SendData, SendOp, SendWqe,
+    SgList, Sge, Status,
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAIRS: usize = 150;
+/// Work requests of each queue pair.
+const DEPTH: usize = 6;
+const LENGTH: usize = 3000;
+/// Of the ACK timeout: 4.2 ms.
+const TIMEOUT: u8 = 10;
+
+/// A region that all write to and read from.
+struct Bench {
+    context: Context,
+    pd: Pd,
+    cq: Cq,
+    mr: Mr,
+    // Goes after the region.
+    _buffer: Vec<u8>,
+}
+
+impl Bench {
+    fn open() -> Bench {
+        let context = Context::open().expect("a device");
+        let pd = context.alloc_pd();
+        let depth = 4 * PAIRS * DEPTH;
+        let cq = context.create_cq(depth as u32, None, 0);
+        let mut buffer = vec![7u8; 2 * LENGTH];
+        let at = buffer.as_mut_ptr();
+        // SAFETY: the buffer outlives the region, and nobody looks at it meanwhile.
+        let mr = unsafe { pd.reg_mr(at, buffer.len(), at as u64, pair::RIGHTS) };
+        Bench {
+            cq: cq.expect("a completion queue"),
+            mr: mr.expect("a region"),
+            context,
+            pd,
+            _buffer: buffer,
+        }
+    }
+
+    fn create(&self) -> Qp {
+        pair::create(&self.pd, &self.cq, &self.cq, None, DEPTH as u32)
+    }
+
+    /// A WRITE or a READ; its number tells whose it is.
+    fn wqe(&self, qp: &Qp, read: bool) -> SendWqe {
+        let (remote_addr, rkey) = (self.mr.addr() + LENGTH as u64, self.mr.rkey());
+        SendWqe {
+            wr_id: u64::from(qp.qpn()),
+            op: match read {
+                true => SendOp::Read { remote_addr, rkey },
+                false => SendOp::Write { remote_addr, rkey },
+            },
+            data: SendData::Gather(SgList::from_slice(&[Sge {
+                addr: self.mr.addr(),
+                length: LENGTH as u32,
+                lkey: self.mr.lkey(),
+            }])),
+            ..SendWqe::default()
+        }
+    }
+
+    fn post(&self, qp: &Qp) {
+        let mut list = (0..DEPTH).map(|n| Ok(self.wqe(qp, n % 3 == 1)));
+        qp.post_send(&mut list).expect("posted");
+    }
+
+    /// Completions of so many work requests, by queue pair and status.
+    fn wait_for(&self, count: usize) -> HashMap<(u64, Status), usize> {
+        let mut ended = HashMap::new();
+        let mut left = count;
+        let start = Instant::now();
+        while left > 0 {
+            let mut end = |completion: &Completion| {
+                *ended
+                    .entry((completion.wr_id, completion.status))
+                    .or_default() += 1;
+            };
+            left -= self.cq.poll(64, &mut end).expect("polled");
+            assert!(start.elapsed() < PATIENCE, "{left} of {count} never ended");
+        }
+        ended
+    }
+}
+
+/// Both ends write and read, so that who waits answers the other all the same.
+fn all_are_done(bench: &Bench) {
+    let qps: Vec<Qp> = (0..2 * PAIRS).map(|_| bench.create()).collect();
+    for ends in qps.chunks(2) {
+        pair::reach(&bench.context, &ends[0], ends[1].qpn(), TIMEOUT);
+        pair::reach(&bench.context, &ends[1], ends[0].qpn(), TIMEOUT);
+    }
+    for round in 0..3 {
+        for qp in &qps {
+            bench.post(qp);
+        }
+        let ended = bench.wait_for(qps.len() * DEPTH);
+        for qp in &qps {
+            let done = ended.get(&(u64::from(qp.qpn()), Status::Success));
+            assert_eq!(done, Some(&DEPTH), "round {round}: {ended:?}");
+        }
+    }
+}
+
+/// Some are reset, made to fail and destroyed while all wait for each other: the others do not wait for them.
+fn who_leaves_is_not_waited_for(bench: &Bench) {
+    let mut qps: Vec<Qp> = (0..2 * PAIRS).map(|_| bench.create()).collect();
+    for ends in qps.chunks(2) {
+        pair::reach(&bench.context, &ends[0], ends[1].qpn(), TIMEOUT);
+        pair::reach(&bench.context, &ends[1], ends[0].qpn(), TIMEOUT);
+    }
+    // One end of each pair sends.
+    for ends in qps.chunks(2) {
+        bench.post(&ends[0]);
+    }
+    let to = |qp: &Qp, qp_state| {
+        let attr = QpAttr {
+            qp_state,
+            ..QpAttr::default()
+        };
+        qp.modify(&attr, QpAttrMask::STATE).expect("modify");
+    };
+    for (n, ends) in qps.chunks(2).enumerate() {
+        match n % 5 {
+            0 => to(&ends[0], QpState::Reset),
+            1 => to(&ends[0], QpState::Err),
+            _ => {}
+        }
+    }
+    let last = qps.split_off(2 * (PAIRS - PAIRS / 5));
+    drop(last);
+    let stay = |n: &usize| n % 5 > 1;
+    let sending = (0..qps.len() / 2).filter(stay).map(|n| &qps[2 * n]);
+    let mut left: HashMap<u64, usize> = sending.map(|qp| (u64::from(qp.qpn()), DEPTH)).collect();
+    let start = Instant::now();
+    while !left.is_empty() {
+        let ended = &mut |completion: &Completion| {
+            if let Some(count) = left.get_mut(&completion.wr_id) {
+                assert_eq!(completion.status, Status::Success);
+                *count -= 1;
+            }
+        };
+        bench.cq.poll(64, ended).expect("polled");
+        left.retain(|_, count| *count > 0);
+        assert!(start.elapsed() < PATIENCE, "{left:?} never ended");
+    }
+}
+
+/// Each finds out by its own retries.
+fn nobody_waits_for_a_dead_host(bench: &Bench) {
+    let gone = bench.create().qpn();
+    let qps: Vec<Qp> = (0..PAIRS).map(|_| bench.create()).collect();
+    for qp in &qps {
+        pair::reach(&bench.context, qp, gone, TIMEOUT);
+        bench.post(qp);
+    }
+    let ended = bench.wait_for(qps.len() * DEPTH);
+    for qp in &qps {
+        let of = |status| ended.get(&(u64::from(qp.qpn()), status)).copied();
+        assert_eq!(of(Status::RetryExceeded), Some(1), "{ended:?}");
+        assert_eq!(of(Status::WorkRequestFlushed), Some(DEPTH - 1), "{ended:?}");
+    }
+}
+
+#[test]
+fn nobody_is_held_back_for_ever() {
+    // SAFETY: the only test of this program, and no other thread runs yet.
+    unsafe {
+        std::env::set_var("RNIC_HOST_PATH", "off");
+        std::env::set_var("RNIC_FAULTS", "drop=15%,seed=7");
+    }
+    let bench = Bench::open();
+    all_are_done(&bench);
+    who_leaves_is_not_waited_for(&bench);
+    nobody_waits_for_a_dead_host(&bench);
+}
