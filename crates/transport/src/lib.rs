@@ -36,7 +36,7 @@ pub use host::{
 };
 pub use queue_pair::QueuePair;
 pub use rc::{Delegate, Rc, RcAttr, Role, Verdict};
-pub use time::Time;
+pub use time::{Time, ack_timeout_ns};
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};
 pub use work::{

@@ -115,7 +115,7 @@ impl Interface {
         }
         if way == Way::ZeroCopy && !sockets.iter().all(Socket::is_zero_copy) {
             tell(format_args!(
-                "RNIC_XDP={name}: its driver has no zero copy, so the kernel copies the packets"
+                "RNIC_XDP={name}: not all of its queues have zero copy (its driver, or the MTU), so the kernel copies their packets"
             ));
         }
         let interface = Interface {

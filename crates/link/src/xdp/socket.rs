@@ -249,7 +249,12 @@ impl Socket {
     /// when nothing came.
     #[inline]
     pub(super) fn refill(&self) {
-        if self.zero_copy && self.fill.needs_wakeup() && self.fill.untaken() >= self.fill.size / 2 {
+        if !self.zero_copy {
+            return;
+        }
+        // Between what was put in and the flag, as in `wake`.
+        fence(Ordering::SeqCst);
+        if self.fill.needs_wakeup() && self.fill.untaken() >= self.fill.size / 2 {
             sys::refill_xdp(&self.fd);
         }
     }

@@ -27,12 +27,14 @@ const ONE_CROWD_NS: u64 = 10_000_000;
 const TURNS: u8 = 4;
 /// ACK timeouts without progress of one that does not count.
 const SILENT: u32 = 2;
-/// A crowd whose host answered nobody for so long is dissolved, ns.
+/// A crowd whose host answered nobody for so long is dissolved, ns,
 const QUIET_NS: u64 = 500_000_000;
+/// or for so many ACK timeouts, if that is longer.
+const QUIET_TIMEOUTS: u64 = 4;
 /// So is one of which nobody had to wait for so long, ns.
 const IDLE_NS: u64 = 2_000_000_000;
 /// A host that answered nobody makes no crowd again for so long, ns.
-const DEAD_NS: u64 = 10_000_000_000;
+const DEAD_NS: u64 = 5_000_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -67,6 +69,8 @@ struct Crowd {
     heard_at: u64,
     /// When somebody waited last, ns.
     waited_at: u64,
+    /// For how long nobody may be answered, ns.
+    quiet: u64,
 }
 
 /// What a queue pair is in a crowd.
@@ -107,6 +111,8 @@ pub(crate) struct Requests {
     pub(crate) acknowledged: u64,
     /// It is in ERR: nothing is acknowledged any more.
     pub(crate) failed: bool,
+    /// Its ACK timeout, ns.
+    pub(crate) timeout_ns: u64,
 }
 
 impl Requests {
@@ -184,14 +190,18 @@ impl Congestion {
             heard: false,
             heard_at: now,
             waited_at: now,
+            quiet: QUIET_NS,
         });
     }
 
     /// A queue pair to this host is in its crowd, if there is one.
-    pub(super) fn join(&self, host: IpAddr, place: &mut Place, of: Requests) {
-        if let Some(crowd) = self.crowds.iter().find(|crowd| crowd.host == host)
+    pub(super) fn join(&mut self, host: IpAddr, place: &mut Place, of: Requests) {
+        if let Some(crowd) = self.crowds.iter_mut().find(|crowd| crowd.host == host)
             && place.crowd != crowd.number
         {
+            crowd.quiet = crowd
+                .quiet
+                .max(of.timeout_ns.saturating_mul(QUIET_TIMEOUTS));
             *place = Place {
                 crowd: crowd.number,
                 acknowledged: of.acknowledged,
@@ -309,7 +319,7 @@ impl Congestion {
         true
     }
 
-    /// A crowd to be [dissolved](Self::dissolve).
+    /// A crowd to be [dissolved](Self::dissolve), by the time up to which all that came is known.
     pub(super) fn over(&mut self, now: u64) -> Option<u32> {
         let mut crowds = self.crowds.iter_mut();
         let over = crowds.position(|crowd| {
@@ -320,7 +330,7 @@ impl Congestion {
             if std::mem::take(&mut crowd.heard) {
                 crowd.heard_at = now;
             }
-            now.saturating_sub(crowd.heard_at) > QUIET_NS
+            now.saturating_sub(crowd.heard_at) > crowd.quiet
         });
         over.map(|at| self.crowds[at].number)
     }
@@ -349,7 +359,7 @@ impl Congestion {
         let waits = self.crowds.iter().filter(|crowd| !crowd.waiting.is_empty());
         let deadline = waits.map(|crowd| match crowd.has_room() {
             true => 0,
-            false => crowd.heard_at + QUIET_NS + 1,
+            false => crowd.heard_at + crowd.quiet + 1,
         });
         deadline.min()
     }

@@ -17,7 +17,9 @@ pub(super) fn give_way(
     now: u64,
 ) {
     join(entry, link, congestion);
-    if entry.place.is_in_crowd() {
+    // One that is held back may still ask for an answer.
+    let held = matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_held_back());
+    if entry.place.is_in_crowd() && !held {
         let requests = entry.requests();
         if congestion.must_wait(&mut entry.place, requests)
             && let QueuePair::Rc(rc) = &mut entry.transport
@@ -29,7 +31,7 @@ pub(super) fn give_way(
 }
 
 /// It is in the crowd of its host, if there is one, also if it was connected, or left the path through memory, after the others.
-pub(super) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &Congestion) {
+pub(super) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &mut Congestion) {
     if !entry.place.is_in_crowd()
         && let Some(host) = crowds_at(entry, link)
     {
@@ -95,10 +97,10 @@ impl Engine {
         }
     }
 
-    /// Lets those go for whom there is room, and all of a crowd that is none any more.
-    pub(super) fn see_to_crowds(&mut self, now: u64) {
-        while let Some(number) = self.timers.congestion.over(now) {
-            self.timers.congestion.dissolve(now, number);
+    /// Lets all of a crowd go that is none any more. `known`: what came until then is taken in.
+    pub(super) fn dissolve_crowds(&mut self, known: u64) {
+        while let Some(number) = self.timers.congestion.over(known) {
+            self.timers.congestion.dissolve(known, number);
             for qpn in self.qps.qpns() {
                 let entry = self.qps.get_mut(qpn);
                 if entry.is_some_and(|entry| Congestion::is_of(entry.place, number)) {
@@ -106,6 +108,10 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Lets those go for whom there is room.
+    pub(super) fn admit_from_crowds(&mut self) {
         while let Some((qpn, number)) = self.timers.congestion.next() {
             let Some(entry) = self.qps.get_mut(qpn) else {
                 continue;

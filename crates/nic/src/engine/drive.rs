@@ -103,7 +103,8 @@ impl Engine {
             self.attend_to_cqs(now);
         }
         if self.timers.congestion.is_active() {
-            self.see_to_crowds(now);
+            self.dissolve_crowds(known);
+            self.admit_from_crowds();
         }
         if received > 0 {
             self.pace.received(received);
@@ -281,7 +282,7 @@ impl Engine {
             }
         }
         if self.timers.congestion.is_active() {
-            self.see_to_crowds(now);
+            self.admit_from_crowds();
         }
         let mut turns = TURNS;
         // Of those for whom others wait.
@@ -482,6 +483,7 @@ impl Engine {
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
         let unanswered = self.unanswered.deadline();
         let crowds = self.timers.congestion.deadline();
+        let crowds = crowds.map(|at| self.arrears.deadline(at));
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));

@@ -96,7 +96,7 @@ impl Engine {
             Asks::Now
         };
         if self.timers.congestion.is_active() && !by_memory {
-            crowds::join(entry, &self.link, &self.timers.congestion);
+            crowds::join(entry, &self.link, &mut self.timers.congestion);
             if !self.timers.congestion.is_free(entry.place) {
                 return ShortPost::NotThisWay;
             }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use rnic_link::{PathId, Reach};
-use rnic_transport::{QueuePair, Rc, RecvWqe, Time, Uc, Ud};
+use rnic_transport::{QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
 use rnic_wire::Gid;
 
 pub use attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
@@ -286,6 +286,7 @@ impl QpEntry {
                 silences: rc.silences(),
                 acknowledged: rc.acknowledged(),
                 failed: rc.is_error(),
+                timeout_ns: ack_timeout_ns(self.attr.timeout).unwrap_or(0),
             },
             _ => Requests::default(),
         }

@@ -478,14 +478,15 @@ impl Rc {
         self.state == State::Rts && self.requester.can_send(&self.shared)
     }
 
-    /// From now on no request leaves, or they may again. What is under way goes on, and so does the responder.
+    /// From now on no request leaves, or they may again. What is under way goes on: one packet may still leave to ask for the answer. So
+    /// does the responder.
     pub fn hold_back(&mut self, held: bool) {
-        self.requester.held_back = held;
+        self.requester.hold_back(held);
     }
 
     /// See [`Rc::hold_back`].
     pub fn is_held_back(&self) -> bool {
-        self.requester.held_back
+        self.requester.is_held_back()
     }
 
     /// ACK timeouts since there was progress.

@@ -250,8 +250,8 @@ pub(crate) struct Requester {
     holding: bool,
     /// No WQE starts (SQD).
     pub(super) halted: bool,
-    /// No packet leaves: others have their turn.
-    pub(super) held_back: bool,
+    /// Nothing new leaves: others have their turn.
+    held_back: bool,
     /// `current` cannot be sent; it fails when it is at the front.
     fault: Option<Failure>,
     /// No packet points before this position.
@@ -340,6 +340,15 @@ impl Requester {
     fn pos_of(&self, psn: Psn) -> Option<u64> {
         let distance = psn.distance_from(self.psn_of(self.una.pos));
         self.una.pos.checked_add_signed(i64::from(distance))
+    }
+
+    pub(super) fn hold_back(&mut self, held: bool) {
+        self.held_back = held;
+        self.asking.ask_always(held);
+    }
+
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back
     }
 
     /// Packets that were acknowledged, since RESET.

@@ -12,6 +12,7 @@ const IDLE: Requests = Requests {
     silences: 0,
     acknowledged: 0,
     failed: false,
+    timeout_ns: 0,
 };
 const WANTS: Requests = Requests {
     may_leave: true,
@@ -330,6 +331,22 @@ fn who_gave_way_and_was_let_go_has_its_turn() {
     congestion.note(&mut places[0], wants);
     assert_eq!(congestion.only().1, 40);
     assert!(!congestion.must_wait(&mut places[0], wants));
+}
+
+/// Nor is one of whose answers all were lost, for as long as that may take to be found out.
+#[test]
+fn a_host_is_quiet_after_some_ack_timeouts() {
+    let (mut congestion, mut places) = crowd(1, 40);
+    let slow = Requests {
+        timeout_ns: 1000 * MS,
+        ..IDLE
+    };
+    let mut place = Place::default();
+    congestion.join(HOST, &mut place, slow);
+    congestion.note(&mut places[0], LOST);
+    assert!(!congestion.turn(1, 0, &mut places[0], LOST));
+    assert_eq!(congestion.over(4000 * MS), None);
+    assert_eq!(congestion.over(4001 * MS), Some(place.crowd));
 }
 
 /// A slow host is not a dead one.

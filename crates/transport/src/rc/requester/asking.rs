@@ -36,18 +36,23 @@ pub(super) struct Asking {
     whole: bool,
     /// Where the last packet ended that asked.
     asked: u64,
+    /// Whatever leaves asks: the requester is held back, and nothing would follow.
+    all: bool,
 }
 
 impl Asking {
     /// A packet of that many PSNs, which costs so much of the window, may leave without asking.
     #[inline]
     pub(super) fn may_grow(self, psns: u32, cost: u64, window: u64) -> bool {
-        self.packets + psns < ACK_EVERY && (self.bytes + cost) * 4 < window
+        !self.all && self.packets + psns < ACK_EVERY && (self.bytes + cost) * 4 < window
     }
 
     /// Packets of one PSN that may leave so, one after the other.
     #[inline]
     pub(super) fn room(self, cost: u64, window: u64) -> u32 {
+        if self.all {
+            return 0;
+        }
         let packets = ACK_EVERY.saturating_sub(self.packets + 1);
         let bytes = window.saturating_sub(self.bytes * 4 + 1) / (cost * 4).max(1);
         packets.min(u32::try_from(bytes).unwrap_or(u32::MAX))
@@ -68,6 +73,17 @@ impl Asking {
     /// What was sent is sent again, and asks.
     pub(super) fn forget(&mut self) {
         (self.packets, self.bytes, self.whole) = (0, 0, false);
+    }
+
+    /// From now on all packets ask, or not.
+    pub(super) fn ask_always(&mut self, all: bool) {
+        self.all = all;
+    }
+
+    /// Something left since a packet asked.
+    #[inline]
+    pub(super) fn is_owed(self) -> bool {
+        self.packets > 0 || self.whole
     }
 }
 
@@ -91,7 +107,10 @@ impl Requester {
     pub(super) fn may_ask_later(&self, now: Time, sh: &Shared) -> bool {
         let overdue = self.asking.whole && now.0 >= self.asking.since.0 + SOON_NS;
         let is_long = |timeout| PATIENCE * SOON_NS <= timeout;
-        !overdue && !self.probe.is_lossy() && ack_timeout_ns(sh.attr.timeout).is_some_and(is_long)
+        !overdue
+            && !self.asking.all
+            && !self.probe.is_lossy()
+            && ack_timeout_ns(sh.attr.timeout).is_some_and(is_long)
     }
 
     /// The last packet of a message has left without asking.

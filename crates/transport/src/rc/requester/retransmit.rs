@@ -103,7 +103,7 @@ impl Requester {
 
     /// The peer stays silent: everything from the oldest unacknowledged packet is sent again.
     fn ack_timeout(&mut self, now: Time, sh: &mut Shared) -> Result<(), Failure> {
-        // Also if the oldest packet is about to ask alone, and did not leave yet.
+        // Also if a packet is about to ask, and did not leave yet: the device had no room for it for all that time.
         if self.max.pos == self.una.pos {
             return Ok(());
         }

@@ -267,6 +267,30 @@ mod window {
         assert_eq!((f.rc.awaits_answer(), f.sends()), (false, vec![(0, OK)]));
     }
 
+    /// Or the peer, which answers only those that ask, would leave what is under way to the ACK timeout.
+    #[test]
+    fn what_is_under_way_then_is_asked_about() {
+        let mut f = Fixture::with(crate::RcAttr {
+            window_bytes: 12 * (MTU as u32 + 64),
+            ..attr()
+        });
+        f.post(WRITE, 100 * MTU as u32);
+        let first = f.poll();
+        let asks = |packet: &Sent| packet.bth.ack_req;
+        let asked = first.iter().position(asks).expect("one asks") as u32;
+        f.feed_ack(sq(asked));
+        // The window has room for some, the first of which do not ask.
+        f.poll_some(1, usize::MAX);
+        f.rc.hold_back(true);
+        let last = f.poll();
+        assert!(last.len() == 1 && asks(&last[0]), "{last:?}");
+        f.feed_ack(last[0].bth.psn.value());
+        assert!(!f.rc.awaits_answer() && f.poll().is_empty());
+        assert_eq!(f.rc.counters().timeouts, 0);
+        f.rc.hold_back(false);
+        assert!(!asks(&f.poll()[0]));
+    }
+
     #[test]
     fn one_held_back_is_flushed_as_any_other() {
         let mut f = Fixture::with(attr());

@@ -20,7 +20,7 @@ impl Requester {
     pub(crate) fn can_send(&self, sh: &Shared) -> bool {
         match self.queue.get(self.current) {
             Some(entry) => {
-                let waits = self.held_back
+                let waits = self.is_stopped()
                     || self.waits_for_receiver()
                     || self.holding && !entry.started() && self.una.pos != self.max.pos;
                 self.fault.is_none()
@@ -30,6 +30,14 @@ impl Requester {
             }
             None => false,
         }
+    }
+
+    /// It is held back, and nothing is under way for which nobody would ask: what left since a packet asked has one follow that does, and
+    /// what the probe repeats is under way already.
+    #[inline]
+    fn is_stopped(&self) -> bool {
+        let asks = self.probe.alone || self.asking.is_owed() && self.nxt.pos == self.max.pos;
+        self.held_back && !(asks && self.max.pos > self.una.pos)
     }
 
     /// Window, outstanding READs, fence: may the next packet of `entry` leave?
