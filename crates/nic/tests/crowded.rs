@@ -52,6 +52,16 @@ impl Bench {
         pair::create(&self.pd, &self.cq, &self.cq, None, DEPTH as u32)
     }
 
+    /// So many that are connected by twos, one behind the other.
+    fn pairs(&self) -> Vec<Qp> {
+        let qps: Vec<Qp> = (0..2 * PAIRS).map(|_| self.create()).collect();
+        for ends in qps.chunks(2) {
+            pair::reach(&self.context, &ends[0], ends[1].qpn(), TIMEOUT);
+            pair::reach(&self.context, &ends[1], ends[0].qpn(), TIMEOUT);
+        }
+        qps
+    }
+
     /// A WRITE or a READ; its number tells whose it is.
     fn wqe(&self, qp: &Qp, read: bool) -> SendWqe {
         let (remote_addr, rkey) = (self.mr.addr() + LENGTH as u64, self.mr.rkey());
@@ -95,11 +105,7 @@ impl Bench {
 
 /// Both ends write and read, so that who waits answers the other all the same.
 fn all_are_done(bench: &Bench) {
-    let qps: Vec<Qp> = (0..2 * PAIRS).map(|_| bench.create()).collect();
-    for ends in qps.chunks(2) {
-        pair::reach(&bench.context, &ends[0], ends[1].qpn(), TIMEOUT);
-        pair::reach(&bench.context, &ends[1], ends[0].qpn(), TIMEOUT);
-    }
+    let qps = bench.pairs();
     for round in 0..3 {
         for qp in &qps {
             bench.post(qp);
@@ -114,11 +120,7 @@ fn all_are_done(bench: &Bench) {
 
 /// Some are reset, made to fail and destroyed while all wait for each other: the others do not wait for them.
 fn who_leaves_is_not_waited_for(bench: &Bench) {
-    let mut qps: Vec<Qp> = (0..2 * PAIRS).map(|_| bench.create()).collect();
-    for ends in qps.chunks(2) {
-        pair::reach(&bench.context, &ends[0], ends[1].qpn(), TIMEOUT);
-        pair::reach(&bench.context, &ends[1], ends[0].qpn(), TIMEOUT);
-    }
+    let mut qps = bench.pairs();
     // One end of each pair sends.
     for ends in qps.chunks(2) {
         bench.post(&ends[0]);

@@ -48,8 +48,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Let packets to and from other hosts bypass the kernel's network stack (AF_XDP) on these interfaces: eth0 or eth0,eth1;
-    /// append :generic to a name if the driver has no XDP, :zerocopy to let the card itself read and write. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. Firewall rules do
-    /// not apply to these packets
+    /// append :generic to a name if the driver has no XDP, :zerocopy to let the card itself read and write. Needs
+    /// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. Firewall rules do not apply to these packets
     #[arg(long, value_name = "INTERFACES")]
     pub xdp: Option<String>,
     /// End with counters: messages, bytes, packets, retransmissions, NAKs, drops, per queue pair and in total
