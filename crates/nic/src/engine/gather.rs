@@ -10,7 +10,8 @@
 //!
 //! A program that posts and then does something else leaves it to the background thread to send the rest, when the ACK of
 //! what is under way wakes it, or a timer, or when it looks, once per millisecond. That happens to it a few times only: whoever let
-//! posts wait for long has the next ones sent at once, more of them each time it happens.
+//! posts wait for long has the next ones sent at once, more of them each time it happens; as many fewer as waited in time since the
+//! last one.
 
 use std::ops::RangeInclusive;
 
@@ -22,15 +23,38 @@ const BYTES: u64 = 32 * 1024;
 const MOMENT: u64 = 10_000;
 /// Posts between two looks at the clock.
 const LOOK_EVERY: usize = 4;
-/// Who let them wait for so long has turned to something else, or was kept from its core, ns.
+/// Who posts nothing for so long has turned to something else, or was kept from its core, ns.
 const LATE: u64 = 50_000;
 /// Posts that then leave at once: at first, and at most.
 const PENALTY: RangeInclusive<usize> = 64..=16_384;
-/// The same where nobody comes earlier than the background thread ([`super::rows`]), and what is saved is a call in each case.
-const ROW_PENALTY: RangeInclusive<usize> = 1024..=65_536;
-const ROW_BYTES: u64 = 128 * 1024;
 /// So many that left in time one after the other halve what the next lateness costs.
 const IN_TIME: u32 = 8;
+
+/// Who may wait for how long.
+#[derive(Debug)]
+struct Terms {
+    bytes: u64,
+    moment: u64,
+    late: u64,
+    penalty: RangeInclusive<usize>,
+}
+
+/// Of packets.
+const PACKETS: Terms = Terms {
+    bytes: BYTES,
+    moment: MOMENT,
+    late: LATE,
+    penalty: PENALTY,
+};
+
+/// Of what needs no packets ([`super::rows`]). What is saved is a call in each case, and nobody comes earlier than the background
+/// thread. That posts are close is known by other means, however long they take here.
+const ROWS: Terms = Terms {
+    bytes: 128 * 1024,
+    moment: u64::MAX,
+    late: 2 * LATE,
+    penalty: 256..=65_536,
+};
 
 /// Work requests that were just posted.
 #[derive(Clone, Copy, Debug)]
@@ -47,42 +71,45 @@ pub(super) struct Gather {
     /// So many make this batch.
     size: usize,
     bytes: u64,
-    /// So many do, too.
-    most_bytes: u64,
     /// When the first of them was posted; meaningless while there are none.
     since: u64,
+    /// When one of them was posted the last time that the clock was asked.
+    seen: u64,
     /// Posts that are still to leave at once.
     at_once: usize,
-    /// What the next lateness costs, and may cost.
+    /// What the next lateness costs.
     penalty: usize,
-    penalties: RangeInclusive<usize>,
+    terms: &'static Terms,
     /// Batches that left in time since it was changed.
     in_time: u32,
+    /// Posts that left in time since some were late.
+    good: usize,
 }
 
 impl Default for Gather {
     fn default() -> Gather {
-        Gather::with(BYTES, PENALTY)
+        Gather::with(&PACKETS)
     }
 }
 
 impl Gather {
     /// For what needs no packets.
     pub(super) fn of_rows() -> Gather {
-        Gather::with(ROW_BYTES, ROW_PENALTY)
+        Gather::with(&ROWS)
     }
 
-    fn with(most_bytes: u64, penalties: RangeInclusive<usize>) -> Gather {
+    fn with(terms: &'static Terms) -> Gather {
         Gather {
             posts: 0,
             size: POSTS,
             bytes: 0,
-            most_bytes,
             since: 0,
+            seen: 0,
             at_once: 0,
-            penalty: *penalties.start(),
-            penalties,
+            penalty: *terms.penalty.start(),
+            terms,
             in_time: 0,
+            good: 0,
         }
     }
 
@@ -105,18 +132,23 @@ impl Gather {
         let first = self.posts == 0;
         self.posts += posted.count;
         self.bytes += posted.bytes;
-        if self.posts >= self.size || self.bytes >= self.most_bytes {
+        if self.posts >= self.size || self.bytes >= self.terms.bytes {
             if first {
                 // They did not wait at all.
-                self.since = u64::MAX;
+                self.seen = u64::MAX;
             }
             return false;
         }
         if first {
             self.since = clock();
+            self.seen = self.since;
             return true;
         }
-        !self.posts.is_multiple_of(LOOK_EVERY) || clock().saturating_sub(self.since) < MOMENT
+        if !self.posts.is_multiple_of(LOOK_EVERY) {
+            return true;
+        }
+        self.seen = clock();
+        self.seen.saturating_sub(self.since) < self.terms.moment
     }
 
     /// Posts of a batch that begins: `left` of them are left up to one that is signaled, or an equal part.
@@ -135,14 +167,19 @@ impl Gather {
         if self.posts == 0 {
             return;
         }
-        if now.saturating_sub(self.since) > LATE {
-            self.at_once = self.penalty;
-            self.penalty = (self.penalty * 2).min(*self.penalties.end());
+        if now.saturating_sub(self.seen) > self.terms.late {
+            // Who keeps posting is kept from its core now and then: that costs little, as it happens to few of its posts.
+            self.at_once = self.penalty.saturating_sub(self.good);
+            if self.at_once > 0 {
+                self.penalty = (self.penalty * 2).min(*self.terms.penalty.end());
+            }
+            self.good = 0;
             self.in_time = 0;
         } else {
+            self.good += self.posts;
             self.in_time += 1;
             if self.in_time == IN_TIME {
-                self.penalty = (self.penalty / 2).max(*self.penalties.start());
+                self.penalty = (self.penalty / 2).max(*self.terms.penalty.start());
                 self.in_time = 0;
             }
         }
