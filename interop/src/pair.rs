@@ -108,12 +108,20 @@ impl Pair<'_> {
 ///
 /// # Panics
 /// When either is still running when the time is over; the message has what both printed.
-pub fn finish(
+pub fn finish(server: Process, client: Process, began: Instant, within: Duration) -> Outcome {
+    try_finish(server, client, began, within).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// As [`finish`].
+///
+/// # Errors
+/// What both printed, when either was still running when the time was over. Neither is any more.
+pub fn try_finish(
     mut server: Process,
     mut client: Process,
     began: Instant,
     within: Duration,
-) -> Outcome {
+) -> Result<Outcome, String> {
     // A side that ended may leave the other waiting for ever: give that one only a while.
     let mut deadline = began + within;
     let mut hurried = false;
@@ -127,19 +135,20 @@ pub fn finish(
             }
             _ => {}
         }
-        assert!(
-            Instant::now() < deadline,
-            "not finished after {:?}\nserver: {}client: {}",
-            began.elapsed(),
-            server.output(),
-            client.output()
-        );
+        if Instant::now() >= deadline {
+            return Err(format!(
+                "not finished after {:?}\nserver: {}client: {}",
+                began.elapsed(),
+                server.output(),
+                client.output()
+            ));
+        }
         std::thread::sleep(GLANCE);
     }
     let time = Duration::from_secs(10);
-    Outcome {
+    Ok(Outcome {
         server: server.wait(time),
         client: client.wait(time),
         took: began.elapsed(),
-    }
+    })
 }

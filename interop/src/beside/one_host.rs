@@ -1,9 +1,9 @@
 //! Two processes of one host.
 
 use super::plan::Measure;
-use super::{Contestant, table};
+use super::{Contestant, PATIENCE, table};
 use crate::lab::{End, Family, Lab};
-use crate::pair::{LONG, finish, port};
+use crate::pair::{LONG, port, try_finish};
 use rnic_programs::process::Process;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -34,7 +34,7 @@ pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
         server.wait_for_listener(port, LONG);
         let mut client = command(&lab, job, who, what, port);
         client.arg("127.0.0.1");
-        let outcome = finish(server, Process::spawn(client), began, LONG);
+        let outcome = try_finish(server, Process::spawn(client), began, PATIENCE)?;
         let number = what.read(&outcome.client.stdout);
         number
             .filter(|_| outcome.client.ok())

@@ -4,7 +4,7 @@
 //! it listens, and another line of JSON when it has ended.
 
 use super::plan::Measure;
-use super::{Contestant, table};
+use super::{Contestant, PATIENCE, table};
 use crate::lab::{self, End};
 use crate::pair::{LONG, port};
 use rnic_programs::process::Process;
@@ -208,7 +208,7 @@ fn one(
         .args(["-x", &gid(who.end).to_string()])
         .arg(Host::Server.address(who.end));
     let mut client = Process::spawn(command);
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + PATIENCE;
     while !client.ended() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
