@@ -25,6 +25,8 @@ const MOMENT: u64 = 10_000;
 const LOOK_EVERY: usize = 4;
 /// Who posts nothing for so long has turned to something else, or was kept from its core, ns.
 const LATE: u64 = 50_000;
+/// However long all takes, ns: what turned away is left to the background thread, within a millisecond.
+const MOST_LATE: u64 = 750_000;
 /// Posts that then leave at once: at first, and at most.
 const PENALTY: RangeInclusive<usize> = 64..=16_384;
 /// So many that left in time one after the other halve what the next lateness costs.
@@ -164,10 +166,17 @@ impl Gather {
     /// All that waited has its turn now.
     #[inline]
     pub(super) fn left(&mut self, now: u64) {
+        self.left_where(now, 1);
+    }
+
+    /// As [`Gather::left`], where all takes so many times as long as elsewhere, interruptions too.
+    #[inline]
+    pub(super) fn left_where(&mut self, now: u64, times: u64) {
         if self.posts == 0 {
             return;
         }
-        if now.saturating_sub(self.seen) > self.terms.late {
+        let late = (self.terms.late * times).min(MOST_LATE);
+        if now.saturating_sub(self.seen) > late {
             // Who keeps posting is kept from its core now and then: that costs little, as it happens to few of its posts.
             self.at_once = self.penalty.saturating_sub(self.good);
             if self.at_once > 0 {

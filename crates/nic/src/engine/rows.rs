@@ -21,6 +21,7 @@ const CLOSE_POSTS: u64 = 3;
 /// A post has this part in what they are taken to take; and one that was interrupted counts as so many.
 const PART: u64 = 8;
 const MOST_POSTS: u64 = 4;
+const MOST_TIMES: u64 = 64;
 /// After so many close ones the next may wait.
 const FEW: u32 = 4;
 
@@ -96,7 +97,13 @@ impl Rows {
             0 => post.min(CLOSE),
             known => known - known / PART + post.min(known * MOST_POSTS) / PART,
         };
-        CLOSE.max(self.post * CLOSE_POSTS)
+        CLOSE * self.times()
+    }
+
+    /// All takes so many times as long here as elsewhere.
+    #[inline]
+    fn times(&self) -> u64 {
+        (self.post * CLOSE_POSTS / CLOSE).clamp(1, MOST_TIMES)
     }
 
     #[inline]
@@ -121,7 +128,7 @@ impl Rows {
     /// All that waited has its turn.
     #[inline]
     pub(super) fn left(&mut self, now: u64) {
-        self.gather.left(now);
+        self.gather.left_where(now, self.times());
     }
 
     /// The background thread looks, and comes back if something goes on.
@@ -218,10 +225,10 @@ mod tests {
             rows.close(8_000);
         }
         let close = rows.close(8_000);
-        assert!((23_000..=24_000).contains(&close), "{close}");
+        assert_eq!(close, 7 * CLOSE);
         // One that was interrupted for 10 ms.
         let close = rows.close(10_000_000);
-        assert!(close < 35_000, "{close}");
+        assert!(close <= 11 * CLOSE, "{close}");
         for _ in 0..100 {
             rows.close(300);
         }
@@ -241,6 +248,23 @@ mod tests {
             }
         }
         assert_eq!(calls, 50);
+    }
+
+    /// Interruptions are longer there.
+    #[test]
+    fn who_is_late_is_so_by_how_long_all_takes() {
+        for (post, late) in [(500, true), (8_000, false)] {
+            let mut rows = Rows::default();
+            for _ in 0..100 {
+                rows.close(post);
+            }
+            assert!(rows.may_wait(ONE, 0, || 0));
+            rows.left(300_000);
+            assert_eq!(rows.may_wait(ONE, 0, || 300_000), !late);
+            // The background thread's.
+            rows.left(300_000 + TICK_NS);
+            assert!(!rows.may_wait(ONE, 0, || 300_000 + TICK_NS));
+        }
     }
 
     /// One row in ten is interrupted, as where the processor is shared.
