@@ -29,9 +29,9 @@ pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
     let title = "two processes of one host";
     table::fill(job, title, &CONTESTANTS, measures, rounds, |who, what| {
         let port = port();
-        let began = Instant::now();
         let mut server = Process::spawn(command(&lab, job, who, what, port));
         server.wait_for_listener(port, LONG);
+        let began = Instant::now();
         let mut client = command(&lab, job, who, what, port);
         client.arg("127.0.0.1");
         let outcome = try_finish(server, Process::spawn(client), began, PATIENCE)?;

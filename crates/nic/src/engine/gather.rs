@@ -10,8 +10,7 @@
 //!
 //! A program that posts and then does something else leaves it to the background thread to send the rest, when the ACK of
 //! what is under way wakes it, or a timer, or when it looks, once per millisecond. That happens to it a few times only: whoever let
-//! posts wait for long has the next ones sent at once, more of them each time it happens; as many fewer as waited in time since the
-//! last one.
+//! posts wait for long has the next ones sent at once, more of them each time it happens.
 
 use std::ops::RangeInclusive;
 
@@ -23,9 +22,9 @@ const BYTES: u64 = 32 * 1024;
 const MOMENT: u64 = 10_000;
 /// Posts between two looks at the clock.
 const LOOK_EVERY: usize = 4;
-/// Who posts nothing for so long has turned to something else, or was kept from its core, ns.
+/// Whoever was last seen to post so long ago has turned to something else, or was kept from its core, ns.
 const LATE: u64 = 50_000;
-/// However long all takes, ns: what turned away is left to the background thread, within a millisecond.
+/// However long all takes, ns: most of what the background thread finds, which looks once per millisecond or more rarely, is late.
 const MOST_LATE: u64 = 750_000;
 /// Posts that then leave at once: at first, and at most.
 const PENALTY: RangeInclusive<usize> = 64..=16_384;
@@ -84,8 +83,6 @@ pub(super) struct Gather {
     terms: &'static Terms,
     /// Batches that left in time since it was changed.
     in_time: u32,
-    /// Posts that left in time since some were late.
-    good: usize,
 }
 
 impl Default for Gather {
@@ -111,7 +108,6 @@ impl Gather {
             penalty: *terms.penalty.start(),
             terms,
             in_time: 0,
-            good: 0,
         }
     }
 
@@ -169,23 +165,19 @@ impl Gather {
         self.left_where(now, 1);
     }
 
-    /// As [`Gather::left`], where all takes so many times as long as elsewhere, interruptions too.
+    /// As [`Gather::left`], where all takes so many times as long as elsewhere. Interruptions do as well: what may have been one is
+    /// neither late nor in time.
     #[inline]
     pub(super) fn left_where(&mut self, now: u64, times: u64) {
         if self.posts == 0 {
             return;
         }
-        let late = (self.terms.late * times).min(MOST_LATE);
-        if now.saturating_sub(self.seen) > late {
-            // Who keeps posting is kept from its core now and then: that costs little, as it happens to few of its posts.
-            self.at_once = self.penalty.saturating_sub(self.good);
-            if self.at_once > 0 {
-                self.penalty = (self.penalty * 2).min(*self.terms.penalty.end());
-            }
-            self.good = 0;
+        let waited = now.saturating_sub(self.seen);
+        if waited > (self.terms.late * times).min(MOST_LATE) {
+            self.at_once = self.penalty;
+            self.penalty = (self.penalty * 2).min(*self.terms.penalty.end());
             self.in_time = 0;
-        } else {
-            self.good += self.posts;
+        } else if waited <= self.terms.late {
             self.in_time += 1;
             if self.in_time == IN_TIME {
                 self.penalty = (self.penalty / 2).max(*self.terms.penalty.start());

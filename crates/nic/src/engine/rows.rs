@@ -97,7 +97,7 @@ impl Rows {
             0 => post.min(CLOSE),
             known => known - known / PART + post.min(known * MOST_POSTS) / PART,
         };
-        CLOSE * self.times()
+        (self.post * CLOSE_POSTS).clamp(CLOSE, CLOSE * MOST_TIMES)
     }
 
     /// All takes so many times as long here as elsewhere.
@@ -217,7 +217,10 @@ mod tests {
     #[test]
     fn what_is_close_grows_where_posts_take_long() {
         let mut rows = Rows::default();
-        for post in [300, 700, 1_400] {
+        for post in [300, 700, CLOSE / CLOSE_POSTS] {
+            for _ in 0..100 {
+                rows.close(post);
+            }
             assert_eq!(rows.close(post), CLOSE, "{post}");
         }
         // Emulated: a post takes 8 us of a counter at 1 GHz, the call behind it 23.
@@ -225,10 +228,10 @@ mod tests {
             rows.close(8_000);
         }
         let close = rows.close(8_000);
-        assert_eq!(close, 7 * CLOSE);
+        assert!((23_000..=24_000).contains(&close), "{close}");
         // One that was interrupted for 10 ms.
         let close = rows.close(10_000_000);
-        assert!(close <= 11 * CLOSE, "{close}");
+        assert!(close < 35_000, "{close}");
         for _ in 0..100 {
             rows.close(300);
         }
@@ -267,10 +270,13 @@ mod tests {
         }
     }
 
-    /// One row in ten is interrupted, as where the processor is shared.
+    /// One row in ten is interrupted for 300 us, as where the processor is emulated.
     #[test]
-    fn a_stream_that_is_interrupted_now_and_then_goes_on_in_rows() {
+    fn a_slow_stream_that_is_interrupted_goes_on_in_rows() {
         let mut rows = Rows::default();
+        for _ in 0..100 {
+            rows.close(8_000);
+        }
         let (mut now, mut waited) = (0, 0);
         let posts = 1000 * gather::POSTS as u64;
         for n in 0..posts {
@@ -285,7 +291,30 @@ mod tests {
                 rows.left(now);
             }
         }
-        assert!(waited > posts * 3 / 4, "{waited} of {posts} waited");
+        assert!(waited > posts * 9 / 10, "{waited} of {posts} waited");
+    }
+
+    /// Bursts whose end is left to the background thread: however long they are, it is soon learned.
+    #[test]
+    fn bursts_that_end_in_a_pause_are_late_a_few_times_only() {
+        for burst in [6, 40, 100, 250] {
+            let mut rows = Rows::default();
+            let (mut now, mut late) = (0, 0);
+            for _ in 0..2_000 {
+                let mut waits = false;
+                for _ in 0..burst {
+                    now += 500;
+                    waits = rows.may_wait(ONE, 0, || now);
+                    if !waits {
+                        rows.left(now);
+                    }
+                }
+                now += TICK_NS;
+                late += u32::from(waits);
+                rows.left(now);
+            }
+            assert!(late <= 40, "{late} of 2000 bursts of {burst} were late");
+        }
     }
 
     #[test]
