@@ -31,7 +31,7 @@ const PENALTY: RangeInclusive<usize> = 64..=16_384;
 /// So many that left in time one after the other halve what the next lateness costs.
 const IN_TIME: u32 = 8;
 
-/// Who may wait for how long.
+/// Who may wait for how long; as the constants above.
 #[derive(Debug)]
 struct Terms {
     bytes: u64,

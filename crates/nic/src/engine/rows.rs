@@ -18,9 +18,11 @@ const CLOSE: u64 = 3_000;
 /// Where all takes longer, as in a machine that is emulated, those are close that are no further apart than so many posts take up
 /// to the call: an answer takes the peer one, this side another one, and the peer's call.
 const CLOSE_POSTS: u64 = 3;
-/// A post has this part in what they are taken to take; and one that was interrupted counts as so many.
+/// What posts take is an average that each new one enters by this part,
 const PART: u64 = 8;
+/// and one that was interrupted as if it took so many times the average.
 const MOST_POSTS: u64 = 4;
+/// All takes at most so many times as long as elsewhere: beyond that it is no post that takes long.
 const MOST_TIMES: u64 = 64;
 /// After so many close ones the next may wait.
 const FEW: u32 = 4;
