@@ -60,7 +60,8 @@ impl Engine {
             peer.is_some_and(|peer| link.is_by_memory(peer.path))
         };
         let straight = matches!(entry.transport, QueuePair::Rc(_)) && !lint::is_on() && by_memory();
-        if entry.reach.is_some() {
+        // What is posted alone waits for no company.
+        if entry.reach.is_some() && entry.shared.slots.send.used() > 0 {
             entry.succession.begin(sys::ticks_or_ns());
         }
         Some(Posting {
