@@ -16,8 +16,11 @@ const PAIRS: usize = 150;
 /// Work requests of each queue pair.
 const DEPTH: usize = 6;
 const LENGTH: usize = 3000;
-/// Of the ACK timeout: 4.2 ms.
-const TIMEOUT: u8 = 10;
+/// Of the ACK timeout: 8.4 ms. What answers late on a slow machine, under a sanitizer for one, uses up no more than a few retries.
+const TIMEOUT: u8 = 11;
+/// Enough for many ACK timers to end, which is what a crowd is found by. Eight losses in a row of a request or its answer, which
+/// hardware would end a queue pair for as well, do not come by chance: 1 in 100 million, where 15% are 1 in 25,000.
+const FAULTS: &str = "drop=5%,seed=7";
 
 /// A region that all write to and read from.
 struct Bench {
@@ -111,10 +114,10 @@ fn all_are_done(bench: &Bench) {
             bench.post(qp);
         }
         let ended = bench.wait_for(qps.len() * DEPTH);
-        for qp in &qps {
-            let done = ended.get(&(u64::from(qp.qpn()), Status::Success));
-            assert_eq!(done, Some(&DEPTH), "round {round}: {ended:?}");
-        }
+        let of = |qp: &&Qp| ended.get(&(u64::from(qp.qpn()), Status::Success));
+        let others = qps.iter().filter(|qp| of(qp) != Some(&DEPTH));
+        let others: Vec<_> = others.map(Qp::counters).collect();
+        assert!(others.is_empty(), "round {round}: {others:#?}");
     }
 }
 
@@ -179,7 +182,7 @@ fn nobody_is_held_back_for_ever() {
     // SAFETY: the only test of this program, and no other thread runs yet.
     unsafe {
         std::env::set_var("RNIC_HOST_PATH", "off");
-        std::env::set_var("RNIC_FAULTS", "drop=15%,seed=7");
+        std::env::set_var("RNIC_FAULTS", FAULTS);
     }
     let bench = Bench::open();
     all_are_done(&bench);
