@@ -174,7 +174,8 @@ impl Gather {
         }
         let waited = now.saturating_sub(self.seen);
         if waited > (self.terms.late * times).min(MOST_LATE) {
-            self.at_once = self.penalty;
+            // Each of them costs more there.
+            self.at_once = (self.penalty / times as usize).max(POSTS);
             self.penalty = (self.penalty * 2).min(*self.terms.penalty.end());
             self.in_time = 0;
         } else if waited <= self.terms.late {
