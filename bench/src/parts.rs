@@ -1,4 +1,4 @@
-//! What the parts cost: criterion's suites of the crates, and their figures as a table.
+//! What the parts cost: criterion's suites in `benches`, and their figures as a table.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,12 +9,11 @@ use serde::Deserialize;
 
 use crate::{Error, Result};
 
-/// The crates with a suite, from below; each calls it `parts`. And the features that the device builds them with: without the
-/// standard library a processor's CRC instructions are not looked for.
-const CRATES: [(&str, &str, &str); 3] = [
-    ("rnic-wire", "rnic-wire/std", "packets"),
-    ("rnic-transport", "", "RC transport"),
-    ("rnic-nic", "", "device"),
+/// The suites, from below, and what they are about.
+const SUITES: [(&str, &str); 3] = [
+    ("wire", "packets"),
+    ("transport", "RC transport"),
+    ("nic", "device"),
 ];
 
 /// Seconds for each figure: what it takes to be sure, as criterion says, is less for all of them.
@@ -60,14 +59,14 @@ pub fn measure(checkout: &Path, folder: &Path) -> Result<String> {
     let mut text = String::from(
         "| part | what | median (confidence 95%) | throughput |\n| --- | --- | --- | --- |\n",
     );
-    for (package, features, title) in CRATES {
+    for (suite, title) in SUITES {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
         }
         let status = Command::new("cargo")
-            .args(["bench", "--quiet", "-p", package, "--bench", "parts"])
-            .args(["--features", features, "--"])
+            .args(["bench", "--quiet", "-p", "rnic-bench", "--bench", suite])
             .args([
+                "--",
                 "--noplot",
                 "--warm-up-time",
                 WARM_UP,
@@ -80,12 +79,12 @@ pub fn measure(checkout: &Path, folder: &Path) -> Result<String> {
             .stdout(std::io::stderr())
             .status()?;
         if !status.success() {
-            return Err(format!("the suite of {package} ended with {status}").into());
+            return Err(format!("the suite `{suite}` ended with {status}").into());
         }
         let mut rows = Vec::new();
         collect(folder, &mut rows)?;
         if rows.is_empty() {
-            return Err(format!("the suite of {package} left nothing").into());
+            return Err(format!("the suite `{suite}` left nothing").into());
         }
         rows.sort_by(|a, b| a.0.cmp(&b.0));
         for (n, (_, row)) in rows.iter().enumerate() {
