@@ -145,7 +145,7 @@ fn check(
 }
 
 fn run(name: &str, cases: &[(&[&str], &[&str], &Expected)]) {
-    let trial = Trial::start(name);
+    let trial = Trial::start_beside_others(name);
     let Some(program) = compile::c_program(&trial, "errors") else {
         return;
     };

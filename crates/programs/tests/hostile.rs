@@ -78,13 +78,13 @@ fn survives(trial: &Trial, user: User, address: &str, seed: u32) {
 
 #[test]
 fn hostile_packets_ipv4() {
-    let trial = Trial::start("hostile_packets_ipv4");
+    let trial = Trial::start_beside_others("hostile_packets_ipv4");
     survives(&trial, User::Current, "127.0.0.1", 1);
 }
 
 #[test]
 fn hostile_packets_ipv6() {
-    let trial = Trial::start("hostile_packets_ipv6");
+    let trial = Trial::start_beside_others("hostile_packets_ipv6");
     let user = if User::Nobody.available(trial.name()) {
         User::Nobody
     } else {

@@ -162,20 +162,20 @@ fn clean_runs(trial: &Trial, user: User, address: &str, faults: Option<&str>) {
 
 #[test]
 fn every_packet_is_right_ipv4() {
-    let trial = Trial::start("every_packet_is_right_ipv4");
+    let trial = Trial::start_beside_others("every_packet_is_right_ipv4");
     clean_runs(&trial, User::Current, "127.0.0.1", None);
 }
 
 #[test]
 fn every_packet_is_right_ipv6_as_nobody() {
-    let trial = Trial::start("every_packet_is_right_ipv6_as_nobody");
+    let trial = Trial::start_beside_others("every_packet_is_right_ipv6_as_nobody");
     clean_runs(&trial, User::Nobody, "::1", None);
 }
 
 /// Loss, doubling and reordering change which packets there are, not what is in them.
 #[test]
 fn every_packet_is_right_with_faults() {
-    let trial = Trial::start("every_packet_is_right_with_faults");
+    let trial = Trial::start_beside_others("every_packet_is_right_with_faults");
     clean_runs(
         &trial,
         User::Current,
@@ -187,7 +187,7 @@ fn every_packet_is_right_with_faults() {
 /// The operations of a run can be read off its capture.
 #[test]
 fn operations_are_in_the_capture() {
-    let trial = Trial::start("operations_are_in_the_capture");
+    let trial = Trial::start_beside_others("operations_are_in_the_capture");
     if !can_check(&trial, &["ib_write_bw", "ib_read_bw", "ib_atomic_bw"]) {
         return;
     }
@@ -215,7 +215,7 @@ fn operations_are_in_the_capture() {
 /// Faults are injected between the NIC and the network, so the check has something to find.
 #[test]
 fn corruption_shows() {
-    let trial = Trial::start("corruption_shows");
+    let trial = Trial::start_beside_others("corruption_shows");
     if !can_check(&trial, &["ib_write_bw"]) {
         return;
     }
@@ -239,7 +239,7 @@ fn corruption_shows() {
 /// `rnic dissect` of a lossy run's capture names what was lost and why packets came again: by NAKs that tshark finds too.
 #[test]
 fn a_lossy_run_is_explained() {
-    let trial = Trial::start("a_lossy_run_is_explained");
+    let trial = Trial::start_beside_others("a_lossy_run_is_explained");
     if !can_check(&trial, &["ib_write_bw"]) {
         return;
     }

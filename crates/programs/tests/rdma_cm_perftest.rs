@@ -92,7 +92,7 @@ fn run(meeting: &Meeting, case: &Case) {
 }
 
 fn test(name: &str, path: Path, user: User, cases: &[Case]) {
-    let trial = Trial::start(name);
+    let trial = Trial::start_beside_others(name);
     if !skip::have_programs(name, PERFTEST) {
         return;
     }
@@ -122,7 +122,7 @@ fn qperf() {
         "rc_rdma_read_lat",
         "rc_compare_swap_mr",
     ];
-    let trial = Trial::start("qperf");
+    let trial = Trial::start_beside_others("qperf");
     if !skip::have_programs(trial.name(), &["qperf"]) {
         return;
     }

@@ -325,7 +325,7 @@ fn perftest(
     cases: &[Case],
     judge: impl Fn(&[Totals; 2]),
 ) {
-    let trial = Trial::start(name);
+    let trial = Trial::start_beside_others(name);
     if !skip::have_programs(name, PERFTEST) {
         return;
     }
@@ -425,7 +425,7 @@ fn behind_the_driver_from_sockets() {
 /// The program is there while the process is, seen as what was asked for, and goes with it, however it ends.
 #[test]
 fn the_program_goes_with_the_process() {
-    let trial = Trial::start("the_program_goes_with_the_process");
+    let trial = Trial::start_beside_others("the_program_goes_with_the_process");
     let Some(program) = compile::c_program(&trial, "stream") else {
         return;
     };
@@ -494,7 +494,7 @@ impl Stream {
 /// Loss, doubling, reordering and corruption are injected in front of AF_XDP as well, and repaired.
 #[test]
 fn every_byte_with_faults() {
-    let trial = Trial::start("every_byte_with_faults");
+    let trial = Trial::start_beside_others("every_byte_with_faults");
     let Some(program) = compile::c_program(&trial, "stream") else {
         return;
     };
@@ -515,7 +515,7 @@ fn every_byte_with_faults() {
 /// `rnic verify` between the two: every operation, every size.
 #[test]
 fn every_byte_verified() {
-    let trial = Trial::start("every_byte_verified");
+    let trial = Trial::start_beside_others("every_byte_verified");
     let Some(ends) = Ends::new(&trial) else {
         return;
     };
@@ -554,7 +554,7 @@ fn every_byte_verified() {
 /// The interface is one program's. Whoever comes second says so and works by sockets; the first one does not notice.
 #[test]
 fn the_second_program_takes_sockets() {
-    let trial = Trial::start("the_second_program_takes_sockets");
+    let trial = Trial::start_beside_others("the_second_program_takes_sockets");
     if !skip::have_programs(trial.name(), PERFTEST) {
         return;
     }
@@ -589,7 +589,7 @@ fn the_second_program_takes_sockets() {
 /// Processes of one host talk by memory as ever, whatever the interface's packets take.
 #[test]
 fn within_a_host_nothing_changes() {
-    let trial = Trial::start("within_a_host_nothing_changes");
+    let trial = Trial::start_beside_others("within_a_host_nothing_changes");
     if !skip::have_programs(trial.name(), PERFTEST) {
         return;
     }
@@ -616,7 +616,7 @@ fn within_a_host_nothing_changes() {
 /// A name that no interface has, at one end; the other one's packets go past the stack.
 #[test]
 fn no_such_interface() {
-    let trial = Trial::start("no_such_interface");
+    let trial = Trial::start_beside_others("no_such_interface");
     if !skip::have_programs(trial.name(), PERFTEST) {
         return;
     }
@@ -650,7 +650,7 @@ fn no_such_interface() {
 /// Frames of AF_XDP are a page: what is longer takes the sockets, and is said. What fits is taken.
 #[test]
 fn an_mtu_that_no_frame_holds() {
-    let trial = Trial::start("an_mtu_that_no_frame_holds");
+    let trial = Trial::start_beside_others("an_mtu_that_no_frame_holds");
     if !skip::have_programs(trial.name(), PERFTEST) {
         return;
     }
@@ -676,7 +676,7 @@ fn an_mtu_that_no_frame_holds() {
 /// An unprivileged user's program says what it lacks, and works.
 #[test]
 fn as_nobody() {
-    let trial = Trial::start("as_nobody");
+    let trial = Trial::start_beside_others("as_nobody");
     if !skip::have_programs(trial.name(), PERFTEST) {
         return;
     }
@@ -703,7 +703,7 @@ fn as_nobody() {
 /// What names no interface is refused, with the reason, by the variable and by `rnic run --xdp`.
 #[test]
 fn what_cannot_be_read_is_refused() {
-    let trial = Trial::start("what_cannot_be_read_is_refused");
+    let trial = Trial::start_beside_others("what_cannot_be_read_is_refused");
     if !skip::have_programs(trial.name(), &["ibv_devinfo"]) {
         return;
     }
@@ -741,7 +741,7 @@ fn what_cannot_be_read_is_refused() {
 /// `rnic run --xdp` is the variable in other words.
 #[test]
 fn by_option() {
-    let trial = Trial::start("by_option");
+    let trial = Trial::start_beside_others("by_option");
     if !skip::have_programs(trial.name(), PERFTEST) {
         return;
     }
@@ -758,7 +758,7 @@ fn by_option() {
 /// A capture has every packet, as it was on the wire, whichever way it went.
 #[test]
 fn captures_hold_every_packet() {
-    let trial = Trial::start("captures_hold_every_packet");
+    let trial = Trial::start_beside_others("captures_hold_every_packet");
     if !skip::have_programs(trial.name(), PERFTEST) {
         return;
     }
@@ -810,7 +810,7 @@ fn right_packets(file: &Path) -> u64 {
 /// Connections are made by QP 1, whose packets are the kernel's; what they then move goes past it.
 #[test]
 fn connection_manager() {
-    let trial = Trial::start("connection_manager");
+    let trial = Trial::start_beside_others("connection_manager");
     if !skip::have_programs(trial.name(), &["rping", "ucmatose"]) {
         return;
     }
@@ -880,7 +880,7 @@ fn connection_manager() {
 /// Multicast is the kernel's to hand out, and comes as before.
 #[test]
 fn multicast_takes_the_kernel() {
-    let trial = Trial::start("multicast_takes_the_kernel");
+    let trial = Trial::start_beside_others("multicast_takes_the_kernel");
     if !skip::have_programs(trial.name(), &["ib_send_bw"]) {
         return;
     }
