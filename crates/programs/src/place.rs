@@ -2,13 +2,14 @@
 
 use crate::devices::{self, Gid};
 use crate::netns::Netns;
-use crate::process::{Finished, Process};
+use crate::process::{self, Finished, Process};
 use crate::skip;
 use crate::trial::Trial;
 use std::ffi::{OsStr, OsString};
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Who runs the programs.
@@ -239,8 +240,45 @@ impl Place {
     }
 }
 
-/// A TCP port that nobody listens on at the moment, on any address of this machine.
+/// A TCP port that no socket of this machine's own network has, and that is given once.
+///
+/// Below those that the kernel gives to whoever asks for none, and nothing is bound to find it: what another test starts at that
+/// moment would have the socket, too, until it executes its program, and a look for who listens there would find that.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("0.0.0.0", 0)).expect("a port is free");
-    listener.local_addr().expect("bound").port()
+    const PORTS: std::ops::Range<usize> = 16384..32768;
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        // Processes begin apart.
+        let nth = 97 * std::process::id() as usize + CALLS.fetch_add(1, Ordering::Relaxed);
+        let port = (PORTS.start + nth % PORTS.len()) as u16;
+        if !process::is_in_use(port) {
+            return port;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Ports are free, and no two tests get the same.
+
+    use super::*;
+
+    #[test]
+    fn ports_are_free_and_given_once() {
+        let ports: Vec<u16> = (0..100).map(|_| free_port()).collect();
+        let mut once = ports.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), ports.len());
+        // Nobody holds them.
+        let bound: Vec<_> = ports[..10]
+            .iter()
+            .map(|port| std::net::TcpListener::bind(("0.0.0.0", *port)).expect("free"))
+            .collect();
+        for listener in bound {
+            assert!(process::is_in_use(
+                listener.local_addr().expect("bound").port()
+            ));
+        }
+    }
 }

@@ -346,6 +346,15 @@ fn collect(
 
 /// Whether there is a socket in such a state on the port, in the network namespace of a process.
 fn has_socket(pid: u32, tables: &[&str], port: u16, state: &str) -> bool {
+    has_socket_that(pid, tables, port, |has| has == state)
+}
+
+/// Whether any TCP socket of this process's network namespace has the port.
+pub fn is_in_use(port: u16) -> bool {
+    has_socket_that(std::process::id(), &["tcp", "tcp6"], port, |_| true)
+}
+
+fn has_socket_that(pid: u32, tables: &[&str], port: u16, state: impl Fn(&str) -> bool) -> bool {
     // Fields of a line: number, local address:port, remote address:port, state.
     let wanted = format!(":{port:04X}");
     tables.iter().any(|table| {
@@ -354,7 +363,7 @@ fn has_socket(pid: u32, tables: &[&str], port: u16, state: &str) -> bool {
             .lines()
             .any(|line| {
                 let fields: Vec<&str> = line.split_whitespace().collect();
-                fields.len() > 3 && fields[1].ends_with(&wanted) && fields[3] == state
+                fields.len() > 3 && fields[1].ends_with(&wanted) && state(fields[3])
             })
     })
 }
