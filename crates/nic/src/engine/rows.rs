@@ -272,27 +272,32 @@ mod tests {
         }
     }
 
-    /// One row in ten is interrupted for 300 us, as where the processor is emulated.
-    #[test]
-    fn a_slow_stream_that_is_interrupted_goes_on_in_rows() {
+    /// Posts that are so far apart where each takes `post` up to the call, some of which are followed by a halt; how many waited.
+    fn slow_stream(posts: u64, post: u64, apart: u64, halt: impl Fn(u64) -> Option<u64>) -> u64 {
         let mut rows = Rows::default();
         for _ in 0..100 {
-            rows.close(8_000);
+            rows.close(post);
         }
         let (mut now, mut waited) = (0, 0);
-        let posts = 1000 * gather::POSTS as u64;
         for n in 0..posts {
-            now += 1_000;
-            if rows.may_wait(ONE, 0, || now) {
-                waited += 1;
-                if n % (10 * gather::POSTS as u64) == 17 {
-                    now += 300_000;
-                    rows.left(now);
-                }
-            } else {
+            now += apart;
+            let waits = rows.may_wait(ONE, 0, || now);
+            waited += u64::from(waits);
+            let halt = halt(n).filter(|_| waits);
+            now += halt.unwrap_or(0);
+            if !waits || halt.is_some() {
                 rows.left(now);
             }
         }
+        waited
+    }
+
+    /// One row in ten is interrupted for 300 us, as where the processor is emulated.
+    #[test]
+    fn a_slow_stream_that_is_interrupted_goes_on_in_rows() {
+        let posts = 1000 * gather::POSTS as u64;
+        let halt = |n| (n % (10 * gather::POSTS as u64) == 17).then_some(300_000);
+        let waited = slow_stream(posts, 8_000, 1_000, halt);
         assert!(waited > posts * 9 / 10, "{waited} of {posts} waited");
     }
 
@@ -300,24 +305,9 @@ mod tests {
     /// is little where each post by itself costs more.
     #[test]
     fn a_slow_stream_that_stands_still_now_and_then_goes_on_in_rows() {
-        let mut rows = Rows::default();
-        for _ in 0..100 {
-            rows.close(3_400);
-        }
-        let (mut now, mut waited) = (0, 0);
         let posts = 750 * gather::POSTS as u64;
-        for n in 0..posts {
-            now += 13_000;
-            if rows.may_wait(ONE, 0, || now) {
-                waited += 1;
-                if n % 2_000 == 1_000 {
-                    now += 5_000_000;
-                    rows.left(now);
-                }
-            } else {
-                rows.left(now);
-            }
-        }
+        let halt = |n| (n % 2_000 == 1_000).then_some(5_000_000);
+        let waited = slow_stream(posts, 3_400, 13_000, halt);
         assert!(waited > posts * 9 / 10, "{waited} of {posts} waited");
     }
 
