@@ -130,7 +130,7 @@ impl Answers {
     }
 }
 
-/// Queue pairs whose ACKs wait: in the order in which they came, in which it also ends as a rule, since all wait as long.
+/// Queue pairs whose ACKs wait, or completions of UC ([`super::late`]): in the order in which they came, in which it also ends as a rule, since all wait as long.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     waiting: VecDeque<(u64, u32)>,

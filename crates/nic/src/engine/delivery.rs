@@ -196,18 +196,29 @@ fn deliver(
     let spared = !packet.bth.ack_req && ends_message(&packet);
     // What answers is none of the peer's messages.
     let request = packet.bth.opcode.operation().filter(|o| o.is_request());
+    if let Some(late) = &mut entry.late
+        && ends_message(&packet)
+    {
+        late.came(request.is_some_and(is_silent), now.0);
+        entry.complete_late();
+    }
     if entry.transport.owes_only_ack() {
         if let Some(last) = request {
             entry.held_ack.arrived(now.0, !spared);
             // An ACK may come behind the WRITE.
-            let silent = matches!(last, Operation::WriteOnly | Operation::WriteLast);
-            entry.answers.came(silent);
+            entry.answers.came(is_silent(last));
         }
     } else if spared {
         entry.held_ack.spared();
     }
     settle(entry, ready, timers);
     DONE
+}
+
+/// Of an RDMA WRITE the program is not told.
+#[inline]
+fn is_silent(last: Operation) -> bool {
+    matches!(last, Operation::WriteOnly | Operation::WriteLast)
 }
 
 /// Is it the last of a request that an ACK would answer?

@@ -4,7 +4,7 @@ use rnic_link::{Look, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
-use super::answers::Wait;
+use super::answers::{Unanswered, Wait};
 use super::arrears::POSTS;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
@@ -275,10 +275,14 @@ impl Engine {
             self.ready.extend(self.stalled.take());
         }
         while let Some((at, qpn)) = self.unanswered.pop_due(now) {
-            if let Some(entry) = self.qps.get_mut(qpn)
-                && entry.answers.in_vain(at)
-            {
+            let Some(entry) = self.qps.get_mut(qpn) else {
+                continue;
+            };
+            if entry.answers.in_vain(at) {
                 schedule(entry, &mut self.ready);
+            }
+            if entry.late.as_mut().is_some_and(|late| late.in_vain(at)) {
+                entry.complete_late();
             }
         }
         if self.timers.congestion.is_active() {
@@ -395,6 +399,9 @@ impl Engine {
         }
         let may_execute =
             entry.reach.is_some() && entry.uc_writes.begins(&entry.transport, sys::ticks_or_ns);
+        if requests && unreliable {
+            late_completion(&self.link, entry, &mut self.unanswered, now);
+        }
         let pointed = entry.pointed;
         let executed = entry.transport.without_packets();
         let mut sink = PathSink {
@@ -491,6 +498,32 @@ impl Engine {
         let paced = paced.min(never(unanswered)).min(never(crowds));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
+    }
+}
+
+/// A message of a queue pair leaves: with UC, its completion may wait for the answer. What waits from before is complete: the
+/// program goes on without it.
+fn late_completion(link: &RoceLink, entry: &mut QpEntry, waiting: &mut Unanswered, now: u64) {
+    let (QueuePair::Uc(uc), Some(peer)) = (&entry.transport, entry.peer) else {
+        return;
+    };
+    let Some(alone) = uc.next_is_lone_write() else {
+        return;
+    };
+    let may_wait = alone
+        && !link.is_by_memory(peer.path)
+        && entry
+            .shared
+            .send_cq
+            .as_ref()
+            .is_some_and(|cq| cq.is_polled());
+    entry.complete_late();
+    let Some(late) = &mut entry.late else { return };
+    if late.until().is_some() {
+        waiting.forget(entry.shared.qpn);
+    }
+    if let Some(until) = late.leaves(may_wait, now, waiting.soon()) {
+        waiting.add(until, entry.shared.qpn);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::neighbour::Elsewhere;
 use crate::qp::{QpShared, ReceiveSource, Signals};
 use crate::report::{self, lint};
 
+use super::late::Late;
 use super::srq_table::SrqTable;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
@@ -35,6 +36,8 @@ pub(crate) struct DeviceHost<'a> {
     pub(super) reach: Option<&'a Reach>,
     /// Packets of the queue pair pointed at memory since this was last withdrawn.
     pub(super) pointed: &'a mut bool,
+    /// UC: completions may wait for an answer.
+    pub(super) late: Option<&'a mut Late>,
 }
 
 impl DeviceHost<'_> {
@@ -397,6 +400,14 @@ impl Host for DeviceHost<'_> {
             send: send_slots,
             recv: 0,
         };
+        if let Some(late) = &mut self.late {
+            if let Some((before, freed)) = late.take() {
+                cq.push(&before, &self.shared.slots, freed);
+            }
+            if late.keeps(&completion, freed) {
+                return;
+            }
+        }
         cq.push(&completion, &self.shared.slots, freed);
     }
 

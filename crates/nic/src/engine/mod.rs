@@ -21,6 +21,7 @@ mod fork;
 mod gate;
 mod gather;
 mod host;
+mod late;
 mod linger;
 mod lone;
 mod nic;
@@ -63,6 +64,7 @@ pub(crate) use answers::Answers;
 pub(crate) use drive::Acks;
 pub use fork::{forks_within, guard_forks};
 pub(crate) use host::withdraw;
+pub(crate) use late::Late;
 pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};
 pub use objects::{Objects, objects};
@@ -157,7 +159,7 @@ pub(crate) struct Engine {
     gather: Gather,
     pub(crate) rows: Rows,
     stalled: Stalled,
-    /// ACKs that wait for the application's answer.
+    /// ACKs that wait for the application's answer, and completions that wait for the peer's.
     unanswered: Unanswered,
     patience: Patience,
     /// Numbers of the UD queue pairs.
@@ -472,6 +474,7 @@ impl Engine {
             ..
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
+            entry.complete_late();
             let (transport, mut host) = lend(entry, memory, srqs);
             transport.fail(&mut host);
             timers.note(entry);
@@ -489,6 +492,7 @@ impl Engine {
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             let notify = entry.attr.en_sqd_async_notify;
+            entry.complete_late();
             let (transport, mut host) = lend(entry, memory, srqs);
             transport.drain(notify, &mut host);
         }
@@ -540,6 +544,7 @@ pub(crate) fn lend<'a>(
         elsewhere,
         reach,
         pointed,
+        late,
         ..
     } = entry;
     let host = DeviceHost {
@@ -553,6 +558,7 @@ pub(crate) fn lend<'a>(
         elsewhere,
         reach: reach.as_deref(),
         pointed,
+        late: late.as_deref_mut(),
     };
     (transport, host)
 }

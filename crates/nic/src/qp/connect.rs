@@ -207,6 +207,7 @@ fn apply(
             entry.completion_lost = false;
             entry.receives.clear();
             entry.signals = Signals::default();
+            entry.late = entry.late.take().map(|_| Box::default());
             entry.attr = QpAttr {
                 cap: entry.attr.cap,
                 ..QpAttr::default()

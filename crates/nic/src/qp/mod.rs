@@ -27,7 +27,7 @@ use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::engine::{
-    self, Answers, Engine, HeldAck, Place, Requests, Shard, SrqTable, Succession, UcWrites,
+    self, Answers, Engine, HeldAck, Late, Place, Requests, Shard, SrqTable, Succession, UcWrites,
 };
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
@@ -210,6 +210,8 @@ pub(crate) struct QpEntry {
     pub(crate) succession: Succession,
     /// How turns of one of UC follow each other.
     pub(crate) uc_writes: UcWrites,
+    /// Completions of one of UC that wait for an answer.
+    pub(crate) late: Option<Box<Late>>,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
     /// A request of it is a packet that leaves at its turn.
@@ -237,6 +239,7 @@ pub(crate) struct QpEntry {
 impl QpEntry {
     /// In RESET.
     fn new(shared: Arc<QpShared>) -> QpEntry {
+        let late = (shared.qp_type == QpType::Uc).then(Box::default);
         QpEntry {
             attr: QpAttr {
                 cap: shared.cap,
@@ -258,6 +261,7 @@ impl QpEntry {
             answers: Answers::default(),
             succession: Succession::default(),
             uc_writes: UcWrites::default(),
+            late,
             completion_lost: false,
             awaited: false,
             reach: None,
@@ -267,6 +271,14 @@ impl QpEntry {
             elsewhere: None,
             armed: None,
             place: Place::default(),
+        }
+    }
+
+    /// The completion that waits for an answer, if one does, is there from now on.
+    pub(crate) fn complete_late(&mut self) {
+        let waits = self.late.as_mut().and_then(|late| late.take());
+        if let (Some((completion, freed)), Some(cq)) = (waits, &self.shared.send_cq) {
+            cq.push(&completion, &self.shared.slots, freed);
         }
     }
 
