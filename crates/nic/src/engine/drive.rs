@@ -396,6 +396,11 @@ impl Engine {
         let others_wait = self.fairness.others_wait(qpn, now);
         if let QueuePair::Rc(rc) = &mut entry.transport {
             rc.share_window(others_wait);
+            rc.send_in_trains(
+                entry
+                    .peer
+                    .is_some_and(|peer| !self.link.is_by_memory(peer.path)),
+            );
         }
         let may_execute =
             entry.reach.is_some() && entry.uc_writes.begins(&entry.transport, sys::ticks_or_ns);

@@ -12,9 +12,13 @@ use rnic_transport::{Completion, Status};
 
 use crate::cq::Freed;
 
-/// How long a completion waits: so many times what an answer takes that comes soon ([`super::answers::Unanswered::soon`]).
+/// An answer that takes so many times as long as a program that answers soon ([`super::answers::Unanswered::soon`]) comes soon: it takes
+/// the way there and back, too.
+const THERE_AND_BACK: u64 = 4;
+/// How long a completion waits: so many times as long.
 const WAIT: u64 = 2;
-/// Who goes on within this part of that does so at once: it has waited for the answer, and done nothing else.
+/// Who goes on within this part of what a program takes that answers soon does so at once: it has waited for the answer, and done nothing
+/// else.
 const AT_ONCE: u64 = 4;
 /// Rounds in a row after which completions wait: at first, and at most.
 const IN_A_ROW: std::ops::RangeInclusive<u32> = 4..=4096;
@@ -32,6 +36,8 @@ pub(crate) struct Late {
     wanted: u32,
     /// How long the completion of what leaves now, or has left, may wait; 0: it does not.
     until: u64,
+    /// It came with the answer.
+    with_answer: bool,
     waits: Option<(Completion, Freed)>,
 }
 
@@ -43,14 +49,15 @@ impl Default for Late {
             in_a_row: 0,
             wanted: *IN_A_ROW.start(),
             until: 0,
+            with_answer: false,
             waits: None,
         }
     }
 }
 
 impl Late {
-    /// A message leaves. `alone`: it is an RDMA WRITE, and nothing else of the queue pair is under way or waits; `soon`: how long an
-    /// answer takes that comes soon, ns. Gives until when its completion may wait, if it may.
+    /// A message leaves. `alone`: it is an RDMA WRITE, and nothing else of the queue pair is under way or waits; `soon`: how long a
+    /// program takes that answers soon, ns. Gives until when its completion may wait, if it may.
     pub(crate) fn leaves(&mut self, alone: bool, now: u64, soon: u64) -> Option<u64> {
         let at_once = self.answered != 0 && now.saturating_sub(self.answered) < soon / AT_ONCE;
         if alone && at_once {
@@ -59,10 +66,14 @@ impl Late {
             // One that was kept from its core goes on as before.
             self.in_a_row /= 2;
         }
+        if std::mem::take(&mut self.with_answer) {
+            self.did(at_once);
+        }
+        let answer = THERE_AND_BACK * soon;
         self.answered = 0;
-        self.answer_by = if alone { now + soon } else { 0 };
+        self.answer_by = if alone { now + answer } else { 0 };
         self.until = if alone && self.in_a_row >= self.wanted {
-            now + WAIT * soon
+            now + WAIT * answer
         } else {
             0
         };
@@ -81,9 +92,7 @@ impl Late {
     /// A message of the peer's came. `silent`: it is an RDMA WRITE of which the program is not told.
     pub(crate) fn came(&mut self, silent: bool, now: u64) {
         let soon = silent && self.answer_by != 0 && now < self.answer_by;
-        if self.waits.is_some() {
-            self.wanted = (self.wanted / 2).max(*IN_A_ROW.start());
-        }
+        self.with_answer = self.waits.is_some();
         self.answered = if soon { now } else { 0 };
         self.answer_by = 0;
     }
@@ -100,8 +109,18 @@ impl Late {
         }
         self.until = 0;
         self.in_a_row = 0;
-        self.wanted = (self.wanted * 2).min(*IN_A_ROW.end());
+        self.did(false);
         true
+    }
+
+    /// It was right to have a completion wait, or it was not: the program had something else to do.
+    fn did(&mut self, right: bool) {
+        let wanted = if right {
+            self.wanted / 2
+        } else {
+            self.wanted * 2
+        };
+        self.wanted = wanted.clamp(*IN_A_ROW.start(), *IN_A_ROW.end());
     }
 
     /// Until when the completion of the last message may wait, or might have.
@@ -179,10 +198,26 @@ mod tests {
         assert_eq!(rounds(&mut late, &mut now, 1000, 20_000, SOON / 4), 0);
     }
 
+    /// It writes, does something else for so long while the answer is on its way, and goes on.
+    #[test]
+    fn who_does_something_else_until_the_answer_comes_seldom_waits() {
+        let (mut late, mut now, mut waited) = (Late::default(), 1, 0);
+        for _ in 0..20_000 {
+            let waits = waits(&mut late, now, true);
+            now += SOON;
+            late.came(true, now);
+            late.take();
+            now += if waits { SOON } else { 1_000 };
+            waited += u32::from(waits);
+        }
+        assert!((1..=40).contains(&waited), "{waited}");
+    }
+
     #[test]
     fn who_is_answered_late_or_not_at_all_too() {
         let (mut late, mut now) = (Late::default(), 1);
-        assert_eq!(rounds(&mut late, &mut now, 1000, SOON, 1_000), 0);
+        let answer = THERE_AND_BACK * SOON;
+        assert_eq!(rounds(&mut late, &mut now, 1000, answer, 1_000), 0);
         for _ in 0..1000 {
             assert!(!waits(&mut late, now, true));
             now += 1_000;

@@ -451,6 +451,12 @@ impl Rc {
         self.requester.share_window(shared);
     }
 
+    /// Several packets cost little more than one by the way that they take, or each the same: short READs and atomics then wait for others, if as
+    /// many as may be are under way.
+    pub fn send_in_trains(&mut self, trains: bool) {
+        self.requester.send_in_trains(trains);
+    }
+
     fn transmit_requests<H: Host, S: PacketSink>(
         &mut self,
         now: Time,

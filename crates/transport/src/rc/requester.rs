@@ -30,6 +30,7 @@ mod read;
 mod retransmit;
 mod single;
 mod stall;
+mod trains;
 mod transmit;
 mod window;
 
@@ -48,6 +49,7 @@ use queue::SendQueue;
 use retransmit::Retries;
 use rnic_wire::Psn;
 use stall::Stall;
+use trains::Trains;
 use window::{PACKET_OVERHEAD, Window};
 
 /// The longest message (IBTA 9.7.7.1).
@@ -261,6 +263,7 @@ pub(crate) struct Requester {
     pub(super) more: bool,
     /// Where the READ requests and atomics end that are under way: at most `max_rd_atomic`.
     pieces: VecDeque<u64>,
+    trains: Trains,
     /// Where those end that were ever sent: more than `pieces` only while some are being repeated.
     requests: VecDeque<RequestEnd>,
     gap: Option<Gap>,
@@ -298,6 +301,10 @@ impl Requester {
 
     pub(crate) fn share_window(&mut self, shared: bool) {
         self.window.share(shared);
+    }
+
+    pub(crate) fn send_in_trains(&mut self, trains: bool) {
+        self.trains.on = trains;
     }
 
     #[inline(always)]
@@ -431,6 +438,8 @@ impl Requester {
         while self.pieces.front().is_some_and(|&end| end <= self.una.pos) {
             self.pieces.pop_front();
         }
+        let most = usize::from(sh.attr.max_rd_atomic);
+        self.trains.answered(self.pieces.len(), most);
         while self
             .requests
             .front()
@@ -465,6 +474,7 @@ impl Requester {
         while self.pieces.back().is_some_and(|&end| end > pos) {
             self.pieces.pop_back();
         }
+        self.trains.go_back();
         self.gather = SgCursor::default();
         self.fault = None;
         self.asking.forget();

@@ -183,6 +183,8 @@ impl Requester {
         self.note_asked(true, PACKET_OVERHEAD, now);
         (self.nxt, self.max) = (behind, behind);
         self.pieces.push_back(behind.pos);
+        let most = usize::from(sh.attr.max_rd_atomic);
+        self.trains.left(self.pieces.len(), most);
         // The last of all.
         self.requests.push_back(RequestEnd {
             at: behind.pos,

@@ -65,6 +65,9 @@ impl Requester {
                 // Responses share the way back and our receive buffer; one request may always go. What is asked for ahead keeps the
                 // responder busy, and others waiting.
                 let ahead = if self.window.is_shared() { 1 } else { 2 };
+                if k == 0 && self.trains.holds(entry.len) {
+                    return false;
+                }
                 let Some(piece) = self.piece(entry, k as u32) else {
                     return false;
                 };
@@ -305,6 +308,8 @@ impl Requester {
         if entry.kind != Kind::Acked {
             let at = behind.pos;
             self.pieces.push_back(at);
+            let most = usize::from(sh.attr.max_rd_atomic);
+            self.trains.left(self.pieces.len(), most);
             let index = self.requests.partition_point(|end| end.at < at);
             if self.requests.get(index).is_none_or(|end| end.at != at) {
                 self.requests.insert(index, RequestEnd { at, cut });
