@@ -5,8 +5,9 @@
 //! thread: a wake-up, on a core on which the program spins perhaps. With RC it polls until the ACK comes, which comes with the answer
 //! ([`super::answers`]). So here the completion comes with the answer, too: whoever polls for it takes that in.
 //!
-//! Only where the program was seen to write, be answered soon, and go on at once, several times in a row; one message at a
-//! time; by the network stack or past it; and not for long. A completion that waited in vain makes it take longer until the next one does.
+//! Only where the program was seen to write, be answered soon, and go on soon, several times in a row; one message at a
+//! time; by the network stack or past it; and not for long. A completion that waited in vain makes it take longer until the next one does, as does
+//! one after which the program took longer to go on: it would have done something else while the answer was on its way.
 
 use rnic_transport::{Completion, Status};
 
@@ -17,9 +18,10 @@ use crate::cq::Freed;
 const THERE_AND_BACK: u64 = 4;
 /// How long a completion waits: so many times as long.
 const WAIT: u64 = 2;
-/// Who goes on within this part of what a program takes that answers soon does so at once: it has waited for the answer, and done nothing
-/// else.
-const AT_ONCE: u64 = 4;
+/// Who takes so many times as long to go on when the completion came with the answer, and some time more, ns, had something else to do, which
+/// it does meanwhile as a rule.
+const LONGER: u64 = 2;
+const MORE_NS: u64 = 5_000;
 /// Rounds in a row after which completions wait: at first, and at most.
 const IN_A_ROW: std::ops::RangeInclusive<u32> = 4..=4096;
 
@@ -38,6 +40,8 @@ pub(crate) struct Late {
     until: u64,
     /// It came with the answer.
     with_answer: bool,
+    /// How long the program takes to go on where completions do not wait, ns.
+    pause: u64,
     waits: Option<(Completion, Freed)>,
 }
 
@@ -50,6 +54,7 @@ impl Default for Late {
             wanted: *IN_A_ROW.start(),
             until: 0,
             with_answer: false,
+            pause: 0,
             waits: None,
         }
     }
@@ -59,15 +64,18 @@ impl Late {
     /// A message leaves. `alone`: it is an RDMA WRITE, and nothing else of the queue pair is under way or waits; `soon`: how long a
     /// program takes that answers soon, ns. Gives until when its completion may wait, if it may.
     pub(crate) fn leaves(&mut self, alone: bool, now: u64, soon: u64) -> Option<u64> {
-        let at_once = self.answered != 0 && now.saturating_sub(self.answered) < soon / AT_ONCE;
-        if alone && at_once {
+        let pause = now.saturating_sub(self.answered);
+        let goes_on = self.answered != 0 && pause < soon;
+        if alone && goes_on {
             self.in_a_row = (self.in_a_row + 1).min(*IN_A_ROW.end());
         } else {
             // One that was kept from its core goes on as before.
             self.in_a_row /= 2;
         }
         if std::mem::take(&mut self.with_answer) {
-            self.did(at_once);
+            self.did(goes_on && pause <= LONGER * self.pause + MORE_NS);
+        } else if goes_on {
+            self.pause = (3 * self.pause + pause) / 4;
         }
         let answer = THERE_AND_BACK * soon;
         self.answered = 0;
@@ -118,6 +126,7 @@ impl Late {
         let wanted = if right {
             self.wanted / 2
         } else {
+            self.in_a_row /= 2;
             self.wanted * 2
         };
         self.wanted = wanted.clamp(*IN_A_ROW.start(), *IN_A_ROW.end());
@@ -177,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_soon_and_goes_on_at_once_has_completions_with_answers() {
+    fn who_is_answered_soon_and_goes_on_soon_has_completions_with_answers() {
         let (mut late, mut now) = (Late::default(), 1);
         let first = rounds(&mut late, &mut now, *IN_A_ROW.start(), 20_000, 1_000);
         assert_eq!(first, 0, "nothing is known yet");
@@ -195,7 +204,7 @@ mod tests {
     #[test]
     fn who_does_something_else_meanwhile_has_them_at_once() {
         let (mut late, mut now) = (Late::default(), 1);
-        assert_eq!(rounds(&mut late, &mut now, 1000, 20_000, SOON / 4), 0);
+        assert_eq!(rounds(&mut late, &mut now, 1000, 20_000, SOON), 0);
     }
 
     /// It writes, does something else for so long while the answer is on its way, and goes on.
@@ -207,7 +216,7 @@ mod tests {
             now += SOON;
             late.came(true, now);
             late.take();
-            now += if waits { SOON } else { 1_000 };
+            now += if waits { 20_000 } else { 1_000 };
             waited += u32::from(waits);
         }
         assert!((1..=40).contains(&waited), "{waited}");
