@@ -270,6 +270,8 @@ impl Pair {
             let mut rc = Rc::new();
             rc.receive_ready(attr);
             rc.send_ready(attr);
+            // One half of them, by chance.
+            rc.send_in_trains(attr.sq_psn.value() % 2 == 0);
             nic.qps.push(Qp {
                 rc,
                 attr,

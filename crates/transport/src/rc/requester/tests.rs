@@ -1157,6 +1157,40 @@ mod reads {
         assert_eq!(brief(&f.poll()), [(ReadRequest, sq(3)), (WriteOnly, sq(4))]);
     }
 
+    /// Or each of them would be a packet by itself, and its answer, too.
+    #[test]
+    fn short_ones_leave_together_where_that_costs_less() {
+        const AGREED: u8 = 8;
+        let attr = crate::RcAttr {
+            max_rd_atomic: AGREED,
+            window_bytes: 1 << 20,
+            ..attr()
+        };
+        let mut f = Fixture::with(attr);
+        f.rc.send_in_trains(true);
+        for _ in 0..40 {
+            f.post(READ, 10);
+        }
+        assert_eq!(f.poll().len(), usize::from(AGREED));
+        let mut answered = 0;
+        let mut next = |f: &mut Fixture| {
+            f.feed_read_response(ReadResponseOnly, sq(answered), &[0; 10]);
+            answered += 1;
+            f.poll().len()
+        };
+        for _ in 0..3 {
+            let sizes: Vec<usize> = (0..4).map(|_| next(&mut f)).collect();
+            assert_eq!(sizes, [0, 0, 0, 4]);
+        }
+        // Nobody waits for what is lost: all that were under way are asked for again, and those behind them.
+        next(&mut f);
+        f.fire_timer();
+        assert_eq!(f.poll().len(), usize::from(AGREED));
+        // Nor when each costs the same from now on.
+        f.rc.send_in_trains(false);
+        assert_eq!((next(&mut f), next(&mut f)), (1, 1));
+    }
+
     #[test]
     fn a_fence_waits_for_reads_and_atomics_but_not_for_writes() {
         let mut f = Fixture::new();
