@@ -130,7 +130,8 @@ impl Answers {
     }
 }
 
-/// Queue pairs whose ACKs wait, or completions of UC ([`super::late`]): in the order in which they came, in which it also ends as a rule, since all wait as long.
+/// Queue pairs whose ACKs wait, or completions of UC ([`super::late`]), in the order in which that ends: with ACKs that in which they came, since all
+/// wait as long.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     waiting: VecDeque<(u64, u32)>,
@@ -159,12 +160,13 @@ impl Unanswered {
     }
 
     pub(crate) fn add(&mut self, until: u64, qpn: u32) {
-        self.waiting.push_back((until, qpn));
+        let place = self.waiting.partition_point(|&(other, _)| other <= until);
+        self.waiting.insert(place, (until, qpn));
     }
 
     /// The ACK of this one does not wait any more. Else its time would wake the background thread, which has nothing to do then.
     pub(crate) fn forget(&mut self, qpn: u32) {
-        // The first as a rule: all wait as long.
+        // The first as a rule.
         if let Some(place) = self.waiting.iter().position(|&(_, waits)| waits == qpn) {
             self.waiting.remove(place);
         }
@@ -306,9 +308,9 @@ mod tests {
             (waiting.deadline(), waiting.pop_due(u64::MAX)),
             (None, None)
         );
+        waiting.add(30, 3);
         waiting.add(10, 1);
         waiting.add(20, 2);
-        waiting.add(30, 3);
         assert_eq!((waiting.deadline(), waiting.pop_due(9)), (Some(10), None));
         assert_eq!(waiting.pop_due(10), Some((10, 1)));
         assert_eq!(waiting.pop_due(10), None);

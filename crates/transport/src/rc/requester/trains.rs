@@ -58,7 +58,7 @@ mod tests {
             ..Trains::default()
         };
         let mut under_way = 0;
-        let mut train = |trains: &mut Trains, under_way: &mut usize| {
+        let train = |trains: &mut Trains, under_way: &mut usize| {
             let before = *under_way;
             while *under_way < most && !trains.holds(len) {
                 *under_way += 1;
