@@ -85,7 +85,7 @@ impl Late {
         } else {
             0
         };
-        (self.until != 0).then_some(self.until)
+        self.until()
     }
 
     /// That is complete. True: the completion waits.

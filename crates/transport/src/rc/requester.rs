@@ -430,6 +430,14 @@ impl Requester {
         self.retire_local(sh, host);
     }
 
+    /// A READ request or an atomic left, which ends at `end`.
+    #[inline]
+    fn note_request(&mut self, end: u64, sh: &Shared) {
+        self.pieces.push_back(end);
+        let most = usize::from(sh.attr.max_rd_atomic);
+        self.trains.left(self.pieces.len(), most);
+    }
+
     /// The peer got further than `before`: retry counters start afresh, and so does the ACK timeout.
     fn progress(&mut self, before: Mark, now: Time, sh: &Shared) {
         if self.nxt.pos < self.una.pos {

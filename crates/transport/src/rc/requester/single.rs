@@ -182,9 +182,7 @@ impl Requester {
         let behind = entry.mark_at(1, sh.mtu);
         self.note_asked(true, PACKET_OVERHEAD, now);
         (self.nxt, self.max) = (behind, behind);
-        self.pieces.push_back(behind.pos);
-        let most = usize::from(sh.attr.max_rd_atomic);
-        self.trains.left(self.pieces.len(), most);
+        self.note_request(behind.pos, sh);
         // The last of all.
         self.requests.push_back(RequestEnd {
             at: behind.pos,

@@ -307,9 +307,7 @@ impl Requester {
         }
         if entry.kind != Kind::Acked {
             let at = behind.pos;
-            self.pieces.push_back(at);
-            let most = usize::from(sh.attr.max_rd_atomic);
-            self.trains.left(self.pieces.len(), most);
+            self.note_request(at, sh);
             let index = self.requests.partition_point(|end| end.at < at);
             if self.requests.get(index).is_none_or(|end| end.at != at) {
                 self.requests.insert(index, RequestEnd { at, cut });
