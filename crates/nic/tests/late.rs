@@ -25,6 +25,8 @@ struct PingPong {
     from: Region,
     there: Region,
     back: Region,
+    /// To and fro.
+    rounds: std::cell::Cell<u32>,
     _pd: Pd,
     _context: Context,
 }
@@ -56,6 +58,7 @@ impl PingPong {
             from,
             there,
             back,
+            rounds: 0.into(),
             _pd: pd,
             _context: context,
         }
@@ -91,6 +94,7 @@ impl PingPong {
     fn until_one_waits(&self) -> u8 {
         let start = Instant::now();
         for value in (1..=250).cycle() {
+            self.rounds.set(self.rounds.get() + 1);
             self.write(&self.a, &self.there, value);
             self.await_value(&self.there, value);
             let waits = self.ours.poll(1, &mut |_| {}).expect("polled") == 0;
@@ -144,12 +148,15 @@ fn a_completion_that_waits_for_an_answer_comes_whatever_happens() {
         assert_eq!(found, Some((value.into(), Status::Success)));
     };
 
-    // With the answer.
-    let value = c.until_one_waits();
-    c.write(&c.b, &c.back, value);
-    c.await_value(&c.back, value);
-    is_there(&c, value);
-    wait(&c.theirs, 1);
+    // With the answer, or most would have waited in vain, and fewer and fewer would wait.
+    for waited in 0..64 {
+        let value = c.until_one_waits();
+        c.write(&c.b, &c.back, value);
+        comes(&c, value);
+        c.await_value(&c.back, value);
+        wait(&c.theirs, 1);
+        assert!(c.rounds.get() < 20_000, "{waited} of all waited");
+    }
 
     // Without one.
     let value = c.until_one_waits();
