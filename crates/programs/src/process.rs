@@ -190,20 +190,27 @@ impl Process {
     /// # Panics
     /// When the time is over, or the program ended.
     pub fn wait_for_listener(&mut self, port: u16, time: Duration) {
+        self.try_listener(port, time)
+            .unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    /// Waits until somebody listens on the TCP port in its network namespace. `Err`: it ended before, or did not for so long.
+    pub fn try_listener(&mut self, port: u16, time: Duration) -> Result<(), String> {
         let deadline = Instant::now() + time;
         while !self.listens(port) {
-            assert!(
-                !self.ended(),
-                "ended before it listened on TCP port {port}\n{}",
-                self.output_after_end()
-            );
-            assert!(
-                Instant::now() < deadline,
-                "does not listen on TCP port {port}\n{}",
-                self.output()
-            );
+            if self.ended() {
+                let output = self.output_after_end();
+                return Err(format!(
+                    "ended before it listened on TCP port {port}\n{output}"
+                ));
+            }
+            if Instant::now() >= deadline {
+                let output = self.output();
+                return Err(format!("does not listen on TCP port {port}\n{output}"));
+            }
             std::thread::sleep(GLANCE);
         }
+        Ok(())
     }
 
     /// Whether somebody listens on the TCP port in its network namespace.

@@ -30,7 +30,7 @@ pub fn run(job: &Path, measures: &[Measure], rounds: usize) -> ExitCode {
     table::fill(job, title, &CONTESTANTS, measures, rounds, |who, what| {
         let port = port();
         let mut server = Process::spawn(command(&lab, job, who, what, port));
-        server.wait_for_listener(port, LONG);
+        server.try_listener(port, LONG)?;
         let began = Instant::now();
         let mut client = command(&lab, job, who, what, port);
         client.arg("127.0.0.1");

@@ -124,10 +124,8 @@ pub fn serve(job: &Path) -> ExitCode {
             .args(order.args)
             .args(["-x", &gid(end).to_string()]);
         let mut process = Process::spawn(command);
-        let deadline = Instant::now() + LONG;
-        while !process.listens(order.port) && !process.ended() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        // Why it does not, its output says below.
+        let _ = process.try_listener(order.port, LONG);
         let _ = writeln!(&stream, "ready");
         // Told that the client has ended: this side has a while to end as well.
         let _ = lines.next();
