@@ -6,8 +6,9 @@
 //! ([`super::answers`]). So here the completion comes with the answer, too: whoever polls for it takes that in.
 //!
 //! Only where the program was seen to write, be answered soon, and go on soon, several times in a row; one message at a
-//! time; by the network stack or past it; and not for long. A completion that waited in vain makes it take longer until the next one does, as does
-//! one after which the program took longer to go on: it would have done something else while the answer was on its way.
+//! time; by the network stack or past it; and not for long. A completion that waited in vain makes it take longer until the next one does, as do
+//! two after which the program took longer to go on: it would have done something else while the answer was on its way. One such is one that
+//! was kept from its core.
 
 use rnic_transport::{Completion, Status};
 
@@ -40,6 +41,8 @@ pub(crate) struct Late {
     until: u64,
     /// It came with the answer.
     with_answer: bool,
+    /// The last one that waited better had not.
+    wrong: bool,
     /// How long the program takes to go on where completions do not wait, ns.
     pause: u64,
     waits: Option<(Completion, Freed)>,
@@ -54,6 +57,7 @@ impl Default for Late {
             wanted: *IN_A_ROW.start(),
             until: 0,
             with_answer: false,
+            wrong: false,
             pause: 0,
             waits: None,
         }
@@ -117,17 +121,21 @@ impl Late {
         }
         self.until = 0;
         self.in_a_row = 0;
+        self.wrong = true;
         self.did(false);
         true
     }
 
     /// It was right to have a completion wait, or it was not: the program had something else to do.
     fn did(&mut self, right: bool) {
-        let wanted = if right {
-            self.wanted / 2
-        } else {
-            self.in_a_row /= 2;
-            self.wanted * 2
+        let wrong_before = std::mem::replace(&mut self.wrong, !right);
+        let wanted = match (right, wrong_before) {
+            (true, _) => self.wanted / 2,
+            (false, false) => return,
+            (false, true) => {
+                self.in_a_row /= 2;
+                self.wanted * 2
+            }
         };
         self.wanted = wanted.clamp(*IN_A_ROW.start(), *IN_A_ROW.end());
     }
@@ -199,6 +207,17 @@ mod tests {
         rounds(&mut late, &mut now, 100, 20_000, 1_000);
         rounds(&mut late, &mut now, 1, 20_000, 5_000_000);
         assert_eq!(rounds(&mut late, &mut now, 100, 20_000, 1_000), 100);
+    }
+
+    #[test]
+    fn one_whose_core_is_taken_again_and_again_goes_on_so() {
+        let (mut late, mut now) = (Late::default(), 1);
+        rounds(&mut late, &mut now, 100, 20_000, 1_000);
+        for _ in 0..100 {
+            let waited = rounds(&mut late, &mut now, 3, 20_000, 1_000)
+                + rounds(&mut late, &mut now, 1, 20_000, SOON / 2);
+            assert_eq!(waited, 4);
+        }
     }
 
     #[test]
