@@ -2,7 +2,7 @@
 
 use crate::lab::{End, Lab, Way};
 use rnic_programs::pair::Outcome;
-use rnic_programs::process::{GLANCE, Process};
+use rnic_programs::process::Process;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -117,38 +117,13 @@ pub fn finish(server: Process, client: Process, began: Instant, within: Duration
 /// # Errors
 /// What both printed, when either was still running when the time was over. Neither is any more.
 pub fn try_finish(
-    mut server: Process,
-    mut client: Process,
+    server: Process,
+    client: Process,
     began: Instant,
     within: Duration,
 ) -> Result<Outcome, String> {
-    // A side that ended may leave the other waiting for ever: give that one only a while.
-    let mut deadline = began + within;
-    let mut hurried = false;
-    loop {
-        match (server.ended(), client.ended()) {
-            (true, true) => break,
-            (false, false) => {}
-            _ if !hurried => {
-                hurried = true;
-                deadline = deadline.min(Instant::now() + Duration::from_secs(30));
-            }
-            _ => {}
-        }
-        if Instant::now() >= deadline {
-            return Err(format!(
-                "not finished after {:?}\nserver: {}client: {}",
-                began.elapsed(),
-                server.output(),
-                client.output()
-            ));
-        }
-        std::thread::sleep(GLANCE);
-    }
-    let time = Duration::from_secs(10);
-    Ok(Outcome {
-        server: server.wait(time),
-        client: client.wait(time),
-        took: began.elapsed(),
-    })
+    let grace = Duration::from_secs(30);
+    let mut outcome = Outcome::try_of(server, client, within, [grace; 2])?;
+    outcome.took = began.elapsed();
+    Ok(outcome)
 }

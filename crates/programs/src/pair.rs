@@ -4,6 +4,9 @@ use crate::place::{self, Place, RunOptions};
 use crate::process::{Finished, Process};
 use std::time::{Duration, Instant};
 
+/// How long a side has when the other one has ended: well, and else.
+const GRACE: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
+
 /// How to run a server and a client of one program under `rnic run`.
 ///
 /// The program has to be one of perftest or rdma-core's examples, or behave like them: `-p PORT` tells the TCP port on
@@ -110,6 +113,22 @@ impl Pair {
         Outcome::of(server, client, self.time)
     }
 
+    /// The same, `runs` times at most until both end.
+    ///
+    /// # Panics
+    /// When either was still running each time.
+    pub fn run_some(&self, runs: usize, program: &str, args: &[&str]) -> Outcome {
+        let mut last = String::new();
+        for _ in 0..runs {
+            let (server, client) = self.start(program, args);
+            match Outcome::try_of(server, client, self.time, GRACE) {
+                Ok(outcome) => return outcome,
+                Err(why) => last = why,
+            }
+        }
+        panic!("{last}");
+    }
+
     fn command(
         &self,
         server: bool,
@@ -140,9 +159,22 @@ impl Outcome {
     ///
     /// # Panics
     /// When either is still running after `time`; the message has what both printed.
-    pub fn of(mut server: Process, mut client: Process, time: Duration) -> Outcome {
+    pub fn of(server: Process, client: Process, time: Duration) -> Outcome {
+        Outcome::try_of(server, client, time, GRACE).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same. `grace`: a side that ended may leave the other waiting for ever, so that one has only so long then; less, if the
+    /// first one failed.
+    ///
+    /// # Errors
+    /// What both printed, when either was still running after `time`. Neither is any more.
+    pub fn try_of(
+        mut server: Process,
+        mut client: Process,
+        time: Duration,
+        [grace, after_failure]: [Duration; 2],
+    ) -> Result<Outcome, String> {
         let began = Instant::now();
-        // A side that ended may leave the other waiting for ever: give that one only a while.
         let mut deadline = began + time;
         let mut hurried = false;
         loop {
@@ -151,31 +183,29 @@ impl Outcome {
                 (false, false) => {}
                 _ if !hurried => {
                     hurried = true;
-                    let grace = if server.failed() || client.failed() {
-                        5
-                    } else {
-                        20
-                    };
-                    deadline = deadline.min(Instant::now() + Duration::from_secs(grace));
+                    let failed = server.failed() || client.failed();
+                    let grace = if failed { after_failure } else { grace };
+                    deadline = deadline.min(Instant::now() + grace);
                 }
                 _ => {}
             }
-            assert!(
-                Instant::now() < deadline,
-                "not finished after {:?}\nserver: {}client: {}",
-                began.elapsed(),
-                server.output(),
-                client.output()
-            );
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "not finished after {:?}\nserver: {}client: {}",
+                    began.elapsed(),
+                    server.output(),
+                    client.output()
+                ));
+            }
             std::thread::sleep(crate::process::GLANCE);
         }
         let took = began.elapsed();
         let time = Duration::from_secs(10);
-        Outcome {
+        Ok(Outcome {
             server: server.wait(time),
             client: client.wait(time),
             took,
-        }
+        })
     }
 
     /// # Panics
