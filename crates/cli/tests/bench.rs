@@ -257,8 +257,8 @@ fn nonsense_is_said_to_be_nonsense() {
 
 #[test]
 fn nobody_listens_there() {
-    // A port that was free a moment ago.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    // A port that was free a moment ago, where nobody else looks for one.
+    let listener = std::net::TcpListener::bind("127.0.77.1:0").expect("a port");
     let addr = listener.local_addr().expect("bound").to_string();
     drop(listener);
     let output = bench(&["--connect", &addr]);

@@ -259,7 +259,7 @@ fn orphans_are_reaped() {
     let orphan = scratch.0.join("orphan");
     let script = format!(
         "(sh -c 'echo $$ > {0}.new && mv {0}.new {0}' &); until [ -e {0} ]; do sleep 0.01; done
-         n=0; while [ -e /proc/$(cat {0}) ]; do n=$((n+1)); [ $n -lt 500 ] || exit 9; sleep 0.01; done; exit 3",
+         n=0; while [ -e /proc/$(cat {0}) ]; do n=$((n+1)); [ $n -lt 6000 ] || exit 9; sleep 0.01; done; exit 3",
         orphan.display()
     );
     let run = [env!("CARGO_BIN_EXE_rnic"), "run", "--", "sh", "-c", &script];

@@ -20,8 +20,6 @@ fn verify_with_and_without_faults() {
             "40",
             "--max-size",
             "100000",
-            "--timeout",
-            "10",
         ];
         args.extend_from_slice(extra);
         let output = run(&args);

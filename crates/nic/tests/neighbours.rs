@@ -37,7 +37,7 @@ impl Stranger {
         let fd =
             unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)) };
         let timeout = libc::timeval {
-            tv_sec: 20,
+            tv_sec: 60,
             tv_usec: 0,
         };
         // SAFETY: the pointers are those of local structures, with their sizes.
@@ -349,7 +349,7 @@ fn whatever_a_neighbour_says_no_receive_is_lost_and_no_other_byte_is_touched() {
     }
     drop(peer);
     // What its targets held is free again, when their end was heard.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         owner.completed();
         owner.post_all();

@@ -74,7 +74,7 @@ impl Region {
 
     /// Deregisters, then gives the words, which the NIC cannot touch any more.
     fn revoke(self) -> Box<[AtomicU64]> {
-        self.mr.deregister();
+        pair::deregister(self.mr);
         self.words
     }
 

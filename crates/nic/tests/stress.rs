@@ -33,7 +33,7 @@ impl Region {
 
     /// Deregisters, then gives the bytes, which the NIC cannot touch any more.
     fn revoke(self) -> Box<[u8]> {
-        self.mr.deregister();
+        pair::deregister(self.mr);
         self.bytes
     }
 

@@ -52,7 +52,7 @@ fn each_habit_is_named_once() {
         ),
         (
             "never-ready",
-            "rnr_retry is 7 and the peer has posted no receive for 1.",
+            "rnr_retry is 7 and the peer has posted no receive for ",
             "let the peer post",
         ),
         (

@@ -209,8 +209,8 @@ const MODES: &[Case] = &[
     .listens(PS_IB),
     case(
         "ucmatose, migrating, type of service, timeout",
-        "ucmatose -p {port} -m -t 32 -a 10",
-        "ucmatose -p {port} -s {server} -m -t 32 -a 10 -c 1",
+        "ucmatose -p {port} -m -t 32 -a 14",
+        "ucmatose -p {port} -s {server} -m -t 32 -a 14 -c 1",
     ),
     case(
         "ucmatose, many connections and nothing to say",

@@ -45,15 +45,16 @@ const GROUP6: Group = Group {
 };
 
 fn start(meeting: &Meeting, group: &Group) -> (Process, Process) {
-    let mut receiver = vec!["mckey", "-b", "{server}"];
+    let mut receiver = vec!["stdbuf", "-oL", "mckey", "-b", "{server}"];
     receiver.extend(group.words);
     let mut sender = vec!["mckey", "-s", "-b", "{client}"];
     sender.extend(group.words.iter().chain(group.sender));
-    // Both wait three seconds between joining and sending.
-    (
-        meeting.start_server(&receiver),
-        meeting.start_client(&sender),
-    )
+    let mut receiver = meeting.start_server(&receiver);
+    // Nobody sends again what comes before.
+    receiver.wait_for("the group", meeting.time, |text| {
+        text.contains("joined dgid").then_some(())
+    });
+    (receiver, meeting.start_client(&sender))
 }
 
 fn judge(what: &str, outcome: &Outcome) {
@@ -70,7 +71,7 @@ fn judge(what: &str, outcome: &Outcome) {
 #[test]
 fn mckey() {
     let trial = Trial::start("mckey");
-    if !skip::have_programs(trial.name(), &["mckey"]) {
+    if !skip::have_programs(trial.name(), &["mckey", "stdbuf"]) {
         return;
     }
     let mut running = Vec::new();
@@ -91,7 +92,7 @@ fn mckey() {
 #[test]
 fn mckey_elsewhere() {
     let trial = Trial::start("mckey_elsewhere");
-    if !skip::have_programs(trial.name(), &["mckey"]) {
+    if !skip::have_programs(trial.name(), &["mckey", "stdbuf"]) {
         return;
     }
     let Some((left, right)) = trial.linked(User::Nobody, 1500) else {

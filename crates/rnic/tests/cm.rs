@@ -160,7 +160,10 @@ fn where_nobody_listens_the_refusal_says_so_at_once() {
     let error = connector
         .connect(side.prepare::<Rc>())
         .expect_err("refused");
-    assert!(start.elapsed() < Duration::from_secs(4), "not by a timeout");
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "not by a timeout"
+    );
     let text = error.to_string();
     assert!(text.contains("nobody listens"), "{text}");
     assert!(text.contains(&port.to_string()), "{text}");

@@ -209,7 +209,7 @@ fn the_peer() {
     let region = RemoteMemory::from_bytes(&exchange.recv().expect("a region")).expect("a region");
     // The first one takes a packet.
     let reached = || rnic::stats().map_or(0, |(link, _)| link.tx_reached_bytes);
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while reached() == 0 && Instant::now() < deadline {
         qp.post(SendRequest::write_inline(&[0; 8], region))
             .expect("posted");

@@ -33,7 +33,7 @@ static void waits_for_the_old_channel_alone(void)
 	struct rdma_cm_event *of_new = next_event(target, moving, RDMA_CM_EVENT_ROUTE_RESOLVED);
 	CHECK(!atomic_load(&moved));
 	CHECK(!rdma_ack_cm_event(of_old));
-	for (time_t end = time(NULL) + 10; !atomic_load(&moved);)
+	for (time_t end = time(NULL) + 60; !atomic_load(&moved);)
 		CHECK(time(NULL) < end);
 	CHECK(!pthread_join(thread, NULL) && moving->channel == target);
 	CHECK(!rdma_ack_cm_event(of_new) && !rdma_destroy_id(moving));

@@ -66,7 +66,7 @@ int main(void)
 	send_one(&a, &b, 0);
 	send_one(&a, &b, 0);
 	struct pollfd readable = { .fd = channel->fd, .events = POLLIN };
-	CHECK(poll(&readable, 1, 10000) == 1);
+	CHECK(poll(&readable, 1, 60000) == 1);
 	CHECK(!ibv_get_cq_event(channel, &cq, &cq_context) && cq == b.cq && cq_context == b.cq->cq_context);
 	expect_success(b.cq, 2, IBV_WC_RECV);
 	expect_success(b.cq, 2, IBV_WC_RECV);
@@ -81,7 +81,7 @@ int main(void)
 	expect_success(b.cq, 2, IBV_WC_RECV);
 	CHECK(ibv_get_cq_event(channel, &cq, &cq_context) == -1 && errno == EAGAIN);
 	send_one(&a, &b, IBV_SEND_SOLICITED);
-	CHECK(poll(&readable, 1, 10000) == 1 && !ibv_get_cq_event(channel, &cq, &cq_context));
+	CHECK(poll(&readable, 1, 60000) == 1 && !ibv_get_cq_event(channel, &cq, &cq_context));
 	expect_success(b.cq, 2, IBV_WC_RECV);
 
 	/* An asynchronous event: the responder of a refused write. It blocks destruction until it is acknowledged. */
@@ -98,7 +98,7 @@ int main(void)
 	CHECK(!ibv_post_send(a.qp, &wr, &bad));
 	CHECK(wait_wc(a.cq).status != IBV_WC_SUCCESS);
 	struct pollfd async = { .fd = context->async_fd, .events = POLLIN };
-	CHECK(poll(&async, 1, 10000) == 1);
+	CHECK(poll(&async, 1, 60000) == 1);
 	CHECK(!ibv_get_async_event(context, &event));
 	CHECK(event.event_type == IBV_EVENT_QP_ACCESS_ERR && event.element.qp == b.qp);
 	CHECK(strcmp(ibv_event_type_str(event.event_type), "unknown"));

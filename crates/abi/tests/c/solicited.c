@@ -33,7 +33,7 @@ static struct ibv_cq *event(void)
 static struct ibv_cq *wait_event(void)
 {
 	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
-	CHECK(poll(&fd, 1, 10000) == 1);
+	CHECK(poll(&fd, 1, 60000) == 1);
 	return event();
 }
 

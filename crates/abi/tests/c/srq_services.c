@@ -115,7 +115,7 @@ int main(void)
 		CHECK(!ibv_modify_qp(to[i], &error, IBV_QP_STATE));
 		struct pollfd readable = { .fd = context->async_fd, .events = POLLIN };
 		struct ibv_async_event event;
-		CHECK(poll(&readable, 1, 10000) == 1 && !ibv_get_async_event(context, &event));
+		CHECK(poll(&readable, 1, 60000) == 1 && !ibv_get_async_event(context, &event));
 		CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == to[i]);
 		ibv_ack_async_event(&event);
 	}

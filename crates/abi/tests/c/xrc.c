@@ -186,7 +186,7 @@ static void expect_event(enum ibv_event_type type, struct ibv_qp *qp)
 {
 	struct pollfd readable = { .fd = context->async_fd, .events = POLLIN };
 	struct ibv_async_event event;
-	CHECK(poll(&readable, 1, 10000) == 1 && !ibv_get_async_event(context, &event));
+	CHECK(poll(&readable, 1, 60000) == 1 && !ibv_get_async_event(context, &event));
 	CHECK(event.event_type == type && event.element.qp == qp);
 	ibv_ack_async_event(&event);
 }

@@ -195,7 +195,7 @@ static void expect_event(enum ibv_event_type type, struct ibv_qp *qp)
 	struct ibv_async_event event;
 	do {
 		struct pollfd readable = { .fd = context->async_fd, .events = POLLIN };
-		CHECK(poll(&readable, 1, 10000) == 1 && !ibv_get_async_event(context, &event));
+		CHECK(poll(&readable, 1, 60000) == 1 && !ibv_get_async_event(context, &event));
 		ibv_ack_async_event(&event);
 	} while (event.event_type == IBV_EVENT_COMM_EST || event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
 	CHECK(event.event_type == type && event.element.qp == qp);

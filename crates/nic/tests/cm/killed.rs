@@ -56,22 +56,20 @@ fn peer() {
 #[test]
 #[ignore = "started by the other tests"]
 fn listener() {
-    let port = std::env::var(PORT)
-        .expect("a port")
-        .parse()
-        .expect("a number");
     let channel = channel();
     let id = tcp(&channel);
-    id.bind(here(port)).expect("bound");
+    id.bind(here(0)).expect("bound");
     id.listen(1).expect("it listens");
-    println!("\nlistening");
+    let local = id.route().expect("a route").local;
+    println!("\nlistening at {}", local.expect("an address").port());
     let _ = next(&channel);
 }
 
-fn wait_for(child: &mut Killed, word: &str) {
+/// The line that has the word.
+fn wait_for(child: &mut Killed, word: &str) -> String {
     let output = child.0.stdout.take().expect("its output");
     let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.contains(word)), "it ended");
+    lines.find(|line| line.contains(word)).expect("it ended")
 }
 
 #[test]
@@ -104,14 +102,11 @@ fn the_peers_of_a_killed_process_are_disconnected() {
 fn the_port_of_a_killed_listener_is_free_and_nobody_answers_for_it() {
     let _alone = HOST.write();
     let channel = channel();
-    let placeholder = tcp(&channel);
-    placeholder.bind(here(0)).expect("bound");
-    let local = placeholder.route().expect("a route").local;
-    let addr = local.expect("an address");
-    placeholder.destroy();
-    let mut child = start("killed::listener", addr.port());
-    wait_for(&mut child, "listening");
+    let mut child = start("killed::listener", 0);
+    let said = wait_for(&mut child, "listening");
     drop(child);
+    let port = said.rsplit(' ').next().map(str::parse);
+    let addr = here(port.expect("a word").expect("a port"));
     let client = tcp(&channel);
     resolve(&client, &channel, addr);
     client.connect(&ConnParam::default()).expect("asked");

@@ -1,9 +1,10 @@
 //! Queue pairs of one process that are connected by 127.0.0.1.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
 
 use rnic_nic::{
-    Access, AhAttr, Context, Cq, Gid, PathMtu, Pd, Qp, QpAttr, QpAttrMask as M, QpCap, QpInit,
+    Access, AhAttr, Context, Cq, Gid, Mr, PathMtu, Pd, Qp, QpAttr, QpAttrMask as M, QpCap, QpInit,
     QpState, QpType, SendWqe, Srq,
 };
 
@@ -95,4 +96,15 @@ pub fn post(qp: &Qp, list: &mut Vec<SendWqe>) {
     qp.post_send(&mut wqes)
         .map_err(|(_, why)| why)
         .expect("posted");
+}
+
+/// On return nobody touches the region's memory.
+#[allow(dead_code, reason = "some tests leave that to the device's end")]
+pub fn deregister(mut mr: Mr) {
+    let start = Instant::now();
+    // Refused while a copy is under way that has got no processor for a second.
+    while mr.try_deregister().is_err() {
+        let patience = Duration::from_secs(60);
+        assert!(start.elapsed() < patience, "it is in use for ever");
+    }
 }

@@ -24,7 +24,7 @@ impl Region {
 
     /// Deregisters, then gives the bytes, which the NIC cannot touch any more.
     pub fn revoke(self) -> Box<[u8]> {
-        self.mr.deregister();
+        crate::pair::deregister(self.mr);
         self.bytes
     }
 
