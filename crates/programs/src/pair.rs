@@ -109,8 +109,7 @@ impl Pair {
     /// # Panics
     /// When either is still running when the time is over; the message has what both printed.
     pub fn run(&self, program: &str, args: &[&str]) -> Outcome {
-        let (server, client) = self.start(program, args);
-        Outcome::of(server, client, self.time)
+        self.run_some(1, program, args)
     }
 
     /// The same, `runs` times at most until both end.

@@ -2,8 +2,6 @@
 //!
 //! Nobody repeats what is lost, so all of these also show that between processes of one host nothing is.
 
-use std::time::Duration;
-
 use rnic_programs::perftest::expect_report;
 use rnic_programs::{Pair, Trial, User, pingpong, skip};
 
@@ -18,6 +16,11 @@ const WHERE: [(User, &str); 3] = [
 type Case = (&'static [&'static str], &'static [u64]);
 
 fn run(name: &str, program: &str, service: &str, cases: &[Case]) {
+    run_some(1, name, program, service, cases);
+}
+
+/// Each so many times at most until both sides end.
+fn run_some(runs: usize, name: &str, program: &str, service: &str, cases: &[Case]) {
     let trial = Trial::start(name);
     if !skip::have_programs(name, &[program]) {
         return;
@@ -29,7 +32,7 @@ fn run(name: &str, program: &str, service: &str, cases: &[Case]) {
         let pair = Pair::at(&place).gid_x(address, address);
         for (args, sizes) in cases {
             let args = [&["-F", "-c", service], *args].concat();
-            let outcome = pair.run(program, &args);
+            let outcome = pair.run_some(runs, program, &args);
             println!("{program} {args:?} at {address}: {:?}", outcome.took);
             expect_report(program, &outcome, sizes);
         }
@@ -39,23 +42,7 @@ fn run(name: &str, program: &str, service: &str, cases: &[Case]) {
 /// More messages than receives: those wait that come before the server has posted anew, but for no longer than 50 ms. A server
 /// that gets no processor for so long loses some, and waits for them for ever.
 fn run_short_of_receives(name: &str, service: &str, cases: &[Case]) {
-    let trial = Trial::start(name);
-    if !skip::have_programs(name, &["ib_send_bw"]) {
-        return;
-    }
-    for (user, address) in WHERE {
-        let Some(place) = trial.loopback(user) else {
-            continue;
-        };
-        let pair = Pair::at(&place).gid_x(address, address);
-        let pair = pair.within(Duration::from_secs(30));
-        for (args, sizes) in cases {
-            let args = [&["-F", "-c", service], *args].concat();
-            let outcome = pair.run_some(4, "ib_send_bw", &args);
-            println!("{args:?} at {address}: {:?}", outcome.took);
-            expect_report("ib_send_bw", &outcome, sizes);
-        }
-    }
+    run_some(4, name, "ib_send_bw", service, cases);
 }
 
 #[test]
