@@ -25,6 +25,8 @@ const NTF_USE: u8 = 1;
 const RTN_UNICAST: u8 = 1;
 /// A neighbour whose address is known: REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// One that is not asked for: NOARP, PERMANENT.
+const NUD_LASTING: u16 = 0x40 | 0x80;
 /// nlmsghdr(7).
 const HEADER_LEN: usize = 16;
 /// `struct rtmsg` and `struct ndmsg`.
@@ -47,8 +49,13 @@ impl NextHop {
 /// What the kernel knows of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// His hardware address; `None`: he has none, or none of Ethernet's.
-    Known(Option<[u8; 6]>),
+    /// It knows where he is.
+    Known {
+        /// His hardware address; `None`: he has none, or none of Ethernet's.
+        mac: Option<[u8; 6]>,
+        /// He was set by hand, or needs no question, so nobody asks whether he is still there.
+        lasting: bool,
+    },
     /// He is being looked for, or was not found.
     Sought,
     /// It has never heard of him, or does not say.
@@ -119,14 +126,17 @@ pub fn neighbour(hop: &NextHop) -> Neighbour {
             let mac = Attributes(attributes)
                 .find(|(kind, _)| *kind == NDA_LLADDR)
                 .and_then(|(_, value)| value.try_into().ok());
-            Neighbour::Known(mac)
+            Neighbour::Known {
+                mac,
+                lasting: state & NUD_LASTING != 0,
+            }
         }
         _ => Neighbour::Unheard,
     }
 }
 
 /// Tells the kernel that a neighbour is in use, so that it looks for him, or makes sure of him, as it does of those that it sends
-/// to itself. Takes CAP_NET_ADMIN.
+/// to itself. Not for one that is [lasting](Neighbour::Known): since Linux 5.16 that ends his being so. Takes CAP_NET_ADMIN.
 pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
     let mut body = neighbour_body(hop);
     // ndm_flags

@@ -95,7 +95,7 @@ impl Entry {
 /// Has the kernel look for the neighbour on the way to a peer, before there is anything to send.
 pub(super) fn look_for(src: IpAddr, dst: IpAddr) {
     if let Some(hop) = next_hop::next_hop_from(src, dst)
-        && !matches!(next_hop::neighbour(&hop), Neighbour::Known(_))
+        && !matches!(next_hop::neighbour(&hop), Neighbour::Known { .. })
     {
         // If it may not be said, the first packet does it.
         let _ = next_hop::want(&hop);
@@ -107,9 +107,14 @@ fn ask(src: IpAddr, dst: IpAddr, interfaces: &[u32]) -> Option<Hop> {
     let hop = next_hop::next_hop_from(src, dst)?;
     let interface = interfaces.iter().position(|&i| i == hop.ifindex())?;
     match next_hop::neighbour(&hop) {
-        Neighbour::Known(Some(mac)) => {
-            // If it may not be said, so be it: packets that the kernel sends keep him known as well.
-            let _ = next_hop::want(&hop);
+        Neighbour::Known {
+            mac: Some(mac),
+            lasting,
+        } => {
+            if !lasting {
+                // If it may not be said, so be it: packets that the kernel sends keep him known as well.
+                let _ = next_hop::want(&hop);
+            }
             Some(Hop { interface, mac })
         }
         _ => None,

@@ -43,7 +43,7 @@ pub(super) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
         SocketAddr::V4(_) => 0,
     };
     let hop = next_hop(peer.ip(), ifindex)?;
-    if let Neighbour::Known(_) = neighbour(&hop) {
+    if let Neighbour::Known { .. } = neighbour(&hop) {
         return None;
     }
     sys::knock(source, peer);
