@@ -112,6 +112,8 @@ pub struct Route {
     gso: AtomicBool,
     /// Not even what is no longer than UDP_SEGMENT may leave with it.
     bare: AtomicBool,
+    /// Packets that might pass the network stack were left to the socket last.
+    in_rows: AtomicBool,
 }
 
 impl Route {
@@ -141,6 +143,7 @@ impl Route {
             host,
             gso: AtomicBool::new(gso),
             bare: AtomicBool::new(false),
+            in_rows: AtomicBool::new(false),
         }
     }
 
@@ -174,6 +177,16 @@ impl Route {
     /// The kernel refused to.
     pub(crate) fn refuse_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
+    }
+
+    /// Packets that might pass the network stack were left to the socket last, in long rows.
+    #[inline]
+    pub(crate) fn goes_in_rows(&self) -> bool {
+        self.in_rows.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_in_rows(&self, in_rows: bool) {
+        self.in_rows.store(in_rows, Ordering::Relaxed);
     }
 
     /// Lone packets leave without what a run to another peer left in UDP_SEGMENT.

@@ -99,6 +99,15 @@ impl Rig {
         self.link.is_past_network_stack(path)
     }
 
+    /// Tells the kernel the peer's Ethernet address.
+    fn set_neighbour(&self, n: u8) {
+        let words = format!(
+            "neigh replace {} lladdr 02:00:00:00:0{n}:02 dev rn{n}",
+            peer(n)
+        );
+        assert!(ip(&words), "{words}");
+    }
+
     /// Has a datagram arrive by a cable.
     fn datagram(&self, cable: u8, flow: Flow, payload: &[u8]) {
         let ip = IpUdp {
@@ -293,4 +302,91 @@ fn a_group_that_was_left_is_heard_until_the_socket_was_looked_at() {
     let heard = (peer(0).into(), group.into(), Some(1));
     assert_eq!(rig.look(Look::Drain), Some(heard));
     assert_eq!(rig.link.counters().rx_handed_over, 0);
+}
+
+/// An administrator's entry for a neighbour is not touched: he may answer no ARP.
+#[test]
+fn a_neighbour_who_was_set_by_hand_stays_so() {
+    const NAME: &str = "a_neighbour_who_was_set_by_hand_stays_so";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::new(NAME, 1) else {
+        return;
+    };
+    rig.set_neighbour(0);
+    let spec = spec(own(0).into(), peer(0).into(), rig.qpn);
+    let path = rig.link.path(&spec).expect("a path");
+    let start = Instant::now();
+    while rig.link.counters().tx_xdp_packets == 0 {
+        assert!(start.elapsed() < PATIENCE, "nothing goes past the stack");
+        let room = rig.link.packet(path, 32).expect("room");
+        write_packet(room, rig.qpn, 0);
+        rig.link.flush(now_ns(rig.start));
+    }
+    let table = Command::new("ip").arg("neigh").output().expect("ip");
+    let table = String::from_utf8_lossy(&table.stdout);
+    assert!(
+        table.contains("lladdr 02:00:00:00:00:02 PERMANENT"),
+        "{table}"
+    );
+}
+
+/// A long row of packets takes the socket, in one piece, and short ones go past the stack, before it and after it: on the cable all
+/// are in the order in which they were built.
+#[test]
+fn long_rows_take_the_socket_and_nothing_is_overtaken() {
+    const NAME: &str = "long_rows_take_the_socket_and_nothing_is_overtaken";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::new(NAME, 1) else {
+        return;
+    };
+    rig.set_neighbour(0);
+    rig.cables[0].0.listen();
+    let spec = spec(own(0).into(), peer(0).into(), rig.qpn);
+    let path = rig.link.path(&spec).expect("a path");
+    let mut built = 0;
+    // So many packets in one batch: how many of them went past the stack.
+    let mut send = |link: &mut RoceLink, count: u32| {
+        let before = link.counters();
+        for _ in 0..count {
+            let room = link.packet(path, 32).expect("room");
+            write_packet(room, rig.qpn, built);
+            built += 1;
+        }
+        link.flush(now_ns(rig.start));
+        let after = link.counters();
+        assert_eq!(after.tx_packets - before.tx_packets, u64::from(count));
+        after.tx_xdp_packets - before.tx_xdp_packets
+    };
+    let link = &mut rig.link;
+    // The socket may have them until the kernel knows the neighbour.
+    let start = Instant::now();
+    while send(link, 1) == 0 {
+        assert!(start.elapsed() < PATIENCE, "nothing goes past the stack");
+    }
+    for long in [8, 60, 64] {
+        assert_eq!(send(link, 7), 7);
+        // The driver may still have the last ones, in which case the row stays with them.
+        let start = Instant::now();
+        while send(link, long) != 0 {
+            assert!(start.elapsed() < PATIENCE, "no row takes the socket");
+        }
+        while send(link, 3) == 0 {
+            assert!(start.elapsed() < PATIENCE, "none returns");
+        }
+    }
+    const HEADERS: usize = 14 + 20 + 8;
+    let mut came = 0;
+    while came < built {
+        let frame = rig.cables[0].0.receive();
+        // What a socket sent in one piece nobody has cut here.
+        for packet in frame[HEADERS..].chunks(32 + ICRC_LEN) {
+            let number = read_packet(&packet[..32], rig.qpn);
+            assert_eq!(number, Some(came));
+            came += 1;
+        }
+    }
 }

@@ -125,6 +125,7 @@ pub(crate) fn over(route: &Route, socket: TxSocket) -> Route {
         to: None,
         gso: AtomicBool::new(false),
         bare: AtomicBool::new(false),
+        in_rows: AtomicBool::new(false),
         ..*route
     }
 }
@@ -136,6 +137,7 @@ pub(crate) fn redirected(route: &Route, to: SocketAddr) -> Route {
         to: Some(Addr::inet(&to)),
         gso: AtomicBool::new(route.gso()),
         bare: AtomicBool::new(route.leaves_bare()),
+        in_rows: AtomicBool::new(route.goes_in_rows()),
         ..*route
     }
 }

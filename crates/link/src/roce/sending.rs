@@ -7,6 +7,7 @@ use crate::host::carried::{MOST_CARRIED, Vacant};
 use crate::host::{HostPath, Room, Size};
 use crate::path::{PathId, PathSpec, Route};
 use crate::sys::process::Span;
+use crate::xdp::Filter;
 use crate::{Gso, LinkError, udp};
 
 /// Full packets past the network stack that a queue pair builds before it lets them leave.
@@ -68,7 +69,7 @@ impl RoceLink {
     pub fn batch_bytes(&self, path: PathId, len: usize) -> Option<usize> {
         let live = self.live.as_ref()?;
         let route = live.paths.get(path).filter(|route| route.host.is_none())?;
-        if is_past_network_stack(live, route) {
+        if is_past_network_stack(live, route) && !leaves_rows(live, route) {
             return Some(PIPELINED * len);
         }
         let fit = route.max_run_bytes() / (len + ICRC_LEN);
@@ -362,6 +363,12 @@ impl RoceLink {
 #[inline]
 fn is_past_network_stack(live: &Live, route: &Route) -> bool {
     live.xdp.is_some() && route.may_pass_network_stack()
+}
+
+/// Long rows of its packets take the socket nevertheless.
+#[inline]
+fn leaves_rows(live: &Live, route: &Route) -> bool {
+    route.gso() && live.xdp.as_ref().is_some_and(Filter::leaves_rows)
 }
 
 #[inline]

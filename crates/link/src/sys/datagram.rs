@@ -22,6 +22,14 @@ pub fn send_to(fd: &Fd, bytes: &[u8], to: Option<&Addr>) -> io::Result<usize> {
     })
 }
 
+/// Bytes of a socket's send buffer in use (SIOCOUTQ, udp(7)): with their overhead, until the card is through with them.
+pub fn unsent(fd: &Fd) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one int there.
+    check(unsafe { libc::syscall(libc::SYS_ioctl, fd.0, libc::TIOCOUTQ, &raw mut bytes) })?;
+    Ok(bytes.max(0) as usize)
+}
+
 /// What one message of [`send_many`] is made of.
 pub struct Message<'a> {
     /// Payload: one datagram, or several of `segment` bytes each.

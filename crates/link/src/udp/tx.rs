@@ -72,7 +72,7 @@ impl TxSocket {
         self.full.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_full(&self, full: bool) {
+    pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
     }
 

@@ -119,6 +119,11 @@ impl Waiting {
         std::mem::take(&mut self.runs)
     }
 
+    /// Nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// A socket took something.
     pub(crate) fn moved(&mut self) {
         self.pause = *PAUSE_NS.start();

@@ -36,15 +36,24 @@ pub(crate) struct Filter {
     pub(super) addresses: HashMap<IpAddr, Users>,
     /// The UDP socket and those of AF_XDP.
     arrivals: FdSet,
+    /// Long rows of packets take the UDP sockets.
+    rows: bool,
 }
 
 impl Filter {
-    pub(super) fn new(tables: Vec<Tables>, arrivals: FdSet) -> Filter {
+    pub(super) fn new(tables: Vec<Tables>, arrivals: FdSet, rows: bool) -> Filter {
         Filter {
             tables,
             addresses: HashMap::new(),
             arrivals,
+            rows,
         }
+    }
+
+    /// Long rows of packets take the UDP sockets, where the kernel cuts them.
+    #[inline]
+    pub(crate) fn leaves_rows(&self) -> bool {
+        self.rows
     }
 
     /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take the sockets.

@@ -14,7 +14,9 @@
 mod batches;
 mod filter;
 mod hops;
+mod interface;
 mod program;
+mod rows;
 mod socket;
 mod spec;
 
@@ -27,25 +29,19 @@ use crate::LinkCounters;
 use crate::batch::{Run, TxBatch};
 use crate::datagram::{Arrival, Link, Train};
 use crate::path::{Route, default_hop_limits};
-use crate::sys::{self, Fd, FdSet, XdpMode};
+use crate::sys::{Fd, FdSet};
 use crate::tell::tell;
 use crate::udp::UdpLink;
 use crate::udp::waiting::{Moment, Waiting};
 use batches::segment_of;
 pub(crate) use filter::Filter;
 use hops::{Hop, Hops};
-use program::{ETHERNET_LEN, IPV4, IPV6, Tables};
-use socket::{FRAME, Frame, HEADROOM, Socket};
-use spec::Way;
+use interface::Interface;
+use program::{ETHERNET_LEN, IPV4, IPV6};
+use rows::Rows;
+use socket::{Frame, Socket};
 pub use spec::{XdpSpec, XdpSpecError};
 
-/// Frames to receive into, of all queues of an interface together, and of each at least: powers of two.
-const FRAMES: u32 = 4096;
-const LEAST_FRAMES: u32 = 256;
-/// The same where the card has no others: more than its own ring holds.
-const LEAST_ZERO_COPY: u32 = 2048;
-/// Queues of a card that are served; packets that come by others take the sockets.
-const QUEUES: u32 = 16;
 /// While packets come by memory, the socket is looked at in every so many calls that found none there, and after so many trains
 /// without a look.
 const SOCKET_EVERY: u32 = 8;
@@ -55,97 +51,6 @@ const IN_USE: u32 = 10_000;
 const AGAIN_NS: u64 = 50_000;
 /// After this time it is looked whether a driver is at work that said so.
 const AT_WORK_NS: u64 = 1_000_000;
-
-/// An interface whose packets are taken.
-struct Interface {
-    mac: [u8; 6],
-    mtu: usize,
-    sockets: Vec<Socket>,
-    /// The program sits behind the driver: what a sender left to others to cut comes in one piece.
-    batches: bool,
-    /// The program is there as long as this is open.
-    _program: Fd,
-}
-
-impl Interface {
-    fn open(name: &str, way: Way) -> Result<(Interface, u32, Tables), String> {
-        let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-        let (index, mac, mtu) =
-            sys::ethernet(name).map_err(|error| match error.raw_os_error() {
-                Some(_) => told("no such interface")(error),
-                None => format!("{name} is not an Ethernet interface"),
-            })?;
-        let most = FRAME - HEADROOM - ETHERNET_LEN;
-        if mtu as usize > most {
-            return Err(format!(
-                "its MTU is {mtu}, and frames of AF_XDP hold {most} bytes"
-            ));
-        }
-        let queues = queues_of(name).min(QUEUES);
-        let tables = Tables::new(queues, mtu).map_err(told("a table for eBPF"))?;
-        let program = tables.load().map_err(told("the eBPF program"))?;
-        let mut mode = way.mode();
-        let mut attached = sys::attach_xdp(&program, index, mode);
-        if let (Err(error), XdpMode::Driver) = (&attached, mode)
-            && error.raw_os_error() == Some(libc::EOPNOTSUPP)
-        {
-            mode = XdpMode::Generic;
-            attached = sys::attach_xdp(&program, index, mode);
-        }
-        let attached = attached.map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => "another program has the interface's XDP".to_owned(),
-            _ => told("to attach to the interface")(error),
-        })?;
-        // A driver gives the card frames only of a program of its own.
-        let zero_copy = way == Way::ZeroCopy && mode == XdpMode::Driver;
-        let least = if zero_copy {
-            LEAST_ZERO_COPY
-        } else {
-            LEAST_FRAMES
-        };
-        let frames = (FRAMES / queues.next_power_of_two()).max(least);
-        let mut sockets = Vec::new();
-        for queue in 0..queues {
-            let socket = Socket::open(index, queue, frames, zero_copy);
-            let socket = socket.map_err(told("an AF_XDP socket"))?;
-            let set = tables.set_socket(queue, socket.fd());
-            set.map_err(told("a table for eBPF"))?;
-            sockets.push(socket);
-        }
-        if way == Way::ZeroCopy && !sockets.iter().all(Socket::is_zero_copy) {
-            tell(format_args!(
-                "RNIC_XDP={name}: not all of its queues have zero copy (its driver, or the MTU), so the kernel copies their packets"
-            ));
-        }
-        let interface = Interface {
-            mac,
-            mtu: mtu as usize,
-            sockets,
-            batches: mode == XdpMode::Generic,
-            _program: attached,
-        };
-        Ok((interface, index, tables))
-    }
-
-    /// What it sends the card reads by itself.
-    #[inline]
-    fn is_zero_copy(&self) -> bool {
-        self.sockets.first().is_some_and(Socket::is_zero_copy)
-    }
-}
-
-/// How many receive queues an interface has.
-fn queues_of(name: &str) -> u32 {
-    let queues = std::fs::read_dir(format!("/sys/class/net/{name}/queues"));
-    let receive = queues.map_or(0, |entries| {
-        let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-        names
-            .filter(|name| name.as_encoded_bytes().starts_with(b"rx-"))
-            .count()
-    });
-    // Where sysfs shows another network namespace, or nothing, the first is there all the same.
-    (receive as u32).max(1)
-}
 
 /// Whose turn it is to be received from: whoever always has something starves none of the others.
 #[derive(Debug, Default)]
@@ -180,6 +85,7 @@ pub(crate) struct XdpLink {
     hops: Hops,
     /// What no frame was free for.
     waiting: Waiting,
+    rows: Rows,
     /// A card did not take all that is in its ring: when to offer it again.
     again: Option<u64>,
     /// All that is received from by memory: numbers of interfaces, and of their sockets.
@@ -229,6 +135,7 @@ pub(crate) fn open(
     if interfaces.is_empty() {
         return Err(udp);
     }
+    let leaves_rows = interfaces.iter().all(Interface::leaves_rows);
     let numbered = interfaces.iter().enumerate();
     let rings = numbered.flat_map(|(i, opened)| (0..opened.sockets.len()).map(move |k| (i, k)));
     let link = XdpLink {
@@ -237,13 +144,14 @@ pub(crate) fn open(
         interfaces,
         hops: Hops::new(numbers),
         waiting: Waiting::default(),
+        rows: Rows::default(),
         again: None,
         turns: Turns::default(),
         idle: IN_USE,
         received: 0,
         default_hop_limits: default_hop_limits(),
     };
-    Ok((link, Filter::new(tables, arrivals)))
+    Ok((link, Filter::new(tables, arrivals, leaves_rows)))
 }
 
 impl XdpLink {
@@ -262,6 +170,38 @@ impl XdpLink {
         };
         // What is too long the kernel refuses.
         (run.segment + UDP_LEN + headers <= self.interfaces[hop.interface].mtu).then_some(hop)
+    }
+
+    /// The same, but for runs that take the socket since they, or others of their path in this batch, are long.
+    #[inline]
+    fn way(
+        &mut self,
+        run: &Run,
+        batch: &[Run],
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> Option<Hop> {
+        let hop = self.hop(run, now)?;
+        let route = run.route.as_ref()?;
+        if !self.rows.concern(route) {
+            return Some(hop);
+        }
+        let mut rows = std::mem::take(&mut self.rows);
+        let takes_socket = rows.take_socket(batch, route, || self.may_leave(hop, now, counters));
+        self.rows = rows;
+        (!takes_socket).then_some(hop)
+    }
+
+    /// Long rows by this interface gain by the socket, and nothing that is on its way past the stack would be overtaken.
+    fn may_leave(&mut self, hop: Hop, now: u64, counters: &mut LinkCounters) -> bool {
+        if !self.interfaces[hop.interface].leaves_rows() || !self.waiting.is_empty() {
+            return false;
+        }
+        self.kick(now, counters);
+        let interface = &mut self.interfaces[hop.interface];
+        let too = !interface.one_queue;
+        let socket = interface.sockets.first_mut();
+        socket.is_some_and(|socket| socket.is_done(too))
     }
 
     /// Puts the packets of a run into the ring; false: there is no room.
@@ -473,19 +413,22 @@ impl Link for XdpLink {
         self.try_waiting(now_ns, counters);
         self.udp.try_waiting(now_ns, counters);
         let at = Moment::first(now_ns);
-        let (mut runs, bytes) = batch.parts_mut();
+        let (all, bytes) = batch.parts_mut();
+        self.rows.begin(all);
+        let mut runs = all;
         while let [run, rest @ ..] = runs {
-            if let Some(hop) = self.hop(run, now_ns) {
+            if let Some(hop) = self.way(run, all, now_ns, counters) {
                 self.send_run(run, bytes, hop, at, counters);
                 runs = rest;
             } else {
                 // All that are next to each other, as one call may take several.
-                let kernel = |run: &&Run| self.hop(run, now_ns).is_none();
+                let kernel = |run: &&Run| self.way(run, all, now_ns, counters).is_none();
                 let (some, others) = runs.split_at(1 + rest.iter().take_while(kernel).count());
                 self.udp.send_all(some, bytes, at, counters);
                 runs = others;
             }
         }
+        self.rows.end();
         self.kick(now_ns, counters);
     }
 

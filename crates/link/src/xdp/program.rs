@@ -4,6 +4,9 @@
 //! extension headers, no fragment, no batch that the sender left to others to cut (GSO), to a QPN of one of its ranges and to an address that it has paths from to other hosts. All else goes on to
 //! the kernel as if the program were not there: other traffic, QP 1, multicast, packets for other processes or to be forwarded.
 //!
+//! Behind the driver a batch may come, of a sender that left it to others to cut, or that GRO put together. It takes the socket, and
+//! so does what comes soon after it, which would overtake it else ([`Tables::new`]).
+//!
 //! The kernel throws away what comes by a wire from an address that nobody behind a wire has. So connections within the host cannot be
 //! reached from outside, and what claims to come from this host, from loopback or from many is left to it.
 
@@ -50,16 +53,21 @@ pub(super) struct Tables {
     sockets: BpfMap,
     /// Of the interface: what is longer is a batch.
     mtu: u32,
+    /// Where batches come: when the last one did, in [moments](MOMENT_BITS). One element.
+    batch: Option<BpfMap>,
 }
 
 impl Tables {
-    /// For an interface with this MTU. Nothing is taken yet.
-    pub(super) fn new(queues: u32, mtu: u32) -> io::Result<Tables> {
+    /// For an interface with this MTU. Nothing is taken yet. `batches`: some may come, and for [`SOON`] after one that would be taken
+    /// were it shorter nothing is taken.
+    pub(super) fn new(queues: u32, mtu: u32, batches: bool) -> io::Result<Tables> {
+        let batch = batches.then(|| BpfMap::new(MapKind::Array, 4, 1));
         Ok(Tables {
             ranges: BpfMap::new(MapKind::Array, 4, RANGES)?,
             addresses: BpfMap::new(MapKind::Hash, 16, ADDRESSES)?,
             sockets: BpfMap::new(MapKind::Sockets, 4, queues)?,
             mtu,
+            batch: batch.transpose()?,
         })
     }
 
@@ -99,6 +107,7 @@ impl Tables {
         let as_read = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
         // On the stack: the addresses looked for, and the range.
         let (address, range, source) = (-16, -20, -40);
+        let (first, is_batch) = (-44, -48);
         let mut p = Program::default();
         p.put(MOV, 6, 1, 0, 0);
         p.put(LOAD_4, 7, 6, 0, 0);
@@ -111,7 +120,7 @@ impl Tables {
         p.put(LOAD_1, 5, 7, ip, 0);
         p.jump(JUMP_UNLESS, 5, 0x45, Label::Pass);
         p.put(LOAD_2, 5, 7, ip + 2, 0);
-        p.is_at_most(self.mtu as i32);
+        self.look_at_length(&mut p, self.mtu as i32, is_batch, Label::Short4);
         p.put(LOAD_2, 5, 7, ip + 6, 0);
         // More fragments, or an offset.
         p.jump(JUMP_IF_ANY, 5, as_read(0x3fff), Label::Pass);
@@ -136,7 +145,8 @@ impl Tables {
         p.label(Label::V6);
         p.ends_within(i32::from(bth6) + bth);
         p.put(LOAD_2, 5, 7, ip + 4, 0);
-        p.is_at_most(self.mtu as i32 - Ipv6Header::LEN as i32);
+        let most = self.mtu as i32 - Ipv6Header::LEN as i32;
+        self.look_at_length(&mut p, most, is_batch, Label::Short6);
         p.put(LOAD_1, 5, 7, ip + 6, 0);
         p.jump(JUMP_UNLESS, 5, UDP, Label::Pass);
         p.put(LOAD_2, 5, 7, udp6 + 2, 0);
@@ -168,6 +178,22 @@ impl Tables {
         }
         p.look_up(&self.addresses, source);
         p.jump(JUMP_UNLESS, 0, 0, Label::Pass);
+        if let Some(batch) = &self.batch {
+            p.put(CALL, 0, 0, 0, TIME);
+            p.put(MOV, 9, 0, 0, 0);
+            p.put(SHIFT_RIGHT_IMM, 9, 0, 0, MOMENT_BITS);
+            p.put(STORE_IMM_4, 10, 0, first, 0);
+            p.look_up(batch, first);
+            p.jump(JUMP_IF, 0, 0, Label::Pass);
+            p.put(LOAD_4, 5, 10, is_batch, 0);
+            p.jump(JUMP_IF, 5, 0, Label::Single);
+            p.put(STORE_4, 0, 9, 0, 0);
+            p.jump(JUMP, 0, 0, Label::Pass);
+            p.label(Label::Single);
+            p.put(LOAD_4, 5, 0, 0, 0);
+            p.put(SUBTRACT_4, 9, 5, 0, 0);
+            p.jump(JUMP_UNLESS_GREATER_IMM, 9, SOON, Label::Pass);
+        }
         p.map(1, &self.sockets);
         // rx_queue_index
         p.put(LOAD_4, 2, 6, 16, 0);
@@ -180,6 +206,19 @@ impl Tables {
         p.put(MOV_IMM, 0, 0, 0, XDP_PASS);
         p.put(EXIT, 0, 0, 0, 0);
         p.finish()
+    }
+
+    /// A frame whose length, just read, is more than `most` is a batch. It is passed on, at once if none are expected.
+    fn look_at_length(&self, p: &mut Program, most: i32, is_batch: i16, short: Label) {
+        p.put(BIG_ENDIAN, 5, 0, 0, 16);
+        if self.batch.is_none() {
+            p.jump(JUMP_IF_GREATER_IMM, 5, most, Label::Pass);
+            return;
+        }
+        p.put(STORE_IMM_4, 10, 0, is_batch, 0);
+        p.jump(JUMP_UNLESS_GREATER_IMM, 5, most, short);
+        p.put(STORE_IMM_4, 10, 0, is_batch, 1);
+        p.label(short);
     }
 }
 
@@ -198,6 +237,13 @@ const XDP_PASS: i32 = 2;
 /// Functions of the kernel: bpf_map_lookup_elem(), bpf_redirect_map().
 const LOOK_UP: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
+/// bpf_ktime_get_ns().
+const TIME: i32 = 5;
+
+/// A moment is so many bits of nanoseconds: about a millisecond.
+const MOMENT_BITS: i32 = 20;
+/// For so many moments after a batch the socket is taken by what follows: it was looked at meanwhile.
+const SOON: i32 = 3;
 
 // Operations, linux/bpf_common.h and linux/bpf.h; those of loads and stores by the bytes that they move.
 const LOAD_1: u8 = 0x71;
@@ -221,6 +267,9 @@ const JUMP_UNLESS: u8 = 0x55;
 const JUMP_IF_ANY: u8 = 0x45;
 const JUMP_IF_GREATER: u8 = 0x2d;
 const JUMP_IF_GREATER_IMM: u8 = 0x25;
+const JUMP_UNLESS_GREATER_IMM: u8 = 0xb5;
+/// Of the lower four bytes, whose upper ones become zero.
+const SUBTRACT_4: u8 = 0x1c;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
@@ -228,7 +277,10 @@ const EXIT: u8 = 0x95;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Label {
     V6,
+    Short4,
+    Short6,
     Common,
+    Single,
     Pass,
 }
 
@@ -268,12 +320,6 @@ impl Program {
         self.put(ADD_IMM, 4, 0, 0, len);
         self.jumps.push((self.instructions.len(), Label::Pass));
         self.put(JUMP_IF_GREATER, 4, 8, 0, 0);
-    }
-
-    /// Passes a frame on whose length, just read, is more.
-    fn is_at_most(&mut self, len: i32) {
-        self.put(BIG_ENDIAN, 5, 0, 0, 16);
-        self.jump(JUMP_IF_GREATER_IMM, 5, len, Label::Pass);
     }
 
     /// A map's address into a register: two instructions' room.

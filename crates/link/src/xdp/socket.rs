@@ -291,6 +291,17 @@ impl Socket {
         self.to_send.count = self.to_send.count.wrapping_add(1);
     }
 
+    /// The card's driver has all that was put in; with `too` the card is through with it, too.
+    pub(super) fn is_done(&mut self, too: bool) -> bool {
+        if self.to_send.untaken() != 0 {
+            return false;
+        }
+        if too && self.free.len() < TO_SEND as usize {
+            self.reap();
+        }
+        !too || self.free.len() == TO_SEND as usize
+    }
+
     /// Frames that were sent are free again.
     fn reap(&mut self) {
         for _ in 0..self.sent.filled() {

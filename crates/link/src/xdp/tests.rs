@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::filter::Users;
 use super::program::Use;
+use super::spec::Way;
 use super::*;
 use crate::path::tests::route;
 
@@ -89,7 +90,11 @@ fn what_is_no_interface_is_refused() {
 }
 
 fn filter() -> Filter {
-    Filter::new(Vec::new(), FdSet::new().expect("a set of descriptors"))
+    Filter::new(
+        Vec::new(),
+        FdSet::new().expect("a set of descriptors"),
+        true,
+    )
 }
 
 /// What the engine opens a path for; to QP 1 if it is not for queue pairs.

@@ -764,6 +764,48 @@ impl CableEnd {
         CableEnd { socket, ifindex }
     }
 
+    /// From now on what comes out of the cable waits for [`receive`](CableEnd::receive).
+    pub fn listen(&self) {
+        use std::os::fd::AsRawFd;
+        let time = libc::timeval {
+            tv_sec: PATIENCE.as_secs() as libc::time_t,
+            tv_usec: 0,
+        };
+        // SAFETY: all zero is a sockaddr_ll; the options and the address live through the calls, with the lengths given.
+        unsafe {
+            let fd = self.socket.as_raw_fd();
+            let set = libc::setsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_RCVTIMEO,
+                (&raw const time).cast(),
+                size_of::<libc::timeval>() as u32,
+            );
+            assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+            let mut at: libc::sockaddr_ll = std::mem::zeroed();
+            at.sll_family = libc::AF_PACKET as u16;
+            at.sll_protocol = (libc::ETH_P_IP as u16).to_be();
+            at.sll_ifindex = self.ifindex;
+            let len = size_of::<libc::sockaddr_ll>() as u32;
+            let bound = libc::bind(fd, (&raw const at).cast(), len);
+            assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+        }
+    }
+
+    /// The next frame with an IPv4 packet.
+    pub fn receive(&self) -> Vec<u8> {
+        use std::os::fd::AsRawFd;
+        let mut frame = vec![0; 128 * 1024];
+        // SAFETY: the frame has room for what is read into it.
+        let len = unsafe {
+            let (fd, room) = (self.socket.as_raw_fd(), frame.as_mut_ptr().cast());
+            libc::recv(fd, room, frame.len(), 0)
+        };
+        assert!(len >= 0, "{}", std::io::Error::last_os_error());
+        frame.truncate(len as usize);
+        frame
+    }
+
     pub fn send(&self, frame: &[u8]) {
         use std::os::fd::AsRawFd;
         // SAFETY: all zero is a sockaddr_ll; the frame and the address live through the call, with the lengths given.

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use rnic_wire::Flow;
 use rnic_wire::ip::IpUdp;
@@ -21,6 +22,9 @@ const OWN6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1));
 const OWN_RANGE: u32 = 0x5a5 << RANGE_BITS;
 const OWN_QPN: u32 = OWN_RANGE + 0x123;
 
+/// Longer than a machine takes to do anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Of the interface.
 const MTU: u32 = 1500;
 
@@ -35,18 +39,25 @@ struct Rig {
 impl Rig {
     /// `None`, said in words: this takes privileges.
     fn new(what: &str) -> Option<Rig> {
-        let mut rig = Rig::without_socket(what)?;
+        Rig::without_socket(what)?.with_socket(what)
+    }
+
+    fn with_socket(mut self, what: &str) -> Option<Rig> {
         let socket = match redirectable() {
             Ok(socket) => socket,
             Err(error) => return skipped(what, &error),
         };
-        rig.tables.set_socket(0, &socket).expect("room for it");
-        rig.socket = Some(socket);
-        Some(rig)
+        self.tables.set_socket(0, &socket).expect("room for it");
+        self.socket = Some(socket);
+        Some(self)
     }
 
     fn without_socket(what: &str) -> Option<Rig> {
-        let tables = match Tables::new(1, MTU) {
+        Rig::of(what, false)
+    }
+
+    fn of(what: &str, batches: bool) -> Option<Rig> {
+        let tables = match Tables::new(1, MTU, batches) {
             Ok(tables) => tables,
             Err(error) => return skipped(what, &error),
         };
@@ -325,6 +336,47 @@ fn what_is_longer_than_the_mtu_is_a_batch_and_passed_on() {
         let room = 1500 - (udp_of(to) - ETHERNET_LEN) - UDP_LEN - Bth::LEN;
         rig.expect(TAKEN, &frame(to, ROCE_PORT, OWN_QPN, room), "just fits");
         rig.expect(PASSED, &frame(to, ROCE_PORT, OWN_QPN, room + 1), "a batch");
+    }
+}
+
+/// It lies in the socket, so a packet behind it that went past the stack would overtake it. One that comes once the socket was looked
+/// at does not.
+#[test]
+fn what_comes_soon_after_a_batch_is_passed_on() {
+    const NAME: &str = "what_comes_soon_after_a_batch_is_passed_on";
+    let rig = Rig::of(NAME, true).and_then(|rig| rig.with_socket(NAME));
+    let Some(rig) = rig else {
+        return;
+    };
+    let batch = |to, qpn| frame(to, ROCE_PORT, qpn, MTU as usize);
+    for to in [OWN4, OWN6] {
+        let said = |frame: &[u8]| sys::try_xdp_program(&rig.program, frame).expect("it runs");
+        let later = || {
+            let start = Instant::now();
+            while said(&good(to)) != TAKEN {
+                assert!(start.elapsed() < PATIENCE, "nothing is taken any more");
+            }
+        };
+        later();
+        rig.expect(PASSED, &batch(to, OWN_QPN), "a batch");
+        // A machine that stood still meanwhile is later already.
+        let start = Instant::now();
+        loop {
+            let before = Instant::now();
+            rig.expect(PASSED, &batch(to, OWN_QPN), "a batch");
+            let soon = said(&good(to));
+            if before.elapsed() < Duration::from_millis(2) {
+                assert_eq!(soon, PASSED, "soon after a batch");
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "the machine stands still");
+        }
+        later();
+        // One that is not for us takes the socket anyway, and nothing of ours is behind it.
+        for other in [1, OWN_RANGE - 1] {
+            rig.expect(PASSED, &batch(to, other), "somebody else's batch");
+            rig.expect(TAKEN, &good(to), "a packet behind somebody else's batch");
+        }
     }
 }
 
