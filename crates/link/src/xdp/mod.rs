@@ -3,7 +3,8 @@
 //! An eBPF program ([`program`]) in front of the interface takes the packets of this process's queue pairs, the kernel copies them
 //! to memory that it shares with the process ([`socket`]), or the card writes them there by itself, and a look at that memory is all
 //! that receiving takes. What leaves is written there with its Ethernet, IP and UDP headers, to whom the kernel's own tables say
-//! ([`hops`]). So neither the kernel's IP, UDP and sockets nor its firewall see any of it.
+//! ([`hops`]). So neither the kernel's IP, UDP and sockets nor its firewall see any of it. Long rows of packets take a socket all the same,
+//! where the kernel sends them at once ([`rows`]).
 //!
 //! Everything that is not usual takes the sockets ([`crate::udp`]) as before, each packet for itself: other interfaces, QP 1,
 //! multicast, other processes of the host, a neighbour who is not known yet. An interface has room for one process's program; the
