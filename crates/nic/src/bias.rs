@@ -20,9 +20,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::sys;
 use protocol::Bias;
@@ -40,6 +39,8 @@ const SOON_NS: u64 = 30_000;
 #[derive(Debug)]
 pub(crate) struct Biased<T> {
     bias: Bias,
+    /// The standard library's, a word of memory: who waits for one of parking_lot's at the moment of a fork(2) stays in a table that the
+    /// child has, too, and its own threads stumble over it.
     policy: Mutex<Policy>,
     value: UnsafeCell<T>,
 }
@@ -206,7 +207,8 @@ impl<T> Biased<T> {
     #[inline(never)]
     fn wait(&self) -> Guard<'_, T> {
         let within = Within::enter();
-        let mut policy = self.policy.lock();
+        // What it guards is whole whatever happened.
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         self.revoke(&mut policy);
         if policy.former != NOBODY {
             self.bias.wait(policy.former);
@@ -224,7 +226,11 @@ impl<T> Biased<T> {
             return None;
         }
         let within = Within::enter();
-        let mut policy = self.policy.try_lock()?;
+        let mut policy = match self.policy.try_lock() {
+            Ok(policy) => policy,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         self.revoke(&mut policy);
         if policy.former != NOBODY {
             if self.bias.is_inside(policy.former) {

@@ -5,7 +5,8 @@
 //!
 //! The locks that a child needs are the standard library's, which are a word of memory each. Those of parking_lot share a
 //! table of waiting threads with locks of its own; a thread of the parent that was about to wait at the moment of the fork
-//! leaves its row locked in the child for ever. So the engine's lock, for which threads do wait, is never touched there.
+//! leaves its row locked in the child for ever, and one that waited already is taken for a thread of the child's. So the engine's lock, for which
+//! threads do wait, is none of those either, and the parent's is never touched there.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
