@@ -5,9 +5,9 @@
 use core::ffi::{c_int, c_uint};
 use std::cell::UnsafeCell;
 
-use parking_lot::RawMutex;
-use parking_lot::lock_api::RawMutex as _;
 use rnic_nic::{CqOptions, Stamp};
+use rustix_futex_sync::RawMutex;
+use rustix_futex_sync::lock_api::RawMutex as _;
 
 use crate::cq::{CqObject, create, work_completion};
 use crate::memory::PdObject;

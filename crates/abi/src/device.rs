@@ -4,8 +4,8 @@ use core::ffi::{c_char, c_int};
 use std::cell::UnsafeCell;
 use std::sync::{OnceLock, PoisonError};
 
-use parking_lot::Mutex;
 use rnic_nic::{Context, DEVICE_NAME, device_guid};
+use rustix_futex_sync::Mutex;
 
 use crate::memory::{dm, mr, mw, pd};
 use crate::object::{Object, from_c, into_c, take_c, zeroed};

@@ -16,9 +16,9 @@ mod operations;
 use core::ffi::{c_int, c_uint};
 use std::cell::UnsafeCell;
 
-use parking_lot::RawMutex;
-use parking_lot::lock_api::RawMutex as _;
 use rnic_nic::{Address, Error, QpType, SendData, SendOp, SendWqe, SgList};
+use rustix_futex_sync::RawMutex;
+use rustix_futex_sync::lock_api::RawMutex as _;
 
 use crate::object::from_c;
 use crate::qp::QpObject;

@@ -20,8 +20,9 @@ use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{Ordering, compiler_fence};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::sys;
 use protocol::Bias;
@@ -39,8 +40,6 @@ const SOON_NS: u64 = 30_000;
 #[derive(Debug)]
 pub(crate) struct Biased<T> {
     bias: Bias,
-    /// The standard library's, a word of memory: who waits for one of parking_lot's at the moment of a fork(2) stays in a table that the
-    /// child has, too, and its own threads stumble over it.
     policy: Mutex<Policy>,
     value: UnsafeCell<T>,
 }
@@ -207,8 +206,7 @@ impl<T> Biased<T> {
     #[inline(never)]
     fn wait(&self) -> Guard<'_, T> {
         let within = Within::enter();
-        // What it guards is whole whatever happened.
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = self.policy.lock();
         self.revoke(&mut policy);
         if policy.former != NOBODY {
             self.bias.wait(policy.former);
@@ -226,11 +224,7 @@ impl<T> Biased<T> {
             return None;
         }
         let within = Within::enter();
-        let mut policy = match self.policy.try_lock() {
-            Ok(policy) => policy,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut policy = self.policy.try_lock()?;
         self.revoke(&mut policy);
         if policy.former != NOBODY {
             if self.bias.is_inside(policy.former) {

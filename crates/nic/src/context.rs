@@ -5,9 +5,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rnic_link::Copies;
 use rnic_transport::QpEvent;
+use rustix_futex_sync::Mutex;
 
 use crate::cq::{CompChannel, Cq, CqOptions};
 use crate::device::{DeviceAttr, PortAttr};

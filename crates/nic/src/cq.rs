@@ -7,10 +7,11 @@ mod slots;
 mod tasks;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use rnic_transport::Completion;
+use rustix_futex_sync::OnceLock;
 
 use crate::bias::{Biased, Guard};
 use crate::context::{AsyncEvent, Context, ContextShared};

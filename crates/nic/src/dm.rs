@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -96,7 +98,7 @@ pub(crate) type AllGuard = MutexGuard<'static, Pieces>;
 
 /// Held across fork(2), so that the child finds it free.
 pub(crate) fn lock_all() -> AllGuard {
-    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+    ALL.lock()
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(1);

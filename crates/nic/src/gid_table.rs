@@ -4,10 +4,10 @@
 //! one takes the first empty row. The rows are this process's own, from its first look at the table on.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rnic_wire::{Gid, PathMtu};
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::sys;
 
@@ -75,7 +75,7 @@ pub(crate) type RowsGuard = MutexGuard<'static, Rows>;
 
 /// Held across fork(2), so that the child finds it free.
 pub(crate) fn lock_rows() -> RowsGuard {
-    ROWS.lock().unwrap_or_else(PoisonError::into_inner)
+    ROWS.lock()
 }
 
 /// The rows, unless they stay locked far longer than anybody holds them: then this is a child made by a bare system call,
@@ -83,12 +83,11 @@ pub(crate) fn lock_rows() -> RowsGuard {
 fn lock_rows_soon() -> Option<RowsGuard> {
     const STEP: Duration = Duration::from_millis(1);
     for _ in 0..200 {
-        match ROWS.try_lock() {
-            Ok(rows) => return Some(rows),
-            Err(TryLockError::Poisoned(rows)) => return Some(rows.into_inner()),
-            // Waits on nothing, for so long; interrupted, less.
-            Err(TryLockError::WouldBlock) => drop(sys::poll(&[], Some(STEP))),
+        if let Some(rows) = ROWS.try_lock() {
+            return Some(rows);
         }
+        // Waits on nothing, for so long; interrupted, less.
+        drop(sys::poll(&[], Some(STEP)));
     }
     None
 }

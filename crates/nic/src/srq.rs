@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::Mutex;
 use rnic_transport::RecvWqe;
+use rustix_futex_sync::Mutex;
 
 use crate::context::{AsyncEvent, ContextShared};
 use crate::cq::{Cq, CqShared, Slots};

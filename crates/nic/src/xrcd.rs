@@ -9,8 +9,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use rnic_link::{DomainError, DomainKey, RoceLink};
+use rustix_futex_sync::Mutex;
 
 use crate::context::Context;
 use crate::engine::Engine;

@@ -222,7 +222,7 @@ fn deregistration_ends_the_access_of_all_shards() {
     let pd = context.alloc_pd();
     let stop = AtomicBool::new(false);
     let refused: [AtomicU32; SHARDS] = Default::default();
-    let target = parking_lot::Mutex::new((0u64, 0u32));
+    let target = rustix_futex_sync::Mutex::new((0u64, 0u32));
     std::thread::scope(|scope| {
         for (shard, refused) in refused.iter().enumerate() {
             let (context, pd, stop, target) = (&context, &pd, &stop, &target);

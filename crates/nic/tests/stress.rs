@@ -128,7 +128,7 @@ fn deregistration_ends_all_access() {
     let pd = context.alloc_pd();
     let stop = AtomicBool::new(false);
     let refused = AtomicU32::new(0);
-    let target = parking_lot::Mutex::new((0u64, 0u32));
+    let target = rustix_futex_sync::Mutex::new((0u64, 0u32));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let cq = context.create_cq(256, None, 0).expect("cq");
@@ -181,7 +181,7 @@ fn threads_share_a_queue_that_is_resized() {
     let [a, b] = [(); 2].map(|()| pair::create(&pd, &cq, &cq, None, 64));
     pair::connect(&context, &a, &b);
     let (from, to) = (Region::new(&pd, 4096), Region::new(&pd, 4096));
-    let taken = parking_lot::Mutex::new(Vec::new());
+    let taken = rustix_futex_sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (a, cq, from, to, taken) = (&a, &cq, &from, &to, &taken);

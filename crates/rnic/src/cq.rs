@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::completion::{Completion, CompletionOpcode};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::nic;
 use crate::raw::fd;
+use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};
 
 /// Completions taken from the device at once.
@@ -127,7 +128,7 @@ impl CompletionQueueBuilder {
                 raw,
                 channel,
                 shared,
-                sleeper: Mutex::default(),
+                sleeper: Turn::default(),
                 state: Mutex::default(),
             }),
         })
@@ -146,7 +147,7 @@ struct Inner {
     /// Other queues report on the channel too.
     shared: bool,
     /// Held by the thread that sleeps in [`CompletionQueue::wait`].
-    sleeper: Mutex<()>,
+    sleeper: Turn,
     state: Mutex<State>,
 }
 
@@ -241,13 +242,9 @@ impl CompletionQueue {
             // One thread at a time sleeps on the channel. The next one arms and polls anew, so an event that its
             // predecessor took, or completions that it left, cannot be missed.
             let deadline = start.checked_add(timeout);
-            let sleeper = match deadline {
-                Some(deadline) => self.inner.sleeper.try_lock_until(deadline),
-                None => Some(self.inner.sleeper.lock()),
-            };
-            if sleeper.is_none() {
+            let Some(_sleeper) = self.inner.sleeper.take(deadline) else {
                 continue;
-            }
+            };
             self.arm(false);
             if let Some(completion) = self.poll_one()? {
                 return Ok(completion);

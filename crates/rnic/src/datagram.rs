@@ -29,7 +29,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use rustix_futex_sync::Mutex;
 
 use crate::Buffer;
 use crate::completion::Completion;

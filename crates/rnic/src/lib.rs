@@ -73,6 +73,7 @@ mod qp;
 )]
 mod raw;
 mod srq;
+mod turn;
 mod window;
 mod work;
 mod xrc;

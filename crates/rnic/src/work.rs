@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use rustix_futex_sync::Mutex;
 
 use crate::Buffer;
 

@@ -6,10 +6,10 @@
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rnic_nic::PortCounters;
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::counters::COUNTERS;
 
@@ -37,9 +37,24 @@ static OPEN: Mutex<Open> = Mutex::new(Open {
 /// A fork may have left the lock taken for ever: then there are no live files.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// Unless it stays locked that long.
+fn lock_soon() -> Option<MutexGuard<'static, Open>> {
+    const PAUSE: Duration = Duration::from_micros(100);
+    let begin = Instant::now();
+    loop {
+        if let Some(open) = OPEN.try_lock() {
+            return Some(open);
+        }
+        if begin.elapsed() >= PATIENCE {
+            return None;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// A path by which the live file of a counter can be opened.
 pub fn path(counter: usize) -> Option<CString> {
-    let mut open = OPEN.try_lock_for(PATIENCE)?;
+    let mut open = lock_soon()?;
     if open.pid != std::process::id() {
         // Made by the parent, which goes on writing to them. The child's copies stay open: they do no harm.
         open.files.clear();
@@ -103,7 +118,7 @@ fn create(counter: usize) -> Option<Live> {
 
 /// Stores what has changed.
 fn update(counters: &PortCounters) {
-    let Some(mut open) = OPEN.try_lock_for(PATIENCE) else {
+    let Some(mut open) = lock_soon() else {
         return;
     };
     if open.pid != std::process::id() {

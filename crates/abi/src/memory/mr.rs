@@ -4,8 +4,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 
-use parking_lot::Mutex;
 use rnic_nic::{Access, Advice, Error, Mr, Pd, Rereg, ReregError};
+use rustix_futex_sync::Mutex;
 
 use super::PdObject;
 use crate::device::is_parents;

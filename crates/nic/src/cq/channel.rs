@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use rustix_futex_sync::Mutex;
 
 use super::CqShared;
 use crate::context::{Context, ContextShared};

@@ -58,7 +58,7 @@ pub(super) struct Background {
     /// What it costs to wake, ns, as its own wake-ups show.
     wake_up: AtomicU64,
     pub(super) crowd: Crowd,
-    thread: parking_lot::Mutex<Option<std::thread::JoinHandle<()>>>,
+    thread: rustix_futex_sync::Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
 impl Bell for EventFd {
@@ -86,7 +86,7 @@ impl Background {
             resting: AtomicU32::new(0),
             wake_up: AtomicU64::new(0),
             crowd: Crowd::new(),
-            thread: parking_lot::Mutex::new(None),
+            thread: rustix_futex_sync::Mutex::new(None),
         })
     }
 

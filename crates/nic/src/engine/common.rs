@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use rnic_link::QpnRange;
 use rnic_link::registry::{RANGES, range_of};
+use rustix_futex_sync::Mutex;
 
 use super::watch::PortCounters;
 

@@ -3,15 +3,17 @@
 //! In a forked child every object made before the fork is dead: its engine thread does not exist there and its sockets
 //! belong to the parent. A child may open the device anew and then has an engine of its own.
 //!
-//! The locks that a child needs are the standard library's, which are a word of memory each. Those of parking_lot share a
-//! table of waiting threads with locks of its own; a thread of the parent that was about to wait at the moment of the fork
-//! leaves its row locked in the child for ever, and one that waited already is taken for a thread of the child's. So the engine's lock, for which
-//! threads do wait, is none of those either, and the parent's is never touched there.
+//! Every lock is a word of memory (rustix-futex-sync), and nothing beside it knows who waits: a thread of the parent that waits
+//! at the moment of the fork leaves no trace in the child. Locks that share a table of waiting threads (parking_lot) do: their
+//! row stays locked in the child for ever, or a new thread of the child is taken for one of the parent's at the same address. The
+//! locks that a child needs are held across the fork; those of the parent's engine are never touched there.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Once, Weak};
+
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::Engine;
 use super::nic::{NicHandle, NicShared};
@@ -25,26 +27,21 @@ static CURRENT: Mutex<Weak<NicHandle>> = Mutex::new(Weak::new());
 static SHARED: Mutex<Weak<NicShared>> = Mutex::new(Weak::new());
 
 pub(super) fn get_or_open(open: impl FnOnce() -> Result<Arc<NicHandle>>) -> Result<Arc<NicHandle>> {
-    let mut current = lock_current();
+    let mut current = CURRENT.lock();
     if let Some(handle) = current.upgrade().filter(|h| h.shared.is_alive()) {
         return Ok(handle);
     }
     let handle = open()?;
     *current = Arc::downgrade(&handle);
-    *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&handle.shared);
+    *SHARED.lock() = Arc::downgrade(&handle.shared);
     Ok(handle)
 }
 
 pub(super) fn current() -> Option<Arc<NicHandle>> {
-    lock_current().upgrade()
+    CURRENT.lock().upgrade()
 }
 
-type Current = std::sync::MutexGuard<'static, Weak<NicHandle>>;
-
-fn lock_current() -> Current {
-    // What it guards is one pointer, whole whatever happened.
-    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
-}
+type Current = MutexGuard<'static, Weak<NicHandle>>;
 
 /// A shard's lock. In a child it stays locked.
 type Locked = ManuallyDrop<Guard<'static, Engine>>;
@@ -91,8 +88,7 @@ extern "C" fn child() {
 /// forks may have it, and wait for the engine's. So the child has what its parent's threads were about, and only ends or executes another
 /// program (signal-safety(7) allows no more); the descriptors close by that.
 pub fn forks_within() -> bool {
-    let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let shared = shared.upgrade();
+    let shared = SHARED.lock().upgrade();
     shared.is_some_and(|shared| {
         shared
             .shards
@@ -106,7 +102,7 @@ fn before_fork() {
     if forks_within() {
         return;
     }
-    let current = lock_current();
+    let current = CURRENT.lock();
     let engine = current
         .upgrade()
         .filter(|handle| handle.shared.is_alive())

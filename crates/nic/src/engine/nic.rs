@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use rnic_link::LinkCounters;
+use rustix_futex_sync::Mutex;
 
 use super::background;
 use super::common::Common;

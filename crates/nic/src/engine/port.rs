@@ -3,8 +3,8 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use rnic_wire::Gid;
+use rustix_futex_sync::Mutex;
 
 use super::shard::Shard;
 use crate::context::{AsyncEvent, AsyncEvents};

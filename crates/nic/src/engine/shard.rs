@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rnic_link::Look;
+use rustix_futex_sync::Mutex;
 
 use super::background::{Background, STREAM};
 use super::drive::Acks;

@@ -2,14 +2,13 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
 use std::time::{Duration, Instant};
 
 use rnic_link::registry::Registry;
 use rnic_link::{LinkConfig, LinkError, RoceLink};
+use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::shard::{MAX_SHARDS, Shard};
 use super::{Engine, background, config_from_environment};
@@ -102,14 +101,14 @@ impl Shards {
 
     /// No shard is opened as long as this is held. Taken before any shard is locked.
     pub(super) fn steady(&self) -> RwLockReadGuard<'_, ()> {
-        self.growth.read().unwrap_or_else(PoisonError::into_inner)
+        self.growth.read()
     }
 
     /// Neither is one opened, nor does anybody change what is the same in all. For fork(2).
     pub(super) fn still(&self) -> Still<'_> {
         Still {
-            _opening: self.opening.lock().unwrap_or_else(PoisonError::into_inner),
-            _growth: self.growth.write().unwrap_or_else(PoisonError::into_inner),
+            _opening: self.opening.lock(),
+            _growth: self.growth.write(),
         }
     }
 
@@ -142,7 +141,7 @@ impl Shards {
     /// Opens those up to that place, or as many as can be: then there shall be no more.
     #[cold]
     fn grow(&self, place: usize) {
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _opening = self.opening.lock();
         for index in 1..=place {
             if self.get(index).is_none() && self.open_next(index).is_err() {
                 self.wanted.store(index, Ordering::Relaxed);
@@ -169,7 +168,7 @@ impl Shards {
         // Without a lock that others take: it makes system calls, and asks other processes.
         let link = RoceLink::open(&config).map_err(failed)?;
         let ranges = link.qpn_ranges().to_vec();
-        let _growth = self.growth.write().unwrap_or_else(PoisonError::into_inner);
+        let _growth = self.growth.write();
         let (engine, common) = {
             let first = first.lock();
             if first.closed {
@@ -193,7 +192,8 @@ impl Shards {
         self.wanted.store(1, Ordering::Relaxed);
         let start = Instant::now();
         loop {
-            if let (Ok(_opening), Ok(_growth)) = (self.opening.try_lock(), self.growth.try_write())
+            if let (Some(_opening), Some(_growth)) =
+                (self.opening.try_lock(), self.growth.try_write())
             {
                 return Some(Still { _opening, _growth });
             }

@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
-use parking_lot::RwLock;
 use rnic_transport::{BindFault, BindWindow, Pd, RemoteFault};
+use rustix_futex_sync::RwLock;
 
 use super::copies::{Backing, Place};
 use super::fault::Fault;

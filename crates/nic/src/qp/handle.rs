@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rnic_transport::QpEvent;
+use rustix_futex_sync::Mutex;
 
 use super::{Qp, QpCap, QpEntry, QpShared, QpState, QpType, ReceiveSource};
 use crate::context::{AsyncEvent, ContextShared};

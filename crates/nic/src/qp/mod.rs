@@ -12,10 +12,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use parking_lot::Mutex;
 use rnic_link::{PathId, Reach};
 use rnic_transport::{QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
 use rnic_wire::Gid;
+use rustix_futex_sync::Mutex;
 
 pub use attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 pub(crate) use handle::QpTarget;

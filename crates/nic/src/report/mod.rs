@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 pub(crate) use counters::{destroyed, note_all};
 pub use failure::refused_verb;
@@ -203,7 +205,7 @@ fn state() -> Option<Guard> {
 
 /// Held across fork(2), so that the child finds the state in order and no descriptor of it open.
 pub(crate) fn hold() -> Guard {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock()
 }
 
 /// Appends one record. That it cannot is no reason to disturb the program.

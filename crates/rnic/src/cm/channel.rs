@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use rustix_futex_sync::Mutex;
 
 use super::object::Object;
 use crate::error::{Error, Result};
 use crate::nic::cm;
 use crate::raw::fd;
+use crate::turn::Turn;
 
 /// Where the news of listeners and connections arrive (`rdma_create_event_channel`).
 ///
@@ -25,7 +26,7 @@ struct Inner {
     raw: cm::EventChannel,
     objects: Mutex<HashMap<u64, Weak<Object>>>,
     /// Held by the thread that takes events for a call that waits: what it took, the next one sees before it sleeps.
-    sleeper: Mutex<()>,
+    sleeper: Turn,
 }
 
 impl std::fmt::Debug for CmChannel {
@@ -79,7 +80,7 @@ impl CmChannel {
             inner: Arc::new(Inner {
                 raw,
                 objects: Mutex::default(),
-                sleeper: Mutex::default(),
+                sleeper: Turn::default(),
             }),
         })
     }
@@ -154,13 +155,9 @@ impl CmChannel {
             if let Some(answer) = done() {
                 return Ok(Some(answer));
             }
-            let sleeper = match deadline {
-                Some(deadline) => self.inner.sleeper.try_lock_until(deadline),
-                None => Some(self.inner.sleeper.lock()),
-            };
-            if sleeper.is_none() {
+            let Some(_sleeper) = self.inner.sleeper.take(deadline) else {
                 return Ok(None);
-            }
+            };
             if let Some(answer) = done() {
                 return Ok(Some(answer));
             }
@@ -178,7 +175,7 @@ impl CmChannel {
                 return Ok(Some(answer));
             }
             // Else somebody waits, and takes what comes.
-            let Some(_sleeper) = self.inner.sleeper.try_lock() else {
+            let Some(_sleeper) = self.inner.sleeper.try_take() else {
                 return Ok(None);
             };
             if self.try_event()?.is_none() {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::channel::{CmChannel, CmEvent};
 use super::error::CmError;

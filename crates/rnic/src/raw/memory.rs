@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-use parking_lot::Mutex;
+use rustix_futex_sync::Mutex;
 
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
