@@ -3,8 +3,8 @@
 //! In a forked child every object made before the fork is dead: its engine thread does not exist there and its sockets
 //! belong to the parent. A child may open the device anew and then has an engine of its own.
 //!
-//! Every lock is a word of memory (rustix-futex-sync), and nothing beside it knows who waits: a thread of the parent that waits
-//! at the moment of the fork leaves no trace in the child. Locks that share a table of waiting threads (parking_lot) do: their
+//! Every lock is a word of memory (rustix-futex-sync's, or the standard library's), and nothing beside it knows who waits: a thread of
+//! the parent that waits at the moment of the fork leaves no trace in the child. Locks that share a table of waiting threads (parking_lot) do: their
 //! row stays locked in the child for ever, or a new thread of the child is taken for one of the parent's at the same address. The
 //! locks that a child needs are held across the fork; those of the parent's engine are never touched there.
 
