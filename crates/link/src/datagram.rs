@@ -56,8 +56,13 @@ pub trait Link: Send {
         0
     }
 
-    /// Packets lie in memory: to receive them takes no system call.
+    /// Packets lie in memory, where to receive them takes no system call, or came and were not received.
     fn has_arrivals(&self) -> bool {
+        false
+    }
+
+    /// Packets were received that `receive` did not give yet: no descriptor is readable for them.
+    fn has_left(&self) -> bool {
         false
     }
 
@@ -90,6 +95,9 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
     fn has_arrivals(&self) -> bool {
         (**self).has_arrivals()
+    }
+    fn has_left(&self) -> bool {
+        (**self).has_left()
     }
     fn is_still(&self) -> bool {
         (**self).is_still()

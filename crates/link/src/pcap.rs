@@ -239,6 +239,10 @@ impl<L: Link> Link for Pcap<L> {
         self.inner.has_arrivals()
     }
 
+    fn has_left(&self) -> bool {
+        self.inner.has_left()
+    }
+
     fn is_still(&self) -> bool {
         self.inner.is_still()
     }

@@ -6,7 +6,7 @@
 //!
 //! # Why the `unsafe` in here is sound
 //! A [`Segment`] owns a mapping of `len` bytes, which stays until it is dropped. The file behind it can never become
-//! shorter (a seal, looked at before it is mapped; or it is a ring of a socket), so no access within it can raise SIGBUS. Every access is checked
+//! shorter (a seal, looked at before it is mapped; or it is a ring of a socket, or a map of eBPF), so no access within it can raise SIGBUS. Every access is checked
 //! against `len`. [`Words`] is one of which only the atomic words are used, so threads may share it.
 
 use std::io;
@@ -42,7 +42,7 @@ impl Segment {
     }
 
     /// `len` bytes at `at`, a multiple of the page size, of a file that is known to be that long, or of a socket that has rings
-    /// there, which cannot be mapped if they are shorter.
+    /// there or a map of eBPF, which cannot be mapped if they are shorter.
     pub(crate) fn map(file: &Fd, at: usize, len: usize) -> io::Result<Segment> {
         // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe {

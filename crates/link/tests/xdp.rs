@@ -42,14 +42,19 @@ struct Rig {
 impl Rig {
     /// `None`, said in words: it takes root, and `ip`.
     fn new(name: &str, cables: u8) -> Option<Rig> {
-        let rig = Rig::try_new(cables);
+        Rig::by(name, cables, "")
+    }
+
+    /// `way`: behind the interfaces' names in `RNIC_XDP`.
+    fn by(name: &str, cables: u8, way: &str) -> Option<Rig> {
+        let rig = Rig::try_new(cables, way);
         if rig.is_none() {
             skipped(name);
         }
         rig
     }
 
-    fn try_new(cables: u8) -> Option<Rig> {
+    fn try_new(cables: u8, way: &str) -> Option<Rig> {
         let numbers = 0..cables;
         let mut interfaces = Vec::new();
         let mut ends = Vec::new();
@@ -73,7 +78,7 @@ impl Rig {
             let fence = UdpSocket::bind((kernels(n), FENCE)).expect("an address of ours");
             fence.set_read_timeout(Some(PATIENCE)).expect("a timeout");
             ends.push((CableEnd::of(far), fence));
-            interfaces.push(format!("rn{n}"));
+            interfaces.push(format!("rn{n}{way}"));
         }
         let config = LinkConfig {
             xdp: Some(interfaces.join(",").parse().expect("interfaces")),
@@ -135,14 +140,26 @@ impl Rig {
 
     /// Has a packet arrive, from a port by its number.
     fn packet(&self, cable: u8, src: Ipv4Addr, dst: Ipv4Addr, qpn: u32, number: u32) {
+        self.packet_of(32, cable, (src, dst), qpn, number);
+    }
+
+    /// The same, with so many bytes before its ICRC.
+    fn packet_of(
+        &self,
+        len: usize,
+        cable: u8,
+        (src, dst): (Ipv4Addr, Ipv4Addr),
+        qpn: u32,
+        number: u32,
+    ) {
         let flow = Flow {
             src: src.into(),
             dst: dst.into(),
             src_port: 50_000 + number as u16,
             dst_port: ROCE_PORT,
         };
-        let mut packet = [0; 32 + ICRC_LEN];
-        write_packet(&mut packet[..32], qpn, number);
+        let mut packet = vec![0; len + ICRC_LEN];
+        write_packet(&mut packet[..len], qpn, number);
         IcrcContext::new(&flow).append(0, true, &mut packet);
         self.datagram(cable, flow, &packet);
     }
@@ -389,4 +406,74 @@ fn long_rows_take_the_socket_and_nothing_is_overtaken() {
             came += 1;
         }
     }
+}
+
+/// Behind the driver what is longer than the MTU, as batches are, takes the socket, and single packets come by the ring. Whatever way
+/// each takes, they come in the order in which they were sent.
+#[test]
+fn batches_and_single_packets_come_in_order() {
+    const NAME: &str = "batches_and_single_packets_come_in_order";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::by(NAME, 1, ":generic") else {
+        return;
+    };
+    // The program has the MTU of before, so that the cable takes what is a batch to it.
+    for end in ["rn0", "far0"] {
+        assert!(ip(&format!("link set {end} mtu 9000")), "{end}");
+    }
+    const SHORT: usize = 32;
+    const LONG: usize = 3000;
+    let ours = (peer(0), own(0));
+    let kernels = (peer(0), kernels(0));
+    let (mut sent, mut came) = (0, 0);
+    // Sends rows of packets, of so many bytes each; gives how many of them came by the ring.
+    let mut in_order = |rig: &mut Rig, rows: &[(u32, usize, (Ipv4Addr, Ipv4Addr))]| {
+        for &(count, len, between) in rows {
+            for _ in 0..count {
+                rig.packet_of(len, 0, between, rig.qpn, sent);
+                sent += 1;
+            }
+        }
+        rig.arrive(0);
+        let before = rig.link.counters().rx_xdp_packets;
+        while came < sent {
+            assert_eq!(rig.next().2, Some(came), "{rows:?}");
+            came += 1;
+        }
+        rig.link.counters().rx_xdp_packets - before
+    };
+    for batches in 1..4 {
+        // More than are taken from the ring between two looks at the socket.
+        let rows = [
+            (20, SHORT, ours),
+            (1, LONG, ours),
+            (2, SHORT, ours),
+            (2, LONG, ours),
+            (1, SHORT, ours),
+        ];
+        assert_eq!(in_order(&mut rig, &rows), 20);
+        // As long as the socket was not found empty.
+        assert_eq!(in_order(&mut rig, &[(1, SHORT, ours)]), 0);
+        let start = Instant::now();
+        loop {
+            assert_eq!(rig.look(Look::Drain), None);
+            if in_order(&mut rig, &[(1, SHORT, ours)]) == 1 {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "none comes by the ring");
+        }
+        // One takes the socket whatever was before: as if it had been on its way there when that was found empty.
+        assert_eq!(in_order(&mut rig, &[(batches, LONG, ours)]), 0);
+        let start = Instant::now();
+        loop {
+            assert_eq!(rig.look(Look::Drain), None);
+            if in_order(&mut rig, &[(1, SHORT, kernels), (1, SHORT, ours)]) == 1 {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "none comes by the ring");
+        }
+    }
+    assert_eq!(rig.look(Look::Drain), None);
 }

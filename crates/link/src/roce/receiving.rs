@@ -119,9 +119,9 @@ impl RoceLink {
     /// [`receive`](RoceLink::receive) left packets behind for which no descriptor is readable.
     #[inline]
     pub fn has_left(&self) -> bool {
-        let live = self.live.as_ref();
-        live.and_then(|live| live.host.as_ref())
-            .is_some_and(HostPath::has_left)
+        self.live.as_ref().is_some_and(|live| {
+            live.link.has_left() || live.host.as_ref().is_some_and(HostPath::has_left)
+        })
     }
 
     /// Readable when a process of this host woke this one; -1 if none ever does.

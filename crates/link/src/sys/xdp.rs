@@ -15,6 +15,7 @@ const BPF_PROG_LOAD: i32 = 5;
 const BPF_LINK_CREATE: i32 = 28;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// `union bpf_attr`, as far as it is used here: zero where nothing is written.
 #[repr(C, align(8))]
@@ -70,9 +71,33 @@ impl BpfMap {
             .word(4, key as u32)
             .word(8, 4)
             .word(12, entries);
+        BpfMap::create(&attr, key)
+    }
+
+    /// One element of four u32, zero, that can be mapped: memory that a program and this process share.
+    ///
+    /// # Errors
+    /// EINVAL before Linux 5.5.
+    pub fn shared() -> io::Result<BpfMap> {
+        const KEY: usize = 4;
+        let attr = Attr::new()
+            .word(0, MapKind::Array as u32)
+            .word(4, KEY as u32)
+            .word(8, 16)
+            .word(12, 1)
+            .word(16, BPF_F_MMAPABLE);
+        BpfMap::create(&attr, KEY)
+    }
+
+    fn create(attr: &Attr, key: usize) -> io::Result<BpfMap> {
         // SAFETY: no pointers.
         let fd = unsafe { Fd::from_call(attr.call(BPF_MAP_CREATE)? as c_long)? };
         Ok(BpfMap { fd, key })
+    }
+
+    /// What [`BpfMap::shared`] is mapped by.
+    pub fn fd(&self) -> &Fd {
+        &self.fd
     }
 
     /// The number by which a program names it.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::order::Gate;
 use super::program::{ETHERNET_LEN, Tables};
 use super::socket::{FRAME, HEADROOM, Socket};
 use super::spec::Way;
@@ -20,8 +21,8 @@ pub(super) struct Interface {
     pub(super) mac: [u8; 6],
     pub(super) mtu: usize,
     pub(super) sockets: Vec<Socket>,
-    /// The program sits behind the driver: what a sender left to others to cut comes in one piece.
-    pub(super) batches: bool,
+    /// Where the program sits behind the driver: what a sender left to others to cut comes in one piece, and by the socket.
+    pub(super) gate: Option<Gate>,
     /// The card sends what it is given in order.
     pub(super) one_queue: bool,
     /// The program is there as long as this is open.
@@ -87,17 +88,45 @@ impl Interface {
             mac,
             mtu: mtu as usize,
             sockets,
-            batches: mode == XdpMode::Generic,
+            gate: tables.gate().map_err(told("a table for eBPF"))?,
             one_queue: queues_of(name, "tx-") == 1,
             _program: attached,
         };
         Ok((interface, index, tables))
     }
 
-    /// Long rows take the socket. With zero copy the card need not be told of each packet; behind a virtual cable's driver a row would
-    /// come to the peer in one piece and by its socket, and be overtaken there.
+    /// Long rows take the socket. With zero copy the card need not be told of each packet.
     pub(super) fn leaves_rows(&self) -> bool {
-        !self.is_zero_copy() && !self.batches
+        !self.is_zero_copy()
+    }
+
+    /// Packets lie in its rings.
+    #[inline]
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.sockets.iter().any(|socket| !socket.is_empty())
+    }
+
+    /// Packets to this process take the socket, as some did before them.
+    #[inline]
+    pub(super) fn is_shut(&self) -> bool {
+        self.gate.as_ref().is_some_and(Gate::is_shut)
+    }
+
+    /// What is to be received next lies in the socket, not in the rings, if it lies anywhere.
+    #[inline]
+    pub(super) fn comes_by_socket(&self) -> bool {
+        let Some(gate) = &self.gate else { return false };
+        let in_rings = || self.has_arrivals();
+        if gate.is_shut() {
+            !in_rings()
+        } else {
+            gate.is_unsure() && in_rings()
+        }
+    }
+
+    /// What lies in its rings came before what the socket gave just now.
+    pub(super) fn holds_earlier(&self) -> bool {
+        self.is_shut() && self.has_arrivals()
     }
 
     /// What it sends the card reads by itself.

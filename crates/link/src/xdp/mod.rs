@@ -16,6 +16,7 @@ mod batches;
 mod filter;
 mod hops;
 mod interface;
+mod order;
 mod program;
 mod rows;
 mod socket;
@@ -38,6 +39,7 @@ use batches::segment_of;
 pub(crate) use filter::Filter;
 use hops::{Hop, Hops};
 use interface::Interface;
+use order::{Gate, Held};
 use program::{ETHERNET_LEN, IPV4, IPV6};
 use rows::Rows;
 use socket::{Frame, Socket};
@@ -92,6 +94,8 @@ pub(crate) struct XdpLink {
     /// All that is received from by memory: numbers of interfaces, and of their sockets.
     rings: Vec<(usize, usize)>,
     turns: Turns,
+    /// Came out of the socket, and comes after what lies in the rings behind shut gates.
+    held: Option<Held>,
     /// Calls of `receive` since packets came by memory.
     idle: u32,
     received: u64,
@@ -148,6 +152,7 @@ pub(crate) fn open(
         rows: Rows::default(),
         again: None,
         turns: Turns::default(),
+        held: None,
         idle: IN_USE,
         received: 0,
         default_hop_limits: default_hop_limits(),
@@ -314,33 +319,69 @@ impl XdpLink {
         }
     }
 
-    /// Packets of one sender and one length that lie next to each other in a ring.
+    /// Packets of one sender and one length that lie next to each other in a ring; before what is held, if anything is.
     fn train(&mut self, buffer: &mut [u8]) -> Option<Train> {
         let (interfaces, rings) = (&mut self.interfaces, &self.rings);
+        let holds = self.held.is_some();
         // What is in one may be no packet.
         for _ in rings {
             let has = |place: usize| {
                 let (interface, queue) = rings[place];
-                !interfaces[interface].sockets[queue].is_empty()
+                let interface = &interfaces[interface];
+                !interface.sockets[queue].is_empty() && (!holds || interface.is_shut())
             };
             let (interface, queue) = rings[self.turns.next(rings.len(), has)?];
             let interface = &mut interfaces[interface];
             let socket = &mut interface.sockets[queue];
-            let train = train_of(socket, buffer, interface.batches);
+            let train = train_of(socket, buffer, interface.gate.is_some());
             socket.took_all();
-            if train.is_some() {
-                return train;
+            if let Some(train) = train {
+                self.idle = 0;
+                self.turns.trains += 1;
+                self.received += train.len.div_ceil(train.segment) as u64;
+                return Some(train);
             }
         }
         None
     }
 
+    /// What the socket has; what comes before it, if anything does.
     fn look_at_socket(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
         self.turns.trains = 0;
-        for socket in self.interfaces.iter().flat_map(|i| &i.sockets) {
-            socket.refill();
+        for interface in &mut self.interfaces {
+            for socket in &interface.sockets {
+                socket.refill();
+            }
+            let in_rings = interface.has_arrivals();
+            if let Some(gate) = &mut interface.gate {
+                gate.is_looked_behind(in_rings);
+            }
         }
-        self.udp.receive(buffer, thorough)
+        let arrival = self.udp.receive(buffer, thorough)?;
+        match &arrival {
+            Arrival::Train(train) if self.interfaces.iter().any(Interface::holds_earlier) => {
+                self.held = Some(Held::new(train, buffer));
+                Ok(self.go_on(buffer))
+            }
+            Arrival::Empty => {
+                let gates = self.interfaces.iter_mut().filter_map(|i| i.gate.as_mut());
+                gates.for_each(Gate::nothing_was_there);
+                Ok(arrival)
+            }
+            _ => Ok(arrival),
+        }
+    }
+
+    /// What comes next where something is held.
+    #[cold]
+    fn go_on(&mut self, buffer: &mut [u8]) -> Arrival {
+        match self.train(buffer) {
+            Some(train) => Arrival::Train(train),
+            None => self
+                .held
+                .take()
+                .map_or(Arrival::Empty, |held| Arrival::Train(held.give(buffer))),
+        }
     }
 }
 
@@ -434,20 +475,24 @@ impl Link for XdpLink {
     }
 
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival> {
-        if self.turns.is_sockets() {
+        if self.held.is_some() {
+            return Ok(self.go_on(buffer));
+        }
+        let by_socket = || self.interfaces.iter().any(Interface::comes_by_socket);
+        let looks = self.turns.is_sockets() || by_socket();
+        if looks {
             match self.look_at_socket(buffer, thorough)? {
                 Arrival::Empty => {}
                 arrival => return Ok(arrival),
             }
         }
         if let Some(train) = self.train(buffer) {
-            self.idle = 0;
-            self.turns.trains += 1;
-            self.received += train.len.div_ceil(train.segment) as u64;
             return Ok(Arrival::Train(train));
         }
         self.idle = self.idle.saturating_add(1);
-        if !thorough && self.idle < IN_USE && !self.idle.is_multiple_of(SOCKET_EVERY) {
+        let is_back_soon =
+            !thorough && self.idle < IN_USE && !self.idle.is_multiple_of(SOCKET_EVERY);
+        if looks || is_back_soon {
             return Ok(Arrival::Empty);
         }
         self.look_at_socket(buffer, thorough)
@@ -467,8 +512,12 @@ impl Link for XdpLink {
     }
 
     fn has_arrivals(&self) -> bool {
-        let mut sockets = self.interfaces.iter().flat_map(|i| &i.sockets);
-        sockets.any(|socket| !socket.is_empty())
+        let mut interfaces = self.interfaces.iter();
+        self.held.is_some() || interfaces.any(|i| i.has_arrivals() || i.is_shut())
+    }
+
+    fn has_left(&self) -> bool {
+        self.held.is_some()
     }
 
     fn is_still(&self) -> bool {

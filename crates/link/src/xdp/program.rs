@@ -1,11 +1,11 @@
 //! Which packets are taken from an interface: an eBPF program in front of the kernel's IP.
 //!
 //! It takes what is certainly for a queue pair of this process: RoCEv2 in Ethernet, over IPv4 without options or IPv6 without
-//! extension headers, no fragment, no batch that the sender left to others to cut (GSO), to a QPN of one of its ranges and to an address that it has paths from to other hosts. All else goes on to
-//! the kernel as if the program were not there: other traffic, QP 1, multicast, packets for other processes or to be forwarded.
+//! extension headers, no fragment, no batch that the sender left to others to cut (GSO), to a QPN of one of its ranges and to an
+//! address that it has paths from to other hosts. All else goes on to the kernel as if the program were not there: other traffic, QP 1, multicast, packets for other processes or to be forwarded.
 //!
 //! Behind the driver a batch may come, of a sender that left it to others to cut, or that GRO put together. It takes the socket, and
-//! so does what comes soon after it, which would overtake it else ([`Tables::new`]).
+//! so does what comes after it, which would overtake it else, until the socket was found empty ([`super::order`]).
 //!
 //! The kernel throws away what comes by a wire from an address that nobody behind a wire has. So connections within the host cannot be
 //! reached from outside, and what claims to come from this host, from loopback or from many is left to it.
@@ -17,6 +17,7 @@ use rnic_wire::Bth;
 use rnic_wire::ROCE_PORT;
 use rnic_wire::ip::{Ipv4Header, Ipv6Header, UDP_LEN};
 
+use super::order::Gate;
 use crate::registry::{RANGE_BITS, range_of};
 use crate::sys::{BpfMap, Fd, MapKind, load_xdp_program};
 
@@ -53,21 +54,21 @@ pub(super) struct Tables {
     sockets: BpfMap,
     /// Of the interface: what is longer is a batch.
     mtu: u32,
-    /// Where batches come: when the last one did, in [moments](MOMENT_BITS). One element.
-    batch: Option<BpfMap>,
+    /// Where batches come: what a [`Gate`] is.
+    gate: Option<BpfMap>,
 }
 
 impl Tables {
-    /// For an interface with this MTU. Nothing is taken yet. `batches`: some may come, and for [`SOON`] after one that would be taken
-    /// were it shorter nothing is taken.
+    /// For an interface with this MTU. Nothing is taken yet. `batches`: some may come, and one that would be taken were it shorter
+    /// shuts the [gate](Tables::gate).
     pub(super) fn new(queues: u32, mtu: u32, batches: bool) -> io::Result<Tables> {
-        let batch = batches.then(|| BpfMap::new(MapKind::Array, 4, 1));
+        let gate = batches.then(BpfMap::shared);
         Ok(Tables {
             ranges: BpfMap::new(MapKind::Array, 4, RANGES)?,
             addresses: BpfMap::new(MapKind::Hash, 16, ADDRESSES)?,
             sockets: BpfMap::new(MapKind::Sockets, 4, queues)?,
             mtu,
-            batch: batch.transpose()?,
+            gate: gate.transpose()?,
         })
     }
 
@@ -89,6 +90,11 @@ impl Tables {
     /// What arrives at this queue goes to this socket.
     pub(super) fn set_socket(&self, queue: u32, socket: &Fd) -> io::Result<()> {
         self.sockets.set(&queue.to_ne_bytes(), socket.raw() as u32)
+    }
+
+    /// Nothing is taken while this is shut; `None` where no batches are expected.
+    pub(super) fn gate(&self) -> io::Result<Option<Gate>> {
+        self.gate.as_ref().map(|map| Gate::of(map.fd())).transpose()
     }
 
     /// The program, kept by the kernel.
@@ -178,21 +184,30 @@ impl Tables {
         }
         p.look_up(&self.addresses, source);
         p.jump(JUMP_UNLESS, 0, 0, Label::Pass);
-        if let Some(batch) = &self.batch {
+        if let Some(gate) = &self.gate {
             p.put(CALL, 0, 0, 0, TIME);
             p.put(MOV, 9, 0, 0, 0);
             p.put(SHIFT_RIGHT_IMM, 9, 0, 0, MOMENT_BITS);
             p.put(STORE_IMM_4, 10, 0, first, 0);
-            p.look_up(batch, first);
+            p.look_up(gate, first);
             p.jump(JUMP_IF, 0, 0, Label::Pass);
             p.put(LOAD_4, 5, 10, is_batch, 0);
             p.jump(JUMP_IF, 5, 0, Label::Single);
-            p.put(STORE_4, 0, 9, 0, 0);
-            p.jump(JUMP, 0, 0, Label::Pass);
+            p.put(STORE_4, 0, 9, Gate::BATCH, 0);
+            p.jump(JUMP, 0, 0, Label::Shut);
             p.label(Label::Single);
-            p.put(LOAD_4, 5, 0, 0, 0);
+            p.put(LOAD_4, 5, 0, Gate::PASSED, 0);
+            p.put(LOAD_4, 4, 0, Gate::SEEN, 0);
+            p.put(SUBTRACT_4, 4, 5, 0, 0);
+            p.jump(JUMP_UNLESS, 4, 0, Label::Shut);
+            p.put(LOAD_4, 5, 0, Gate::BATCH, 0);
             p.put(SUBTRACT_4, 9, 5, 0, 0);
-            p.jump(JUMP_UNLESS_GREATER_IMM, 9, SOON, Label::Pass);
+            p.jump(JUMP_IF_GREATER_IMM, 9, SOON, Label::Open);
+            p.label(Label::Shut);
+            p.put(MOV_IMM, 5, 0, 0, 1);
+            p.put(ADD_ATOMIC_4, 0, 5, Gate::PASSED, 0);
+            p.jump(JUMP, 0, 0, Label::Pass);
+            p.label(Label::Open);
         }
         p.map(1, &self.sockets);
         // rx_queue_index
@@ -211,7 +226,7 @@ impl Tables {
     /// A frame whose length, just read, is more than `most` is a batch. It is passed on, at once if none are expected.
     fn look_at_length(&self, p: &mut Program, most: i32, is_batch: i16, short: Label) {
         p.put(BIG_ENDIAN, 5, 0, 0, 16);
-        if self.batch.is_none() {
+        if self.gate.is_none() {
             p.jump(JUMP_IF_GREATER_IMM, 5, most, Label::Pass);
             return;
         }
@@ -242,7 +257,7 @@ const TIME: i32 = 5;
 
 /// A moment is so many bits of nanoseconds: about a millisecond.
 const MOMENT_BITS: i32 = 20;
-/// For so many moments after a batch the socket is taken by what follows: it was looked at meanwhile.
+/// For so many moments after a batch the socket is taken by what follows, whatever is known: the batch may still be on its way there.
 const SOON: i32 = 3;
 
 // Operations, linux/bpf_common.h and linux/bpf.h; those of loads and stores by the bytes that they move.
@@ -270,6 +285,8 @@ const JUMP_IF_GREATER_IMM: u8 = 0x25;
 const JUMP_UNLESS_GREATER_IMM: u8 = 0xb5;
 /// Of the lower four bytes, whose upper ones become zero.
 const SUBTRACT_4: u8 = 0x1c;
+/// BPF_ATOMIC with BPF_ADD.
+const ADD_ATOMIC_4: u8 = 0xc3;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
@@ -281,6 +298,8 @@ enum Label {
     Short6,
     Common,
     Single,
+    Shut,
+    Open,
     Pass,
 }
 

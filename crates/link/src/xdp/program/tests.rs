@@ -339,44 +339,88 @@ fn what_is_longer_than_the_mtu_is_a_batch_and_passed_on() {
     }
 }
 
-/// It lies in the socket, so a packet behind it that went past the stack would overtake it. One that comes once the socket was looked
-/// at does not.
+/// It lies in the socket, so a packet behind it that went past the stack would overtake it. One that comes once the socket was found
+/// empty does not.
 #[test]
-fn what_comes_soon_after_a_batch_is_passed_on() {
-    const NAME: &str = "what_comes_soon_after_a_batch_is_passed_on";
+fn what_comes_after_a_batch_is_passed_on_until_the_socket_was_empty() {
+    const NAME: &str = "what_comes_after_a_batch_is_passed_on_until_the_socket_was_empty";
     let rig = Rig::of(NAME, true).and_then(|rig| rig.with_socket(NAME));
     let Some(rig) = rig else {
         return;
     };
+    let mut gate = rig.tables.gate().expect("a mapping").expect("a gate");
     let batch = |to, qpn| frame(to, ROCE_PORT, qpn, MTU as usize);
     for to in [OWN4, OWN6] {
-        let said = |frame: &[u8]| sys::try_xdp_program(&rig.program, frame).expect("it runs");
-        let later = || {
+        // It is seen at once that the socket is empty, but not at once believed.
+        let later = |gate: &mut Gate| {
             let start = Instant::now();
-            while said(&good(to)) != TAKEN {
+            while sys::try_xdp_program(&rig.program, &good(to)).expect("it runs") != TAKEN {
                 assert!(start.elapsed() < PATIENCE, "nothing is taken any more");
+                gate.is_looked_behind(false);
+                gate.nothing_was_there();
             }
         };
-        later();
-        rig.expect(PASSED, &batch(to, OWN_QPN), "a batch");
+        later(&mut gate);
+        assert!(!gate.is_shut());
         // A machine that stood still meanwhile is later already.
         let start = Instant::now();
         loop {
             let before = Instant::now();
             rig.expect(PASSED, &batch(to, OWN_QPN), "a batch");
-            let soon = said(&good(to));
+            gate.is_looked_behind(false);
+            gate.nothing_was_there();
+            assert!(!gate.is_shut());
+            let soon = sys::try_xdp_program(&rig.program, &good(to)).expect("it runs");
             if before.elapsed() < Duration::from_millis(2) {
                 assert_eq!(soon, PASSED, "soon after a batch");
                 break;
             }
             assert!(start.elapsed() < PATIENCE, "the machine stands still");
         }
-        later();
+        later(&mut gate);
+        rig.expect(PASSED, &batch(to, OWN_QPN), "a batch");
+        assert!(gate.is_shut());
+        rig.expect(PASSED, &good(to), "behind a batch");
+        // One that comes while the socket is looked at may not have been there yet.
+        gate.is_looked_behind(false);
+        rig.expect(PASSED, &good(to), "meanwhile");
+        gate.nothing_was_there();
+        assert!(gate.is_shut());
+        rig.expect(PASSED, &batch(to, OWN_QPN), "another batch");
+        gate.is_looked_behind(false);
+        gate.nothing_was_there();
+        assert!(!gate.is_shut());
+        later(&mut gate);
+        // Time alone opens nothing.
+        rig.expect(PASSED, &batch(to, OWN_QPN), "a batch");
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(6) {
+            rig.expect(PASSED, &good(to), "before the socket was looked at");
+        }
+        later(&mut gate);
         // One that is not for us takes the socket anyway, and nothing of ours is behind it.
         for other in [1, OWN_RANGE - 1] {
             rig.expect(PASSED, &batch(to, other), "somebody else's batch");
             rig.expect(TAKEN, &good(to), "a packet behind somebody else's batch");
         }
+    }
+}
+
+/// Where the program sits in the driver no batches are expected, and there is no gate.
+#[test]
+fn without_batches_there_is_no_gate() {
+    const NAME: &str = "without_batches_there_is_no_gate";
+    let Some(rig) = Rig::new(NAME) else {
+        return;
+    };
+    assert!(rig.tables.gate().expect("nothing to map").is_none());
+    for to in [OWN4, OWN6] {
+        rig.expect(
+            PASSED,
+            &frame(to, ROCE_PORT, OWN_QPN, MTU as usize),
+            "a batch",
+        );
+        rig.expect(TAKEN, &good(to), "behind it");
     }
 }
 
