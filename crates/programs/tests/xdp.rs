@@ -281,9 +281,9 @@ enum Bulk {
 }
 
 impl Bulk {
-    /// Of a perftest program. Up to seven packets of 1024 bytes are no long row; messages in a queue are.
+    /// Of a perftest program. Up to three packets of 1024 bytes are no long row; messages in a queue are.
     fn of(program: &[&str], size: u64) -> Bulk {
-        match program[0].ends_with("_bw") || size > 7 * 1024 {
+        match program[0].ends_with("_bw") || size > 3 * 1024 {
             true => Bulk::Some,
             false => Bulk::None,
         }
