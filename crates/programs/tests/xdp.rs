@@ -88,8 +88,9 @@ impl Ends {
 
     /// Runs it to its end. Gives what both ends counted.
     fn run(&self, program: &[&str]) -> (Outcome, [Totals; 2]) {
+        let cable = Cable::of(self);
         let (server, client) = self.start([&[], &[]], program);
-        counted(server, client)
+        counted(&cable, server, client)
     }
 
     /// The same for a program of perftest, with the sizes that it reports.
@@ -125,21 +126,56 @@ impl Ends {
     }
 }
 
-fn counted(server: Process, client: Process) -> (Outcome, [Totals; 2]) {
+fn counted(cable: &Cable, server: Process, client: Process) -> (Outcome, [Totals; 2]) {
     let outcome = Outcome::of(server, client, TIME);
     outcome.expect_success();
-    let totals = [Totals::of(&outcome.server), Totals::of(&outcome.client)];
+    let lost = cable.lost();
+    let totals = [&outcome.server, &outcome.client].map(|side| Totals::of(side, lost));
     (outcome, totals)
+}
+
+/// What the two interfaces throw away from now on: on a crowded machine nobody takes packets out of a full ring in time.
+struct Cable {
+    places: [Place; 2],
+    before: u64,
+}
+
+impl Cable {
+    fn of(ends: &Ends) -> Cable {
+        let mut cable = Cable {
+            places: ends.places.clone(),
+            before: 0,
+        };
+        cable.before = cable.lost();
+        cable
+    }
+
+    fn lost(&self) -> u64 {
+        let of = |place: &Place| {
+            let netns = place.netns().expect("linked");
+            let ip = netns
+                .enter("ip")
+                .args(["-s", "-j", "link", "show", XDP])
+                .output()
+                .expect("ip is installed");
+            let all: Value = serde_json::from_slice(&ip.stdout).expect("JSON");
+            let lost = ["rx", "tx"].map(|way| all[0]["stats64"][way]["dropped"].as_u64());
+            lost.iter().map(|n| n.expect("a count")).sum::<u64>()
+        };
+        self.places.iter().map(of).sum::<u64>() - self.before
+    }
 }
 
 /// What `rnic run --stats --json` says of all processes of an end.
 struct Totals {
     total: Value,
     said: String,
+    /// Packets that the cable threw away, both ways.
+    lost: u64,
 }
 
 impl Totals {
-    fn of(finished: &Finished) -> Totals {
+    fn of(finished: &Finished, lost: u64) -> Totals {
         let last = finished.stderr.lines().last().unwrap_or_default();
         let document: Value = serde_json::from_str(last)
             .unwrap_or_else(|e| panic!("no counters: {e}\n{}", finished.describe()));
@@ -151,7 +187,8 @@ impl Totals {
             let some = all.filter(|(_, value)| value.as_u64() != Some(0));
             said.extend(some.map(|(name, value)| format!("  {name}: {value}\n")));
         }
-        Totals { total, said }
+        said.push_str(&format!("  lost by the cable: {lost}\n"));
+        Totals { total, said, lost }
     }
 
     fn link(&self, name: &str) -> u64 {
@@ -204,15 +241,18 @@ impl Totals {
     /// Nothing was lost or changed, nor sent twice for that.
     #[track_caller]
     fn expect_good_link(&self, peer: &Totals) {
-        for name in ["sequence_naks_sent", "sequence_naks_received"] {
-            assert_eq!(self.event(name), 0, "{name}\n{}", self.said);
+        if self.lost == 0 {
+            for name in ["sequence_naks_sent", "sequence_naks_received"] {
+                assert_eq!(self.event(name), 0, "{name}\n{}", self.said);
+            }
         }
         // A receiver that is not ready is perftest's own doing, and an answer that takes 67 ms a crowded machine's; so is one that is asked
         // for by a packet which has come before.
         let again = self.event("retransmitted_packets");
         let excuses = ["rnr_naks_received", "timeouts"].map(|name| self.event(name));
+        let excused = excuses != [0, 0] || self.lost > 0;
         let needless = again <= peer.event("duplicates_received");
-        assert!(needless || excuses != [0, 0], "{}{}", self.said, peer.said);
+        assert!(needless || excused, "{}{}", self.said, peer.said);
         assert_eq!(self.link("tx_errors"), 0, "{}", self.said);
         let drops = self.total["drops"].as_object().expect("drops");
         // What comes before its queue pair is ready, and is sent again in time, is no fault of the link.
@@ -510,6 +550,7 @@ fn the_program_goes_with_the_process() {
 struct Stream {
     server: Process,
     client: Process,
+    cable: Cable,
 }
 
 impl Stream {
@@ -523,7 +564,11 @@ impl Stream {
         server.wait_for_listener(port, TIME);
         let line = [program, "client", &port_text, &gids[1], ADDRESSES4[0]];
         let client = ends.spawn(1, options[1], &line);
-        Stream { server, client }
+        Stream {
+            server,
+            client,
+            cable: Cable::of(ends),
+        }
     }
 
     /// Waits until it has done more rounds than when this was called.
@@ -537,7 +582,7 @@ impl Stream {
 
     fn finish(mut self) -> [Totals; 2] {
         self.client.close_stdin();
-        let (outcome, totals) = counted(self.server, self.client);
+        let (outcome, totals) = counted(&self.cable, self.server, self.client);
         for side in [&outcome.server, &outcome.client] {
             assert!(side.stdout.contains("verified "), "{}", side.describe());
         }
@@ -805,8 +850,9 @@ fn by_option() {
     };
     let ends = ends.by("", "");
     let options: [&[&str]; 2] = [&["--xdp", "rn0"], &["--xdp", "rn0:generic"]];
+    let cable = Cable::of(&ends);
     let (server, client) = ends.start(options, &["ib_send_lat", "-F", "-n", "1000"]);
-    both(&counted(server, client).1, Bulk::None);
+    both(&counted(&cable, server, client).1, Bulk::None);
     ends.expect_clean();
 }
 
@@ -835,8 +881,9 @@ fn captures_hold_every_packet() {
         let names = files.each_ref().map(|file| file.to_str().expect("a path"));
         let options: [&[&str]; 2] = [&["--pcap", names[0]], &["--pcap", names[1]]];
         let program = ["ib_write_bw", "-F", "-b", "-n", "100"];
+        let cable = Cable::of(&ends);
         let (server, client) = ends.start(options, &program);
-        let (outcome, totals) = counted(server, client);
+        let (outcome, totals) = counted(&cable, server, client);
         expect_report("ib_write_bw", &outcome, &[65536]);
         both(&totals, Bulk::Some);
         for (file, totals) in files.iter().zip(&totals) {
@@ -924,7 +971,7 @@ fn connection_manager() {
             }
             for side in [&outcome.server, &outcome.client] {
                 assert_eq!(words_of_rnic(side).next(), None, "{}", side.describe());
-                Totals::of(side).expect_past_the_stack(Bulk::None);
+                Totals::of(side, 0).expect_past_the_stack(Bulk::None);
             }
             port += 1;
         }
