@@ -88,8 +88,13 @@ impl Ends {
 
     /// Runs it to its end. Gives what both ends counted.
     fn run(&self, program: &[&str]) -> (Outcome, [Totals; 2]) {
+        self.run_with([&[], &[]], program)
+    }
+
+    /// The same, with options of `rnic run`.
+    fn run_with(&self, options: [&[&str]; 2], program: &[&str]) -> (Outcome, [Totals; 2]) {
         let cable = Cable::of(self);
-        let (server, client) = self.start([&[], &[]], program);
+        let (server, client) = self.start(options, program);
         counted(&cable, server, client)
     }
 
@@ -103,13 +108,8 @@ impl Ends {
 
     /// What `ip -d link show` says of an end's interface.
     fn interface(&self, end: usize) -> String {
-        let netns = self.places[end].netns().expect("linked");
-        let ip = netns
-            .enter("ip")
-            .args(["-d", "link", "show", XDP])
-            .output()
-            .expect("ip is installed");
-        String::from_utf8_lossy(&ip.stdout).into_owned()
+        let said = show(&self.places[end], &["-d"]);
+        String::from_utf8_lossy(&said).into_owned()
     }
 
     /// No program is left behind at either end. The kernel takes it away when the last descriptor goes, a moment after the
@@ -124,6 +124,14 @@ impl Ends {
             }
         }
     }
+}
+
+/// What `ip OPTIONS link show` says of a place's interface.
+fn show(place: &Place, options: &[&str]) -> Vec<u8> {
+    let netns = place.netns().expect("linked");
+    let mut ip = netns.enter("ip");
+    ip.args(options).args(["link", "show", XDP]);
+    ip.output().expect("ip is installed").stdout
 }
 
 fn counted(cable: &Cable, server: Process, client: Process) -> (Outcome, [Totals; 2]) {
@@ -152,13 +160,7 @@ impl Cable {
 
     fn lost(&self) -> u64 {
         let of = |place: &Place| {
-            let netns = place.netns().expect("linked");
-            let ip = netns
-                .enter("ip")
-                .args(["-s", "-j", "link", "show", XDP])
-                .output()
-                .expect("ip is installed");
-            let all: Value = serde_json::from_slice(&ip.stdout).expect("JSON");
+            let all: Value = serde_json::from_slice(&show(place, &["-s", "-j"])).expect("JSON");
             let lost = ["rx", "tx"].map(|way| all[0]["stats64"][way]["dropped"].as_u64());
             lost.iter().map(|n| n.expect("a count")).sum::<u64>()
         };
@@ -850,9 +852,8 @@ fn by_option() {
     };
     let ends = ends.by("", "");
     let options: [&[&str]; 2] = [&["--xdp", "rn0"], &["--xdp", "rn0:generic"]];
-    let cable = Cable::of(&ends);
-    let (server, client) = ends.start(options, &["ib_send_lat", "-F", "-n", "1000"]);
-    both(&counted(&cable, server, client).1, Bulk::None);
+    let program = ["ib_send_lat", "-F", "-n", "1000"];
+    both(&ends.run_with(options, &program).1, Bulk::None);
     ends.expect_clean();
 }
 
@@ -881,9 +882,7 @@ fn captures_hold_every_packet() {
         let names = files.each_ref().map(|file| file.to_str().expect("a path"));
         let options: [&[&str]; 2] = [&["--pcap", names[0]], &["--pcap", names[1]]];
         let program = ["ib_write_bw", "-F", "-b", "-n", "100"];
-        let cable = Cable::of(&ends);
-        let (server, client) = ends.start(options, &program);
-        let (outcome, totals) = counted(&cable, server, client);
+        let (outcome, totals) = ends.run_with(options, &program);
         expect_report("ib_write_bw", &outcome, &[65536]);
         both(&totals, Bulk::Some);
         for (file, totals) in files.iter().zip(&totals) {

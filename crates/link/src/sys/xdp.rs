@@ -66,12 +66,7 @@ pub struct BpfMap {
 impl BpfMap {
     /// An empty one, with keys of `key` bytes; values are a u32 each.
     pub fn new(kind: MapKind, key: usize, entries: u32) -> io::Result<BpfMap> {
-        let attr = Attr::new()
-            .word(0, kind as u32)
-            .word(4, key as u32)
-            .word(8, 4)
-            .word(12, entries);
-        BpfMap::create(&attr, key)
+        BpfMap::create(kind, key, 4, entries, 0)
     }
 
     /// One element of four u32, zero, that can be mapped: memory that a program and this process share.
@@ -79,17 +74,22 @@ impl BpfMap {
     /// # Errors
     /// EINVAL before Linux 5.5.
     pub fn shared() -> io::Result<BpfMap> {
-        const KEY: usize = 4;
-        let attr = Attr::new()
-            .word(0, MapKind::Array as u32)
-            .word(4, KEY as u32)
-            .word(8, 16)
-            .word(12, 1)
-            .word(16, BPF_F_MMAPABLE);
-        BpfMap::create(&attr, KEY)
+        BpfMap::create(MapKind::Array, 4, 16, 1, BPF_F_MMAPABLE)
     }
 
-    fn create(attr: &Attr, key: usize) -> io::Result<BpfMap> {
+    fn create(
+        kind: MapKind,
+        key: usize,
+        value: u32,
+        entries: u32,
+        flags: u32,
+    ) -> io::Result<BpfMap> {
+        let attr = Attr::new()
+            .word(0, kind as u32)
+            .word(4, key as u32)
+            .word(8, value)
+            .word(12, entries)
+            .word(16, flags);
         // SAFETY: no pointers.
         let fd = unsafe { Fd::from_call(attr.call(BPF_MAP_CREATE)? as c_long)? };
         Ok(BpfMap { fd, key })
