@@ -37,6 +37,7 @@ pub mod ports;
 pub mod qp1;
 pub mod registry;
 mod roce;
+mod rtnetlink;
 mod segment;
 mod share;
 pub mod steering;
@@ -78,6 +79,8 @@ pub struct LinkConfig {
     pub xdp: Option<XdpSpec>,
     /// Never use GSO (for tests of the fall-back).
     pub no_gso: bool,
+    /// Rows of packets by the interfaces of `xdp` take the way round that cards without checksum offload need, whatever the card (for tests).
+    pub always_detour: bool,
     /// Packets between processes of one user and host, and within a process, go through memory. Not with faults or
     /// pcap, which need the packets.
     pub host_path: bool,
@@ -142,6 +145,8 @@ pub struct LinkCounters {
     pub tx_xdp_packets: u64,
     /// Those of them that the card read by itself (zero copy).
     pub tx_zero_copy_packets: u64,
+    /// Packets of `tx_packets` that took the way round that a card without checksum offload needs.
+    pub tx_detour_packets: u64,
     /// Packets that arrived, whatever became of them.
     pub rx_packets: u64,
     /// Their bytes, BTH to ICRC.
@@ -194,6 +199,7 @@ impl std::ops::AddAssign for LinkCounters {
             tx_host_bytes,
             tx_xdp_packets,
             tx_zero_copy_packets,
+            tx_detour_packets,
             rx_packets,
             rx_bytes,
             rx_multicast,
@@ -223,6 +229,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.tx_host_bytes += tx_host_bytes;
         self.tx_xdp_packets += tx_xdp_packets;
         self.tx_zero_copy_packets += tx_zero_copy_packets;
+        self.tx_detour_packets += tx_detour_packets;
         self.rx_packets += rx_packets;
         self.rx_bytes += rx_bytes;
         self.rx_multicast += rx_multicast;

@@ -3,16 +3,12 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::sys;
+use crate::rtnetlink::{Attributes, NLM_F_CREATE, Request, split};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_CREATE: u16 = 0x400;
-const NLMSG_ERROR: u16 = 2;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
@@ -27,8 +23,6 @@ const RTN_UNICAST: u8 = 1;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// One that is not asked for: NOARP, PERMANENT.
 const NUD_LASTING: u16 = 0x40 | 0x80;
-/// nlmsghdr(7).
-const HEADER_LEN: usize = 16;
 /// `struct rtmsg` and `struct ndmsg`.
 const BODY_LEN: usize = 12;
 
@@ -90,8 +84,12 @@ fn ask_route(peer: IpAddr, source_bits: u8, more: &[(u16, &[u8])]) -> Option<Nex
     body[0] = family(peer);
     body[1] = 8 * octets(peer).len() as u8;
     body[2] = source_bits;
-    let answer = ask(RTM_GETROUTE, NLM_F_REQUEST, &body, peer, RTA_DST, more).ok()?;
-    let (kind, route, attributes) = split(&answer)?;
+    let mut request = Request::new(RTM_GETROUTE, 0, &body).with(RTA_DST, &octets(peer));
+    for (kind, value) in more {
+        request = request.with(*kind, value);
+    }
+    let answer = request.ask().ok()?;
+    let (kind, route, attributes) = split::<BODY_LEN>(&answer)?;
     // rtm_type
     if kind != RTM_NEWROUTE || route[7] != RTN_UNICAST {
         return None;
@@ -112,11 +110,11 @@ fn ask_route(peer: IpAddr, source_bits: u8, more: &[(u16, &[u8])]) -> Option<Nex
 
 /// What the kernel knows of a neighbour.
 pub fn neighbour(hop: &NextHop) -> Neighbour {
-    let body = neighbour_body(hop);
-    let Ok(answer) = ask(RTM_GETNEIGH, NLM_F_REQUEST, &body, hop.addr, NDA_DST, &[]) else {
+    let request = Request::new(RTM_GETNEIGH, 0, &neighbour_body(hop));
+    let Ok(answer) = request.with(NDA_DST, &octets(hop.addr)).ask() else {
         return Neighbour::Unheard;
     };
-    match split(&answer) {
+    match split::<BODY_LEN>(&answer) {
         Some((RTM_NEWNEIGH, neighbour, attributes)) => {
             // ndm_state
             let state = u16::from_ne_bytes([neighbour[8], neighbour[9]]);
@@ -141,18 +139,8 @@ pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
     let mut body = neighbour_body(hop);
     // ndm_flags
     body[10] = NTF_USE;
-    let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
-    let answer = ask(RTM_NEWNEIGH, flags, &body, hop.addr, NDA_DST, &[])?;
-    match split(&answer) {
-        // struct nlmsgerr
-        Some((NLMSG_ERROR, [e0, e1, e2, e3, ..], _)) => {
-            match i32::from_ne_bytes([*e0, *e1, *e2, *e3]) {
-                0 => Ok(()),
-                error => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
-            }
-        }
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
+    let request = Request::new(RTM_NEWNEIGH, NLM_F_CREATE, &body);
+    request.with(NDA_DST, &octets(hop.addr)).tell()
 }
 
 fn neighbour_body(hop: &NextHop) -> [u8; BODY_LEN] {
@@ -177,32 +165,6 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Type, body and attributes of an answer.
-fn split(answer: &[u8]) -> Option<(u16, &[u8; BODY_LEN], &[u8])> {
-    let (header, rest) = answer.split_at_checked(HEADER_LEN)?;
-    let len = u32::from_ne_bytes(header[..4].try_into().ok()?) as usize;
-    let rest = rest.get(..len.checked_sub(HEADER_LEN)?)?;
-    let (body, attributes) = rest.split_first_chunk::<BODY_LEN>()?;
-    Some((u16::from_ne_bytes([header[4], header[5]]), body, attributes))
-}
-
-/// rtattr by rtattr.
-struct Attributes<'a>(&'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let [l0, l1, k0, k1, ..] = *self.0 else {
-            return None;
-        };
-        let len = usize::from(u16::from_ne_bytes([l0, l1]));
-        let value = self.0.get(4..len)?;
-        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or(&[]);
-        Some((u16::from_ne_bytes([k0, k1]), value))
-    }
-}
-
 fn octets(addr: IpAddr) -> Vec<u8> {
     match addr {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -210,55 +172,9 @@ fn octets(addr: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Sends a question and takes the answer.
-fn ask(
-    kind: u16,
-    flags: u16,
-    body: &[u8; BODY_LEN],
-    addr: IpAddr,
-    attribute: u16,
-    more: &[(u16, &[u8])],
-) -> io::Result<Vec<u8>> {
-    let octets = octets(addr);
-    let mut message = vec![0; HEADER_LEN];
-    message.extend_from_slice(body);
-    for (attribute, value) in [(attribute, octets.as_slice())].iter().chain(more) {
-        message.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
-        message.extend_from_slice(&attribute.to_ne_bytes());
-        message.extend_from_slice(value);
-    }
-    let len = message.len() as u32;
-    message[..4].copy_from_slice(&len.to_ne_bytes());
-    message[4..6].copy_from_slice(&kind.to_ne_bytes());
-    message[6..8].copy_from_slice(&flags.to_ne_bytes());
-    sys::ask_netlink(&message)
-}
-
 #[cfg(test)]
 mod tests {
-    //! What the kernel answers is taken apart with care.
-
     use super::*;
-
-    #[test]
-    fn attributes_end_where_the_message_does() {
-        let mut bytes = Vec::new();
-        for (kind, value) in [(4u16, &[1u8, 0, 0, 0][..]), (5, &[10, 0, 0, 1]), (9, &[7])] {
-            bytes.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
-            bytes.extend_from_slice(&kind.to_ne_bytes());
-            bytes.extend_from_slice(value);
-        }
-        let all: Vec<_> = Attributes(&bytes).collect();
-        assert_eq!(
-            all,
-            [(4, &[1, 0, 0, 0][..]), (5, &[10, 0, 0, 1]), (9, &[7])]
-        );
-        for end in 0..bytes.len() {
-            assert!(Attributes(&bytes[..end]).count() < 3);
-        }
-        assert_eq!(Attributes(&[0, 0, 1, 0]).count(), 0, "no length");
-        assert!(split(&bytes).is_none());
-    }
 
     #[test]
     fn this_host_is_no_neighbour() {

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
 
@@ -114,6 +115,8 @@ pub struct Route {
     bare: AtomicBool,
     /// Packets that might pass the network stack were left to the socket last.
     in_rows: AtomicBool,
+    /// The interface by which the kernel takes runs for it; 0: the one that its routes say.
+    detour: AtomicU32,
 }
 
 impl Route {
@@ -144,6 +147,7 @@ impl Route {
             gso: AtomicBool::new(gso),
             bare: AtomicBool::new(false),
             in_rows: AtomicBool::new(false),
+            detour: AtomicU32::new(0),
         }
     }
 
@@ -187,6 +191,17 @@ impl Route {
 
     pub(crate) fn set_in_rows(&self, in_rows: bool) {
         self.in_rows.store(in_rows, Ordering::Relaxed);
+    }
+
+    /// The number of the interface by which runs of several packets leave, where it is not the one that the kernel's routes say.
+    #[inline]
+    pub(crate) fn detour(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.detour.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_detour(&self, ifindex: Option<NonZeroU32>) {
+        let ifindex = ifindex.map_or(0, NonZeroU32::get);
+        self.detour.store(ifindex, Ordering::Relaxed);
     }
 
     /// Lone packets leave without what a run to another peer left in UDP_SEGMENT.

@@ -69,10 +69,12 @@ impl RoceLink {
         sys::keep_spare();
         let udp = UdpLink::new(share.receiver().clone());
         let (mut link, xdp): (Box<dyn Link>, _) = match &config.xdp {
-            Some(spec) if config.beside.is_none() => match xdp::open(spec, udp, share.receiver()) {
-                Ok((link, filter)) => (Box::new(link), Some(filter)),
-                Err(udp) => (Box::new(udp), None),
-            },
+            Some(spec) if config.beside.is_none() => {
+                match xdp::open(spec, udp, share.receiver(), config.always_detour) {
+                    Ok((link, filter)) => (Box::new(link), Some(filter)),
+                    Err(udp) => (Box::new(udp), None),
+                }
+            }
             _ => (Box::new(udp), None),
         };
         if let Some(xdp) = &xdp {

@@ -19,6 +19,7 @@ pub mod tx;
 pub(crate) mod waiting;
 
 use std::io;
+use std::num::NonZeroU32;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,6 +98,9 @@ impl UdpLink {
                     for run in &runs[first..first + n] {
                         counters.tx_packets += run.count as u64;
                         counters.tx_bytes += run.len as u64;
+                        if detour_of(run).is_some() {
+                            counters.tx_detour_packets += run.count as u64;
+                        }
                         if run
                             .route
                             .as_ref()
@@ -152,7 +156,9 @@ impl UdpLink {
         at: Moment,
         counters: &mut LinkCounters,
     ) {
-        let not_cut = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO));
+        // What an interface that is not the routes' does not take may go by theirs.
+        let not_cut = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO))
+            || detour_of(run).is_some() && !lacks_memory(error);
         let Some(route) = run.route.as_ref().filter(|_| not_cut) else {
             counters.tx_errors += run.count as u64;
             return;
@@ -193,8 +199,18 @@ impl UdpLink {
     }
 }
 
+fn lacks_memory(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+}
+
 fn is_connected(run: &Run) -> bool {
     run.route.as_ref().is_some_and(|r| r.socket.connected())
+}
+
+/// The interface by which a run leaves, where its routes do not say it.
+fn detour_of(run: &Run) -> Option<NonZeroU32> {
+    let route = run.route.as_ref().filter(|_| run.count > 1)?;
+    route.detour()
 }
 
 fn message<'a>(run: &'a Run, bytes: &'a [u8]) -> Option<Message<'a>> {
@@ -202,6 +218,7 @@ fn message<'a>(run: &'a Run, bytes: &'a [u8]) -> Option<Message<'a>> {
         bytes: &bytes[run.start..run.start + run.len],
         segment: if run.count > 1 { run.segment as u16 } else { 0 },
         to: run.route.as_ref()?.to(),
+        by: detour_of(run),
     })
 }
 
@@ -215,7 +232,7 @@ fn send_runs(runs: &[Run], bytes: &[u8]) -> io::Result<usize> {
     };
     let socket = &route.socket;
     match runs {
-        [_] => {
+        [_] if first.by.is_none() => {
             // Where the kernel does not cut, it may not even be asked to.
             let len = if route.gso() && !route.leaves_bare() {
                 first.bytes.len()

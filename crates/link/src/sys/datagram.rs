@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
 
 use super::{Addr, Fd, check, control};
 
@@ -38,28 +39,52 @@ pub struct Message<'a> {
     pub segment: u16,
     /// Where to; `None` on a connected socket.
     pub to: Option<&'a Addr>,
+    /// The interface by which it leaves, whatever the routes say (IP_PKTINFO); only over IPv4, and with a `segment`.
+    pub by: Option<NonZeroU32>,
 }
 
 /// Most messages that one call of [`send_many`] takes.
 pub const SEND_MANY: usize = 64;
 
+const SEGMENT_SPACE: usize = control::space(2);
+
+/// What goes with a message that is cut: the length of its segments, and the interface perhaps.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct SegmentCmsg([u8; control::space(2)]);
+struct SendControl([u8; SEGMENT_SPACE + control::space(size_of::<libc::in_pktinfo>())]);
 
-impl SegmentCmsg {
-    fn new(segment: u16) -> SegmentCmsg {
-        let mut c = SegmentCmsg([0; control::space(2)]);
-        control::begin(&mut c.0, libc::SOL_UDP, libc::UDP_SEGMENT, 2)
+impl SendControl {
+    const EMPTY: SendControl =
+        SendControl([0; SEGMENT_SPACE + control::space(size_of::<libc::in_pktinfo>())]);
+
+    fn new(segment: u16, by: Option<NonZeroU32>) -> SendControl {
+        let mut c = SendControl::EMPTY;
+        let (first, second) = c.0.split_at_mut(SEGMENT_SPACE);
+        control::begin(first, libc::SOL_UDP, libc::UDP_SEGMENT, 2)
             .copy_from_slice(&segment.to_ne_bytes());
+        if let Some(by) = by {
+            // struct in_pktinfo: the interface, and two addresses that stay open.
+            let len = size_of::<libc::in_pktinfo>();
+            control::begin(second, libc::IPPROTO_IP, libc::IP_PKTINFO, len)[..4]
+                .copy_from_slice(&by.get().to_ne_bytes());
+        }
         c
+    }
+
+    /// How much of it a message has.
+    fn len(message: &Message<'_>) -> usize {
+        match (message.segment, message.by) {
+            (0, _) => 0,
+            (_, None) => SEGMENT_SPACE,
+            (_, Some(_)) => size_of::<SendControl>(),
+        }
     }
 }
 
 fn message_header(
     message: &Message<'_>,
     iov: &mut libc::iovec,
-    cmsg: &SegmentCmsg,
+    control: &SendControl,
 ) -> libc::msghdr {
     *iov = libc::iovec {
         iov_base: message.bytes.as_ptr().cast_mut().cast(),
@@ -73,9 +98,10 @@ fn message_header(
     }
     header.msg_iov = iov;
     header.msg_iovlen = 1;
-    if message.segment != 0 {
-        header.msg_control = cmsg.0.as_ptr().cast_mut().cast();
-        header.msg_controllen = cmsg.0.len() as _;
+    let len = SendControl::len(message);
+    if len != 0 {
+        header.msg_control = control.0.as_ptr().cast_mut().cast();
+        header.msg_controllen = len as _;
     }
     header
 }
@@ -96,14 +122,14 @@ fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<u
     let mut headers: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     let mut iovs: [libc::iovec; N] = unsafe { std::mem::zeroed() };
-    let mut cmsgs = [SegmentCmsg([0; control::space(2)]); N];
+    let mut controls = [SendControl::EMPTY; N];
     for (i, message) in messages[..n].iter().enumerate() {
         if message.segment != 0 {
-            cmsgs[i] = SegmentCmsg::new(message.segment);
+            controls[i] = SendControl::new(message.segment, message.by);
         }
-        headers[i].msg_hdr = message_header(message, &mut iovs[i], &cmsgs[i]);
+        headers[i].msg_hdr = message_header(message, &mut iovs[i], &controls[i]);
     }
-    // SAFETY: the first `n` headers point at iovs, cmsgs and buffers that live through the call; only `msg_len` of
+    // SAFETY: the first `n` headers point at iovs, controls and buffers that live through the call; only `msg_len` of
     // each header is written.
     check(unsafe {
         libc::syscall(

@@ -80,6 +80,7 @@ fn many_messages_go_in_one_call() {
                 bytes: b,
                 segment: if b.len() == 5 { 2 } else { 0 },
                 to: Some(&to),
+                by: None,
             })
             .collect();
         assert_eq!(send_many(&sender, &messages).unwrap(), n);

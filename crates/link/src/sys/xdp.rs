@@ -13,7 +13,6 @@ const BPF_MAP_UPDATE_ELEM: i32 = 2;
 const BPF_MAP_DELETE_ELEM: i32 = 3;
 const BPF_PROG_LOAD: i32 = 5;
 const BPF_LINK_CREATE: i32 = 28;
-const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
@@ -130,10 +129,20 @@ impl BpfMap {
     }
 }
 
-/// Has the kernel verify a program for XDP and keep it. Each instruction is 8 bytes, as linux/bpf.h has them.
-pub fn load_xdp_program(program: &[u64]) -> io::Result<Fd> {
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ProgramKind {
+    /// Packets that leave, or arrive, as traffic control (tc(8)) has them.
+    TrafficControl = 3,
+    /// Frames that arrive, before anything is made of them.
+    Xdp = 6,
+}
+
+/// Has the kernel verify a program and keep it. Each instruction is 8 bytes, as linux/bpf.h has them.
+pub fn load_program(kind: ProgramKind, program: &[u64]) -> io::Result<Fd> {
     let attr = Attr::new()
-        .word(0, BPF_PROG_TYPE_XDP)
+        .word(0, kind as u32)
         .word(4, program.len() as u32)
         .pointer(8, program.as_ptr())
         .pointer(16, c"Dual MIT/GPL".as_ptr());
@@ -168,7 +177,7 @@ pub fn attach_xdp(program: &Fd, ifindex: u32, mode: XdpMode) -> io::Result<Fd> {
 
 /// What a program says to a packet, by BPF_PROG_TEST_RUN.
 #[cfg(test)]
-pub fn try_xdp_program(program: &Fd, packet: &[u8]) -> io::Result<u32> {
+pub fn try_program(program: &Fd, packet: &[u8]) -> io::Result<u32> {
     const BPF_PROG_TEST_RUN: i32 = 10;
     let mut out = vec![0u8; packet.len()];
     let mut attr = Attr::new()
@@ -342,42 +351,4 @@ pub fn kick_xdp(socket: &Fd) -> io::Result<()> {
         )
     })?;
     Ok(())
-}
-
-/// Number, hardware address and MTU of an Ethernet interface.
-pub fn ethernet(name: &str) -> io::Result<(u32, [u8; 6], u32)> {
-    const SIOCGIFINDEX: libc::Ioctl = 0x8933;
-    let socket = super::socket(libc::AF_INET, libc::SOCK_DGRAM)
-        .or_else(|_| super::socket(libc::AF_INET6, libc::SOCK_DGRAM))?;
-    let ask = |what: libc::Ioctl| -> io::Result<libc::ifreq> {
-        // SAFETY: an all-zero ifreq is valid.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // Room for the name's end.
-        if name.is_empty() || name.len() >= request.ifr_name.len() {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        // SAFETY: the kernel reads and writes the local request.
-        check(unsafe { libc::syscall(libc::SYS_ioctl, socket.raw(), what, &raw mut request) })?;
-        Ok(request)
-    };
-    let hardware = ask(libc::SIOCGIFHWADDR as libc::Ioctl)?;
-    // SAFETY: the kernel has filled in this part of the union; any bytes are a value of the others.
-    let (index, address, mtu) = unsafe {
-        (
-            ask(SIOCGIFINDEX)?.ifr_ifru.ifru_ifindex,
-            hardware.ifr_ifru.ifru_hwaddr,
-            ask(libc::SIOCGIFMTU as libc::Ioctl)?.ifr_ifru.ifru_mtu,
-        )
-    };
-    if address.sa_family != libc::ARPHRD_ETHER {
-        return Err(io::Error::other("it is no Ethernet"));
-    }
-    let mut mac = [0; 6];
-    for (to, from) in mac.iter_mut().zip(address.sa_data) {
-        *to = from as u8;
-    }
-    Ok((index as u32, mac, mtu as u32))
 }

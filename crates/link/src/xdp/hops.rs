@@ -29,9 +29,20 @@ pub(super) struct Hop {
     pub(super) mac: [u8; 6],
 }
 
+/// What the kernel says of the way to a peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    /// Which of our interfaces.
+    interface: Option<usize>,
+    /// The neighbour's Ethernet address, if it is known.
+    mac: Option<[u8; 6]>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     ends: (IpAddr, IpAddr),
+    /// The interface on the way, if it is one of ours.
+    interface: Option<usize>,
     /// `None`: the kernel has to send.
     hop: Option<Hop>,
     until: u64,
@@ -63,6 +74,7 @@ impl Hops {
             Some(entry) if entry.ends == (src, dst) => entry,
             _ => place.insert(Entry {
                 ends: (src, dst),
+                interface: None,
                 hop: None,
                 until: 0,
                 by_kernel: 0,
@@ -76,13 +88,24 @@ impl Hops {
         }
         entry.hop
     }
+
+    /// The interface from an address of this host to a peer, whoever has to send, as it was when [asked for](Hops::of) the last time.
+    pub(super) fn interface(&self, src: IpAddr, dst: IpAddr) -> Option<usize> {
+        let entry = self.entries[place_of(src, dst)].as_ref()?;
+        entry.interface.filter(|_| entry.ends == (src, dst))
+    }
 }
 
 impl Entry {
     #[cold]
-    fn look(&mut self, now: u64, ask: impl FnOnce() -> Option<Hop>) {
+    fn look(&mut self, now: u64, ask: impl FnOnce() -> Way) {
         let pauses = self.hop.is_some() || now.saturating_sub(self.by_kernel) >= PAUSE_NS;
-        self.hop = ask().filter(|_| pauses);
+        let Way { interface, mac } = ask();
+        self.interface = interface;
+        let hop = interface.zip(mac);
+        self.hop = hop
+            .map(|(interface, mac)| Hop { interface, mac })
+            .filter(|_| pauses);
         let time = if self.hop.is_some() {
             FRESH_NS
         } else {
@@ -103,10 +126,15 @@ pub(super) fn look_for(src: IpAddr, dst: IpAddr) {
 }
 
 #[cold]
-fn ask(src: IpAddr, dst: IpAddr, interfaces: &[u32]) -> Option<Hop> {
-    let hop = next_hop::next_hop_from(src, dst)?;
-    let interface = interfaces.iter().position(|&i| i == hop.ifindex())?;
-    match next_hop::neighbour(&hop) {
+fn ask(src: IpAddr, dst: IpAddr, interfaces: &[u32]) -> Way {
+    let Some(hop) = next_hop::next_hop_from(src, dst) else {
+        return Way::default();
+    };
+    let interface = interfaces.iter().position(|&i| i == hop.ifindex());
+    if interface.is_none() {
+        return Way::default();
+    }
+    let mac = match next_hop::neighbour(&hop) {
         Neighbour::Known {
             mac: Some(mac),
             lasting,
@@ -115,10 +143,11 @@ fn ask(src: IpAddr, dst: IpAddr, interfaces: &[u32]) -> Option<Hop> {
                 // If it may not be said, so be it: packets that the kernel sends keep him known as well.
                 let _ = next_hop::want(&hop);
             }
-            Some(Hop { interface, mac })
+            Some(mac)
         }
         _ => None,
-    }
+    };
+    Way { interface, mac }
 }
 
 fn place_of(src: IpAddr, dst: IpAddr) -> usize {
@@ -134,14 +163,17 @@ mod tests {
 
     #[test]
     fn packets_go_by_the_kernel_until_there_was_a_pause() {
-        let known = || {
-            Some(Hop {
-                interface: 0,
-                mac: [2; 6],
-            })
+        let known = || Way {
+            interface: Some(0),
+            mac: Some([2; 6]),
+        };
+        let sought = || Way {
+            mac: None,
+            ..known()
         };
         let mut entry = Entry {
             ends: ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+            interface: None,
             hop: None,
             until: 0,
             by_kernel: 0,
@@ -151,7 +183,8 @@ mod tests {
         entry.look(start, known);
         assert!(entry.hop.is_some());
         // One who was not.
-        entry.look(start, || None);
+        entry.look(start, sought);
+        assert_eq!((entry.hop, entry.interface), (None, Some(0)));
         entry.by_kernel = start;
         entry.look(start + PAUSE_NS - 1, known);
         assert_eq!(entry.hop, None);

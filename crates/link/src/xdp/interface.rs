@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::detour::Detour;
 use super::order::Gate;
 use super::program::{ETHERNET_LEN, Tables};
 use super::socket::{FRAME, HEADROOM, Socket};
@@ -23,6 +24,8 @@ pub(super) struct Interface {
     pub(super) sockets: Vec<Socket>,
     /// Where the program sits behind the driver: what a sender left to others to cut comes in one piece, and by the socket.
     pub(super) gate: Option<Gate>,
+    /// How rows of packets leave by a card without checksum offload.
+    pub(super) detour: Option<Detour>,
     /// The card sends what it is given in order.
     pub(super) one_queue: bool,
     /// The program is there as long as this is open.
@@ -30,7 +33,12 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    pub(super) fn open(name: &str, way: Way) -> Result<(Interface, u32, Tables), String> {
+    /// `always_detour`: whatever the card.
+    pub(super) fn open(
+        name: &str,
+        way: Way,
+        always_detour: bool,
+    ) -> Result<(Interface, u32, Tables), String> {
         let told = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
         let (index, mac, mtu) =
             sys::ethernet(name).map_err(|error| match error.raw_os_error() {
@@ -84,11 +92,21 @@ impl Interface {
                 "RNIC_XDP={name}: not all of its queues have zero copy (its driver, or the MTU), so the kernel copies their packets"
             ));
         }
+        let is_round = !zero_copy && (always_detour || Detour::is_needed(name));
+        let detour = is_round.then(|| Detour::to(index, mtu)).transpose();
+        let detour = detour.unwrap_or_else(|error| {
+            tell(format_args!(
+                "RNIC_XDP={name}: it has no checksum offload, and no interface to make up for that can be had ({error}), so long \
+                 messages leave packet by packet"
+            ));
+            None
+        });
         let interface = Interface {
             mac,
             mtu: mtu as usize,
             sockets,
             gate: tables.gate().map_err(told("a table for eBPF"))?,
+            detour,
             one_queue: queues_of(name, "tx-") == 1,
             _program: attached,
         };

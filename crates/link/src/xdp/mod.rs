@@ -13,6 +13,8 @@
 //! It takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, of the user namespace that the machine booted with.
 
 mod batches;
+mod detour;
+mod ebpf;
 mod filter;
 mod hops;
 mod interface;
@@ -23,9 +25,10 @@ mod socket;
 mod spec;
 
 use std::io;
+use std::num::NonZeroU32;
 
-use rnic_wire::ROCE_PORT;
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
+use rnic_wire::{Flow, ROCE_PORT};
 
 use crate::LinkCounters;
 use crate::batch::{Run, TxBatch};
@@ -108,6 +111,7 @@ pub(crate) fn open(
     spec: &XdpSpec,
     udp: UdpLink,
     receiver: &Fd,
+    always_detour: bool,
 ) -> Result<(XdpLink, Filter), UdpLink> {
     let mut interfaces = Vec::new();
     let mut numbers = Vec::new();
@@ -122,7 +126,7 @@ pub(crate) fn open(
     };
     let add = |socket: &Socket| arrivals.add(socket.fd(), 0);
     for (name, way) in &spec.0 {
-        let opened = Interface::open(name, *way).and_then(|opened| {
+        let opened = Interface::open(name, *way, always_detour).and_then(|opened| {
             let added = opened.0.sockets.iter().try_for_each(add);
             added.map(|()| opened).map_err(|error| error.to_string())
         });
@@ -187,8 +191,12 @@ impl XdpLink {
         now: u64,
         counters: &mut LinkCounters,
     ) -> Option<Hop> {
-        let hop = self.hop(run, now)?;
+        let hop = self.hop(run, now);
         let route = run.route.as_ref()?;
+        if run.count > 1 {
+            route.set_detour(self.detour(route));
+        }
+        let hop = hop?;
         if !self.rows.concern(route) {
             return Some(hop);
         }
@@ -196,6 +204,17 @@ impl XdpLink {
         let takes_socket = rows.take_socket(batch, route, || self.may_leave(hop, now, counters));
         self.rows = rows;
         (!takes_socket).then_some(hop)
+    }
+
+    /// The interface by which the kernel takes runs of several packets, if it is not the one that they leave by in the end.
+    fn detour(&self, route: &Route) -> Option<NonZeroU32> {
+        let Flow { src, dst, .. } = route.flow;
+        if !route.may_pass_network_stack() || !dst.is_ipv4() {
+            return None;
+        }
+        let interface = self.hops.interface(src, dst)?;
+        let detour = self.interfaces[interface].detour.as_ref()?;
+        NonZeroU32::new(detour.ifindex())
     }
 
     /// Long rows by this interface gain by the socket, and nothing that is on its way past the stack would be overtaken.

@@ -17,9 +17,10 @@ use rnic_wire::Bth;
 use rnic_wire::ROCE_PORT;
 use rnic_wire::ip::{Ipv4Header, Ipv6Header, UDP_LEN};
 
+use super::ebpf::*;
 use super::order::Gate;
 use crate::registry::{RANGE_BITS, range_of};
-use crate::sys::{BpfMap, Fd, MapKind, load_xdp_program};
+use crate::sys::{BpfMap, Fd, MapKind, ProgramKind, load_program};
 
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET_LEN: usize = 14;
@@ -99,7 +100,7 @@ impl Tables {
 
     /// The program, kept by the kernel.
     pub(super) fn load(&self) -> io::Result<Fd> {
-        load_xdp_program(&self.program())
+        load_program(ProgramKind::Xdp, &self.program())
     }
 
     fn program(&self) -> Vec<u64> {
@@ -109,16 +110,14 @@ impl Tables {
         let udp6 = ip + Ipv6Header::LEN as i16;
         let (bth4, bth6) = (udp4 + UDP_LEN as i16, udp6 + UDP_LEN as i16);
         let bth = Bth::LEN as i32;
-        // As two bytes of a packet read by this machine.
-        let as_read = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
         // On the stack: the addresses looked for, and the range.
         let (address, range, source) = (-16, -20, -40);
         let (first, is_batch) = (-44, -48);
-        let mut p = Program::default();
+        let mut p = Program::new();
         p.put(MOV, 6, 1, 0, 0);
         p.put(LOAD_4, 7, 6, 0, 0);
         p.put(LOAD_4, 8, 6, 4, 0);
-        p.ends_within(i32::from(bth4) + bth);
+        p.ends_within(7, 8, i32::from(bth4) + bth, Label::Pass);
         p.put(LOAD_2, 5, 7, 12, 0);
         p.jump(JUMP_IF, 5, as_read(IPV6), Label::V6);
         p.jump(JUMP_UNLESS, 5, as_read(IPV4), Label::Pass);
@@ -149,7 +148,7 @@ impl Tables {
         p.jump(JUMP, 0, 0, Label::Common);
 
         p.label(Label::V6);
-        p.ends_within(i32::from(bth6) + bth);
+        p.ends_within(7, 8, i32::from(bth6) + bth, Label::Pass);
         p.put(LOAD_2, 5, 7, ip + 4, 0);
         let most = self.mtu as i32 - Ipv6Header::LEN as i32;
         self.look_at_length(&mut p, most, is_batch, Label::Short6);
@@ -224,7 +223,7 @@ impl Tables {
     }
 
     /// A frame whose length, just read, is more than `most` is a batch. It is passed on, at once if none are expected.
-    fn look_at_length(&self, p: &mut Program, most: i32, is_batch: i16, short: Label) {
+    fn look_at_length(&self, p: &mut Program<Label>, most: i32, is_batch: i16, short: Label) {
         p.put(BIG_ENDIAN, 5, 0, 0, 16);
         if self.gate.is_none() {
             p.jump(JUMP_IF_GREATER_IMM, 5, most, Label::Pass);
@@ -249,46 +248,11 @@ fn key_of(address: IpAddr) -> [u8; 16] {
 }
 
 const XDP_PASS: i32 = 2;
-/// Functions of the kernel: bpf_map_lookup_elem(), bpf_redirect_map().
-const LOOK_UP: i32 = 1;
-const REDIRECT_MAP: i32 = 51;
-/// bpf_ktime_get_ns().
-const TIME: i32 = 5;
 
 /// A moment is so many bits of nanoseconds: about a millisecond.
 const MOMENT_BITS: i32 = 20;
 /// For so many moments after a batch the socket is taken by what follows, whatever is known: the batch may still be on its way there.
 const SOON: i32 = 3;
-
-// Operations, linux/bpf_common.h and linux/bpf.h; those of loads and stores by the bytes that they move.
-const LOAD_1: u8 = 0x71;
-const LOAD_2: u8 = 0x69;
-const LOAD_4: u8 = 0x61;
-const LOAD_8: u8 = 0x79;
-const STORE_4: u8 = 0x63;
-const STORE_8: u8 = 0x7b;
-const STORE_IMM_4: u8 = 0x62;
-const STORE_IMM_8: u8 = 0x7a;
-const LOAD_IMM: u8 = 0x18;
-const MOV: u8 = 0xbf;
-const MOV_IMM: u8 = 0xb7;
-const ADD_IMM: u8 = 0x07;
-const AND_IMM: u8 = 0x57;
-const SHIFT_RIGHT_IMM: u8 = 0x77;
-const BIG_ENDIAN: u8 = 0xdc;
-const JUMP: u8 = 0x05;
-const JUMP_IF: u8 = 0x15;
-const JUMP_UNLESS: u8 = 0x55;
-const JUMP_IF_ANY: u8 = 0x45;
-const JUMP_IF_GREATER: u8 = 0x2d;
-const JUMP_IF_GREATER_IMM: u8 = 0x25;
-const JUMP_UNLESS_GREATER_IMM: u8 = 0xb5;
-/// Of the lower four bytes, whose upper ones become zero.
-const SUBTRACT_4: u8 = 0x1c;
-/// BPF_ATOMIC with BPF_ADD.
-const ADD_ATOMIC_4: u8 = 0xc3;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
 
 /// Places in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,72 +265,6 @@ enum Label {
     Shut,
     Open,
     Pass,
-}
-
-/// A program as it is written: jumps name places.
-#[derive(Debug, Default)]
-struct Program {
-    instructions: Vec<u64>,
-    jumps: Vec<(usize, Label)>,
-    labels: Vec<(usize, Label)>,
-}
-
-impl Program {
-    fn put(&mut self, operation: u8, dst: u8, src: u8, offset: i16, imm: i32) {
-        let [o0, o1] = offset.to_ne_bytes();
-        let [i0, i1, i2, i3] = imm.to_ne_bytes();
-        let registers = if cfg!(target_endian = "little") {
-            dst | src << 4
-        } else {
-            dst << 4 | src
-        };
-        let bytes = [operation, registers, o0, o1, i0, i1, i2, i3];
-        self.instructions.push(u64::from_ne_bytes(bytes));
-    }
-
-    fn jump(&mut self, operation: u8, dst: u8, imm: i32, to: Label) {
-        self.jumps.push((self.instructions.len(), to));
-        self.put(operation, dst, 0, 0, imm);
-    }
-
-    fn label(&mut self, label: Label) {
-        self.labels.push((self.instructions.len(), label));
-    }
-
-    /// Passes a frame on that is shorter: so long the verifier lets it be read.
-    fn ends_within(&mut self, len: i32) {
-        self.put(MOV, 4, 7, 0, 0);
-        self.put(ADD_IMM, 4, 0, 0, len);
-        self.jumps.push((self.instructions.len(), Label::Pass));
-        self.put(JUMP_IF_GREATER, 4, 8, 0, 0);
-    }
-
-    /// A map's address into a register: two instructions' room.
-    fn map(&mut self, register: u8, map: &BpfMap) {
-        // BPF_PSEUDO_MAP_FD
-        self.put(LOAD_IMM, register, 1, 0, map.raw());
-        self.put(0, 0, 0, 0, 0);
-    }
-
-    /// Looks up a key on the stack: register 0 is zero where it is not there, else it points to its value.
-    fn look_up(&mut self, map: &BpfMap, key: i16) {
-        self.map(1, map);
-        self.put(MOV, 2, 10, 0, 0);
-        self.put(ADD_IMM, 2, 0, 0, key.into());
-        self.put(CALL, 0, 0, 0, LOOK_UP);
-    }
-
-    fn finish(mut self) -> Vec<u64> {
-        for (from, to) in self.jumps {
-            let place = self.labels.iter().find(|(_, label)| *label == to);
-            let place = place.map_or(0, |&(place, _)| place);
-            let offset = (place - from - 1) as i16;
-            let mut bytes = self.instructions[from].to_ne_bytes();
-            bytes[2..4].copy_from_slice(&offset.to_ne_bytes());
-            self.instructions[from] = u64::from_ne_bytes(bytes);
-        }
-        self.instructions
-    }
 }
 
 #[cfg(test)]

@@ -144,6 +144,7 @@ impl State {
                 .number("tx_multicast", link.tx_multicast)
                 .number("tx_xdp_packets", link.tx_xdp_packets)
                 .number("tx_zero_copy_packets", link.tx_zero_copy_packets)
+                .number("tx_detour_packets", link.tx_detour_packets)
                 .number("rx_xdp_packets", link.rx_xdp_packets)
                 .number("tx_host_packets", link.tx_host_packets)
                 .number("tx_host_bytes", link.tx_host_bytes)

@@ -78,7 +78,7 @@ impl Rig {
 
     #[track_caller]
     fn expect(&self, answer: u32, frame: &[u8], what: &str) {
-        let said = sys::try_xdp_program(&self.program, frame).expect("the program runs");
+        let said = sys::try_program(&self.program, frame).expect("the program runs");
         let word = if answer == TAKEN {
             "taken"
         } else {
@@ -354,7 +354,7 @@ fn what_comes_after_a_batch_is_passed_on_until_the_socket_was_empty() {
         // It is seen at once that the socket is empty, but not at once believed.
         let later = |gate: &mut Gate| {
             let start = Instant::now();
-            while sys::try_xdp_program(&rig.program, &good(to)).expect("it runs") != TAKEN {
+            while sys::try_program(&rig.program, &good(to)).expect("it runs") != TAKEN {
                 assert!(start.elapsed() < PATIENCE, "nothing is taken any more");
                 gate.is_looked_behind(false);
                 gate.nothing_was_there();
@@ -370,7 +370,7 @@ fn what_comes_after_a_batch_is_passed_on_until_the_socket_was_empty() {
             gate.is_looked_behind(false);
             gate.nothing_was_there();
             assert!(!gate.is_shut());
-            let soon = sys::try_xdp_program(&rig.program, &good(to)).expect("it runs");
+            let soon = sys::try_program(&rig.program, &good(to)).expect("it runs");
             if before.elapsed() < Duration::from_millis(2) {
                 assert_eq!(soon, PASSED, "soon after a batch");
                 break;

@@ -1,0 +1,156 @@
+//! Messages of rtnetlink(7), written and taken apart.
+
+use std::io;
+
+use crate::sys;
+
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+pub(crate) const NLM_F_CREATE: u16 = 0x400;
+const NLMSG_ERROR: u16 = 2;
+/// nlmsghdr(7).
+const HEADER_LEN: usize = 16;
+
+/// A question or an order, as it is written.
+pub(crate) struct Request(Vec<u8>);
+
+impl Request {
+    /// Without attributes yet. `body`: the struct of this kind.
+    pub(crate) fn new(kind: u16, flags: u16, body: &[u8]) -> Request {
+        let mut message = vec![0; HEADER_LEN];
+        message[4..6].copy_from_slice(&kind.to_ne_bytes());
+        message[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+        message.extend_from_slice(body);
+        Request(message)
+    }
+
+    /// With one attribute more, rtattr.
+    pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Request {
+        put(&mut self.0, kind, value);
+        self
+    }
+
+    /// With one that consists of others.
+    pub(crate) fn with_all(self, kind: u16, values: &[(u16, &[u8])]) -> Request {
+        self.with(kind, &Request::attributes(values))
+    }
+
+    /// What consists of these.
+    pub(crate) fn attributes(values: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (kind, value) in values {
+            put(&mut bytes, *kind, value);
+        }
+        bytes
+    }
+
+    /// Asks, and gives the answer.
+    pub(crate) fn ask(mut self) -> io::Result<Vec<u8>> {
+        let len = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&len.to_ne_bytes());
+        sys::ask_netlink(&self.0)
+    }
+
+    /// Has something done. The kernel's refusal is an error.
+    pub(crate) fn tell(mut self) -> io::Result<()> {
+        let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | NLM_F_ACK;
+        self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
+        match split::<4>(&self.ask()?) {
+            // struct nlmsgerr
+            Some((NLMSG_ERROR, error, _)) => match i32::from_ne_bytes(*error) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
+            },
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Each begins at a multiple of four bytes.
+fn put(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    message.extend_from_slice(&kind.to_ne_bytes());
+    message.extend_from_slice(value);
+    message.resize(message.len().next_multiple_of(4), 0);
+}
+
+/// Type, body and attributes of an answer.
+pub(crate) fn split<const BODY: usize>(answer: &[u8]) -> Option<(u16, &[u8; BODY], &[u8])> {
+    let (header, rest) = answer.split_at_checked(HEADER_LEN)?;
+    let len = u32::from_ne_bytes(header[..4].try_into().ok()?) as usize;
+    let rest = rest.get(..len.checked_sub(HEADER_LEN)?)?;
+    let (body, attributes) = rest.split_first_chunk::<BODY>()?;
+    Some((u16::from_ne_bytes([header[4], header[5]]), body, attributes))
+}
+
+/// rtattr by rtattr.
+pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let [l0, l1, k0, k1, ..] = *self.0 else {
+            return None;
+        };
+        let len = usize::from(u16::from_ne_bytes([l0, l1]));
+        let value = self.0.get(4..len)?;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((u16::from_ne_bytes([k0, k1]), value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What the kernel answers is taken apart with care.
+
+    use super::*;
+
+    #[test]
+    fn attributes_end_where_the_message_does() {
+        let mut bytes = Vec::new();
+        for (kind, value) in [(4u16, &[1u8, 0, 0, 0][..]), (5, &[10, 0, 0, 1]), (9, &[7])] {
+            bytes.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+            bytes.extend_from_slice(&kind.to_ne_bytes());
+            bytes.extend_from_slice(value);
+        }
+        let all: Vec<_> = Attributes(&bytes).collect();
+        assert_eq!(
+            all,
+            [(4, &[1, 0, 0, 0][..]), (5, &[10, 0, 0, 1]), (9, &[7])]
+        );
+        for end in 0..bytes.len() {
+            assert!(Attributes(&bytes[..end]).count() < 3);
+        }
+        assert_eq!(Attributes(&[0, 0, 1, 0]).count(), 0, "no length");
+        assert!(split::<12>(&bytes).is_none());
+    }
+
+    #[test]
+    fn attributes_within_another_are_read_back() {
+        let request = Request::new(7, 0, &[0; 8]).with_all(2, &[(6, &[1, 2, 3, 4]), (7, b"ab\0")]);
+        let (kind, value) = Attributes(&request.0[HEADER_LEN + 8..])
+            .next()
+            .expect("one");
+        assert_eq!(kind, 2);
+        let within: Vec<_> = Attributes(value).collect();
+        assert_eq!(within, [(6, &[1, 2, 3, 4][..]), (7, b"ab\0")]);
+        assert_eq!(request.0.len() % 4, 0);
+    }
+
+    #[test]
+    fn a_refusal_is_an_error() {
+        // No interface has this number.
+        let mut body = [0; 16];
+        body[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
+        const RTM_SETLINK: u16 = 19;
+        let refused = Request::new(RTM_SETLINK, 0, &body).tell();
+        let error = refused.expect_err("nobody may, or there is none");
+        assert!(
+            [libc::ENODEV, libc::EPERM]
+                .map(Some)
+                .contains(&error.raw_os_error()),
+            "{error}"
+        );
+    }
+}
