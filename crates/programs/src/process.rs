@@ -7,6 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
 /// How often something that cannot be waited for is looked at.
 pub const GLANCE: Duration = Duration::from_millis(5);
 
@@ -110,6 +113,27 @@ impl Process {
             self.status = self.child.try_wait().expect("own child");
         }
         self.status.is_some()
+    }
+
+    /// Waits for its end asleep, so that nothing takes a processor from it meanwhile; false: it is still running after `time`.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        if self.ended() {
+            return true;
+        }
+        let end = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty());
+        let end = end.expect("own child, whose status nobody has taken");
+        while !self.ended() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            // Too long a time is none.
+            let left = Timespec::try_from(left).ok();
+            // Whatever it says, it is asked again.
+            let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], left.as_ref());
+        }
+        true
     }
 
     /// Sends it a line.
@@ -230,15 +254,11 @@ impl Process {
     /// # Panics
     /// When it is still running after `time`.
     pub fn wait(mut self, time: Duration) -> Finished {
-        let deadline = Instant::now() + time;
-        while !self.ended() {
-            assert!(
-                Instant::now() < deadline,
-                "still running after {time:?}\n{}",
-                self.output()
-            );
-            std::thread::sleep(GLANCE);
-        }
+        assert!(
+            self.ends_within(time),
+            "still running after {time:?}\n{}",
+            self.output()
+        );
         // What it started may outlive it and hold the pipes open.
         self.kill_group(libc::SIGKILL);
         self.join_readers();

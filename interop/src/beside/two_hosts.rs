@@ -129,12 +129,8 @@ pub fn serve(job: &Path) -> ExitCode {
         let _ = writeln!(&stream, "ready");
         // Told that the client has ended: this side has a while to end as well.
         let _ = lines.next();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !process.ended() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
         let ended = Ended {
-            ok: process.ended() && !process.failed(),
+            ok: process.ends_within(Duration::from_secs(10)) && !process.failed(),
             text: process.output(),
         };
         drop(process);
@@ -206,11 +202,8 @@ fn one(
         .args(["-x", &gid(who.end).to_string()])
         .arg(Host::Server.address(who.end));
     let mut client = Process::spawn(command);
-    let deadline = Instant::now() + PATIENCE;
-    while !client.ended() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let ok = client.ended() && !client.failed();
+    // Whoever looked now and then would take the one processor from it.
+    let ok = client.ends_within(PATIENCE) && !client.failed();
     let _ = writeln!(&stream, "ended");
     let ended: Ended = serde_json::from_str(&line()?).map_err(|error| error.to_string())?;
     let output = client.output();
