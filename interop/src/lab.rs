@@ -261,6 +261,12 @@ impl Lab {
         all.join("\n")
     }
 
+    /// Makes rnic's end a card without checksum offload, from which the kernel takes no batches before Linux 6.11; and both ends' MTU one
+    /// that frames of AF_XDP hold. [`calm`](Self::calm) ends it.
+    pub fn strip(&self) {
+        furnish_card("1500", "off");
+    }
+
     /// Gives the link a rate.
     pub fn pace(&self) {
         queue(&End::BOTH, RATE);
@@ -269,17 +275,31 @@ impl Lab {
     /// Makes the network good again, and as fast as the machine.
     pub fn calm(&self) {
         queue(&End::BOTH, &["noqueue"]);
+        furnish_card(LINK_MTU, "on");
     }
+}
+
+/// Both ends' MTU, and whether rnic's card sums up what it sends.
+fn furnish_card(mtu: &str, sums: &str) {
+    for end in End::BOTH {
+        at(end, &["ip", "link", "set", end.interface(), "mtu", mtu]);
+    }
+    let card = End::Rnic.interface();
+    at(End::Rnic, &["ethtool", "-K", card, "tx", sums]);
+}
+
+/// Runs a command of Linux's at an end.
+fn at(end: End, line: &[&str]) {
+    let mut command = bare(end, line[0]);
+    command.args(&line[1..]);
+    Process::spawn(command).wait(SOON).expect_success();
 }
 
 /// What packets that leave these ends wait in, in the words of tc(8).
 fn queue(ends: &[End], discipline: &[&str]) {
     for &end in ends {
-        let mut command = bare(end, "tc");
-        command
-            .args(["qdisc", "replace", "dev", end.interface(), "root"])
-            .args(discipline);
-        Process::spawn(command).wait(SOON).expect_success();
+        let replace = ["tc", "qdisc", "replace", "dev", end.interface(), "root"];
+        at(end, &[&replace, discipline].concat());
     }
 }
 
@@ -357,9 +377,7 @@ pub fn make_room() {
 /// the processor of the thread that sent it, and those of a connection overtake one another when its sender moves.
 fn keep_order(end: End) {
     let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", end.interface());
-    let mut command = bare(end, "sh");
-    command.args(["-c", &format!("echo 1 > {file}")]);
-    Process::spawn(command).wait(SOON).expect_success();
+    at(end, &["sh", "-c", &format!("echo 1 > {file}")]);
 }
 
 /// Gives an interface, which is in the end's namespace, addresses, and takes it up.
@@ -414,7 +432,5 @@ fn ip(args: &[&str]) {
 }
 
 fn run(line: &[&str]) {
-    let mut command = Command::new(line[0]);
-    command.args(&line[1..]);
-    Process::spawn(command).wait(SOON).expect_success();
+    at(End::Linux, line);
 }

@@ -33,12 +33,17 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// With IPv4-mapped addresses as IPv4 and the QPN cut to its range: what decides where packets go.
+    /// With IPv4-mapped addresses as IPv4 and the QPN cut to its range, but for QP 1: what decides where packets go, and how. Soft-RoCE's
+    /// queue pairs have numbers from 17 on, in QP 1's range.
     fn key(&self) -> PathSpec {
+        let dest_qpn = match self.dest_qpn {
+            QP1 => QP1,
+            qpn => range_of(qpn) << crate::registry::RANGE_BITS,
+        };
         PathSpec {
             local: self.local.to_canonical(),
             remote: self.remote.to_canonical(),
-            dest_qpn: range_of(self.dest_qpn) << crate::registry::RANGE_BITS,
+            dest_qpn,
             ..*self
         }
     }
@@ -285,7 +290,7 @@ impl Paths {
         let socket = self.sockets.choose(&key)?;
         let (local, multicast) = (tx::is_local(&key), key.remote.is_multicast());
         // What the kernel cuts is steered as one, and each message to QP 1 may be for another process.
-        let for_queue_pairs = range_of(key.dest_qpn) != range_of(QP1);
+        let for_queue_pairs = key.dest_qpn != QP1;
         let gso = gso(local) && for_queue_pairs;
         let host = if local && for_queue_pairs {
             host(&key)

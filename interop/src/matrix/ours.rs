@@ -1,8 +1,9 @@
 //! Small C programs of our own, which check every byte: what no program of the distribution does.
 
-use super::{Case, DIAGONAL, DOUBLING, LOSSY, OTHER_DIAGONAL, REORDERING};
-use crate::lab::{End, Lab, Way};
+use super::{Case, DIAGONAL, DOUBLING, EVERY_WAY, LOSSY, OTHER_DIAGONAL, REORDERING};
+use crate::lab::{End, Family, Lab, Way};
 use crate::pair::{LONG, Pair, Select, VERY_LONG, finish};
+use rnic_programs::pair::Outcome;
 use rnic_programs::process::Process;
 use std::time::Instant;
 
@@ -30,10 +31,31 @@ enum Network {
     Netem(&'static [&'static str]),
     /// rnic's `--faults` for what it sends.
     Faults(&'static str),
+    /// rnic's packets pass its kernel's network stack, by a card without checksum offload.
+    PastTheStack,
+}
+
+/// rnic's packets did pass the stack; over IPv4 its rows left in one piece, by the kernel if that does it for such a card.
+fn past_the_stack(outcome: &Outcome, way: Way) {
+    let rnic = match way.client {
+        End::Rnic => &outcome.client,
+        End::Linux => &outcome.server,
+    };
+    let said = &rnic.stderr;
+    assert!(
+        said.contains("went past the kernel's network stack"),
+        "{said}"
+    );
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux");
+    let mut version = release.split('.').map(|part| part.parse().unwrap_or(0));
+    let version = (version.next().unwrap_or(0), version.next().unwrap_or(0));
+    let is_old: bool = version < (6, 11);
+    let is_round = said.contains("left in rows by an interface of rnic's");
+    assert_eq!(is_round, is_old && way.family == Family::V4, "{said}");
 }
 
 /// A megabyte or more is written and read back, in `rounds` rounds.
-fn stream(lab: &Lab, way: Way, rounds: u32, options: &[&str]) {
+fn stream(lab: &Lab, way: Way, rounds: u32, options: &[&str]) -> Outcome {
     let began = Instant::now();
     let path = lab.path("stream");
     let (server, mut client) = ours(&path, options).start(lab, way);
@@ -49,6 +71,7 @@ fn stream(lab: &Lab, way: Way, rounds: u32, options: &[&str]) {
         "{}",
         outcome.describe()
     );
+    outcome
 }
 
 fn stream_case(name: &str, rounds: u32, network: Network) -> Case {
@@ -64,8 +87,15 @@ fn stream_case(name: &str, rounds: u32, network: Network) -> Case {
                 faults = ["--faults", words];
                 &faults
             }
+            Network::PastTheStack => {
+                lab.strip();
+                &["--stats", "--xdp", End::Rnic.interface()]
+            }
         };
-        stream(lab, way, rounds, options);
+        let outcome = stream(lab, way, rounds, options);
+        if let Network::PastTheStack = network {
+            past_the_stack(&outcome, way);
+        }
     })
 }
 
@@ -229,6 +259,14 @@ pub fn add(cases: &mut Vec<Case>) {
     cases.push(stream_case("netem, 5% doubled", 8, doubling));
     let faults = Network::Faults("drop=1%,reorder=2%,dup=1%,corrupt=1%,seed=7");
     cases.push(stream_case("faults of rnic's own", 1, faults));
+    cases.push(
+        stream_case(
+            "past the network stack, a card without checksum offload",
+            8,
+            Network::PastTheStack,
+        )
+        .core(&EVERY_WAY),
+    );
     cases.push(
         Case::new("receives posted late", |lab, way| {
             program(lab, way, "late_receives");

@@ -44,6 +44,19 @@ fn queue_pairs_of_one_range_share_a_path() {
     assert_ne!(port(a), 0);
 }
 
+/// Else nothing would leave in rows, or past the network stack, to a peer whose queue pairs have small numbers, as Soft-RoCE's have.
+#[test]
+fn small_numbers_are_queue_pairs_and_one_is_not() {
+    let mut paths = Paths::default();
+    let mut open = |qpn| {
+        let id = paths.open(&spec("127.0.0.1", "127.0.0.2", qpn), |_| true, |_| None);
+        let route = paths.get(id.unwrap()).unwrap();
+        (route.for_queue_pairs, route.gso())
+    };
+    assert_eq!(open(17), (true, true));
+    assert_eq!(open(QP1), (false, false));
+}
+
 #[test]
 fn another_host_may_share_the_port() {
     let mut paths = Paths::default();

@@ -32,6 +32,10 @@ pub(crate) struct HeldAck {
     penalty: u32,
     /// A message came that wants none.
     unasked: bool,
+    /// Requests left since the last message came.
+    requested: bool,
+    /// They did between the last two.
+    answered: bool,
 }
 
 impl Default for HeldAck {
@@ -43,6 +47,8 @@ impl Default for HeldAck {
             at_once: 0,
             penalty: *PENALTY.start(),
             unasked: false,
+            requested: false,
+            answered: false,
         }
     }
 }
@@ -51,6 +57,7 @@ impl HeldAck {
     /// A message came, and an ACK is owed; `asked`: for this one.
     #[inline]
     pub(crate) fn arrived(&mut self, now: u64, asked: bool) {
+        self.answered = std::mem::take(&mut self.requested);
         if std::mem::replace(&mut self.unasked, !asked) && asked {
             self.messages = SHARED;
         } else if self.at_once > 0 {
@@ -93,6 +100,18 @@ impl HeldAck {
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         self.at_once > 0
+    }
+
+    /// The same, and the application sends nothing with which they would leave.
+    #[inline]
+    pub(crate) fn is_all_that_is_awaited(&self) -> bool {
+        self.is_awaited() && !self.answered
+    }
+
+    /// Requests leave.
+    #[inline]
+    pub(crate) fn requested(&mut self) {
+        self.requested = true;
     }
 
     /// It left, with something else perhaps.
@@ -179,6 +198,26 @@ mod tests {
         held.arrived(50_000_000, true);
         held.left();
         assert_eq!(acks(&mut held, 1600, 8_000), 100);
+    }
+
+    /// Or message and ACK of two who answer each other would be two packets, and two interrupts.
+    #[test]
+    fn the_ack_to_one_who_is_answered_is_not_all_that_it_waits_for() {
+        let mut held = HeldAck::default();
+        let mut now = 0;
+        while !held.is_awaited() {
+            now += 1_000_000;
+            held.arrived(now, true);
+            (0..=LOOKS).for_each(|_| _ = held.may_wait(now + SILENCE));
+        }
+        assert!(held.is_all_that_is_awaited());
+        held.left();
+        held.requested();
+        held.arrived(now, true);
+        assert!(held.is_awaited() && !held.is_all_that_is_awaited());
+        held.left();
+        held.arrived(now, true);
+        assert!(held.is_all_that_is_awaited());
     }
 
     #[test]

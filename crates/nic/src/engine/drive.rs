@@ -407,6 +407,9 @@ impl Engine {
         if requests && unreliable {
             late_completion(&self.link, entry, &mut self.unanswered, now);
         }
+        if requests {
+            entry.held_ack.requested();
+        }
         let pointed = entry.pointed;
         let executed = entry.transport.without_packets();
         let mut sink = PathSink {

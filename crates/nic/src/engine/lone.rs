@@ -25,8 +25,8 @@ pub(super) enum Awaited {
 
 impl Engine {
     /// Sends the ACK that the queue pair owes that was last to want to send, if its peer goes on once it has it, and the way there is
-    /// short: by the network stack it would hold the application up for longer than the peer. Past the stack the round sends it, before the
-    /// application has its completion.
+    /// short: by the network stack it would hold the application up for longer than the peer. Past the stack the round sends it before the
+    /// application has its completion, if that will not answer.
     #[inline]
     pub(super) fn acknowledge_awaited(&mut self, now: u64) -> Awaited {
         let only = self.has_one_turn_to_give();
@@ -36,8 +36,13 @@ impl Engine {
         };
         if !is_by_memory(entry, &self.link) {
             let peer = entry.peer;
-            let past = peer.is_some_and(|peer| self.link.is_past_network_stack(peer.path));
-            return if past { Awaited::Owed } else { Awaited::None };
+            let hurries = entry.held_ack.is_all_that_is_awaited()
+                && peer.is_some_and(|peer| self.link.is_past_network_stack(peer.path));
+            return if hurries {
+                Awaited::Owed
+            } else {
+                Awaited::None
+            };
         }
         let (link, memory) = (&mut self.link, &self.memory);
         let left = only

@@ -267,6 +267,13 @@ fn paths(sum: &Sum) {
             }
         );
     }
+    let rows = link("tx_detour_packets");
+    if rows > 0 {
+        crate::remark!(
+            "  {:<15} {rows} packets left in rows by an interface of rnic's, as the card's has no checksum offload",
+            ""
+        );
+    }
 }
 
 /// What needed no packets, and where the system did not let it be.
