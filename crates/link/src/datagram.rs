@@ -56,6 +56,11 @@ pub trait Link: Send {
         0
     }
 
+    /// Packets that the kernel had no room to keep for this process, since open.
+    fn overrun(&self) -> u64 {
+        0
+    }
+
     /// Packets lie in memory, where to receive them takes no system call, or came and were not received.
     fn has_arrivals(&self) -> bool {
         false
@@ -92,6 +97,9 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
     fn received_by_memory(&self) -> u64 {
         (**self).received_by_memory()
+    }
+    fn overrun(&self) -> u64 {
+        (**self).overrun()
     }
     fn has_arrivals(&self) -> bool {
         (**self).has_arrivals()

@@ -378,6 +378,10 @@ impl<L: Link> Link for Faults<L> {
         self.inner.received_by_memory()
     }
 
+    fn overrun(&self) -> u64 {
+        self.inner.overrun()
+    }
+
     fn has_arrivals(&self) -> bool {
         self.inner.has_arrivals()
     }

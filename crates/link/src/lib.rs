@@ -159,6 +159,8 @@ pub struct LinkCounters {
     pub rx_bad_icrc: u64,
     /// Dropped: too short for BTH and ICRC, or longer than the receive buffer.
     pub rx_truncated: u64,
+    /// Lost: the socket's receive buffer, or AF_XDP's ring, had no room. Only in [`RoceLink::all_counters`].
+    pub rx_overrun: u64,
     /// Given to the process whose QPN range it is.
     pub rx_handed_over: u64,
     /// Taken from a process to which it came by mistake.
@@ -206,6 +208,7 @@ impl std::ops::AddAssign for LinkCounters {
             rx_syscalls,
             rx_bad_icrc,
             rx_truncated,
+            rx_overrun,
             rx_handed_over,
             rx_adopted,
             rx_unknown_qpn,
@@ -236,6 +239,7 @@ impl std::ops::AddAssign for LinkCounters {
         self.rx_syscalls += rx_syscalls;
         self.rx_bad_icrc += rx_bad_icrc;
         self.rx_truncated += rx_truncated;
+        self.rx_overrun += rx_overrun;
         self.rx_handed_over += rx_handed_over;
         self.rx_adopted += rx_adopted;
         self.rx_unknown_qpn += rx_unknown_qpn;

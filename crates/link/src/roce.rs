@@ -171,6 +171,15 @@ impl RoceLink {
         }
         counters
     }
+
+    /// The same with what the kernel counts, [`rx_overrun`](LinkCounters::rx_overrun): that takes a system call for each socket.
+    pub fn all_counters(&self) -> LinkCounters {
+        let mut counters = self.counters();
+        if let Some(live) = &self.live {
+            counters.rx_overrun += live.link.overrun();
+        }
+        counters
+    }
 }
 
 /// How long a link that closes goes on to receive, others waiting for the registry's lock meanwhile: what a receive buffer holds takes

@@ -273,6 +273,10 @@ impl Link for UdpLink {
         self.waiting.next_timeout()
     }
 
+    fn overrun(&self) -> u64 {
+        sys::overrun(&self.receiver).unwrap_or(0)
+    }
+
     fn receive(&mut self, buffer: &mut [u8], _thorough: bool) -> io::Result<Arrival> {
         let datagram = match sys::receive(&self.receiver, buffer) {
             Ok(d) => d,

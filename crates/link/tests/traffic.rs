@@ -309,3 +309,33 @@ fn with_faults_and_a_capture() {
     assert_eq!(packets, passed);
     assert!(wrong >= 2 * bad, "{wrong} {bad}");
 }
+
+/// What the socket has no room for is lost, and counted, as a NIC counts what it has no buffers for.
+#[test]
+fn what_finds_no_room_is_counted() {
+    if !isolated_if_possible("what_finds_no_room_is_counted") {
+        return;
+    }
+    let mut link = open(&LinkConfig::default());
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let datagram = vec![0; 60_000];
+    let (start, mut sent) = (Instant::now(), 0);
+    while link.all_counters().rx_overrun == 0 {
+        assert!(start.elapsed() < PATIENCE, "{sent} found room");
+        for _ in 0..64 {
+            let to = ("127.0.0.1", rnic_wire::ROCE_PORT);
+            sender.send_to(&datagram, to).expect("loopback takes all");
+            sent += 1;
+        }
+    }
+    // The others are there, for what they are worth.
+    loop {
+        let now = start.elapsed().as_nanos() as u64;
+        link.receive(now, 64, false, &mut |_| panic!("none of these is a packet"));
+        let counters = link.all_counters();
+        if counters.rx_packets + counters.rx_overrun == sent {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{counters:?} of {sent}");
+    }
+}

@@ -354,6 +354,39 @@ fn a_neighbour_who_was_set_by_hand_stays_so() {
     );
 }
 
+/// What the ring has no room for is lost, and counted: the kernel says nothing of it else.
+#[test]
+fn what_finds_no_room_in_the_ring_is_counted() {
+    const NAME: &str = "what_finds_no_room_in_the_ring_is_counted";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::new(NAME, 1) else {
+        return;
+    };
+    let (start, mut sent) = (Instant::now(), 0);
+    while rig.link.all_counters().rx_overrun == 0 {
+        assert!(start.elapsed() < PATIENCE, "{sent} found room");
+        for _ in 0..64 {
+            rig.packet(0, peer(0), own(0), rig.qpn, sent);
+            sent += 1;
+        }
+    }
+    rig.arrive(0);
+    // The others are there, in order, as far as the cable took them.
+    let mut last = None;
+    while let Some((_, _, number)) = rig.look(Look::Drain) {
+        assert!(number > last, "{number:?} after {last:?}");
+        last = number;
+    }
+    let counters = rig.link.all_counters();
+    assert!(counters.rx_xdp_packets > 0, "{counters:?}");
+    assert!(
+        counters.rx_packets + counters.rx_overrun <= u64::from(sent),
+        "{counters:?}"
+    );
+}
+
 /// A long row of packets takes the socket, in one piece, and short ones go past the stack, before it and after it: on the cable all
 /// are in the order in which they were built.
 #[test]

@@ -31,6 +31,25 @@ pub fn unsent(fd: &Fd) -> io::Result<usize> {
     Ok(bytes.max(0) as usize)
 }
 
+/// Datagrams for which a socket's receive buffer had no room (SO_MEMINFO).
+pub fn overrun(fd: &Fd) -> io::Result<u64> {
+    // linux/sock_diag.h: SK_MEMINFO_DROPS, the last one.
+    let mut words = [0u32; 9];
+    let mut len = size_of_val(&words) as u32;
+    // SAFETY: the kernel writes at most `len` bytes to the local words.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd.0,
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            words.as_mut_ptr(),
+            &raw mut len,
+        )
+    })?;
+    Ok(words[8].into())
+}
+
 /// What one message of [`send_many`] is made of.
 pub struct Message<'a> {
     /// Payload: one datagram, or several of `segment` bytes each.

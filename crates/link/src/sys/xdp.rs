@@ -330,6 +330,25 @@ pub fn is_zero_copy(socket: &Fd) -> io::Result<bool> {
     Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
+/// Packets for which an AF_XDP socket had no frame, or no room in its ring.
+pub fn xdp_overrun(socket: &Fd) -> io::Result<u64> {
+    // SAFETY: a C struct of integers, for which all zero bytes are a value.
+    let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::xdp_statistics>() as u32;
+    // SAFETY: the kernel writes at most `len` bytes to the local struct.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            socket.raw(),
+            libc::SOL_XDP,
+            libc::XDP_STATISTICS,
+            &raw mut statistics,
+            &raw mut len,
+        )
+    })?;
+    Ok(statistics.rx_dropped + statistics.rx_ring_full)
+}
+
 /// Has a driver that receives into an AF_XDP socket's frames by itself look at the fill ring: to ask for events does (to receive would
 /// too, since Linux 5.11).
 pub fn refill_xdp(socket: &Fd) {

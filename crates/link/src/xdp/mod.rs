@@ -530,6 +530,12 @@ impl Link for XdpLink {
         self.received
     }
 
+    fn overrun(&self) -> u64 {
+        let sockets = self.interfaces.iter().flat_map(|i| &i.sockets);
+        let by_memory: u64 = sockets.map(Socket::overrun).sum();
+        by_memory + self.udp.overrun()
+    }
+
     fn has_arrivals(&self) -> bool {
         let mut interfaces = self.interfaces.iter();
         self.held.is_some() || interfaces.any(|i| i.has_arrivals() || i.is_shut())

@@ -199,6 +199,11 @@ impl Socket {
         &self.fd
     }
 
+    /// Packets that it had no room for.
+    pub(super) fn overrun(&self) -> u64 {
+        sys::xdp_overrun(&self.fd).unwrap_or(0)
+    }
+
     /// Nothing was received.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

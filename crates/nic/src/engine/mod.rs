@@ -330,7 +330,7 @@ impl Engine {
     }
 
     pub(crate) fn counters(&self) -> (LinkCounters, DropCounters) {
-        (self.link.counters(), self.drops)
+        (self.link.all_counters(), self.drops)
     }
 
     pub(crate) fn insert_qp(&mut self, entry: QpEntry) {

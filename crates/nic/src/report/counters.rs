@@ -161,6 +161,7 @@ impl State {
         line.object("drops", |line| {
             line.number("bad_icrc", link.rx_bad_icrc)
                 .number("truncated", link.rx_truncated)
+                .number("receive_buffer_full", link.rx_overrun)
                 .number("unknown_process", link.rx_unknown_qpn)
                 .number("unknown_qpn", drops.unknown_qpn)
                 .number("malformed", drops.malformed)
