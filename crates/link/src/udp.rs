@@ -7,7 +7,8 @@
 //!
 //! # When the kernel does not cut
 //! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is numbered anew, ID 0 for
-//! every packet, and sent one by one; the route stays without GSO from then on. More than 64 packets in a run need
+//! every packet, and sent one by one; the route stays without GSO from then on. So it does where a run takes a way round such a device
+//! (`xdp/detour.rs`) and is refused there, whatever the error. More than 64 packets in a run need
 //! Linux 6.9; if that turns out wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies what a run to
 //! another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets of that route are.
 //!
