@@ -4,6 +4,7 @@ use crate::drops;
 use rnic_programs::Process;
 use rnic_programs::devices::parse_gids;
 use rnic_programs::meeting::listens;
+use std::cell::Cell;
 use std::fs::DirBuilder;
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -117,6 +118,8 @@ pub struct Lab {
     gids: Vec<(End, Family, u32)>,
     /// Where rnic's packets go, if anywhere.
     capture: Option<PathBuf>,
+    /// rnic's card lacks something.
+    stripped: Cell<bool>,
 }
 
 impl Lab {
@@ -130,6 +133,7 @@ impl Lab {
             job: job.to_owned(),
             gids: Vec::new(),
             capture: None,
+            stripped: Cell::new(false),
         };
         let (linux, rnic) = (End::Linux.interface(), End::Rnic.interface());
         make_room();
@@ -264,6 +268,7 @@ impl Lab {
     /// Makes rnic's end a card without checksum offload, from which the kernel takes no batches before Linux 6.11; and both ends' MTU one
     /// that frames of AF_XDP hold. [`calm`](Self::calm) ends it.
     pub fn strip(&self) {
+        self.stripped.set(true);
         furnish_card("1500", "off");
     }
 
@@ -275,7 +280,9 @@ impl Lab {
     /// Makes the network good again, and as fast as the machine.
     pub fn calm(&self) {
         queue(&End::BOTH, &["noqueue"]);
-        furnish_card(LINK_MTU, "on");
+        if self.stripped.take() {
+            furnish_card(LINK_MTU, "on");
+        }
     }
 }
 

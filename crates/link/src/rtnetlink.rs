@@ -30,20 +30,6 @@ impl Request {
         self
     }
 
-    /// With one that consists of others.
-    pub(crate) fn with_all(self, kind: u16, values: &[(u16, &[u8])]) -> Request {
-        self.with(kind, &Request::attributes(values))
-    }
-
-    /// What consists of these.
-    pub(crate) fn attributes(values: &[(u16, &[u8])]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for (kind, value) in values {
-            put(&mut bytes, *kind, value);
-        }
-        bytes
-    }
-
     /// Asks, and gives the answer.
     pub(crate) fn ask(mut self) -> io::Result<Vec<u8>> {
         let len = self.0.len() as u32;
@@ -64,6 +50,15 @@ impl Request {
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// The value of an attribute that consists of others.
+pub(crate) fn attributes(values: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, value) in values {
+        put(&mut bytes, *kind, value);
+    }
+    bytes
 }
 
 /// Each begins at a multiple of four bytes.
@@ -128,7 +123,8 @@ mod tests {
 
     #[test]
     fn attributes_within_another_are_read_back() {
-        let request = Request::new(7, 0, &[0; 8]).with_all(2, &[(6, &[1, 2, 3, 4]), (7, b"ab\0")]);
+        let within = attributes(&[(6, &[1, 2, 3, 4]), (7, b"ab\0")]);
+        let request = Request::new(7, 0, &[0; 8]).with(2, &within);
         let (kind, value) = Attributes(&request.0[HEADER_LEN + 8..])
             .next()
             .expect("one");

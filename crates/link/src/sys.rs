@@ -279,9 +279,19 @@ pub fn set_membership(fd: &Fd, group: IpAddr, ifindex: u32, member: bool) -> io:
 
 /// getsockopt(2) of an `int`.
 pub fn get_option(fd: &Fd, level: i32, name: i32) -> io::Result<i32> {
-    let mut value = 0i32;
-    let mut len = size_of::<i32>() as u32;
-    // SAFETY: the kernel writes at most `len` = 4 bytes to `value`.
+    // SAFETY: an integer.
+    unsafe { option_of(fd, level, name) }
+}
+
+/// getsockopt(2) of any option; what the kernel does not fill in is zero.
+///
+/// # Safety
+/// Any bytes are a value of `T`: it consists of integers.
+unsafe fn option_of<T>(fd: &Fd, level: i32, name: i32) -> io::Result<T> {
+    // SAFETY: all zero bytes are a value, as the caller vouches for.
+    let mut value: T = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<T>() as u32;
+    // SAFETY: the kernel writes at most `len` bytes to `value`, which may have any.
     check(unsafe {
         libc::syscall(
             libc::SYS_getsockopt,

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 
-use super::{Addr, Fd, check, control};
+use super::{Addr, Fd, check, control, option_of};
 
 /// sendto(2), never raising SIGPIPE; without an address on a connected socket.
 pub fn send_to(fd: &Fd, bytes: &[u8], to: Option<&Addr>) -> io::Result<usize> {
@@ -34,19 +34,8 @@ pub fn unsent(fd: &Fd) -> io::Result<usize> {
 /// Datagrams for which a socket's receive buffer had no room (SO_MEMINFO).
 pub fn overrun(fd: &Fd) -> io::Result<u64> {
     // linux/sock_diag.h: SK_MEMINFO_DROPS, the last one.
-    let mut words = [0u32; 9];
-    let mut len = size_of_val(&words) as u32;
-    // SAFETY: the kernel writes at most `len` bytes to the local words.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd.0,
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            words.as_mut_ptr(),
-            &raw mut len,
-        )
-    })?;
+    // SAFETY: integers.
+    let words: [u32; 9] = unsafe { option_of(fd, libc::SOL_SOCKET, libc::SO_MEMINFO)? };
     Ok(words[8].into())
 }
 

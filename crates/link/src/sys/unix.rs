@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use super::{Addr, Fd, check, control, set_option, socket, with_spare};
+use super::{Addr, Fd, check, control, option_of, set_option, socket, with_spare};
 
 /// Descriptors that one message carries at most.
 pub const MOST_FDS: usize = 4;
@@ -71,23 +71,8 @@ pub fn ask_for_buffers(fd: &Fd, bytes: i32) {
 
 /// The user and process at the other end (SO_PEERCRED).
 pub fn peer_of(fd: &Fd) -> io::Result<(u32, u32)> {
-    let mut cred = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut len = size_of::<libc::ucred>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes to `cred`.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd.0,
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            &raw mut cred,
-            &raw mut len,
-        )
-    })?;
+    // SAFETY: a C struct of integers.
+    let cred: libc::ucred = unsafe { option_of(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)? };
     Ok((cred.uid, cred.pid as u32))
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use libc::c_long;
 
-use super::{Fd, check};
+use super::{Fd, check, option_of};
 
 // linux/bpf.h
 const BPF_MAP_CREATE: i32 = 0;
@@ -229,20 +229,8 @@ impl From<libc::xdp_ring_offset> for RingOffsets {
 
 /// Those of all four rings: received, to send, to be filled, sent.
 pub fn xdp_ring_offsets(socket: &Fd) -> io::Result<[RingOffsets; 4]> {
-    // SAFETY: a C struct of integers, for which all zero bytes are a value.
-    let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
-    let mut len = size_of::<libc::xdp_mmap_offsets>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes to the local struct.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            socket.raw(),
-            libc::SOL_XDP,
-            libc::XDP_MMAP_OFFSETS,
-            &raw mut offsets,
-            &raw mut len,
-        )
-    })?;
+    // SAFETY: a C struct of integers.
+    let offsets = unsafe { option_of(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)? };
     let libc::xdp_mmap_offsets { rx, tx, fr, cr } = offsets;
     Ok([rx, tx, fr, cr].map(RingOffsets::from))
 }
@@ -314,38 +302,17 @@ pub fn bind_xdp(socket: &Fd, ifindex: u32, queue: u32, zero_copy: bool) -> io::R
 
 /// Whether the card reads and writes the frames of a bound AF_XDP socket by itself.
 pub fn is_zero_copy(socket: &Fd) -> io::Result<bool> {
-    let mut options = libc::xdp_options { flags: 0 };
-    let mut len = size_of::<libc::xdp_options>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes to the local struct.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            socket.raw(),
-            libc::SOL_XDP,
-            libc::XDP_OPTIONS,
-            &raw mut options,
-            &raw mut len,
-        )
-    })?;
+    // SAFETY: a C struct of integers.
+    let options: libc::xdp_options =
+        unsafe { option_of(socket, libc::SOL_XDP, libc::XDP_OPTIONS)? };
     Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
 /// Packets for which an AF_XDP socket had no frame, or no room in its ring.
 pub fn xdp_overrun(socket: &Fd) -> io::Result<u64> {
-    // SAFETY: a C struct of integers, for which all zero bytes are a value.
-    let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
-    let mut len = size_of::<libc::xdp_statistics>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes to the local struct.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            socket.raw(),
-            libc::SOL_XDP,
-            libc::XDP_STATISTICS,
-            &raw mut statistics,
-            &raw mut len,
-        )
-    })?;
+    // SAFETY: a C struct of integers.
+    let statistics: libc::xdp_statistics =
+        unsafe { option_of(socket, libc::SOL_XDP, libc::XDP_STATISTICS)? };
     Ok(statistics.rx_dropped + statistics.rx_ring_full)
 }
 

@@ -14,8 +14,8 @@ use rnic_wire::ROCE_PORT;
 use rnic_wire::ip::Ipv4Header;
 
 use super::ebpf::*;
-use super::program::ETHERNET_LEN;
-use crate::rtnetlink::{NLM_F_CREATE, Request};
+use super::program::{ETHERNET_LEN, IPV4, UDP};
+use crate::rtnetlink::{NLM_F_CREATE, Request, attributes};
 use crate::sys::{self, Fd, ProgramKind};
 
 // linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h, linux/pkt_cls.h
@@ -41,8 +41,6 @@ const ETH_P_ALL: u16 = 3;
 
 /// The first Linux that sums up by itself.
 const SUMS_UP: (u32, u32) = (6, 11);
-
-const UDP: i32 = 17;
 
 /// The interface of our own.
 #[derive(Debug)]
@@ -92,11 +90,11 @@ fn set_up(ifindex: u32, mtu: u32, program: &Fd) -> io::Result<()> {
         (TCA_BPF_FLAGS, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes()),
     ];
     let filter = named(RTM_NEWTFILTER, b"bpf\0", TC_H_CLSACT_EGRESS, 0, info);
-    filter.with_all(TCA_OPTIONS, &options).tell()?;
+    filter.with(TCA_OPTIONS, &attributes(&options)).tell()?;
 
     // No address of its own; where there is no IPv6, none would come.
     let mode: [(u16, &[u8]); 1] = [(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE])];
-    let family = Request::attributes(&[(libc::AF_INET6 as u16, &Request::attributes(&mode))]);
+    let family = attributes(&[(libc::AF_INET6 as u16, &attributes(&mode))]);
     let link = |flags| Request::new(RTM_NEWLINK, 0, &ifinfomsg(ifindex, flags));
     let _ = link(0).with(IFLA_AF_SPEC, &family).tell();
     // Neighbours are asked for by the interface that it leads to.
@@ -136,7 +134,7 @@ fn program(to: u32) -> Vec<u64> {
     p.put(LOAD_4, 8, 1, 80, 0);
     p.ends_within(7, 8, i32::from(udp) + 4, Drop);
     p.put(LOAD_2, 5, 7, 12, 0);
-    p.jump(JUMP_UNLESS, 5, as_read(super::program::IPV4), Drop);
+    p.jump(JUMP_UNLESS, 5, as_read(IPV4), Drop);
     p.put(LOAD_1, 5, 7, ip, 0);
     p.jump(JUMP_UNLESS, 5, 0x45, Drop);
     p.put(LOAD_1, 5, 7, ip + 9, 0);

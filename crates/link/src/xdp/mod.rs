@@ -191,12 +191,8 @@ impl XdpLink {
         now: u64,
         counters: &mut LinkCounters,
     ) -> Option<Hop> {
-        let hop = self.hop(run, now);
+        let hop = self.hop(run, now)?;
         let route = run.route.as_ref()?;
-        if run.count > 1 {
-            route.set_detour(self.detour(route));
-        }
-        let hop = hop?;
         if !self.rows.concern(route) {
             return Some(hop);
         }
@@ -206,7 +202,8 @@ impl XdpLink {
         (!takes_socket).then_some(hop)
     }
 
-    /// The interface by which the kernel takes runs of several packets, if it is not the one that they leave by in the end.
+    /// The interface by which the kernel takes runs of several packets, if it is not the one that they leave by in the end. It was asked
+    /// for the way before.
     fn detour(&self, route: &Route) -> Option<NonZeroU32> {
         let Flow { src, dst, .. } = route.flow;
         if !route.may_pass_network_stack() || !dst.is_ipv4() {
@@ -485,6 +482,9 @@ impl Link for XdpLink {
                 // All that are next to each other, as one call may take several.
                 let kernel = |run: &&Run| self.way(run, all, now_ns, counters).is_none();
                 let (some, others) = runs.split_at(1 + rest.iter().take_while(kernel).count());
+                for route in some.iter().filter_map(|run| run.route.as_ref()) {
+                    route.set_detour(self.detour(route));
+                }
                 self.udp.send_all(some, bytes, at, counters);
                 runs = others;
             }

@@ -27,8 +27,8 @@ pub(super) const ETHERNET_LEN: usize = 14;
 /// EtherTypes.
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
-
-const UDP: i32 = 17;
+/// IP's protocol number.
+pub(super) const UDP: i32 = 17;
 /// Addresses that a process may have paths from at once.
 const ADDRESSES: u32 = 1024;
 const RANGES: u32 = 1 << (24 - RANGE_BITS);
