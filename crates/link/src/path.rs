@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use rnic_wire::ip::{IpUdp, PreparedHeaders};
 use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
 
 use crate::LinkError;
@@ -114,6 +115,8 @@ pub struct Route {
     pub(crate) for_queue_pairs: bool,
     /// They go through memory.
     pub(crate) host: Option<HostRoute>,
+    /// Of the packets that leave past the network stack.
+    headers: OnceLock<PreparedHeaders>,
     to: Option<Addr>,
     gso: AtomicBool,
     /// Not even what is no longer than UDP_SEGMENT may leave with it.
@@ -149,6 +152,7 @@ impl Route {
             local,
             for_queue_pairs,
             host,
+            headers: OnceLock::new(),
             gso: AtomicBool::new(gso),
             bare: AtomicBool::new(false),
             in_rows: AtomicBool::new(false),
@@ -171,6 +175,26 @@ impl Route {
         let link_local = |ip| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         let Flow { src, dst, .. } = self.flow;
         self.for_queue_pairs && !self.local && !link_local(src) && !link_local(dst)
+    }
+
+    /// The headers of its packets where no socket writes them. `default_hop_limits`: see [`default_hop_limits`].
+    #[inline]
+    pub(crate) fn headers(&self, default_hop_limits: [u8; 2]) -> &PreparedHeaders {
+        self.headers.get_or_init(|| {
+            let [v4, v6] = default_hop_limits;
+            let hop_limit = match (self.hop_limit, self.flow.dst) {
+                (0, IpAddr::V4(_)) => v4,
+                (0, IpAddr::V6(_)) => v6,
+                (limit, _) => limit,
+            };
+            PreparedHeaders::new(&IpUdp {
+                flow: self.flow,
+                ip_id: 0,
+                dont_fragment: true,
+                traffic_class: self.traffic_class,
+                hop_limit,
+            })
+        })
     }
 
     /// The destination, unless the socket knows it.

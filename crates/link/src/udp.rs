@@ -141,8 +141,16 @@ impl UdpLink {
     }
 
     /// Tries what waits, if it is time.
+    #[inline]
     pub(crate) fn try_waiting(&mut self, now: u64, counters: &mut LinkCounters) {
-        for mut kept in self.waiting.take(now) {
+        if self.waiting.is_due(now) {
+            self.try_again(now, counters);
+        }
+    }
+
+    #[cold]
+    fn try_again(&mut self, now: u64, counters: &mut LinkCounters) {
+        for mut kept in self.waiting.take() {
             let at = kept.at.again(now);
             self.send_group(slice::from_ref(&kept.run), &mut kept.bytes, at, counters);
         }

@@ -2,6 +2,10 @@
 //!
 //! Sockets neither need nor show these bytes; the ICRC depends on them all the same ([`Flow`]).
 
+mod alike;
+
+pub use alike::{LastHeaders, PreparedHeaders};
+
 use crate::Flow;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -267,9 +271,18 @@ impl IpUdp {
     /// See [`IpError`].
     pub fn parse(packet: &[u8]) -> Result<(IpUdp, &[u8]), IpError> {
         let (found, len) = IpUdp::parse_front(packet, packet.len())?;
-        let at = found.header_len();
+        let at = IpUdp::len_of(packet);
         let payload = packet.get(at..at + len).ok_or(IpError::Truncated)?;
         Ok((found, payload))
+    }
+
+    /// Length of the headers that a packet has which [parses](IpUdp::parse_front): its IPv6 header may hold IPv4-mapped addresses.
+    #[inline]
+    pub fn len_of(front: &[u8]) -> usize {
+        match front.first().map(|first| first >> 4) {
+            Some(4) => Ipv4Header::LEN + UDP_LEN,
+            _ => IpUdp::MAX_LEN,
+        }
     }
 
     /// The same for a packet of `len` bytes of which only the `front` is at hand, [`IpUdp::MAX_LEN`] bytes or all that there is;

@@ -135,6 +135,7 @@ fn impossible_paths_are_refused() {
 pub(crate) fn over(route: &Route, socket: TxSocket) -> Route {
     Route {
         socket: Arc::new(socket),
+        headers: OnceLock::new(),
         to: None,
         gso: AtomicBool::new(false),
         bare: AtomicBool::new(false),
@@ -147,6 +148,7 @@ pub(crate) fn over(route: &Route, socket: TxSocket) -> Route {
 /// The same route to another port, which the ICRC does not know of.
 pub(crate) fn redirected(route: &Route, to: SocketAddr) -> Route {
     Route {
+        headers: OnceLock::new(),
         socket: route.socket.clone(),
         to: Some(Addr::inet(&to)),
         gso: AtomicBool::new(route.gso()),

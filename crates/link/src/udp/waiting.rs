@@ -106,11 +106,14 @@ impl Waiting {
         true
     }
 
-    /// All of them, if it is time to try; their sockets count as having room.
-    pub(crate) fn take(&mut self, now: u64) -> VecDeque<Kept> {
-        if self.runs.is_empty() || now < self.again {
-            return VecDeque::new();
-        }
+    /// It is time to try.
+    #[inline]
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        !self.runs.is_empty() && now >= self.again
+    }
+
+    /// All of them, to be tried; their sockets count as having room.
+    pub(crate) fn take(&mut self) -> VecDeque<Kept> {
         for route in self.runs.iter().filter_map(|kept| kept.run.route.as_ref()) {
             route.socket.set_full(false);
         }

@@ -7,9 +7,10 @@
 //! would be overtaken. So packets to him go on by the kernel until there was a pause.
 
 use std::net::IpAddr;
+use std::sync::{Arc, Weak};
 
 use crate::next_hop::{self, Neighbour};
-use crate::path::fold;
+use crate::path::{Route, fold};
 
 /// How long what the kernel said is taken for true.
 const FRESH_NS: u64 = 250_000_000;
@@ -50,9 +51,19 @@ struct Entry {
     by_kernel: u64,
 }
 
+/// The route that was asked for last, if its packets pass the kernel, and until when that is taken for true.
+#[derive(Debug)]
+struct Last {
+    // Its memory is no other's as long as this is here.
+    route: Weak<Route>,
+    hop: Hop,
+    until: u64,
+}
+
 /// What is known of all peers.
 #[derive(Debug)]
 pub(super) struct Hops {
+    last: Option<Last>,
     entries: Box<[Option<Entry>]>,
     /// The interfaces' numbers.
     interfaces: Vec<u32>,
@@ -61,14 +72,39 @@ pub(super) struct Hops {
 impl Hops {
     pub(super) fn new(interfaces: Vec<u32>) -> Hops {
         Hops {
+            last: None,
             entries: vec![None; PLACES].into(),
             interfaces,
         }
     }
 
-    /// The hop from an address of this host to a peer; `None`: leave it to the kernel.
+    /// The hop of a route's packets; `None`: leave them to the kernel.
     #[inline]
-    pub(super) fn of(&mut self, src: IpAddr, dst: IpAddr, now: u64) -> Option<Hop> {
+    pub(super) fn of(&mut self, route: &Arc<Route>, now: u64) -> Option<Hop> {
+        match &self.last {
+            Some(last) if last.route.as_ptr() == Arc::as_ptr(route) && now < last.until => {
+                Some(last.hop)
+            }
+            _ => self.find(route, now),
+        }
+    }
+
+    #[inline(never)]
+    fn find(&mut self, route: &Arc<Route>, now: u64) -> Option<Hop> {
+        if !route.may_pass_network_stack() {
+            return None;
+        }
+        let (hop, until) = self.between(route.flow.src, route.flow.dst, now)?;
+        self.last = Some(Last {
+            route: Arc::downgrade(route),
+            hop,
+            until,
+        });
+        Some(hop)
+    }
+
+    /// The hop from an address of this host to a peer, and until when that is taken for true.
+    pub(super) fn between(&mut self, src: IpAddr, dst: IpAddr, now: u64) -> Option<(Hop, u64)> {
         let place = &mut self.entries[place_of(src, dst)];
         let entry = match place {
             Some(entry) if entry.ends == (src, dst) => entry,
@@ -86,7 +122,7 @@ impl Hops {
         if entry.hop.is_none() {
             entry.by_kernel = now;
         }
-        entry.hop
+        Some((entry.hop?, entry.until))
     }
 
     /// The interface from an address of this host to a peer, whoever has to send, as it was when [asked for](Hops::of) the last time.
@@ -160,6 +196,38 @@ mod tests {
     //! A packet overtakes none that went another way.
 
     use super::*;
+    use crate::path::tests::{route, spec};
+
+    /// Or its packets would go on to whom the address belonged before.
+    #[test]
+    fn what_was_said_of_a_route_is_asked_for_again() {
+        let (src, dst) = ("10.77.0.1", "10.77.0.2");
+        let of = |dest_qpn| {
+            let socket = route("127.0.0.1", "127.0.0.1", dest_qpn).socket.clone();
+            let spec = spec(src, dst, dest_qpn);
+            Arc::new(Route::new(&spec, socket, true, false, true, None))
+        };
+        let (one, other) = (of(0x5000), of(0x6000));
+        let ends = (src.parse().expect("one"), dst.parse().expect("another"));
+        let mut hops = Hops::new(Vec::new());
+        let hop = Hop {
+            interface: 0,
+            mac: [2; 6],
+        };
+        hops.entries[place_of(ends.0, ends.1)] = Some(Entry {
+            ends,
+            interface: Some(0),
+            hop: Some(hop),
+            until: FRESH_NS,
+            by_kernel: 0,
+        });
+        for route in [&one, &one, &other, &one] {
+            assert_eq!(hops.of(route, FRESH_NS - 1), Some(hop));
+        }
+        // None of our interfaces leads there any more.
+        assert_eq!(hops.of(&one, FRESH_NS), None);
+        assert_eq!(hops.of(&one, FRESH_NS + 1), None);
+    }
 
     #[test]
     fn packets_go_by_the_kernel_until_there_was_a_pause() {

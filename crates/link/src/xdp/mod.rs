@@ -27,7 +27,7 @@ mod spec;
 use std::io;
 use std::num::NonZeroU32;
 
-use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, UDP_LEN};
+use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, LastHeaders, UDP_LEN};
 use rnic_wire::{Flow, ROCE_PORT};
 
 use crate::LinkCounters;
@@ -71,6 +71,9 @@ impl Turns {
     /// The one of `places` that has something, beginning behind the one that had last.
     #[inline]
     fn next(&mut self, places: usize, has: impl Fn(usize) -> bool) -> Option<usize> {
+        if places == 1 {
+            return has(0).then_some(0);
+        }
         let first = self.first.min(places);
         let place = (first..places).chain(0..first).find(|&place| has(place))?;
         self.first = place + 1;
@@ -97,6 +100,8 @@ pub(crate) struct XdpLink {
     /// All that is received from by memory: numbers of interfaces, and of their sockets.
     rings: Vec<(usize, usize)>,
     turns: Turns,
+    /// Of what came by memory.
+    headers: LastHeaders,
     /// Came out of the socket, and comes after what lies in the rings behind shut gates.
     held: Option<Held>,
     /// Calls of `receive` since packets came by memory.
@@ -156,6 +161,7 @@ pub(crate) fn open(
         rows: Rows::default(),
         again: None,
         turns: Turns::default(),
+        headers: LastHeaders::default(),
         held: None,
         idle: IN_USE,
         received: 0,
@@ -169,10 +175,7 @@ impl XdpLink {
     #[inline]
     fn hop(&mut self, run: &Run, now: u64) -> Option<Hop> {
         let route = run.route.as_ref()?;
-        if !route.may_pass_network_stack() {
-            return None;
-        }
-        let hop = self.hops.of(route.flow.src, route.flow.dst, now)?;
+        let hop = self.hops.of(route, now)?;
         let headers = if route.flow.dst.is_ipv4() {
             Ipv4Header::LEN
         } else {
@@ -235,26 +238,16 @@ impl XdpLink {
         if !socket.has_room(run.count) {
             return false;
         }
-        let v4 = route.flow.dst.is_ipv4();
+        let ethertype = if route.flow.dst.is_ipv4() { IPV4 } else { IPV6 };
         let mut headers = [0; ETHERNET_LEN + IpUdp::MAX_LEN];
         headers[..6].copy_from_slice(&hop.mac);
         headers[6..12].copy_from_slice(&interface.mac);
-        headers[12..14].copy_from_slice(&if v4 { IPV4 } else { IPV6 }.to_be_bytes());
-        let hop_limit = match route.hop_limit {
-            0 => self.default_hop_limits[usize::from(!v4)],
-            limit => limit,
-        };
+        headers[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        let prepared = route.headers(self.default_hop_limits);
         let packets = bytes[run.start..run.start + run.len].chunks(run.segment);
         for (k, packet) in packets.enumerate() {
-            let ip = IpUdp {
-                flow: route.flow,
-                // As the ICRC has it.
-                ip_id: k as u16,
-                dont_fragment: true,
-                traffic_class: route.traffic_class,
-                hop_limit,
-            };
-            let len = ETHERNET_LEN + ip.emit(packet, &mut headers[ETHERNET_LEN..]);
+            // The identification is as the ICRC has it.
+            let len = ETHERNET_LEN + prepared.emit(k as u16, packet, &mut headers[ETHERNET_LEN..]);
             socket.send(&headers[..len], packet);
         }
         true
@@ -297,8 +290,16 @@ impl XdpLink {
     }
 
     /// Tries what waits, if it is time.
+    #[inline]
     fn try_waiting(&mut self, now: u64, counters: &mut LinkCounters) {
-        for kept in self.waiting.take(now) {
+        if self.waiting.is_due(now) {
+            self.try_again(now, counters);
+        }
+    }
+
+    #[cold]
+    fn try_again(&mut self, now: u64, counters: &mut LinkCounters) {
+        for kept in self.waiting.take() {
             match self.hop(&kept.run, now) {
                 Some(hop) => {
                     self.send_run(&kept.run, &kept.bytes, hop, kept.at.again(now), counters);
@@ -349,7 +350,8 @@ impl XdpLink {
             let (interface, queue) = rings[self.turns.next(rings.len(), has)?];
             let interface = &mut interfaces[interface];
             let socket = &mut interface.sockets[queue];
-            let train = train_of(socket, buffer, interface.gate.is_some());
+            let batches = interface.gate.is_some();
+            let train = train_of(socket, &mut self.headers, buffer, batches);
             socket.took_all();
             if let Some(train) = train {
                 self.idle = 0;
@@ -403,10 +405,15 @@ impl XdpLink {
 
 /// Takes what is next to each other of one sender and one length; all but packets is thrown away. `batches`: a frame may hold
 /// several packets.
-fn train_of(socket: &mut Socket, buffer: &mut [u8], batches: bool) -> Option<Train> {
+fn train_of(
+    socket: &mut Socket,
+    last: &mut LastHeaders,
+    buffer: &mut [u8],
+    batches: bool,
+) -> Option<Train> {
     let mut train: Option<Train> = None;
     while let Some(frame) = socket.next() {
-        let Some((headers, at, len)) = headers_of(socket, frame) else {
+        let Some((headers, at, len)) = headers_of(socket, last, frame) else {
             socket.took(frame);
             continue;
         };
@@ -451,14 +458,18 @@ fn train_of(socket: &mut Socket, buffer: &mut [u8], batches: bool) -> Option<Tra
 
 /// The headers of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it is; `None`: it is none.
 #[inline]
-fn headers_of(socket: &Socket, frame: Frame) -> Option<(IpUdp, usize, usize)> {
+fn headers_of(
+    socket: &Socket,
+    last: &mut LastHeaders,
+    frame: Frame,
+) -> Option<(IpUdp, usize, usize)> {
     const LONGEST: usize = ETHERNET_LEN + IpUdp::MAX_LEN;
     let mut bytes = [0; LONGEST];
     let len = frame.len.min(LONGEST);
     socket.read(frame, 0, &mut bytes[..len]);
     let front = bytes.get(ETHERNET_LEN..len)?;
-    let (headers, payload) = IpUdp::parse_front(front, frame.len - ETHERNET_LEN).ok()?;
-    let at = ETHERNET_LEN + headers.header_len();
+    let (headers, payload) = last.parse_front(front, frame.len - ETHERNET_LEN).ok()?;
+    let at = ETHERNET_LEN + IpUdp::len_of(front);
     (headers.flow.dst_port == ROCE_PORT && payload > 0).then_some((headers, at, payload))
 }
 

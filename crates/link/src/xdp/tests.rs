@@ -181,9 +181,9 @@ fn who_is_not_over_an_interface_is_the_kernels() {
     let v6 = |n: u128| IpAddr::from((0xfd77_u128 << 112 | n).to_be_bytes());
     for now in [0, 1, u64::MAX] {
         for n in 0..500 {
-            assert_eq!(hops.of(v4(n), v4(n.reverse_bits() >> 8), now), None);
+            assert_eq!(hops.between(v4(n), v4(n.reverse_bits() >> 8), now), None);
             assert_eq!(
-                hops.of(v6(n.into()), v6(u128::MAX >> (16 + n % 100)), now),
+                hops.between(v6(n.into()), v6(u128::MAX >> (16 + n % 100)), now),
                 None
             );
         }
@@ -195,7 +195,7 @@ fn who_is_not_over_an_interface_is_the_kernels() {
             // Which no path has.
             (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
         ] {
-            assert_eq!(hops.of(src, dst, now), None, "{src} to {dst}");
+            assert_eq!(hops.between(src, dst, now), None, "{src} to {dst}");
         }
     }
 }

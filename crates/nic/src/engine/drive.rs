@@ -172,7 +172,7 @@ impl Engine {
     pub(crate) fn send_out(&mut self, now: u64, acks: Acks) {
         if self.closed || !self.has_to_send() {
             self.held = 0;
-        } else if !self.answer_atomic(now) {
+        } else if !self.answer_alone(now) {
             self.transmit_at(now, acks);
         }
     }
@@ -356,16 +356,8 @@ impl Engine {
                 Acks::MayWait => entry.held_ack.is_awaited(),
                 Acks::MayWaitForAnswer => true,
             };
-        if for_answer && answer_saves_ack(&self.link, entry) {
-            match entry.answers.wait(now, self.unanswered.soon()) {
-                Wait::Until(until) => {
-                    self.unanswered.add(until, qpn);
-                    return turn;
-                }
-                Wait::On => return turn,
-                Wait::Over => self.unanswered.forget(qpn),
-                Wait::No => {}
-            }
+        if for_answer && waits_for_answer(entry, &self.link, &mut self.unanswered, now) {
+            return turn;
         }
         let hold = acks == Acks::MayWait && owes_only_ack && entry.held_ack.may_wait(now);
         if lone && entry.elsewhere.is_none() {
@@ -532,6 +524,30 @@ fn late_completion(link: &RoceLink, entry: &mut QpEntry, waiting: &mut Unanswere
     }
     if let Some(until) = late.leaves(may_wait, now, waiting.soon()) {
         waiting.add(until, entry.shared.qpn);
+    }
+}
+
+/// The ACK that is all a queue pair has to say waits for what the application posts next, if that is expected soon.
+pub(super) fn waits_for_answer(
+    entry: &mut QpEntry,
+    link: &RoceLink,
+    unanswered: &mut Unanswered,
+    now: u64,
+) -> bool {
+    if !answer_saves_ack(link, entry) {
+        return false;
+    }
+    match entry.answers.wait(now, unanswered.soon()) {
+        Wait::Until(until) => {
+            unanswered.add(until, entry.shared.qpn);
+            true
+        }
+        Wait::On => true,
+        Wait::Over => {
+            unanswered.forget(entry.shared.qpn);
+            false
+        }
+        Wait::No => false,
     }
 }
 

@@ -1,11 +1,12 @@
-//! An ACK, or the answer to an atomic, that is all that a queue pair has to say.
+//! An ACK, the answer to an atomic or a short READ, or a message that was just posted, which is all that a queue pair has to say.
 //!
-//! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and by memory,
-//! if nothing else is to be sent at all, without the rest of the round.
+//! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and if nothing else is
+//! to be sent at all, without the rest of the round.
 
 use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Rc};
 
+use super::drive::waits_for_answer;
 use super::host::DeviceHost;
 use super::sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
@@ -34,20 +35,22 @@ impl Engine {
         let Some(entry) = last.filter(|entry| entry.held_ack.is_awaited()) else {
             return Awaited::None;
         };
-        if !is_by_memory(entry, &self.link) {
+        let by_memory = is_by_memory(entry, &self.link);
+        if !by_memory {
             let peer = entry.peer;
             let hurries = entry.held_ack.is_all_that_is_awaited()
                 && peer.is_some_and(|peer| self.link.is_past_network_stack(peer.path));
-            return if hurries {
-                Awaited::Owed
-            } else {
-                Awaited::None
-            };
+            if !hurries {
+                return Awaited::None;
+            }
+        }
+        if !only || entry.held_ack.may_wait(now) {
+            return Awaited::Owed;
         }
         let (link, memory) = (&mut self.link, &self.memory);
-        let left = only
-            && !entry.held_ack.may_wait(now)
-            && acknowledge(
+        let waits = !by_memory && waits_for_answer(entry, link, &mut self.unanswered, now);
+        let left = waits
+            || acknowledge(
                 entry,
                 link,
                 memory,
@@ -58,19 +61,49 @@ impl Engine {
         if !left {
             return Awaited::Owed;
         }
+        if !by_memory && !waits {
+            entry.answers.left_alone(now);
+        }
         entry.ready = false;
-        self.turn_given();
+        self.turn_given(now);
         Awaited::Left
     }
 
-    /// Sends the answer to an atomic, by memory, if nothing else at all is to be sent. False: there is more, and nothing was done.
+    /// Sends the packet that was just posted to this queue pair, if it is all that is to be sent. False: there is more, and nothing was
+    /// done.
     #[inline]
-    pub(super) fn answer_atomic(&mut self, now: u64) -> bool {
-        if !self.has_one_turn_to_give() {
+    pub(crate) fn send_posted(&mut self, qpn: u32) -> bool {
+        if !self.has_one_turn_to_give() || self.timers.congestion.is_active() {
+            return false;
+        }
+        let (now, soon) = (self.now(), self.unanswered.soon());
+        let Some(entry) = self.qps.get_mut(qpn) else {
+            return false;
+        };
+        let alone = entry.staged
+            && entry.ready
+            && entry.elsewhere.is_none()
+            && !entry.transport.wants_transmit();
+        if !alone {
+            return false;
+        }
+        (entry.staged, entry.ready) = (false, false);
+        entry.held_ack.requested();
+        // None waits for it, or there were a time by which it does.
+        entry.answers.answered(now, soon);
+        self.sent_straight();
+        self.turn_given(now);
+        true
+    }
+
+    /// Sends the answer to an atomic or a READ of one packet, if nothing else at all is to be sent. False: there is more.
+    #[inline]
+    pub(super) fn answer_alone(&mut self, now: u64) -> bool {
+        if !self.has_one_turn_to_give() || self.link.has_pending() {
             return false;
         }
         let only = self.ready.front().and_then(|qpn| self.qps.get_mut(*qpn));
-        let Some(entry) = only.filter(|entry| is_by_memory(entry, &self.link)) else {
+        let Some(entry) = only else {
             return false;
         };
         self.link.set_time(now);
@@ -86,17 +119,16 @@ impl Engine {
         );
         if left {
             entry.ready = false;
-            self.turn_given();
+            self.turn_given(now);
         }
         left
     }
 
-    /// One queue pair has something to send, and that is all there is.
+    /// One queue pair has something to send, and that is all there is, but for packets that wait for the next flush.
     #[inline]
     fn has_one_turn_to_give(&self) -> bool {
         self.ready.len() == 1
             && self.stalled.is_empty()
-            && !self.link.has_pending()
             && self.link.next_timeout().is_none()
             && self.gate.deadline().is_none()
             && self.unanswered.deadline().is_none()
@@ -105,11 +137,16 @@ impl Engine {
             && !self.timers.congestion.has_room()
     }
 
-    /// It has left.
+    /// It has said it.
     #[inline]
-    fn turn_given(&mut self) {
+    fn turn_given(&mut self, now: u64) {
         self.ready.clear();
         self.held = 0;
+        if self.link.has_pending() {
+            self.gather.left(now);
+            self.rows.left(now);
+            self.flush(now);
+        }
     }
 }
 
@@ -134,7 +171,7 @@ pub(super) fn acknowledge(
     })
 }
 
-/// Has a connection say what is all that it has to say. False: it has more, or there is no room, and nothing was done.
+/// Has a connection say what is all that it has to say. False: it has more, or there is no room, and nothing was done, or it has failed.
 #[inline]
 fn say(
     entry: &mut QpEntry,
@@ -143,7 +180,7 @@ fn say(
     srqs: &SrqTable,
     ahs: &mut AhTable,
     staged: &mut usize,
-    what: impl FnOnce(&mut Rc, &DeviceHost<'_>, &mut PathSink<'_>) -> bool,
+    what: impl FnOnce(&mut Rc, &mut DeviceHost<'_>, &mut PathSink<'_>) -> bool,
 ) -> bool {
     if entry.staged || entry.elsewhere.is_some() {
         return false;
@@ -158,7 +195,7 @@ fn say(
         gate: None,
     };
     let left = match lend(entry, memory, srqs) {
-        (QueuePair::Rc(rc), host) => what(rc, &host, &mut sink),
+        (QueuePair::Rc(rc), mut host) => what(rc, &mut host, &mut sink),
         _ => false,
     };
     if left {

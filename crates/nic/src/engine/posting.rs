@@ -4,8 +4,8 @@
 //!
 //! A ring takes packets one by one, so there is nothing to wait for: the transport builds the packet, if nothing of the queue pair
 //! waits before it, and the ring has it. Other queue pairs that want to send have their turns as ever. By the network stack a packet
-//! has company, or waits for it ([`super::gather`]), and takes the way of the engine's rounds; but one of few bytes is built at once, so that
-//! it is dealt with once in place of twice.
+//! has company, or waits for it ([`super::gather`]), and takes the way of the engine's rounds; but one of few bytes is built at once, and so is
+//! any signaled request of one packet that is posted while nothing is under way: it is dealt with once in place of twice.
 
 use std::collections::VecDeque;
 
@@ -32,8 +32,12 @@ pub(crate) struct Posting<'a> {
     timers: &'a mut Timers,
     clock: &'a mut StreamClock,
     staged: &'a mut usize,
-    /// All that was posted has left.
+    /// All that was posted has left, or is built.
     straight: bool,
+    /// They go by a socket, and nothing of the queue pair is under way for which the first could wait.
+    alone: bool,
+    /// So it was built, the first of it at least.
+    built: bool,
     any: bool,
 }
 
@@ -55,11 +59,15 @@ impl Engine {
             ..
         } = self;
         let entry = qps.get_mut(qpn)?;
-        let by_memory = || {
-            let peer = entry.peer.filter(|_| state == QpState::Rts && !*closed);
-            peer.is_some_and(|peer| link.is_by_memory(peer.path))
-        };
-        let straight = matches!(entry.transport, QueuePair::Rc(_)) && !lint::is_on() && by_memory();
+        let peer = entry.peer.filter(|_| state == QpState::Rts && !*closed);
+        let way = peer.map(|peer| link.is_by_memory(peer.path));
+        let may_leave = matches!(entry.transport, QueuePair::Rc(_)) && !lint::is_on();
+        let alone = may_leave
+            && way == Some(false)
+            && entry.shared.slots.send.used() == 0
+            && entry.elsewhere.is_none()
+            && !timers.congestion.is_active();
+        let straight = alone || may_leave && way == Some(true);
         // What is posted alone waits for no company.
         if entry.reach.is_some() && entry.shared.slots.send.used() > 0 {
             entry.succession.begin(sys::ticks_or_ns());
@@ -75,6 +83,8 @@ impl Engine {
             clock,
             staged,
             straight,
+            alone,
+            built: false,
             any: false,
         })
     }
@@ -188,6 +198,8 @@ pub(crate) enum ShortPost {
 pub(crate) enum Ended {
     /// It has left as packets.
     Left,
+    /// It is a packet, or begins with one, and all that wait are to leave.
+    Staged,
     /// It is done, and took no packet.
     Executed,
     /// Something of it is left to a round of the engine.
@@ -214,6 +226,8 @@ impl Posting<'_> {
     #[inline(always)]
     pub(crate) fn post(&mut self, signaled: bool, wqe: SendWqe) {
         self.entry.signals.posted(signaled);
+        // Whether one that is not signaled asks for an ACK depends on what is behind it.
+        self.straight &= signaled || !self.alone;
         if !self.straight {
             self.entry.transport.post_send(wqe);
             return;
@@ -232,7 +246,13 @@ impl Posting<'_> {
         };
         let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
         if let QueuePair::Rc(rc) = transport {
+            rc.expect_more(false);
             self.straight = rc.post_straight(Time(now), wqe, &mut host, &mut sink);
+        }
+        if self.alone && self.straight {
+            // What is behind it has company.
+            self.straight = false;
+            self.built = true;
         }
     }
 
@@ -255,6 +275,15 @@ impl Posting<'_> {
     pub(crate) fn end(mut self) -> Ended {
         if !self.any {
             return Ended::Waits;
+        }
+        if self.built {
+            self.entry.staged = true;
+            self.timers.note(self.entry);
+            if !self.entry.ready {
+                self.entry.ready = true;
+                self.ready.push_front(self.entry.shared.qpn);
+            }
+            return Ended::Staged;
         }
         if !self.straight {
             if self.execute_alone() {

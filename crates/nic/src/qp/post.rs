@@ -76,7 +76,7 @@ impl Qp {
         shared.slots.send.take(1);
         match outcome {
             ShortPost::Left => has_left(shared, engine, 1),
-            _ => is_staged(shared, engine, outcome == ShortPost::Due),
+            _ => is_staged(shared, engine, 1, outcome == ShortPost::Due),
         }
         true
     }
@@ -316,6 +316,7 @@ fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, ended: Ended, post
     engine.has_posted(shared.qpn, posted);
     match ended {
         Ended::Left => has_left(shared, engine, posted.count),
+        Ended::Staged => is_staged(shared, engine, posted.count, true),
         // That took longer than a packet, so whatever others wait for has its turn.
         Ended::Executed => {
             let others = engine.has_to_send();
@@ -345,14 +346,16 @@ fn is_done(shared: &QpShared, mut engine: Guard<'_, Engine>, others: bool, count
     shard.after_drive(engine);
 }
 
-/// What was just posted is a packet that is still here.
+/// What was just posted is a packet that is still here, the first of it at least.
 #[inline]
-fn is_staged(shared: &QpShared, mut engine: Guard<'_, Engine>, due: bool) {
+fn is_staged(shared: &QpShared, mut engine: Guard<'_, Engine>, count: usize, due: bool) {
     let shard = &shared.shard;
     // Whoever posts polls soon.
     shard.count_poll();
-    if engine.count_posts(1) || due {
-        engine.transmit(shard.acks());
+    if engine.count_posts(count) || due {
+        if !engine.send_posted(shared.qpn) {
+            engine.transmit(shard.acks());
+        }
         shard.after_drive(engine);
     }
 }

@@ -112,15 +112,22 @@ impl Rc {
         true
     }
 
-    /// [`Rc::poll_transmit`] where the answer to an atomic is all that there is to say. False: it is not, or may not leave as a short
-    /// packet, and nothing was done.
+    /// [`Rc::poll_transmit`] where the answer to an atomic, or to a READ of one packet, is all that there is to say. False: it is not, or it
+    /// may not leave so, and nothing was done; or the queue pair has failed.
     #[inline]
-    pub fn answer_straight<H: Host, S: PacketSink>(&mut self, host: &H, sink: &mut S) -> bool {
-        matches!(self.state, State::RtrCommunicating | State::Rts)
+    pub fn answer_straight<H: Host, S: PacketSink>(&mut self, host: &mut H, sink: &mut S) -> bool {
+        let may = matches!(self.state, State::RtrCommunicating | State::Rts)
             && self.shared.attr.role == Role::Rc
             && self.responder.owes_only_answer()
-            && !self.may_request()
-            && self.responder.answer_straight(&mut self.shared, host, sink)
+            && !self.may_request();
+        if !may {
+            return false;
+        }
+        if !self.responder.owes_short_read(self.shared.mtu) {
+            return self.responder.answer_straight(&mut self.shared, host, sink);
+        }
+        self.transmit_answers(host, &mut Output::new(sink, usize::MAX));
+        !self.wants_transmit() && !self.is_error()
     }
 
     /// [`Rc::poll_transmit`] where an ACK is all that there is to say. False: it is not, or the ACK may not leave as a short packet,

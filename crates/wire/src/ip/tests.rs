@@ -52,6 +52,23 @@ fn what_is_written_is_read() {
     }
 }
 
+/// Or what lies in the headers would be taken for payload.
+#[test]
+fn mapped_addresses_in_an_ipv6_header_leave_it_as_long_as_it_is() {
+    let plain = IpUdp {
+        ip_id: 0,
+        ..meta("fd00::1", "fd00::2")
+    };
+    let mut bytes = packet(&plain, b"abc");
+    for (at, ip) in [(8, "::ffff:10.0.0.1"), (24, "::ffff:10.0.0.2")] {
+        let ip: Ipv6Addr = ip.parse().unwrap();
+        bytes[at..at + 16].copy_from_slice(&ip.octets());
+    }
+    let (found, payload) = IpUdp::parse(&bytes).unwrap();
+    assert!(found.flow.src.is_ipv6());
+    assert_eq!(payload, b"abc");
+}
+
 #[test]
 fn checksums_hold() {
     let bytes = packet(&meta("10.0.0.1", "10.0.0.2"), b"abc");

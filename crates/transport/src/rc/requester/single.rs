@@ -112,8 +112,9 @@ impl Requester {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
-        let plain = entry.wqe.op == SendOp::Send && self.is_single(entry, sh);
-        if !plain && !is_one_request(entry, sh) || !self.can_send(sh) {
+        let plain =
+            self.is_single(entry, sh) && (entry.wqe.op == SendOp::Send || !host.may_execute());
+        if !plain && !is_one_request(entry, sh, host) || !self.can_send(sh) {
             return Ok(false);
         }
         let is_atomic = entry.kind == Kind::Atomic && self.is_first(entry);
@@ -275,7 +276,7 @@ impl Requester {
 
 /// Is it a request of one packet that nothing but a packet will do for? (A WRITE or READ may not need one.)
 #[inline]
-fn is_one_request(entry: &Entry, sh: &Shared) -> bool {
+fn is_one_request<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> bool {
     let takes_a_packet = matches!(
         entry.wqe.op,
         SendOp::SendImm(_)
@@ -286,5 +287,9 @@ fn is_one_request(entry: &Entry, sh: &Shared) -> bool {
             | SendOp::AtomicWrite { .. }
             | SendOp::Flush(_)
     );
-    takes_a_packet && entry.packets == 1 && !entry.oversize && sh.attr.role == Role::Rc
+    let takes_one_here = || matches!(entry.wqe.op, SendOp::Read { .. }) && !host.may_execute();
+    (takes_a_packet || takes_one_here())
+        && entry.packets == 1
+        && !entry.oversize
+        && sh.attr.role == Role::Rc
 }

@@ -39,6 +39,15 @@ impl Responder {
         self.resources.answers.len() == 1 && self.ack.is_none() && self.nak.is_none()
     }
 
+    /// The next answer is a packet with all that a READ asked for.
+    #[inline]
+    pub(crate) fn owes_short_read(&self, mtu: u32) -> bool {
+        let next = self.resources.answers.front();
+        next.is_some_and(
+            |answer| matches!(answer.body, Body::Read { left, begun, .. } if left <= mtu && !begun),
+        )
+    }
+
     /// Emits answers in the order of their PSNs until there is none or `out` takes no more.
     ///
     /// # Errors
