@@ -4,7 +4,7 @@ use rnic_link::{Look, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
-use super::answers::{Unanswered, Wait};
+use super::answers::Unanswered;
 use super::arrears::POSTS;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
@@ -356,7 +356,7 @@ impl Engine {
                 Acks::MayWait => entry.held_ack.is_awaited(),
                 Acks::MayWaitForAnswer => true,
             };
-        if for_answer && waits_for_answer(entry, &self.link, &mut self.unanswered, now) {
+        if for_answer && lone::waits_for_answer(entry, &self.link, &mut self.unanswered, now) {
             return turn;
         }
         let hold = acks == Acks::MayWait && owes_only_ack && entry.held_ack.may_wait(now);
@@ -525,41 +525,6 @@ fn late_completion(link: &RoceLink, entry: &mut QpEntry, waiting: &mut Unanswere
     if let Some(until) = late.leaves(may_wait, now, waiting.soon()) {
         waiting.add(until, entry.shared.qpn);
     }
-}
-
-/// The ACK that is all a queue pair has to say waits for what the application posts next, if that is expected soon.
-pub(super) fn waits_for_answer(
-    entry: &mut QpEntry,
-    link: &RoceLink,
-    unanswered: &mut Unanswered,
-    now: u64,
-) -> bool {
-    if !answer_saves_ack(link, entry) {
-        return false;
-    }
-    match entry.answers.wait(now, unanswered.soon()) {
-        Wait::Until(until) => {
-            unanswered.add(until, entry.shared.qpn);
-            true
-        }
-        Wait::On => true,
-        Wait::Over => {
-            unanswered.forget(entry.shared.qpn);
-            false
-        }
-        Wait::No => false,
-    }
-}
-
-/// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory it costs little anyway. A program
-/// that sleeps until something completes takes one completion for each event, perhaps: the peer's must not come with the answer.
-fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
-    let (QueuePair::Rc(_), Some(peer)) = (&entry.transport, entry.peer) else {
-        return false;
-    };
-    entry.elsewhere.is_none()
-        && !link.is_by_memory(peer.path)
-        && !entry.shared.cqs().any(|cq| cq.has_channel())
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! An ACK, the answer to an atomic or a short READ, or a message that was just posted, which is all that a queue pair has to say.
 //!
 //! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and if nothing else is
-//! to be sent at all, without the rest of the round.
+//! to be sent at all, without the rest of the round. Or the ACK waits for what the application posts next ([`super::answers`]).
 
 use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Rc};
 
-use super::drive::waits_for_answer;
+use super::answers::{Unanswered, Wait};
 use super::host::DeviceHost;
 use super::sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
@@ -202,4 +202,39 @@ fn say(
         entry.held_ack.left();
     }
     left
+}
+
+/// The ACK that is all a queue pair has to say waits for what the application posts next, if that is expected soon.
+pub(super) fn waits_for_answer(
+    entry: &mut QpEntry,
+    link: &RoceLink,
+    unanswered: &mut Unanswered,
+    now: u64,
+) -> bool {
+    if !answer_saves_ack(link, entry) {
+        return false;
+    }
+    match entry.answers.wait(now, unanswered.soon()) {
+        Wait::Until(until) => {
+            unanswered.add(until, entry.shared.qpn);
+            true
+        }
+        Wait::On => true,
+        Wait::Over => {
+            unanswered.forget(entry.shared.qpn);
+            false
+        }
+        Wait::No => false,
+    }
+}
+
+/// Whether the ACK that a queue pair owes may leave with what the application posts next. By memory it costs little anyway. A program
+/// that sleeps until something completes takes one completion for each event, perhaps: the peer's must not come with the answer.
+fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
+    let (QueuePair::Rc(_), Some(peer)) = (&entry.transport, entry.peer) else {
+        return false;
+    };
+    entry.elsewhere.is_none()
+        && !link.is_by_memory(peer.path)
+        && !entry.shared.cqs().any(|cq| cq.has_channel())
 }
