@@ -1,7 +1,7 @@
 //! A server and a client of one program.
 
 use crate::place::{self, Place, RunOptions};
-use crate::process::{Finished, Process};
+use crate::process::{Finished, Process, sleep_until_one_ends};
 use std::time::{Duration, Instant};
 
 /// How long a side has when the other one has ended: well, and else.
@@ -196,7 +196,7 @@ impl Outcome {
                     client.output()
                 ));
             }
-            std::thread::sleep(crate::process::GLANCE);
+            sleep_until_one_ends(&[&server, &client], deadline);
         }
         let took = began.elapsed();
         let time = Duration::from_secs(10);

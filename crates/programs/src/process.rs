@@ -118,20 +118,11 @@ impl Process {
     /// Waits for its end asleep, so that nothing takes a processor from it meanwhile; false: it is still running after `time`.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
-        if self.ended() {
-            return true;
-        }
-        let end = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty());
-        let end = end.expect("own child, whose status nobody has taken");
         while !self.ended() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if Instant::now() >= deadline {
                 return false;
             }
-            // Too long a time is none.
-            let left = Timespec::try_from(left).ok();
-            // Whatever it says, it is asked again.
-            let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], left.as_ref());
+            sleep_until_one_ends(&[self], deadline);
         }
         true
     }
@@ -294,6 +285,25 @@ impl Process {
             unsafe { libc::killpg(group, signal) };
         }
     }
+}
+
+/// Sleeps until one ends of which that is not [known](Process::ended) yet, or until `deadline`; perhaps not so long.
+pub fn sleep_until_one_ends(processes: &[&Process], deadline: Instant) {
+    let running = processes.iter().filter(|process| process.status.is_none());
+    let ends: Vec<_> = running
+        .map(|process| {
+            let end = pidfd_open(Pid::from_child(&process.child), PidfdFlags::empty());
+            end.expect("own child, whose status nobody has taken")
+        })
+        .collect();
+    let mut ends: Vec<_> = ends
+        .iter()
+        .map(|end| PollFd::new(end, PollFlags::IN))
+        .collect();
+    let left = deadline.saturating_duration_since(Instant::now());
+    // Too long a time is none. Whatever it says, they are asked again.
+    let left = Timespec::try_from(left).ok();
+    let _ = poll(&mut ends, left.as_ref());
 }
 
 impl Drop for Process {

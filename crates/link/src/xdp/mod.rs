@@ -370,7 +370,7 @@ impl XdpLink {
             for socket in &interface.sockets {
                 socket.refill();
             }
-            let in_rings = interface.has_arrivals();
+            let in_rings = interface.gate.is_some() && interface.has_arrivals();
             if let Some(gate) = &mut interface.gate {
                 gate.is_looked_behind(in_rings);
             }

@@ -73,17 +73,17 @@ impl Engine {
     /// done.
     #[inline]
     pub(crate) fn send_posted(&mut self, qpn: u32) -> bool {
-        if !self.has_one_turn_to_give() || self.timers.congestion.is_active() {
+        if !self.has_one_turn_to_give()
+            || self.ready.front() != Some(&qpn)
+            || self.timers.congestion.is_active()
+        {
             return false;
         }
         let (now, soon) = (self.now(), self.unanswered.soon());
         let Some(entry) = self.qps.get_mut(qpn) else {
             return false;
         };
-        let alone = entry.staged
-            && entry.ready
-            && entry.elsewhere.is_none()
-            && !entry.transport.wants_transmit();
+        let alone = entry.staged && entry.elsewhere.is_none() && !entry.transport.wants_transmit();
         if !alone {
             return false;
         }
