@@ -115,8 +115,8 @@ pub struct Route {
     pub(crate) for_queue_pairs: bool,
     /// They go through memory.
     pub(crate) host: Option<HostRoute>,
-    /// Of the packets that leave past the network stack.
-    headers: OnceLock<PreparedHeaders>,
+    /// Of the packets that leave past the network stack. Elsewhere, as what other ways need of a route is to lie close together.
+    headers: OnceLock<Box<PreparedHeaders>>,
     to: Option<Addr>,
     gso: AtomicBool,
     /// Not even what is no longer than UDP_SEGMENT may leave with it.
@@ -187,13 +187,13 @@ impl Route {
                 (0, IpAddr::V6(_)) => v6,
                 (limit, _) => limit,
             };
-            PreparedHeaders::new(&IpUdp {
+            Box::new(PreparedHeaders::new(&IpUdp {
                 flow: self.flow,
                 ip_id: 0,
                 dont_fragment: true,
                 traffic_class: self.traffic_class,
                 hop_limit,
-            })
+            }))
         })
     }
 

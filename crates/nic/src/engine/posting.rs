@@ -246,7 +246,9 @@ impl Posting<'_> {
         };
         let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
         if let QueuePair::Rc(rc) = transport {
-            rc.expect_more(false);
+            if self.alone {
+                rc.expect_more(false);
+            }
             self.straight = rc.post_straight(Time(now), wqe, &mut host, &mut sink);
         }
         if self.alone && self.straight {

@@ -96,8 +96,8 @@ impl Requester {
         true
     }
 
-    /// Emits what was posted last, if it is a SEND of that kind, or another request that is one packet, and may leave now. An error has
-    /// come to the oldest WQE.
+    /// Emits what was posted last, if it is of that kind, or another request that is one packet, may not do without, and may leave now. An
+    /// error has come to the oldest WQE.
     #[inline]
     pub(crate) fn transmit_straight<H: Host, S: PacketSink>(
         &mut self,
@@ -112,9 +112,12 @@ impl Requester {
         let Some(entry) = self.queue.get(self.current) else {
             return Ok(false);
         };
-        let plain =
-            self.is_single(entry, sh) && (entry.wqe.op == SendOp::Send || !host.may_execute());
-        if !plain && !is_one_request(entry, sh, host) || !self.can_send(sh) {
+        let may_need_none = matches!(entry.wqe.op, SendOp::Write { .. } | SendOp::Read { .. });
+        if may_need_none && host.may_execute() {
+            return Ok(false);
+        }
+        let plain = self.is_single(entry, sh);
+        if !plain && !is_one_request(entry, sh) || !self.can_send(sh) {
             return Ok(false);
         }
         let is_atomic = entry.kind == Kind::Atomic && self.is_first(entry);
@@ -274,22 +277,19 @@ impl Requester {
     }
 }
 
-/// Is it a request of one packet that nothing but a packet will do for? (A WRITE or READ may not need one.)
+/// Is it another request of one packet?
 #[inline]
-fn is_one_request<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> bool {
+fn is_one_request(entry: &Entry, sh: &Shared) -> bool {
     let takes_a_packet = matches!(
         entry.wqe.op,
         SendOp::SendImm(_)
             | SendOp::SendInvalidate(_)
             | SendOp::WriteImm { .. }
+            | SendOp::Read { .. }
             | SendOp::CompareSwap { .. }
             | SendOp::FetchAdd { .. }
             | SendOp::AtomicWrite { .. }
             | SendOp::Flush(_)
     );
-    let takes_one_here = || matches!(entry.wqe.op, SendOp::Read { .. }) && !host.may_execute();
-    (takes_a_packet || takes_one_here())
-        && entry.packets == 1
-        && !entry.oversize
-        && sh.attr.role == Role::Rc
+    takes_a_packet && entry.packets == 1 && !entry.oversize && sh.attr.role == Role::Rc
 }
