@@ -102,8 +102,8 @@ impl Engine {
         if !self.has_one_turn_to_give() || self.link.has_pending() {
             return false;
         }
-        let only = self.ready.front().and_then(|qpn| self.qps.get_mut(*qpn));
-        let Some(entry) = only else {
+        let only = self.ready.front();
+        let Some(entry) = only.and_then(|qpn| self.qps.get_mut(*qpn)) else {
             return false;
         };
         self.link.set_time(now);

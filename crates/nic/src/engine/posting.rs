@@ -139,12 +139,7 @@ impl Engine {
         if by_memory {
             return ShortPost::Left;
         }
-        if !entry.ready {
-            // In front, as all that posts short messages ([`Engine::schedule_posted`]).
-            entry.ready = true;
-            self.ready.push_front(qpn);
-        }
-        entry.staged = true;
+        stage(entry, &mut self.ready);
         let posted = Posted {
             count: 1,
             bytes: short.len() as u64,
@@ -210,6 +205,17 @@ pub(crate) enum Ended {
 #[inline]
 fn may_join(entry: &QpEntry) -> bool {
     matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_streaming())
+}
+
+/// A packet of it was built as it was posted, and waits for its turn: in front, as all that posts short messages
+/// ([`Engine::schedule_posted`]).
+#[inline]
+fn stage(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {
+    if !entry.ready {
+        entry.ready = true;
+        ready.push_front(entry.shared.qpn);
+    }
+    entry.staged = true;
 }
 
 /// What a running timer and a ring in use need to know of the time the last round knew.
@@ -279,12 +285,8 @@ impl Posting<'_> {
             return Ended::Waits;
         }
         if self.built {
-            self.entry.staged = true;
             self.timers.note(self.entry);
-            if !self.entry.ready {
-                self.entry.ready = true;
-                self.ready.push_front(self.entry.shared.qpn);
-            }
+            stage(self.entry, self.ready);
             return Ended::Staged;
         }
         if !self.straight {
