@@ -63,10 +63,10 @@ pub use registry::QpnRange;
 pub use roce::{Look, Received, RoceLink};
 pub use steering::MULTICAST_QPN;
 pub use sys::process::{Span, has_ended};
-pub use sys::{Fd, is_safe_memory_file};
+pub use sys::{Fd, RouteEvents, is_safe_memory_file};
 pub use tell::tell;
 pub use wills::{Estate, WILL_LEN, Will, WillId};
-pub use xdp::{XdpSpec, XdpSpecError};
+pub use xdp::{Ways, XdpSpec, XdpSpecError};
 
 /// How to open the link.
 #[derive(Clone, Debug, Default)]

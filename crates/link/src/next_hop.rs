@@ -3,11 +3,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::rtnetlink::{Attributes, NLM_F_CREATE, Request, split};
+use crate::rtnetlink::{Attributes, Messages, NLM_F_CREATE, Request, split};
+use crate::sys::{RouteEvent, RouteEvents};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
+const RTM_DELNEIGH: u16 = 29;
 const RTM_GETNEIGH: u16 = 30;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
@@ -25,6 +27,9 @@ const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 const NUD_LASTING: u16 = 0x40 | 0x80;
 /// `struct rtmsg` and `struct ndmsg`.
 const BODY_LEN: usize = 12;
+/// All that a next hop, or what is known of him, depends on (`RTNLGRP_`): links, neighbours, addresses, routes and rules of both families,
+/// and next hops that routes refer to.
+pub(crate) const GROUPS: [u32; 9] = [1, 3, 5, 7, 8, 9, 11, 19, 32];
 
 /// The next host on a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,11 @@ pub struct NextHop {
 }
 
 impl NextHop {
+    #[cfg(test)]
+    pub(crate) fn new(addr: IpAddr, ifindex: u32) -> NextHop {
+        NextHop { addr, ifindex }
+    }
+
     /// The number of the interface that leads there.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
@@ -143,6 +153,58 @@ pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
     request.with(NDA_DST, &octets(hop.addr)).tell()
 }
 
+/// What the kernel told of its tables.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    neighbours: Vec<NextHop>,
+    /// Something else: any way may be another one.
+    other: bool,
+}
+
+impl Changes {
+    /// All that was told since.
+    pub(crate) fn take(events: &RouteEvents) -> Changes {
+        let mut changes = Changes::default();
+        let mut buffer = vec![0; 16 * 1024];
+        while let Some(event) = events.receive(&mut buffer) {
+            match event {
+                RouteEvent::Told(len) => changes.add(&buffer[..len]),
+                RouteEvent::Lost => changes.other = true,
+            }
+        }
+        changes
+    }
+
+    fn add(&mut self, messages: &[u8]) {
+        for message in Messages(messages) {
+            match neighbour_of(message) {
+                Some(Ok(hop)) if !self.neighbours.contains(&hop) => self.neighbours.push(hop),
+                Some(_) => {}
+                None => self.other = true,
+            }
+        }
+    }
+
+    /// Something was said of this neighbour, or of what leads to anybody. `None`: no way is known.
+    pub(crate) fn concern(&self, hop: Option<&NextHop>) -> bool {
+        self.other || hop.is_some_and(|hop| self.neighbours.contains(hop))
+    }
+}
+
+/// The neighbour that a message is about, or that it is about one of another kind; `None`: it is about something else.
+fn neighbour_of(message: &[u8]) -> Option<Result<NextHop, ()>> {
+    let (kind, neighbour, attributes) = split::<BODY_LEN>(message)?;
+    if !matches!(kind, RTM_NEWNEIGH | RTM_DELNEIGH) {
+        return None;
+    }
+    let ifindex = u32::from_ne_bytes(neighbour[4..8].try_into().ok()?);
+    let addr = Attributes(attributes)
+        .find(|(kind, _)| *kind == NDA_DST)
+        .and_then(|(_, value)| address(value));
+    // A bridge's table has hardware addresses only.
+    Some(addr.map(|addr| NextHop { addr, ifindex }).ok_or(()))
+}
+
 fn neighbour_body(hop: &NextHop) -> [u8; BODY_LEN] {
     let mut body = [0; BODY_LEN];
     body[0] = family(hop.addr);
@@ -175,6 +237,52 @@ fn octets(addr: IpAddr) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `struct nlmsghdr` and `struct ndmsg`, with or without an address.
+    fn told(kind: u16, ifindex: u32, addr: Option<IpAddr>) -> Vec<u8> {
+        let hop = NextHop::new(addr.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), ifindex);
+        let request = Request::new(kind, 0, &neighbour_body(&hop));
+        match addr {
+            Some(addr) => request.with(NDA_DST, &octets(addr)).bytes(),
+            None => request.with(NDA_LLADDR, &[2; 6]).bytes(),
+        }
+    }
+
+    /// Or each ARP of a LAN has all ways asked for anew.
+    #[test]
+    fn what_is_told_of_a_neighbour_concerns_him_alone() {
+        let hop = |n, ifindex| NextHop::new(IpAddr::from([10, 0, 0, n]), ifindex);
+        let one = hop(1, 3);
+        let mut changes = Changes::default();
+        changes.add(&told(RTM_NEWNEIGH, 3, None));
+        assert!(!changes.concern(Some(&one)), "a bridge's");
+        // Two in one buffer.
+        let both = [
+            told(RTM_DELNEIGH, 3, Some(one.addr)),
+            told(RTM_NEWNEIGH, 3, Some(Ipv6Addr::LOCALHOST.into())),
+        ]
+        .concat();
+        changes.add(&both);
+        assert!(changes.concern(Some(&one)));
+        for other in [hop(2, 3), hop(1, 4)] {
+            assert!(!changes.concern(Some(&other)), "{other:?}");
+        }
+        assert!(!changes.concern(None));
+        assert_eq!(changes.neighbours.len(), 2);
+        changes.add(&told(RTM_NEWROUTE, 3, Some(one.addr)));
+        assert!(changes.concern(Some(&hop(2, 3))) && changes.concern(None));
+    }
+
+    /// Wherever a message breaks off: anything may have changed, or nothing was said.
+    #[test]
+    fn what_is_told_is_taken_apart_with_care() {
+        let whole = told(RTM_NEWNEIGH, 3, Some(Ipv6Addr::LOCALHOST.into()));
+        for end in 0..whole.len() {
+            let mut changes = Changes::default();
+            changes.add(&whole[..end]);
+            assert!(changes.neighbours.is_empty(), "{end}");
+        }
+    }
 
     #[test]
     fn this_host_is_no_neighbour() {

@@ -30,11 +30,16 @@ impl Request {
         self
     }
 
-    /// Asks, and gives the answer.
-    pub(crate) fn ask(mut self) -> io::Result<Vec<u8>> {
+    /// The whole message.
+    pub(crate) fn bytes(mut self) -> Vec<u8> {
         let len = self.0.len() as u32;
         self.0[..4].copy_from_slice(&len.to_ne_bytes());
-        sys::ask_netlink(&self.0)
+        self.0
+    }
+
+    /// Asks, and gives the answer.
+    pub(crate) fn ask(self) -> io::Result<Vec<u8>> {
+        sys::ask_netlink(&self.bytes())
     }
 
     /// Has something done. The kernel's refusal is an error.
@@ -76,6 +81,21 @@ pub(crate) fn split<const BODY: usize>(answer: &[u8]) -> Option<(u16, &[u8; BODY
     let rest = rest.get(..len.checked_sub(HEADER_LEN)?)?;
     let (body, attributes) = rest.split_first_chunk::<BODY>()?;
     Some((u16::from_ne_bytes([header[4], header[5]]), body, attributes))
+}
+
+/// Message by message. What breaks off is the last.
+pub(crate) struct Messages<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let len = self.0.first_chunk::<4>()?;
+        let len = (u32::from_ne_bytes(*len) as usize).max(HEADER_LEN);
+        let (message, rest) = self.0.split_at(len.next_multiple_of(4).min(self.0.len()));
+        self.0 = rest;
+        Some(message)
+    }
 }
 
 /// rtattr by rtattr.

@@ -9,7 +9,9 @@ use std::ops::ControlFlow;
 use std::process::Command;
 use std::time::Instant;
 
-use common::{CableEnd, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
+use common::{
+    CableEnd, PATIENCE, isolated, now_ns, read_packet, spec, wait_readable, write_packet,
+};
 use rnic_link::{LinkConfig, Look, MULTICAST_QPN, RoceLink};
 use rnic_wire::ip::IpUdp;
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
@@ -352,6 +354,75 @@ fn a_neighbour_who_was_set_by_hand_stays_so() {
         table.contains("lladdr 02:00:00:00:00:02 PERMANENT"),
         "{table}"
     );
+}
+
+/// Where a neighbour moves to another card, or a route to another interface, packets follow as soon as the kernel has told it, without a
+/// question of their own.
+#[test]
+fn packets_follow_neighbours_and_routes() {
+    const NAME: &str = "packets_follow_neighbours_and_routes";
+    if !isolated(NAME) {
+        return;
+    }
+    let Some(mut rig) = Rig::new(NAME, 2) else {
+        return;
+    };
+    let far = Ipv4Addr::new(10, 99, 0, 1);
+    let by = |n: u8| {
+        format!(
+            "route replace {far} via {} dev rn{n} src {}",
+            peer(n),
+            own(0)
+        )
+    };
+    for n in [0, 1] {
+        rig.set_neighbour(n);
+        rig.cables[usize::from(n)].0.listen();
+    }
+    assert!(ip(&by(0)));
+    let ways = rig.link.ways().expect("ways past the stack");
+    let spec = spec(own(0).into(), far.into(), rig.qpn);
+    let path = rig.link.path(&spec).expect("a path");
+    let mut number = 0;
+    // The Ethernet address that the next packet goes to, out of this cable.
+    let mut next = |rig: &mut Rig, cable: usize| {
+        let before = rig.link.counters().tx_xdp_packets;
+        let room = rig.link.packet(path, 32).expect("room");
+        write_packet(room, rig.qpn, number);
+        rig.link.flush(now_ns(rig.start));
+        assert_eq!(rig.link.counters().tx_xdp_packets, before + 1);
+        loop {
+            let frame = rig.cables[cable].0.receive();
+            // Others are the kernel's own.
+            if read_packet(&frame[42..74], rig.qpn) == Some(number) {
+                number += 1;
+                return [frame[4], frame[5]];
+            }
+        }
+    };
+    let tend = |rig: &Rig| {
+        wait_readable(ways.raw_fd());
+        ways.tend(now_ns(rig.start), true);
+    };
+    ways.tend(now_ns(rig.start), true);
+    assert_eq!(next(&mut rig, 0), [0, 2]);
+    // The neighbour has another card.
+    let words = format!("neigh replace {} lladdr 02:00:00:00:00:77 dev rn0", peer(0));
+    assert!(ip(&words));
+    tend(&rig);
+    assert_eq!(next(&mut rig, 0), [0, 0x77]);
+    // The way leads over another interface.
+    assert!(ip(&by(1)));
+    tend(&rig);
+    assert_eq!(next(&mut rig, 1), [1, 2]);
+    // Nobody has him any more: the kernel has to find out.
+    assert!(ip(&format!("neigh del {} dev rn1", peer(1))));
+    tend(&rig);
+    let before = rig.link.counters().tx_xdp_packets;
+    let room = rig.link.packet(path, 32).expect("room");
+    write_packet(room, rig.qpn, 0);
+    rig.link.flush(now_ns(rig.start));
+    assert_eq!(rig.link.counters().tx_xdp_packets, before);
 }
 
 /// What the ring has no room for is lost, and counted: the kernel says nothing of it else.

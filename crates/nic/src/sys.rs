@@ -17,7 +17,7 @@ pub(crate) use barrier::{has_barriers, join_barriers};
 pub(crate) use clock::{StreamClock, now_ns, random_u64, ticks_or_ns, wallclock_ns};
 pub(crate) use descriptors::{EventFd, FileIdentity, TimerFd, poll};
 pub(crate) use host::{
-    InterfaceAddress, RouteSocket, interface_addresses, interface_mtu, interface_of, knock, way_to,
+    InterfaceAddress, interface_addresses, interface_mtu, interface_of, knock, way_to,
 };
 pub(crate) use memory::{
     ForkWitness, Mapping, guarded_memory, is_mapped, is_shared_file, memlock_limit, pages,

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use super::RoceLink;
 use super::hand_over::Origin;
@@ -10,7 +11,7 @@ use crate::datagram::{Arrival, Link};
 use crate::groups::Companion;
 use crate::host::carried::Apart;
 use crate::host::{Deliver, HostPath, RingId};
-use crate::sys;
+use crate::{Ways, sys};
 
 /// A packet that arrived: ICRC right, QPN ours.
 #[derive(Clone, Copy, Debug)]
@@ -269,6 +270,12 @@ impl RoceLink {
             Some(xdp) => xdp.fd(),
             None => live.share.receiver().raw(),
         })
+    }
+
+    /// What is to be known of the ways to peers, for the background thread to [look after](Ways::tend) without the link.
+    pub fn ways(&self) -> Option<Arc<Ways>> {
+        let xdp = self.live.as_ref()?.xdp.as_ref()?;
+        Some(xdp.ways().clone())
     }
 
     /// The hand-over door and other rarely readable descriptors: readable means call `receive(.., door: true, ..)`.

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
-use super::hops;
 use super::program::{Tables, Use};
+use super::ways::Ways;
 use crate::QpnRange;
 use crate::path::Route;
 use crate::sys::FdSet;
@@ -36,16 +37,18 @@ pub(crate) struct Filter {
     pub(super) addresses: HashMap<IpAddr, Users>,
     /// The UDP socket and those of AF_XDP.
     arrivals: FdSet,
+    ways: Arc<Ways>,
     /// Long rows of packets take the UDP sockets.
     rows: bool,
 }
 
 impl Filter {
-    pub(super) fn new(tables: Vec<Tables>, arrivals: FdSet, rows: bool) -> Filter {
+    pub(super) fn new(tables: Vec<Tables>, arrivals: FdSet, ways: Arc<Ways>, rows: bool) -> Filter {
         Filter {
             tables,
             addresses: HashMap::new(),
             arrivals,
+            ways,
             rows,
         }
     }
@@ -67,7 +70,7 @@ impl Filter {
     pub(crate) fn add_path(&mut self, route: &Route, is_new: bool) {
         // Whoever is the first to go there has the neighbour looked for.
         if is_new && route.may_pass_network_stack() {
-            hops::look_for(route.flow.src, route.flow.dst);
+            self.ways.look_for((route.flow.src, route.flow.dst));
         }
         self.count(route, |users| users + 1);
     }
@@ -104,6 +107,11 @@ impl Filter {
                 let _ = tables.set_address(address, now);
             }
         }
+    }
+
+    /// The ways to peers, for who looks after them.
+    pub(crate) fn ways(&self) -> &Arc<Ways> {
+        &self.ways
     }
 
     /// Readable when packets are there.

@@ -1,7 +1,4 @@
-//! To which Ethernet address of which interface packets to a peer go: what the kernel's tables of routes and neighbours say.
-//!
-//! The kernel sees none of the packets that leave here, so it would take a neighbour for unused and never ask whether he is still
-//! there. It is asked again now and then, and told that he is wanted.
+//! To which Ethernet address of which interface packets to a peer go: what is said of the [way](super::ways) to him.
 //!
 //! What the kernel still has to send for an unknown neighbour may lie in another queue of the card than what leaves here once he is known, and
 //! would be overtaken. So packets to him go on by the kernel until there was a pause.
@@ -9,12 +6,14 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use crate::next_hop::{self, Neighbour};
+use rnic_wire::Flow;
+
+use super::ways::{Way, Ways};
 use crate::path::{Route, fold};
 
-/// How long what the kernel said is taken for true.
+/// After so long it is noted that packets still go there.
 const FRESH_NS: u64 = 250_000_000;
-/// How soon it is asked again where it does not know: it is looking for the neighbour.
+/// How soon is asked again where the kernel does not know: it is looking for the neighbour.
 const ANEW_NS: u64 = 5_000_000;
 /// After so long without packets none is left in a queue of the kernel's.
 const PAUSE_NS: u64 = 1_000_000;
@@ -30,34 +29,29 @@ pub(super) struct Hop {
     pub(super) mac: [u8; 6],
 }
 
-/// What the kernel says of the way to a peer.
-#[derive(Clone, Copy, Debug, Default)]
-struct Way {
-    /// Which of our interfaces.
-    interface: Option<usize>,
-    /// The neighbour's Ethernet address, if it is known.
-    mac: Option<[u8; 6]>,
-}
-
+/// What is known of the way to one peer.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(super) struct Entry {
     ends: (IpAddr, IpAddr),
     /// The interface on the way, if it is one of ours.
     interface: Option<usize>,
     /// `None`: the kernel has to send.
-    hop: Option<Hop>,
+    pub(super) hop: Option<Hop>,
     until: u64,
+    /// What had [changed](Ways::changes) by then.
+    seen: u64,
     /// When the kernel had the last packet; 0: it had none.
     by_kernel: u64,
 }
 
-/// The route that was asked for last, if its packets pass the kernel, and until when that is taken for true.
+/// The route that was asked for last, if its packets pass the kernel, until when that is taken for true, and what had changed by then.
 #[derive(Debug)]
 struct Last {
     // Its memory is no other's as long as this is here.
     route: Weak<Route>,
     hop: Hop,
     until: u64,
+    seen: u64,
 }
 
 /// What is known of all peers.
@@ -65,16 +59,15 @@ struct Last {
 pub(super) struct Hops {
     last: Option<Last>,
     entries: Box<[Option<Entry>]>,
-    /// The interfaces' numbers.
-    interfaces: Vec<u32>,
+    ways: Arc<Ways>,
 }
 
 impl Hops {
-    pub(super) fn new(interfaces: Vec<u32>) -> Hops {
+    pub(super) fn new(ways: Arc<Ways>) -> Hops {
         Hops {
             last: None,
             entries: vec![None; PLACES].into(),
-            interfaces,
+            ways,
         }
     }
 
@@ -82,7 +75,11 @@ impl Hops {
     #[inline]
     pub(super) fn of(&mut self, route: &Arc<Route>, now: u64) -> Option<Hop> {
         match &self.last {
-            Some(last) if last.route.as_ptr() == Arc::as_ptr(route) && now < last.until => {
+            Some(last)
+                if last.route.as_ptr() == Arc::as_ptr(route)
+                    && now < last.until
+                    && last.seen == self.ways.changes() =>
+            {
                 Some(last.hop)
             }
             _ => self.find(route, now),
@@ -94,17 +91,21 @@ impl Hops {
         if !route.may_pass_network_stack() {
             return None;
         }
-        let (hop, until) = self.between(route.flow.src, route.flow.dst, now)?;
+        let Flow { src, dst, .. } = route.flow;
+        let entry = self.entry(src, dst, now);
+        let hop = entry.hop?;
+        let (until, seen) = (entry.until, entry.seen);
         self.last = Some(Last {
             route: Arc::downgrade(route),
             hop,
             until,
+            seen,
         });
         Some(hop)
     }
 
-    /// The hop from an address of this host to a peer, and until when that is taken for true.
-    pub(super) fn between(&mut self, src: IpAddr, dst: IpAddr, now: u64) -> Option<(Hop, u64)> {
+    /// What is known of the way from an address of this host to a peer.
+    pub(super) fn entry(&mut self, src: IpAddr, dst: IpAddr, now: u64) -> Entry {
         let place = &mut self.entries[place_of(src, dst)];
         let entry = match place {
             Some(entry) if entry.ends == (src, dst) => entry,
@@ -113,16 +114,19 @@ impl Hops {
                 interface: None,
                 hop: None,
                 until: 0,
+                seen: 0,
                 by_kernel: 0,
             }),
         };
-        if now >= entry.until {
-            entry.look(now, || ask(src, dst, &self.interfaces));
+        let changes = self.ways.changes();
+        if now >= entry.until || entry.seen != changes {
+            entry.seen = changes;
+            entry.look(now, || self.ways.of((src, dst)));
         }
         if entry.hop.is_none() {
             entry.by_kernel = now;
         }
-        Some((entry.hop?, entry.until))
+        *entry
     }
 
     /// The interface from an address of this host to a peer, whoever has to send, as it was when [asked for](Hops::of) the last time.
@@ -151,41 +155,6 @@ impl Entry {
     }
 }
 
-/// Has the kernel look for the neighbour on the way to a peer, before there is anything to send.
-pub(super) fn look_for(src: IpAddr, dst: IpAddr) {
-    if let Some(hop) = next_hop::next_hop_from(src, dst)
-        && !matches!(next_hop::neighbour(&hop), Neighbour::Known { .. })
-    {
-        // If it may not be said, the first packet does it.
-        let _ = next_hop::want(&hop);
-    }
-}
-
-#[cold]
-fn ask(src: IpAddr, dst: IpAddr, interfaces: &[u32]) -> Way {
-    let Some(hop) = next_hop::next_hop_from(src, dst) else {
-        return Way::default();
-    };
-    let interface = interfaces.iter().position(|&i| i == hop.ifindex());
-    if interface.is_none() {
-        return Way::default();
-    }
-    let mac = match next_hop::neighbour(&hop) {
-        Neighbour::Known {
-            mac: Some(mac),
-            lasting,
-        } => {
-            if !lasting {
-                // If it may not be said, so be it: packets that the kernel sends keep him known as well.
-                let _ = next_hop::want(&hop);
-            }
-            Some(mac)
-        }
-        _ => None,
-    };
-    Way { interface, mac }
-}
-
 fn place_of(src: IpAddr, dst: IpAddr) -> usize {
     let key = fold(src).rotate_left(29) ^ fold(dst);
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % PLACES
@@ -209,7 +178,7 @@ mod tests {
         };
         let (one, other) = (of(0x5000), of(0x6000));
         let ends = (src.parse().expect("one"), dst.parse().expect("another"));
-        let mut hops = Hops::new(Vec::new());
+        let mut hops = Hops::new(Arc::new(Ways::open(Vec::new()).expect("rtnetlink")));
         let hop = Hop {
             interface: 0,
             mac: [2; 6],
@@ -219,6 +188,7 @@ mod tests {
             interface: Some(0),
             hop: Some(hop),
             until: FRESH_NS,
+            seen: 0,
             by_kernel: 0,
         });
         for route in [&one, &one, &other, &one] {
@@ -244,6 +214,7 @@ mod tests {
             interface: None,
             hop: None,
             until: 0,
+            seen: 0,
             by_kernel: 0,
         };
         let start = 10 * PAUSE_NS;

@@ -3,7 +3,7 @@
 //! An eBPF program ([`program`]) in front of the interface takes the packets of this process's queue pairs, the kernel copies them
 //! to memory that it shares with the process ([`socket`]), or the card writes them there by itself, and a look at that memory is all
 //! that receiving takes. What leaves is written there with its Ethernet, IP and UDP headers, to whom the kernel's own tables say
-//! ([`hops`]). So neither the kernel's IP, UDP and sockets nor its firewall see any of it. Long rows of packets take a socket all the same,
+//! ([`ways`], [`hops`]). So neither the kernel's IP, UDP and sockets nor its firewall see any of it. Long rows of packets take a socket all the same,
 //! where the kernel sends them at once ([`rows`]).
 //!
 //! Everything that is not usual takes the sockets ([`crate::udp`]) as before, each packet for itself: other interfaces, QP 1,
@@ -23,9 +23,11 @@ mod program;
 mod rows;
 mod socket;
 mod spec;
+mod ways;
 
 use std::io;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, LastHeaders, UDP_LEN};
 use rnic_wire::{Flow, ROCE_PORT};
@@ -47,6 +49,7 @@ use program::{ETHERNET_LEN, IPV4, IPV6};
 use rows::Rows;
 use socket::{Frame, Socket};
 pub use spec::{XdpSpec, XdpSpecError};
+pub use ways::Ways;
 
 /// While packets come by memory, the socket is looked at in every so many calls that found none there, and after so many trains
 /// without a look.
@@ -149,6 +152,15 @@ pub(crate) fn open(
     if interfaces.is_empty() {
         return Err(udp);
     }
+    let ways = match Ways::open(numbers) {
+        Ok(ways) => Arc::new(ways),
+        Err(error) => {
+            tell(format_args!(
+                "RNIC_XDP: rtnetlink: {error}; packets take UDP sockets"
+            ));
+            return Err(udp);
+        }
+    };
     let leaves_rows = interfaces.iter().all(Interface::leaves_rows);
     let numbered = interfaces.iter().enumerate();
     let rings = numbered.flat_map(|(i, opened)| (0..opened.sockets.len()).map(move |k| (i, k)));
@@ -156,7 +168,7 @@ pub(crate) fn open(
         udp,
         rings: rings.collect(),
         interfaces,
-        hops: Hops::new(numbers),
+        hops: Hops::new(ways.clone()),
         waiting: Waiting::default(),
         rows: Rows::default(),
         again: None,
@@ -167,7 +179,7 @@ pub(crate) fn open(
         received: 0,
         default_hop_limits: default_hop_limits(),
     };
-    Ok((link, Filter::new(tables, arrivals, leaves_rows)))
+    Ok((link, Filter::new(tables, arrivals, ways, leaves_rows)))
 }
 
 impl XdpLink {

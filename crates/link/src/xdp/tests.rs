@@ -89,12 +89,13 @@ fn what_is_no_interface_is_refused() {
     }
 }
 
+fn ways() -> Arc<Ways> {
+    Arc::new(Ways::open(Vec::new()).expect("rtnetlink"))
+}
+
 fn filter() -> Filter {
-    Filter::new(
-        Vec::new(),
-        FdSet::new().expect("a set of descriptors"),
-        true,
-    )
+    let arrivals = FdSet::new().expect("a set of descriptors");
+    Filter::new(Vec::new(), arrivals, ways(), true)
 }
 
 /// What the engine opens a path for; to QP 1 if it is not for queue pairs.
@@ -176,14 +177,15 @@ fn no_path_within_the_host_takes_anything() {
 /// time and however many they are.
 #[test]
 fn who_is_not_over_an_interface_is_the_kernels() {
-    let mut hops = Hops::new(Vec::new());
+    let mut hops = Hops::new(ways());
     let v4 = |n: u32| IpAddr::from((0x0a4d_0000 + n).to_be_bytes());
     let v6 = |n: u128| IpAddr::from((0xfd77_u128 << 112 | n).to_be_bytes());
     for now in [0, 1, u64::MAX] {
         for n in 0..500 {
-            assert_eq!(hops.between(v4(n), v4(n.reverse_bits() >> 8), now), None);
+            assert_eq!(hops.entry(v4(n), v4(n.reverse_bits() >> 8), now).hop, None);
             assert_eq!(
-                hops.between(v6(n.into()), v6(u128::MAX >> (16 + n % 100)), now),
+                hops.entry(v6(n.into()), v6(u128::MAX >> (16 + n % 100)), now)
+                    .hop,
                 None
             );
         }
@@ -195,7 +197,7 @@ fn who_is_not_over_an_interface_is_the_kernels() {
             // Which no path has.
             (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
         ] {
-            assert_eq!(hops.between(src, dst, now), None, "{src} to {dst}");
+            assert_eq!(hops.entry(src, dst, now).hop, None, "{src} to {dst}");
         }
     }
 }

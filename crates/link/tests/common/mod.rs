@@ -719,6 +719,18 @@ fn attach_constant_program(link: &RoceLink, place: u32) {
     assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// Until something is there to be read; it comes soon.
+pub fn wait_readable(fd: std::os::fd::RawFd) {
+    let mut set = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, which lives through the call.
+    let ready = unsafe { libc::poll(&raw mut set, 1, PATIENCE.as_millis() as i32) };
+    assert_eq!(ready, 1, "nothing is readable");
+}
+
 /// Sends what no queue pair takes, faster than it can be looked at, until the flag is set: packets of 16 bytes to `qpn`, 64 by a call,
 /// whose ICRC is wrong.
 pub fn flood(to: IpAddr, qpn: u32, stop: &std::sync::atomic::AtomicBool) {

@@ -19,6 +19,7 @@ use rnic_link::Look;
 use super::Engine;
 use super::alarm::{self, Alarm, Timer};
 use super::drive::Acks;
+use super::kernel_tables::KernelTables;
 use super::linger::Linger;
 use super::polling::Polling;
 use super::port::PortWatch;
@@ -135,13 +136,14 @@ pub(super) fn stop(shared: &Shard) {
     }
 }
 
-fn run(shared: &Shard, mut port: PortWatch) {
+fn run(shared: &Shard, port: PortWatch) {
     let state = &shared.background;
-    let (rx, wake, doors) = {
+    let (rx, wake, doors, ways) = {
         let engine = shared.engine.lock();
         let link = &engine.link;
-        (link.rx_fd(), link.wake_fd(), link.door_fds())
+        (link.rx_fd(), link.wake_fd(), link.door_fds(), link.ways())
     };
+    let mut tables = KernelTables::new(port, ways);
     let mut worth = Worth::new();
     // Since when it watches undisturbed.
     let mut calm_since = 0;
@@ -179,22 +181,21 @@ fn run(shared: &Shard, mut port: PortWatch) {
             (true, _) => vec![bell],
             (false, watching) => wait_set(bell, [rx, wake], &doors, watching),
         };
-        let port_at = fds.len();
-        fds.push(port.fd());
+        let tables_at = fds.len();
+        fds.extend(tables.fds());
+        let until = deadline.min(tables.deadline());
         state.wake_up.store(punctual.late(), Ordering::Relaxed);
         let before = sys::now_ns();
         let ready = if watching {
-            sleep_watching(shared, &mut fds, deadline, &mut punctual)
+            sleep_watching(shared, &mut fds, until, &mut punctual)
         } else {
             punctual.no_tick();
-            sleep(&fds, if work || stays { 0 } else { deadline })
+            sleep(&fds, if work || stays { 0 } else { until })
         };
         let slept = sys::now_ns().saturating_sub(before);
         let asked = state.wakeup.woke(ready[0]);
-        if ready[port_at] {
-            port.look(shared);
-        }
-        let found = Found::of(&ready[..port_at], patient, watching);
+        tables.look(shared, [ready[tables_at], ready[tables_at + 1]]);
+        let found = Found::of(&ready[..tables_at], patient, watching);
         let polls = || shared.polls.load(Ordering::Relaxed);
         let application_polls = polling.seen(slept, polls, std::thread::yield_now);
 

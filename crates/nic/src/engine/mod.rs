@@ -21,6 +21,7 @@ mod fork;
 mod gate;
 mod gather;
 mod host;
+mod kernel_tables;
 mod late;
 mod linger;
 mod lone;

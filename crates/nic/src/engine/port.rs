@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
+use rnic_link::RouteEvents;
 use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
@@ -10,10 +11,11 @@ use super::shard::Shard;
 use crate::context::{AsyncEvent, AsyncEvents};
 use crate::device::PortState;
 use crate::gid_table::{GidEntry, gid_table};
-use crate::sys::RouteSocket;
 
 /// The number of the one port.
 const PORT: u8 = 1;
+/// Interfaces, and their addresses of both families (rtnetlink(7), `RTNLGRP_`).
+const GROUPS: [u32; 3] = [1, 5, 9];
 
 /// Who is told: the event queues of the open contexts.
 #[derive(Debug, Default)]
@@ -65,14 +67,14 @@ impl View {
 #[derive(Debug)]
 pub(super) struct PortWatch {
     /// `None` where the kernel or a sandbox has no rtnetlink: then there are no such events.
-    socket: Option<RouteSocket>,
+    socket: Option<RouteEvents>,
     told: View,
 }
 
 impl PortWatch {
     pub(super) fn open() -> PortWatch {
         // The socket first: what changes behind the look at the table is told.
-        let socket = RouteSocket::open().ok();
+        let socket = RouteEvents::open(&GROUPS).ok();
         PortWatch {
             socket,
             told: View::of(&gid_table()),
@@ -81,7 +83,7 @@ impl PortWatch {
 
     /// Readable when there is something to look at; -1 if there never will be.
     pub(super) fn fd(&self) -> RawFd {
-        self.socket.as_ref().map_or(-1, RouteSocket::fd)
+        self.socket.as_ref().map_or(-1, RouteEvents::raw_fd)
     }
 
     /// Reads the table and tells what is new.

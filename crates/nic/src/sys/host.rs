@@ -6,62 +6,6 @@ use std::os::fd::RawFd;
 
 use rnic_link::Fd;
 
-/// A socket that becomes readable when an interface or an address of the host changes (rtnetlink(7)). Needs no privilege.
-#[derive(Debug)]
-pub(crate) struct RouteSocket(Fd);
-
-impl RouteSocket {
-    /// By raw system calls: a preloaded library may have its own idea of sockets.
-    pub(crate) fn open() -> io::Result<RouteSocket> {
-        let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-        // SAFETY: the descriptor is fresh and owned from its first line on; `address` is a whole sockaddr_nl.
-        unsafe {
-            let fd = libc::syscall(
-                libc::SYS_socket,
-                libc::AF_NETLINK,
-                libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-                libc::NETLINK_ROUTE,
-            );
-            let fd = Fd::from_call(fd)?;
-            let mut address: libc::sockaddr_nl = std::mem::zeroed();
-            address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-            address.nl_groups = groups as u32;
-            let len = size_of::<libc::sockaddr_nl>();
-            match libc::syscall(libc::SYS_bind, fd.raw(), &raw const address, len) {
-                0 => Ok(RouteSocket(fd)),
-                _ => Err(io::Error::last_os_error()),
-            }
-        }
-    }
-
-    pub(crate) fn fd(&self) -> RawFd {
-        self.0.raw()
-    }
-
-    /// Throws away what was told: that something changed is enough, also where messages were lost (ENOBUFS).
-    pub(crate) fn drain(&self) {
-        let mut message = [0u8; 4096];
-        loop {
-            // SAFETY: the pointer and length are those of `message`.
-            let n = unsafe {
-                libc::syscall(
-                    libc::SYS_recvfrom,
-                    self.fd(),
-                    message.as_mut_ptr(),
-                    message.len(),
-                    libc::MSG_DONTWAIT,
-                    std::ptr::null_mut::<libc::sockaddr>(),
-                    std::ptr::null_mut::<libc::socklen_t>(),
-                )
-            };
-            let lost = || io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS);
-            if n <= 0 && !lost() {
-                return;
-            }
-        }
-    }
-}
-
 /// Has the kernel look for the neighbour that leads to an address: sends an empty datagram to its discard port (RFC 863).
 pub(crate) fn knock(source: SocketAddr, peer: SocketAddr) {
     const DISCARD: u16 = 9;
