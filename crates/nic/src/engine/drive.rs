@@ -23,7 +23,7 @@ const TURNS: usize = 16;
 /// Bytes per call of those for whom others wait ([`super::fairness`]), or a little more.
 const SHARED: usize = 64 * 1024;
 /// Polls that only glance at the rings between two that look at everything, clock and socket included.
-const GLANCES: u8 = 8;
+const GLANCES: u8 = 32;
 /// [`Engine::held`], when it is not known.
 pub(super) const PUT_OFF: usize = usize::MAX;
 
