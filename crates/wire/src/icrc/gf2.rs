@@ -29,18 +29,37 @@ pub(super) const fn back(mut register: u32, bytes: u32) -> u32 {
     register
 }
 
-/// The product.
-pub(super) const fn multiply(mut a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
-    let mut i = 0;
-    while i < 32 {
-        // All ones where the top bit is set: no branch on data.
-        product ^= b & ((a as i32 >> 31) as u32);
-        a <<= 1;
-        b = b >> 1 ^ P & (b & 1).wrapping_neg();
-        i += 1;
+/// Times x.
+const fn next(register: u32) -> u32 {
+    register >> 1 ^ P & (register & 1).wrapping_neg()
+}
+
+/// What four bits that are shifted out of a register leave in it.
+static SHIFTED_OUT: [u32; 16] = {
+    let mut table = [0; 16];
+    let mut bits = 0;
+    while bits < 16 {
+        table[bits] = next(next(next(next(bits as u32))));
+        bits += 1;
     }
-    product
+    table
+};
+
+/// The product, four bits of `a` at a time: each packet whose identification was not expected needs one.
+pub(super) fn multiply(a: u32, b: u32) -> u32 {
+    // Of four bits of a register the highest is x^0.
+    let (x, x2) = (next(b), next(next(b)));
+    let x3 = next(x2);
+    let mut times = [0; 16];
+    for (bits, product) in times.iter_mut().enumerate() {
+        let takes = |bit: usize| ((bits >> bit & 1) as u32).wrapping_neg();
+        *product = takes(3) & b ^ takes(2) & x ^ takes(1) & x2 ^ takes(0) & x3;
+    }
+    // From the highest power on, which the lowest bits are.
+    (0..8).fold(0, |product: u32, four| {
+        let shifted = product >> 4 ^ SHIFTED_OUT[product as usize & 0xf];
+        shifted ^ times[(a >> (4 * four)) as usize & 0xf]
+    })
 }
 
 /// What a 16-bit big endian field adds to the CRC of the headers.

@@ -222,6 +222,27 @@ fn no_flipped_bit_passes_for_another_id() {
     assert_eq!(pass_for_df, [1564, 14_855]);
 }
 
+/// By the book, bit by bit: the sum of `b` times x^i for each x^i in `a`.
+fn multiply_slow(a: u32, b: u32) -> u32 {
+    (0..32).fold(0, |product, i| {
+        let takes = a >> (31 - i) & 1 == 1;
+        let power = (0..i).fold(b, |p, _| p >> 1 ^ if p & 1 == 1 { P } else { 0 });
+        product ^ if takes { power } else { 0 }
+    })
+}
+
+#[test]
+fn a_product_is_what_it_is_bit_by_bit() {
+    for bit in 0..32 {
+        assert_eq!(multiply(1 << bit, P), multiply_slow(1 << bit, P));
+        assert_eq!(multiply(P, 1 << bit), multiply_slow(P, 1 << bit));
+    }
+    for pair in noise(8000, 9).chunks(8) {
+        let [a, b] = [&pair[..4], &pair[4..]].map(|c| u32::from_be_bytes(c.try_into().unwrap()));
+        assert_eq!(multiply(a, b), multiply_slow(a, b));
+    }
+}
+
 #[test]
 fn arithmetic() {
     assert_eq!(multiply(ONE, 0x1234_5678), 0x1234_5678);
