@@ -2,10 +2,10 @@
 
 use core::ffi::{c_char, c_int};
 use std::cell::UnsafeCell;
-use std::sync::{OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use rnic_nic::{Context, DEVICE_NAME, device_guid};
-use rustix_futex_sync::Mutex;
+use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::memory::{dm, mr, mw, pd};
 use crate::object::{Object, from_c, into_c, take_c, zeroed};
@@ -124,14 +124,14 @@ unsafe impl Object for ContextObject {
 }
 
 /// The `cmd_fd` of all contexts that are open.
-static OPEN: std::sync::Mutex<Vec<c_int>> = std::sync::Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
 
 /// The list of open contexts, locked.
-pub type OpenGuard = std::sync::MutexGuard<'static, Vec<c_int>>;
+pub type OpenGuard = MutexGuard<'static, Vec<c_int>>;
 
 /// Held across fork(2), so that the child finds it free.
 pub fn lock_open() -> OpenGuard {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    OPEN.lock()
 }
 
 /// Opens the device, or with `cmd_fd` imports that context; the descriptor belongs to the new one from now on.

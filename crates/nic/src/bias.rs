@@ -20,11 +20,12 @@ use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{Ordering, compiler_fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::sys;
+use crate::within::within;
 use protocol::Bias;
 
 /// Threads that may own a lock at all: with the owner's number their flags fill a cache line.
@@ -174,17 +175,7 @@ impl<T> Biased<T> {
 
     /// Takes the lock, waiting at most that long.
     pub(crate) fn try_lock_for(&self, patience: Duration) -> Option<Guard<'_, T>> {
-        const PAUSE: Duration = Duration::from_micros(100);
-        let begin = Instant::now();
-        loop {
-            if let Some(guard) = self.try_lock() {
-                return Some(guard);
-            }
-            if begin.elapsed() >= patience {
-                return None;
-            }
-            std::thread::sleep(PAUSE);
-        }
+        within(patience, || self.try_lock())
     }
 
     /// As the owner.

@@ -10,6 +10,7 @@ use rnic_wire::{Gid, PathMtu};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::sys;
+use crate::within::within;
 
 /// An entry of the GID table. All are of type RoCE v2.
 #[derive(Clone, Debug)]
@@ -81,15 +82,7 @@ pub(crate) fn lock_rows() -> RowsGuard {
 /// The rows, unless they stay locked far longer than anybody holds them: then this is a child made by a bare system call,
 /// and a thread of its parent had them.
 fn lock_rows_soon() -> Option<RowsGuard> {
-    const STEP: Duration = Duration::from_millis(1);
-    for _ in 0..200 {
-        if let Some(rows) = ROWS.try_lock() {
-            return Some(rows);
-        }
-        // Waits on nothing, for so long; interrupted, less.
-        drop(sys::poll(&[], Some(STEP)));
-    }
-    None
+    within(Duration::from_millis(200), || ROWS.try_lock())
 }
 
 /// Reads the host's addresses. At first: interfaces in the order of their index, loopback last; on each IPv4 first, then

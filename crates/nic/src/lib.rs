@@ -38,6 +38,7 @@ mod qp;
 mod report;
 mod srq;
 mod sys;
+mod within;
 mod xrcd;
 
 pub use address::AhAttr;
@@ -58,6 +59,7 @@ pub use mw::{Mw, MwType};
 pub use pd::{Pd, PdHold, Td};
 pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+pub use within::within;
 pub use xrcd::Xrcd;
 
 pub use report::{MOST_FAILURES, refused_verb};

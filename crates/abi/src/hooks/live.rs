@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rnic_nic::PortCounters;
 use rustix_futex_sync::{Mutex, MutexGuard};
@@ -39,17 +39,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Unless it stays locked that long.
 fn lock_soon() -> Option<MutexGuard<'static, Open>> {
-    const PAUSE: Duration = Duration::from_micros(100);
-    let begin = Instant::now();
-    loop {
-        if let Some(open) = OPEN.try_lock() {
-            return Some(open);
-        }
-        if begin.elapsed() >= PATIENCE {
-            return None;
-        }
-        std::thread::sleep(PAUSE);
-    }
+    rnic_nic::within(PATIENCE, || OPEN.try_lock())
 }
 
 /// A path by which the live file of a counter can be opened.
