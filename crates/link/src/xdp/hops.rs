@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use rnic_wire::Flow;
 
-use super::ways::{Way, Ways};
+use super::ways::{Ends, Way, Ways};
 use crate::path::{Route, fold};
 
 /// After so long it is noted that packets still go there.
@@ -32,7 +32,7 @@ pub(super) struct Hop {
 /// What is known of the way to one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    ends: (IpAddr, IpAddr),
+    ends: Ends,
     /// The interface on the way, if it is one of ours.
     interface: Option<usize>,
     /// `None`: the kernel has to send.
@@ -44,20 +44,11 @@ pub(super) struct Entry {
     by_kernel: u64,
 }
 
-/// The route that was asked for last, if its packets pass the kernel, until when that is taken for true, and what had changed by then.
-#[derive(Debug)]
-struct Last {
-    // Its memory is no other's as long as this is here.
-    route: Weak<Route>,
-    hop: Hop,
-    until: u64,
-    seen: u64,
-}
-
 /// What is known of all peers.
 #[derive(Debug)]
 pub(super) struct Hops {
-    last: Option<Last>,
+    /// The route that was asked for last, if its packets pass the kernel. Its memory is no other's as long as this is here.
+    last: Option<(Weak<Route>, Entry)>,
     entries: Box<[Option<Entry>]>,
     ways: Arc<Ways>,
 }
@@ -75,12 +66,10 @@ impl Hops {
     #[inline]
     pub(super) fn of(&mut self, route: &Arc<Route>, now: u64) -> Option<Hop> {
         match &self.last {
-            Some(last)
-                if last.route.as_ptr() == Arc::as_ptr(route)
-                    && now < last.until
-                    && last.seen == self.ways.changes() =>
+            Some((last, entry))
+                if last.as_ptr() == Arc::as_ptr(route) && entry.holds(now, self.ways.changes()) =>
             {
-                Some(last.hop)
+                entry.hop
             }
             _ => self.find(route, now),
         }
@@ -94,13 +83,7 @@ impl Hops {
         let Flow { src, dst, .. } = route.flow;
         let entry = self.entry(src, dst, now);
         let hop = entry.hop?;
-        let (until, seen) = (entry.until, entry.seen);
-        self.last = Some(Last {
-            route: Arc::downgrade(route),
-            hop,
-            until,
-            seen,
-        });
+        self.last = Some((Arc::downgrade(route), entry));
         Some(hop)
     }
 
@@ -109,17 +92,10 @@ impl Hops {
         let place = &mut self.entries[place_of(src, dst)];
         let entry = match place {
             Some(entry) if entry.ends == (src, dst) => entry,
-            _ => place.insert(Entry {
-                ends: (src, dst),
-                interface: None,
-                hop: None,
-                until: 0,
-                seen: 0,
-                by_kernel: 0,
-            }),
+            _ => place.insert(Entry::new((src, dst))),
         };
         let changes = self.ways.changes();
-        if now >= entry.until || entry.seen != changes {
+        if !entry.holds(now, changes) {
             entry.seen = changes;
             entry.look(now, || self.ways.of((src, dst)));
         }
@@ -137,6 +113,24 @@ impl Hops {
 }
 
 impl Entry {
+    /// Nothing yet.
+    fn new(ends: Ends) -> Entry {
+        Entry {
+            ends,
+            interface: None,
+            hop: None,
+            until: 0,
+            seen: 0,
+            by_kernel: 0,
+        }
+    }
+
+    /// It need not be asked for anew. `changes`: see [`Ways::changes`].
+    #[inline]
+    fn holds(&self, now: u64, changes: u64) -> bool {
+        now < self.until && self.seen == changes
+    }
+
     #[cold]
     fn look(&mut self, now: u64, ask: impl FnOnce() -> Way) {
         let pauses = self.hop.is_some() || now.saturating_sub(self.by_kernel) >= PAUSE_NS;
@@ -184,12 +178,10 @@ mod tests {
             mac: [2; 6],
         };
         hops.entries[place_of(ends.0, ends.1)] = Some(Entry {
-            ends,
             interface: Some(0),
             hop: Some(hop),
             until: FRESH_NS,
-            seen: 0,
-            by_kernel: 0,
+            ..Entry::new(ends)
         });
         for route in [&one, &one, &other, &one] {
             assert_eq!(hops.of(route, FRESH_NS - 1), Some(hop));
@@ -209,14 +201,7 @@ mod tests {
             mac: None,
             ..known()
         };
-        let mut entry = Entry {
-            ends: ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
-            interface: None,
-            hop: None,
-            until: 0,
-            seen: 0,
-            by_kernel: 0,
-        };
+        let mut entry = Entry::new(([10, 0, 0, 1].into(), [10, 0, 0, 2].into()));
         let start = 10 * PAUSE_NS;
         // One who was known before anything was sent.
         entry.look(start, known);
