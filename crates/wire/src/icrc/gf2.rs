@@ -5,11 +5,16 @@ pub(super) const P: u32 = 0xedb8_8320;
 /// x^0.
 pub(super) const ONE: u32 = 0x8000_0000;
 
+/// Times x.
+const fn next(register: u32) -> u32 {
+    register >> 1 ^ P & (register & 1).wrapping_neg()
+}
+
 /// The register `bytes` zero bytes later: times x^(8 * bytes).
 pub(super) const fn forward(mut register: u32, bytes: u32) -> u32 {
     let mut i = 0;
     while i < bytes * 8 {
-        register = register >> 1 ^ if register & 1 != 0 { P } else { 0 };
+        register = next(register);
         i += 1;
     }
     register
@@ -27,11 +32,6 @@ pub(super) const fn back(mut register: u32, bytes: u32) -> u32 {
         i += 1;
     }
     register
-}
-
-/// Times x.
-const fn next(register: u32) -> u32 {
-    register >> 1 ^ P & (register & 1).wrapping_neg()
 }
 
 /// What four bits that are shifted out of a register leave in it.
