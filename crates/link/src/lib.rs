@@ -60,7 +60,7 @@ pub use path::{PathId, PathSpec};
 pub use ports::{BindFlags, PortClaim, Ports};
 pub use qp1::QP1;
 pub use registry::QpnRange;
-pub use roce::{Look, Received, RoceLink};
+pub use roce::{Glance, Look, Received, RoceLink};
 pub use steering::MULTICAST_QPN;
 pub use sys::process::{Span, has_ended};
 pub use sys::{Fd, RouteEvents, is_safe_memory_file};

@@ -1,5 +1,6 @@
 //! The link as the device sees it.
 
+mod glance;
 mod hand_over;
 mod inbox;
 mod one_sided;
@@ -11,6 +12,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+pub use glance::Glance;
 use inbox::Inbox;
 pub use receiving::{Look, Received};
 

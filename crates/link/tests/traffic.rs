@@ -10,7 +10,7 @@ use common::{
     Agent, PATIENCE, assert_complete, isolated_if_possible, read_packet, receive, receive_beside,
     send, spec,
 };
-use rnic_link::{LinkConfig, LinkError, Look, RoceLink};
+use rnic_link::{Glance, LinkConfig, LinkError, Look, RoceLink};
 
 #[test]
 fn agent() {
@@ -121,6 +121,51 @@ fn who_sleeps_drains_the_socket_first() {
             break;
         }
     }
+}
+
+/// Who polls glances at the socket. What that finds stays until it is taken in, in order and once, and nobody sleeps meanwhile.
+#[test]
+fn what_a_glance_finds_is_taken_in_once() {
+    if !isolated_if_possible("what_a_glance_finds_is_taken_in_once") {
+        return;
+    }
+    let (mut a, mut b) = (open(&LinkConfig::default()), open(&LinkConfig::default()));
+    let ip = addresses()[0];
+    let to = b.qpn_ranges()[0].first + 7;
+    assert_eq!(b.glance(true), Glance::NothingAtSocket);
+    assert_eq!(b.glance(false), Glance::Something, "it cannot tell");
+    assert!(!b.has_left());
+    for number in 0..2 {
+        // Not as long as the one before, so that the two do not arrive as one.
+        let len = 100 + 40 * number as usize;
+        send(&mut a, &spec(ip, ip, to), number, 1, len, 1);
+    }
+    let start = Instant::now();
+    while b.glance(true) == Glance::NothingAtSocket {
+        assert!(start.elapsed() < PATIENCE, "nothing came");
+    }
+    let looks = b.counters().rx_syscalls;
+    for socket in [true, false] {
+        assert_eq!(b.glance(socket), Glance::Something);
+        assert!(b.has_left());
+    }
+    // Not yet.
+    assert_eq!(
+        b.receive_while(1, 64, Look::Poll, &mut |_| ControlFlow::Break(())),
+        0
+    );
+    assert_eq!(b.glance(true), Glance::Something);
+    assert_eq!(b.counters().rx_syscalls, looks, "it was found already");
+    let mut got = Vec::new();
+    while got.len() < 2 {
+        b.receive_while(1, 64, Look::Drain, &mut |packet| {
+            got.extend(read_packet(packet.bytes, to));
+            ControlFlow::Continue(())
+        });
+        assert!(start.elapsed() < PATIENCE, "{:?}", b.counters());
+    }
+    assert_eq!(got, [0, 1]);
+    assert_eq!(b.glance(true), Glance::NothingAtSocket);
 }
 
 /// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they came, singly or many at

@@ -21,6 +21,8 @@ pub(super) struct Inbox {
     pub(super) senders: Vec<Option<Sender>>,
     pub(super) door_until: u64,
     calls: u32,
+    /// What a glance found: it lies in the buffer, and nothing else does.
+    pub(super) found: Option<Train>,
     /// What nobody took yet of the buffer.
     pub(super) rest: Option<Rest>,
     /// Packets to QP 1 since the last look: each costs system calls.
@@ -54,6 +56,7 @@ impl Default for Inbox {
             senders: (0..SENDERS).map(|_| None).collect(),
             door_until: 0,
             calls: 0,
+            found: None,
             rest: None,
             managed: 0,
         }
@@ -85,6 +88,12 @@ fn place_of(flow: &Flow) -> usize {
 }
 
 impl Inbox {
+    /// Something in the buffer was not taken in yet.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        self.rest.is_some() || self.found.is_some()
+    }
+
     pub(super) fn door_is_due(&mut self, now_ns: u64) -> bool {
         self.calls = self.calls.wrapping_add(1);
         now_ns < self.door_until || self.calls.is_multiple_of(DOOR_EVERY)

@@ -121,7 +121,9 @@ impl RoceLink {
     #[inline]
     pub fn has_left(&self) -> bool {
         self.live.as_ref().is_some_and(|live| {
-            live.link.has_left() || live.host.as_ref().is_some_and(HostPath::has_left)
+            live.inbox.found.is_some()
+                || live.link.has_left()
+                || live.host.as_ref().is_some_and(HostPath::has_left)
         })
     }
 
@@ -130,20 +132,6 @@ impl RoceLink {
         let live = self.live.as_ref();
         live.and_then(|live| live.host.as_ref())
             .map_or(-1, HostPath::wake_fd)
-    }
-
-    /// Rings were in use lately, nothing is in them, and nothing waits here: a look at memory alone. The socket may hold
-    /// packets.
-    #[inline]
-    pub fn is_still(&self) -> bool {
-        self.live.as_ref().is_some_and(|live| {
-            let host = live.host.as_ref();
-            let still = host.is_some_and(HostPath::is_still) && !live.link.has_arrivals()
-                || live.xdp.is_some()
-                    && live.link.is_still()
-                    && !host.is_some_and(HostPath::has_arrivals);
-            still && live.inbox.rest.is_none() && !self.has_pending()
-        })
     }
 
     /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many batches held nothing
@@ -201,6 +189,7 @@ impl RoceLink {
                 && !door
                 && now_ns != 0
                 && now_ns < live.look_at
+                && inbox.found.is_none()
                 && !live.link.has_arrivals();
             // Nor does a packet that has to stay in its ring: others would starve in the socket behind it.
             if quiet {
@@ -214,8 +203,14 @@ impl RoceLink {
         let mut looks = 0;
         while delivered < budget && looks < budget && inbox.rest.is_none() {
             looks += 1;
-            counters.rx_syscalls += 1;
-            match live.link.receive(&mut inbox.buffer, drain) {
+            let arrival = match inbox.found.take() {
+                Some(train) => Ok(Arrival::Train(train)),
+                None => {
+                    counters.rx_syscalls += 1;
+                    live.link.receive(&mut inbox.buffer, drain)
+                }
+            };
+            match arrival {
                 Ok(Arrival::Train(train)) => {
                     let astray = counters.rx_handed_over;
                     let origin = Origin::Port { now_ns };

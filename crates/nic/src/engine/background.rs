@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rnic_link::Look;
+use rnic_link::{Glance, Look};
 
 use super::Engine;
 use super::alarm::{self, Alarm, Timer};
@@ -360,10 +360,9 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) -> bool {
         let Some(mut engine) = shared.engine.try_lock() else {
             break;
         };
-        let received = if engine.glance() {
-            0
-        } else {
-            engine.round_with(Look::Poll, Acks::MayWaitForAnswer)
+        let received = match engine.glance() {
+            Glance::Something => engine.round_with(Look::Poll, Acks::MayWaitForAnswer),
+            Glance::NothingInMemory | Glance::NothingAtSocket => 0,
         };
         drop(engine);
         shared.cq_tasks.let_go();

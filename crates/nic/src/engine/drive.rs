@@ -1,6 +1,6 @@
 //! One round of the engine: packets come in, timers fire, packets leave.
 
-use rnic_link::{Look, RoceLink};
+use rnic_link::{Glance, Look, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
@@ -24,6 +24,8 @@ const TURNS: usize = 16;
 const SHARED: usize = 64 * 1024;
 /// Polls that only glance at the rings between two that look at everything, clock and socket included.
 const GLANCES: u8 = 32;
+/// As many of them is one that takes a system call.
+const SYSTEM_CALL: u8 = 4;
 /// [`Engine::held`], when it is not known.
 pub(super) const PUT_OFF: usize = usize::MAX;
 
@@ -67,19 +69,25 @@ impl Engine {
     }
 
     /// Nothing is there that was not there at the last round, a few glances ago: whoever polls for a message need not go
-    /// through the whole of a round each time. What has its time is attended to by the next one.
+    /// through the whole of a round each time. What has its time is attended to by the next one. After `Something` a round is to follow.
     #[inline]
-    pub(super) fn glance(&mut self) -> bool {
+    pub(super) fn glance(&mut self) -> Glance {
         if self.pace.rests() {
-            return true;
+            return Glance::NothingInMemory;
         }
         let left = self.ready.len() != self.held || !self.stalled.is_empty();
-        if self.glances == 0 || left || !self.link.is_still() {
-            self.glances = GLANCES;
-            return false;
-        }
-        self.glances -= 1;
-        true
+        let found = if self.glances == 0 || left {
+            Glance::Something
+        } else {
+            // Who holds an ACK back counts rounds ([`super::acks`]).
+            self.link.glance(self.ready.is_empty())
+        };
+        self.glances = match found {
+            Glance::NothingInMemory => self.glances - 1,
+            Glance::NothingAtSocket => self.glances.saturating_sub(SYSTEM_CALL),
+            Glance::Something => GLANCES,
+        };
+        found
     }
 
     /// The first half of a round: receive and fire timers.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rnic_link::Look;
+use rnic_link::{Glance, Look};
 use rustix_futex_sync::Mutex;
 
 use super::background::{Background, STREAM};
@@ -31,7 +31,7 @@ pub(crate) enum Driven {
     Glanced,
     /// Nothing: another thread has it.
     LockedOut,
-    /// Ran it.
+    /// Ran it, or made a system call to see that nothing came.
     Round,
 }
 
@@ -114,8 +114,10 @@ impl Shard {
     #[inline]
     pub(super) fn drive(&self, satisfied: impl FnOnce() -> bool) -> Driven {
         if let Some(mut engine) = self.engine.try_lock() {
-            if engine.glance() {
-                return Driven::Glanced;
+            match engine.glance() {
+                Glance::Something => {}
+                Glance::NothingInMemory => return Driven::Glanced,
+                Glance::NothingAtSocket => return Driven::Round,
             }
             let now = engine.now();
             let owed = engine.ready.len() != engine.held;

@@ -14,6 +14,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rnic_link::Glance;
+
 use super::awake::Awake;
 use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
@@ -261,7 +263,7 @@ impl Shard {
         loop {
             self.count_poll();
             if let Some(mut engine) = self.engine.try_lock() {
-                if !engine.glance() {
+                if engine.glance() == Glance::Something {
                     engine.round(false);
                 }
                 self.after_drive(engine);
