@@ -9,8 +9,8 @@ const NEEDLESS: i32 = 16;
 /// What one useful wake-up is worth.
 const USEFUL: i32 = 4;
 /// What finding packets late is worth, at first and at most: a thread that left the engine although it was needed stays
-/// for so many wake-ups. It doubles each time, since a program that polls now and then does so again; an application
-/// that was just kept from its core, and spins, soon gets the engine back.
+/// for so many wake-ups, fewer where they are dear. It doubles each time, since a program that polls now and then does so again; an
+/// application that was just kept from its core, and spins, soon gets the engine back.
 const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
 
 /// See the module.
@@ -62,7 +62,7 @@ impl Worth {
     /// It had left the engine, and found packets there late. `price`: what that is worth here, of what it would be elsewhere.
     pub(super) fn was_late(&mut self, price: impl FnOnce(i32) -> i32) {
         self.stay = price(self.lateness);
-        self.score = -self.lateness;
+        self.score = -self.stay;
         self.lateness = (2 * self.lateness).min(*LATE.end());
     }
 
@@ -120,6 +120,15 @@ mod tests {
         worth.forget_lateness();
         worth.was_late(|lateness| lateness);
         assert_eq!(leaves_after(&mut worth, needless), once);
+    }
+
+    /// A wake-up may cost more than a tick that packets wait for is worth: a WRITE of 10 B took half as long again.
+    #[test]
+    fn where_wake_ups_are_dear_it_leaves_the_engine_again_after_fewer() {
+        let mut worth = Worth::new();
+        worth.was_late(|_| 5);
+        let stays = leaves_after(&mut worth, |worth| worth.packets(true, false));
+        assert_eq!(stays, Some(5 + NEEDLESS + 1));
     }
 
     #[test]
