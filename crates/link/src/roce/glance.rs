@@ -39,7 +39,9 @@ impl RoceLink {
                 false => Glance::Something,
             };
         }
-        if !socket || host.is_some_and(HostPath::has_left) {
+        // While the door is in use each look goes there, too.
+        let door = live.now < live.inbox.door_until;
+        if !socket || door || host.is_some_and(HostPath::has_left) {
             return Glance::Something;
         }
         self.glance_at_socket()
