@@ -10,7 +10,7 @@ use common::{
     Agent, PATIENCE, assert_complete, isolated_if_possible, read_packet, receive, receive_beside,
     send, spec,
 };
-use rnic_link::{Glance, LinkConfig, LinkError, Look, RoceLink};
+use rnic_link::{Glance, LinkConfig, LinkError, Look, PathSpec, RoceLink};
 
 #[test]
 fn agent() {
@@ -30,6 +30,13 @@ fn addresses() -> Vec<IpAddr> {
 
 fn open(config: &LinkConfig) -> RoceLink {
     RoceLink::open(config).expect("open a link")
+}
+
+/// Sends packets from 0 on, each longer than the one before, so that no two arrive as one.
+fn send_singly(link: &mut RoceLink, path: &PathSpec, count: u32) {
+    for number in 0..count {
+        send(link, path, number, 1, 100 + 40 * number as usize, 1);
+    }
 }
 
 #[test]
@@ -88,17 +95,7 @@ fn who_sleeps_drains_the_socket_first() {
     let ip = addresses()[0];
     let to = b.qpn_ranges()[0].first + 7;
     const PACKETS: u32 = 12;
-    for number in 0..PACKETS {
-        // Each longer than the one before, so that no two arrive as one.
-        send(
-            &mut a,
-            &spec(ip, ip, to),
-            number,
-            1,
-            100 + 40 * number as usize,
-            1,
-        );
-    }
+    send_singly(&mut a, &spec(ip, ip, to), PACKETS);
     let (start, mut taken) = (Instant::now(), 0);
     let mut call = |look| {
         loop {
@@ -135,11 +132,7 @@ fn what_a_glance_finds_is_taken_in_once() {
     assert_eq!(b.glance(true), Glance::NothingAtSocket);
     assert_eq!(b.glance(false), Glance::Something, "it cannot tell");
     assert!(!b.has_left());
-    for number in 0..2 {
-        // Not as long as the one before, so that the two do not arrive as one.
-        let len = 100 + 40 * number as usize;
-        send(&mut a, &spec(ip, ip, to), number, 1, len, 1);
-    }
+    send_singly(&mut a, &spec(ip, ip, to), 2);
     let start = Instant::now();
     while b.glance(true) == Glance::NothingAtSocket {
         assert!(start.elapsed() < PATIENCE, "nothing came");

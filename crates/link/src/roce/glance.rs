@@ -51,16 +51,14 @@ impl RoceLink {
         let (Some(live), counters) = (&mut self.live, &mut self.counters) else {
             return Glance::Something;
         };
-        counters.rx_syscalls += 1;
-        match live.link.receive(&mut live.inbox.buffer, false) {
+        match live.inbox.look(&mut *live.link, false, counters) {
             Ok(Arrival::Empty) => {
                 live.share.groups.drained();
                 return Glance::NothingAtSocket;
             }
             Ok(Arrival::Train(train)) => live.inbox.found = Some(train),
-            Ok(Arrival::Useless) => counters.rx_truncated += 1,
-            // It is told again, or over.
-            Err(_) => {}
+            // An error is told again, or over.
+            Ok(Arrival::Useless) | Err(_) => {}
         }
         Glance::Something
     }

@@ -1,11 +1,13 @@
 //! What came out of a socket: trains are cut into packets, and each is looked at.
 
+use std::io;
+
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
 
 use super::hand_over::{Origin, foreign, foreign_run, is_for_us};
 use super::receiving::Received;
 use crate::LinkCounters;
-use crate::datagram::Train;
+use crate::datagram::{Arrival, Link, Train};
 use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
 use crate::framing::dest_qpn;
 use crate::host::Deliver;
@@ -92,6 +94,20 @@ impl Inbox {
     #[inline]
     pub(super) fn waits(&self) -> bool {
         self.rest.is_some() || self.found.is_some()
+    }
+
+    /// One look at the port. A train that came lies in the buffer.
+    #[inline]
+    pub(super) fn look(
+        &mut self,
+        link: &mut dyn Link,
+        thorough: bool,
+        counters: &mut LinkCounters,
+    ) -> io::Result<Arrival> {
+        counters.rx_syscalls += 1;
+        let arrival = link.receive(&mut self.buffer, thorough);
+        counters.rx_truncated += u64::from(matches!(arrival, Ok(Arrival::Useless)));
+        arrival
     }
 
     pub(super) fn door_is_due(&mut self, now_ns: u64) -> bool {

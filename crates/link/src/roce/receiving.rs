@@ -205,10 +205,7 @@ impl RoceLink {
             looks += 1;
             let arrival = match inbox.found.take() {
                 Some(train) => Ok(Arrival::Train(train)),
-                None => {
-                    counters.rx_syscalls += 1;
-                    live.link.receive(&mut inbox.buffer, drain)
-                }
+                None => inbox.look(&mut *live.link, drain, counters),
             };
             match arrival {
                 Ok(Arrival::Train(train)) => {
@@ -226,7 +223,7 @@ impl RoceLink {
                         break;
                     }
                 }
-                Ok(Arrival::Useless) => counters.rx_truncated += 1,
+                Ok(Arrival::Useless) => {}
                 Ok(Arrival::Empty) => {
                     // By AF_XDP a look that is not thorough may have left the socket out.
                     if drain || live.xdp.is_none() {
