@@ -172,7 +172,7 @@ pub const TOPICS: &[Topic] = &[
             "rsocket and the other r* calls with rnic: they are those of the stock librdmacm, and it is not installed",
             "rdma_set_option: no such level or option",
         ],
-        check: &["README: what is not supported", WORDS],
+        check: &["docs/support.md: what does not work", WORDS],
         ..errno(libc::ENOSYS, "ENOSYS", "Function not implemented")
     },
     Topic {
@@ -188,7 +188,7 @@ pub const TOPICS: &[Topic] = &[
             "an extended verb, queue pair type or flag that the device lacks: ask with ibv_query_device_ex first",
             "alternate paths, raw Ethernet, flow steering: not on a software NIC",
         ],
-        check: &["README: what is not supported", WORDS],
+        check: &["docs/support.md: what does not work", WORDS],
         ..errno(libc::EOPNOTSUPP, "EOPNOTSUPP", "Operation not supported")
     },
     Topic {
