@@ -1,4 +1,4 @@
-//! The results as text: for the terminal, and for the generated part of BENCHMARKS.md.
+//! The results as text: for the terminal, and for the pages in bench/results.
 
 use std::fmt::Write;
 use std::fs;
@@ -111,7 +111,7 @@ fn name(series: &Series) -> String {
     }
 }
 
-/// For BENCHMARKS.md, with charts of these names in this folder.
+/// For bench/results/rows.md, with charts of these names in this folder.
 pub fn markdown(results: &Results, charts: &[&str], folder: &str) -> String {
     let mut text = format!("{}\n", conditions(results));
     for chart in charts {

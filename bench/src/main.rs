@@ -1,4 +1,4 @@
-//! Every figure of BENCHMARKS.md, each beside its floor and its peers in the same run; `bench/run` starts it.
+//! Every figure of bench/results, each beside its floor and its peers in the same run; `bench/run` starts it.
 //!
 //! A row is one promise. In each repetition all contenders of a row run one after the other, so that a change of the
 //! machine's state hits all of them, and ratios are taken within a repetition.
@@ -46,7 +46,7 @@ type Result<T> = std::result::Result<T, Error>;
     name = "bench/run",
     after_help = "\
 Examples:
-  bench/run                                all rows; updates BENCHMARKS.md, bench/charts and bench/results.json
+  bench/run                                all rows; updates bench/results, bench/charts and bench/results.json
   bench/run --quick --only send-lat        one row, in seconds
   bench/run --render bench/results.json    the documents again, from figures that were kept
   bench/run --parts                        what decoding, the ICRC, the transport, memory checks ... cost, by criterion
@@ -77,7 +77,7 @@ struct Cli {
     /// Measure nothing; write the documents from this file
     #[arg(long, value_name = "FILE")]
     render: Option<PathBuf>,
-    /// Measure what the parts cost by criterion in place of the rows; with --update the table goes to BENCHMARKS.md
+    /// Measure what the parts cost by criterion in place of the rows; with --update the table goes to bench/results/parts.md
     #[arg(long, conflicts_with_all = ["quick", "only", "list", "json", "repetitions", "render"])]
     parts: bool,
 }
@@ -147,9 +147,9 @@ fn run(cli: Cli) -> Result<()> {
 
 fn publish(results: &Results) -> Result<()> {
     let charts = charts::write(results, &checkout().join("bench/charts"))?;
-    let text = document::markdown(results, &charts, "bench/charts");
-    document::update(&checkout().join("BENCHMARKS.md"), document::ROWS, &text)?;
-    eprintln!("bench: BENCHMARKS.md and bench/charts are written");
+    let text = document::markdown(results, &charts, "../charts");
+    document::update(&checkout().join("bench/results/rows.md"), document::ROWS, &text)?;
+    eprintln!("bench: bench/results/rows.md and bench/charts are written");
     Ok(())
 }
 
@@ -169,7 +169,7 @@ fn parts(update: bool) -> Result<()> {
             now(),
             machine.load_average,
         );
-        document::update(&checkout().join("BENCHMARKS.md"), document::PARTS, &text)?;
+        document::update(&checkout().join("bench/results/parts.md"), document::PARTS, &text)?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Ten thousand queue pairs in one process: created, connected in pairs, used and destroyed, in memory that is bounded.
-//! `c/scale.c` does the work, and prints what BENCHMARKS.md records.
+//! `c/scale.c` does the work, and prints the figures of BENCHMARKS.md.
 
 use rnic_programs::{Trial, User, compile};
 
