@@ -265,4 +265,6 @@ impl Sender<'_> {
 }
 
 #[cfg(test)]
+mod corrupted;
+#[cfg(test)]
 mod tests;

@@ -17,15 +17,16 @@
 //!
 //! | sender | always believed | how many | also, while there is [`Leeway`] |
 //! | --- | --- | --- | --- |
-//! | starts over | 0, and from one behind the flow's last to three ahead of it | 6, 4 after a 0 | below 128 |
+//! | starts over | 0, 1, and from one behind the flow's last to three ahead of it | 7, 4 after a 0 | below 128 |
 //! | counts | from two behind the last of the flow or of the source to eight ahead | 11, 22 with both | any |
 //! | not known | 0 to 3 | 4 | any with DF |
 //!
-//! A packet with any other identification is refused; it is a doubt. If the flow's next packet has one that lies ahead of it, by
-//! 8192 at most, that one is believed: the sender has changed its habit, or was idle. So are four doubts in a row, whatever their
-//! identifications: fewer than a queue pair retries. A packet whose ICRC does not hold at all ends the doubt, and so does one that
-//! is believed. To be delivered that way, corruptions have to pass 16 bits twice in a row, and 3 more; behind an honest packet
-//! that was refused, once and 3 more. DF is a habit, too: without it counts as another identification.
+//! A packet with any other identification is refused, and is a doubt. In a batch, three ahead of one that was refused are believed, too
+//! (so n is 10 at most). Else the sender may have changed its habit, or was idle: then the next packet of the flow is believed that lies
+//! up to 64 ahead of the doubtful one, the one after it if it lies up to 8192 ahead, and the fourth in a row whatever it has, which is sooner
+//! than a queue pair gives up. A packet whose ICRC does not hold at all ends such a doubt, and so does one that is believed. To be delivered
+//! that way, corruptions have to pass 16 bits twice in a row, and 10 more; right behind an honest packet that was refused, 26 bits.
+//! DF is a habit, too: without it counts as another identification.
 //!
 //! # Leeway
 //! Without corruption there is nothing to be careful about: a sender that was idle, or lost a whole batch, should not lose another
@@ -64,9 +65,11 @@ const COUNT_BEHIND: u16 = 2;
 const LONGEST_BATCH: u16 = 128;
 /// So many zeros without an identification of [`LONGEST_BATCH`] or more in between: the sender starts over.
 const ZEROS: u8 = 2;
-/// A packet confirms a doubtful one that it follows by so much: Linux's counter jumps by up to one for each millisecond
-/// in which it was idle, and repeats connection requests after 6 s.
-const SOON: u16 = 8192;
+/// A packet confirms a doubtful one that it follows by so much,
+const SOON: u16 = 64;
+/// and two of them by so much: Linux's counter jumps by up to one for each millisecond in which it was idle, and repeats
+/// connection requests after 6 s.
+const LATER: u16 = 8192;
 /// So many doubtful packets in a row are believed in any case.
 const DOUBTS: u8 = 4;
 
@@ -146,7 +149,7 @@ pub struct FlowIds {
     habit: Habit,
     /// The last identification repeated the one before; then the next is expected to, too.
     repeats: bool,
-    /// Packets refused in a row since one was believed, and what the last of them had.
+    /// Packets in doubt in a row since one was believed, and what the last of them had.
     doubts: u8,
     doubtful: u16,
     doubtful_df: bool,
@@ -277,7 +280,8 @@ impl FlowIds {
             Kind::Counts => habit.counts_on_to(id) || source.0.counts && source.0.counts_on_to(id),
             // A new flow begins with a batch.
             _ if !self.habit.known => id <= BATCH_AHEAD,
-            _ => id == 0 || habit.goes_on_to(id),
+            // The first packet of the next batch may be lost.
+            _ => id <= 1 || habit.goes_on_to(id),
         }
     }
 
@@ -304,11 +308,27 @@ impl FlowIds {
             self.believe(ok, source, leeway);
             return Ok(ok);
         }
-        let again = self.doubts > 0 && ok.df == self.doubtful_df;
-        let ahead = ok.ip_id.wrapping_sub(self.doubtful);
-        self.doubts = if again { self.doubts + 1 } else { 1 };
+        let in_batch = |id, df| {
+            habit.kind() == Kind::StartsOver && id < LONGEST_BATCH && df != habit.without_df
+        };
+        let is_in_batch = in_batch(ok.ip_id, ok.df);
+        let again = self.doubts > 0
+            && ok.df == self.doubtful_df
+            && is_in_batch == in_batch(self.doubtful, self.doubtful_df);
+        let ahead = ok.ip_id.wrapping_sub(self.doubtful).wrapping_sub(1);
+        self.doubts = if again && !is_in_batch {
+            self.doubts + 1
+        } else {
+            1
+        };
         (self.doubtful, self.doubtful_df) = (ok.ip_id, ok.df);
-        if !(again && (1..=SOON).contains(&ahead) || self.doubts >= DOUBTS) {
+        let is_confirmed = match self.doubts {
+            1 => again && ahead < BATCH_AHEAD,
+            2 => ahead < SOON,
+            DOUBTS.. => true,
+            _ => ahead < LATER,
+        };
+        if !is_confirmed {
             return Err(IcrcError::Unlikely);
         }
         if !is_possible {
@@ -336,7 +356,9 @@ impl FlowIds {
     /// The ICRC holds with no identification.
     #[cold]
     fn failed(&mut self, source: &PeerIds, leeway: &mut Leeway) {
-        self.doubts = 0;
+        if self.doubtful >= LONGEST_BATCH || self.habit(source).kind() != Kind::StartsOver {
+            self.doubts = 0;
+        }
         leeway.charge(self.at_most(source));
     }
 }
