@@ -193,6 +193,7 @@ pub struct Pcap<L> {
     /// The capture believes what the link would: else a corrupted packet would now and then be in it as a good one with a strange
     /// identification.
     senders: Senders,
+    start: Instant,
 }
 
 impl<L: Link> Pcap<L> {
@@ -202,6 +203,7 @@ impl<L: Link> Pcap<L> {
             inner,
             capture,
             senders: Senders::default(),
+            start: Instant::now(),
         }
     }
 
@@ -212,6 +214,7 @@ impl<L: Link> Pcap<L> {
             src_port: train.src_port,
             dst_port: ROCE_PORT,
         };
+        let now_ms = self.start.elapsed().as_millis() as u32;
         let mut sender = self.senders.of(&flow);
         for (k, packet) in packets.chunks(train.segment).enumerate() {
             if Probe::decode(packet).is_some() {
@@ -221,7 +224,7 @@ impl<L: Link> Pcap<L> {
                 ip_id: k as u16,
                 df: true,
             };
-            let header = match sender.check(packet, train.ids, k) {
+            let header = match sender.check(packet, train.ids, k, now_ms) {
                 Ok(header) => header,
                 // With this one its ICRC is wrong for who reads the capture, too.
                 Err(_) => train.ids.of(k).unwrap_or(likely),

@@ -255,11 +255,12 @@ impl Sender<'_> {
         packet: &[u8],
         ids: IpIds,
         n: usize,
+        now_ms: u32,
     ) -> Result<IcrcOk, IcrcError> {
         let OneFlow { icrc, ids: known } = &mut *self.flow;
         match ids.of(n) {
-            None => known.check(self.source, self.leeway, icrc, packet),
-            Some(seen) => known.check_seen(self.source, self.leeway, icrc, packet, seen),
+            None => known.check(self.source, self.leeway, icrc, packet, now_ms),
+            Some(seen) => known.check_seen(self.source, self.leeway, icrc, packet, seen, now_ms),
         }
     }
 }

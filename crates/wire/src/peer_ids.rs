@@ -18,15 +18,15 @@
 //! | sender | always believed | how many | also, while there is [`Leeway`] |
 //! | --- | --- | --- | --- |
 //! | starts over | 0, 1, and from one behind the flow's last to three ahead of it | 7, 4 after a 0 | below 128 |
-//! | counts | from two behind the last of the flow or of the source to eight ahead | 11, 22 with both | any |
+//! | counts | from two behind the last of the flow or of the source to eight ahead, and one more for each millisecond since, up to 1000 | 11, 22 with both, and those | any |
 //! | not known | 0 to 3 | 4 | any with DF |
 //!
 //! A packet with any other identification is refused, and is a doubt. In a batch, three ahead of one that was refused are believed, too
-//! (so n is 10 at most). Else the sender may have changed its habit, or was idle: then the next packet of the flow is believed that lies
-//! up to 64 ahead of the doubtful one, the one after it if it lies up to 8192 ahead, and the fourth in a row whatever it has, which is sooner
-//! than a queue pair gives up. A packet whose ICRC does not hold at all ends such a doubt, and so does one that is believed. To be delivered
-//! that way, corruptions have to pass 16 bits twice in a row, and 10 more; right behind an honest packet that was refused, 26 bits.
-//! DF is a habit, too: without it counts as another identification.
+//! (so n is 10 at most). Else the sender may have changed its habit, or was idle for longer: then the next packet of the flow is believed
+//! if it lies ahead of the doubtful one, by no more than 64 and one for each millisecond since, and so is the fourth in a row whatever
+//! it has, which is sooner than a queue pair gives up. A packet whose ICRC does not hold at all ends such a doubt, and so does one that is
+//! believed. To be delivered that way, corruptions have to pass 16 bits twice in a row, and 10 more if they are near to each other; right
+//! behind an honest packet that was refused, 26 bits. DF is a habit, too: without it counts as another identification.
 //!
 //! # Leeway
 //! Without corruption there is nothing to be careful about: a sender that was idle, or lost a whole batch, should not lose another
@@ -65,11 +65,12 @@ const COUNT_BEHIND: u16 = 2;
 const LONGEST_BATCH: u16 = 128;
 /// So many zeros without an identification of [`LONGEST_BATCH`] or more in between: the sender starts over.
 const ZEROS: u8 = 2;
-/// A packet confirms a doubtful one that it follows by so much,
+/// Linux's counter jumps by up to one for each millisecond in which it was idle; after so long the sender is not followed any more.
+const IDLE_MS: u32 = 1000;
+/// A packet confirms a doubtful one that it follows by so much, and as much more as the counter may have jumped
 const SOON: u16 = 64;
-/// and two of them by so much: Linux's counter jumps by up to one for each millisecond in which it was idle, and repeats
-/// connection requests after 6 s.
-const LATER: u16 = 8192;
+/// in so long: connection requests are repeated after 6 s.
+const REPEATED_MS: u32 = 8000;
 /// So many doubtful packets in a row are believed in any case.
 const DOUBTS: u8 = 4;
 
@@ -87,6 +88,8 @@ struct Habit {
     /// At least one packet was believed.
     known: bool,
     last: u16,
+    /// When it came.
+    at_ms: u32,
     zeros: u8,
     counts: bool,
     without_df: bool,
@@ -105,8 +108,9 @@ impl Habit {
     }
 
     #[inline]
-    fn learn(&mut self, ok: IcrcOk) {
+    fn learn(&mut self, ok: IcrcOk, now_ms: u32) {
         self.known = true;
+        self.at_ms = now_ms;
         self.last = ok.ip_id;
         self.without_df = !ok.df;
         if ok.ip_id == 0 {
@@ -119,8 +123,9 @@ impl Habit {
 
     /// Ahead of the last one or a little behind it, on the circle of identifications.
     #[inline]
-    fn counts_on_to(&self, id: u16) -> bool {
-        id.wrapping_sub(self.last).wrapping_add(COUNT_BEHIND) <= COUNT_AHEAD + COUNT_BEHIND
+    fn counts_on_to(&self, id: u16, now_ms: u32) -> bool {
+        let ahead = COUNT_AHEAD + since(self.at_ms, now_ms, IDLE_MS);
+        id.wrapping_sub(self.last).wrapping_add(COUNT_BEHIND) <= ahead + COUNT_BEHIND
     }
 
     /// The same within a batch, which does not go round.
@@ -129,6 +134,12 @@ impl Habit {
         let last = self.last.min(LONGEST_BATCH);
         (last.saturating_sub(BATCH_BEHIND)..=last + BATCH_AHEAD).contains(&id)
     }
+}
+
+/// Milliseconds since then, `most` at most; of a clock that wraps around.
+#[inline]
+fn since(then_ms: u32, now_ms: u32, most: u32) -> u16 {
+    now_ms.wrapping_sub(then_ms).min(most) as u16
 }
 
 /// What is known of the IP headers of one source address.
@@ -153,6 +164,7 @@ pub struct FlowIds {
     doubts: u8,
     doubtful: u16,
     doubtful_df: bool,
+    doubted_ms: u32,
 }
 
 /// How many identifications may still be believed beyond the few that are always, until corruption is too likely.
@@ -168,6 +180,11 @@ impl Leeway {
     const UNIT: u32 = 64;
     /// 64 packets of which nothing was known: 2^22 identifications, 2^-10 of all that an ICRC can tell apart.
     const WHOLE: u32 = (64 << 16) * Leeway::UNIT;
+
+    /// None: as after much corruption.
+    pub fn none() -> Leeway {
+        Leeway { account: 0 }
+    }
 
     #[inline]
     fn allows(&self, identifications: u32) -> bool {
@@ -201,7 +218,8 @@ impl FlowIds {
         self.habit.known
     }
 
-    /// Checks a received packet, BTH up to and including the ICRC, of this flow of a source.
+    /// Checks a received packet, BTH up to and including the ICRC, of this flow of a source. `now_ms`: milliseconds of a clock that
+    /// may wrap around.
     ///
     /// # Errors
     /// See [`IcrcError`].
@@ -212,13 +230,14 @@ impl FlowIds {
         leeway: &mut Leeway,
         context: &IcrcContext,
         bytes_with_icrc: &[u8],
+        now_ms: u32,
     ) -> Result<IcrcOk, IcrcError> {
         match context.check_any_df(bytes_with_icrc, self.expected(source)) {
-            Ok(ok) if !context.is_ipv4() || self.is_usual(ok, source) => {
-                self.believe(ok, source, leeway);
+            Ok(ok) if !context.is_ipv4() || self.is_usual(ok, source, now_ms) => {
+                self.believe(ok, source, leeway, now_ms);
                 Ok(ok)
             }
-            Ok(ok) => self.judge(ok, source, leeway),
+            Ok(ok) => self.judge(ok, source, leeway, now_ms),
             Err(error) => {
                 if error == IcrcError::Mismatch && context.is_ipv4() {
                     self.failed(source, leeway);
@@ -240,9 +259,10 @@ impl FlowIds {
         context: &IcrcContext,
         bytes_with_icrc: &[u8],
         seen: IcrcOk,
+        now_ms: u32,
     ) -> Result<IcrcOk, IcrcError> {
         context.check_exactly(bytes_with_icrc, seen)?;
-        self.believe(seen, source, leeway);
+        self.believe(seen, source, leeway, now_ms);
         Ok(seen)
     }
 
@@ -270,14 +290,17 @@ impl FlowIds {
 
     /// Believed always.
     #[inline]
-    fn is_usual(&self, ok: IcrcOk, source: &PeerIds) -> bool {
+    fn is_usual(&self, ok: IcrcOk, source: &PeerIds, now_ms: u32) -> bool {
         let habit = self.habit(source);
         if ok.df == habit.without_df {
             return false;
         }
         let id = ok.ip_id;
         match habit.kind() {
-            Kind::Counts => habit.counts_on_to(id) || source.0.counts && source.0.counts_on_to(id),
+            Kind::Counts => {
+                habit.counts_on_to(id, now_ms)
+                    || source.0.counts && source.0.counts_on_to(id, now_ms)
+            }
             // A new flow begins with a batch.
             _ if !self.habit.known => id <= BATCH_AHEAD,
             // The first packet of the next batch may be lost.
@@ -300,12 +323,13 @@ impl FlowIds {
         ok: IcrcOk,
         source: &mut PeerIds,
         leeway: &mut Leeway,
+        now_ms: u32,
     ) -> Result<IcrcOk, IcrcError> {
         let habit = *self.habit(source);
         let at_most = self.at_most(source);
         let is_possible = ok.df != habit.without_df && u32::from(ok.ip_id) < at_most;
         if is_possible && leeway.allows(at_most) {
-            self.believe(ok, source, leeway);
+            self.believe(ok, source, leeway, now_ms);
             return Ok(ok);
         }
         let in_batch = |id, df| {
@@ -316,17 +340,17 @@ impl FlowIds {
             && ok.df == self.doubtful_df
             && is_in_batch == in_batch(self.doubtful, self.doubtful_df);
         let ahead = ok.ip_id.wrapping_sub(self.doubtful).wrapping_sub(1);
+        let soon = SOON + since(self.doubted_ms, now_ms, REPEATED_MS);
         self.doubts = if again && !is_in_batch {
             self.doubts + 1
         } else {
             1
         };
         (self.doubtful, self.doubtful_df) = (ok.ip_id, ok.df);
+        self.doubted_ms = now_ms;
         let is_confirmed = match self.doubts {
             1 => again && ahead < BATCH_AHEAD,
-            2 => ahead < SOON,
-            DOUBTS.. => true,
-            _ => ahead < LATER,
+            doubts => ahead < soon || doubts >= DOUBTS,
         };
         if !is_confirmed {
             return Err(IcrcError::Unlikely);
@@ -337,18 +361,18 @@ impl FlowIds {
             source.0 = Habit::default();
             self.habit.known = true;
         }
-        self.believe(ok, source, leeway);
+        self.believe(ok, source, leeway, now_ms);
         Ok(ok)
     }
 
     #[inline]
-    fn believe(&mut self, ok: IcrcOk, source: &mut PeerIds, leeway: &mut Leeway) {
+    fn believe(&mut self, ok: IcrcOk, source: &mut PeerIds, leeway: &mut Leeway, now_ms: u32) {
         if !self.habit.known {
             self.habit = source.0;
         }
         self.repeats = self.habit.last == ok.ip_id;
-        self.habit.learn(ok);
-        source.0.learn(ok);
+        self.habit.learn(ok, now_ms);
+        source.0.learn(ok, now_ms);
         self.doubts = 0;
         leeway.add();
     }

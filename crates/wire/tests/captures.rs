@@ -134,7 +134,7 @@ fn no_peer_of_the_captures_is_refused() {
                 .entry((meta.flow.src, meta.flow.src_port))
                 .or_default();
             let context = IcrcContext::new(&meta.flow);
-            let result = flow.check(source, &mut leeway, &context, datagram);
+            let result = flow.check(source, &mut leeway, &context, datagram, 0);
             assert!(result.is_ok(), "{name} {i}: {result:?}");
         }
     }

@@ -181,7 +181,7 @@ proptest! {
         let _ = context.icrc(id, true, &bytes);
         let _ = context.check(&bytes, id);
         let (mut source, mut leeway) = (PeerIds::default(), Leeway::default());
-        let _ = FlowIds::default().check(&mut source, &mut leeway, &context, &bytes);
+        let _ = FlowIds::default().check(&mut source, &mut leeway, &context, &bytes, 0);
         let _ = IpUdp::parse(&bytes);
         if let Some(prefix) = bytes.first_chunk() {
             let _ = UdPrefix::parse(prefix);

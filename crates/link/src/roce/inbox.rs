@@ -28,6 +28,8 @@ pub(super) struct Inbox {
     pub(super) rest: Option<Rest>,
     /// Packets to QP 1 since the last look: each costs system calls.
     pub(super) managed: usize,
+    /// The time at the last call of `receive`.
+    pub(super) now_ns: u64,
 }
 
 /// Packets in the buffer that wait; the ICRC of the first is right.
@@ -53,6 +55,7 @@ impl Default for Inbox {
             found: None,
             rest: None,
             managed: 0,
+            now_ns: 0,
         }
     }
 }
@@ -165,6 +168,7 @@ impl Inbox {
             senders,
             rest: left,
             managed,
+            now_ns,
             ..
         } = self;
         let mut rest = &buffer[start..start + train.len];
@@ -174,6 +178,7 @@ impl Inbox {
             src_port: train.src_port,
             dst_port: ROCE_PORT,
         };
+        let now_ms = (*now_ns / 1_000_000) as u32;
         let mut sender = senders.of(&flow);
         // The number of the packet in the train.
         let mut number = 0;
@@ -192,7 +197,7 @@ impl Inbox {
                 {
                     if qpn == QP1 {
                         *managed += 1;
-                        checked = sender.check(packet, train.ids, number).is_ok();
+                        checked = sender.check(packet, train.ids, number, now_ms).is_ok();
                         if checked && is_for_us(packet, origin, share, counters, train) {
                             continue;
                         }
@@ -211,7 +216,7 @@ impl Inbox {
                     number += n;
                     continue;
                 }
-                Some(qpn) if checked || sender.check(packet, train.ids, number).is_ok() => {
+                Some(qpn) if checked || sender.check(packet, train.ids, number, now_ms).is_ok() => {
                     let taken = deliver(&Received {
                         src: flow.src,
                         dst: flow.dst,

@@ -21,7 +21,7 @@ fn packet(flow: &Flow, id: u16) -> [u8; 40] {
 
 fn takes(senders: &mut Senders, flow: &Flow, id: u16) -> bool {
     let packet = packet(flow, id);
-    let result = senders.of(flow).check(&packet, IpIds::Hidden, 0);
+    let result = senders.of(flow).check(&packet, IpIds::Hidden, 0, 0);
     assert!(result.is_ok() || result == Err(IcrcError::Unlikely));
     result.is_ok()
 }
@@ -29,7 +29,7 @@ fn takes(senders: &mut Senders, flow: &Flow, id: u16) -> bool {
 fn garbage(senders: &mut Senders, flow: &Flow) {
     let mut packet = packet(flow, 0);
     packet[12] ^= 1;
-    let result = senders.of(flow).check(&packet, IpIds::Hidden, 0);
+    let result = senders.of(flow).check(&packet, IpIds::Hidden, 0, 0);
     assert_eq!(result, Err(IcrcError::Mismatch));
 }
 

@@ -24,7 +24,7 @@ fuzz_target!(
         let context = IcrcContext::new(&flow);
         let _ = context.check(&packet, expected);
         let (mut source, mut leeway) = (PeerIds::default(), Leeway::default());
-        let _ = FlowIds::default().check(&mut source, &mut leeway, &context, &packet);
+        let _ = FlowIds::default().check(&mut source, &mut leeway, &context, &packet, 0);
         if packet.len() < 16 {
             return;
         }

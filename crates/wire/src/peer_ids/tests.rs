@@ -1,4 +1,4 @@
-use super::{DOUBTS, FlowIds, LATER, LONGEST_BATCH, Leeway, PeerIds, SOON};
+use super::{DOUBTS, FlowIds, LONGEST_BATCH, Leeway, PeerIds, SOON};
 use crate::{Flow, IcrcContext, IcrcError, IcrcOk, ROCE_PORT};
 use std::vec::Vec;
 
@@ -7,6 +7,7 @@ struct Receiver {
     source: PeerIds,
     flows: Vec<FlowIds>,
     leeway: Leeway,
+    now_ms: u32,
 }
 
 impl Receiver {
@@ -15,12 +16,14 @@ impl Receiver {
             source: PeerIds::default(),
             flows: std::vec![FlowIds::default(); flows],
             leeway: Leeway::default(),
+            // The clock wraps around.
+            now_ms: u32::MAX - 3,
         }
     }
 
     fn without_leeway(flows: usize) -> Receiver {
         Receiver {
-            leeway: Leeway { account: 0 },
+            leeway: Leeway::none(),
             ..Receiver::new(flows)
         }
     }
@@ -42,7 +45,8 @@ impl Receiver {
 
     fn check(&mut self, flow: usize, packet: &[u8]) -> Result<IcrcOk, IcrcError> {
         let context = Receiver::context(flow);
-        self.flows[flow].check(&mut self.source, &mut self.leeway, &context, packet)
+        let now = self.now_ms;
+        self.flows[flow].check(&mut self.source, &mut self.leeway, &context, packet, now)
     }
 
     fn takes_with(&mut self, flow: usize, id: u16, df: bool) -> bool {
@@ -70,6 +74,7 @@ impl Receiver {
                 source: self.source,
                 flows: self.flows.clone(),
                 leeway: self.leeway,
+                now_ms: self.now_ms,
             };
             again.takes(flow, id)
         };
@@ -95,12 +100,12 @@ fn without_leeway_few_identifications_are_believed() {
         assert!(nothing_known.takes(0, 0));
     }
     let mut starts_over = nothing_known;
-    starts_over.leeway = Leeway { account: 0 };
+    starts_over.leeway = Leeway::none();
     assert_eq!(starts_over.believes(0), 4);
     for id in 0..20 {
         assert!(starts_over.takes(0, id));
     }
-    starts_over.leeway = Leeway { account: 0 };
+    starts_over.leeway = Leeway::none();
     assert_eq!(starts_over.believes(0), 7);
     assert_eq!(starts_over.believes(1), 4, "a new flow");
 
@@ -108,13 +113,13 @@ fn without_leeway_few_identifications_are_believed() {
     for id in 1000..1020 {
         assert!(counts.takes(0, id));
     }
-    counts.leeway = Leeway { account: 0 };
+    counts.leeway = Leeway::none();
     assert_eq!((counts.believes(0), counts.believes(1)), (11, 11));
     for id in 3000..3020 {
         counts.leeway = Leeway::default();
         assert!(counts.takes(1, id));
     }
-    counts.leeway = Leeway { account: 0 };
+    counts.leeway = Leeway::none();
     assert_eq!((counts.believes(0), counts.believes(1)), (22, 11));
 }
 
@@ -180,7 +185,7 @@ fn without_leeway_a_jump_costs_one_packet() {
     assert!(!batch.takes(0, LONGEST_BATCH), "no longer within one");
     assert!(!batch.takes(0, 107));
 
-    let mut counts = Receiver::without_leeway(1);
+    let mut counts = Receiver::without_leeway(2);
     assert!(!counts.takes(0, 500));
     assert!(counts.takes(0, 501));
     for id in 502..600 {
@@ -188,10 +193,20 @@ fn without_leeway_a_jump_costs_one_packet() {
     }
     assert!(!counts.takes(0, 9000), "it was idle");
     assert!(counts.takes(0, 9000 + SOON));
-    // For long, and what it says next comes seconds later.
+    counts.now_ms = counts.now_ms.wrapping_add(70);
+    assert!(
+        counts.takes(0, 9000 + SOON + 78),
+        "the counter may have jumped"
+    );
+    assert_eq!((counts.believes(0), counts.believes(1)), (11, 11));
+    counts.now_ms = counts.now_ms.wrapping_add(70);
+    assert_eq!((counts.believes(0), counts.believes(1)), (81, 81));
+    counts.now_ms = counts.now_ms.wrapping_add(100_000);
+    assert_eq!(counts.believes(0), 1011);
+    // A connection request that is repeated.
     assert!(!counts.takes(0, 20_000));
-    assert!(!counts.takes(0, 20_000 + LATER));
-    assert!(counts.takes(0, 20_000 + 2 * LATER));
+    counts.now_ms = counts.now_ms.wrapping_add(6100);
+    assert!(counts.takes(0, 26_000));
 
     // Random ones are believed now and then.
     let mut random = Receiver::without_leeway(1);
@@ -287,6 +302,7 @@ fn a_header_that_is_seen_is_not_inferred() {
             &context,
             &packet,
             seen,
+            5,
         )
     };
     assert_eq!(check(seen(9)), Ok(seen(9)));
