@@ -1,5 +1,6 @@
 //! A process that has the device open, and its peer: the same program, started again or waiting elsewhere.
 
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,7 +89,9 @@ impl Drop for Peer {
 
 /// The channel of the second process to the first.
 pub fn parent() -> Result<Exchange> {
-    Ok(Exchange::over(std::io::stdin(), std::io::stdout())?)
+    // Without the buffer of the standard library, so that the descriptor tells whether a message is there.
+    let input = std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    Ok(Exchange::over(input, std::io::stdout())?)
 }
 
 /// The next completion of the side that has nothing to do but to wait for it: as long as the other side is there.

@@ -32,6 +32,37 @@ fn verify_with_and_without_faults() {
     }
 }
 
+/// So much loss that connections give up, which they have to: that is counted and said, and is no failure. What was done is right all
+/// the same. The corrupted packets are over IPv4, too.
+#[test]
+fn connections_that_give_up_under_faults_are_no_failure() {
+    for (faults, must_lose) in [
+        ("drop=20%,dup=5%,reorder=5%,corrupt=10%,seed=3", false),
+        ("drop=50%,corrupt=5%,seed=4", true),
+    ] {
+        let output = run(&[
+            "verify",
+            "--qps",
+            "6",
+            "--iterations",
+            "60",
+            "--max-size",
+            "3000",
+            "--timeout",
+            "11",
+            "--addr",
+            "127.0.0.1",
+            "--faults",
+            faults,
+        ]);
+        expect_success(&output);
+        let text = stdout(&output);
+        assert!(text.contains("all right"), "{text}");
+        let lost = text.contains("gave up") && text.contains("status 12");
+        assert!(lost || !must_lose, "{text}");
+    }
+}
+
 #[test]
 fn verify_over_tcp_exchange() {
     let mut server = rnic()

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 
+use rnic_wire::IcrcOk;
+
 use crate::LinkCounters;
 use crate::batch::TxBatch;
 use crate::path::Route;
@@ -20,6 +22,75 @@ pub struct Train {
     pub len: usize,
     /// Length of each datagram but the last, which may be shorter; at least 1.
     pub segment: usize,
+    /// What is known of their IPv4 headers.
+    pub ids: IpIds,
+}
+
+impl Train {
+    /// What is left of it behind the first `n` datagrams, of which `len` bytes are left.
+    pub(crate) fn behind(&self, n: usize, len: usize) -> Train {
+        Train {
+            len,
+            ids: self.ids.behind(n),
+            ..*self
+        }
+    }
+}
+
+/// Identification and DF of the datagrams of a train, which are under the ICRC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IpIds {
+    /// A socket does not tell.
+    #[default]
+    Hidden,
+    /// Of the first one. In each other one the identification is greater by `step`.
+    Seen {
+        /// Of the first one.
+        first: IcrcOk,
+        /// 0 or 1.
+        step: u16,
+    },
+}
+
+impl IpIds {
+    /// Of a train of one datagram, or of one that was cut after it left: then each following part has the next identification.
+    pub(crate) fn starting(first: IcrcOk) -> IpIds {
+        IpIds::Seen { first, step: 1 }
+    }
+
+    /// With another one behind the `n` that there are; `None`: it does not continue them.
+    #[inline]
+    pub(crate) fn with(self, n: usize, next: IcrcOk) -> Option<IpIds> {
+        let IpIds::Seen { first, step } = self else {
+            return None;
+        };
+        let step = match n {
+            1 => next.ip_id.wrapping_sub(first.ip_id),
+            _ => step,
+        };
+        let ids = IpIds::Seen { first, step };
+        (step <= 1 && ids.of(n) == Some(next)).then_some(ids)
+    }
+
+    /// Of the `n`th one.
+    #[inline]
+    pub(crate) fn of(self, n: usize) -> Option<IcrcOk> {
+        match self {
+            IpIds::Hidden => None,
+            IpIds::Seen { first, step } => Some(IcrcOk {
+                ip_id: first.ip_id.wrapping_add(step.wrapping_mul(n as u16)),
+                ..first
+            }),
+        }
+    }
+
+    /// Of a train that begins with the `n`th one.
+    fn behind(self, n: usize) -> IpIds {
+        match (self, self.of(n)) {
+            (IpIds::Seen { step, .. }, Some(first)) => IpIds::Seen { first, step },
+            _ => IpIds::Hidden,
+        }
+    }
 }
 
 /// What one look at the link brought.

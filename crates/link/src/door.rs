@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::datagram::Train;
+use crate::datagram::{IpIds, Train};
 use crate::sys::{self, Addr, Fd};
 
 /// Bytes of a record before its packets.
@@ -57,6 +57,7 @@ pub fn decode_header(rest: &[u8]) -> Option<Train> {
         dst: ip(32),
         src_port: u16::from_ne_bytes([header[12], header[13]]),
         segment: (word(8) as usize).max(1),
+        ids: IpIds::Hidden,
         len: word(4) as usize,
     };
     (word(0) == MAGIC && train.len > 0 && train.len <= packets.len()).then_some(train)

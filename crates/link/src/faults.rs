@@ -1,15 +1,23 @@
 //! Fault injection: a bad wire around any link, for what this process sends.
 //!
 //! Packets leave one by one (no GSO, IP ID 0), and for each of them a seeded generator decides, in this order: lost;
-//! one bit flipped, anywhere from BTH to ICRC; sent twice; held back behind one to four later packets (or
+//! [corrupted](corruption) somewhere from BTH to ICRC; sent twice; held back behind one to four later packets (or
 //! [`REORDER_PATIENCE_NS`], if none come). A delay adds to all of that. The same seed and the same packets give the same
 //! faults.
+//!
+//! UDP checksums are made later, of the corrupted packet, so they are right: the receiver's kernel would lose a packet with a wrong
+//! one.
+
+pub mod corruption;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
+
+use corruption::Corruption;
+use rnic_wire::ICRC_LEN;
 
 use crate::LinkCounters;
 use crate::batch::TxBatch;
@@ -30,7 +38,7 @@ pub struct FaultSpec {
     pub duplicate: f64,
     /// Probability that it is held back behind later packets.
     pub reorder: f64,
-    /// Probability that one bit of it flips.
+    /// Probability that it is [corrupted](corruption).
     pub corrupt: f64,
     /// Added to every packet, nanoseconds.
     pub delay_ns: u64,
@@ -278,16 +286,19 @@ impl<L: Link> Faults<L> {
         let g = &mut self.generator;
         let dropped = g.chance(spec.drop);
         let corrupted = g.chance(spec.corrupt);
-        let (bit, byte) = (g.below(8), g.below(packet.len()));
+        let how = g.next();
         let copies = 1 + usize::from(g.chance(spec.duplicate));
         let reordered = g.chance(spec.reorder);
         let behind = 1 + g.below(4) as u32;
         if dropped {
             return;
         }
-        if corrupted {
-            packet[byte] ^= 1 << bit;
-        }
+        let left = match corrupted {
+            true => Corruption::strike(packet, how).1,
+            false => packet.len(),
+        };
+        // Less than an ICRC is no packet that the link underneath could send.
+        let packet = &packet[..left.max(ICRC_LEN)];
         for copy in 0..copies {
             if reordered && copy == 0 {
                 let due = now_ns

@@ -39,6 +39,7 @@ pub mod registry;
 mod roce;
 mod rtnetlink;
 mod segment;
+mod senders;
 mod share;
 pub mod steering;
 mod sys;

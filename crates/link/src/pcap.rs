@@ -13,12 +13,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rnic_wire::ip::IpUdp;
-use rnic_wire::{Flow, ROCE_PORT};
+use rnic_wire::{Flow, IcrcOk, ROCE_PORT};
 
 use crate::batch::TxBatch;
 use crate::datagram::{Arrival, Link, Train};
 use crate::door;
 use crate::path::{Route, default_hop_limits};
+use crate::senders::Senders;
 use crate::steering::Probe;
 use crate::sys::{self, Fd};
 use crate::{LinkCounters, LinkError};
@@ -141,14 +142,12 @@ impl Capture {
         self.record(headers, packet);
     }
 
-    /// Records a packet received, with the IP ID that explains its ICRC, or the expected one if none does.
-    pub fn received(&mut self, flow: &Flow, expected_id: u16, packet: &[u8]) {
-        let found = rnic_wire::check(flow, packet, expected_id);
-        let (ip_id, dont_fragment) = found.map_or((expected_id, true), |ok| (ok.ip_id, ok.df));
+    /// Records a packet received, with what its IPv4 header was found to have had.
+    pub fn received(&mut self, flow: &Flow, header: IcrcOk, packet: &[u8]) {
         let headers = IpUdp {
             flow: *flow,
-            ip_id: if flow.src.is_ipv4() { ip_id } else { 0 },
-            dont_fragment,
+            ip_id: if flow.src.is_ipv4() { header.ip_id } else { 0 },
+            dont_fragment: header.df,
             traffic_class: 0,
             hop_limit: 0,
         };
@@ -191,12 +190,21 @@ fn write_all(file: &Fd, mut bytes: &[u8]) -> io::Result<()> {
 pub struct Pcap<L> {
     inner: L,
     capture: Capture,
+    /// The capture believes what the link would: else a corrupted packet would now and then be in it as a good one with a strange
+    /// identification.
+    senders: Senders,
+    start: Instant,
 }
 
 impl<L: Link> Pcap<L> {
     /// Around `inner`.
     pub fn new(inner: L, capture: Capture) -> Pcap<L> {
-        Pcap { inner, capture }
+        Pcap {
+            inner,
+            capture,
+            senders: Senders::default(),
+            start: Instant::now(),
+        }
     }
 
     fn received(&mut self, train: &Train, packets: &[u8]) {
@@ -206,10 +214,22 @@ impl<L: Link> Pcap<L> {
             src_port: train.src_port,
             dst_port: ROCE_PORT,
         };
+        let now_ms = self.start.elapsed().as_millis() as u32;
+        let mut sender = self.senders.of(&flow);
         for (k, packet) in packets.chunks(train.segment).enumerate() {
-            if Probe::decode(packet).is_none() {
-                self.capture.received(&flow, k as u16, packet);
+            if Probe::decode(packet).is_some() {
+                continue;
             }
+            let likely = IcrcOk {
+                ip_id: k as u16,
+                df: true,
+            };
+            let header = match sender.check(packet, train.ids, k, now_ms) {
+                Ok(header) => header,
+                // With this one its ICRC is wrong for who reads the capture, too.
+                Err(_) => train.ids.of(k).unwrap_or(likely),
+            };
+            self.capture.received(&flow, header, packet);
         }
     }
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::LinkCounters;
 use crate::batch::{Run, TxBatch};
-use crate::datagram::{Arrival, Link, Train};
+use crate::datagram::{Arrival, IpIds, Link, Train};
 use crate::framing::{Numbering, seal};
 use crate::path::Route;
 use crate::sys::{self, Fd, Message, SEND_MANY};
@@ -307,6 +307,7 @@ impl Link for UdpLink {
             dst,
             len: datagram.len,
             segment: segment.max(1),
+            ids: IpIds::Hidden,
         }))
     }
 }

@@ -157,6 +157,14 @@ impl Exchange {
             .is_some_and(|end| fd::is_hung_up(end.as_fd()))
     }
 
+    /// A message has begun to come, or the peer has closed its end: [`Exchange::recv`] does not wait for long. Looks without waiting;
+    /// never so of streams given to [`Exchange::new`]. What a reader keeps in a buffer of its own does not count.
+    pub fn is_readable(&self) -> bool {
+        self.end
+            .as_ref()
+            .is_some_and(|end| fd::is_readable(end.as_fd()))
+    }
+
     /// Uses a TCP connection: for a server of many clients, which accepts on a [`TcpListener`] of its own. A peer that is
     /// silent for a minute is taken for gone.
     ///

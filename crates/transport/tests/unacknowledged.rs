@@ -262,8 +262,8 @@ fn run(
         now += rng.u64(1..2_000);
     }
     arrivals.sort_by_key(|(at, _)| *at);
-    for (_, arrived) in arrivals {
-        if let Some(bytes) = network.open(&arrived) {
+    for (at, arrived) in arrivals {
+        if let Some(bytes) = network.open(at, &arrived) {
             let taken = to.take(bytes, arrived.by_memory, arrived.gone);
             assert!(taken, "a receive left");
         }

@@ -58,7 +58,7 @@ pub enum IcrcError {
     Length,
     /// The ICRC does not fit, whatever the IP header was.
     Mismatch,
-    /// The ICRC fits, but only with an IP header that this peer does not send ([`PeerIds`](crate::PeerIds)).
+    /// The ICRC fits, but only with an IP header that this peer does not send ([`FlowIds`](crate::FlowIds)).
     Unlikely,
 }
 
@@ -161,8 +161,8 @@ impl IcrcContext {
     /// Checks a received packet: BTH up to and including the ICRC.
     ///
     /// `expected_id` is the IPv4 identification tried first; any other is solved for. DF set and an IHL of 5 are
-    /// assumed. Over IPv4 a random corruption passes with a probability of 2^-16, which
-    /// [`PeerIds`](crate::PeerIds) lowers; a single flipped bit never passes.
+    /// assumed. Over IPv4 a random corruption passes with a probability of 2^-16: receivers use
+    /// [`FlowIds::check`](crate::FlowIds::check). A single flipped bit never passes.
     ///
     /// # Errors
     /// See [`IcrcError`].
@@ -181,7 +181,7 @@ impl IcrcContext {
     /// As [`IcrcContext::check`], but finds out whether DF is set, too.
     ///
     /// Not a check to rely on alone: two bits of a long packet, 1564 and 14855 places behind the identification, pass for DF
-    /// when flipped. [`PeerIds::check`](crate::PeerIds::check) knows whether the peer sets DF and sees through that.
+    /// when flipped. [`FlowIds::check`](crate::FlowIds::check) knows whether the peer sets DF and sees through that.
     ///
     /// # Errors
     /// See [`IcrcError`].
@@ -191,13 +191,8 @@ impl IcrcContext {
         bytes_with_icrc: &[u8],
         expected_id: u16,
     ) -> Result<IcrcOk, IcrcError> {
-        let (bytes, trailer) = bytes_with_icrc
-            .split_last_chunk::<ICRC_LEN>()
-            .ok_or(IcrcError::Length)?;
-        if bytes.len() < crate::Bth::LEN || bytes.len() > MAX_PACKET_LEN {
-            return Err(IcrcError::Length);
-        }
-        let difference = self.icrc(expected_id, true, bytes) ^ u32::from_le_bytes(*trailer);
+        let (bytes, trailer) = parts(bytes_with_icrc)?;
+        let difference = self.icrc(expected_id, true, bytes) ^ trailer;
         if difference == 0 {
             return Ok(IcrcOk {
                 ip_id: expected_id,
@@ -220,6 +215,21 @@ impl IcrcContext {
             }
         }
         Err(IcrcError::Mismatch)
+    }
+
+    /// Checks a received packet whose IP header is known: all 32 bits of the ICRC have to be right. Over IPv6 nothing is made
+    /// of `header`.
+    ///
+    /// # Errors
+    /// See [`IcrcError`].
+    #[inline]
+    pub fn check_exactly(&self, bytes_with_icrc: &[u8], header: IcrcOk) -> Result<(), IcrcError> {
+        let (bytes, trailer) = parts(bytes_with_icrc)?;
+        if self.icrc(header.ip_id, header.df, bytes) == trailer {
+            Ok(())
+        } else {
+            Err(IcrcError::Mismatch)
+        }
     }
 
     /// Whether the flow is IPv4: only then is there an identification to be inferred.
@@ -256,6 +266,18 @@ impl IcrcContext {
 
 /// What fits a UDP datagram over IPv4, less the ICRC.
 const MAX_PACKET_LEN: usize = 65_535 - 28 - ICRC_LEN;
+
+/// BTH up to the last pad byte, and the ICRC.
+#[inline]
+fn parts(bytes_with_icrc: &[u8]) -> Result<(&[u8], u32), IcrcError> {
+    let (bytes, trailer) = bytes_with_icrc
+        .split_last_chunk::<ICRC_LEN>()
+        .ok_or(IcrcError::Length)?;
+    if bytes.len() < crate::Bth::LEN || bytes.len() > MAX_PACKET_LEN {
+        return Err(IcrcError::Length);
+    }
+    Ok((bytes, u32::from_le_bytes(*trailer)))
+}
 
 fn as_v6(ip: IpAddr) -> Ipv6Addr {
     match ip {

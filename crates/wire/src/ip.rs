@@ -67,6 +67,12 @@ impl Ipv4Header {
         })
     }
 
+    /// Whether the checksum of a header is right.
+    #[inline]
+    pub fn has_right_checksum(b: &[u8; Self::LEN]) -> bool {
+        fold(sum(b)) == 0xffff
+    }
+
     /// Writes the header with its checksum to the front of `out`.
     ///
     /// # Panics
@@ -179,6 +185,8 @@ pub enum IpError {
     Protocol,
     /// The UDP length contradicts the IP length.
     UdpLength,
+    /// The IPv4 header's checksum is wrong.
+    Checksum,
 }
 
 impl fmt::Display for IpError {
@@ -190,6 +198,7 @@ impl fmt::Display for IpError {
             IpError::Fragment => "an IP fragment",
             IpError::Protocol => "not UDP",
             IpError::UdpLength => "UDP and IP lengths disagree",
+            IpError::Checksum => "wrong checksum of the IPv4 header",
         })
     }
 }

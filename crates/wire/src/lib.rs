@@ -40,6 +40,6 @@ pub use icrc::{
 pub use mtu::PathMtu;
 pub use opcode::{Opcode, Operation, Service};
 pub use packet::{Ext, MAX_HEADER_LEN, Packet, PacketError, Payload, emit, header_len, pad_len};
-pub use peer_ids::PeerIds;
+pub use peer_ids::{FlowIds, Leeway, PeerIds};
 pub use psn::Psn;
 pub use usual::Usual;

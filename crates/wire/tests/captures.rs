@@ -3,7 +3,7 @@
 
 mod support;
 
-use rnic_wire::{Bth, Gid, IcrcContext, IcrcError, Packet, PacketError, PeerIds};
+use rnic_wire::{Bth, FlowIds, Gid, IcrcContext, IcrcError, Leeway, Packet, PacketError, PeerIds};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use support::captures;
@@ -125,10 +125,16 @@ fn no_peer_of_the_captures_is_refused() {
         .into_iter()
         .filter(|(name, _)| !name.starts_with("probe_"))
     {
-        let mut peers: BTreeMap<IpAddr, PeerIds> = BTreeMap::new();
+        let mut sources: BTreeMap<IpAddr, PeerIds> = BTreeMap::new();
+        let mut flows: BTreeMap<(IpAddr, u16), FlowIds> = BTreeMap::new();
+        let mut leeway = Leeway::default();
         for (i, (meta, datagram)) in packets.iter().enumerate() {
-            let ids = peers.entry(meta.flow.src).or_default();
-            let result = ids.check(&IcrcContext::new(&meta.flow), datagram);
+            let source = sources.entry(meta.flow.src).or_default();
+            let flow = flows
+                .entry((meta.flow.src, meta.flow.src_port))
+                .or_default();
+            let context = IcrcContext::new(&meta.flow);
+            let result = flow.check(source, &mut leeway, &context, datagram, 0);
             assert!(result.is_ok(), "{name} {i}: {result:?}");
         }
     }

@@ -4,9 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rnic_wire::ip::{IpUdp, Ipv4Header};
 use rnic_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, Flow, Gid, Grh, IcrcContext, IcrcError,
-    IcrcOk, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Operation, Packet, PeerIds, Psn, ROCE_PORT, Rdeth,
-    Reth, Service, Syndrome, UdPrefix, Usual, Xrceth, header_len, icrc, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Feth, Flow, FlowIds, Gid, Grh, IcrcContext,
+    IcrcError, IcrcOk, Ieth, ImmDt, Leeway, MAX_HEADER_LEN, Opcode, Operation, Packet, PeerIds,
+    Psn, ROCE_PORT, Rdeth, Reth, Service, Syndrome, UdPrefix, Usual, Xrceth, header_len, icrc,
+    pad_len,
 };
 use std::net::IpAddr;
 
@@ -179,7 +180,8 @@ proptest! {
         let context = IcrcContext::new(&flow);
         let _ = context.icrc(id, true, &bytes);
         let _ = context.check(&bytes, id);
-        let _ = PeerIds::default().check(&context, &bytes);
+        let (mut source, mut leeway) = (PeerIds::default(), Leeway::default());
+        let _ = FlowIds::default().check(&mut source, &mut leeway, &context, &bytes, 0);
         let _ = IpUdp::parse(&bytes);
         if let Some(prefix) = bytes.first_chunk() {
             let _ = UdPrefix::parse(prefix);

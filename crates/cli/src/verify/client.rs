@@ -11,9 +11,14 @@ use rnic::{
 
 use super::plan::{self, Kind, Step};
 use super::server::RECEIVES;
-use super::{Ends, LAST, Report, Task, WINDOW, decode, pattern};
+use super::{Ends, LAST, Losses, Note, Report, Task, WINDOW, pattern};
 use crate::failure::{Failure, Result};
 use crate::node::PATIENCE;
+
+/// What queue pairs have, if they are not told otherwise.
+const RETRIES: u8 = 7;
+/// A connection of which nothing is under way and nothing comes for so long is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +29,7 @@ pub enum Stop {
 }
 
 /// What both sides found, and what it took.
+#[derive(Default)]
 pub struct Outcome {
     pub client: Report,
     pub server: Report,
@@ -33,9 +39,48 @@ pub struct Outcome {
     packets: u64,
     retransmitted: u64,
     timeouts: u64,
+    /// Connections that gave up.
+    lost: usize,
 }
 
 impl Outcome {
+    #[cfg(test)]
+    pub fn of_losses(lost: usize, [client, server]: [bool; 2]) -> Outcome {
+        let report = |faults| Report {
+            faults,
+            ..Report::default()
+        };
+        Outcome {
+            client: report(client),
+            server: report(server),
+            lost,
+            ..Outcome::default()
+        }
+    }
+
+    /// Connections may give up where packets are damaged on purpose, and nowhere else.
+    pub fn judge_losses(&self, task: &Task) -> Result<()> {
+        let connections = match self.lost {
+            0 => return Ok(()),
+            1 => "1 connection".to_owned(),
+            n => format!("{n} connections"),
+        };
+        let what = format!(
+            "{connections} of {} gave up: no answer to a packet and its {RETRIES} repetitions (status 12, retries exceeded)",
+            task.qps
+        );
+        if self.client.faults || self.server.faults {
+            crate::say!("{what}");
+            crate::say!(
+                "  that is what a connection has to do, and so much loss makes it likely; all that was done before it was checked"
+            );
+            return Ok(());
+        }
+        Err(Failure::new(what)
+            .cause("no faults are injected on either side, so the network loses packets, or the peer is held up")
+            .next("RNIC_PCAP=trace.pcap keeps the packets of a run, for `rnic dissect trace.pcap`"))
+    }
+
     pub fn print(&self, task: &Task) {
         for (n, name) in ["send", "write", "read"].iter().enumerate() {
             crate::say!(
@@ -83,6 +128,7 @@ struct Lane {
 /// Ids of work requests: lane, and operation shifted by these.
 const KIND_DATA: u64 = 0;
 const KIND_TAIL: u64 = 1;
+const KIND_QUESTION: u64 = 2;
 
 fn id(lane: usize, index: u64, kind: u64) -> u64 {
     index << 16 | (lane as u64) << 2 | kind
@@ -134,27 +180,47 @@ pub fn run(
 
     let start = Instant::now();
     let mut outcome = Outcome {
-        client: Report::default(),
-        server: Report::default(),
-        operations: [0; 3],
-        bytes: [0; 3],
-        time: Duration::ZERO,
-        packets: 0,
-        retransmitted: 0,
-        timeouts: 0,
+        client: Report::new(),
+        ..Outcome::default()
     };
-    while lanes.iter().any(|lane| !lane.closed) {
+    let mut losses = Losses::new(task);
+    let qpns: Vec<u32> = lanes.iter().map(|lane| lane.qp.qpn()).collect();
+    let lane_of = |qpn| qpns.iter().position(|of| *of == qpn);
+    let mut heard = Instant::now();
+    let mut asked = heard;
+    loop {
+        let mut open = false;
         for (index, lane) in lanes.iter_mut().enumerate() {
-            lane.fill(index, task, stop, start, &mut outcome)?;
+            if !losses.has(index) && !lane.closed {
+                open = true;
+                lane.fill(index, task, stop, start, &mut outcome)?;
+            }
         }
-        let completion = ends.cq.wait(PATIENCE)?.ok().map_err(|error| {
-            Failure::from(error).during("an operation failed, which fault injection must not cause")
-        })?;
+        if !open {
+            break;
+        }
+        let Some(completion) = losses.wait(&ends.cq, exchange, lane_of)? else {
+            if heard.elapsed() > PATIENCE || exchange.is_closed() {
+                return Err(rnic::Error::Timeout(PATIENCE).into());
+            }
+            if heard.max(asked).elapsed() > SILENCE {
+                asked = Instant::now();
+                for (index, lane) in lanes.iter_mut().enumerate() {
+                    if !losses.has(index) && !lane.closed {
+                        lane.ask(index)?;
+                    }
+                }
+            }
+            continue;
+        };
+        heard = Instant::now();
         let lane = match completion.opcode() {
             CompletionOpcode::Recv => completion.id() as usize,
             _ => (completion.id() >> 2) as usize & 0x3fff,
         };
-        lanes[lane].take(completion, task, lane, &mut outcome.client)?;
+        if !losses.has(lane) {
+            lanes[lane].take(completion, task, lane, &mut outcome.client)?;
+        }
     }
     outcome.time = start.elapsed();
     for lane in &lanes {
@@ -163,10 +229,13 @@ pub fn run(
         outcome.retransmitted += counters.retransmitted_packets;
         outcome.timeouts += counters.timeouts;
     }
-    let (server, words): (Report, Vec<(u64, u64)>) = decode(&exchange.recv()?)?;
+    let Note::Done(server, words) = losses.next_note(exchange)? else {
+        return Err(Failure::new("the server does not say what it found"));
+    };
     outcome.server = server;
+    outcome.lost = losses.count();
     for (index, (lane, found)) in lanes.iter().zip(words).enumerate() {
-        if (lane.sum, lane.swapped) != found {
+        if !lane.may_have_left(found, losses.has(index)) {
             outcome.client.mismatch(|| {
                 format!(
                     "QP {index}: the words are {found:x?} in the end instead of {:x?}",
@@ -175,16 +244,22 @@ pub fn run(
             });
         }
     }
+    // Of a lost connection, what was not confirmed may have been done or not.
+    let open = lanes
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| losses.has(*index));
+    let unsure: usize = open.map(|(_, lane)| lane.messages_pending()).sum();
     let sides = (
         outcome.server.checked_operations,
         outcome.operations[0] + outcome.operations[1],
     );
-    if sides.0 != sides.1 {
+    if !(sides.1 - unsure as u64..=sides.1).contains(&sides.0) {
         outcome
             .client
             .mismatch(|| format!("the server saw {} messages of {}", sides.0, sides.1));
     }
-    exchange.barrier()?;
+    losses.part(exchange)?;
     Ok(outcome)
 }
 
@@ -241,6 +316,31 @@ impl Lane {
         Ok(())
     }
 
+    /// Sends something that changes nothing. If the peer's queue pair has given up, it is not answered.
+    fn ask(&mut self, lane: usize) -> Result<()> {
+        let nothing = self.region.slice(0, 0)?;
+        self.qp
+            .post(SendRequest::write_inline(&[], nothing).id(id(lane, 0, KIND_QUESTION)))?;
+        Ok(())
+    }
+
+    /// Messages that the server has not confirmed.
+    fn messages_pending(&self) -> usize {
+        let pending = self.pending.iter();
+        pending.filter(|p| !p.step.kind.is_silent()).count()
+    }
+
+    /// Whether the words that atomics change may be these in the end. Of a lost connection any number of those that are not done were
+    /// executed, in order.
+    fn may_have_left(&self, (sum, swapped): (u64, u64), lost: bool) -> bool {
+        let before = |kind: Kind, found: u64| {
+            let mut its = self.pending.iter().filter(|p| p.step.kind == kind);
+            lost && its.any(|p| p.expect == found)
+        };
+        (sum == self.sum || before(Kind::FetchAdd, sum))
+            && (swapped == self.swapped || before(Kind::CompareSwap, swapped))
+    }
+
     fn start(&mut self, lane: usize, step: Step, mut buffer: Buffer) -> Result<()> {
         let index = self.next;
         self.next += 1;
@@ -268,6 +368,7 @@ impl Lane {
             }
             Kind::CompareSwap => {
                 expect = self.swapped;
+                // A miss leaves what it finds.
                 let compare = if step.miss {
                     !self.swapped
                 } else {
@@ -301,6 +402,9 @@ impl Lane {
     ) -> Result<()> {
         if got.opcode() == CompletionOpcode::Recv {
             return self.confirmed(got, lane, report);
+        }
+        if got.id() & 3 == KIND_QUESTION {
+            return Ok(());
         }
         if got.id() & 3 == KIND_TAIL {
             self.closed = self.closing;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use rnic::exchange::Exchange;
 use rnic::{
-    CompletionQueue, Context, Endpoint, GidEntry, PathMtu, PreparedQueuePair, ProtectionDomain,
-    QueuePair, Rc,
+    Completion, CompletionQueue, Context, Endpoint, GidEntry, PathMtu, PreparedQueuePair,
+    ProtectionDomain, QueuePair, Rc, Status,
 };
 use serde::{Deserialize, Serialize};
 
@@ -181,9 +181,23 @@ struct Report {
     /// In words; the first few.
     mismatches: Vec<String>,
     mismatch_count: u64,
+    /// It sends with faults.
+    faults: bool,
+}
+
+/// What this process sends is damaged on purpose.
+fn has_faults() -> bool {
+    std::env::var_os("RNIC_FAULTS").is_some_and(|spec| !spec.is_empty())
 }
 
 impl Report {
+    fn new() -> Report {
+        Report {
+            faults: has_faults(),
+            ..Report::default()
+        }
+    }
+
     fn mismatch(&mut self, text: impl FnOnce() -> String) {
         self.mismatch_count += 1;
         if self.mismatches.len() < 10 {
@@ -196,6 +210,121 @@ impl Report {
         self.checked_bytes += bytes.len() as u64;
         if let Some(at) = pattern::first_difference(seed, offset, bytes) {
             self.mismatch(|| format!("{}: wrong from byte {at} of {} on", what(), bytes.len()));
+        }
+    }
+}
+
+/// What one side tells the other one beside the network.
+#[derive(Debug, Serialize, Deserialize)]
+enum Note {
+    /// The connection of this queue pair is lost.
+    Lost(usize),
+    /// The server is done: what it found, and the words in the end.
+    Done(Report, Vec<(u64, u64)>),
+    /// The last.
+    Bye,
+}
+
+/// Connections that gave up.
+///
+/// A reliable connection that gets no answer to so many transmissions as it may make ends with status 12, as it has to (IBTA vol. 1,
+/// 9.9.2.1.1). Where packets are lost on purpose that is no mistake: what came before counts, and the other connections go on.
+#[derive(Debug)]
+struct Losses {
+    lost: Vec<bool>,
+}
+
+/// How long a side waits for a completion before it looks for notes.
+const SLICE: Duration = Duration::from_millis(20);
+
+impl Losses {
+    fn new(task: &Task) -> Losses {
+        Losses {
+            lost: vec![false; task.qps as usize],
+        }
+    }
+
+    fn has(&self, lane: usize) -> bool {
+        self.lost[lane]
+    }
+
+    fn count(&self) -> usize {
+        self.lost.iter().filter(|lost| **lost).count()
+    }
+
+    /// This side's one gave up; the other side hears of it.
+    fn give_up(&mut self, lane: usize, exchange: &mut Exchange) -> Result<()> {
+        if !std::mem::replace(&mut self.lost[lane], true) {
+            exchange.send(&encode(&Note::Lost(lane))?)?;
+        }
+        Ok(())
+    }
+
+    /// The next note that is not of a lost connection.
+    fn next_note(&mut self, exchange: &mut Exchange) -> Result<Note> {
+        loop {
+            match decode(&exchange.recv()?)? {
+                Note::Lost(lane) => self.hear(lane)?,
+                note => return Ok(note),
+            }
+        }
+    }
+
+    /// Notes of lost connections that have come.
+    fn listen(&mut self, exchange: &mut Exchange) -> Result<()> {
+        while exchange.is_readable() && !exchange.is_closed() {
+            match decode(&exchange.recv()?)? {
+                Note::Lost(lane) => self.hear(lane)?,
+                note => return Err(Failure::new(format!("the peer says too early: {note:?}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, lane: usize) -> Result<()> {
+        let lost = self.lost.get_mut(lane);
+        *lost.ok_or_else(|| Failure::new(format!("the peer has no queue pair {lane}")))? = true;
+        Ok(())
+    }
+
+    /// Both sides have said all.
+    fn part(&mut self, exchange: &mut Exchange) -> Result<()> {
+        exchange.send(&encode(&Note::Bye)?)?;
+        match self.next_note(exchange)? {
+            Note::Bye => Ok(()),
+            note => Err(Failure::new(format!("the peer says {note:?} in the end"))),
+        }
+    }
+
+    /// Waits for a completion of any queue pair that is not lost. `None`: a note may have come, or a connection was lost.
+    fn wait(
+        &mut self,
+        cq: &CompletionQueue,
+        exchange: &mut Exchange,
+        lane_of: impl Fn(u32) -> Option<usize>,
+    ) -> Result<Option<Completion>> {
+        let completion = match cq.wait(SLICE) {
+            Err(rnic::Error::Timeout(_)) => {
+                self.listen(exchange)?;
+                return Ok(None);
+            }
+            waited => waited?,
+        };
+        match completion.ok() {
+            Ok(completion) => Ok(Some(completion)),
+            Err(error) => {
+                let lane = lane_of(error.qpn);
+                match (error.status, lane) {
+                    (Status::RetryExceeded, Some(lane)) => self.give_up(lane, exchange)?,
+                    // What was posted behind it.
+                    (Status::WorkRequestFlushed, _) => {}
+                    _ => {
+                        return Err(Failure::from(error)
+                            .during("an operation failed, which fault injection must not cause"));
+                    }
+                }
+                Ok(None)
+            }
         }
     }
 }
@@ -333,6 +462,7 @@ fn drive(
     let gid = gid.resolve(&context, default)?;
     let outcome = client::run(&mut exchange, &context, gid, task, stop)?;
     outcome.print(task);
+    outcome.judge_losses(task)?;
     finish(&[
         ("the client", &outcome.client),
         ("the server", &outcome.server),
@@ -432,6 +562,28 @@ mod tests {
         assert_eq!(failure.status, 1);
         assert!(failure.to_string().contains("nothing was verified"));
         assert!(finish_server(&nothing).is_ok(), "the client may have read");
+    }
+
+    /// A connection gives up where packets are lost on purpose, on either side. Elsewhere it is a failure.
+    #[test]
+    fn a_connection_may_give_up_under_faults_alone() {
+        let task = Task {
+            qps: 4,
+            max_size: 1,
+            seed: 0,
+            kinds: vec![Kind::Send],
+            timeout: 14,
+            mtu: None,
+        };
+        for (client, server, lost, is_well) in [
+            (false, false, 0, true),
+            (false, false, 1, false),
+            (true, false, 1, true),
+            (false, true, 4, true),
+        ] {
+            let outcome = client::Outcome::of_losses(lost, [client, server]);
+            assert_eq!(outcome.judge_losses(&task).is_ok(), is_well, "{lost}");
+        }
     }
 
     #[test]

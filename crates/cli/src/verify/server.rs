@@ -9,9 +9,9 @@ use rnic::{
 };
 
 use super::plan::{self, Kind, Step};
-use super::{Ends, GUARD, LAST, Report, Task, UNTOUCHED, WINDOW, encode, pattern};
+use super::{Ends, GUARD, LAST, Losses, Note, Report, Task, UNTOUCHED, WINDOW, encode, pattern};
 use crate::failure::{Failure, Result};
-use crate::node::{self, PATIENCE};
+use crate::node::PATIENCE;
 
 /// Receives posted on each queue pair: one for each operation in flight, the last message, and some room.
 pub const RECEIVES: usize = WINDOW + 2;
@@ -67,20 +67,30 @@ pub fn run(
     }
     exchange.barrier()?;
 
-    let mut report = Report::default();
+    let mut report = Report::new();
     let mut scratch = vec![0; task.slot()];
-    while lanes.iter().any(|lane| !lane.done) {
+    let mut losses = Losses::new(task);
+    let qpns: Vec<u32> = lanes.iter().map(|lane| lane.qp.qpn()).collect();
+    let lane_of = |qpn| qpns.iter().position(|of| *of == qpn);
+    let is_open = |(index, lane): (usize, &Lane), losses: &Losses| !lane.done && !losses.has(index);
+    while lanes.iter().enumerate().any(|lane| is_open(lane, &losses)) {
         // Of READs and atomics nothing comes until the last.
-        let wait = || node::in_time(ends.cq.wait(PATIENCE));
-        let completion = node::wait_for_peer(exchange, wait)?.ok()?;
-        if completion.opcode() == CompletionOpcode::Send {
+        let Some(completion) = losses.wait(&ends.cq, exchange, lane_of)? else {
+            if exchange.is_closed() {
+                return Err(rnic::Error::Timeout(PATIENCE).into());
+            }
             continue;
-        }
+        };
         let lane = completion.id() as usize;
-        lanes[lane].take(completion, task, lane, &mut report, &mut scratch)?;
+        if completion.opcode() != CompletionOpcode::Send && !losses.has(lane) {
+            lanes[lane].take(completion, task, lane, &mut report, &mut scratch)?;
+        }
     }
     for (index, lane) in lanes.iter().enumerate() {
-        lane.last_look(index, &mut report)?;
+        // What was cut short may have been written in part.
+        if !losses.has(index) {
+            lane.last_look(index, &mut report)?;
+        }
     }
     let words: Vec<_> = lanes
         .iter()
@@ -91,9 +101,9 @@ pub fn run(
             ))
         })
         .collect::<rnic::Result<_>>()?;
-    exchange.send(&encode(&(&report, words))?)?;
+    exchange.send(&encode(&Note::Done(report.clone(), words))?)?;
     // Nobody goes before the other one's last acknowledgement is there.
-    exchange.barrier()?;
+    losses.part(exchange)?;
     Ok(report)
 }
 

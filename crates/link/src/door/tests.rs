@@ -10,6 +10,7 @@ fn train() -> Train {
         src_port: 50_123,
         len: 100,
         segment: 60,
+        ids: IpIds::Hidden,
     }
 }
 

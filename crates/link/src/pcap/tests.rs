@@ -43,9 +43,9 @@ fn sent_and_received_packets_are_whole_ip_packets() {
         for (k, packet) in run.chunks(48).enumerate() {
             capture.sent(&route, k as u16, packet);
         }
-        // Its ID is 2, and is found out.
-        capture.received(&route.flow, 0, &run[96..]);
-        capture.received(&route.flow, 0, b"no packet at all");
+        let header = |ip_id| IcrcOk { ip_id, df: true };
+        capture.received(&route.flow, header(2), &run[96..]);
+        capture.received(&route.flow, header(0), b"no packet at all");
         capture.write_out();
     }
     let records = records(&std::fs::read(&path).unwrap());
@@ -127,7 +127,8 @@ fn multicast_has_the_hop_limit_of_the_wire() {
             dst: "ff15::5".parse().unwrap(),
             ..route.flow
         };
-        capture.received(&flow, 0, &[0; 48]);
+        let header = IcrcOk { ip_id: 0, df: true };
+        capture.received(&flow, header, &[0; 48]);
         capture.write_out();
     }
     for record in records(&std::fs::read(&path).unwrap()) {

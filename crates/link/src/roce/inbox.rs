@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rnic_wire::{Flow, ICRC_LEN, IcrcContext, PeerIds, ROCE_PORT};
+use rnic_wire::{Flow, ICRC_LEN, ROCE_PORT};
 
 use super::hand_over::{Origin, foreign, foreign_run, is_for_us};
 use super::receiving::Received;
@@ -11,16 +11,15 @@ use crate::datagram::{Arrival, Link, Train};
 use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
 use crate::framing::dest_qpn;
 use crate::host::Deliver;
-use crate::path::fold;
 use crate::qp1::QP1;
+use crate::senders::Senders;
 use crate::share::Share;
 use crate::steering::MULTICAST_QPN;
 
 /// The receiving side: buffer and what is known about senders.
 pub(super) struct Inbox {
     pub(super) buffer: Box<[u8]>,
-    /// By hash of addresses and port; a sender that falls to the same place as another displaces it.
-    pub(super) senders: Vec<Option<Sender>>,
+    senders: Senders,
     pub(super) door_until: u64,
     calls: u32,
     /// What a glance found: it lies in the buffer, and nothing else does.
@@ -29,6 +28,8 @@ pub(super) struct Inbox {
     pub(super) rest: Option<Rest>,
     /// Packets to QP 1 since the last look: each costs system calls.
     pub(super) managed: usize,
+    /// The time at the last call of `receive`.
+    pub(super) now_ns: u64,
 }
 
 /// Packets in the buffer that wait; the ICRC of the first is right.
@@ -40,13 +41,6 @@ pub(super) struct Rest {
     message_end: Option<usize>,
 }
 
-pub(super) struct Sender {
-    pub(super) flow: Flow,
-    pub(super) icrc: IcrcContext,
-    ids: PeerIds,
-}
-
-const SENDERS: usize = 256;
 /// While nothing comes through the door, it is looked at in every so many calls: who sleeps waits for its descriptors, and this
 /// is only for when that thread does not get a core.
 const DOOR_EVERY: u32 = 4096;
@@ -55,38 +49,15 @@ impl Default for Inbox {
     fn default() -> Inbox {
         Inbox {
             buffer: vec![0; MESSAGE_LEN].into(),
-            senders: (0..SENDERS).map(|_| None).collect(),
+            senders: Senders::default(),
             door_until: 0,
             calls: 0,
             found: None,
             rest: None,
             managed: 0,
+            now_ns: 0,
         }
     }
-}
-
-impl Sender {
-    fn new(flow: Flow) -> Sender {
-        Sender {
-            flow,
-            icrc: IcrcContext::new(&flow),
-            ids: PeerIds::default(),
-        }
-    }
-}
-
-pub(super) fn sender_of(senders: &mut [Option<Sender>], flow: Flow) -> &mut Sender {
-    let slot = &mut senders[place_of(&flow)];
-    if slot.as_ref().is_some_and(|sender| sender.flow != flow) {
-        *slot = None;
-    }
-    slot.get_or_insert_with(|| Sender::new(flow))
-}
-
-fn place_of(flow: &Flow) -> usize {
-    let key =
-        fold(flow.src) ^ fold(flow.dst).rotate_left(29) ^ u64::from(flow.src_port).rotate_left(47);
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % SENDERS
 }
 
 impl Inbox {
@@ -197,6 +168,7 @@ impl Inbox {
             senders,
             rest: left,
             managed,
+            now_ns,
             ..
         } = self;
         let mut rest = &buffer[start..start + train.len];
@@ -206,7 +178,10 @@ impl Inbox {
             src_port: train.src_port,
             dst_port: ROCE_PORT,
         };
-        let sender = sender_of(senders, flow);
+        let now_ms = (*now_ns / 1_000_000) as u32;
+        let mut sender = senders.of(&flow);
+        // The number of the packet in the train.
+        let mut number = 0;
         let came_before = counters.rx_packets;
         let mut delivered = 0;
         while !rest.is_empty() {
@@ -222,7 +197,7 @@ impl Inbox {
                 {
                     if qpn == QP1 {
                         *managed += 1;
-                        checked = sender.ids.check(&sender.icrc, packet).is_ok();
+                        checked = sender.check(packet, train.ids, number, now_ms).is_ok();
                         if checked && is_for_us(packet, origin, share, counters, train) {
                             continue;
                         }
@@ -231,15 +206,17 @@ impl Inbox {
                         counters.rx_bytes += packet.len() as u64;
                         checked = false;
                         rest = behind;
+                        number += 1;
                         continue;
                     }
                     let n = foreign_run(rest, train.segment, qpn);
                     let (run, behind) = rest.split_at((n * train.segment).min(rest.len()));
                     foreign(train, run, n, qpn, origin, share, counters);
                     rest = behind;
+                    number += n;
                     continue;
                 }
-                Some(qpn) if checked || sender.ids.check(&sender.icrc, packet).is_ok() => {
+                Some(qpn) if checked || sender.check(packet, train.ids, number, now_ms).is_ok() => {
                     let taken = deliver(&Received {
                         src: flow.src,
                         dst: flow.dst,
@@ -251,10 +228,7 @@ impl Inbox {
                     if taken.is_break() {
                         *left = Some(Rest {
                             start: start + train.len - rest.len(),
-                            train: Train {
-                                len: rest.len(),
-                                ..*train
-                            },
+                            train: train.behind(number, rest.len()),
                             message_end: origin.message_end(),
                         });
                         break;
@@ -269,6 +243,7 @@ impl Inbox {
             counters.rx_adopted += u64::from(origin.message_end().is_some());
             checked = false;
             rest = behind;
+            number += 1;
         }
         if train.dst.is_multicast() {
             counters.rx_multicast += counters.rx_packets - came_before;

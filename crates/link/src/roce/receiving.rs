@@ -164,6 +164,7 @@ impl RoceLink {
         let counters = &mut self.counters;
         let inbox = &mut live.inbox;
         live.now = now_ns;
+        inbox.now_ns = now_ns;
         let mut delivered = inbox.go_on(now_ns, &mut live.share, counters, deliver);
         let door = look == Look::Doors || inbox.door_is_due(now_ns);
         let drain = door || look == Look::Drain;

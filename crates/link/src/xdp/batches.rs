@@ -1,4 +1,6 @@
-//! Where the first packet of a batch ends. Nobody tells, so it is the length with which its ICRC is right.
+//! Where the first packet of a batch ends. Nobody tells, so it is the length with which its ICRC is right, and that of the packet
+//! behind it with the same length. The first alone would be too little: a corrupted packet has as many lengths as words, and each is
+//! one more way to pass.
 //!
 //! Anybody can send what is no packet at all, so each byte is looked at once, however many lengths there may be. An ICRC covers
 //! lengths that stand in front of the packet, but CRCs are affine: what they add to that of a packet is what they add to that of as
@@ -8,35 +10,51 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 
 use rnic_wire::ip::IpUdp;
-use rnic_wire::{Bth, Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
+use rnic_wire::{Bth, Flow, ICRC_LEN, IcrcContext, IcrcOk, ROCE_PORT};
 
 use super::socket::FRAME;
+use crate::datagram::IpIds;
 
 /// Packets are filled up to whole words (IBTA vol. 1, 9.2.1).
 const WORD: usize = 4;
 /// In which word of a packet the byte is that the ICRC takes for ones, the word's first.
 const MASKED: usize = 1;
 
-/// How long each packet of a batch is but the last, which may be shorter; `packet` as a whole if it is one, or nothing.
-pub(super) fn segment_of(headers: &IpUdp, packet: &[u8]) -> usize {
+/// How long each packet of a batch is but the last, which may be shorter, and what their IPv4 headers had; `packet` as a whole if it
+/// is one, or nothing.
+pub(super) fn segment_of(headers: &IpUdp, packet: &[u8]) -> (usize, IpIds) {
+    let first = IcrcOk {
+        ip_id: headers.ip_id,
+        df: headers.dont_fragment,
+    };
+    let whole = (packet.len(), IpIds::starting(first));
     if packet.len() < 2 * (Bth::LEN + ICRC_LEN) {
-        return packet.len();
+        return whole;
     }
     let context = IcrcContext::new(&headers.flow);
-    let icrc = |bytes: &[u8]| context.icrc(headers.ip_id, headers.dont_fragment, bytes);
-    let (bytes, trailer) = packet.split_at(packet.len() - ICRC_LEN);
-    if icrc(bytes).to_le_bytes() == trailer {
-        return packet.len();
+    let is_right = |bytes, header| context.check_exactly(bytes, header).is_ok();
+    if is_right(packet, first) {
+        return whole;
     }
     let (words, _) = packet.as_chunks::<WORD>();
-    let mut crc = icrc(&[]);
+    let mut crc = context.icrc(first.ip_id, first.df, &[]);
     for (n, (word, lengths)) in words.iter().zip(of_lengths(context.is_ipv4())).enumerate() {
         if n * WORD >= Bth::LEN && (crc ^ lengths).to_le_bytes() == *word {
-            return (n + 1) * WORD;
+            let segment = (n + 1) * WORD;
+            let behind = &packet[segment..];
+            let second = &behind[..segment.min(behind.len())];
+            // The kernel counts where it cuts, and also puts together what has one identification.
+            let as_cut = [1, 0].map(|step| IpIds::Seen { first, step });
+            let found = as_cut.into_iter().find(|ids| {
+                let header = ids.of(1);
+                header.is_some_and(|header| is_right(second, header))
+            });
+            // Nor is it looked for another length: somebody might make all of them look right.
+            return found.map_or(whole, |ids| (segment, ids));
         }
         crc = with_word(crc, n, *word);
     }
-    packet.len()
+    whole
 }
 
 /// By how many words they have: in what the ICRC of packets differs from the CRC that begins as that of none.

@@ -30,11 +30,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, LastHeaders, UDP_LEN};
-use rnic_wire::{Flow, ROCE_PORT};
+use rnic_wire::{Flow, IcrcOk, ROCE_PORT};
 
 use crate::LinkCounters;
 use crate::batch::{Run, TxBatch};
-use crate::datagram::{Arrival, Link, Train};
+use crate::datagram::{Arrival, IpIds, Link, Train};
 use crate::path::{Route, default_hop_limits};
 use crate::sys::{Fd, FdSet};
 use crate::tell::tell;
@@ -437,14 +437,24 @@ fn train_of(
                 && train.src_port == flow.src_port
                 && train.segment == len
         });
-        let Some(room) = buffer.get_mut(used..used + len).filter(|_| joins) else {
+        let seen = IcrcOk {
+            ip_id: headers.ip_id,
+            df: headers.dont_fragment,
+        };
+        let ids = match &train {
+            Some(train) => train.ids.with(used / train.segment, seen),
+            None => Some(IpIds::starting(seen)),
+        };
+        let room = buffer.get_mut(used..used + len).filter(|_| joins);
+        let (Some(room), Some(ids)) = (room, ids) else {
             break;
         };
         socket.read(frame, at, room);
-        let segment = if batches {
-            segment_of(&headers, room)
+        let (segment, ids) = if batches {
+            let (segment, of_parts) = segment_of(&headers, room);
+            (segment, if segment < len { of_parts } else { ids })
         } else {
-            len
+            (len, ids)
         };
         if segment < len && used > 0 {
             // It is a train of its own.
@@ -457,9 +467,11 @@ fn train_of(
             dst: flow.dst,
             len: 0,
             segment,
+            ids,
         });
         if let Some(train) = &mut train {
             train.len += len;
+            train.ids = ids;
         }
         if segment < len {
             break;

@@ -50,14 +50,27 @@ pub(crate) fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> io::Result<
 
 /// Whether the other end of a pipe or connection is closed; looks without waiting.
 pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
+    has(
+        fd,
+        libc::POLLRDHUP,
+        libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR,
+    )
+}
+
+/// A read would not wait. Looks without waiting.
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    has(fd, libc::POLLIN, !0)
+}
+
+fn has(fd: BorrowedFd<'_>, asked: i16, wanted: i16) -> bool {
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
-        events: libc::POLLRDHUP,
+        events: asked,
         revents: 0,
     };
     // SAFETY: `poll` points to one valid pollfd for the whole call.
     let ready = unsafe { libc::poll(&mut poll, 1, 0) };
-    ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
+    ready > 0 && poll.revents & wanted != 0
 }
 
 impl AsRawFd for CompletionChannel {

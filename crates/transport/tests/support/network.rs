@@ -1,8 +1,13 @@
 //! A wire with a seed: packets as bytes under a real ICRC, lost, duplicated, delayed, overtaken and corrupted at random.
+//!
+//! It is IPv6 or IPv4. Over IPv4 the receiver does not see the identification, as with a socket, and checks as the link does.
 
-use rnic_wire::{Flow, ICRC_LEN, IcrcContext, Operation, Packet, PathMtu, Service, pad_len};
+use rnic_wire::{
+    Bth, Flow, FlowIds, ICRC_LEN, IcrcContext, IcrcError, IcrcOk, Leeway, Operation, Packet,
+    PathMtu, PeerIds, Service, pad_len,
+};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 /// What the wire does to packets. Probabilities are per packet.
@@ -44,17 +49,43 @@ pub struct WireCounters {
     pub duplicated: u64,
     pub reordered: u64,
     pub corrupted: u64,
+    /// The ICRC would have held, but with an identification that the receiver did not believe.
+    pub refused: u64,
 }
 
 /// 100 Gbit/s.
 const BITS_PER_NS: u64 = 100;
+
+/// What a NIC does with the identification over IPv4.
+#[derive(Clone, Copy, Debug)]
+enum Numbers {
+    /// 0.
+    Single,
+    /// 0, 1, 2 ..., and 0 again after at most so many.
+    Batches(u16),
+    /// One counter for all, which also counts milliseconds.
+    Counted,
+}
+
+/// What one NIC sends, and what the other one knows of it.
+struct Direction {
+    numbers: Numbers,
+    next_id: u16,
+    last_sent: u64,
+    source: PeerIds,
+    leeway: Leeway,
+    /// By UDP source port.
+    flows: HashMap<u16, (IcrcContext, FlowIds)>,
+}
 
 /// The wire between the two NICs of a `Pair`.
 pub struct Network {
     pub impairments: Impairments,
     pub counters: WireCounters,
     rng: fastrand::Rng,
-    icrc: IcrcContext,
+    v4: bool,
+    /// By the NIC that receives.
+    directions: [Direction; 2],
     /// When the last packet that kept its order arrives at each end.
     last_arrival: [u64; 2],
     harmed: HashMap<(usize, u32, u32, bool), u8>,
@@ -62,22 +93,76 @@ pub struct Network {
 
 impl Network {
     pub fn new(impairments: Impairments, seed: u64) -> Network {
-        // IPv6: nothing under the ICRC is hidden, so a random corruption passes with a probability of 2^-32 and no
-        // test will ever see one.
-        let address = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let direction = |rng: &mut fastrand::Rng| Direction {
+            numbers: match rng.u8(..3) {
+                0 => Numbers::Single,
+                1 => Numbers::Batches(rng.u16(2..128)),
+                _ => Numbers::Counted,
+            },
+            next_id: rng.u16(..),
+            last_sent: 0,
+            source: PeerIds::default(),
+            // With corruption there would be none left soon. Until then one corrupted packet in 65,536 could pass, which a test that
+            // takes many seeds would see.
+            leeway: match impairments.corrupt > 0.0 {
+                true => Leeway::none(),
+                false => Leeway::default(),
+            },
+            flows: HashMap::new(),
+        };
         Network {
-            impairments,
+            v4: rng.bool(),
+            directions: [direction(&mut rng), direction(&mut rng)],
             counters: WireCounters::default(),
-            rng: fastrand::Rng::with_seed(seed),
-            icrc: IcrcContext::new(&Flow {
-                src: address(1),
-                dst: address(2),
-                src_port: 0xc000,
-                dst_port: rnic_wire::ROCE_PORT,
-            }),
+            rng,
             last_arrival: [0; 2],
             harmed: HashMap::new(),
+            impairments,
         }
+    }
+
+    #[allow(dead_code, reason = "not all tests ask")]
+    pub fn is_v4(&self) -> bool {
+        self.v4
+    }
+
+    /// The ICRC of what goes to NIC `to` from this UDP port.
+    fn icrc(v4: bool, to: usize, port: u16) -> IcrcContext {
+        let address = |nic: usize| {
+            let last = 1 + nic as u8;
+            match v4 {
+                true => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
+                false => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
+            }
+        };
+        IcrcContext::new(&Flow {
+            src: address(1 - to),
+            dst: address(to),
+            src_port: port,
+            dst_port: rnic_wire::ROCE_PORT,
+        })
+    }
+
+    /// The identification of the packet that leaves now.
+    fn number(&mut self, now: u64, to: usize) -> u16 {
+        let ends = self.rng.u8(..8) == 0;
+        let Direction {
+            numbers,
+            next_id,
+            last_sent,
+            ..
+        } = &mut self.directions[to];
+        let idle_ms = (now - *last_sent) / 1_000_000;
+        *last_sent = now;
+        let id = match numbers {
+            Numbers::Single => 0,
+            Numbers::Batches(longest) if *next_id >= *longest || ends => 0,
+            Numbers::Batches(_) => *next_id,
+            Numbers::Counted => next_id.wrapping_add(idle_ms as u16),
+        };
+        *next_id = id.wrapping_add(1);
+        id
     }
 
     /// Sends a packet (BTH to last pad byte) to NIC `to`; gives the copies that will arrive: when, and what.
@@ -93,10 +178,14 @@ impl Network {
     ) -> Vec<(u64, Arrived)> {
         self.counters.sent += 1;
         let keys = harm_keys(to, &bytes, by_memory);
+        let [_, qpn @ ..] = keys[0].1.to_be_bytes();
+        // As many flows as queue pairs.
+        let port = 0xc000 | u16::from_be_bytes([qpn[1], qpn[2]]) & 0x3fff;
+        let mut ip_id = 0;
         if by_memory.is_none() {
-            let start = bytes.len();
-            bytes.resize(start + ICRC_LEN, 0);
-            self.icrc.append(0, true, &mut bytes);
+            ip_id = self.number(now, to);
+            bytes.resize(bytes.len() + ICRC_LEN, 0);
+            Network::icrc(self.v4, to, port).append(ip_id, true, &mut bytes);
         }
 
         let serialisation = bytes.len() as u64 * 8 / BITS_PER_NS;
@@ -114,6 +203,10 @@ impl Network {
             let detour = self.rng.u64(self.impairments.detour.clone());
             let copy = Arrived {
                 bytes: bytes.clone(),
+                to,
+                port,
+                ip_id,
+                spared,
                 by_memory: by_memory.is_some(),
                 gone: false,
             };
@@ -123,10 +216,7 @@ impl Network {
         let corrupted = !spared && chance(&mut self.rng, self.impairments.corrupt);
         let reordered = !spared && chance(&mut self.rng, self.impairments.reorder);
         if lost || corrupted || reordered {
-            for key in keys {
-                let harm = self.harmed.entry(key).or_default();
-                *harm = harm.saturating_add(1);
-            }
+            self.note_harm(keys);
         }
         if lost {
             self.counters.lost += 1;
@@ -136,16 +226,14 @@ impl Network {
             self.counters.corrupted += 1;
         }
         if corrupted && by_memory.is_none() {
-            for _ in 0..self.rng.u32(1..4) {
-                let bit = self.rng.usize(..bytes.len() * 8);
-                bytes[bit / 8] ^= 1 << (bit % 8);
-            }
-            if self.rng.u8(..) < 16 {
-                bytes.truncate(self.rng.usize(..bytes.len()));
-            }
+            self.strike(&mut bytes);
         }
         let arrived = Arrived {
             bytes,
+            to,
+            port,
+            ip_id,
+            spared,
             by_memory: by_memory.is_some(),
             gone: corrupted && by_memory.is_some(),
         };
@@ -160,14 +248,82 @@ impl Network {
         arrivals
     }
 
+    fn note_harm(&mut self, keys: Vec<(usize, u32, u32, bool)>) {
+        for key in keys {
+            let harm = self.harmed.entry(key).or_default();
+            *harm = harm.saturating_add(1);
+        }
+    }
+
+    /// Corrupts a packet, as `--faults corrupt` does.
+    fn strike(&mut self, bytes: &mut Vec<u8>) {
+        let rng = &mut self.rng;
+        let len = bytes.len();
+        match rng.u8(..16) {
+            0..2 => bytes[rng.usize(..len)] ^= 1 << rng.u8(..8),
+            2..7 => {
+                for _ in 0..rng.u8(2..5) {
+                    bytes[rng.usize(..len)] ^= rng.u8(1..);
+                }
+            }
+            7..10 => {
+                let burst = rng.usize(2..65).min(len);
+                let start = rng.usize(..=len - burst);
+                rng.fill(&mut bytes[start..start + burst]);
+            }
+            10..13 => {
+                for _ in 0..rng.u8(1..4) {
+                    bytes[rng.usize(..len.min(Bth::LEN + 16))] ^= rng.u8(1..);
+                }
+            }
+            13..15 => {
+                let (a, b) = (2 * rng.usize(..len / 2), 2 * rng.usize(..len / 2));
+                bytes.swap(a, b);
+                bytes.swap(a + 1, b + 1);
+            }
+            _ => bytes.truncate(rng.usize(..len)),
+        }
+    }
+
     /// Checks the ICRC of what arrived over the wire and cuts it off.
-    pub fn open<'a>(&self, arrived: &'a Arrived) -> Option<&'a [u8]> {
+    pub fn open<'a>(&mut self, now: u64, arrived: &'a Arrived) -> Option<&'a [u8]> {
         let bytes = &arrived.bytes[..];
         if arrived.by_memory {
             return Some(bytes);
         }
-        self.icrc.check(bytes, 0).ok()?;
-        Some(&bytes[..bytes.len() - ICRC_LEN])
+        let Direction {
+            source,
+            leeway,
+            flows,
+            ..
+        } = &mut self.directions[arrived.to];
+        let (icrc, ids) = flows.entry(arrived.port).or_insert_with(|| {
+            let icrc = Network::icrc(self.v4, arrived.to, arrived.port);
+            (icrc, FlowIds::default())
+        });
+        let now_ms = (now / 1_000_000) as u32;
+        let checked = if arrived.spared {
+            let header = IcrcOk {
+                ip_id: arrived.ip_id,
+                df: true,
+            };
+            ids.check_seen(source, leeway, icrc, bytes, header, now_ms)
+        } else {
+            ids.check(source, leeway, icrc, bytes, now_ms)
+        };
+        let without_icrc = &bytes[..bytes.len().saturating_sub(ICRC_LEN)];
+        match checked {
+            Ok(_) => return Some(without_icrc),
+            Err(IcrcError::Unlikely) => {
+                self.counters.refused += 1;
+                // One in 65,536 corrupted packets comes to this, and may be no packet.
+                if Packet::parse(without_icrc).is_ok() {
+                    self.note_harm(harm_keys(arrived.to, without_icrc, None));
+                }
+            }
+            Err(_) => {}
+        }
+        None
     }
 }
 
@@ -175,6 +331,14 @@ impl Network {
 #[derive(Clone)]
 pub struct Arrived {
     pub bytes: Vec<u8>,
+    /// The NIC that receives it.
+    pub to: usize,
+    /// Its UDP source port.
+    pub port: u16,
+    /// Its identification over IPv4, which the receiver does not see
+    pub ip_id: u16,
+    /// unless the packet was harmed often enough: to be refused is harm as well.
+    pub spared: bool,
     /// Its payload may be left elsewhere, and may span several PSNs.
     pub by_memory: bool,
     /// A payload that is elsewhere cannot be had.

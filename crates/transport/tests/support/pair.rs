@@ -381,7 +381,7 @@ impl Pair {
         let now = Time(self.now);
         match what {
             Happening::Arrival { nic, arrived } => {
-                let Some(bytes) = self.network.open(&arrived) else {
+                let Some(bytes) = self.network.open(now.0, &arrived) else {
                     return;
                 };
                 let parsed = if arrived.by_memory {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rnic_wire::{Flow, IcrcContext, IcrcOk, PeerIds, ROCE_PORT};
+use rnic_wire::{Flow, FlowIds, IcrcContext, IcrcOk, Leeway, PeerIds, ROCE_PORT};
 use std::net::IpAddr;
 
 fuzz_target!(
@@ -23,7 +23,8 @@ fuzz_target!(
         };
         let context = IcrcContext::new(&flow);
         let _ = context.check(&packet, expected);
-        let _ = PeerIds::default().check(&context, &packet);
+        let (mut source, mut leeway) = (PeerIds::default(), Leeway::default());
+        let _ = FlowIds::default().check(&mut source, &mut leeway, &context, &packet, 0);
         if packet.len() < 16 {
             return;
         }

@@ -62,7 +62,8 @@ impl PreparedHeaders {
     }
 }
 
-/// Reads what [`IpUdp::parse_front`] does, and remembers the last one.
+/// Reads what [`IpUdp::parse_front`] does of packets that arrive, and remembers the last one. The IPv4 header's checksum has to be
+/// right, as a receiver's kernel demands it (RFC 1122, 3.2.1.2).
 #[derive(Clone, Debug, Default)]
 pub struct LastHeaders {
     /// Over IPv4: what of the headers is the same in the next packet, and what was found in them.
@@ -73,13 +74,16 @@ impl LastHeaders {
     /// As [`IpUdp::parse_front`].
     ///
     /// # Errors
-    /// See [`IpError`].
+    /// See [`IpError`]; only here [`IpError::Checksum`].
     #[inline]
     pub fn parse_front(&mut self, front: &[u8], len: usize) -> Result<(IpUdp, usize), IpError> {
         let key = front.first_chunk().map(key_of);
         if let (Some((last, found)), Some((key, lens))) = (&self.last, key)
             && *last == key
             && let Some(payload) = lens.payload(len)
+            && front
+                .first_chunk()
+                .is_some_and(Ipv4Header::has_right_checksum)
         {
             let found = IpUdp {
                 ip_id: lens.ip_id,
@@ -94,6 +98,10 @@ impl LastHeaders {
     fn parse_anew(&mut self, front: &[u8], len: usize) -> Result<(IpUdp, usize), IpError> {
         let (found, payload) = IpUdp::parse_front(front, len)?;
         let is_v4 = IpUdp::len_of(front) == V4_LEN;
+        let header = front.first_chunk().filter(|_| is_v4);
+        if header.is_some_and(|header| !Ipv4Header::has_right_checksum(header)) {
+            return Err(IpError::Checksum);
+        }
         let key = front.first_chunk().filter(|_| is_v4).map(key_of);
         self.last = key.map(|(key, _)| (key, found));
         Ok((found, payload))

@@ -45,15 +45,46 @@ fn a_batch_is_taken_apart_by_its_icrcs() {
             &[16, 16],
         ] {
             let numbered = lengths.iter().zip(0..);
-            let packet = |(&len, id)| packet(&headers, len, id);
-            let batch: Vec<u8> = numbered.flat_map(packet).collect();
-            assert_eq!(segment_of(&headers, &batch), lengths[0], "{lengths:?}");
+            let numbered = numbered.map(|(&len, id)| packet(&headers, len, id));
+            let batch: Vec<u8> = numbered.flatten().collect();
+            let (segment, ids) = segment_of(&headers, &batch);
+            assert_eq!(segment, lengths[0], "{lengths:?}");
+            assert_eq!(ids, seen(0, 1), "{lengths:?}");
+            // The kernel also puts together packets of one identification.
+            if v4 && lengths.len() > 1 {
+                let same: Vec<u8> = lengths
+                    .iter()
+                    .flat_map(|&len| packet(&headers, len, 0))
+                    .collect();
+                assert_eq!(segment_of(&headers, &same), (lengths[0], seen(0, 0)));
+            }
         }
         // What is neither is left as it is, to be counted.
         let mut broken = packet(&headers, 300, 0);
         broken[100] ^= 1;
-        assert_eq!(segment_of(&headers, &broken), broken.len());
-        assert_eq!(segment_of(&headers, &[]), 0);
+        assert_eq!(segment_of(&headers, &broken).0, broken.len());
+        assert_eq!(segment_of(&headers, &[]).0, 0);
+    }
+}
+
+fn seen(ip_id: u16, step: u16) -> IpIds {
+    let first = IcrcOk { ip_id, df: true };
+    IpIds::Seen { first, step }
+}
+
+/// A corrupted packet has a thousand lengths. That its front would be a packet is not enough: else one in 2^22 would pass.
+#[test]
+fn a_right_front_alone_is_no_packet() {
+    for v4 in [true, false] {
+        let headers = headers(v4, 0);
+        let mut corrupted = packet(&headers, 100, 0);
+        corrupted.extend([0xee; 300]);
+        assert_eq!(segment_of(&headers, &corrupted).0, corrupted.len());
+        // Nor if what is behind would be one with any other header.
+        let mut other = packet(&headers, 100, 0);
+        other.extend(packet(&headers, 100, 2));
+        let expected = if v4 { 200 } else { 100 };
+        assert_eq!(segment_of(&headers, &other).0, expected);
     }
 }
 
@@ -66,13 +97,19 @@ fn a_batch_of_any_length_is_taken_apart() {
             let headers = headers(v4, ip_id);
             for len in (least..=FRAME - least).step_by(WORD) {
                 let mut batch = packet(&headers, len, ip_id);
-                batch.extend([0xee; Bth::LEN + ICRC_LEN]);
-                assert_eq!(segment_of(&headers, &batch), len);
+                batch.extend(packet(&headers, least, ip_id.wrapping_add(1)));
+                let segment = |batch: &[u8]| segment_of(&headers, batch).0;
+                assert_eq!(segment(&batch), len);
                 // The byte that routers may change counts no more here than elsewhere.
-                batch[4] ^= 0xc0;
-                assert_eq!(segment_of(&headers, &batch), len, "another byte 4");
-                batch[5] ^= 1;
-                assert_eq!(segment_of(&headers, &batch), batch.len(), "a broken one");
+                for at in [4, len + 4] {
+                    batch[at] ^= 0xc0;
+                    assert_eq!(segment(&batch), len, "another byte 4");
+                }
+                for at in [5, len + 5] {
+                    batch[at] ^= 1;
+                    assert_eq!(segment(&batch), batch.len(), "a broken one");
+                    batch[at] ^= 1;
+                }
             }
         }
     }
@@ -94,8 +131,8 @@ fn what_is_no_packet_costs_one_pass() {
         };
         (0..200).map(|_| time()).min().unwrap_or_default()
     };
-    assert_eq!(segment_of(&headers, &broken), broken.len());
-    let search = least(&|| segment_of(&headers, &broken));
+    assert_eq!(segment_of(&headers, &broken).0, broken.len());
+    let search = least(&|| segment_of(&headers, &broken).0);
     let pass = least(&|| context.icrc(0, true, &broken) as usize);
     // 30, as a pass by vectors is fast; to try each length took 690.
     println!("{search:?} beside {pass:?} for a pass");
