@@ -44,6 +44,7 @@ impl Rc {
     /// directions, and how much may be under way on the new path.
     pub fn retune(&mut self, attr: RcAttr) {
         self.update(attr);
+        self.requester.address_changed();
         let own = &mut self.shared.attr;
         own.timeout = attr.timeout;
         own.retry_cnt = attr.retry_cnt;

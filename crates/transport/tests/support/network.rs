@@ -114,7 +114,7 @@ impl Network {
             let detour = self.rng.u64(self.impairments.detour.clone());
             let copy = Arrived {
                 bytes: bytes.clone(),
-                by_memory: by_memory.is_some(),
+                by_memory,
                 gone: false,
             };
             arrivals.push((in_order + detour, copy));
@@ -146,7 +146,7 @@ impl Network {
         }
         let arrived = Arrived {
             bytes,
-            by_memory: by_memory.is_some(),
+            by_memory,
             gone: corrupted && by_memory.is_some(),
         };
         if reordered {
@@ -163,7 +163,7 @@ impl Network {
     /// Checks the ICRC of what arrived over the wire and cuts it off.
     pub fn open<'a>(&self, arrived: &'a Arrived) -> Option<&'a [u8]> {
         let bytes = &arrived.bytes[..];
-        if arrived.by_memory {
+        if arrived.by_memory.is_some() {
             return Some(bytes);
         }
         self.icrc.check(bytes, 0).ok()?;
@@ -175,8 +175,8 @@ impl Network {
 #[derive(Clone)]
 pub struct Arrived {
     pub bytes: Vec<u8>,
-    /// Its payload may be left elsewhere, and may span several PSNs.
-    pub by_memory: bool,
+    /// Its payload may be left elsewhere, and may span several PSNs, of its sender's path MTU.
+    pub by_memory: Option<PathMtu>,
     /// A payload that is elsewhere cannot be had.
     pub gone: bool,
 }
