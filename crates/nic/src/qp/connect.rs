@@ -260,6 +260,9 @@ fn apply(
             retune(entry, window);
             if peer.is_some() {
                 entry.reach = reach;
+                if let QueuePair::Rc(rc) = &mut entry.transport {
+                    rc.readdress();
+                }
             }
             if peer.is_some()
                 && let Some(old) = std::mem::replace(&mut entry.peer, peer)
