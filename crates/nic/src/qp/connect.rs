@@ -260,8 +260,10 @@ fn apply(
             retune(entry, window);
             if peer.is_some() {
                 entry.reach = reach;
-                if let QueuePair::Rc(rc) = &mut entry.transport {
-                    rc.readdress();
+                match &mut entry.transport {
+                    QueuePair::Rc(rc) => rc.readdress(),
+                    QueuePair::Uc(uc) => uc.readdress(),
+                    QueuePair::Ud(_) => {}
                 }
             }
             if peer.is_some()

@@ -18,9 +18,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use model::{Outcome, expected};
-use rnic_nic::Status;
 use sides::Wire;
-use table::{Before, Cell};
+use table::Cell;
 
 const ROLE: &str = "RNIC_TEST_PATHS_ROLE";
 const SOCKET: &str = "RNIC_TEST_PATHS_SOCKET";
@@ -28,10 +27,7 @@ const SOCKET: &str = "RNIC_TEST_PATHS_SOCKET";
 /// All cells; those beside each other take about as long.
 fn cells() -> Vec<Cell> {
     let mut cells = table::all();
-    cells.sort_by_key(|cell| {
-        let fails = expected(cell).sends.contains(&Status::RetryExceeded);
-        (fails, cell.before != Before::Nothing)
-    });
+    cells.sort_by_key(model::haste);
     cells
 }
 

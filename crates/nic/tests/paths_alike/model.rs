@@ -90,6 +90,8 @@ fn end(cell: &Cell) -> End {
     // states receive. 9.6.1.4.3: a wrong Q_Key.
     match cell.misfit {
         Misfit::OtherService(_) | Misfit::Destroyed(_) | Misfit::QKey => return End::Silence,
+        // 9.6.1.1: and whose addresses are not those of the connection.
+        Misfit::Address | Misfit::OtherWay | Misfit::WrongWay => return End::Silence,
         Misfit::State(QpState::Reset | QpState::Init | QpState::Err, _) => return End::Silence,
         _ => {}
     }
@@ -264,13 +266,14 @@ pub fn expected(cell: &Cell) -> Outcome {
     let marker_arrives = has_marker(cell)
         && initiator == QpState::Rts
         && taken < posted
+        // What was dropped for such a reason is followed by what is dropped for it.
         && !matches!(
-            (service, cell.misfit),
-            // What was dropped for these reasons is followed by what is dropped for them.
-            (
-                _,
-                Misfit::State(QpState::Reset | QpState::Init, _) | Misfit::Destroyed(_)
-            )
+            cell.misfit,
+            Misfit::State(QpState::Reset | QpState::Init, _)
+                | Misfit::Destroyed(_)
+                | Misfit::Address
+                | Misfit::OtherWay
+                | Misfit::WrongWay
         )
         && !is_behind(cell);
     if marker_arrives {
@@ -307,6 +310,27 @@ fn is_behind(cell: &Cell) -> bool {
     let behind = packets(cell.len, cell.mtu[0].bytes() as u32);
     cell.service == Service::Uc
         && matches!(cell.misfit, Misfit::StartPsn(ahead @ 1..=1024) if behind < ahead as u32)
+}
+
+/// How soon a request may be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Haste {
+    /// It succeeds, or is refused.
+    None,
+    /// Something else has to be done before, or by then.
+    Some,
+    /// It fails whatever happens meanwhile.
+    Great,
+}
+
+pub fn haste(cell: &Cell) -> Haste {
+    let fails = expected(cell).sends.contains(&Status::RetryExceeded);
+    let acts = cell.before != Before::Nothing || cell.misfit == Misfit::PeersPeer;
+    match (fails, acts) {
+        (false, _) => Haste::None,
+        (true, true) => Haste::Some,
+        (true, false) => Haste::Great,
+    }
 }
 
 /// The responder's state before the operation.

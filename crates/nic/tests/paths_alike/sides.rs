@@ -143,7 +143,8 @@ struct Device {
     cq: Cq,
     control: Qp,
     control_cq: Cq,
-    gid: (Gid, u8),
+    gid: Gid,
+    gid_index: u8,
     arrived: Vec<Completion>,
 }
 
@@ -183,7 +184,7 @@ impl Device {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let table = context.gid_table();
         let found = table.into_iter().find(|entry| entry.addr == here);
-        let gid = (Gid::from(here), found.expect("a GID").index as u8);
+        let gid_index = found.expect("a GID").index as u8;
         let device = Device {
             other_pd: context.alloc_pd(),
             context,
@@ -191,7 +192,8 @@ impl Device {
             cq,
             control,
             control_cq,
-            gid,
+            gid: Gid::from(here),
+            gid_index,
             arrived: Vec::new(),
         };
         wire.say(&[device.control.qpn().into()]);
@@ -205,8 +207,8 @@ impl Device {
 
     fn address(&self) -> AhAttr {
         AhAttr {
-            dgid: self.gid.0,
-            sgid_index: self.gid.1,
+            dgid: self.gid,
+            sgid_index: self.gid_index,
             is_global: true,
             port_num: 1,
             ..AhAttr::default()
@@ -492,6 +494,10 @@ impl Responder {
                 _ => 4,
             },
             rq_psn: START_PSN.wrapping_add_signed(ahead),
+            ah: match cell.misfit {
+                Misfit::Address => elsewhere(device),
+                _ => device.address(),
+            },
             ..device.attr(match cell.misfit {
                 Misfit::PeersPeer => others,
                 _ => peer,
@@ -637,6 +643,14 @@ fn do_locally(device: &mut Device, qp: &Qp, op: SendOp) {
     );
 }
 
+/// The loopback interface has more addresses than one.
+fn elsewhere(device: &Device) -> AhAttr {
+    AhAttr {
+        dgid: Gid::from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5))),
+        ..device.address()
+    }
+}
+
 const START_PSN: u32 = 0x1000;
 
 /// The responder's side of all cells.
@@ -720,13 +734,12 @@ impl Initiator {
         }
     }
 
-    /// How long it may take until a request that nobody answers fails: long enough for a loaded machine where one is to succeed.
+    /// Timeout and retries: a request that nobody answers is to fail soon, but not before a loaded machine has done what is to be done.
     fn patience(cell: &Cell) -> (u8, u8) {
-        let fails = model::expected(cell).sends.contains(&Status::RetryExceeded);
-        match (fails, cell.before) {
-            (false, _) => (14, 7),
-            (true, Before::Nothing) => (8, 1),
-            (true, _) => (16, 1),
+        match model::haste(cell) {
+            model::Haste::None => (14, 7),
+            model::Haste::Some => (16, 1),
+            model::Haste::Great => (8, 1),
         }
     }
 
@@ -735,6 +748,10 @@ impl Initiator {
         let attr = QpAttr {
             path_mtu: Some(cell.mtu[0]),
             sq_psn,
+            ah: match cell.misfit {
+                Misfit::WrongWay => elsewhere(device),
+                _ => device.address(),
+            },
             timeout,
             retry_cnt,
             rnr_retry: match cell.misfit {
@@ -805,10 +822,16 @@ impl Initiator {
             sge.lkey = 1;
         }
         let list: &[Sge] = if cell.len == 0 { &[] } else { &[sge] };
+        let data = if cell.inline {
+            let bytes = pattern(INITIATORS, WARM + cell.len as usize);
+            SendData::Inline(bytes[WARM..].iter().copied().collect())
+        } else {
+            SendData::Gather(SgList::from_slice(list))
+        };
         let one = SendWqe {
             wr_id: wr_id(index, 2),
             op,
-            data: SendData::Gather(SgList::from_slice(list)),
+            data,
             signaled: true,
             srqn: match cell.misfit {
                 Misfit::Srq => 0x00ff_fffe,
@@ -914,6 +937,20 @@ fn initiate_some(device: &mut Device, batch: &[Cell], wire: &mut Wire) -> Vec<Ou
             to(&one.qp, QpState::Reset, &attr);
             to(&one.qp, QpState::Init, &attr);
             one.connect(device, cell, peer.qpn, START_PSN + 1000);
+        }
+        if cell.misfit == Misfit::OtherWay {
+            let attr = QpAttr {
+                ah: elsewhere(device),
+                qp_state: QpState::Sqd,
+                ..device.attr(peer.qpn)
+            };
+            to(&one.qp, QpState::Sqd, &attr);
+            one.qp.modify(&attr, M::STATE | M::AV).expect("another way");
+            let attr = QpAttr {
+                qp_state: QpState::Rts,
+                ..attr
+            };
+            one.qp.modify(&attr, M::STATE).expect("resumed");
         }
     }
     let mut all = 0;

@@ -67,6 +67,12 @@ pub enum Misfit {
     BegunAnew,
     /// The responder is connected with another queue pair.
     PeersPeer,
+    /// It is connected with another address.
+    Address,
+    /// The initiator's packets go to another address of the responder's, since they took another way.
+    OtherWay,
+    /// The same, but it has always been so.
+    WrongWay,
     /// The responder's queue pair is of another service.
     OtherService(Service),
     /// It is in that state.
@@ -116,10 +122,14 @@ pub struct Cell {
     pub mtu: [PathMtu; 2],
     pub before: Before,
     pub misfit: Misfit,
+    /// The bytes are in the work request.
+    pub inline: bool,
 }
 
 /// Beyond what is executed in one part: the first part lies within the region.
 pub const SEVERAL_PARTS: u32 = (1 << 20) + 100;
+/// As the queue pairs are made.
+pub const MOST_INLINE: u32 = 64;
 /// Longer ones are no part of a row.
 const LONGEST_OF_ROW: u32 = 16 * 1024;
 /// The longest datagram of a port whose interface is the loopback one.
@@ -164,12 +174,26 @@ pub fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
     path_mtus(&mut cells);
     others(&mut cells);
+    let may = |cell: &&Cell| {
+        cell.len <= MOST_INLINE
+            && !cell.op.is_atomic()
+            && cell.op != Op::Read
+            && cell.misfit != Misfit::LocalKey
+    };
+    let inline = |cell: &Cell| Cell {
+        inline: true,
+        ..*cell
+    };
+    let inline: Vec<Cell> = cells.iter().filter(may).map(inline).collect();
+    cells.extend(inline);
     cells
 }
 
 fn path_mtus(cells: &mut Vec<Cell>) {
     for service in [Service::Rc, Service::Uc, Service::Xrc] {
-        for mtu in FITTING.into_iter().chain(UNLIKE) {
+        // One of those that fit shows as much, but for the longest packets.
+        let fitting = if service == Service::Rc { 2 } else { 1 };
+        for mtu in FITTING.into_iter().take(fitting).chain(UNLIKE) {
             for len in lengths(mtu) {
                 // Which does not know long packets, nor does without any.
                 if service == Service::Xrc && len > 3 * 4096 {
@@ -186,6 +210,7 @@ fn path_mtus(cells: &mut Vec<Cell>) {
                         mtu,
                         before: Before::Nothing,
                         misfit: Misfit::Nothing,
+                        inline: false,
                     };
                     cells.push(cell);
                     let repeats = match service {
@@ -211,6 +236,7 @@ fn path_mtus(cells: &mut Vec<Cell>) {
                     mtu,
                     before: Before::Nothing,
                     misfit: Misfit::Nothing,
+                    inline: false,
                 });
             }
         }
@@ -224,6 +250,7 @@ fn path_mtus(cells: &mut Vec<Cell>) {
                 mtu: [PathMtu::M4096; 2],
                 before: Before::Nothing,
                 misfit: Misfit::Nothing,
+                inline: false,
             });
         }
     }
@@ -259,6 +286,9 @@ fn misfits(service: Service) -> Vec<Misfit> {
     }
     all.extend([
         PeersPeer,
+        Address,
+        OtherWay,
+        WrongWay,
         ShortReceive,
         StartPsn(1000),
         StartPsn(-1000),
@@ -289,9 +319,10 @@ fn misfits(service: Service) -> Vec<Misfit> {
 /// A misfit of that kind is one of this operation, and of no other.
 fn concerns(cell: &Cell) -> bool {
     use Misfit::{
-        Alignment, BegunAnew, ClosedWindow, Deregistered, Destroyed, Key, LocalKey, NoReadsHere,
-        NoReadsThere, NoReceive, Nothing, OtherService, Pd, PeersPeer, QKey, QpRight, Range,
-        ReceiveKey, RegionRight, ShortReceive, Srq, StartPsn, State, Window,
+        Address, Alignment, BegunAnew, ClosedWindow, Deregistered, Destroyed, Key, LocalKey,
+        NoReadsHere, NoReadsThere, NoReceive, Nothing, OtherService, OtherWay, Pd, PeersPeer, QKey,
+        QpRight, Range, ReceiveKey, RegionRight, ShortReceive, Srq, StartPsn, State, Window,
+        WrongWay,
     };
     let Cell {
         service, op, len, ..
@@ -301,8 +332,9 @@ fn concerns(cell: &Cell) -> bool {
     match cell.misfit {
         Nothing => false,
         State(_, When::Later) | Destroyed(When::Later) => repeats || service == Service::Ud,
-        BegunAnew => repeats,
-        StartPsn(_) | PeersPeer | OtherService(_) | State(..) | Destroyed(_) | QKey => !repeats,
+        BegunAnew | OtherWay => repeats,
+        StartPsn(_) | PeersPeer | Address | WrongWay | OtherService(_) | State(..)
+        | Destroyed(_) | QKey => !repeats,
         QpRight(when) => op.is_one_sided() && (when == When::Later) == repeats,
         RegionRight | Pd => op.is_one_sided() && !repeats,
         Key | Range => op.is_one_sided() && (len > 0 || cell.misfit == Key),
@@ -339,6 +371,7 @@ fn others(cells: &mut Vec<Cell>) {
                             mtu: [PathMtu::M1024; 2],
                             before,
                             misfit,
+                            inline: false,
                         };
                         if concerns(&cell) {
                             cells.push(cell);
