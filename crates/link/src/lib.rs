@@ -52,7 +52,7 @@ pub use domains::{DomainError, DomainKey};
 pub use error::LinkError;
 pub use faults::FaultSpec;
 pub use host::carried::{Apart, Carried, MOST_CARRIED, Vacant};
-pub use host::grants::{Grant, GrantName};
+pub use host::grants::{Grant, GrantName, Request};
 pub use host::pointing::{MOST_PIECES, MOST_POINTED, Pointed};
 pub use host::reach::{Reach, Whole, tail_of};
 pub use host::{Copies, RingId};

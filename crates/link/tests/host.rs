@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use common::{Agent, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
 use rnic_link::{Apart, LinkConfig, Look, PathId, RoceLink};
+use rnic_wire::PathMtu;
 
 const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -52,7 +53,7 @@ fn send(
         // As a QP does that has a path MTU.
         let room = if len > 4116 {
             assert!(len <= 28 + link.most_carried(path));
-            link.spanning(path, 28, len - 28)
+            link.spanning(path, 28, len - 28, PathMtu::M4096)
         } else {
             link.packet(path, len)
         };
@@ -75,7 +76,8 @@ fn take(link: &mut RoceLink, qpn: u32, next: &mut u32, now: u64) -> usize {
     link.receive(now, 64, true, &mut |packet| {
         assert_eq!((packet.src, packet.dst, packet.dest_qpn), (LO, LO, qpn));
         let mut bytes = packet.bytes.to_vec();
-        if let Some(Apart::Carried(payload)) = &packet.apart {
+        if let Some((Apart::Carried(payload), mtu)) = &packet.apart {
+            assert_eq!(*mtu, PathMtu::M4096, "the sender's");
             assert_eq!(bytes.len(), 28, "the headers");
             bytes.resize(28 + payload.len(), 0);
             // SAFETY: it is as long.

@@ -60,7 +60,10 @@ pub enum Refused {
     Unaligned,
     /// The key of a SEND with invalidate cannot be invalidated.
     Invalidate,
-    /// Opcode out of sequence, or lengths that do not fit the opcode and path MTU.
+    /// A packet of so many bytes of payload: this path MTU has the packets of its message longer or shorter. As a rule the peer has
+    /// another one.
+    PacketLength(u32),
+    /// Opcode out of sequence, or lengths that do not fit the opcode.
     Malformed,
 }
 

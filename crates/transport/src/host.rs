@@ -1,6 +1,7 @@
 //! What a queue pair asks of the device around it.
 
 use crate::{Address, BindWindow, Completion, Evidence, Placement, RecvWqe, SendData, Sge};
+use rnic_wire::PathMtu;
 
 /// A protection domain's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -132,6 +133,8 @@ pub struct OneSided<'a> {
     pub pd: Pd,
     /// The queue pair that it is connected with.
     pub dest_qpn: u32,
+    /// Its path MTU: the peer executes only what it would have taken as packets.
+    pub mtu: PathMtu,
     /// A WRITE, else a READ.
     pub write: bool,
     /// The peer's key.
@@ -144,6 +147,8 @@ pub struct OneSided<'a> {
     pub offset: u64,
     /// Bytes of this part.
     pub len: u32,
+    /// Bytes of the whole operation. It begins `offset` bytes before `va`, and the peer has to permit all of it.
+    pub whole: u32,
     /// The operation ends with it. Programs spin on the end of a WRITE: they may not see it before the rest.
     pub ends: bool,
 }
@@ -393,14 +398,20 @@ pub trait PacketSink {
     fn most_payload(&self, mtu: usize) -> usize {
         mtu
     }
-    /// [`PacketSink::packet`] for one that does span several: bytes of headers, and behind them of payload and pad. `None` as
-    /// well if the path does not take such any more.
-    fn spanning(&mut self, headers: usize, payload: usize) -> Option<&mut [u8]> {
+    /// [`PacketSink::packet`] for one that does span several: bytes of headers, and behind them of payload and pad. The peer has to learn
+    /// of what path MTU its PSNs are. `None` as well if the path does not take such any more.
+    fn spanning(&mut self, headers: usize, payload: usize, _mtu: PathMtu) -> Option<&mut [u8]> {
         self.packet(headers + payload)
     }
     /// Room for the headers of a packet that spans several PSNs; its payload, so many bytes, the sink has copied from memory to where it
     /// goes, by the rules that [`Host`] copies by. `None`: nothing was done; [`PacketSink::spanning`] says why, or takes all of it.
-    fn carry(&mut self, _headers: usize, _payload: usize, _load: &Load<'_>) -> Option<&mut [u8]> {
+    fn carry(
+        &mut self,
+        _headers: usize,
+        _payload: usize,
+        _mtu: PathMtu,
+        _load: &Load<'_>,
+    ) -> Option<&mut [u8]> {
         None
     }
     /// The most payload bytes of a packet that says where they are instead of carrying them (see `span.rs`); 0: there is no such
@@ -409,7 +420,7 @@ pub trait PacketSink {
         0
     }
     /// Room for the headers of a packet whose payload the peer copies from `pieces`; else as [`PacketSink::packet`].
-    fn point(&mut self, _headers: usize, _pieces: &[Piece]) -> Option<&mut [u8]> {
+    fn point(&mut self, _headers: usize, _mtu: PathMtu, _pieces: &[Piece]) -> Option<&mut [u8]> {
         None
     }
     /// [`PacketSink::packet`] for a row of packets of the same length, at most so many: `build` gets the room of one after the other, and ends

@@ -1,6 +1,7 @@
 //! Where packets of one `poll_transmit` go.
 
 use crate::{Address, Load, PacketSink, Pieces};
+use rnic_wire::PathMtu;
 
 /// What an operation that needs no packets costs of a budget beside its bytes: they are copied fast, but each takes a system call.
 pub(crate) const COST_EXECUTED: usize = 4096;
@@ -54,19 +55,18 @@ impl<'a, S: PacketSink> Output<'a, S> {
         count
     }
 
-    /// The same for a packet that may carry several PSNs.
+    /// The same for a packet that may carry several PSNs, of the path MTU in `spans`.
     #[inline]
     pub(crate) fn packet_or_span(
         &mut self,
-        spans: bool,
+        spans: Option<PathMtu>,
         headers: usize,
         payload: usize,
     ) -> Option<&mut [u8]> {
         let len = headers + payload;
-        if spans {
-            self.take(len, |sink| sink.spanning(headers, payload))
-        } else {
-            self.packet(len)
+        match spans {
+            Some(mtu) => self.take(len, |sink| sink.spanning(headers, payload, mtu)),
+            None => self.packet(len),
         }
     }
 
@@ -76,12 +76,13 @@ impl<'a, S: PacketSink> Output<'a, S> {
         &mut self,
         headers: usize,
         payload: usize,
+        mtu: PathMtu,
         load: &Load<'_>,
     ) -> Option<&mut [u8]> {
         if self.left == 0 || self.full {
             return None;
         }
-        let buf = self.sink.carry(headers, payload, load)?;
+        let buf = self.sink.carry(headers, payload, mtu, load)?;
         let len = headers + payload;
         self.over = len.saturating_sub(self.left);
         self.left = self.left.saturating_sub(len);
@@ -104,8 +105,13 @@ impl<'a, S: PacketSink> Output<'a, S> {
     }
 
     /// Room for the headers of a packet that points.
-    pub(crate) fn point(&mut self, headers: usize, pieces: &Pieces) -> Option<&mut [u8]> {
-        self.take(headers, |sink| sink.point(headers, pieces.as_slice()))
+    pub(crate) fn point(
+        &mut self,
+        headers: usize,
+        mtu: PathMtu,
+        pieces: &Pieces,
+    ) -> Option<&mut [u8]> {
+        self.take(headers, |sink| sink.point(headers, mtu, pieces.as_slice()))
     }
 
     /// [`PacketSink::send_short`].

@@ -106,7 +106,7 @@ impl SgCursor {
             let (now, later) = rest.split_at(piece.length as usize);
             match now {
                 Payload::Here(bytes) => host.write_local(pd, piece.lkey, piece.addr, bytes)?,
-                Payload::Elsewhere { from, len } => {
+                Payload::Elsewhere { from, len, .. } => {
                     host.place_local(pd, piece.lkey, piece.addr, from, len)?;
                 }
             }
@@ -127,7 +127,7 @@ pub(crate) fn store_remote<H: Host>(
 ) -> Result<(), Misplaced<RemoteFault>> {
     match data {
         Payload::Here(bytes) => Ok(host.write_remote(pd, rkey, va, bytes)?),
-        Payload::Elsewhere { from, len } => host.place_remote(pd, rkey, va, from, len),
+        Payload::Elsewhere { from, len, .. } => host.place_remote(pd, rkey, va, from, len),
     }
 }
 

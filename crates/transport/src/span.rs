@@ -12,19 +12,43 @@
 //!
 //! Only a payload that is [`Payload::Elsewhere`] may span: it came by memory. From the wire a payload longer than the path
 //! MTU is malformed.
+//!
+//! The two ends of a connection may have different path MTUs, by mistake. Such a payload says its sender's, which its PSNs are of, and
+//! the receiver judges it as it would have judged its packets one by one.
 
 use rnic_wire::{Operation, Payload};
 
 /// PSNs that a packet with this payload takes.
 #[inline]
-pub(crate) fn psns_of(payload: &Payload<'_>, mtu: u32) -> u32 {
+pub(crate) fn psns_of(payload: &Payload<'_>) -> u32 {
     match payload {
         Payload::Here(_) => 1,
-        Payload::Elsewhere { len, .. } if *len <= mtu as usize => 1,
+        Payload::Elsewhere { len, mtu, .. } if *len <= mtu.bytes() => 1,
         // At most half the circle of PSNs: no payload is longer than the longest message.
-        Payload::Elsewhere { len, .. } => {
-            u32::try_from(len.div_ceil(mtu as usize)).unwrap_or(u32::MAX)
+        Payload::Elsewhere { len, mtu, .. } => {
+            u32::try_from(len.div_ceil(mtu.bytes())).unwrap_or(u32::MAX)
         }
+    }
+}
+
+/// Bytes of the first `psns` packets that the wire would have needed for this payload, or of all if there are fewer.
+#[inline]
+pub(crate) fn bytes_of(payload: &Payload<'_>, psns: usize) -> usize {
+    match payload {
+        Payload::Here(bytes) => bytes.len(),
+        Payload::Elsewhere { len, mtu, .. } => psns.saturating_mul(mtu.bytes()).min(*len),
+    }
+}
+
+/// It stands for several packets, and not such as a receiver of that path MTU would have sent. At the first of them the receiver has to
+/// refuse.
+#[inline]
+pub(crate) fn is_cut_otherwise(payload: &Payload<'_>, mtu: usize) -> bool {
+    match payload {
+        Payload::Here(_) => false,
+        Payload::Elsewhere {
+            len, mtu: theirs, ..
+        } => *len > theirs.bytes() && theirs.bytes() != mtu,
     }
 }
 
@@ -39,21 +63,26 @@ pub(crate) fn fitting(left: u32, most: usize, mtu: u32) -> u32 {
     }
 }
 
-/// May a packet whose message goes on behind it have this payload?
+/// May a packet whose message goes on behind it have this payload, at a receiver of that path MTU?
 #[inline]
 pub(crate) fn fills(payload: &Payload<'_>, mtu: usize) -> bool {
     match payload {
         Payload::Here(bytes) => bytes.len() == mtu,
-        Payload::Elsewhere { len, .. } => *len > 0 && len.is_multiple_of(mtu),
+        Payload::Elsewhere { len, .. } => {
+            *len > 0 && len.is_multiple_of(mtu) && !is_cut_otherwise(payload, mtu)
+        }
     }
 }
 
-/// May a packet that ends its message have this payload?
+/// May a packet that ends its message have this payload, at a receiver of that path MTU?
 #[inline]
 pub(crate) fn ends(payload: &Payload<'_>, mtu: usize) -> bool {
     match payload {
         Payload::Here(bytes) => bytes.len() <= mtu,
-        Payload::Elsewhere { .. } => true,
+        Payload::Elsewhere {
+            len, mtu: theirs, ..
+        } if *len <= theirs.bytes() => *len <= mtu,
+        Payload::Elsewhere { .. } => !is_cut_otherwise(payload, mtu),
     }
 }
 
@@ -70,6 +99,16 @@ pub(crate) fn without_start(operation: Operation) -> Operation {
         WriteOnlyImm => WriteLastImm,
         ReadResponseFirst => ReadResponseMiddle,
         ReadResponseOnly => ReadResponseLast,
+        other => other,
+    }
+}
+
+/// What the first packet of a READ response in several is.
+pub(crate) fn start_of_response(operation: Operation) -> Operation {
+    use Operation::*;
+    match operation {
+        ReadResponseOnly => ReadResponseFirst,
+        ReadResponseLast => ReadResponseMiddle,
         other => other,
     }
 }

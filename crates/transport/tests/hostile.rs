@@ -507,7 +507,11 @@ impl Victim {
                 _ => bytes.len(),
             };
             // What is not there cannot be had.
-            Packet::parse_front(front, said).map(|packet| (packet, said > bytes.len()))
+            let theirs = match self.rng.u8(..) {
+                0..16 => PathMtu::ALL[self.rng.usize(..5)],
+                _ => self.attr.mtu,
+            };
+            Packet::parse_front(front, said, theirs).map(|packet| (packet, said > bytes.len()))
         } else {
             Packet::parse(&bytes).map(|packet| (packet, false))
         };

@@ -138,11 +138,11 @@ impl Side {
     }
 
     /// Only a packet that says so beforehand takes a receive; false: it did not although there was one.
-    fn take(&mut self, bytes: &[u8], by_memory: bool, gone: bool) -> bool {
-        let parsed = if by_memory {
-            Packet::parse_front(&bytes[..bytes.len().min(MAX_HEADER_LEN)], bytes.len())
-        } else {
-            Packet::parse(bytes)
+    fn take(&mut self, bytes: &[u8], by_memory: Option<PathMtu>, gone: bool) -> bool {
+        let front = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
+        let parsed = match by_memory {
+            Some(mtu) => Packet::parse_front(front, bytes.len(), mtu),
+            None => Packet::parse(bytes),
         };
         let Ok(packet) = parsed else {
             return true;
@@ -557,7 +557,8 @@ fn a_hostile_peer_reaches_only_what_was_granted() {
                 posted += 1;
             }
             let bytes = absurd(&mut rng, side.qp.rq_psn(), service);
-            side.take(&bytes, rng.bool(), rng.u8(..) < 16);
+            let by_memory = rng.bool().then(|| PathMtu::ALL[rng.usize(..2)]);
+            side.take(&bytes, by_memory, rng.u8(..) < 16);
             assert_eq!(side.queues.violations, Vec::<String>::new());
             for effect in side.queues.effects.drain(..) {
                 let Effect::Write { rkey: 6, va, len } = effect else {

@@ -3,8 +3,8 @@
 //! One table says which headers follow the BTH; reading and writing both go by it, so they cannot disagree.
 
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, Rdeth, Reth, Service,
-    Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Opcode, PathMtu, Rdeth, Reth,
+    Service, Xrceth,
 };
 use core::fmt;
 
@@ -38,6 +38,8 @@ pub enum Payload<'a> {
         from: usize,
         /// Bytes.
         len: usize,
+        /// The sender's path MTU: over the wire each of its packets but the last of a message would have had so many.
+        mtu: PathMtu,
     },
 }
 
@@ -75,11 +77,16 @@ impl<'a> Payload<'a> {
                 let (front, back) = bytes.split_at(mid);
                 (Payload::Here(front), Payload::Here(back))
             }
-            Payload::Elsewhere { from, len } => (
-                Payload::Elsewhere { from, len: mid },
+            Payload::Elsewhere { from, len, mtu } => (
+                Payload::Elsewhere {
+                    from,
+                    len: mid,
+                    mtu,
+                },
                 Payload::Elsewhere {
                     from: from + mid,
                     len: len - mid,
+                    mtu,
                 },
             ),
         }
@@ -161,12 +168,16 @@ impl<'a> Packet<'a> {
     }
 
     /// Decodes a packet of `len` bytes of which only the `front` is here, [`MAX_HEADER_LEN`] bytes of it or all; its
-    /// payload is elsewhere.
+    /// payload is elsewhere, and comes from who has that path MTU.
     ///
     /// # Errors
     /// As [`Packet::parse`], and [`PacketError::TooLong`].
     #[inline]
-    pub fn parse_front(front: &'a [u8], len: usize) -> Result<Packet<'a>, PacketError> {
+    pub fn parse_front(
+        front: &'a [u8],
+        len: usize,
+        mtu: PathMtu,
+    ) -> Result<Packet<'a>, PacketError> {
         let (bth, layout, headers, rest) = split(front)?;
         let from = front.len() - rest.len();
         let behind = len.checked_sub(from).ok_or(PacketError::Truncated)?;
@@ -177,7 +188,7 @@ impl<'a> Packet<'a> {
         Ok(Packet {
             bth,
             ext: Ext::parse(layout, headers),
-            payload: Payload::Elsewhere { from, len },
+            payload: Payload::Elsewhere { from, len, mtu },
         })
     }
 

@@ -19,6 +19,8 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use rnic_wire::PathMtu;
+
 use super::pointing::{self, Claim};
 use super::ring;
 use crate::segment::Words;
@@ -35,11 +37,40 @@ pub struct GrantName {
     pub key: u32,
 }
 
+/// A whole RDMA WRITE or READ, as it would be asked for by packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks whom, under which key.
+    pub name: GrantName,
+    /// The path MTU of who asks.
+    pub mtu: PathMtu,
+    /// Where it begins.
+    pub va: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Request {
+    /// Of no bytes.
+    pub const EMPTY: Request = Request {
+        name: GrantName {
+            src_qpn: 0,
+            dest_qpn: 0,
+            key: 0,
+        },
+        mtu: PathMtu::M256,
+        va: 0,
+        len: 0,
+    };
+}
+
 /// What may be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// For whom.
     pub name: GrantName,
+    /// The path MTU of the queue pair that grants it.
+    pub mtu: PathMtu,
     /// Address by which requests name the first byte.
     pub iova: u64,
     /// Where that is in the process that grants.
@@ -53,15 +84,20 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Where `len` bytes at `va` are in the process that grants, if they may be read (`write`: written).
-    fn place(&self, va: u64, len: u64, write: bool) -> Option<u64> {
-        let offset = va.checked_sub(self.iova)?;
-        let inside = offset.checked_add(len)? <= self.len;
+    /// Where a request begins in the process that grants, if all of it may be read (`write`: written).
+    fn place(&self, request: &Request, write: bool) -> Option<u64> {
+        let offset = request.va.checked_sub(self.iova)?;
+        let inside = offset.checked_add(request.len)? <= self.len;
         let allowed = if write { self.write } else { self.read };
         let at = self.base.checked_add(offset)?;
         // Whoever writes on the board may lie.
-        at.checked_add(len)?;
-        (inside && allowed).then_some(at)
+        at.checked_add(request.len)?;
+        (inside && allowed && self.takes(request)).then_some(at)
+    }
+
+    /// Both ends cut it into the same packets: none would be refused for its length (IBTA vol. 1, 9.7.4.1.6, 9.8.2.2.3).
+    fn takes(&self, request: &Request) -> bool {
+        self.mtu == request.mtu || request.len <= self.mtu.min(request.mtu).bytes() as u64
     }
 }
 
@@ -95,6 +131,8 @@ const QPNS: usize = 8;
 const IOVA: usize = 16;
 const BASE: usize = 24;
 const BYTES: usize = 32;
+/// The code of a path MTU.
+const MTU: usize = 40;
 /// In the tag, above the key.
 const READ: u64 = 1 << 32;
 const WRITE: u64 = 1 << 33;
@@ -291,6 +329,7 @@ impl Board {
             (self.entry(place, IOVA), grant.iova),
             (self.entry(place, BASE), grant.base),
             (self.entry(place, BYTES), grant.len),
+            (self.entry(place, MTU), u64::from(grant.mtu.to_ibv())),
         ];
         write_grant(self.entry(place, TAG), tag, words);
     }
@@ -310,10 +349,11 @@ impl Board {
         Word::load(self.word(BUSY_AT)) != turn
     }
 
-    /// Producer: where `len` bytes at `va` are in the consumer's process, if that is granted at this moment. To be called, and
+    /// Producer: where a request begins in the consumer's process, if all of it is granted at this moment. To be called, and
     /// the answer used, within [`Board::during`].
     #[inline]
-    pub(super) fn place(&self, name: &GrantName, va: u64, len: u64, write: bool) -> Option<u64> {
+    pub(super) fn place(&self, request: &Request, write: bool) -> Option<u64> {
+        let name = &request.name;
         if Word::load(self.word(SHUT_AT)) != 0 {
             return None;
         }
@@ -324,17 +364,20 @@ impl Board {
                 self.entry(at, IOVA),
                 self.entry(at, BASE),
                 self.entry(at, BYTES),
+                self.entry(at, MTU),
             ];
-            let (tag, [said, iova, base, bytes]) = read_grant(self.entry(at, TAG), is_it, words)?;
+            let (tag, [said, iova, base, bytes, mtu]) =
+                read_grant(self.entry(at, TAG), is_it, words)?;
             let grant = Grant {
                 name: *name,
+                mtu: PathMtu::from_ibv(u32::try_from(mtu).ok()?)?,
                 iova,
                 base,
                 len: bytes,
                 read: tag & READ != 0,
                 write: tag & WRITE != 0,
             };
-            (said == qpns(name)).then(|| grant.place(va, len, write))?
+            (said == qpns(name)).then(|| grant.place(request, write))?
         })
     }
 

@@ -489,13 +489,13 @@ impl Inbound {
                         return (taken, End::Wrong);
                     }
                 }
-                Kind::Packet { flow } | Kind::Long { flow } | Kind::Pointer { flow } => {
+                Kind::Packet { flow } | Kind::Long { flow, .. } | Kind::Pointer { flow, .. } => {
                     let Some(Some(flow)) = self.flows.get(usize::from(flow)) else {
                         return (taken, End::Wrong);
                     };
                     let mut pieces: Pieces;
                     let (bytes, apart) = match record.kind {
-                        Kind::Pointer { .. } => {
+                        Kind::Pointer { mtu, .. } => {
                             let Some(source) = &self.source else {
                                 return (taken, End::Wrong);
                             };
@@ -505,12 +505,12 @@ impl Inbound {
                             let Ok((pointed, headers)) = parsed else {
                                 return (taken, End::Wrong);
                             };
-                            (headers, Some(Apart::Pointed(pointed)))
+                            (headers, Some((Apart::Pointed(pointed), mtu)))
                         }
-                        Kind::Long { .. } => {
+                        Kind::Long { mtu, .. } => {
                             let mut payload = self.consumer.apart(record);
                             payload.costs = self.source.as_ref().map(Source::costs);
-                            (bytes, Some(Apart::Carried(payload)))
+                            (bytes, Some((Apart::Carried(payload), mtu)))
                         }
                         _ => (bytes, None),
                     };
@@ -537,7 +537,7 @@ impl Inbound {
                     {
                         source.advise(self.granted.board());
                     }
-                    let apart = apart.as_ref();
+                    let apart = apart.as_ref().map(|(apart, _)| apart);
                     taken += apart.map_or(0, Apart::weight);
                     let pointed = matches!(record.kind, Kind::Pointer { .. });
                     counters.rx_host_pointed += u64::from(pointed);

@@ -36,6 +36,8 @@ use std::ops::ControlFlow;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use rnic_wire::PathMtu;
+
 use carried::Vacant;
 
 use crate::path::PathSpec;
@@ -242,17 +244,28 @@ impl HostPath {
         self.out.may_point(route)
     }
 
-    /// [`HostPath::room`] for the headers of a packet of queue pair `qpn` whose payload is at `pieces`.
+    /// [`HostPath::room`] for a packet that is longer than the path MTU of its queue pair, and carries all of it.
+    #[inline]
+    pub(crate) fn room_to_carry(
+        &mut self,
+        route: HostRoute,
+        long: (Size, PathMtu),
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> Room {
+        self.out.room_to_carry(route, long, now, counters)
+    }
+
+    /// [`HostPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at `pieces`.
     pub(crate) fn room_to_point(
         &mut self,
         route: HostRoute,
         headers: usize,
-        (qpn, pieces): (u32, &[Span]),
+        what: (u32, PathMtu, &[Span]),
         now: u64,
         counters: &mut LinkCounters,
     ) -> Room {
-        self.out
-            .room_to_point(route, headers, (qpn, pieces), now, counters)
+        self.out.room_to_point(route, headers, what, now, counters)
     }
 
     /// The bytes of the packet that there was room for.

@@ -13,7 +13,7 @@ use crate::LinkCounters;
 use crate::sys::process::Span;
 use crate::sys::{self, Fd};
 
-use rnic_wire::ICRC_LEN;
+use rnic_wire::{ICRC_LEN, PathMtu};
 
 /// A consumer that takes nothing for so long loses packets.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -71,6 +71,8 @@ struct Outbound {
 struct Pending {
     route: HostRoute,
     size: Size,
+    /// The sender's path MTU, if its payload lies apart or is pointed at.
+    mtu: Option<PathMtu>,
     /// Of its front, what is in front of the headers of a packet that points, and how many bytes it points at.
     preface: usize,
     pointed: usize,
@@ -276,6 +278,7 @@ impl Outbounds {
         self.pending = Some(Pending {
             route,
             size,
+            mtu: None,
             preface: 0,
             pointed: 0,
             placed: false,
@@ -295,11 +298,27 @@ impl Outbounds {
             })
     }
 
+    /// [`Outbounds::room`] for a long packet that carries its payload.
+    #[inline]
+    pub(super) fn room_to_carry(
+        &mut self,
+        route: HostRoute,
+        (size, mtu): (Size, PathMtu),
+        now: u64,
+        counters: &mut LinkCounters,
+    ) -> Room {
+        let room = self.room(route, size, now, counters);
+        if let Some(pending) = self.pending.as_mut().filter(|_| room == Room::Yes) {
+            pending.mtu = Some(mtu);
+        }
+        room
+    }
+
     pub(super) fn room_to_point(
         &mut self,
         route: HostRoute,
         headers: usize,
-        (qpn, pieces): (u32, &[Span]),
+        (qpn, mtu, pieces): (u32, PathMtu, &[Span]),
         now: u64,
         counters: &mut LinkCounters,
     ) -> Room {
@@ -320,6 +339,7 @@ impl Outbounds {
         pointing::write_preface(&mut self.buffer[..preface], claim, pieces);
         if let Some(pending) = &mut self.pending {
             (pending.preface, pending.pointed) = (preface, pointed);
+            pending.mtu = Some(mtu);
         }
         Room::Yes
     }
@@ -398,10 +418,10 @@ impl Outbounds {
             return;
         };
         let flow = pending.route.flow;
-        let kind = match pending.preface {
-            0 if pending.size.apart > 0 => Kind::Long { flow },
-            0 => Kind::Packet { flow },
-            _ => Kind::Pointer { flow },
+        let kind = match (pending.mtu, pending.preface) {
+            (None, _) => Kind::Packet { flow },
+            (Some(mtu), 0) => Kind::Long { flow, mtu },
+            (Some(mtu), _) => Kind::Pointer { flow, mtu },
         };
         let size = pending.size;
         let (front, apart) = self.buffer[..size.len()].split_at(size.front);

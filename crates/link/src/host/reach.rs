@@ -15,7 +15,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::grants::{Board, GrantName, Nonce};
+use super::grants::{Board, Nonce, Request};
 use super::pointing::Claim;
 use crate::LinkCounters;
 use crate::sys::process::{self, Span};
@@ -152,25 +152,23 @@ impl Reach {
         self.memory.get_or_init(tried).as_ref()
     }
 
-    /// [`Reach::copy`] of so many bytes is granted and permitted at this moment.
-    pub fn may_copy(&self, name: &GrantName, write: bool, va: u64, len: u64) -> bool {
-        !self.is_over()
-            && self.memory().is_some()
-            && self.board.place(name, va, len, write).is_some()
+    /// [`Reach::copy`] of a request is granted and permitted at this moment.
+    pub fn may_copy(&self, request: &Request, write: bool) -> bool {
+        !self.is_over() && self.memory().is_some() && self.board.place(request, write).is_some()
     }
 
-    /// Copies all bytes of `local` to (`write`), or from, what the process has registered under that name, from `va` on. False:
-    /// that is not granted, not permitted, or not all of it could be copied. Nobody sees the last bytes of a write that `ends`
-    /// something before the rest. One call at a time.
+    /// Copies all bytes of `local` to (`write`), or from, what the process has registered under the request's name: those from byte `from`
+    /// of the request on. False: the request, as a whole, is not granted, not permitted, or not all of it could be copied. Nobody sees
+    /// the last bytes of a write that `ends` something before the rest. One call at a time.
     ///
     /// # Safety
     /// `local` is memory of this process that the kernel may read (`write`), or write.
     #[inline]
     pub unsafe fn copy(
         &self,
-        name: &GrantName,
+        request: &Request,
         write: bool,
-        va: u64,
+        from: u64,
         local: &[Span],
         ends: bool,
     ) -> bool {
@@ -181,10 +179,17 @@ impl Reach {
             return false;
         };
         let len: u64 = local.iter().map(|span| span.len() as u64).sum();
+        if from
+            .checked_add(len)
+            .is_none_or(|behind| behind > request.len)
+        {
+            return false;
+        }
         let copied = self.in_turn(|| {
-            let Some(at) = self.board.place(name, va, len, write) else {
+            let Some(at) = self.board.place(request, write) else {
                 return false;
             };
+            let at = at + from;
             // SAFETY: by contract.
             let copied = unsafe {
                 if write {

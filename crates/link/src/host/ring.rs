@@ -15,7 +15,7 @@ use super::wake;
 use crate::segment::Segment;
 use crate::sys::{self, Fd};
 
-use rnic_wire::MAX_HEADER_LEN;
+use rnic_wire::{MAX_HEADER_LEN, PathMtu};
 
 /// Bytes for records.
 pub(super) const DATA: usize = 512 * 1024;
@@ -46,12 +46,24 @@ const MAGIC: u64 = 0xa7;
 pub(super) enum Kind {
     /// A packet, BTH to pad, of this flow.
     Packet { flow: u16 },
-    /// The same, longer than a path MTU allows: its payload stays in the ring until it is copied to where it belongs.
-    Long { flow: u16 },
-    /// The headers of a packet of this flow, and where its payload is ([`super::pointing`]).
-    Pointer { flow: u16 },
+    /// The same, longer than its sender's path MTU: its payload stays in the ring until it is copied to where it belongs.
+    Long { flow: u16, mtu: PathMtu },
+    /// The headers of a packet of this flow, and where its payload is ([`super::pointing`]); as long.
+    Pointer { flow: u16, mtu: PathMtu },
     /// What this flow is.
     Flow { flow: u16 },
+}
+
+impl Kind {
+    /// In a record's word.
+    fn encode(self, size: Size) -> u64 {
+        match self {
+            Kind::Packet { flow } => encode(PACKET, flow, size),
+            Kind::Long { flow, mtu } => encode(LONG | mtu_bits(mtu), flow, size),
+            Kind::Pointer { flow, mtu } => encode(POINTER | mtu_bits(mtu), flow, size),
+            Kind::Flow { flow } => encode(FLOW, flow, size),
+        }
+    }
 }
 
 /// What is left up to the end is empty.
@@ -60,6 +72,12 @@ const FLOW: u64 = 2;
 const SKIP: u64 = 3;
 const POINTER: u64 = 4;
 const LONG: u64 = 5;
+/// In the kind of those that have one: the code of a path MTU.
+const MTU_SHIFT: u32 = 4;
+
+fn mtu_bits(mtu: PathMtu) -> u64 {
+    u64::from(mtu.to_ibv()) << MTU_SHIFT
+}
 
 /// The lengths in a record's word: of the whole, and of its front if it has another part.
 const LEN_BITS: u32 = 24;
@@ -75,11 +93,19 @@ fn encode(kind: u64, flow: u16, size: Size) -> u64 {
 fn decode(word: u64) -> Option<(Kind, Size)> {
     let (flow, lengths) = ((word >> 32) as u16, word as u32 as usize);
     let (front, len) = (lengths >> LEN_BITS, lengths & ((1 << LEN_BITS) - 1));
-    let kind = match word >> 48 ^ (MAGIC << 8) {
-        PACKET => Kind::Packet { flow },
-        LONG => Kind::Long { flow },
-        POINTER => Kind::Pointer { flow },
-        FLOW => Kind::Flow { flow },
+    // With another magic number some bit above those of a path MTU is set.
+    let said = word >> 48 ^ (MAGIC << 8);
+    let kind = match (said & ((1 << MTU_SHIFT) - 1), said >> MTU_SHIFT) {
+        (PACKET, 0) => Kind::Packet { flow },
+        (FLOW, 0) => Kind::Flow { flow },
+        (LONG, code) => Kind::Long {
+            flow,
+            mtu: PathMtu::from_ibv(code as u32)?,
+        },
+        (POINTER, code) => Kind::Pointer {
+            flow,
+            mtu: PathMtu::from_ibv(code as u32)?,
+        },
         _ => return None,
     };
     let size = match kind {
@@ -230,13 +256,7 @@ impl Producer {
             self.segment.prefetch_to_write(DATA_AT + behind + AHEAD);
         }
         self.segment.write(DATA_AT + start + WORD, front);
-        let word = match kind {
-            Kind::Packet { flow } => encode(PACKET, flow, size),
-            Kind::Long { flow } => encode(LONG, flow, size),
-            Kind::Pointer { flow } => encode(POINTER, flow, size),
-            Kind::Flow { flow } => encode(FLOW, flow, size),
-        };
-        self.word(start).store(word, Ordering::Release);
+        self.word(start).store(kind.encode(size), Ordering::Release);
         if skip > 0 {
             self.word(at)
                 .store(encode(SKIP, 0, Size::plain(0)), Ordering::Release);

@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use rnic_wire::PathMtu;
+
 use super::RoceLink;
 use super::hand_over::Origin;
 use crate::datagram::{Arrival, Link};
@@ -22,8 +24,8 @@ pub struct Received<'a> {
     pub dst: IpAddr,
     /// From the first byte of the BTH to the last pad byte, without ICRC.
     pub bytes: &'a [u8],
-    /// Where its payload is, if it came through memory without it: then `bytes` are its headers.
-    pub apart: Option<Apart<'a>>,
+    /// Where its payload is, if it came through memory without it, and its sender's path MTU: then `bytes` are its headers.
+    pub apart: Option<(Apart<'a>, PathMtu)>,
     /// Destination QPN from the BTH; [`MULTICAST_QPN`]: `dst` is a multicast group.
     pub dest_qpn: u32,
     /// The ring by which it came, if it came through memory.

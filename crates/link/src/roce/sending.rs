@@ -1,6 +1,6 @@
 //! Paths, and packets that leave on them.
 
-use rnic_wire::ICRC_LEN;
+use rnic_wire::{ICRC_LEN, PathMtu};
 
 use super::{Live, RoceLink};
 use crate::host::carried::{MOST_CARRIED, Vacant};
@@ -123,9 +123,16 @@ impl RoceLink {
         }
     }
 
-    /// [`packet`](RoceLink::packet) for one that spans several PSNs. `None` as well if the path takes none any more.
-    pub fn spanning(&mut self, path: PathId, headers: usize, payload: usize) -> Option<&mut [u8]> {
-        Some(self.span(path, headers, payload)?.packet())
+    /// [`packet`](RoceLink::packet) for one that spans several PSNs, as it is longer than that path MTU. `None` as well if the path takes
+    /// none any more.
+    pub fn spanning(
+        &mut self,
+        path: PathId,
+        headers: usize,
+        payload: usize,
+        mtu: PathMtu,
+    ) -> Option<&mut [u8]> {
+        Some(self.span(path, headers, payload, mtu)?.packet())
     }
 
     /// The same in two parts: room for the headers, and for the payload in its place. `None` as well if it would be lost.
@@ -134,11 +141,18 @@ impl RoceLink {
         path: PathId,
         headers: usize,
         payload: usize,
+        mtu: PathMtu,
     ) -> Option<(&mut [u8], Vacant<'_>)> {
-        self.span(path, headers, payload)?.vacant()
+        self.span(path, headers, payload, mtu)?.vacant()
     }
 
-    fn span(&mut self, path: PathId, headers: usize, payload: usize) -> Option<&mut HostPath> {
+    fn span(
+        &mut self,
+        path: PathId,
+        headers: usize,
+        payload: usize,
+        mtu: PathMtu,
+    ) -> Option<&mut HostPath> {
         let live = self.live.as_mut()?;
         let route = live.paths.get(path)?.host?;
         let host = live.host.as_mut()?;
@@ -146,7 +160,7 @@ impl RoceLink {
             front: headers,
             apart: payload,
         };
-        match host.room(route, size, live.now, &mut self.counters) {
+        match host.room_to_carry(route, (size, mtu), live.now, &mut self.counters) {
             Room::Yes => {
                 live.by_host = true;
                 Some(host)
@@ -170,7 +184,7 @@ impl RoceLink {
         host.is_some_and(|(route, host)| host.may_point(route))
     }
 
-    /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn` whose payload the peer copies from
+    /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that path MTU, whose payload the peer copies from
     /// `pieces` of this process's memory, at most [`MOST_PIECES`](crate::MOST_PIECES) and
     /// [`MOST_POINTED`](crate::MOST_POINTED) bytes of them. Until it is acknowledged, or [`Reach::withdraw`](crate::Reach)
     /// was called, that memory has to stay as it is. `None` as well if packets of the path may not point any more.
@@ -178,14 +192,14 @@ impl RoceLink {
         &mut self,
         path: PathId,
         headers: usize,
-        qpn: u32,
+        (qpn, mtu): (u32, PathMtu),
         pieces: &[Span],
     ) -> Option<&mut [u8]> {
         let live = self.live.as_mut()?;
         let route = live.paths.get(path)?.host?;
         let host = live.host.as_mut()?;
         let (now, counters) = (live.now, &mut self.counters);
-        match host.room_to_point(route, headers, (qpn, pieces), now, counters) {
+        match host.room_to_point(route, headers, (qpn, mtu, pieces), now, counters) {
             Room::Yes => {
                 live.by_host = true;
                 Some(host.packet())

@@ -138,7 +138,8 @@ fn deliver(
             return DONE;
         }
     }
-    let apart = received.apart.map(|payload| ApartPacket {
+    let apart = received.apart.map(|(payload, mtu)| ApartPacket {
+        mtu,
         payload,
         headers: received.bytes.len(),
     });
@@ -245,7 +246,7 @@ fn parse_apart<'a>(
     };
     let len = received.bytes.len() + apart.payload.len();
     takes
-        .then(|| Packet::parse_front(received.bytes, len).ok())
+        .then(|| Packet::parse_front(received.bytes, len, apart.mtu).ok())
         .flatten()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rnic_link::{GrantName, Reach};
+use rnic_link::{GrantName, Reach, Request};
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault,
     Misplaced, OneSided, Pd, Pieces, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge,
@@ -91,11 +91,17 @@ impl DeviceHost<'_> {
         fault
     }
 
-    fn grant_name(&self, part: &OneSided<'_>) -> GrantName {
-        GrantName {
-            src_qpn: self.shared.qpn,
-            dest_qpn: part.dest_qpn,
-            key: part.rkey,
+    /// The request of which that is a part.
+    fn request(&self, part: &OneSided<'_>) -> Request {
+        Request {
+            name: GrantName {
+                src_qpn: self.shared.qpn,
+                dest_qpn: part.dest_qpn,
+                key: part.rkey,
+            },
+            mtu: part.mtu,
+            va: part.va.wrapping_sub(part.offset),
+            len: u64::from(part.whole),
         }
     }
 
@@ -178,21 +184,21 @@ impl Host for DeviceHost<'_> {
     }
 
     fn would_execute(&self, part: &OneSided<'_>) -> bool {
-        let (name, len) = (self.grant_name(part), u64::from(part.len));
+        let request = self.request(part);
         self.reach
-            .is_some_and(|reach| reach.may_copy(&name, part.write, part.va, len))
+            .is_some_and(|reach| reach.may_copy(&request, part.write))
     }
 
     fn execute(&mut self, part: &OneSided<'_>) -> bool {
-        let name = self.grant_name(part);
+        let request = self.request(part);
         self.reach
-            .is_some_and(|reach| self.memory.execute(reach, &name, part))
+            .is_some_and(|reach| self.memory.execute(reach, &request, part))
     }
 
     fn execute_row(&mut self, parts: &[OneSided<'_>]) -> usize {
-        let name = |part: &OneSided<'_>| self.grant_name(part);
+        let request = |part: &OneSided<'_>| self.request(part);
         self.reach
-            .map_or(0, |reach| self.memory.execute_row(reach, name, parts))
+            .map_or(0, |reach| self.memory.execute_row(reach, request, parts))
     }
 
     fn check_remote(

@@ -96,15 +96,21 @@ impl Engine {
     fn grant(&mut self, shown: Shown) -> Option<()> {
         let Shown { ring, qpn, key } = shown;
         let entry = self.qps.get_mut(qpn)?;
-        let (pd, src_qpn, may_read, may_write) = match &entry.transport {
+        let (pd, src_qpn, mtu, may_read, may_write) = match &entry.transport {
             QueuePair::Rc(rc) if !rc.is_error() && rc.attr().role == Role::Rc => {
                 let attr = rc.attr();
                 let may_read = attr.remote_read && attr.max_dest_rd_atomic > 0;
-                (attr.pd, attr.dest_qpn, may_read, attr.remote_write)
+                (
+                    attr.pd,
+                    attr.dest_qpn,
+                    attr.mtu,
+                    may_read,
+                    attr.remote_write,
+                )
             }
             QueuePair::Uc(uc) if !uc.is_error() => {
                 let attr = uc.attr();
-                (attr.pd, attr.dest_qpn, false, attr.remote_write)
+                (attr.pd, attr.dest_qpn, attr.mtu, false, attr.remote_write)
             }
             _ => return None,
         };
@@ -115,6 +121,7 @@ impl Engine {
                 dest_qpn: qpn,
                 key,
             },
+            mtu,
             iova: region.iova,
             base: region.base,
             len: region.len,

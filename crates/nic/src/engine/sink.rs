@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use rnic_link::{MOST_PIECES, MOST_POINTED, PathId, Received, RoceLink, Span};
 use rnic_transport::{Address, Load, PacketSink, Piece, Pieces};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
-use rnic_wire::{Gid, Grh, ICRC_LEN, UdPrefix, pad_len};
+use rnic_wire::{Gid, Grh, ICRC_LEN, PathMtu, UdPrefix, pad_len};
 
 use super::addresses::{AhNumber, AhTable};
 use super::gate::Gate;
@@ -72,16 +72,22 @@ impl PacketSink for PathSink<'_> {
         most.max(mtu)
     }
 
-    fn spanning(&mut self, headers: usize, payload: usize) -> Option<&mut [u8]> {
-        let room = self.link.spanning(self.path?, headers, payload)?;
+    fn spanning(&mut self, headers: usize, payload: usize, mtu: PathMtu) -> Option<&mut [u8]> {
+        let room = self.link.spanning(self.path?, headers, payload, mtu)?;
         *self.staged += headers + payload;
         Some(room)
     }
 
-    fn carry(&mut self, headers: usize, payload: usize, load: &Load<'_>) -> Option<&mut [u8]> {
+    fn carry(
+        &mut self,
+        headers: usize,
+        payload: usize,
+        mtu: PathMtu,
+        load: &Load<'_>,
+    ) -> Option<&mut [u8]> {
         let loaded = self.memory.load(load, payload)?;
         let pad = usize::from(pad_len(payload));
-        let (front, vacant) = self.link.vacant(self.path?, headers, payload + pad)?;
+        let (front, vacant) = self.link.vacant(self.path?, headers, payload + pad, mtu)?;
         *self.staged += headers + payload + pad;
         loaded.unload(&vacant);
         vacant.write(payload, &[0; 3][..pad]);
@@ -93,13 +99,15 @@ impl PacketSink for PathSink<'_> {
         if may { MOST_POINTED } else { 0 }
     }
 
-    fn point(&mut self, headers: usize, pieces: &[Piece]) -> Option<&mut [u8]> {
+    fn point(&mut self, headers: usize, mtu: PathMtu, pieces: &[Piece]) -> Option<&mut [u8]> {
         let mut spans = [Span::EMPTY; MOST_PIECES];
         for (span, piece) in spans.iter_mut().zip(pieces) {
             *span = Span::new(piece.at as usize, piece.len as usize);
         }
         let spans = spans.get(..pieces.len())?;
-        let room = self.link.point(self.path?, headers, self.qpn, spans)?;
+        let room = self
+            .link
+            .point(self.path?, headers, (self.qpn, mtu), spans)?;
         *self.staged += headers;
         Some(room)
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rnic_link::{Apart, Vacant};
 use rnic_transport::{AtomicOp, Misplaced};
+use rnic_wire::PathMtu;
 
 use super::fault::Fault;
 use crate::sys;
@@ -38,6 +39,8 @@ pub(crate) trait PacketMemory {
 /// A packet whose payload is apart from its headers.
 pub(crate) struct ApartPacket<'a> {
     pub(crate) payload: Apart<'a>,
+    /// The path MTU of who sent it.
+    pub(crate) mtu: PathMtu,
     /// Bytes of the packet before that.
     pub(crate) headers: usize,
 }

@@ -1,7 +1,7 @@
 //! RDMA WRITEs and READs between processes of one host without packets, and packets that point: what of a region may be
 //! granted to a peer, and where the bytes of this side are.
 
-use rnic_link::{GrantName, Reach, Span, Whole};
+use rnic_link::{Reach, Request, Span, Whole};
 use rnic_transport::{LocalFault, OneSided, Pd, Piece, Pieces, SendData, Sge};
 
 use super::copies::Backing;
@@ -35,9 +35,9 @@ impl MemoryTable {
         })
     }
 
-    /// Executes `part` in the memory of the process that `reach` leads to. False: it was not, or not all of it.
+    /// Executes `part` of a request in the memory of the process that `reach` leads to. False: it was not, or not all of it.
     #[inline]
-    pub(crate) fn execute(&self, reach: &Reach, name: &GrantName, part: &OneSided<'_>) -> bool {
+    pub(crate) fn execute(&self, reach: &Reach, request: &Request, part: &OneSided<'_>) -> bool {
         let mut spans = [Span::EMPTY; PIECES];
         let Some(count) = self.spans(part, &mut spans) else {
             return false;
@@ -45,29 +45,28 @@ impl MemoryTable {
         // SAFETY: the table granted these bytes for reading (a WRITE's) or writing, under the engine's lock, which the caller
         // holds until this returns; see the contract of `MemoryTable::insert`. Inline data is only read, by a WRITE. Other
         // threads may access the memory meanwhile, as with DMA; the kernel makes no reference to it.
-        unsafe { reach.copy(name, part.write, part.va, &spans[..count], part.ends) }
+        unsafe { reach.copy(request, part.write, part.offset, &spans[..count], part.ends) }
     }
 
     /// Executes whole WRITEs, or READs, in that process, as many as it can from the first on. Gives how many.
     pub(crate) fn execute_row(
         &self,
         reach: &Reach,
-        name: impl Fn(&OneSided<'_>) -> GrantName,
+        request: impl Fn(&OneSided<'_>) -> Request,
         parts: &[OneSided<'_>],
     ) -> usize {
         let Some(write) = parts.first().map(|part| part.write) else {
             return 0;
         };
         let mut spans = [Span::EMPTY; PIECES];
-        let mut row = [Whole::default(); Whole::MOST];
+        let mut row = [Whole::EMPTY; Whole::MOST];
         let (mut count, mut used) = (0, 0);
         for (whole, part) in row.iter_mut().zip(parts) {
             let Some(pieces) = self.spans(part, &mut spans[used..]) else {
                 break;
             };
             *whole = Whole {
-                name: name(part),
-                va: part.va,
+                request: request(part),
                 pieces,
             };
             used += pieces;

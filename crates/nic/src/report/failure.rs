@@ -404,6 +404,7 @@ fn refused_name(why: Refused) -> &'static str {
         Refused::TooManyReads => "too many reads",
         Refused::Unaligned => "unaligned",
         Refused::Invalidate => "invalidate",
+        Refused::PacketLength(_) => "packet length",
         Refused::Malformed => "malformed",
     }
 }

@@ -60,6 +60,11 @@ impl Rc {
         self.requester.refill_retries(&self.shared);
     }
 
+    /// It is in SQD, and its packets go another way, or come from another address, from now on.
+    pub fn readdress(&mut self) {
+        self.requester.address_changed();
+    }
+
     #[inline]
     pub(super) fn note_drained<H: Host>(&mut self, host: &mut H) {
         if let Drain::Draining { notify } = self.drain

@@ -248,6 +248,8 @@ pub(crate) struct Requester {
     scatter: SgCursor,
     /// Bytes of the front WQE that were executed without packets.
     executed: u32,
+    /// What the peer acknowledges behind this position it has taken from this connection, as it is addressed now.
+    known_from: u64,
     /// The current WQE waits for acknowledgements, so that it can be executed without packets.
     holding: bool,
     /// No WQE starts (SQD).
@@ -292,6 +294,11 @@ impl Requester {
                 entry.packets = Entry::packets_of(entry.kind, entry.len, sh.mtu);
             }
         });
+    }
+
+    /// Another address, from which the peer has taken nothing yet.
+    pub(super) fn address_changed(&mut self) {
+        self.known_from = self.max.pos;
     }
 
     /// Another path.
@@ -518,6 +525,7 @@ impl Requester {
             nxt: self.max,
             max: self.max,
             window: self.window,
+            known_from: self.known_from,
             ..Requester::default()
         };
     }

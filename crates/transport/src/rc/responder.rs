@@ -251,7 +251,10 @@ impl Responder {
         let past = self.expected.distance_from(packet.bth.psn) as usize;
         sh.counters.duplicates_received += 1;
         let mut rest = *packet;
-        rest.payload = packet.payload.split_at(past * sh.mtu as usize).1;
+        rest.payload = packet
+            .payload
+            .split_at(span::bytes_of(&packet.payload, past))
+            .1;
         rest.bth.psn = self.expected;
         rest.bth.ack_req = true;
         self.take(span::without_start(operation), &rest, sh, host)
@@ -331,7 +334,7 @@ impl Responder {
     /// A packet of a SEND or WRITE was executed.
     #[inline]
     fn taken(&mut self, operation: Operation, packet: &Packet<'_>, last: bool, sh: &mut Shared) {
-        let psns = span::psns_of(&packet.payload, sh.mtu);
+        let psns = span::psns_of(&packet.payload);
         self.last_taken = packet.bth.psn.add(psns - 1);
         self.expected = self.last_taken.next();
         sh.counters
@@ -558,11 +561,25 @@ fn check_payload(operation: Operation, payload: &Payload<'_>, mtu: usize) -> Res
         SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm => {
             span::ends(payload, mtu)
         }
-        AtomicWrite => payload.len() == 8,
+        AtomicWrite if payload.len() != 8 => return Err(Refusal::INVALID),
         // Have none; what comes along is ignored.
         _ => true,
     };
-    if fits { Ok(()) } else { Err(Refusal::INVALID) }
+    if fits {
+        Ok(())
+    } else {
+        Err(wrong_length(payload))
+    }
+}
+
+#[cold]
+fn wrong_length(payload: &Payload<'_>) -> Refusal {
+    match span::bytes_of(payload, 1) {
+        0 => Refusal::INVALID,
+        first => Refusal::invalid(Refused::PacketLength(
+            u32::try_from(first).unwrap_or(u32::MAX),
+        )),
+    }
 }
 
 /// PSNs that a request takes as a packet.
@@ -570,7 +587,7 @@ fn check_payload(operation: Operation, payload: &Payload<'_>, mtu: usize) -> Res
 fn span_of(operation: Operation, packet: &Packet<'_>, sh: &Shared) -> u32 {
     let may_span = operation.is_send() || operation.is_write();
     if may_span && sh.attr.role == Role::Rc {
-        span::psns_of(&packet.payload, sh.mtu)
+        span::psns_of(&packet.payload)
     } else {
         1
     }

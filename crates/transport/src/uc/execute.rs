@@ -26,7 +26,7 @@ impl Uc {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) -> bool {
-        if !host.may_execute() {
+        if self.readdressed || !host.may_execute() {
             return false;
         }
         let Some(wqe) = self.sends.queue.front() else {
@@ -42,12 +42,14 @@ impl Uc {
         let done = host.execute(&OneSided {
             pd: self.attr.pd,
             dest_qpn: self.attr.dest_qpn,
+            mtu: self.attr.mtu,
             write: true,
             rkey,
             va: remote_addr,
             data: &wqe.data,
             offset: 0,
             len: len as u32,
+            whole: len as u32,
             ends: true,
         });
         if done {

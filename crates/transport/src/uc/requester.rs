@@ -72,6 +72,7 @@ impl Uc {
             return self.transmit_middles(middles, operation, offset, host, out);
         }
         let psns = span::fitting(packets.max(1), most, mtu as u32);
+        let spans = (psns > 1).then_some(self.attr.mtu);
         let size = left.min(u64::from(psns) * mtu as u64) as usize;
         let last = size as u64 == left;
         let mut ext = Ext::default();
@@ -86,7 +87,7 @@ impl Uc {
             ..self.bth(opcode)
         };
         let body = size + usize::from(pad);
-        let Some(buf) = out.packet_or_span(psns > 1, header, body) else {
+        let Some(buf) = out.packet_or_span(spans, header, body) else {
             return Ok(false);
         };
         emit(&bth, &ext, buf);

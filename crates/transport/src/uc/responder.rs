@@ -109,7 +109,7 @@ impl Responder {
             counters.out_of_sequence += 1;
             self.give_up(counters);
         }
-        let psns = span::psns_of(&packet.payload, attr.mtu.bytes() as u32);
+        let psns = span::psns_of(&packet.payload);
         self.expected = psn.add(psns);
         let starts = operation.is_first() || operation.is_only();
         if starts {

@@ -207,7 +207,7 @@ impl Network {
                 port,
                 ip_id,
                 spared,
-                by_memory: by_memory.is_some(),
+                by_memory,
                 gone: false,
             };
             arrivals.push((in_order + detour, copy));
@@ -234,7 +234,7 @@ impl Network {
             port,
             ip_id,
             spared,
-            by_memory: by_memory.is_some(),
+            by_memory,
             gone: corrupted && by_memory.is_some(),
         };
         if reordered {
@@ -288,7 +288,7 @@ impl Network {
     /// Checks the ICRC of what arrived over the wire and cuts it off.
     pub fn open<'a>(&mut self, now: u64, arrived: &'a Arrived) -> Option<&'a [u8]> {
         let bytes = &arrived.bytes[..];
-        if arrived.by_memory {
+        if arrived.by_memory.is_some() {
             return Some(bytes);
         }
         let Direction {
@@ -339,8 +339,8 @@ pub struct Arrived {
     pub ip_id: u16,
     /// unless the packet was harmed often enough: to be refused is harm as well.
     pub spared: bool,
-    /// Its payload may be left elsewhere, and may span several PSNs.
-    pub by_memory: bool,
+    /// Its payload may be left elsewhere, and may span several PSNs, of its sender's path MTU.
+    pub by_memory: Option<PathMtu>,
     /// A payload that is elsewhere cannot be had.
     pub gone: bool,
 }

@@ -11,7 +11,7 @@ use super::network::{self, Arrived, Impairments, Network};
 use rnic_transport::{
     Address, Asks, Counters, PacketSink, Piece, Rc, RcAttr, RecvWqe, SendWqe, ShortSend, Time,
 };
-use rnic_wire::{MAX_HEADER_LEN, Packet, Usual, pad_len};
+use rnic_wire::{MAX_HEADER_LEN, Packet, PathMtu, Usual, pad_len};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -95,7 +95,7 @@ impl PacketSink for Batch {
         self.most_pointed
     }
 
-    fn point(&mut self, headers: usize, pieces: &[Piece]) -> Option<&mut [u8]> {
+    fn point(&mut self, headers: usize, _: PathMtu, pieces: &[Piece]) -> Option<&mut [u8]> {
         let len = pieces.iter().map(|piece| piece.len as usize).sum::<usize>();
         assert!((1..=self.most_pointed).contains(&len), "{len} bytes");
         let place = self.packets.len();
@@ -384,11 +384,12 @@ impl Pair {
                 let Some(bytes) = self.network.open(now.0, &arrived) else {
                     return;
                 };
-                let parsed = if arrived.by_memory {
-                    let front = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
-                    Packet::parse_front(front, bytes.len())
-                } else {
-                    Packet::parse(bytes)
+                let parsed = match arrived.by_memory {
+                    Some(mtu) => {
+                        let front = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
+                        Packet::parse_front(front, bytes.len(), mtu)
+                    }
+                    None => Packet::parse(bytes),
                 };
                 let Ok(packet) = parsed else {
                     return;
@@ -410,7 +411,7 @@ impl Pair {
                 {
                     return;
                 }
-                let may = self.rng.bool() && !arrived.by_memory && !arrived.gone;
+                let may = self.rng.bool() && arrived.by_memory.is_none() && !arrived.gone;
                 let usual = Usual::parse(bytes).filter(|_| may);
                 self.nics[nic].with_packet(qp, elsewhere, |rc, host| {
                     if usual.is_none_or(|(bth, usual)| !rc.take_straight(now, &bth, usual, host)) {

@@ -122,6 +122,11 @@ pub fn pattern(addr: u64) -> u8 {
     (addr as u8) ^ ((addr >> 8) as u8).wrapping_mul(167) ^ ((addr >> 16) as u8).wrapping_mul(59)
 }
 
+fn path_mtu(bytes: u64) -> Result<PathMtu, String> {
+    let known = PathMtu::ALL.into_iter().find(|m| m.bytes() as u64 == bytes);
+    known.ok_or_else(|| "no such MTU".into())
+}
+
 impl World {
     fn new(straight: bool) -> World {
         let mut world = World {
@@ -432,10 +437,7 @@ impl World {
             attr.rq_psn = Psn::new(psn as u32);
         }
         if let Some(mtu) = args.number("mtu")? {
-            attr.mtu = *PathMtu::ALL
-                .iter()
-                .find(|m| m.bytes() as u64 == mtu)
-                .ok_or("no such MTU")?;
+            attr.mtu = path_mtu(mtu)?;
         }
         if let Some(list) = args.text("access") {
             let has = |name| list.split(',').any(|item| item == name);
@@ -721,9 +723,17 @@ impl World {
     fn incoming(&mut self, args: &mut Args<'_>) -> Outcome {
         let bytes = packets::build(self, args)?;
         let (by_memory, gone) = (args.flag("memory"), args.flag("gone"));
+        let theirs = match args.number("mtu")? {
+            Some(bytes) => path_mtu(bytes)?,
+            None => self.attr.mtu,
+        };
         args.finish()?;
         let parsed = if by_memory || gone {
-            Packet::parse_front(&bytes[..bytes.len().min(MAX_HEADER_LEN)], bytes.len())
+            Packet::parse_front(
+                &bytes[..bytes.len().min(MAX_HEADER_LEN)],
+                bytes.len(),
+                theirs,
+            )
         } else {
             Packet::parse(&bytes)
         };

@@ -2,6 +2,8 @@ use super::*;
 use crate::{Psn, Syndrome};
 use std::vec;
 
+const MTU: PathMtu = PathMtu::M1024;
+
 fn headers_of(service: Service) -> [usize; 26] {
     Operation::ALL.map(|operation| header_len(Opcode::new(service, operation)))
 }
@@ -134,11 +136,18 @@ fn write_only_with_immediate_by_hand() {
     assert_eq!(Packet::parse(&wire), Ok(packet));
     // Of the same packet by memory the headers are enough.
     let apart = Packet {
-        payload: Payload::Elsewhere { from: 32, len: 5 },
+        payload: Payload::Elsewhere {
+            from: 32,
+            len: 5,
+            mtu: MTU,
+        },
         ..packet
     };
     for front in 32..=wire.len() {
-        assert_eq!(Packet::parse_front(&wire[..front], wire.len()), Ok(apart));
+        assert_eq!(
+            Packet::parse_front(&wire[..front], wire.len(), MTU),
+            Ok(apart)
+        );
     }
 }
 
@@ -174,22 +183,22 @@ fn one_error_per_cause() {
     bytes[1] = 0x10;
     assert_eq!(Packet::parse(&bytes[..16]), Err(PacketError::BadPad));
     assert_eq!(
-        Packet::parse_front(&bytes[..16], 16),
+        Packet::parse_front(&bytes[..16], 16, MTU),
         Err(PacketError::BadPad)
     );
     assert_eq!(
-        Packet::parse_front(&bytes[..15], 100),
+        Packet::parse_front(&bytes[..15], 100, MTU),
         Err(PacketError::Truncated)
     );
     assert_eq!(
-        Packet::parse_front(&bytes[..16], 15),
+        Packet::parse_front(&bytes[..16], 15, MTU),
         Err(PacketError::Truncated)
     );
     bytes[0] = 0x04;
     bytes[1] = 0;
-    assert!(Packet::parse_front(&bytes, 12 + (1 << 31)).is_ok());
+    assert!(Packet::parse_front(&bytes, 12 + (1 << 31), MTU).is_ok());
     assert_eq!(
-        Packet::parse_front(&bytes, 13 + (1 << 31)),
+        Packet::parse_front(&bytes, 13 + (1 << 31), MTU),
         Err(PacketError::TooLong)
     );
     bytes[1] = 0x30;
@@ -214,14 +223,13 @@ fn a_payload_is_split_wherever_it_is() {
         (Payload::Here(b"he"), Payload::Here(b"llo"))
     );
     assert_eq!(here.split_at(9), (here, Payload::Here(b"")));
-    let elsewhere = Payload::Elsewhere { from: 28, len: 5 };
-    assert_eq!(
-        elsewhere.split_at(2),
-        (
-            Payload::Elsewhere { from: 28, len: 2 },
-            Payload::Elsewhere { from: 30, len: 3 }
-        )
-    );
+    let part = |from, len| Payload::Elsewhere {
+        from,
+        len,
+        mtu: MTU,
+    };
+    let elsewhere = part(28, 5);
+    assert_eq!(elsewhere.split_at(2), (part(28, 2), part(30, 3)));
     assert_eq!((elsewhere.len(), elsewhere.here()), (5, &[][..]));
     assert!(elsewhere.split_at(5).1.is_empty());
 }

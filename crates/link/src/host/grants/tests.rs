@@ -21,6 +21,7 @@ mod plain {
         };
         Grant {
             name,
+            mtu: PathMtu::M1024,
             iova: 0x1000,
             base: 0x7000_0000,
             len: 100,
@@ -37,7 +38,13 @@ mod plain {
     fn only_what_is_granted_is_found() {
         let (own, peers) = boards();
         let grant = grant(77);
-        let find = |name: &GrantName, va, len, write| peers.place(name, va, len, write);
+        let request = |name: &GrantName, va, len| Request {
+            name: *name,
+            mtu: PathMtu::M1024,
+            va,
+            len,
+        };
+        let find = |name: &GrantName, va, len, write| peers.place(&request(name, va, len), write);
         assert_eq!(find(&grant.name, 0x1000, 1, false), None, "nothing yet");
         own.put(first_place(&grant), 1, &grant);
         assert_eq!(find(&grant.name, 0x1000, 100, false), Some(0x7000_0000));
@@ -72,6 +79,34 @@ mod plain {
         own.put(first_place(&grant), 2, &grant);
         own.shut();
         assert_eq!(find(&grant.name, 0x1000, 1, false), None, "shut");
+    }
+
+    /// What the wire would carry in packets of a length that the peer does not take goes by packets, and is refused there.
+    #[test]
+    fn what_the_two_path_mtus_cut_differently_is_not_granted() {
+        let (own, peers) = boards();
+        for (number, ours) in (1..).zip(PathMtu::ALL) {
+            let grant = Grant {
+                mtu: ours,
+                len: 10_000,
+                ..grant(77)
+            };
+            own.put(first_place(&grant), number, &grant);
+            for mtu in PathMtu::ALL {
+                let smaller = mtu.min(ours).bytes() as u64;
+                for (len, alike) in [
+                    (1, true),
+                    (smaller, true),
+                    (smaller + 1, mtu == ours),
+                    (10_000, mtu == ours),
+                ] {
+                    let (name, va) = (grant.name, 0x1000);
+                    let request = Request { name, mtu, va, len };
+                    let place = peers.place(&request, false);
+                    assert_eq!(place.is_some(), alike, "{ours:?}, {mtu:?}, {len} bytes");
+                }
+            }
+        }
     }
 
     #[test]
@@ -110,7 +145,9 @@ mod plain {
             for (i, word) in words.iter().enumerate() {
                 Word::store(own.entry(first_place(&named), 8 * i), *word);
             }
-            if let Some(at) = peers.place(&named.name, va, len, write) {
+            let mtu = PathMtu::M256;
+            let request = Request { name: named.name, mtu, va, len };
+            if let Some(at) = peers.place(&request, write) {
                 // Within what is said to be granted.
                 prop_assert_eq!(at.wrapping_sub(words[3]), va.wrapping_sub(words[2]));
             }

@@ -3,23 +3,26 @@
 use std::io;
 
 use super::{MOST_SPANS, Memory, Reach, is_at_once, read_known, tail_of};
-use crate::host::grants::GrantName;
+use crate::host::grants::Request;
 use crate::sys::process::{self, Span};
 
 /// A whole WRITE or READ, for [`Reach::copy_row`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Whole {
-    /// By what it is granted.
-    pub name: GrantName,
-    /// Where it begins at the peer.
-    pub va: u64,
-    /// Pieces of local memory.
+    /// What it asks for.
+    pub request: Request,
+    /// Pieces of local memory, which have as many bytes.
     pub pieces: usize,
 }
 
 impl Whole {
     /// Of them in a row.
     pub const MOST: usize = 16;
+    /// None.
+    pub const EMPTY: Whole = Whole {
+        request: Request::EMPTY,
+        pieces: 0,
+    };
 }
 
 /// Pieces of the other side: of a WRITE two, see [`tail_of`].
@@ -131,7 +134,10 @@ impl Reach {
         for whole in row.iter().take(Whole::MOST) {
             let pieces = local.get(places.pieces..places.pieces + whole.pieces);
             let len = pieces.map_or(0, |all| all.iter().map(|span| span.len() as u64).sum());
-            let Some(at) = self.board.place(&whole.name, whole.va, len, write) else {
+            if len != whole.request.len {
+                break;
+            }
+            let Some(at) = self.board.place(&whole.request, write) else {
                 break;
             };
             places.add(write, at, len, whole.pieces);
@@ -151,7 +157,7 @@ impl Reach {
             };
             local = others;
             // SAFETY: by contract.
-            if !unsafe { self.copy(&whole.name, write, whole.va, ours, true) } {
+            if !unsafe { self.copy(&whole.request, write, 0, ours, true) } {
                 break;
             }
             copied += 1;

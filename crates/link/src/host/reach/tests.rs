@@ -1,9 +1,10 @@
 //! Bytes get where they are granted, in one piece or none; and only to the process that granted them.
 
 use super::super::granted::{Copies, Granted, Identity, Writer};
-use super::super::grants::Grant;
+use super::super::grants::{Grant, GrantName};
 use super::super::ring::Producer;
 use super::*;
+use rnic_wire::PathMtu;
 use std::sync::atomic::AtomicU8;
 
 struct World {
@@ -20,11 +21,22 @@ const NAME: GrantName = GrantName {
     key: 3,
 };
 const VA: u64 = 1 << 40;
+const MTU: PathMtu = PathMtu::M1024;
+
+fn request(name: GrantName, va: u64, len: u64) -> Request {
+    Request {
+        name,
+        mtu: MTU,
+        va,
+        len,
+    }
+}
 
 /// Of `len` bytes at `base`, which are named by addresses from `iova` on, to read and to write.
 fn grant_of(name: GrantName, iova: u64, base: u64, len: u64) -> Grant {
     Grant {
         name,
+        mtu: MTU,
         iova,
         base,
         len,
@@ -66,8 +78,10 @@ fn spans(parts: &mut [&mut [u8]]) -> Vec<Span> {
 }
 
 fn copy(world: &World, write: bool, va: u64, parts: &mut [&mut [u8]]) -> bool {
+    let len = parts.iter().map(|part| part.len() as u64).sum();
+    let whole = request(NAME, va, len);
     // SAFETY: the parts are borrowed for as long.
-    unsafe { world.reach.copy(&NAME, write, va, &spans(parts), true) }
+    unsafe { world.reach.copy(&whole, write, 0, &spans(parts), true) }
 }
 
 #[test]
@@ -82,10 +96,11 @@ fn short_and_long_ones_are_copied_whole() {
             let there = std::hint::black_box(&world.memory);
             assert_eq!(there[at..at + len], data[..], "{len} bytes at {at}");
             // Nor does a part in the middle want for anything.
+            let whole = request(NAME, VA, 300_000);
             // SAFETY: the bytes are borrowed for as long.
             let middle = unsafe {
                 let parts = spans(&mut [&mut data[..]]);
-                world.reach.copy(&NAME, true, VA + 150_000, &parts, false)
+                world.reach.copy(&whole, true, 150_000, &parts, false)
             };
             assert!(middle);
             assert_eq!(there[150_000..150_000 + len], data[..], "{len} bytes");
@@ -109,8 +124,17 @@ fn short_and_long_ones_are_copied_whole() {
 fn copy_row(world: &World, write: bool, at: &[(GrantName, u64)], parts: &mut [&mut [u8]]) -> usize {
     let spans = spans(parts);
     let pieces = spans.len() / at.len();
-    let whole = |&(name, va): &(GrantName, u64)| Whole { name, va, pieces };
-    let row: Vec<Whole> = at.iter().map(whole).collect();
+    let len = |n: usize| {
+        spans[n * pieces..][..pieces]
+            .iter()
+            .map(Span::len)
+            .sum::<usize>()
+    };
+    let whole = |(n, &(name, va)): (usize, &(GrantName, u64))| Whole {
+        request: request(name, va, len(n) as u64),
+        pieces,
+    };
+    let row: Vec<Whole> = at.iter().enumerate().map(whole).collect();
     // SAFETY: the parts are borrowed for as long.
     unsafe { world.reach.copy_row(write, &row, &spans) }
 }
@@ -305,6 +329,28 @@ fn what_is_not_granted_is_not_touched() {
     assert_eq!(std::hint::black_box(&world.memory)[..10], [7; 10]);
 }
 
+/// A part of it may be within the region: by packets nothing would be touched, since the request as a whole is looked at first.
+#[test]
+fn no_part_of_a_request_is_copied_that_is_not_granted_as_a_whole() {
+    let world = world(std::process::id());
+    let len = world.memory.len() as u64;
+    let whole = |len| Request {
+        mtu: PathMtu::M1024,
+        ..request(NAME, VA, len)
+    };
+    let mut data = [1; 10];
+    let mut try_it = |whole: &Request, from| {
+        let parts = spans(&mut [&mut data]);
+        // SAFETY: the bytes are borrowed for as long.
+        unsafe { world.reach.copy(whole, true, from, &parts, false) }
+    };
+    assert!(!try_it(&whole(len + 1), 0));
+    assert!(!try_it(&whole(len), len - 9), "behind the request");
+    assert!(!try_it(&whole(len), u64::MAX - 5), "wraps");
+    assert_eq!(std::hint::black_box(&world.memory)[..10], [7; 10]);
+    assert!(try_it(&whole(len), len - 10));
+}
+
 #[test]
 fn a_process_of_the_same_number_is_not_taken_for_the_one_that_granted() {
     // The process with the first number has no such memory, or may not be reached.
@@ -320,7 +366,11 @@ fn local_memory_that_is_not_there_fails_the_copy() {
     for len in [10, 100_000] {
         let nowhere = [Span::new(4096, len)];
         // SAFETY: nothing of this process is at that address.
-        assert!(!unsafe { world.reach.copy(&NAME, true, VA, &nowhere, true) });
+        assert!(!unsafe {
+            world
+                .reach
+                .copy(&request(NAME, VA, len as u64), true, 0, &nowhere, true)
+        });
     }
     assert!(copy(&world, true, VA, &mut [&mut [1; 10]]));
 }
@@ -362,7 +412,12 @@ fn what_is_displaced_in_the_middle_of_a_copy_is_waited_for() {
         granted.grant(&grant(more[0]));
         let all = [NAME.key].into_iter().chain(more.iter().copied());
         let gone: Vec<u32> = all
-            .filter(|key| reach.board.place(&name(*key), VA, 1, false).is_none())
+            .filter(|key| {
+                reach
+                    .board
+                    .place(&request(name(*key), VA, 1), false)
+                    .is_none()
+            })
             .collect();
         let &[gone] = &gone[..] else {
             panic!("one was displaced: {gone:?}");
@@ -380,12 +435,13 @@ fn a_range_that_wraps_is_not_reached() {
         .granted
         .grant(&grant_of(liar, 0, u64::MAX - 10_000, u64::MAX));
     let mut data = vec![0; 100_000];
+    let whole = request(liar, 0, 100_000);
     for write in [true, false] {
         // SAFETY: the bytes are borrowed for as long.
         assert!(!unsafe {
             world
                 .reach
-                .copy(&liar, write, 0, &spans(&mut [&mut data]), true)
+                .copy(&whole, write, 0, &spans(&mut [&mut data]), true)
         });
     }
 }

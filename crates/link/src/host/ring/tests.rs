@@ -72,7 +72,7 @@ proptest! {
             let (kind, size) = if front == 0 || front >= len {
                 (Kind::Packet { flow }, Size::plain(len))
             } else {
-                (Kind::Long { flow }, Size { front, apart: len - front })
+                (Kind::Long { flow, mtu: PathMtu::ALL[number % 5] }, Size { front, apart: len - front })
             };
             while !producer.has_room(size).expect("a right ring") {
                 take(&mut inside, &mut consumer, &mut buffer);
@@ -126,10 +126,45 @@ proptest! {
 }
 
 #[test]
+fn only_long_packets_have_a_path_mtu_and_it_is_one_that_there_is() {
+    let sizes = [
+        Size::plain(40),
+        Size {
+            front: 28,
+            apart: 5000,
+        },
+    ];
+    for (kind, code) in (0..=u8::MAX).flat_map(|kind| (0..16).map(move |code| (kind, code))) {
+        let kind = u64::from(kind & 0xf);
+        for size in sizes {
+            let read = decode(encode(kind | code << MTU_SHIFT, 3, size));
+            let long = size.apart > 0;
+            let mtu = PathMtu::from_ibv(code as u32);
+            let right = match (kind, mtu) {
+                (PACKET | FLOW, None) => code == 0,
+                (POINTER, Some(_)) => true,
+                (LONG, Some(_)) => long,
+                _ => false,
+            };
+            // The front's length of one that has no part apart is part of its own, which is too long then.
+            let right = right && (kind == LONG || !long);
+            assert_eq!(read.is_some(), right, "{kind}, {code}, {size:?}: {read:?}");
+        }
+    }
+}
+
+#[test]
 fn long_payload_begins_at_a_cache_line() {
     let (mut producer, mut consumer) = pair();
     for len in [3000, 4096, 16_384, 5000] {
-        producer.push_parts(Kind::Long { flow: 0 }, &[1; 28], &vec![2; len]);
+        producer.push_parts(
+            Kind::Long {
+                flow: 0,
+                mtu: PathMtu::M256,
+            },
+            &[1; 28],
+            &vec![2; len],
+        );
         let record = consumer.front_record().expect("right").expect("there");
         assert!(consumer.apart(record).at.is_multiple_of(LINE), "{len}");
         consumer.advance(record);

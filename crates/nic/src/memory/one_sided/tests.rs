@@ -27,12 +27,14 @@ fn spans(table: &MemoryTable, list: &[Sge], write: bool, offset: u64, len: u32) 
     let part = OneSided {
         pd: PD,
         dest_qpn: 1,
+        mtu: rnic_wire::PathMtu::M256,
         write,
         rkey: 2,
         va: 3,
         data: &data,
         offset,
         len,
+        whole: offset as u32 + len,
         ends: true,
     };
     let mut out = [Span::EMPTY; PIECES];

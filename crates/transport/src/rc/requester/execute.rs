@@ -1,5 +1,8 @@
 //! RDMA WRITEs and READs that need no packets, since the device reaches the peer's memory by itself ([`Host::execute`]).
 //!
+//! Only a peer that has acknowledged a packet of this very connection has its rules told to this side: that it takes its PSNs, service and
+//! address. What it granted to an earlier connection of the same two queue pairs says nothing of that.
+//!
 //! Such a one is executed when its turn to be sent comes, or right when it is posted if it is alone, and nothing before it is unacknowledged: so all that the peer was
 //! sent before was executed, and what comes behind leaves later. It takes no PSN. A long one is done in parts, so that others
 //! have their turns in between. The host may refuse at any part, whatever the reason: then all of it goes by packets, and
@@ -40,12 +43,14 @@ fn whole<'a>(entry: &'a Entry, sh: &Shared) -> Option<OneSided<'a>> {
     Some(OneSided {
         pd: sh.attr.pd,
         dest_qpn: sh.attr.dest_qpn,
+        mtu: sh.attr.mtu,
         write,
         rkey,
         va,
         data: &entry.wqe.data,
         offset: 0,
         len: entry.len,
+        whole: entry.len,
         ends: true,
     })
 }
@@ -66,6 +71,7 @@ impl Requester {
     pub(super) fn may_execute(&self, sh: &Shared) -> bool {
         self.current == 0
             && self.una.pos == self.max.pos
+            && self.una.pos > self.known_from
             && sh.attr.role == Role::Rc
             && self.queue.front().is_some_and(|front| {
                 target(&front.wqe.op).is_some() && front.len > 0 && !front.started()
@@ -82,6 +88,7 @@ impl Requester {
         };
         !entry.started()
             && entry.len > 0
+            && self.una.pos > self.known_from
             && sh.attr.role == Role::Rc
             && host.may_execute()
             && host.would_execute(&whole)

@@ -81,7 +81,7 @@ impl Requester {
             return Ok(None);
         }
         let opcode = Opcode::new(sh.attr.role.service(), plan.operation);
-        let Some(buf) = out.point(header_len(opcode), &pieces) else {
+        let Some(buf) = out.point(header_len(opcode), sh.attr.mtu, &pieces) else {
             return Ok(Some(false));
         };
         let bth = Bth {

@@ -14,7 +14,7 @@ const UNEXPECTED: Failure = Failure {
 
 impl Requester {
     /// Takes a READ response. One that spans several PSNs may begin before the awaited one: what was stored already is cut
-    /// off.
+    /// off. Of one that the wire would have had in packets of another path MTU the first one decides.
     pub(crate) fn handle_read_response<H: Host>(
         &mut self,
         mut psn: Psn,
@@ -24,14 +24,15 @@ impl Requester {
         sh: &mut Shared,
         host: &mut H,
     ) -> Result<(), Failure> {
-        let mut psns = span::psns_of(&payload, sh.mtu);
+        let mut psns = span::psns_of(&payload);
         if psns > 1 {
             let Some(begins) = self.pos_of(psn) else {
                 sh.counters.duplicates_received += 1;
                 return self.check_fault();
             };
             let ends = begins + u64::from(psns);
-            if ends > self.max.pos {
+            let cut_otherwise = span::is_cut_otherwise(&payload, sh.mtu as usize);
+            if ends > self.max.pos && !cut_otherwise {
                 // Never asked for.
                 sh.counters.dropped += 1;
                 return self.check_fault();
@@ -42,7 +43,13 @@ impl Requester {
                 psns -= stored as u32;
                 psn = self.psn_of(self.una.pos);
                 operation = span::without_start(operation);
-                payload = payload.split_at(stored as usize * sh.mtu as usize).1;
+                let stored = span::bytes_of(&payload, stored as usize);
+                payload = payload.split_at(stored).1;
+            }
+            if cut_otherwise && psns > 1 {
+                psns = 1;
+                operation = span::start_of_response(operation);
+                payload = payload.split_at(span::bytes_of(&payload, 1)).0;
             }
         }
         if !self.reach_response(psn, now, sh, host)? {

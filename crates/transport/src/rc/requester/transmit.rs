@@ -235,15 +235,15 @@ impl Requester {
         let opcode = Opcode::new(sh.attr.role.service(), plan.operation);
         let header = header_len(opcode);
         let pad = pad_len(plan.payload);
-        let spans = plan.payload > sh.mtu as usize;
+        let spans = (plan.payload > sh.mtu as usize).then_some(sh.attr.mtu);
         let carried = match &entry.wqe.data {
-            SendData::Gather(list) if spans => {
+            SendData::Gather(list) if spans.is_some() => {
                 let load = Load::Local {
                     pd: sh.attr.pd,
                     list,
                     offset: plan.offset,
                 };
-                out.carry(header, plan.payload, &load)
+                out.carry(header, plan.payload, sh.attr.mtu, &load)
             }
             _ => None,
         };

@@ -363,9 +363,9 @@ fn read_response<H: Host, S: PacketSink>(
     let opcode = Opcode::new(sh.attr.role.service(), operation);
     let header = header_len(opcode);
     let pad = pad_len(len);
-    let spans = len > sh.mtu as usize;
+    let spans = (len > sh.mtu as usize).then_some(sh.attr.mtu);
     let load = Load::Remote { pd, rkey, va };
-    let carried = spans.then(|| out.carry(header, len, &load)).flatten();
+    let carried = spans.and_then(|mtu| out.carry(header, len, mtu, &load));
     let (buf, here) = match carried {
         Some(buf) => (buf, 0),
         None => match out.packet_or_span(spans, header, len + usize::from(pad)) {

@@ -31,9 +31,11 @@ fn fatal(why: Refused) -> Fatal {
         Refused::ReceiveMemory => (NakCode::RemoteOperationalError, None),
         Refused::TooLong => (NakCode::InvalidRequest, None),
         Refused::Invalidate => (NakCode::RemoteAccessError, None),
-        Refused::NotAllowed | Refused::TooManyReads | Refused::Unaligned | Refused::Malformed => {
-            (NakCode::InvalidRequest, Some(QpEvent::RequestError))
-        }
+        Refused::NotAllowed
+        | Refused::TooManyReads
+        | Refused::Unaligned
+        | Refused::PacketLength(_)
+        | Refused::Malformed => (NakCode::InvalidRequest, Some(QpEvent::RequestError)),
     };
     Fatal {
         code,

@@ -11,12 +11,30 @@ use rnic_wire::{NakCode, Operation};
 const OK: Status = Status::Success;
 const VA: u64 = 0x5000;
 
-/// A queue pair whose host executes so many parts.
+/// A queue pair whose host executes so many parts, and whose peer has acknowledged one packet.
 fn reaching(parts: usize) -> Fixture {
+    let mut f = unheard(parts);
+    f.post(SendOp::Send, 1);
+    assert_eq!(f.poll().len(), 1);
+    f.feed_ack(first(0));
+    assert_eq!(f.sends().len(), 1);
+    f
+}
+
+/// The same before that.
+fn unheard(parts: usize) -> Fixture {
     let mut f = Fixture::new();
     f.bench.memory.resize(4 * PART as usize, 9);
     f.bench.reach = Some(parts);
     f
+}
+
+/// PSN of the `n`-th packet of all, and of those behind the first one.
+fn first(n: u32) -> u32 {
+    crate::rc::testing::sq(n)
+}
+fn sq(n: u32) -> u32 {
+    first(n + 1)
 }
 
 #[test]
@@ -32,13 +50,43 @@ fn writes_and_reads_complete_in_order_without_packets() {
         [(true, VA, 0, 10), (true, VA, 0, 20), (false, VA, 0, 300)]
     );
     let counters = f.rc.counters();
-    assert_eq!((counters.messages_sent, counters.packets_sent), (3, 0));
+    assert_eq!((counters.messages_sent, counters.packets_sent), (4, 1));
     assert_eq!(counters.without_packets.bytes, 330);
     assert_eq!(counters.requested.write.bytes, 30);
     assert_eq!(f.rc.sq_psn().value(), sq(0), "no PSN is taken");
     assert_eq!(f.rc.next_timeout(), None);
     f.post(SendOp::Send, 10);
     assert_eq!(brief(&f.poll()), [(SendOnly, sq(0))]);
+}
+
+/// A grant of an earlier connection of the same queue pairs says nothing of this one: its PSNs may be others than the peer expects.
+#[test]
+fn nothing_is_executed_before_the_peer_has_acknowledged_a_packet_of_this_connection() {
+    let mut f = unheard(usize::MAX);
+    f.post(WRITE, 10);
+    assert_eq!(brief(&f.poll()), [(WriteOnly, first(0))]);
+    let mut write = f.post(WRITE, 10);
+    assert_eq!(brief(&f.poll()), [(WriteOnly, first(1))]);
+    assert!(f.bench.executed.is_empty(), "nor is it waited for");
+    f.feed_ack(first(1));
+    write = write.max(f.post(WRITE, 10));
+    assert!(f.poll().is_empty());
+    assert_eq!(f.bench.executed, [(true, VA, 0, 10)]);
+    assert_eq!(f.sends().last(), Some(&(write, OK)));
+
+    // With another address, in SQD, it is a stranger again.
+    let Fixture { rc, bench, .. } = &mut f;
+    rc.drain(false, bench);
+    let attr = *rc.attr();
+    rc.retune(attr);
+    rc.readdress();
+    rc.resume();
+    f.post(WRITE, 10);
+    assert_eq!(brief(&f.poll()), [(WriteOnly, first(2))]);
+    f.feed_ack(first(2));
+    f.post(WRITE, 10);
+    assert!(f.poll().is_empty());
+    assert_eq!(f.bench.executed.len(), 2);
 }
 
 #[test]
