@@ -52,6 +52,8 @@ impl Pd {
                 format!("no way leads from {} to {}", spec.local, spec.remote),
             ));
         }
+        let room = engine.ahs.try_reserve();
+        room.map_err(|_| Error::no_memory(VERB))?;
         let number = engine.ahs.insert(spec, self.shared.id).ok_or_else(|| {
             Error::new(
                 VERB,

@@ -36,6 +36,7 @@ pub mod parts;
 mod pd;
 mod qp;
 mod report;
+pub mod reserve;
 mod srq;
 mod sys;
 mod within;
@@ -59,6 +60,7 @@ pub use mw::{Mw, MwType};
 pub use pd::{Pd, PdHold, Td};
 pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+pub use sys::PerThread;
 pub use within::within;
 pub use xrcd::Xrcd;
 

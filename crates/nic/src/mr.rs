@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::dm::{Dm, DmShared};
-use crate::engine::Uses;
+use crate::engine::{NoKey, Uses};
 use crate::error::{Error, Result};
 use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::pd::Pd;
@@ -186,8 +186,14 @@ impl Pd {
         self.hand_out(key, source, access, kind)
     }
 
-    fn hand_out(&self, key: Option<u32>, source: Source, access: Access, kind: Kind) -> Result<Mr> {
-        let key = key.ok_or_else(|| Error::new(REG, libc::ENOMEM, "all keys are in use"))?;
+    fn hand_out(
+        &self,
+        key: std::result::Result<u32, NoKey>,
+        source: Source,
+        access: Access,
+        kind: Kind,
+    ) -> Result<Mr> {
+        let key = key.map_err(|NoKey(why)| Error::new(REG, libc::ENOMEM, why))?;
         if lint::is_on() && is_locked(access, &kind) {
             lint::registered(source.addr, source.len);
         }

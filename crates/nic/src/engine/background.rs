@@ -59,7 +59,7 @@ pub(super) struct Background {
     /// What it costs to wake, ns, as its own wake-ups show.
     wake_up: AtomicU64,
     pub(super) crowd: Crowd,
-    thread: rustix_futex_sync::Mutex<Option<std::thread::JoinHandle<()>>>,
+    thread: rustix_futex_sync::Mutex<Option<sys::Thread>>,
 }
 
 impl Bell for EventFd {
@@ -103,13 +103,10 @@ pub(super) fn start(shared: &Arc<Shard>) -> Result<()> {
     // From here on no change of the addresses is missed.
     let watch = PortWatch::open();
     let spawned = sys::with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name("rnic".into())
-            .stack_size(256 * 1024)
-            .spawn(move || {
-                sys::become_background_thread();
-                run(&mine, watch);
-            })
+        sys::spawn(c"rnic", 256 * 1024, move || {
+            sys::become_background_thread();
+            run(&mine, watch);
+        })
     });
     match spawned {
         Ok(thread) => {
@@ -130,9 +127,8 @@ pub(super) fn stop(shared: &Shard) {
     shared.background.wakeup.ring();
     let thread = shared.background.thread.lock().take();
     // The last handle may go on the thread itself; then there is nobody to wait for.
-    if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-        // The thread does not panic; if it did, there is nobody left to tell.
-        let _ = thread.join();
+    if let Some(thread) = thread.filter(|thread| !thread.is_current()) {
+        thread.join();
     }
 }
 

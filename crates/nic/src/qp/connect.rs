@@ -7,7 +7,7 @@ use rnic_wire::{PathMtu, Psn, Xrceth};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
 use super::post::gone;
-use super::{Peer, Qp, QpEntry, Signals, transitions};
+use super::{Peer, Qp, QpEntry, transitions};
 use crate::address::path_spec;
 use crate::device::MAX_RD_ATOM;
 use crate::engine::{Acks, Engine};
@@ -206,7 +206,7 @@ fn apply(
             entry.transport.reset();
             entry.completion_lost = false;
             entry.receives.clear();
-            entry.signals = Signals::default();
+            entry.signals.reset();
             entry.late = entry.late.take().map(|_| Box::default());
             entry.attr = QpAttr {
                 cap: entry.attr.cap,

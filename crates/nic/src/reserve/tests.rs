@@ -14,11 +14,21 @@ fn blocks_fit_and_do_not_overlap() {
     let _alone = ALONE.lock();
     begin("test").expect("memory for a reserve");
     let mut blocks = Vec::new();
-    for (size, align) in [(1, 1), (64, 64), (65, 8), (200, 256), (3000, 4096), (70_000, 16)] {
+    for (size, align) in [
+        (1, 1),
+        (64, 64),
+        (65, 8),
+        (200, 256),
+        (3000, 4096),
+        (70_000, 16),
+    ] {
         for _ in 0..3 {
             let layout = layout(size, align);
             let block = draw(layout);
-            assert!(!block.is_null() && block.addr() % align == 0, "{size} {align}");
+            assert!(
+                !block.is_null() && block.addr() % align == 0,
+                "{size} {align}"
+            );
             // SAFETY: a block of that size.
             unsafe { block.write_bytes(blocks.len() as u8, size) };
             blocks.push((block, layout));
