@@ -590,7 +590,7 @@ fn no_number(verb: &'static str, error: &LinkError) -> Error {
     let errno = if error.is_busy() {
         libc::EBUSY
     } else {
-        libc::ENOMEM
+        error.shortage().unwrap_or(libc::ENOMEM)
     };
     Error::new(verb, errno, error.to_string())
 }

@@ -327,7 +327,7 @@ fn resolve(
         QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
         _ => headroom,
     };
-    if let Some(ip_mtu) = engine.link.path_ip_mtu(&spec)
+    if let Ok(ip_mtu) = engine.link.path_ip_mtu(&spec)
         && mtu.bytes() as u32 + headroom > ip_mtu
     {
         return Err(Error::invalid(
@@ -339,10 +339,10 @@ fn resolve(
             ),
         ));
     }
-    let path = engine
-        .link
-        .path(&spec)
-        .map_err(|e| Error::new(VERB, libc::EHOSTUNREACH, e.to_string()))?;
+    let path = engine.link.path(&spec).map_err(|e| {
+        let errno = e.shortage().unwrap_or(libc::EHOSTUNREACH);
+        Error::new(VERB, errno, e.to_string())
+    })?;
     Ok(Peer {
         path,
         local: spec.local,
