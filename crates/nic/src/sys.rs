@@ -9,6 +9,7 @@ mod descriptors;
 mod host;
 mod memory;
 mod process;
+mod room;
 mod threads;
 
 #[cfg(not(loom))]

@@ -1,6 +1,6 @@
 /* Out of memory is an errno: each kind of object, with each single allocation failing that its making takes, and until a limit
  * on address space is reached. Nothing is left behind of what could not be made, what is there works on, and what is destroyed
- * makes room. The argument of the test is the environment's: CASE names one part, else all run. */
+ * makes room. The environment's CASE names the part that is to run. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

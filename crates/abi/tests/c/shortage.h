@@ -34,7 +34,7 @@ static int fails(void)
 	return for_good ? counted >= failing : counted == failing;
 }
 
-static void fail_from(unsigned which, int all)
+static inline void fail_from(unsigned which, int all)
 {
 	failing = which;
 	for_good = all;
@@ -42,7 +42,7 @@ static void fail_from(unsigned which, int all)
 }
 
 /* Ends that; gives whether the allocation was reached that was to fail. */
-static int end_failing(void)
+static inline int end_failing(void)
 {
 	int reached = counted >= failing;
 	failing = 0;

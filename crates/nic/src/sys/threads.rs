@@ -288,6 +288,7 @@ pub(crate) fn thread_mark() -> usize {
 mod tests {
     //! A variable is each thread's own and ends with it; a thread runs what it is given.
 
+    use std::panic::resume_unwind;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -314,7 +315,7 @@ mod tests {
         assert!(!thread.is_current());
         thread.join();
         assert!(DONE.load(Ordering::Acquire));
-        spawn(c"panics", 256 << 10, || panic!("that is meant to be"))
+        spawn(c"panics", 256 << 10, || resume_unwind(Box::new(())))
             .unwrap()
             .join();
         // Too small a stack is made large enough.
