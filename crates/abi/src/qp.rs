@@ -134,6 +134,10 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
+    let mut builder = builder;
+    if let Some(builder) = &mut builder {
+        builder.take_memory(nic.cap().max_send_wr)?;
+    }
     attr.cap = cap_to_c(&nic.cap());
     Ok(give(room, nic, c, builder))
 }

@@ -211,7 +211,11 @@ programs!(
 fn out_of_memory(case: &str) {
     if common::headers_available() {
         let link = ["-libverbs", "-lrdmacm", "-ldl", "-rdynamic"];
-        run_with("out_of_memory", &link, &[("CASE", case), ("RNIC_QUIET", "1")]);
+        run_with(
+            "out_of_memory",
+            &link,
+            &[("CASE", case), ("RNIC_QUIET", "1")],
+        );
     }
 }
 

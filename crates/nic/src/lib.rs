@@ -67,8 +67,8 @@ pub use xrcd::Xrcd;
 pub use report::{MOST_FAILURES, refused_verb};
 pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec};
 pub use rnic_transport::{
-    Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, MAX_SHORT,
-    NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData,
-    ShortSend, Status, completion::vendor_err,
+    Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,
+    MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,
+    ShortData, ShortSend, Status, completion::vendor_err,
 };
 pub use rnic_wire::{Gid, PathMtu};
