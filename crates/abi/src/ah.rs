@@ -49,7 +49,7 @@ unsafe extern "C" fn create_ah(
     attr: *mut ibv_ah_attr,
     caller: *const c_void,
 ) -> *mut ibv_ah {
-    Verb("ibv_create_ah").pointer(|| {
+    Verb("ibv_create_ah").makes(destroy_ah, || {
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         let mut attr = ah_from_c(attr);
@@ -157,7 +157,8 @@ unsafe extern "C" fn create_ah_from_wc(
     port_num: u8,
 ) -> *mut ibv_ah {
     // SAFETY: ours or NULL, and the caller's structures, by the contract of the verb.
-    Verb("ibv_create_ah_from_wc").pointer(|| unsafe { create(pd, &from_wc(port_num, wc, grh)?) })
+    let body = || unsafe { create(pd, &from_wc(port_num, wc, grh)?) };
+    Verb("ibv_create_ah_from_wc").makes(destroy_ah, body)
 }
 
 /// The LID of a group means nothing over Ethernet (`ibv_attach_mcast(3)`).
@@ -165,29 +166,26 @@ unsafe extern "C" fn create_ah_from_wc(
 /// # Safety
 /// `qp` and `gid` are ours and the caller's, or NULL.
 unsafe fn mcast(
-    name: Verb,
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     attach_or_detach: impl FnOnce(&Qp, Gid) -> rnic_nic::Result<()>,
-) -> c_int {
-    name.status(|| {
-        // SAFETY: by contract; all bytes are a GID.
-        let (object, gid) = unsafe {
-            let gid = gid.as_ref().ok_or(NULL)?;
-            (from_c::<QpObject>(qp)?, Gid(gid.raw))
-        };
-        attach_or_detach(&object.nic, gid).map_err(Refusal::from)
-    })
+) -> Result<()> {
+    // SAFETY: by contract; all bytes are a GID.
+    let (object, gid) = unsafe {
+        let gid = gid.as_ref().ok_or(NULL)?;
+        (from_c::<QpObject>(qp)?, Gid(gid.raw))
+    };
+    attach_or_detach(&object.nic, gid).map_err(Refusal::from)
 }
 
 pub unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the contract of the verb.
-    unsafe { mcast(Verb("ibv_attach_mcast"), qp, gid, Qp::attach_mcast) }
+    Verb("ibv_attach_mcast").changes(|| unsafe { mcast(qp, gid, Qp::attach_mcast) })
 }
 
 pub unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the contract of the verb.
-    unsafe { mcast(Verb("ibv_detach_mcast"), qp, gid, Qp::detach_mcast) }
+    Verb("ibv_detach_mcast").status(|| unsafe { mcast(qp, gid, Qp::detach_mcast) })
 }
 
 export_told_caller! {

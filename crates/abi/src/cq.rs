@@ -38,7 +38,7 @@ impl ChannelObject {
 }
 
 pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    Verb("ibv_create_comp_channel").pointer(|| {
+    Verb("ibv_create_comp_channel").makes(destroy_comp_channel, || {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { nic(context) }?.create_comp_channel()?;
         let c = ibv_comp_channel {
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    Verb("ibv_create_cq").pointer(|| {
+    Verb("ibv_create_cq").makes(destroy_cq, || {
         let (cqe, vector) = (
             seam::unsigned("cqe", cqe)?,
             seam::unsigned("comp_vector", comp_vector)?,
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    Verb("ibv_resize_cq").status(|| {
+    Verb("ibv_resize_cq").changes(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;
         let capacity = object.nic.resize(seam::unsigned("cqe", cqe)?)?;
@@ -215,7 +215,7 @@ unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 
 /// The `modify_cq` operation.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    Verb("ibv_modify_cq").status(|| {
+    Verb("ibv_modify_cq").changes(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<CqObject>(cq) }?;
         // SAFETY: NULL or the caller's structure.

@@ -9,7 +9,7 @@ use rnic_nic::{CqOptions, Stamp};
 use rustix_futex_sync::RawMutex;
 use rustix_futex_sync::lock_api::RawMutex as _;
 
-use crate::cq::{CqObject, create, work_completion};
+use crate::cq::{CqObject, create, destroy_cq, work_completion};
 use crate::memory::PdObject;
 use crate::memory::allocator::{Resource, Room};
 use crate::object::{from_c, into_c};
@@ -63,11 +63,17 @@ const SUPPORTED: u64 = TIMESTAMPS
         | IBV_WC_EX_WITH_SL
         | IBV_WC_EX_WITH_DLID_PATH_BITS) as u64;
 
+/// Destroys one that nobody has seen yet.
+unsafe extern "C" fn destroy_cq_ex(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: it begins with `ibv_cq`.
+    unsafe { destroy_cq(cq.cast()) }
+}
+
 pub unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    Verb("ibv_create_cq_ex").pointer(|| {
+    Verb("ibv_create_cq_ex").makes(destroy_cq_ex, || {
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         let flags = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS {

@@ -9,7 +9,7 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::memory::{dm, mr, mw, pd};
 use crate::object::{Object, from_c, into_c, take_c, zeroed};
-use crate::seam::{self, EINVAL, ENOMEM, Errno, Result};
+use crate::seam::{self, EINVAL, ENOMEM, Errno, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 use crate::{cq, cq_ex, fork, post, qp, query, srq, xrc};
@@ -62,7 +62,7 @@ pub fn set_text(field: &mut [c_char], text: &str) {
 }
 
 unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    seam::pointer(|| {
+    Verb("ibv_get_device_list").makes(free_device_list, || {
         // SAFETY: two zeroed pointers, from the allocator that programs expect the list to come from.
         let list =
             unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
@@ -136,7 +136,7 @@ pub fn lock_open() -> OpenGuard {
 
 /// Opens the device, or with `cmd_fd` imports that context; the descriptor belongs to the new one from now on.
 pub fn open_as(cmd_fd: Option<c_int>) -> Result<*mut ibv_context> {
-    fork::register();
+    fork::register()?;
     let nic = cmd_fd.map_or_else(Context::open, Context::import);
     let nic = nic.map_err(|error| {
         explain(&error);
@@ -161,9 +161,14 @@ pub fn open_as(cmd_fd: Option<c_int>) -> Result<*mut ibv_context> {
 }
 
 unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // What cannot be opened is explained by `open_as`.
+    let close = |context| {
+        // SAFETY: just opened, and the program does not know of it.
+        unsafe { close_device(context) };
+    };
     seam::pointer(|| match device.is_null() {
         true => Err(EINVAL),
-        false => open_as(None),
+        false => seam::make("ibv_open_device", || open_as(None), close),
     })
 }
 
@@ -240,7 +245,7 @@ fn next(error: &rnic_nic::Error) -> &'static str {
     }
 }
 
-unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     seam::status(|| {
         // SAFETY: a context of ours, or NULL.
         let ContextObject { nic, imported, .. } = unsafe { from_c::<ContextObject>(context) }?;

@@ -6,18 +6,23 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::RefCell;
-use std::sync::Once;
+use std::mem::ManuallyDrop;
+
+use rustix_futex_sync::Mutex;
 
 use crate::cm;
 use crate::device::{self, OpenGuard};
 use crate::refusal::{self, LogGuard};
-use crate::seam;
+use crate::seam::{self, ENOMEM, Result};
 use crate::symbols::export;
 use crate::types::IBV_FORK_UNNEEDED;
 
+type Locks = (cm::Guard, OpenGuard, LogGuard);
+
 thread_local! {
-    /// Our own locks, while the process forks.
-    static HELD: RefCell<Option<(cm::Guard, OpenGuard, LogGuard)>> = const { RefCell::new(None) };
+    /// Our own locks, while the process forks. Never dropped with the thread, as that would have to be registered: who forks
+    /// takes them out again.
+    static HELD: RefCell<Option<ManuallyDrop<Locks>>> = const { RefCell::new(None) };
 }
 
 extern "C" fn prepare() {
@@ -27,7 +32,8 @@ extern "C" fn prepare() {
             return Ok(());
         }
         HELD.with_borrow_mut(|held| {
-            *held = Some((cm::hold(), device::lock_open(), refusal::lock_log()))
+            let locks = (cm::hold(), device::lock_open(), refusal::lock_log());
+            *held = Some(ManuallyDrop::new(locks));
         });
         Ok(())
     });
@@ -35,21 +41,26 @@ extern "C" fn prepare() {
 
 extern "C" fn release() {
     seam::quiet(|| {
-        HELD.take();
+        drop(HELD.take().map(ManuallyDrop::into_inner));
         Ok(())
     });
 }
 
 /// Registers the fork handlers, once: at the first open, because before it there is nothing to guard and the library
 /// is loaded into every child of `rnic run`.
-pub fn register() {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
+pub fn register() -> Result<()> {
+    static REGISTERED: Mutex<bool> = Mutex::new(false);
+    let mut registered = REGISTERED.lock();
+    if !*registered {
         // First: what is registered last prepares first, and our locks are taken before the device's.
-        rnic_nic::guard_forks();
+        rnic_nic::guard_forks()?;
         // SAFETY: functions of this library, which is never unloaded (-z nodelete).
-        unsafe { libc::pthread_atfork(Some(prepare), Some(release), Some(release)) };
-    });
+        if unsafe { libc::pthread_atfork(Some(prepare), Some(release), Some(release)) } != 0 {
+            return Err(ENOMEM);
+        }
+        *registered = true;
+    }
+    Ok(())
 }
 
 /// Runs when the process exits or returns from main, after its own exit handlers.

@@ -53,3 +53,7 @@ mod types;
 mod unsupported;
 mod wr;
 mod xrc;
+
+/// Small allocations cannot fail, so what the system cannot give comes out of a reserve.
+#[global_allocator]
+static ALLOCATOR: rnic_nic::reserve::Reserve = rnic_nic::reserve::Reserve;

@@ -3,7 +3,8 @@
 use core::ffi::c_int;
 
 use rnic_nic::{
-    Error, MAX_SHORT, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend,
+    Error, InlineBytes, MAX_SHORT, QpType, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,
+    ShortData, ShortSend, reserve,
 };
 
 use crate::ah::AhObject;
@@ -57,12 +58,20 @@ fn element(sge: &ibv_sge) -> Sge {
     }
 }
 
+/// The same list for the device. A long one lies in memory of its own: while most of the reserve is in use, there is none.
 #[inline]
-pub fn gather(list: &[ibv_sge]) -> SgList {
+pub fn gather(verb: &'static str, list: &[ibv_sge]) -> NicResult<SgList> {
     match list {
         // Nearly always; the rest costs several times as much.
-        [one] => SgList::from_buf_and_len([element(one), Sge::default()], 1),
-        more => more.iter().map(element).collect(),
+        [one] => Ok(SgList::from_buf_and_len([element(one), Sge::default()], 1)),
+        more => {
+            let mut sges = SgList::new();
+            if more.len() > sges.inline_size() {
+                reserve::begin(verb)?;
+            }
+            sges.extend(more.iter().map(element));
+            Ok(sges)
+        }
     }
 }
 
@@ -85,7 +94,11 @@ pub unsafe fn copy_inline(
             format!("more inline data than the {max} bytes that the queue pair was created for"),
         ));
     };
-    let mut bytes = smallvec::SmallVec::with_capacity(total);
+    let mut bytes = InlineBytes::new();
+    if total > bytes.inline_size() {
+        reserve::begin(POST_SEND)?;
+    }
+    bytes.reserve_exact(total);
     for (from, len) in buffers.filter(|(_, len)| *len > 0) {
         if from.is_null() {
             return Err(Error::invalid(POST_SEND, "inline data at NULL"));
@@ -205,7 +218,7 @@ unsafe fn send_wqe(qp: &QpObject, wr: &ibv_send_wr) -> NicResult<SendWqe> {
         wr_id: wr.wr_id,
         data: match wr.send_flags & IBV_SEND_INLINE {
             _ if op.is_local() => SendData::Gather(SgList::new()),
-            0 => SendData::Gather(gather(list)),
+            0 => SendData::Gather(gather(POST_SEND, list)?),
             // SAFETY: inline buffers are readable, as the program asks to copy them.
             _ => unsafe {
                 let buffers = list
@@ -333,7 +346,7 @@ pub unsafe fn receives(
         let list = unsafe { elements(verb, wr.sg_list, wr.num_sge, max_sge) }?;
         Ok(RecvWqe {
             wr_id: wr.wr_id,
-            sges: gather(list),
+            sges: gather(verb, list)?,
         })
     })
 }

@@ -134,6 +134,10 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
+    let mut builder = builder;
+    if let Some(builder) = &mut builder {
+        builder.take_memory(nic.cap().max_send_wr)?;
+    }
     attr.cap = cap_to_c(&nic.cap());
     Ok(give(room, nic, c, builder))
 }
@@ -158,7 +162,7 @@ pub fn give(room: Room<QpObject>, nic: Qp, base: ibv_qp, builder: Option<Builder
 }
 
 unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    Verb("ibv_create_qp").pointer(|| {
+    Verb("ibv_create_qp").makes(destroy_qp, || {
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_mut() }.ok_or(NULL)?;
         // SAFETY: ours or NULL, by the contract of the verb.
@@ -197,7 +201,7 @@ pub unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    Verb("ibv_create_qp_ex").pointer(|| {
+    Verb("ibv_create_qp_ex").makes(destroy_qp, || {
         // SAFETY: a context of ours, or NULL.
         unsafe { from_c::<ContextObject>(context) }?;
         if attr.is_null() {
@@ -372,7 +376,7 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result
 }
 
 unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    Verb("ibv_modify_qp").status(|| {
+    Verb("ibv_modify_qp").changes(|| {
         // SAFETY: a queue pair of ours, or NULL.
         unsafe { from_c::<QpObject>(qp) }?;
         // SAFETY: NULL or the caller's structure.

@@ -3,11 +3,16 @@
 //! Every exported function runs its body through one of these wrappers, which differ in how the verb reports failure.
 //! All of them also set `errno`, and [`Verb`] says in words what failed. A panic is a bug of ours; it is reported as EIO and
 //! never unwinds into C.
+//!
+//! Without memory Rust aborts, unless it has the allocator of [`rnic_nic::reserve`] and whoever makes an object asks there:
+//! verbs that do are run by [`Verb::makes`] and its like.
 
 use core::ffi::{c_int, c_uint};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
+
+use rnic_nic::reserve;
 
 pub use crate::refusal::{EBUSY, EINVAL, ENOMEM, EOPNOTSUPP, Errno, NULL, PARENTS, Refusal};
 
@@ -92,6 +97,27 @@ fn as_number(outcome: DataResult<c_int>) -> c_int {
     })
 }
 
+/// Makes something by `body`, all of it with memory of the system's. If that has none, what was made is given to `undo`, and
+/// the failure is ENOMEM (see [`rnic_nic::reserve`]).
+pub fn make<T>(
+    verb: &'static str,
+    body: impl FnOnce() -> Result<T>,
+    undo: impl FnOnce(T),
+) -> Result<T> {
+    let begun = reserve::begin(verb)?;
+    let made = body()?;
+    match begun.has_drawn() {
+        false => Ok(made),
+        true => {
+            undo(made);
+            Err(ENOMEM)
+        }
+    }
+}
+
+/// The verb that destroys what another one makes.
+pub type Destroys<T, R> = unsafe extern "C" fn(*mut T) -> R;
+
 /// A verb by the name that programs call it by.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb(pub &'static str);
@@ -113,6 +139,40 @@ impl Verb {
     /// Verbs that return a pointer, or NULL and errno.
     pub fn pointer<T>(self, body: impl FnOnce() -> Result<*mut T>) -> *mut T {
         as_pointer(self.run(body))
+    }
+
+    /// Verbs that make an object, see [`make`]: its pointer, or NULL and errno.
+    pub fn makes<T, R>(
+        self,
+        destroys: Destroys<T, R>,
+        body: impl FnOnce() -> Result<*mut T>,
+    ) -> *mut T {
+        let undo = |object| {
+            // SAFETY: what this verb has just made, which the program does not know of.
+            unsafe { destroys(object) };
+        };
+        self.pointer(|| make(self.0, body, undo))
+    }
+
+    /// Verbs that make an object and say so by 0; -1 and errno if it was not made. `undo` destroys it again.
+    pub fn makes_also(self, body: impl FnOnce() -> Result<c_int>, undo: impl FnOnce()) -> c_int {
+        self.number(|| make(self.0, body, |_| undo()))
+    }
+
+    /// Verbs that change an object, for which it may need memory: 0 or a positive errno.
+    pub fn changes(self, body: impl FnOnce() -> Result<()>) -> c_int {
+        self.status(|| {
+            reserve::begin(self.0)?;
+            body()
+        })
+    }
+
+    /// The same with a number, or -1 and errno.
+    pub fn does(self, body: impl FnOnce() -> Result<c_int>) -> c_int {
+        self.number(|| {
+            reserve::begin(self.0)?;
+            body()
+        })
     }
 
     /// Verbs that return a number, or -1 and errno.

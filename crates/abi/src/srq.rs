@@ -83,7 +83,7 @@ unsafe fn create(
 }
 
 unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    Verb("ibv_create_srq").pointer(|| {
+    Verb("ibv_create_srq").makes(destroy_srq, || {
         // SAFETY: NULL or the caller's structure.
         let init = unsafe { init.as_mut() }.ok_or(NULL)?;
         // SAFETY: ours or NULL, by the contract of the verb.
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    Verb("ibv_create_srq_ex").pointer(|| {
+    Verb("ibv_create_srq_ex").makes(destroy_srq, || {
         // SAFETY: a context of ours, or NULL.
         unsafe { from_c::<ContextObject>(context) }?;
         if init.is_null() {
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn create_srq_ex(
 }
 
 unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
-    Verb("ibv_modify_srq").status(|| {
+    Verb("ibv_modify_srq").changes(|| {
         // SAFETY: a queue of ours, or NULL.
         let object = unsafe { from_c::<SrqObject>(srq) }?;
         // SAFETY: NULL or the caller's structure.

@@ -22,7 +22,7 @@ use rustix_futex_sync::lock_api::RawMutex as _;
 
 use crate::object::from_c;
 use crate::qp::QpObject;
-use crate::seam::{self, DataResult, EOPNOTSUPP, Errno, Result};
+use crate::seam::{self, DataResult, ENOMEM, EOPNOTSUPP, Errno, Result};
 use crate::types::*;
 
 const VERB: &str = "ibv_wr_complete";
@@ -76,6 +76,12 @@ impl Builder {
             lock: RawMutex::INIT,
             batch: UnsafeCell::default(),
         })
+    }
+
+    /// Takes memory for a batch of so many work requests; ENOMEM if there is none.
+    pub fn take_memory(&mut self, most: u32) -> Result<()> {
+        let wqes = &mut self.batch.get_mut().wqes;
+        wqes.try_reserve_exact(most as usize).map_err(|_| ENOMEM)
     }
 }
 
@@ -166,6 +172,13 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: u32, op: SendOp) {
                     format!(
                         "{op:?} was not asked for in send_ops_flags when the queue pair was created"
                     ),
+                ));
+            }
+            if wqes.len() >= object.cap.max_send_wr as usize {
+                return Err(Error::new(
+                    VERB,
+                    libc::ENOMEM,
+                    format!("more than the send queue's {} work requests", wqes.len()),
                 ));
             }
             let op = match op {

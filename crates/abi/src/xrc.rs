@@ -30,7 +30,7 @@ pub unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    Verb("ibv_open_xrcd").pointer(|| {
+    Verb("ibv_open_xrcd").makes(close_xrcd, || {
         // SAFETY: a context of ours, or NULL.
         let owner = unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    Verb("ibv_open_qp").pointer(|| {
+    Verb("ibv_open_qp").makes(qp::destroy_qp, || {
         // SAFETY: a context of ours, or NULL.
         unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.

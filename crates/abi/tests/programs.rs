@@ -207,6 +207,48 @@ programs!(
     import_processes
 );
 
+/// No memory, descriptor or thread is left, of each of which a verb says so by its errno.
+fn out_of_memory(case: &str) {
+    if common::headers_available() {
+        let link = ["-libverbs", "-lrdmacm", "-ldl", "-rdynamic"];
+        run_with(
+            "out_of_memory",
+            &link,
+            &[("CASE", case), ("RNIC_QUIET", "1")],
+        );
+    }
+}
+
+/// Opening fails at each allocation that it makes, and without threads or descriptors.
+#[test]
+fn out_of_memory_when_opening() {
+    out_of_memory("opening");
+}
+
+/// The making of each kind of object fails at each allocation that it takes.
+#[test]
+fn out_of_memory_at_each_allocation() {
+    out_of_memory("failing");
+}
+
+/// As many of each kind are made as address space allows.
+#[test]
+fn out_of_memory_at_a_limit() {
+    out_of_memory("limit");
+}
+
+/// The data path takes no memory that it has not taken before, whichever way packets go.
+#[test]
+fn without_memory() {
+    if common::headers_available() {
+        for path in ["on", "rings", "off"] {
+            let link = ["-libverbs", "-lrdmacm", "-ldl", "-rdynamic"];
+            run_with("without_memory", &link, &[("RNIC_HOST_PATH", path)]);
+        }
+    }
+}
+programs!(too_large);
+
 /// What hardware had pinned is here an error, where all memory is reached in the guarded way.
 #[test]
 fn unmapped() {

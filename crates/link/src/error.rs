@@ -36,7 +36,21 @@ pub enum LinkError {
     },
 }
 
+/// The errno of an error that says that the system is short of descriptors or memory, and nothing of what was tried.
+pub fn shortage(error: &io::Error) -> Option<i32> {
+    let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    error.raw_os_error().filter(|errno| short.contains(errno))
+}
+
 impl LinkError {
+    /// See [`shortage`].
+    pub fn shortage(&self) -> Option<i32> {
+        match self {
+            LinkError::Runtime { source, .. } | LinkError::Io { source, .. } => shortage(source),
+            LinkError::PortTaken { .. } | LinkError::NoQpnRange { .. } => None,
+        }
+    }
+
     /// Another process was at the registry: the same call may succeed in a moment.
     pub fn is_busy(&self) -> bool {
         matches!(self, LinkError::Runtime { source, .. } if source.kind() == io::ErrorKind::TimedOut)

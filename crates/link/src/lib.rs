@@ -49,7 +49,7 @@ pub mod wills;
 mod xdp;
 
 pub use domains::{DomainError, DomainKey};
-pub use error::LinkError;
+pub use error::{LinkError, shortage};
 pub use faults::FaultSpec;
 pub use host::carried::{Apart, Carried, MOST_CARRIED, Vacant};
 pub use host::grants::{Grant, GrantName, Request};

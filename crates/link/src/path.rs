@@ -1,6 +1,6 @@
 //! Paths: the two ends of a flow, and what sending along it needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, TryReserveError};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -308,9 +308,13 @@ impl Paths {
         if self.by_key.len() >= 1 << PLACE_BITS {
             return Err(LinkError::Io {
                 what: "set up a path",
-                source: std::io::ErrorKind::OutOfMemory.into(),
+                source: std::io::Error::from_raw_os_error(libc::ENOMEM),
             });
         }
+        self.reserve_one().map_err(|_| LinkError::Io {
+            what: "set up a path",
+            source: std::io::Error::from_raw_os_error(libc::ENOMEM),
+        })?;
         let socket = self.sockets.choose(&key)?;
         let (local, multicast) = (tx::is_local(&key), key.remote.is_multicast());
         // What the kernel cuts is steered as one, and each message to QP 1 may be for another process.
@@ -340,6 +344,15 @@ impl Paths {
         self.entries[place].1 = Some(entry);
         self.by_key.insert(key, place);
         Ok(PathId(self.entries[place].0 << PLACE_BITS | place as u32))
+    }
+
+    /// Makes room for one path more.
+    fn reserve_one(&mut self) -> Result<(), TryReserveError> {
+        let all = self.entries.len() + 1;
+        self.entries.try_reserve(1)?;
+        let more = all.saturating_sub(self.free.len());
+        self.free.try_reserve(more)?;
+        self.by_key.try_reserve(1)
     }
 
     /// Gives the way through memory that it had, if it is gone now.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rnic_link::shortage;
 use rnic_transport::Address;
 use rnic_wire::{Gid, UdPrefix};
 
@@ -45,13 +46,19 @@ impl Pd {
         let nic = &self.context().shared.nic;
         nic.check_alive(VERB)?;
         let mut engine = nic.lock();
-        if engine.link.path_ip_mtu(&spec).is_none() {
-            return Err(Error::new(
-                VERB,
-                libc::EHOSTUNREACH,
-                format!("no way leads from {} to {}", spec.local, spec.remote),
-            ));
+        if let Err(error) = engine.link.path_ip_mtu(&spec) {
+            // What else there is says nothing of the way.
+            return Err(match shortage(&error) {
+                Some(_) => Error::os(VERB, "a socket to find the way", &error),
+                None => Error::new(
+                    VERB,
+                    libc::EHOSTUNREACH,
+                    format!("no way leads from {} to {}", spec.local, spec.remote),
+                ),
+            });
         }
+        let room = engine.ahs.try_reserve();
+        room.map_err(|_| Error::no_memory(VERB))?;
         let number = engine.ahs.insert(spec, self.shared.id).ok_or_else(|| {
             Error::new(
                 VERB,

@@ -125,7 +125,7 @@ impl Context {
     fn open_with(origin: impl FnOnce(&Nic) -> Result<Option<Origin>>) -> Result<Context> {
         let nic = Nic::get()?;
         let origin = origin(&nic)?;
-        let fd = EventFd::new().map_err(|_| Error::last_os("ibv_open_device", "eventfd"))?;
+        let fd = EventFd::new().map_err(|error| Error::os("ibv_open_device", "eventfd", &error))?;
         let events = Arc::new(AsyncEvents {
             fd,
             queue: Mutex::new(VecDeque::new()),
@@ -231,7 +231,7 @@ impl Context {
     /// Makes a completion queue for at least `cqe` entries; `cookie` comes back from [`CompChannel::get_event`].
     ///
     /// # Errors
-    /// EINVAL for 0 or too many entries.
+    /// EINVAL for 0 or too many entries. ENOMEM.
     pub fn create_cq(&self, cqe: u32, channel: Option<&CompChannel>, cookie: u64) -> Result<Cq> {
         Cq::new(self, cqe, channel, cookie, CqOptions::default())
     }
@@ -266,7 +266,7 @@ impl Context {
                 .events
                 .fd
                 .take()
-                .map_err(|_| Error::last_os("ibv_get_async_event", "async events"))?;
+                .map_err(|error| Error::os("ibv_get_async_event", "async events", &error))?;
             if let Some(event) = self.next_async_event() {
                 return Ok(event);
             }

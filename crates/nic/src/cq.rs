@@ -6,11 +6,11 @@ mod ring;
 mod slots;
 mod tasks;
 
-use std::collections::VecDeque;
+use std::collections::TryReserveError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use rnic_transport::Completion;
+use rnic_transport::{Completion, Fifo};
 use rustix_futex_sync::OnceLock;
 
 use crate::bias::{Biased, Guard};
@@ -56,7 +56,7 @@ enum Armed {
 struct Inner {
     ring: Ring,
     /// Of each entry in `ring`, if the queue keeps them.
-    stamps: Option<VecDeque<Stamp>>,
+    stamps: Option<Fifo<Stamp>>,
     capacity: u32,
     /// Completions that ever entered.
     pushed: u64,
@@ -76,7 +76,7 @@ impl Inner {
         let mut oldest = None;
         self.ring
             .pop(1, &mut |completion| oldest = Some(*completion));
-        let stamp = self.stamps.as_mut().and_then(VecDeque::pop_front);
+        let stamp = self.stamps.as_mut().and_then(Fifo::pop_front);
         Some((oldest?, stamp.unwrap_or_default()))
     }
 
@@ -304,15 +304,19 @@ impl CqShared {
 
     fn retain(&self, keeps: impl Fn(&Completion, &Arc<Slots>) -> bool) {
         let mut inner = self.inner.lock();
-        let mut stamps = inner.stamps.take().map(VecDeque::into_iter);
-        let mut kept = VecDeque::new();
+        let mut stamps = inner.stamps.take();
+        // Each comes off the front, and goes to the end if its completion stays.
         inner.ring.retain(|completion, slots| {
-            let stamp = stamps.as_mut().and_then(Iterator::next);
             let keep = keeps(completion, slots);
-            kept.extend(stamp.filter(|_| keep));
+            if let Some(stamps) = &mut stamps
+                && let Some(stamp) = stamps.pop_front()
+                && keep
+            {
+                stamps.push_back(stamp);
+            }
             keep
         });
-        inner.stamps = stamps.map(|_| kept);
+        inner.stamps = stamps;
         // Which of them are solicited is not known: better one event too many.
         inner.solicited = inner.pushed;
         self.len.store(inner.ring.len(), Ordering::Release);
@@ -370,7 +374,7 @@ impl Drop for Popping<'_> {
     fn drop(&mut self) {
         let left = self.inner.ring.len();
         if let Some(stamps) = &mut self.inner.stamps {
-            stamps.drain(..self.before - left);
+            stamps.skip(self.before - left);
         }
         self.len.store(left, Ordering::Release);
     }
@@ -390,17 +394,21 @@ impl Cq {
         cookie: u64,
         options: CqOptions,
     ) -> Result<Cq> {
-        let capacity = round_capacity("ibv_create_cq", cqe)?;
-        context.shared.nic.check_alive("ibv_create_cq")?;
-        let channel = channel.map(|c| {
-            c.shared.users.fetch_add(1, Ordering::Relaxed);
-            c.shared.clone()
-        });
+        const VERB: &str = "ibv_create_cq";
+        let capacity = round_capacity(VERB, cqe)?;
+        context.shared.nic.check_alive(VERB)?;
+        let mut ring = Ring::default();
+        let mut stamps = options.timestamps.then(Fifo::default);
+        take_memory(capacity, &mut ring, &mut stamps).map_err(|_| Error::no_memory(VERB))?;
+        if let Some(channel) = channel {
+            channel.shared.enter()?;
+        }
+        let channel = channel.map(|channel| channel.shared.clone());
         Ok(Cq {
             shared: Arc::new(CqShared {
                 inner: Biased::new(Inner {
-                    ring: Ring::with_capacity((capacity as usize + 1).min(4096)),
-                    stamps: options.timestamps.then(VecDeque::new),
+                    ring,
+                    stamps,
                     capacity,
                     pushed: 0,
                     solicited: 0,
@@ -567,7 +575,7 @@ impl Cq {
     /// Changes the capacity; gives the new one. What waits in the queue stays, in order.
     ///
     /// # Errors
-    /// EINVAL if more completions are waiting than would fit, or the queue overran.
+    /// EINVAL if more completions are waiting than would fit, or the queue overran. ENOMEM, as for its making.
     pub fn resize(&self, cqe: u32) -> Result<u32> {
         const VERB: &str = "ibv_resize_cq";
         let capacity = round_capacity(VERB, cqe)?;
@@ -585,11 +593,9 @@ impl Cq {
                 ),
             ));
         }
+        let Inner { ring, stamps, .. } = &mut *inner;
+        take_memory(capacity, ring, stamps).map_err(|_| Error::no_memory(VERB))?;
         inner.capacity = capacity;
-        // What is likely to be used at once need not be allocated while packets arrive.
-        let likely = (capacity as usize + 1).min(4096);
-        let more = likely.saturating_sub(inner.ring.len());
-        inner.ring.reserve(more);
         Ok(capacity)
     }
 
@@ -658,6 +664,19 @@ impl Drop for CqShared {
 }
 
 /// Capacity as hardware rounds it: a power of two less one.
+/// Takes memory for all that a queue may hold.
+fn take_memory(
+    capacity: u32,
+    ring: &mut Ring,
+    stamps: &mut Option<Fifo<Stamp>>,
+) -> std::result::Result<(), TryReserveError> {
+    let most = capacity as usize + 1;
+    ring.try_reserve(most)?;
+    stamps
+        .as_mut()
+        .map_or(Ok(()), |stamps| stamps.try_reserve(most))
+}
+
 fn round_capacity(verb: &'static str, cqe: u32) -> Result<u32> {
     if cqe == 0 || cqe > crate::device::MAX_CQE {
         return Err(Error::invalid(

@@ -83,6 +83,17 @@ impl DmShared {
     }
 }
 
+impl Drop for DmShared {
+    fn drop(&mut self) {
+        let mut all = lock_all();
+        // An import has the number of another process's.
+        let known = all.get(&self.number);
+        if known.is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
+            all.remove(&self.number);
+        }
+    }
+}
+
 /// A piece of that context by number, for another process that uses it.
 pub(crate) fn find(number: u32, context: u64) -> Option<Arc<DmShared>> {
     let found = lock_all().get(&number).and_then(Weak::upgrade);
@@ -137,9 +148,7 @@ impl Context {
             number,
             context: self.id(),
         });
-        let mut all = lock_all();
-        all.retain(|_, dm| dm.strong_count() > 0);
-        all.insert(number, Arc::downgrade(&shared));
+        lock_all().insert(number, Arc::downgrade(&shared));
         Ok(Dm {
             shared,
             context: self.clone(),

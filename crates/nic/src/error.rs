@@ -31,14 +31,15 @@ impl Error {
         Error::new(verb, libc::EINVAL, reason)
     }
 
-    /// The last system error.
-    pub(crate) fn last_os(verb: &'static str, what: &'static str) -> Error {
-        let source = std::io::Error::last_os_error();
-        Error::new(
-            verb,
-            source.raw_os_error().unwrap_or(libc::EIO),
-            format!("{what}: {source}"),
-        )
+    /// ENOMEM: the system has no memory.
+    pub(crate) fn no_memory(verb: &'static str) -> Error {
+        Error::new(verb, libc::ENOMEM, crate::reserve::NO_MEMORY)
+    }
+
+    /// A system call failed.
+    pub(crate) fn os(verb: &'static str, what: &'static str, source: &std::io::Error) -> Error {
+        let errno = source.raw_os_error().unwrap_or(libc::EIO);
+        Error::new(verb, errno, format!("{what}: {source}"))
     }
 
     /// The errno of the C verb.

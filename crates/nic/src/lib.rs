@@ -36,6 +36,7 @@ pub mod parts;
 mod pd;
 mod qp;
 mod report;
+pub mod reserve;
 mod srq;
 mod sys;
 mod within;
@@ -59,14 +60,15 @@ pub use mw::{Mw, MwType};
 pub use pd::{Pd, PdHold, Td};
 pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
 pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+pub use sys::PerThread;
 pub use within::within;
 pub use xrcd::Xrcd;
 
 pub use report::{MOST_FAILURES, refused_verb};
 pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec};
 pub use rnic_transport::{
-    Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, MAX_SHORT,
-    NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData,
-    ShortSend, Status, completion::vendor_err,
+    Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,
+    MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,
+    ShortData, ShortSend, Status, completion::vendor_err,
 };
 pub use rnic_wire::{Gid, PathMtu};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::dm::{Dm, DmShared};
-use crate::engine::Uses;
+use crate::engine::{NoKey, Uses};
 use crate::error::{Error, Result};
 use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::pd::Pd;
@@ -55,7 +55,8 @@ impl Pd {
     /// # Errors
     /// EINVAL: remote write or atomic access without LOCAL_WRITE, FLUSH_PERSISTENT of memory that is no file's, address overflow, unknown flags, `iova` at another place
     /// of its page than `addr`, no bytes at the start of a page. EFAULT: the range is not mapped, or not writable although
-    /// write access is asked for. ENOMEM: no key is left.
+    /// write access is asked for. ENOMEM: no key is left, or the pages that are not there yet need more memory than the
+    /// machine has.
     ///
     /// # Safety
     /// Without [`Access::ON_DEMAND`], `[addr, addr + len)` stays mapped until the region is deregistered or dropped. In any
@@ -186,8 +187,14 @@ impl Pd {
         self.hand_out(key, source, access, kind)
     }
 
-    fn hand_out(&self, key: Option<u32>, source: Source, access: Access, kind: Kind) -> Result<Mr> {
-        let key = key.ok_or_else(|| Error::new(REG, libc::ENOMEM, "all keys are in use"))?;
+    fn hand_out(
+        &self,
+        key: std::result::Result<u32, NoKey>,
+        source: Source,
+        access: Access,
+        kind: Kind,
+    ) -> Result<Mr> {
+        let key = key.map_err(|NoKey(why)| Error::new(REG, libc::ENOMEM, why))?;
         if lint::is_on() && is_locked(access, &kind) {
             lint::registered(source.addr, source.len);
         }
@@ -238,7 +245,7 @@ impl Pd {
     ///
     /// # Errors
     /// EFAULT: no region has that lkey, the range leaves it, it may not be written although the advice says so, or (with
-    /// `flush`) part of it is not mapped. EINVAL: the region is no on-demand one. EPERM: it belongs to another domain.
+    /// `flush`) part of it is not mapped. ENOMEM (with `flush`). EINVAL: the region is no on-demand one. EPERM: it belongs to another domain.
     pub fn advise(&self, advice: Advice, flush: bool, list: &[(u32, u64, u32)]) -> Result<()> {
         const VERB: &str = "ibv_advise_mr";
         let nic = &self.context().shared.nic;
@@ -266,7 +273,10 @@ impl Pd {
                 return Err(Error::new(
                     VERB,
                     errno,
-                    format!("{range:#x?} is not all mapped with the rights asked for"),
+                    match errno {
+                        libc::ENOMEM => format!("{range:#x?} needs more memory than is left"),
+                        _ => format!("{range:#x?} is not all mapped with the rights asked for"),
+                    },
                 ));
             }
         }
@@ -338,11 +348,11 @@ fn specify(pd: &Pd, source: Source, access: Access) -> Result<RegionSpec> {
     }
     if !paged {
         sys::populate(start, len, access.contains(Access::LOCAL_WRITE)).map_err(|errno| {
-            Error::new(
-                REG,
-                errno,
-                format!("{start:#x}..+{len} is not all mapped with the rights asked for"),
-            )
+            let why = match errno {
+                libc::ENOMEM => "needs more memory than the machine has left",
+                _ => "is not all mapped with the rights asked for",
+            };
+            Error::new(REG, errno, format!("{start:#x}..+{len} {why}"))
         })?;
     }
     Ok(RegionSpec {

@@ -35,7 +35,11 @@ impl Pd {
         let nic = &self.context().shared.nic;
         nic.check_alive(VERB)?;
         let type_2 = mw_type == MwType::Type2;
-        let key = nic.lock().memory.insert_window(self.shared.id, type_2);
+        let mut engine = nic.lock();
+        let room = engine.memory.reserve_window();
+        room.map_err(|_| Error::no_memory(VERB))?;
+        let key = engine.memory.insert_window(self.shared.id, type_2);
+        drop(engine);
         let key = key.ok_or_else(|| Error::new(VERB, libc::ENOMEM, "all keys are in use"))?;
         self.shared.users.fetch_add(1, Ordering::AcqRel);
         Ok(Mw {

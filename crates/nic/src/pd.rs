@@ -25,6 +25,17 @@ pub(crate) struct PdShared {
     thread_domain: Option<Td>,
 }
 
+impl Drop for PdShared {
+    fn drop(&mut self) {
+        let mut all = lock_all();
+        // An import has the number of the domain that it is of.
+        let known = all.get(&self.id.0);
+        if known.is_some_and(|known| std::ptr::eq(known.domain.as_ptr(), self)) {
+            all.remove(&self.id.0);
+        }
+    }
+}
+
 /// A protection domain (`ibv_alloc_pd(3)`), or a parent domain that stands for one.
 #[derive(Clone, Debug)]
 pub struct Pd {
@@ -94,10 +105,6 @@ impl Context {
     pub fn alloc_pd(&self) -> Pd {
         let pd = self.alloc_private_pd();
         let mut all = lock_all();
-        // Now and then: programs have thousands.
-        if all.len().is_power_of_two() {
-            all.retain(|_, pd| pd.domain.strong_count() > 0);
-        }
         let known = Known {
             domain: Arc::downgrade(&pd.shared),
             context: self.id(),

@@ -3,11 +3,10 @@
 //! Receives posted here serve whichever attached queue pair has a message first. They outlive queue pairs: neither ERR
 //! nor destruction of one flushes them. A receive's place is free again when its completion was polled, as on hardware.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use rnic_transport::RecvWqe;
+use rnic_transport::{Fifo, RecvWqe};
 use rustix_futex_sync::Mutex;
 
 use crate::context::{AsyncEvent, ContextShared};
@@ -94,7 +93,7 @@ impl SrqShared {
 
 #[derive(Debug)]
 struct Queue {
-    receives: VecDeque<RecvWqe>,
+    receives: Fifo<RecvWqe>,
     /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
     awaited: bool,
     max_wr: u32,
@@ -179,6 +178,10 @@ impl Srq {
                 "the XRC domain or the completion queue belongs to another context than the protection domain",
             ));
         }
+        let mut receives = Fifo::default();
+        receives
+            .try_reserve(max_wr as usize)
+            .map_err(|_| Error::no_memory(VERB))?;
         let nic = &pd.context().shared.nic;
         nic.check_alive(VERB)?;
         let (mut engine, number) = nic.shard(0).lock_with(Engine::allocate_srqn)?;
@@ -194,7 +197,7 @@ impl Srq {
             cookie: init.cookie,
             users: AtomicU32::new(0),
             queue: Mutex::new(Queue {
-                receives: VecDeque::new(),
+                receives,
                 awaited: false,
                 max_wr,
                 limit: 0,
@@ -316,6 +319,10 @@ impl Srq {
                 format!("a limit of {limit} on a queue of {max_wr} work requests"),
             ));
         }
+        queue
+            .receives
+            .try_reserve(max_wr as usize)
+            .map_err(|_| Error::no_memory(VERB))?;
         (queue.max_wr, queue.limit) = (max_wr, limit);
         shared.watch_limit(&mut queue);
         Ok(())

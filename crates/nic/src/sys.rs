@@ -9,6 +9,7 @@ mod descriptors;
 mod host;
 mod memory;
 mod process;
+mod room;
 mod threads;
 
 #[cfg(not(loom))]
@@ -26,7 +27,8 @@ pub(crate) use memory::{
 pub(crate) use process::{
     DEVICE_SLOT, Gate, SLOTS, is_proc, note, own_memory, peek, read_at, write_at,
 };
+pub use threads::PerThread;
 pub(crate) use threads::{
-    at_fork, become_background_thread, thread_mark, times_preempted, uncancelled,
+    Thread, at_fork, become_background_thread, spawn, thread_mark, times_preempted, uncancelled,
     with_signals_blocked,
 };

@@ -13,6 +13,7 @@ extern crate alloc;
 pub mod completion;
 mod counters;
 mod evidence;
+mod fifo;
 pub mod host;
 mod middle;
 mod output;
@@ -30,6 +31,7 @@ pub mod work;
 pub use completion::{Completion, CompletionOpcode, Immediate, NetworkHeader, Status};
 pub use counters::{ByOperation, Counters, Traffic};
 pub use evidence::{Evidence, Refused, RequestRefused, SendFailed};
+pub use fifo::Fifo;
 pub use host::{
     AtomicOp, BindFault, Host, Load, LocalFault, Misplaced, OneSided, PacketSink, Pd, Piece,
     Pieces, QpEvent, RemoteAccess, RemoteFault,
@@ -40,6 +42,6 @@ pub use time::{Time, ack_timeout_ns};
 pub use uc::{Uc, UcAttr};
 pub use ud::{Ud, UdAttr};
 pub use work::{
-    Address, Asks, BindWindow, Flush, MAX_SHORT, Placement, RecvWqe, SendData, SendOp, SendWqe,
-    SgList, Sge, ShortData, ShortSend,
+    Address, Asks, BindWindow, Flush, InlineBytes, MAX_SHORT, Placement, RecvWqe, SendData, SendOp,
+    SendWqe, SgList, Sge, ShortData, ShortSend,
 };

@@ -1,5 +1,7 @@
 //! A queue pair of any transport service.
 
+use alloc::collections::TryReserveError;
+
 use crate::{Counters, Host, PacketSink, Rc, SendWqe, Time, Uc, Ud};
 use rnic_wire::{Packet, Psn, UdPrefix};
 
@@ -83,6 +85,14 @@ impl QueuePair {
             QueuePair::Uc(uc) => uc.is_send_error(),
             QueuePair::Ud(ud) => ud.is_send_error(),
         }
+    }
+
+    /// Takes memory for so many send WQEs: up to that number none more is taken by posting.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn try_reserve_sends(&mut self, most: usize) -> Result<(), TryReserveError> {
+        each!(self, qp => qp.try_reserve_sends(most))
     }
 
     /// Queues a WQE. The caller has checked state, queue depth, SGE count and that the service has the operation.

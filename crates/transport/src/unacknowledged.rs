@@ -2,12 +2,12 @@
 //! last packet has been handed over, and the states.
 
 use crate::completion::{Failure, vendor_err};
+use crate::fifo::Fifo;
 use crate::rc::Drain;
 use crate::scatter::SgCursor;
 use crate::{
     Completion, Counters, Host, Immediate, LocalFault, Pd, QpEvent, SendData, SendWqe, Status,
 };
-use alloc::collections::VecDeque;
 use rnic_wire::Psn;
 
 /// Where in its life a queue pair is. INIT is RESET here: nothing is sent or taken.
@@ -45,7 +45,7 @@ impl State {
 /// The send queue.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    pub(crate) queue: VecDeque<SendWqe>,
+    pub(crate) queue: Fifo<SendWqe>,
     /// PSN of the next packet.
     pub(crate) psn: Psn,
     /// Where in the front's list the next packet starts.
@@ -55,6 +55,15 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// A new one with the memory of this one.
+    pub(crate) fn reset(mut self) -> SendQueue {
+        self.queue.clear();
+        SendQueue {
+            queue: self.queue,
+            ..SendQueue::default()
+        }
+    }
+
     /// The front's last packet was handed over.
     #[inline]
     pub(crate) fn complete_front<H: Host>(

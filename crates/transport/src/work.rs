@@ -17,6 +17,9 @@ pub struct Sge {
 /// A scatter/gather list; up to two entries live inside the WQE itself.
 pub type SgList = SmallVec<[Sge; 2]>;
 
+/// Inline data of a work request.
+pub type InlineBytes = SmallVec<[u8; 64]>;
+
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
@@ -187,7 +190,7 @@ pub enum SendData {
     /// In registered memory.
     Gather(SgList),
     /// Copied into the WQE at post time (`IBV_SEND_INLINE`).
-    Inline(SmallVec<[u8; 64]>),
+    Inline(InlineBytes),
 }
 
 impl Default for SendData {

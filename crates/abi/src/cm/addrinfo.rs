@@ -61,7 +61,7 @@ unsafe extern "C" fn getaddrinfo(
     hints: *const rdma_addrinfo,
     result: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    Verb("rdma_getaddrinfo").number(|| {
+    Verb("rdma_getaddrinfo").does(|| {
         if result.is_null() {
             return Err(NULL);
         }

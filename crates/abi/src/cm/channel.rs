@@ -1,7 +1,7 @@
 //! Event channels.
 
 use std::cell::UnsafeCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rnic_nic::cm;
@@ -25,7 +25,7 @@ unsafe impl Send for ChannelObject {}
 // SAFETY: as above.
 unsafe impl Sync for ChannelObject {}
 
-pub type Channels = HashMap<usize, Arc<ChannelObject>>;
+pub type Channels = BTreeMap<usize, Arc<ChannelObject>>;
 
 /// The channels that programs hold, by their C address.
 static CHANNELS: LazyLock<Mutex<Channels>> = LazyLock::new(Mutex::default);
@@ -41,7 +41,7 @@ pub fn lock() -> Guard {
 impl ChannelObject {
     /// Makes a channel and the program's pointer to it.
     pub fn new() -> Result<Arc<ChannelObject>> {
-        fork::register();
+        fork::register()?;
         let nic = cm::EventChannel::new().inspect_err(explain)?;
         let channel = Arc::new(ChannelObject {
             c: UnsafeCell::new(rdma_event_channel { fd: nic.fd() }),
@@ -86,7 +86,7 @@ pub fn from_c(channel: *mut rdma_event_channel) -> Result<Arc<ChannelObject>> {
 }
 
 extern "C" fn create_event_channel() -> *mut rdma_event_channel {
-    Verb("rdma_create_event_channel").pointer(|| Ok(ChannelObject::new()?.c()))
+    Verb("rdma_create_event_channel").makes(destroy_event_channel, || Ok(ChannelObject::new()?.c()))
 }
 
 /// `rdma_destroy_event_channel(3)`. Ids that are still on it end here, as when the kernel's file is closed; what is left

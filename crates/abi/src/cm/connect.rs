@@ -144,7 +144,7 @@ unsafe fn private_data(id: &IdObject, param: Option<&rdma_conn_param>) -> Vec<u8
 }
 
 unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    Verb("rdma_listen").number(|| {
+    Verb("rdma_listen").does(|| {
         let id = id::from_c(id)?;
         id.nic().listen(backlog)?;
         route::refresh(&id)?;
@@ -153,7 +153,7 @@ unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 }
 
 unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    Verb("rdma_connect").number(|| {
+    Verb("rdma_connect").does(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's structure.
         let param = unsafe { param.as_ref() };
@@ -227,7 +227,7 @@ fn request(listener: &IdObject, event: &rdma_cm_event) -> Result<*mut rdma_cm_id
 }
 
 unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    Verb("rdma_accept").number(|| {
+    Verb("rdma_accept").does(|| {
         let id = id::from_c(id)?;
         let c = id.c();
         // SAFETY: NULL or the caller's structure; plain fields of a live id.

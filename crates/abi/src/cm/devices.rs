@@ -109,7 +109,7 @@ pub fn xrcd() -> Result<*mut ibv_xrcd> {
 }
 
 unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
-    let list = Verb("rdma_get_devices").pointer(|| {
+    let list = Verb("rdma_get_devices").makes(free_devices, || {
         let mut shared = lock();
         let context = shared.open()?;
         // SAFETY: two zeroed pointers, the second of which ends the list.

@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use super::complete::complete;
 use super::id::{self, IdObject};
@@ -20,7 +21,8 @@ unsafe extern "C" fn create_ep(
     pd: *mut ibv_pd,
     qp_init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    Verb("rdma_create_ep").number(|| {
+    const NAME: Verb = Verb("rdma_create_ep");
+    NAME.number(|| {
         // SAFETY: NULL or the caller's structure.
         let info = unsafe { info.as_ref() }.ok_or(NULL)?;
         if id.is_null() {
@@ -30,19 +32,26 @@ unsafe extern "C" fn create_ep(
             seam::unsigned("ai_port_space", info.ai_port_space)?,
             seam::unsigned("ai_qp_type", info.ai_qp_type)?,
         );
-        let object = id::create(None, null_mut(), ps, qp_type)?;
-        // SAFETY: the caller's addresses, route, domain and attributes.
-        let ready = unsafe {
-            match info.ai_flags & RAI_PASSIVE as c_int {
-                0 => reach(&object, info, pd, qp_init),
-                _ => expect(&object, info, pd, qp_init),
+        // SAFETY: a live id, which nobody else knows of.
+        let undo = |object: Arc<IdObject>| unsafe { end(&object) };
+        let make = || {
+            let object = id::create(None, null_mut(), ps, qp_type)?;
+            // SAFETY: the caller's addresses, route, domain and attributes.
+            let ready = unsafe {
+                match info.ai_flags & RAI_PASSIVE as c_int {
+                    0 => reach(&object, info, pd, qp_init),
+                    _ => expect(&object, info, pd, qp_init),
+                }
+            };
+            match ready {
+                Ok(()) => Ok(object),
+                Err(error) => {
+                    undo(object);
+                    Err(error)
+                }
             }
         };
-        if let Err(error) = ready {
-            // SAFETY: a live id, which nobody else knows of.
-            unsafe { end(&object) };
-            return Err(error);
-        }
+        let object = seam::make(NAME.0, make, undo)?;
         // SAFETY: the caller's variable.
         unsafe { *id = object.c() };
         Ok(0)

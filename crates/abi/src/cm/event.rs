@@ -4,10 +4,10 @@
 //! its id sees the steps in between.
 
 use core::ffi::{c_int, c_void};
-use std::cell::RefCell;
 use std::ptr::null;
 use std::sync::Arc;
 
+use rnic_nic::PerThread;
 use rnic_nic::cm::{self, ConnEvent, EventKind, EventParam, UdEvent};
 
 use super::channel::{self, ChannelObject};
@@ -17,7 +17,7 @@ use super::{ece, route, states};
 use crate::cancel;
 use crate::object::{Object, into_c, take_c};
 use crate::qp::ah_to_c;
-use crate::seam::{NULL, Result, Verb};
+use crate::seam::{ENOMEM, NULL, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 
@@ -290,10 +290,17 @@ pub unsafe fn acknowledge(event: *mut rdma_cm_event) {
 
 const GET_EVENT: Verb = Verb("rdma_get_cm_event");
 
-thread_local! {
-    /// The channel that this thread waits on, so that its descriptor stays while it is destroyed. Not in a variable of a
-    /// function that may be unwound: the share of a thread that was cancelled ends with the thread.
-    static WAITING: RefCell<Option<Arc<ChannelObject>>> = const { RefCell::new(None) };
+/// The channel that this thread waits on, so that its descriptor stays while it is destroyed. Not in a variable of a
+/// function that may be unwound: the share of a thread that was cancelled ends with the thread.
+static WAITING: PerThread<Arc<ChannelObject>> = PerThread::new();
+
+fn take_waiting() -> Option<Arc<ChannelObject>> {
+    WAITING.with(|waiting| waiting.take()).flatten()
+}
+
+fn set_waiting(channel: Arc<ChannelObject>) -> Result<()> {
+    let set = WAITING.with(|waiting| waiting.replace(Some(channel)));
+    set.map(drop).ok_or(ENOMEM)
 }
 
 unsafe extern "C-unwind" fn get_cm_event(
@@ -306,27 +313,27 @@ unsafe extern "C-unwind" fn get_cm_event(
             if event.is_null() {
                 return Err(NULL);
             }
-            let channel = match WAITING.take() {
+            let channel = match take_waiting() {
                 // It waits on.
                 Some(waiting) if waiting.c() == channel => waiting,
                 _ => channel::from_c(channel)?,
             };
             channel.nic().expect_event()?;
             let fd = channel.nic().fd();
-            WAITING.set(Some(channel));
+            set_waiting(channel)?;
             Ok(fd)
         },
         || {
-            let channel = WAITING.take().ok_or(NULL)?;
+            let channel = take_waiting().ok_or(NULL)?;
             let Some(taken) = channel.nic().event_of_token()?.and_then(process) else {
-                WAITING.set(Some(channel));
+                set_waiting(channel)?;
                 return Ok(false);
             };
             // SAFETY: the caller's variable.
             unsafe { *event = taken };
             Ok(true)
         },
-        || drop(WAITING.take()),
+        || drop(take_waiting()),
     )
 }
 

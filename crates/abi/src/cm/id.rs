@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::UnsafeCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::devices::{self, Membership};
 use super::event;
 use super::multicast::Group;
 use super::resolution::Resolution;
-use crate::seam::{EINVAL, NULL, PARENTS, Refusal, Result, Verb};
+use crate::seam::{self, EINVAL, NULL, PARENTS, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::*;
 use crate::types::*;
@@ -92,8 +92,8 @@ pub struct State {
 /// Ids by the addresses that programs hold, and by the marks that events carry.
 #[derive(Default)]
 pub struct Ids {
-    by_address: HashMap<usize, Arc<IdObject>>,
-    addresses: HashMap<u64, usize>,
+    by_address: BTreeMap<usize, Arc<IdObject>>,
+    addresses: BTreeMap<u64, usize>,
 }
 
 static IDS: LazyLock<Mutex<Ids>> = LazyLock::new(Mutex::default);
@@ -420,7 +420,8 @@ unsafe extern "C" fn create_id(
     context: *mut c_void,
     ps: c_uint,
 ) -> c_int {
-    Verb("rdma_create_id").number(|| {
+    const NAME: Verb = Verb("rdma_create_id");
+    NAME.number(|| {
         if id.is_null() {
             return Err(NULL);
         }
@@ -432,7 +433,11 @@ unsafe extern "C" fn create_id(
             RDMA_PS_IPOIB | RDMA_PS_UDP => IBV_QPT_UD,
             _ => IBV_QPT_RC,
         };
-        let object = create(channel, context, ps, qp_type)?;
+        let object = seam::make(
+            NAME.0,
+            || create(channel, context, ps, qp_type),
+            |object| object.destroy(),
+        )?;
         // SAFETY: the caller's variable.
         unsafe { *id = object.c() };
         Ok(0)
@@ -452,7 +457,7 @@ extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
 }
 
 extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    Verb("rdma_migrate_id").number(|| {
+    Verb("rdma_migrate_id").does(|| {
         let id = from_c(id)?;
         let channel = match channel.is_null() {
             true => None,

@@ -150,7 +150,7 @@ unsafe extern "C" fn join_multicast(
     addr: *mut libc::sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    Verb("rdma_join_multicast").number(|| {
+    Verb("rdma_join_multicast").does(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's address.
         join(&id, unsafe { address::from_c(addr) }?, false, context)?;
@@ -164,7 +164,7 @@ unsafe extern "C" fn join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     const NEEDED: c_uint = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-    Verb("rdma_join_multicast_ex").number(|| {
+    Verb("rdma_join_multicast_ex").does(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;

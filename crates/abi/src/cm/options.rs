@@ -114,7 +114,7 @@ unsafe extern "C" fn set_option(
     val: *mut c_void,
     len: usize,
 ) -> c_int {
-    Verb("rdma_set_option").number(|| {
+    Verb("rdma_set_option").does(|| {
         let id = id::from_c(id)?;
         // SAFETY: the caller's value, as long as it says.
         let option = unsafe { option(level as u32, name as u32, val, len) }?;

@@ -290,21 +290,27 @@ unsafe extern "C" fn create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    Verb("rdma_create_qp").number(|| {
-        // SAFETY: NULL or the caller's structure.
-        let attr = unsafe { attr.as_mut() }.ok_or(NULL)?;
-        // SAFETY: ours or NULL, by the contract of the function.
-        unsafe { create_plain(id, pd, attr) }?;
-        Ok(0)
-    })
+    Verb("rdma_create_qp").makes_also(
+        || {
+            // SAFETY: NULL or the caller's structure.
+            let attr = unsafe { attr.as_mut() }.ok_or(NULL)?;
+            // SAFETY: ours or NULL, by the contract of the function.
+            unsafe { create_plain(id, pd, attr) }?;
+            Ok(0)
+        },
+        || destroy_qp(id),
+    )
 }
 
 unsafe extern "C" fn create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int {
-    Verb("rdma_create_qp_ex").number(|| {
-        // SAFETY: by the contract of the function.
-        unsafe { create(id, attr) }?;
-        Ok(0)
-    })
+    Verb("rdma_create_qp_ex").makes_also(
+        || {
+            // SAFETY: by the contract of the function.
+            unsafe { create(id, attr) }?;
+            Ok(0)
+        },
+        || destroy_qp(id),
+    )
 }
 
 extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
@@ -321,35 +327,41 @@ unsafe extern "C" fn create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    Verb("rdma_create_srq").number(|| {
-        let object = id::from_c(id)?;
-        // SAFETY: NULL or the caller's structure.
-        let plain = unsafe { attr.as_mut() }.ok_or(NULL)?;
-        // SAFETY: integers and pointers.
-        let mut attr: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
-        attr.srq_context = plain.srq_context;
-        attr.attr = plain.attr;
-        attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-        // SAFETY: a plain field of a live id.
-        attr.srq_type = match unsafe { (*object.c()).qp_type } {
-            IBV_QPT_XRC_RECV => IBV_SRQT_XRC,
-            _ => IBV_SRQT_BASIC,
-        };
-        attr.pd = pd;
-        // SAFETY: ours or NULL; a whole structure.
-        let outcome = unsafe { create_queue(id, &raw mut attr) };
-        plain.attr = attr.attr;
-        outcome?;
-        Ok(0)
-    })
+    Verb("rdma_create_srq").makes_also(
+        || {
+            let object = id::from_c(id)?;
+            // SAFETY: NULL or the caller's structure.
+            let plain = unsafe { attr.as_mut() }.ok_or(NULL)?;
+            // SAFETY: integers and pointers.
+            let mut attr: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
+            attr.srq_context = plain.srq_context;
+            attr.attr = plain.attr;
+            attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+            // SAFETY: a plain field of a live id.
+            attr.srq_type = match unsafe { (*object.c()).qp_type } {
+                IBV_QPT_XRC_RECV => IBV_SRQT_XRC,
+                _ => IBV_SRQT_BASIC,
+            };
+            attr.pd = pd;
+            // SAFETY: ours or NULL; a whole structure.
+            let outcome = unsafe { create_queue(id, &raw mut attr) };
+            plain.attr = attr.attr;
+            outcome?;
+            Ok(0)
+        },
+        || destroy_srq(id),
+    )
 }
 
 unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
-    Verb("rdma_create_srq_ex").number(|| {
-        // SAFETY: by the contract of the function.
-        unsafe { create_queue(id, attr) }?;
-        Ok(0)
-    })
+    Verb("rdma_create_srq_ex").makes_also(
+        || {
+            // SAFETY: by the contract of the function.
+            unsafe { create_queue(id, attr) }?;
+            Ok(0)
+        },
+        || destroy_srq(id),
+    )
 }
 
 extern "C" fn destroy_srq(id: *mut rdma_cm_id) {

@@ -75,7 +75,7 @@ unsafe extern "C" fn resolve_addrinfo(
     service: *const c_char,
     hints: *const rdma_addrinfo,
 ) -> c_int {
-    Verb("rdma_resolve_addrinfo").number(|| {
+    Verb("rdma_resolve_addrinfo").does(|| {
         let id = id::from_c(id)?;
         // SAFETY: the caller's strings and structure, or NULL.
         unsafe { resolve(&id, node, service, hints.as_ref()) }?;
@@ -86,7 +86,7 @@ unsafe extern "C" fn resolve_addrinfo(
 
 /// `rdma_query_addrinfo(3)`: the answer, once; it is the program's to free.
 unsafe extern "C" fn query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
-    Verb("rdma_query_addrinfo").number(|| {
+    Verb("rdma_query_addrinfo").does(|| {
         let id = id::from_c(id)?;
         if info.is_null() {
             return Err(NULL);
@@ -115,7 +115,7 @@ extern "C" fn write_cm_event(
     status: c_int,
     argument: u64,
 ) -> c_int {
-    Verb("rdma_write_cm_event").number(|| {
+    Verb("rdma_write_cm_event").does(|| {
         let id = id::from_c(id)?;
         if event != RDMA_CM_EVENT_USER {
             return Err(EINVAL.because(format!(

@@ -43,7 +43,7 @@ pub fn find_route(id: &IdObject, timeout_ms: c_int) -> Result<()> {
 }
 
 unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
-    Verb("rdma_bind_addr").number(|| {
+    Verb("rdma_bind_addr").does(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's address.
         bind(&id, unsafe { address::from_c(addr) }?)?;
@@ -57,7 +57,7 @@ unsafe extern "C" fn resolve_addr(
     peer: *mut libc::sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
-    Verb("rdma_resolve_addr").number(|| {
+    Verb("rdma_resolve_addr").does(|| {
         let id = id::from_c(id)?;
         // SAFETY: NULL or the caller's addresses.
         let (source, peer) = unsafe { (address::maybe_from_c(source)?, address::from_c(peer)?) };
@@ -67,7 +67,7 @@ unsafe extern "C" fn resolve_addr(
 }
 
 extern "C" fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
-    Verb("rdma_resolve_route").number(|| {
+    Verb("rdma_resolve_route").does(|| {
         find_route(&*id::from_c(id)?, timeout_ms)?;
         Ok(0)
     })

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use rnic_nic::{Access, Dm};
 
 use super::PdObject;
-use super::mr::hand_out;
+use super::mr::{dereg_mr, hand_out};
 use crate::device::{is_parents, nic};
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::seam::{EBUSY, EINVAL, NULL, Refusal, Verb};
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    Verb("ibv_alloc_dm").pointer(|| {
+    Verb("ibv_alloc_dm").makes(free_dm, || {
         // SAFETY: a context of ours, or NULL.
         let owner = unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    Verb("ibv_reg_dm_mr").pointer(|| {
+    Verb("ibv_reg_dm_mr").makes(dereg_mr, || {
         // SAFETY: ours, or NULL.
         let (object, dm) = unsafe { (from_c::<PdObject>(pd)?, from_c::<DmObject>(dm)?) };
         let nic = object

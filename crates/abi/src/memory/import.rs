@@ -7,7 +7,7 @@ use super::PdObject;
 use super::dm::{DmObject, hand_out_dm};
 use super::mr::{hand_out_import, take_import};
 use super::pd::hand_out_pd;
-use crate::device::{nic, open_as};
+use crate::device::{close_device, nic, open_as};
 use crate::object::{from_c, take_c};
 use crate::seam::{self, Refusal, Verb};
 use crate::symbols::export;
@@ -15,7 +15,7 @@ use crate::types::*;
 
 /// A context on a duplicate of another one's `cmd_fd`, which belongs to it from now on.
 extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
-    Verb("ibv_import_device").pointer(|| {
+    Verb("ibv_import_device").makes(close_device, || {
         // SAFETY: F_GETFD takes a plain integer.
         if unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
             return Err(
@@ -27,7 +27,7 @@ extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
 }
 
 unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-    Verb("ibv_import_pd").pointer(|| {
+    Verb("ibv_import_pd").makes(unimport_pd, || {
         // SAFETY: a context of ours, or NULL.
         let pd = unsafe { nic(context) }?.import_pd(handle)?;
         Ok(hand_out_pd(context, pd))
@@ -47,7 +47,7 @@ unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
 }
 
 unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    Verb("ibv_import_mr").pointer(|| {
+    Verb("ibv_import_mr").makes(unimport_mr, || {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let (key, length) = object.nic.find_mr(handle)?;
@@ -62,7 +62,7 @@ unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
 }
 
 unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    Verb("ibv_import_dm").pointer(|| {
+    Verb("ibv_import_dm").makes(unimport_dm, || {
         // SAFETY: a context of ours, or NULL.
         let dm = unsafe { nic(context) }?.import_dm(handle)?;
         Ok(hand_out_dm(context, dm))

@@ -109,7 +109,7 @@ unsafe extern "C" fn reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    Verb("ibv_reg_mr").pointer(|| {
+    Verb("ibv_reg_mr").makes(dereg_mr, || {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         // SAFETY: the program keeps the memory until it deregisters it.
@@ -148,7 +148,7 @@ unsafe extern "C" fn reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
-    Verb("ibv_reg_dmabuf_mr").pointer(|| {
+    Verb("ibv_reg_dmabuf_mr").makes(dereg_mr, || {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let access = Access(access as c_uint);
@@ -160,7 +160,7 @@ unsafe extern "C" fn reg_dmabuf_mr(
 
 /// The `alloc_null_mr` operation.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    Verb("ibv_alloc_null_mr").pointer(|| {
+    Verb("ibv_alloc_null_mr").makes(dereg_mr, || {
         // SAFETY: a protection domain of ours, or NULL.
         let nic = unsafe { from_c::<PdObject>(pd) }?.nic.alloc_null_mr()?;
         // SAFETY: checked above.
@@ -183,7 +183,7 @@ unsafe extern "C" fn rereg_mr(
     access: c_int,
 ) -> c_int {
     let mut lost = false;
-    let outcome = Verb("ibv_rereg_mr").status(|| {
+    let outcome = Verb("ibv_rereg_mr").changes(|| {
         let flags = flags as c_uint;
         let known =
             IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
@@ -237,7 +237,7 @@ unsafe extern "C" fn rereg_mr(
     }
 }
 
-unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
+pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     Verb("ibv_dereg_mr").status(|| {
         // SAFETY: a region of ours, or NULL.
         let object = unsafe { from_c::<MrObject>(mr) }?;
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn advise_mr(
     list: *mut ibv_sge,
     count: u32,
 ) -> c_int {
-    Verb("ibv_advise_mr").status(|| {
+    Verb("ibv_advise_mr").changes(|| {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let advice = match advice {

@@ -26,7 +26,7 @@ unsafe impl Object for MwObject {
 
 /// The `alloc_mw` operation.
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
-    Verb("ibv_alloc_mw").pointer(|| {
+    Verb("ibv_alloc_mw").makes(dealloc_mw, || {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
         let mw_type = match kind {

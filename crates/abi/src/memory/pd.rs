@@ -46,7 +46,7 @@ pub fn hand_out_pd(context: *mut ibv_context, nic: Pd) -> *mut ibv_pd {
 }
 
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    Verb("ibv_alloc_pd").pointer(|| {
+    Verb("ibv_alloc_pd").makes(dealloc_pd, || {
         // SAFETY: a context of ours, or NULL.
         let owner = unsafe { nic(context) }?;
         not_a_parents(owner)?;
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    Verb("ibv_alloc_td").pointer(|| {
+    Verb("ibv_alloc_td").makes(dealloc_td, || {
         // SAFETY: a context of ours, or NULL; the caller's structure, or NULL.
         let (owner, attr) = unsafe { (nic(context)?, attr.as_ref().ok_or(NULL)?) };
         if attr.comp_mask != 0 {
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    Verb("ibv_alloc_parent_domain").pointer(|| {
+    Verb("ibv_alloc_parent_domain").makes(dealloc_pd, || {
         // SAFETY: ours, or NULL; the caller's structure, or NULL.
         let (attr, owner) = unsafe {
             nic(context)?;

@@ -37,7 +37,8 @@ pub unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *c
         set_data(qp, |object| {
             let count = c_int::try_from(count).unwrap_or(c_int::MAX);
             elements(VERB, list, count, object.cap.max_send_sge)
-                .map(|list| SendData::Gather(gather(list)))
+                .and_then(|list| gather(VERB, list))
+                .map(SendData::Gather)
         });
     }
 }

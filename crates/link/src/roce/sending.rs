@@ -106,8 +106,11 @@ impl RoceLink {
         self.live.as_mut().map_or(0, |live| live.backlog.most())
     }
 
-    /// Largest IP packet that the way to the peer takes, bytes (65536 on lo); `None` if unknown.
-    pub fn path_ip_mtu(&self, spec: &PathSpec) -> Option<u32> {
+    /// Largest IP packet that the way to the peer takes, bytes (65536 on lo).
+    ///
+    /// # Errors
+    /// Why it is not known: there is no way, or the system is [short](crate::shortage) of something.
+    pub fn path_ip_mtu(&self, spec: &PathSpec) -> std::io::Result<u32> {
         udp::tx::path_mtu(spec)
     }
 

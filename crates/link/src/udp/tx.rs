@@ -9,6 +9,7 @@
 //! One 4-tuple carries packets for one range of QPNs, that is for one process, as far as [`PORTS`] suffice: a network
 //! card's GRO merges by 4-tuple, and what it merged is steered as one.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -47,7 +48,7 @@ impl TxSocket {
     }
 
     /// Lets the kernel cut what is sent next, `len` bytes, into datagrams of `segment` bytes; 0: not at all.
-    pub(crate) fn cut_into(&self, segment: u16, len: usize) -> std::io::Result<()> {
+    pub(crate) fn cut_into(&self, segment: u16, len: usize) -> io::Result<()> {
         let set = self.segment.load(Ordering::Relaxed);
         // What is no longer than a segment is not cut.
         if set == segment || segment == 0 && len <= usize::from(set) {
@@ -56,7 +57,7 @@ impl TxSocket {
         let option = i32::from(segment);
         sys::set_option(&self.fd, libc::SOL_UDP, libc::UDP_SEGMENT, option)
             // Kernels that know no segmentation say so as those do whose device cannot.
-            .map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))?;
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         self.segment.store(segment, Ordering::Relaxed);
         Ok(())
     }
@@ -179,7 +180,7 @@ impl TxSockets {
         if spec.local.is_ipv4() != spec.remote.is_ipv4() {
             return Err(LinkError::Io {
                 what: "set up a path between an IPv4 and an IPv6 address",
-                source: std::io::Error::from_raw_os_error(libc::EAFNOSUPPORT),
+                source: io::Error::from_raw_os_error(libc::EAFNOSUPPORT),
             });
         }
         let group = (
@@ -312,17 +313,18 @@ fn is_local_in_trie(trie: &str, ip: std::net::Ipv4Addr) -> bool {
 }
 
 /// What the kernel knows of the path MTU, IP header included.
-pub(crate) fn path_mtu(spec: &PathSpec) -> Option<u32> {
+pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
     let remote = spec.remote_socket_addr();
     let (family, level, option) = if remote.is_ipv4() {
         (libc::AF_INET, libc::IPPROTO_IP, libc::IP_MTU)
     } else {
         (libc::AF_INET6, libc::IPPROTO_IPV6, libc::IPV6_MTU)
     };
-    let fd = sys::socket(family, libc::SOCK_DGRAM).ok()?;
-    sys::bind(&fd, &Addr::inet(&spec.local_socket_addr(0))).ok()?;
-    choose_interface(&fd, spec).ok()?;
+    let fd = sys::socket(family, libc::SOCK_DGRAM)?;
+    sys::bind(&fd, &Addr::inet(&spec.local_socket_addr(0)))?;
+    choose_interface(&fd, spec).map_err(io::Error::other)?;
     // Connected for the question only, nothing is sent from it.
-    sys::connect(&fd, &Addr::inet(&remote)).ok()?;
-    sys::get_option(&fd, level, option).ok()?.try_into().ok()
+    sys::connect(&fd, &Addr::inet(&remote))?;
+    let mtu = sys::get_option(&fd, level, option)?;
+    mtu.try_into().map_err(io::Error::other)
 }

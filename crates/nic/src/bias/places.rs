@@ -1,9 +1,10 @@
 //! Places: small numbers for threads. Each is one thread's at a time, from its first need to the thread's end.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::PLACES;
-use crate::sys;
+use crate::sys::{self, PerThread};
 
 /// Whose they are; 0: nobody's.
 static HOLDERS: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
@@ -30,13 +31,13 @@ impl Drop for Lease {
     }
 }
 
-thread_local! {
-    static LEASE: Lease = Lease::take();
-}
+static LEASE: PerThread<Lease> = PerThread::new();
 
-/// This thread's place; `None`: all are taken, or the thread is about to end.
+/// This thread's place; `None`: all are taken, or there is no memory to note it.
 pub(super) fn mine() -> Option<usize> {
-    LEASE.try_with(|lease| lease.0).ok().flatten()
+    let place =
+        |lease: &RefCell<Option<Lease>>| lease.borrow_mut().get_or_insert_with(Lease::take).0;
+    LEASE.with(place).flatten()
 }
 
 /// Is it this thread's?

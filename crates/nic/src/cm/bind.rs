@@ -1,6 +1,6 @@
 //! Ports, listeners and options.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ const MOST_BACKLOG: u32 = 1024;
 
 /// Who listens for what.
 #[derive(Debug, Default)]
-pub(super) struct Listeners(HashMap<u64, Vec<Key>>);
+pub(super) struct Listeners(BTreeMap<u64, Vec<Key>>);
 
 impl Listeners {
     fn add(&mut self, service: ServiceId, key: Key) {

@@ -33,7 +33,7 @@ impl EventChannel {
     pub fn new() -> Result<EventChannel> {
         const VERB: &str = "rdma_create_event_channel";
         let nic = Nic::get()?;
-        let fd = EventFd::new().map_err(|_| Error::last_os(VERB, "eventfd"))?;
+        let fd = EventFd::new().map_err(|error| Error::os(VERB, "eventfd", &error))?;
         let fd = Arc::new(fd);
         let key = nic.lock().cm.add_channel(fd.clone());
         Ok(EventChannel {
@@ -63,7 +63,7 @@ impl EventChannel {
         loop {
             self.expect_event()?;
             let taken = self.shared.fd.take();
-            taken.map_err(|_| Error::last_os(GET, "event channel"))?;
+            taken.map_err(|error| Error::os(GET, "event channel", &error))?;
             if let Some(event) = self.event_of_token()? {
                 return Ok(event);
             }

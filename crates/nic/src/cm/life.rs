@@ -1,6 +1,6 @@
 //! Peers of this host that die: a killed process says nothing, but the kernel lets go of its QPN ranges.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rnic_cm::{ConnId, Time};
@@ -25,7 +25,7 @@ const FAREWELL: Duration = Duration::from_millis(16);
 #[derive(Debug, Default)]
 pub(super) struct Life {
     /// By their first range.
-    peers: HashMap<u32, HashSet<Key>>,
+    peers: BTreeMap<u32, BTreeSet<Key>>,
     /// When to look next; meaningless without peers.
     next: u64,
     /// The QPN ranges of the host's processes as they were last seen while something had no answer; when to look again.

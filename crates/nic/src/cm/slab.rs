@@ -1,7 +1,7 @@
 //! Things by number, where the number of one that is gone finds nothing.
 
 /// The number of a thing in a [`Slab`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     place: u32,
     generation: u32,
@@ -21,10 +21,11 @@ impl Key {
     }
 }
 
-/// A table whose places are used again, under another number.
+/// A table whose places are used again, under another number. The things lie apart: the table stays small, and need not find
+/// much memory in one piece when it grows.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    slots: Vec<(u32, Option<T>)>,
+    slots: Vec<(u32, Option<Box<T>>)>,
     free: Vec<u32>,
 }
 
@@ -48,7 +49,7 @@ impl<T> Slab<T> {
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[place as usize];
-        slot.1 = Some(thing);
+        slot.1 = Some(Box::new(thing));
         Key {
             place,
             generation: slot.0,
@@ -57,12 +58,14 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let (generation, thing) = self.slots.get(key.place as usize)?;
-        thing.as_ref().filter(|_| *generation == key.generation)
+        thing.as_deref().filter(|_| *generation == key.generation)
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let (generation, thing) = self.slots.get_mut(key.place as usize)?;
-        thing.as_mut().filter(|_| *generation == key.generation)
+        thing
+            .as_deref_mut()
+            .filter(|_| *generation == key.generation)
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
@@ -73,7 +76,7 @@ impl<T> Slab<T> {
         let thing = thing.take()?;
         *generation = generation.wrapping_add(1);
         self.free.push(key.place);
-        Some(thing)
+        Some(*thing)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

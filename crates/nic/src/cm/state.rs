@@ -1,7 +1,7 @@
 //! Ids and event channels as the engine knows them. All of it lies under the engine's lock: whoever has that needs no
 //! other, and nothing here holds a handle whose end would ask for it again.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -226,7 +226,7 @@ pub(super) struct Channel {
     fd: Arc<EventFd>,
     events: VecDeque<Waiting>,
     /// The ids whose events go here.
-    ids: HashSet<Key>,
+    ids: BTreeSet<Key>,
 }
 
 /// The process's connection manager.
@@ -237,7 +237,7 @@ pub(crate) struct Cm {
     pub(super) listeners: Listeners,
     pub(super) ports: Option<Ports>,
     pub(super) endpoint: Endpoint,
-    pub(super) by_number: HashMap<u32, Key>,
+    pub(super) by_number: BTreeMap<u32, Key>,
     pub(super) qp1: Qp1,
     /// The host's addresses, as they were last looked at.
     pub(super) table: Vec<GidEntry>,
@@ -271,7 +271,7 @@ impl Cm {
         self.channels.insert(Channel {
             fd,
             events: VecDeque::new(),
-            ids: HashSet::new(),
+            ids: BTreeSet::new(),
         })
     }
 

@@ -19,6 +19,7 @@ use super::state::{Cm, Connection, Entry, Number, Phase, Source, State, Waiting}
 use crate::gid_table::GidEntry;
 use crate::qp::QpType;
 use crate::report;
+use crate::reserve;
 
 /// The address that a request is for.
 pub(super) fn wanted(incoming: &Incoming) -> IpAddr {
@@ -59,6 +60,10 @@ pub(super) fn admit(
     if entry.backlog == 0 {
         // As Linux: the peer asks again, and may have better luck.
         report::cm::backlog_full(incoming, wanted);
+        return Admission::Drop;
+    }
+    if reserve::is_short() {
+        // The same, when there may be memory for another id.
         return Admission::Drop;
     }
     Admission::Admit(key.to_bits())

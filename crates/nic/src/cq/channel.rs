@@ -28,6 +28,20 @@ pub(crate) struct ChannelShared {
 const SURE: u32 = 16;
 
 impl ChannelShared {
+    /// One completion queue more reports here. Its events need no more memory then, as long as the program takes each before it
+    /// asks for the next.
+    pub(super) fn enter(&self) -> Result<()> {
+        let mut queue = self.queue.lock();
+        let users = self.users.load(Ordering::Relaxed) as usize;
+        let most = 2 * (users + 1);
+        let more = most.saturating_sub(queue.len());
+        if queue.try_reserve(more).is_err() {
+            return Err(Error::no_memory("ibv_create_cq"));
+        }
+        self.users.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn has_event(&self) -> bool {
         !self.queue.lock().is_empty()
     }
@@ -75,8 +89,8 @@ pub struct CompChannel {
 
 impl CompChannel {
     pub(crate) fn new(context: &Context) -> Result<CompChannel> {
-        let events =
-            EventFd::new().map_err(|_| Error::last_os("ibv_create_comp_channel", "eventfd"))?;
+        let events = EventFd::new()
+            .map_err(|error| Error::os("ibv_create_comp_channel", "eventfd", &error))?;
         Ok(CompChannel {
             shared: Arc::new(ChannelShared {
                 events,
@@ -105,7 +119,7 @@ impl CompChannel {
             self.shared
                 .events
                 .take()
-                .map_err(|_| Error::last_os("ibv_get_cq_event", "completion channel"))?;
+                .map_err(|error| Error::os("ibv_get_cq_event", "completion channel", &error))?;
             if let Some(cookie) = self.event_of_token() {
                 return Ok(cookie);
             }

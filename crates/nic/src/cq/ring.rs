@@ -3,23 +3,52 @@
 //! Completions of one queue pair mostly come in runs. So whose they are is noted once per run, and freed once per run and
 //! poll: neither costs an atomic operation for every completion.
 
-use std::collections::VecDeque;
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
-use rnic_transport::Completion;
+use rnic_transport::{Completion, CompletionOpcode, Fifo, Immediate, Status};
 
 use super::slots::{Freed, Slots};
 
 /// Completions in a row that free slots of the same owner.
 #[derive(Debug, Default)]
 struct Run {
-    slots: Arc<Slots>,
+    /// `None`: nothing has come yet.
+    slots: Option<Arc<Slots>>,
     len: usize,
+}
+
+/// A completion, and what it frees.
+#[derive(Debug)]
+struct Entry {
+    completion: Completion,
+    freed: Freed,
+}
+
+impl Default for Entry {
+    /// What lies in a place that nothing has been put into.
+    fn default() -> Entry {
+        Entry {
+            completion: Completion {
+                wr_id: 0,
+                status: Status::Success,
+                opcode: CompletionOpcode::Send,
+                byte_len: 0,
+                vendor_err: 0,
+                qpn: 0,
+                src_qpn: 0,
+                immediate: Immediate::None,
+                grh: None,
+                solicited: false,
+            },
+            freed: Freed::default(),
+        }
+    }
 }
 
 /// What was taken of a run is noted, also when the application's callback panics.
 struct Taken<'a> {
-    entries: &'a mut VecDeque<(Completion, Freed)>,
+    entries: &'a mut Fifo<Entry>,
     run: &'a mut Run,
     count: usize,
     freed: Freed,
@@ -28,45 +57,41 @@ struct Taken<'a> {
 impl Drop for Taken<'_> {
     #[inline]
     fn drop(&mut self) {
-        for _ in 0..self.count {
-            self.entries.pop_front();
+        self.entries.skip(self.count);
+        if let Some(slots) = &self.run.slots {
+            self.freed.release(slots);
         }
-        self.freed.release(&self.run.slots);
         self.run.len -= self.count;
     }
 }
 
 /// Completions, oldest first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ring {
-    entries: VecDeque<(Completion, Freed)>,
+    entries: Fifo<Entry>,
     /// Of `entries`, in order, but the last one.
-    runs: VecDeque<Run>,
+    runs: Fifo<Run>,
     /// Stays when it is empty, for the next completion.
     last: Run,
 }
 
 impl Ring {
-    pub(super) fn with_capacity(capacity: usize) -> Ring {
-        Ring {
-            entries: VecDeque::with_capacity(capacity),
-            runs: VecDeque::new(),
-            last: Run::default(),
-        }
+    /// Takes memory for so many completions, of as many owners.
+    pub(super) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
+        self.entries.try_reserve(most)?;
+        self.runs.try_reserve(most)
     }
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.entries.reserve(more);
-    }
-
     #[inline]
     pub(super) fn push(&mut self, completion: &Completion, slots: &Arc<Slots>, freed: Freed) {
-        self.entries.push_back((*completion, freed));
-        if !Arc::ptr_eq(&self.last.slots, slots) {
+        let place = self.entries.push_place();
+        (place.completion, place.freed) = (*completion, freed);
+        let last = self.last.slots.as_ref();
+        if !last.is_some_and(|last| Arc::ptr_eq(last, slots)) {
             self.end_run(slots);
         }
         self.last.len += 1;
@@ -76,7 +101,7 @@ impl Ring {
     #[cold]
     fn end_run(&mut self, next: &Arc<Slots>) {
         let next = Run {
-            slots: next.clone(),
+            slots: Some(next.clone()),
             len: 0,
         };
         let ended = std::mem::replace(&mut self.last, next);
@@ -100,11 +125,11 @@ impl Ring {
                 freed: Freed::default(),
             };
             while taken.count < part
-                && let Some((completion, freed)) = taken.entries.get(taken.count)
+                && let Some(entry) = taken.entries.get(taken.count)
             {
                 taken.count += 1;
-                taken.freed.add(*freed);
-                out(completion);
+                taken.freed.add(entry.freed);
+                out(&entry.completion);
             }
             drop(taken);
             left -= part;
@@ -117,18 +142,24 @@ impl Ring {
 
     /// Drops the completions that `keeps` does not want; the receives that they end are free then, sends stay taken.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(&Completion, &Arc<Slots>) -> bool) {
-        let last = std::mem::take(&mut self.last);
-        let runs = std::mem::take(&mut self.runs);
-        for run in runs.into_iter().chain([last]) {
+        let mut last = std::mem::take(&mut self.last);
+        let runs = self.runs.len();
+        // What is kept goes to the end, which never has more runs than were taken from the front.
+        for index in 0..=runs {
+            let run = match index < runs {
+                true => self.runs.pop_front().unwrap_or_default(),
+                false => std::mem::take(&mut last),
+            };
+            let Some(slots) = run.slots else { continue };
             for _ in 0..run.len {
-                let Some((completion, freed)) = self.entries.pop_front() else {
+                let Some(Entry { completion, freed }) = self.entries.pop_front() else {
                     return;
                 };
-                if keeps(&completion, &run.slots) {
-                    self.push(&completion, &run.slots, freed);
+                if keeps(&completion, &slots) {
+                    self.push(&completion, &slots, freed);
                 } else {
                     let receives = Freed { send: 0, ..freed };
-                    receives.release(&run.slots);
+                    receives.release(&slots);
                 }
             }
         }
@@ -138,6 +169,8 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     //! Every completion comes out once and in order, and frees what it was pushed with, of its owner.
+
+    use std::collections::VecDeque;
 
     use proptest::prelude::*;
     use rnic_transport::{CompletionOpcode, Immediate, Status};
@@ -179,7 +212,7 @@ mod tests {
     #[test]
     fn a_callback_that_panics_has_what_it_was_given_and_the_rest_stays() {
         let owners: [Arc<Slots>; 2] = Default::default();
-        let mut ring = Ring::with_capacity(8);
+        let mut ring = Ring::default();
         for wr_id in 0..5 {
             let freed = Freed { send: 1, recv: 0 };
             ring.push(
@@ -209,7 +242,7 @@ mod tests {
         fn a_ring_is_a_queue_of_completions_with_their_owners(steps in prop::collection::vec(step(), 0..80)) {
             let owners: [Arc<Slots>; 3] = Default::default();
             let mut freed = [(0, 0); 3];
-            let mut ring = Ring::with_capacity(4);
+            let mut ring = Ring::default();
             let mut model: VecDeque<(u64, usize, Freed)> = VecDeque::new();
             for (wr_id, step) in (0..).zip(steps) {
                 match step {

@@ -1,8 +1,9 @@
 //! Address handles inside the engine: which paths lead to their peer.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use crate::device::MAX_AH;
+use crate::reserve;
 use rnic_link::registry::range_of;
 use rnic_link::{PathId, PathSpec, RoceLink};
 use rnic_transport::Pd;
@@ -48,7 +49,19 @@ struct Retired {
 }
 
 impl AhTable {
-    /// `None`: the device's are all in use.
+    /// Makes room for one more, alive or given up.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn try_reserve(&mut self) -> Result<(), TryReserveError> {
+        let all = self.slots.len() + 1;
+        super::reserve_for(&mut self.slots, all)?;
+        super::reserve_for(&mut self.free, all)?;
+        let more = all.saturating_sub(self.retired.len());
+        self.retired.try_reserve(more)
+    }
+
+    /// `None`: the device's are all in use. There is [room](Self::try_reserve).
     pub(crate) fn insert(&mut self, spec: PathSpec, pd: Pd) -> Option<AhNumber> {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -154,6 +167,9 @@ impl Entry {
             if other.is_some() || self.paths.len() >= PATHS_BY_MEMORY {
                 return other.or(self.paths.first()).map(|(_, path)| *path);
             }
+        }
+        if reserve::is_short() {
+            return self.paths.first().map(|(_, path)| *path);
         }
         let spec = PathSpec {
             dest_qpn: qpn,

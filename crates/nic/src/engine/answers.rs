@@ -10,7 +10,7 @@
 //! Only a queue pair whose application was seen to answer soon, several times in a row, has its ACKs wait, by the network stack
 //! or past it, and not for long. An ACK that waited in vain makes it take longer until the next one does.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 /// Who answers within so many times what it costs to wake a thread answers soon: the background thread sends the ACK, goes to
 /// sleep, and leaves the core to the application perhaps.
@@ -157,6 +157,12 @@ impl Unanswered {
     /// To wake a thread costs so many nanoseconds.
     pub(crate) fn wake_up_costs(&mut self, cost: u64) {
         self.soon = (WAKE_UPS * cost).clamp(*SOON_NS.start(), *SOON_NS.end());
+    }
+
+    /// Makes room for so many queue pairs.
+    pub(crate) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
+        let more = most.saturating_sub(self.waiting.len());
+        self.waiting.try_reserve(more)
     }
 
     pub(crate) fn add(&mut self, until: u64, qpn: u32) {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rnic_link::{Glance, Look};
+use smallvec::{SmallVec, smallvec};
 
 use super::Engine;
 use super::alarm::{self, Alarm, Timer};
@@ -59,7 +60,7 @@ pub(super) struct Background {
     /// What it costs to wake, ns, as its own wake-ups show.
     wake_up: AtomicU64,
     pub(super) crowd: Crowd,
-    thread: rustix_futex_sync::Mutex<Option<std::thread::JoinHandle<()>>>,
+    thread: rustix_futex_sync::Mutex<Option<sys::Thread>>,
 }
 
 impl Bell for EventFd {
@@ -103,13 +104,10 @@ pub(super) fn start(shared: &Arc<Shard>) -> Result<()> {
     // From here on no change of the addresses is missed.
     let watch = PortWatch::open();
     let spawned = sys::with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name("rnic".into())
-            .stack_size(256 * 1024)
-            .spawn(move || {
-                sys::become_background_thread();
-                run(&mine, watch);
-            })
+        sys::spawn(c"rnic", 256 * 1024, move || {
+            sys::become_background_thread();
+            run(&mine, watch);
+        })
     });
     match spawned {
         Ok(thread) => {
@@ -130,9 +128,8 @@ pub(super) fn stop(shared: &Shard) {
     shared.background.wakeup.ring();
     let thread = shared.background.thread.lock().take();
     // The last handle may go on the thread itself; then there is nobody to wait for.
-    if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-        // The thread does not panic; if it did, there is nobody left to tell.
-        let _ = thread.join();
+    if let Some(thread) = thread.filter(|thread| !thread.is_current()) {
+        thread.join();
     }
 }
 
@@ -176,9 +173,9 @@ fn run(shared: &Shard, port: PortWatch) {
             state.wakeup.will_sleep(deadline);
         }
         let bell = state.wakeup.bell().fd();
-        let mut fds = match (patient, watching) {
+        let mut fds: WaitSet = match (patient, watching) {
             // What waits for receives would wake the thread over and over.
-            (true, _) => vec![bell],
+            (true, _) => smallvec![bell],
             (false, watching) => wait_set(bell, [rx, wake], &doors, watching),
         };
         let tables_at = fds.len();
@@ -433,13 +430,16 @@ fn neglected(shared: &Shard, rx: RawFd, punctual: &mut Punctual, left: &mut Left
     polls() == before && waiting()
 }
 
+/// As many descriptors as [`sys::poll`] takes.
+type WaitSet = SmallVec<[RawFd; 8]>;
+
 /// The bell first, then what packets arrive by if it is to wake the thread.
-fn wait_set(bell: RawFd, packets: [RawFd; 2], doors: &[RawFd], watching: bool) -> Vec<RawFd> {
-    let mut fds = vec![bell];
+fn wait_set(bell: RawFd, packets: [RawFd; 2], doors: &[RawFd], watching: bool) -> WaitSet {
+    let mut fds: WaitSet = smallvec![bell];
     if !watching {
         fds.extend(packets);
     }
-    fds.extend(doors);
+    fds.extend_from_slice(doors);
     fds
 }
 
@@ -494,7 +494,7 @@ fn sleep(fds: &[RawFd], until: u64) -> [bool; 8] {
 /// Until nobody has polled for a tick, too.
 fn sleep_watching(
     shared: &Shard,
-    fds: &mut Vec<RawFd>,
+    fds: &mut WaitSet,
     deadline: u64,
     punctual: &mut Punctual,
 ) -> [bool; 8] {

@@ -11,14 +11,14 @@
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::panic::catch_unwind;
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Weak};
 
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::Engine;
 use super::nic::{NicHandle, NicShared};
 use crate::bias::Guard;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gid_table::{RowsGuard, lock_rows};
 use crate::{dm, pd, sys};
 
@@ -62,14 +62,23 @@ struct Held {
 }
 
 thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    /// Never dropped with the thread, as that would have to be registered: who forks takes it out again.
+    static HELD: RefCell<Option<ManuallyDrop<Held>>> = const { RefCell::new(None) };
 }
 
 /// Has the C library call the handlers of fork(2) from now on, once. The device does so when it is opened; whoever has locks
 /// of its own that are taken before the device's registers its handlers after this.
-pub fn guard_forks() {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| sys::at_fork(prepare, parent, child));
+///
+/// # Errors
+/// ENOMEM.
+pub fn guard_forks() -> Result<()> {
+    static REGISTERED: Mutex<bool> = Mutex::new(false);
+    let mut registered = REGISTERED.lock();
+    if !*registered {
+        sys::at_fork(prepare, parent, child).map_err(|_| Error::no_memory("ibv_open_device"))?;
+        *registered = true;
+    }
+    Ok(())
 }
 
 extern "C" fn prepare() {
@@ -122,14 +131,14 @@ fn before_fork() {
         });
     let rows = lock_rows();
     HELD.with_borrow_mut(|held| {
-        *held = Some(Held {
+        *held = Some(ManuallyDrop::new(Held {
             report: crate::report::hold(),
             engine,
             current,
             rows,
             domains: pd::lock_all(),
             pieces: dm::lock_all(),
-        });
+        }));
     });
 }
 
@@ -156,7 +165,7 @@ fn release(with_engine: impl Fn(Locked)) {
         rows,
         domains,
         pieces,
-    } = held;
+    } = ManuallyDrop::into_inner(held);
     drop((report, rows, domains, pieces));
     let mut last = None;
     if let Some((guards, still, handle)) = engine {

@@ -5,6 +5,8 @@
 //! there is lost. So a sender looks now and then how full the host's receive buffers are, and while one is half full it
 //! waits: its work requests complete later, as if the wire were busy.
 
+use std::collections::TryReserveError;
+
 use rnic_link::RoceLink;
 
 /// How long to wait before looking again.
@@ -62,6 +64,11 @@ impl Gate {
         self.closed.is_some()
     }
 
+    /// Makes room for so many.
+    pub(super) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
+        super::reserve_for(&mut self.held, most)
+    }
+
     /// A queue pair waits until the gate opens.
     pub(super) fn hold(&mut self, qpn: u32) {
         self.held.push(qpn);
@@ -74,21 +81,27 @@ impl Gate {
     }
 
     /// Opens if it is time and there is room, or nobody makes any; gives those who waited.
-    pub(super) fn try_open(&mut self, link: &mut RoceLink, now: u64) -> Vec<u32> {
+    pub(super) fn try_open(&mut self, link: &mut RoceLink, now: u64) -> impl Iterator<Item = u32> {
+        let opens = self.opens(link, now);
+        let waited = if opens { self.held.len() } else { 0 };
+        self.held.drain(..waited)
+    }
+
+    fn opens(&mut self, link: &mut RoceLink, now: u64) -> bool {
         if let Some((since, until)) = self.closed {
             if now < until {
-                return Vec::new();
+                return false;
             }
             if self.is_crowded(link) {
                 if now < since.saturating_add(PATIENCE_NS) {
                     self.closed = Some((since, now.saturating_add(PAUSE_NS)));
-                    return Vec::new();
+                    return false;
                 }
                 self.blind_until = now.saturating_add(INDULGENCE_NS);
             }
             self.closed = None;
         }
-        std::mem::take(&mut self.held)
+        true
     }
 
     /// Some receive buffer of the host is half full, or holds [`CROWD`].

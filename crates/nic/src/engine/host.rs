@@ -1,13 +1,12 @@
 //! The device as one queue pair sees it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rnic_link::{GrantName, Reach, Request};
 use rnic_transport::{
-    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Host, LocalFault,
-    Misplaced, OneSided, Pd, Pieces, Placement, QpEvent, RecvWqe, RemoteAccess, RemoteFault, Sge,
-    Status,
+    AtomicOp, BindFault, BindWindow, Completion, CompletionOpcode, Evidence, Fifo, Host,
+    LocalFault, Misplaced, OneSided, Pd, Pieces, Placement, QpEvent, RecvWqe, RemoteAccess,
+    RemoteFault, Sge, Status,
 };
 
 use crate::cq::Freed;
@@ -23,7 +22,7 @@ use super::srq_table::SrqTable;
 pub(crate) struct DeviceHost<'a> {
     pub(super) memory: &'a MemoryTable,
     pub(super) shared: &'a Arc<QpShared>,
-    pub(super) receives: &'a mut VecDeque<RecvWqe>,
+    pub(super) receives: &'a mut Fifo<RecvWqe>,
     pub(super) srqs: &'a SrqTable,
     /// XRC: the queue that the last request named.
     pub(super) selected_srq: &'a mut u32,

@@ -51,7 +51,7 @@ mod wakeup;
 mod watch;
 mod worth;
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -95,6 +95,7 @@ pub(crate) use one_sided::Uses;
 use pace::Pace;
 use patience::Patience;
 pub(crate) use posting::{Ended, ShortPost};
+pub(crate) use regions::NoKey;
 use rows::Rows;
 pub(crate) use rows::Succession;
 pub(crate) use shard::{Driven, Shard, ShardSet};
@@ -213,8 +214,9 @@ impl Engine {
     }
 
     /// That other one, with all that is the same in both.
-    fn beside(&self, index: usize, link: RoceLink) -> Engine {
-        Engine::new(index, link, self.common.clone(), self.memory.beside())
+    fn beside(&self, index: usize, link: RoceLink) -> std::result::Result<Engine, TryReserveError> {
+        let memory = self.memory.beside()?;
+        Ok(Engine::new(index, link, self.common.clone(), memory))
     }
 
     fn new(index: usize, link: RoceLink, common: Arc<Common>, memory: MemoryTable) -> Engine {
@@ -334,13 +336,32 @@ impl Engine {
         (self.link.all_counters(), self.drops)
     }
 
-    pub(crate) fn insert_qp(&mut self, entry: QpEntry) {
+    /// Enters a new queue pair, with memory for what may be posted to it, and in each list that it may be put into.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn insert_qp(
+        &mut self,
+        mut entry: QpEntry,
+    ) -> std::result::Result<(), TryReserveError> {
+        entry.take_memory()?;
+        let all = self.qps.len() + 1;
+        // Others than queue pairs may be in it, too.
+        self.ready
+            .try_reserve((all + 8).saturating_sub(self.ready.len()))?;
+        reserve_for(&mut self.pointing, all)?;
+        reserve_for(&mut self.datagram_qps, all)?;
+        self.stalled.try_reserve(all)?;
+        self.gate.try_reserve(all)?;
+        self.unanswered.try_reserve(all)?;
+        self.timers.try_reserve(all)?;
         if matches!(entry.transport, QueuePair::Ud(_)) {
             self.datagram_qps.push(entry.shared.qpn);
         }
         self.patience.added(&entry);
         self.common.live.fetch_add(1, Ordering::Relaxed);
         self.qps.insert(entry);
+        Ok(())
     }
 
     /// Takes a queue pair out. An ACK that waits for a reply leaves before: the peer's work is done, and it is to know. Gives
@@ -569,9 +590,14 @@ fn no_number(verb: &'static str, error: &LinkError) -> Error {
     let errno = if error.is_busy() {
         libc::EBUSY
     } else {
-        libc::ENOMEM
+        error.shortage().unwrap_or(libc::ENOMEM)
     };
     Error::new(verb, errno, error.to_string())
+}
+
+/// Makes room for `most` elements in all.
+fn reserve_for<T>(list: &mut Vec<T>, most: usize) -> std::result::Result<(), TryReserveError> {
+    list.try_reserve(most.saturating_sub(list.len()))
 }
 
 fn schedule(entry: &mut QpEntry, ready: &mut VecDeque<u32>) {

@@ -54,7 +54,7 @@ impl Nic {
     /// The process's NIC, opened if there is none.
     pub(crate) fn get() -> Result<Nic> {
         // Before the first lock is taken that they hold.
-        fork::guard_forks();
+        fork::guard_forks()?;
         fork::get_or_open(|| {
             if crate::gid_table().is_empty() {
                 return Err(Error::new(

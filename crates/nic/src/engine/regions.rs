@@ -11,28 +11,53 @@ use super::nic::Nic;
 use super::one_sided::Uses;
 use crate::memory::{Exported, Foreign, RegionSpec, WindowsBound};
 use crate::report::RegionFacts;
+use crate::reserve;
+
+/// Why there is no key for a region, in words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoKey(pub(crate) &'static str);
+
+impl NoKey {
+    const IN_USE: NoKey = NoKey("all keys are in use");
+}
 
 impl Nic {
-    /// Enters a region and gives its key; `None` if the table is full.
+    /// Makes room for one region more in each shard. They are steady.
+    fn reserve_region(&self) -> Result<(), NoKey> {
+        let mut outcome = Ok(());
+        self.each(|engine| {
+            if engine.memory.try_reserve().is_err() {
+                outcome = Err(NoKey(reserve::NO_MEMORY));
+            }
+        });
+        outcome
+    }
+
+    /// Enters a region and gives its key.
+    ///
+    /// # Errors
+    /// The table is full, or there is no memory.
     ///
     /// # Safety
     /// As [`crate::memory::MemoryTable::insert`], until [`Nic::disable_region`] and the like have returned and what they gave
     /// was waited for.
-    pub(crate) unsafe fn enter_region(&self, spec: RegionSpec) -> Option<u32> {
+    pub(crate) unsafe fn enter_region(&self, spec: RegionSpec) -> Result<u32, NoKey> {
         let _steady = self.shared().shards.steady();
+        self.reserve_region()?;
         // SAFETY: by contract.
-        let key = unsafe { self.lock().memory.insert(spec) }?;
+        let key = unsafe { self.lock().memory.insert(spec) }.ok_or(NoKey::IN_USE)?;
         // SAFETY: by contract.
         self.each_other(|engine| unsafe { engine.memory.insert_as(key, spec) });
-        Some(key)
+        Ok(key)
     }
 
     /// The same for one that reads as zeros and swallows what is written.
-    pub(crate) fn enter_null_region(&self, pd: Pd) -> Option<u32> {
+    pub(crate) fn enter_null_region(&self, pd: Pd) -> Result<u32, NoKey> {
         let _steady = self.shared().shards.steady();
-        let key = self.lock().memory.insert_null(pd)?;
+        self.reserve_region()?;
+        let key = self.lock().memory.insert_null(pd).ok_or(NoKey::IN_USE)?;
         self.each_other(|engine| engine.memory.insert_null_as(key, pd));
-        Some(key)
+        Ok(key)
     }
 
     /// Enters another process's region under the key that it has there; false: that key is taken by something else.
@@ -45,6 +70,9 @@ impl Nic {
     ) -> bool {
         let _steady = self.shared().shards.steady();
         let _whole = self.shared().imports.lock();
+        if self.reserve_region().is_err() {
+            return false;
+        }
         let import = |engine: &mut Engine| engine.memory.import(pd, process, slot, region);
         let imported = import(&mut self.lock());
         if imported {

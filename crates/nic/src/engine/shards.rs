@@ -174,7 +174,9 @@ impl Shards {
             if first.closed {
                 return Err(closed());
             }
-            (first.beside(index, link), first.common.clone())
+            let engine = first.beside(index, link);
+            let engine = engine.map_err(|_| Error::no_memory(VERB))?;
+            (engine, first.common.clone())
         };
         let shard = enter(engine)?;
         background::start(&shard)?;
@@ -206,7 +208,7 @@ impl Shards {
 }
 
 fn enter(engine: Engine) -> Result<Arc<Shard>> {
-    let shard = Shard::new(engine).map_err(|_| Error::last_os(VERB, "eventfd"))?;
+    let shard = Shard::new(engine).map_err(|error| Error::os(VERB, "eventfd", &error))?;
     Ok(Arc::new(shard))
 }
 

@@ -5,6 +5,8 @@
 //! are tried with every round, or, if they are many, with every round that finds no others ready; else the engine tries them now and then, less often as time goes on. The link gives them
 //! room after a second in any case, and loses their packets then.
 
+use std::collections::TryReserveError;
+
 /// How long to wait before trying again, at first and at most.
 const PAUSE_NS: std::ops::RangeInclusive<u64> = 30_000..=5_000_000;
 
@@ -48,10 +50,15 @@ impl Stalled {
         (!self.qpns.is_empty()).then_some(self.again)
     }
 
+    /// Makes room for so many.
+    pub(super) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
+        super::reserve_for(&mut self.qpns, most)
+    }
+
     /// Those that waited.
     #[inline]
-    pub(super) fn take(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.qpns)
+    pub(super) fn take(&mut self) -> impl Iterator<Item = u32> {
+        self.qpns.drain(..)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Deadlines of all queue pairs: a heap whose stale entries are dropped when they come up, or are too many.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, TryReserveError};
 
 use rnic_transport::Time;
 
@@ -17,6 +17,12 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
+    /// Makes room for the deadlines of so many queue pairs, stale ones included.
+    pub(crate) fn try_reserve(&mut self, queue_pairs: usize) -> Result<(), TryReserveError> {
+        let most = 2 * most_stale(queue_pairs);
+        self.heap.try_reserve(most.saturating_sub(self.heap.len()))
+    }
+
     /// Notes the deadline a queue pair has now. A later deadline than the one noted costs nothing: it is corrected when
     /// the earlier one comes up.
     pub(crate) fn note(&mut self, entry: &mut QpEntry) {
@@ -44,7 +50,7 @@ impl Timers {
     /// Most entries are stale, of so many queue pairs. A queue pair that waits for a receive of its peer's notes a near
     /// deadline over a far one again and again, and each leaves the far one behind.
     pub(crate) fn is_cluttered(&self, queue_pairs: usize) -> bool {
-        self.heap.len() > 2 * queue_pairs + 64
+        self.heap.len() > most_stale(queue_pairs)
     }
 
     /// Leaves those that queue pairs have noted now.
@@ -57,6 +63,11 @@ impl Timers {
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
+}
+
+/// With more entries the heap is rebuilt at the end of the round.
+fn most_stale(queue_pairs: usize) -> usize {
+    2 * queue_pairs + 64
 }
 
 #[cfg(test)]

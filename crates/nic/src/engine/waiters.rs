@@ -9,7 +9,7 @@
 //!
 //! A thread may be cancelled while it waits. What it holds is therefore not in its stack, but in a thread-local variable.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ use super::awake::Awake;
 use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
 use super::stay::Offers;
-use crate::sys;
+use crate::sys::{self, PerThread};
 
 /// Wake-ups in one wait that found nothing: somebody else drives.
 const NEEDLESS: u32 = 16;
@@ -126,15 +126,15 @@ impl Drop for Wait {
     }
 }
 
+static WAIT: PerThread<Wait> = PerThread::new();
+
 thread_local! {
-    static WAIT: RefCell<Option<Wait>> = const { RefCell::new(None) };
     static AWAKE: Cell<Awake> = const { Cell::new(Awake::new()) };
 }
 
 /// This thread waits no longer.
 pub(crate) fn end_wait() {
-    // Fails in a thread that is ending, whose wait ended with its variables.
-    let _ = WAIT.try_with(|wait| wait.borrow_mut().take());
+    WAIT.with(|wait| wait.borrow_mut().take());
 }
 
 /// What a thread that waits for an event is to do.
@@ -159,7 +159,7 @@ impl Nic {
         may_drive: bool,
         over: impl Fn() -> bool,
     ) -> Waiting {
-        let waiting = WAIT.try_with(|wait| {
+        let waiting = WAIT.with(|wait| {
             let mut wait = wait.borrow_mut();
             if woken.is_none() {
                 // What a thread left that did not come back from its sleep ends first.
@@ -185,7 +185,7 @@ impl Nic {
             }
             waiting
         });
-        waiting.ok().flatten().unwrap_or_else(|| {
+        waiting.flatten().unwrap_or_else(|| {
             self.expect_sleep(shards);
             Waiting::SleepOnChannel
         })

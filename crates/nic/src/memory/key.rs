@@ -2,8 +2,6 @@
 //!
 //! A fresh key is 32 random bits, so that peers cannot find keys by counting.
 
-use std::hash::Hasher;
-
 use crate::sys;
 
 /// What of a key names the region or window.
@@ -19,23 +17,5 @@ pub(super) fn random() -> u32 {
         if index(key) != 0 {
             return key;
         }
-    }
-}
-
-/// Indices are random, so they are nearly their own hash.
-#[derive(Default)]
-pub(super) struct IndexHasher(u64);
-
-impl Hasher for IndexHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*b);
-        }
-    }
-    fn write_u32(&mut self, index: u32) {
-        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! | file | duty |
 //! | --- | --- |
-//! | `table` | keys and entries |
+//! | `table`, `index_table` | keys and entries |
 //! | `region`, `window` | how entries come, change and go |
 //! | `grants` | whether an access is allowed |
 //! | `transfers` | grant, then copy |
@@ -24,6 +24,7 @@ mod device_memory;
 mod fault;
 mod foreign;
 mod grants;
+mod index_table;
 mod key;
 mod loads;
 mod one_sided;

@@ -1,7 +1,6 @@
 //! The table itself: keys, and what each of them stands for.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use std::collections::{HashMap, TryReserveError};
 use std::sync::Arc;
 
 use rnic_transport::Pd;
@@ -9,7 +8,8 @@ use rnic_transport::Pd;
 use super::Access;
 use super::copies::Backing;
 use super::foreign::Reach;
-use super::key::{self, IndexHasher};
+use super::index_table::IndexTable;
+use super::key;
 use super::window::Windows;
 use crate::report::RegionFacts;
 
@@ -30,9 +30,9 @@ pub(super) struct Entry {
 
 /// All memory regions of the process, by key, as one shard of the engine has them; its lock guards them. A region's lkey and
 /// rkey are the same number. Windows are one for all shards.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct MemoryTable {
-    entries: HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>,
+    entries: IndexTable<Entry>,
     pub(super) windows: Arc<Windows>,
     /// How regions of other processes are reached, by index.
     pub(super) reaches: HashMap<u32, Reach>,
@@ -50,8 +50,16 @@ impl MemoryTable {
     }
 
     /// The table of another shard, with the same regions and windows.
-    pub(crate) fn beside(&self) -> MemoryTable {
-        self.clone()
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn beside(&self) -> Result<MemoryTable, TryReserveError> {
+        Ok(MemoryTable {
+            entries: self.entries.try_clone()?,
+            windows: self.windows.clone(),
+            reaches: self.reaches.clone(),
+            last_removed: self.last_removed,
+        })
     }
 
     /// The process's windows.
@@ -62,13 +70,13 @@ impl MemoryTable {
     #[inline]
     pub(super) fn get(&self, key: u32) -> Option<&Entry> {
         self.entries
-            .get(&key::index(key))
+            .get(key::index(key))
             .filter(|entry| entry.key == key)
     }
 
     pub(super) fn get_mut(&mut self, key: u32) -> Option<&mut Entry> {
         self.entries
-            .get_mut(&key::index(key))
+            .get_mut(key::index(key))
             .filter(|entry| entry.key == key)
     }
 
@@ -82,7 +90,7 @@ impl MemoryTable {
 
     /// Some region or window has that index.
     pub(super) fn is_taken(&self, index: u32) -> bool {
-        self.entries.contains_key(&index) || self.windows.has(index)
+        self.entries.has(index) || self.windows.has(index)
     }
 
     /// A key whose index nobody has.
@@ -96,7 +104,16 @@ impl MemoryTable {
         }
     }
 
-    /// Enters what `make` makes of a fresh key, and gives that key; `None` if the table is full.
+    /// Makes room for one entry more.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn try_reserve(&mut self) -> Result<(), TryReserveError> {
+        self.entries.try_reserve(1)
+    }
+
+    /// Enters what `make` makes of a fresh key, and gives that key; `None` if the table is full. There is
+    /// [room](Self::try_reserve).
     pub(super) fn enter(&mut self, make: impl FnOnce(u32) -> Entry) -> Option<u32> {
         if self.entries.len() >= CAPACITY {
             return None;
@@ -113,11 +130,11 @@ impl MemoryTable {
 
     pub(super) fn take(&mut self, index: u32) -> Option<Entry> {
         self.last_removed = index;
-        self.entries.remove(&index)
+        self.entries.remove(index)
     }
 
     pub(super) fn by_index(&self, index: u32) -> Option<&Entry> {
-        self.entries.get(&index)
+        self.entries.get(index)
     }
 
     /// Revokes all keys (process exit).

@@ -4,15 +4,14 @@
 //! binds or closes one does so for the others, too. The lock is held during each access by way of a window: when a window
 //! was closed, no copy by way of it is in flight in any shard. Nothing else is locked under it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::BuildHasherDefault;
+use std::collections::{BTreeSet, HashSet, TryReserveError};
 
 use rnic_transport::{BindFault, BindWindow, Pd, RemoteFault};
 use rustix_futex_sync::RwLock;
 
 use super::copies::{Backing, Place};
 use super::fault::Fault;
-use super::key::IndexHasher;
+use super::index_table::IndexTable;
 use super::region::WindowsBound;
 use super::table::{CAPACITY, Entry};
 use super::{Access, MemoryTable, key};
@@ -24,11 +23,11 @@ pub(crate) struct Windows(RwLock<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: HashMap<u32, Window, BuildHasherDefault<IndexHasher>>,
+    entries: IndexTable<Window>,
     /// Bound type-2 windows: queue pair and index.
     by_qpn: BTreeSet<(u32, u32)>,
     /// How many are bound to a region, by its index; none is no entry.
-    bound: HashMap<u32, u32>,
+    bound: IndexTable<u32>,
     /// Regions, by index, to which none may be bound any more, or for the moment.
     closed: HashSet<u32>,
 }
@@ -57,7 +56,7 @@ impl Windows {
     }
 
     pub(super) fn has(&self, index: u32) -> bool {
-        self.0.read().entries.contains_key(&index)
+        self.0.read().entries.has(index)
     }
 
     /// What a key stands for, for people.
@@ -113,7 +112,7 @@ impl Windows {
             .entries
             .iter()
             .filter(|(_, window)| window.bound.is_some_and(|bound| bound.region == region))
-            .map(|(index, _)| *index)
+            .map(|(index, _)| index)
             .collect();
         for window in bound {
             inner.unbind(window);
@@ -136,7 +135,7 @@ impl Windows {
         let mut inner = self.0.write();
         let index = key::index(key);
         inner.unbind(index);
-        inner.entries.remove(&index);
+        inner.entries.remove(index);
     }
 
     /// Closes all type-2 windows of a queue pair that is destroyed or reset: they were bound to it.
@@ -160,12 +159,12 @@ impl Windows {
 
 impl Inner {
     fn get(&self, key: u32) -> Option<&Window> {
-        let window = self.entries.get(&key::index(key))?;
+        let window = self.entries.get(key::index(key))?;
         (window.open.key == key).then_some(window)
     }
 
     fn none_bound(&self, region: u32) -> Result<(), WindowsBound> {
-        match self.bound.get(&key::index(region)) {
+        match self.bound.get(key::index(region)) {
             Some(windows) => Err(WindowsBound(*windows)),
             None => Ok(()),
         }
@@ -173,7 +172,7 @@ impl Inner {
 
     /// Closes a window.
     fn unbind(&mut self, index: u32) {
-        let Some(window) = self.entries.get_mut(&index) else {
+        let Some(window) = self.entries.get_mut(index) else {
             return;
         };
         let Some(Bound { region, qpn }) = window.bound.take() else {
@@ -184,16 +183,27 @@ impl Inner {
         if let Some(qpn) = qpn {
             self.by_qpn.remove(&(qpn, index));
         }
-        if let Some(windows) = self.bound.get_mut(&region) {
+        if let Some(windows) = self.bound.get_mut(region) {
             *windows -= 1;
             if *windows == 0 {
-                self.bound.remove(&region);
+                self.bound.remove(region);
             }
         }
     }
 }
 
 impl MemoryTable {
+    /// Makes room for one window more, bound or not.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn reserve_window(&self) -> Result<(), TryReserveError> {
+        let mut inner = self.windows.0.write();
+        inner.entries.try_reserve(1)?;
+        let unbound = (inner.entries.len() + 1).saturating_sub(inner.bound.len());
+        inner.bound.try_reserve(unbound)
+    }
+
     /// Enters a window that is bound to nothing and gives its key; `None` if there are too many. To be asked of the first
     /// shard's table, which gives out the keys.
     pub(crate) fn insert_window(&mut self, pd: Pd, type_2: bool) -> Option<u32> {
@@ -228,7 +238,7 @@ impl MemoryTable {
     pub(crate) fn bind(&self, pd: Pd, qpn: u32, bind: &BindWindow) -> Result<(), BindFault> {
         let index = key::index(bind.rkey);
         let mut inner = self.windows.0.write();
-        let window = inner.entries.get(&index).ok_or(BindFault::UnknownWindow)?;
+        let window = inner.entries.get(index).ok_or(BindFault::UnknownWindow)?;
         if window.open.pd != pd {
             return Err(BindFault::OtherPd);
         }
@@ -238,7 +248,7 @@ impl MemoryTable {
         let type_2 = window.type_2;
         if bind.length == 0 {
             inner.unbind(index);
-            if let Some(window) = inner.entries.get_mut(&index) {
+            if let Some(window) = inner.entries.get_mut(index) {
                 window.open.key = bind.rkey;
             }
             return Ok(());
@@ -249,11 +259,14 @@ impl MemoryTable {
         }
         inner.unbind(index);
         let qpn = type_2.then_some(qpn);
-        *inner.bound.entry(region).or_default() += 1;
+        match inner.bound.get_mut(region) {
+            Some(windows) => *windows += 1,
+            None => inner.bound.insert(region, 1),
+        }
         if let Some(qpn) = qpn {
             inner.by_qpn.insert((qpn, index));
         }
-        if let Some(window) = inner.entries.get_mut(&index) {
+        if let Some(window) = inner.entries.get_mut(index) {
             window.bound = Some(Bound { region, qpn });
             window.open = Entry {
                 key: bind.rkey,

@@ -77,7 +77,8 @@ impl Card {
             door,
             token: *token,
         };
-        let file = sys::note(&named.encode()).map_err(|_| Error::last_os(VERB, "socketpair"))?;
+        let file =
+            sys::note(&named.encode()).map_err(|error| Error::os(VERB, "socketpair", &error))?;
         let contexts = &mut engine.neighbours.exports.contexts;
         contexts.retain(|(token, _)| token.strong_count() > 0);
         contexts.push((Arc::downgrade(&token), context));

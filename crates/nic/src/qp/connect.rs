@@ -7,7 +7,7 @@ use rnic_wire::{PathMtu, Psn, Xrceth};
 
 use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
 use super::post::gone;
-use super::{Peer, Qp, QpEntry, Signals, transitions};
+use super::{Peer, Qp, QpEntry, transitions};
 use crate::address::path_spec;
 use crate::device::MAX_RD_ATOM;
 use crate::engine::{Acks, Engine};
@@ -206,7 +206,7 @@ fn apply(
             entry.transport.reset();
             entry.completion_lost = false;
             entry.receives.clear();
-            entry.signals = Signals::default();
+            entry.signals.reset();
             entry.late = entry.late.take().map(|_| Box::default());
             entry.attr = QpAttr {
                 cap: entry.attr.cap,
@@ -332,7 +332,7 @@ fn resolve(
         QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
         _ => headroom,
     };
-    if let Some(ip_mtu) = engine.link.path_ip_mtu(&spec)
+    if let Ok(ip_mtu) = engine.link.path_ip_mtu(&spec)
         && mtu.bytes() as u32 + headroom > ip_mtu
     {
         return Err(Error::invalid(
@@ -344,10 +344,10 @@ fn resolve(
             ),
         ));
     }
-    let path = engine
-        .link
-        .path(&spec)
-        .map_err(|e| Error::new(VERB, libc::EHOSTUNREACH, e.to_string()))?;
+    let path = engine.link.path(&spec).map_err(|e| {
+        let errno = e.shortage().unwrap_or(libc::EHOSTUNREACH);
+        Error::new(VERB, errno, e.to_string())
+    })?;
     Ok(Peer {
         path,
         local: spec.local,

@@ -10,7 +10,7 @@ use super::{Qp, QpCap, QpEntry, QpShared, QpState, QpType, ReceiveSource};
 use crate::context::{AsyncEvent, ContextShared};
 use crate::cq::Slots;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::srq::Srq;
 use crate::xrcd::Xrcd;
 
@@ -103,7 +103,9 @@ impl Qp {
             state: AtomicU8::new(QpState::Reset as u8),
             removed: AtomicBool::new(false),
         });
-        engine.insert_qp(QpEntry::new(shared.clone()));
+        engine
+            .insert_qp(QpEntry::new(shared.clone()))
+            .map_err(|_| Error::no_memory("ibv_create_qp"))?;
         drop(engine);
         let qp = Qp::attach(shared, None, Some(xrcd), cookie);
         xrcd.domain().add_target(&qp.inner.target);

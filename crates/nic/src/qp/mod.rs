@@ -7,13 +7,13 @@ mod handle;
 mod post;
 mod transitions;
 
-use std::collections::VecDeque;
+use std::collections::TryReserveError;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rnic_link::{PathId, Reach};
-use rnic_transport::{QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
+use rnic_transport::{Fifo, QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
 use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
@@ -146,7 +146,7 @@ const LONGEST_TIMEOUT: u8 = 18;
 /// How many work requests each future signaled completion retires.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    runs: VecDeque<u32>,
+    runs: Fifo<u32>,
     open: u32,
     /// What the last run had.
     period: u32,
@@ -189,8 +189,18 @@ impl Signals {
     fn abandoned(&mut self) -> u32 {
         let posted = self.runs.iter().sum::<u32>() + self.open;
         let left = posted.saturating_sub(self.failed);
-        *self = Signals::default();
+        self.reset();
         left
+    }
+
+    /// Nothing is posted. The memory stays.
+    pub(super) fn reset(&mut self) {
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.clear();
+        *self = Signals {
+            runs,
+            ..Signals::default()
+        };
     }
 }
 
@@ -199,7 +209,7 @@ impl Signals {
 pub(crate) struct QpEntry {
     pub(crate) shared: Arc<QpShared>,
     pub(crate) transport: QueuePair,
-    pub(crate) receives: VecDeque<RecvWqe>,
+    pub(crate) receives: Fifo<RecvWqe>,
     /// XRC: the shared receive queue that the last request named.
     pub(crate) selected_srq: u32,
     pub(crate) signals: Signals,
@@ -251,7 +261,7 @@ impl QpEntry {
                 QpType::Ud => QueuePair::Ud(Ud::new()),
             },
             shared,
-            receives: VecDeque::new(),
+            receives: Fifo::default(),
             selected_srq: 0,
             signals: Signals::default(),
             peer: None,
@@ -271,6 +281,23 @@ impl QpEntry {
             elsewhere: None,
             armed: None,
             place: Place::default(),
+        }
+    }
+
+    /// Takes memory for all that may be posted to it.
+    pub(crate) fn take_memory(&mut self) -> std::result::Result<(), TryReserveError> {
+        let QpCap {
+            max_send_wr,
+            max_recv_wr,
+            ..
+        } = self.shared.cap;
+        if max_send_wr > 0 {
+            self.transport.try_reserve_sends(max_send_wr as usize)?;
+            self.signals.runs.try_reserve(max_send_wr as usize)?;
+        }
+        match max_recv_wr {
+            0 => Ok(()),
+            most => self.receives.try_reserve(most as usize),
         }
     }
 
@@ -437,7 +464,9 @@ impl Qp {
             state: AtomicU8::new(QpState::Reset as u8),
             removed: AtomicBool::new(false),
         });
-        engine.insert_qp(QpEntry::new(shared.clone()));
+        engine
+            .insert_qp(QpEntry::new(shared.clone()))
+            .map_err(|_| Error::no_memory(VERB))?;
         if lint::is_on() {
             lint::created(&shared, asked);
         }

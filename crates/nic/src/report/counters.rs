@@ -100,21 +100,19 @@ pub(super) fn start_snapshots(nic: Weak<NicShared>) {
     }
     // Failing to start it costs nothing but what a killed program would have shown.
     let _ = sys::with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name("rnic-report".into())
-            .spawn(move || {
-                let mut rest = PERIOD;
-                loop {
-                    std::thread::sleep(rest);
-                    let Some(nic) = nic.upgrade() else {
-                        break;
-                    };
-                    let Some(qps) = nic.note_counters() else {
-                        break;
-                    };
-                    rest = PERIOD * (1 + qps / FEW) as u32;
-                }
-            })
+        sys::spawn(c"rnic-report", 256 * 1024, move || {
+            let mut rest = PERIOD;
+            loop {
+                std::thread::sleep(rest);
+                let Some(nic) = nic.upgrade() else {
+                    break;
+                };
+                let Some(qps) = nic.note_counters() else {
+                    break;
+                };
+                rest = PERIOD * (1 + qps / FEW) as u32;
+            }
+        })
     });
 }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use super::room;
+
 /// Bytes of the pages that a range touches: what hardware would lock for it.
 pub(crate) fn pages(start: usize, len: usize) -> u64 {
     // SAFETY: sysconf takes no pointer.
@@ -101,24 +103,50 @@ fn sync(start: usize, span: usize, flags: libc::c_int) -> libc::c_long {
 
 /// Something is mapped at every byte of a range.
 pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
-    const PAGE: usize = 4096;
     let start = addr & !(PAGE - 1);
     let span = (addr - start).saturating_add(len);
     sync(start, span, libc::MS_ASYNC) == 0
 }
 
 /// Makes the pages of a range present and checks that they may be read (and written).
-/// Gives the errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory.
+/// Gives the errno that `ibv_reg_mr` reports: EFAULT for unmapped or forbidden memory, ENOMEM if the machine has not so much
+/// left.
 pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> {
-    const MADV_POPULATE_READ: i32 = 22;
-    const MADV_POPULATE_WRITE: i32 = 23;
     if len == 0 {
         return Ok(());
     }
-    let page = 4096usize;
+    let page = PAGE;
     let start = addr & !(page - 1);
     let end = addr.checked_add(len).ok_or(libc::EFAULT)?;
-    let span = end.checked_next_multiple_of(page).ok_or(libc::EFAULT)? - start;
+    let end = end.checked_next_multiple_of(page).ok_or(libc::EFAULT)?;
+    // Short ranges cost more to ask for than they can do harm.
+    if end - start >= LONG {
+        // Of device pages nothing is said here, and they need no memory.
+        match make_present(start, page, write) {
+            Err(libc::EINVAL) => return permitted(start, end, write),
+            outcome => outcome?,
+        }
+        let left = room::left().unwrap_or(u64::MAX);
+        if room::missing(start, end, page, left) > left {
+            return Err(libc::ENOMEM);
+        }
+    }
+    match make_present(start, end - start, write) {
+        // A kernel before 5.14, a mapping of device pages, or one without that right.
+        Err(libc::EINVAL) => permitted(start, end, write),
+        outcome => outcome,
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// So many bytes of pages are asked for only if there is memory for them.
+const LONG: usize = 16 << 20;
+
+/// The errno is EINVAL where the kernel does not do this for such a mapping.
+fn make_present(start: usize, span: usize, write: bool) -> Result<(), i32> {
+    const MADV_POPULATE_READ: i32 = 22;
+    const MADV_POPULATE_WRITE: i32 = 23;
     let advice = if write {
         MADV_POPULATE_WRITE
     } else {
@@ -134,8 +162,7 @@ pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> 
             Some(libc::EINTR | libc::EAGAIN) => continue,
             // ENOMEM: a hole; EFAULT: cannot be faulted in. Hardware's pinning says EFAULT to both.
             Some(libc::ENOMEM | libc::EFAULT) => return Err(libc::EFAULT),
-            // EINVAL: a kernel before 5.14, a mapping of device pages, or one without that right.
-            Some(libc::EINVAL) => return permitted(start, start + span, write),
+            Some(libc::EINVAL) => return Err(libc::EINVAL),
             Some(libc::EHWPOISON) => return Err(libc::EFAULT),
             _ => return Err(libc::EFAULT),
         }

@@ -1,4 +1,153 @@
-//! Threads: cancellation, signals, the scheduler.
+//! Threads: the device's own, variables of a thread, cancellation, signals, the scheduler.
+//!
+//! The standard library's threads, and its variables of a thread that are dropped with it, end the process where there is no
+//! memory for them: it allocates past any allocator of ours, and the C library registers destructors or aborts. Those here
+//! fail.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::OnceLock;
+
+/// A thread of the device's own. It runs on when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Thread(Option<libc::pthread_t>);
+
+/// What a thread is to do.
+type Body = Box<dyn FnOnce() + Send>;
+
+extern "C" fn run(body: *mut c_void) -> *mut c_void {
+    // SAFETY: the box that `spawn` gave away to this thread.
+    let body = unsafe { Box::from_raw(body.cast::<Body>()) };
+    // A panic has been reported; nobody waits for an outcome.
+    let _ = catch_unwind(AssertUnwindSafe(*body));
+    null_mut()
+}
+
+/// Starts a thread with that name and size of stack, or a larger one if the C library needs that for itself.
+///
+/// # Errors
+/// EAGAIN: there is no memory for it, or the user has too many.
+pub(crate) fn spawn(
+    name: &'static CStr,
+    stack: usize,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<Thread> {
+    let body = move || {
+        // SAFETY: names the calling thread by a C string.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        body();
+    };
+    let body: *mut Body = Box::into_raw(Box::new(Box::new(body)));
+    let mut thread = 0;
+    // SAFETY: attributes and thread are places for the answers; the body is the new thread's from its start on.
+    let mut start = |attr: *const libc::pthread_attr_t| unsafe {
+        libc::pthread_create(&raw mut thread, attr, run, body.cast())
+    };
+    // SAFETY: the attributes are initialised before they are used, and destroyed after.
+    let mut errno = unsafe {
+        let mut attr: libc::pthread_attr_t = std::mem::zeroed();
+        match libc::pthread_attr_init(&raw mut attr) {
+            0 => {
+                libc::pthread_attr_setstacksize(&raw mut attr, stack);
+                let errno = start(&raw const attr);
+                libc::pthread_attr_destroy(&raw mut attr);
+                errno
+            }
+            errno => errno,
+        }
+    };
+    if errno == libc::EINVAL {
+        errno = start(null());
+    }
+    if errno != 0 {
+        // SAFETY: no thread has it.
+        drop(unsafe { Box::from_raw(body) });
+        return Err(io::Error::from_raw_os_error(errno));
+    }
+    Ok(Thread(Some(thread)))
+}
+
+impl Thread {
+    /// The calling thread is it.
+    pub(crate) fn is_current(&self) -> bool {
+        // SAFETY: takes nothing.
+        self.0 == Some(unsafe { libc::pthread_self() })
+    }
+
+    /// Waits for its end.
+    pub(crate) fn join(mut self) {
+        if let Some(thread) = self.0.take() {
+            // SAFETY: a thread that was neither joined nor detached.
+            unsafe { libc::pthread_join(thread, null_mut()) };
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0 {
+            // SAFETY: as above.
+            unsafe { libc::pthread_detach(thread) };
+        }
+    }
+}
+
+/// A variable of each thread's own, dropped at the thread's end.
+#[derive(Debug)]
+pub struct PerThread<T: 'static> {
+    key: OnceLock<Option<libc::pthread_key_t>>,
+    values: PhantomData<fn() -> T>,
+}
+
+extern "C" fn end<T>(value: *mut c_void) {
+    // SAFETY: the box that `with` left to the thread, which is ending: nothing uses it.
+    let value = unsafe { Box::from_raw(value.cast::<RefCell<Option<T>>>()) };
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+}
+
+impl<T> PerThread<T> {
+    /// Of nothing in each thread at first.
+    #[allow(clippy::new_without_default, reason = "for statics")]
+    pub const fn new() -> PerThread<T> {
+        PerThread {
+            key: OnceLock::new(),
+            values: PhantomData,
+        }
+    }
+
+    /// Shows `look` what the thread has; `None`: there is no room for it.
+    pub fn with<R>(&self, look: impl FnOnce(&RefCell<Option<T>>) -> R) -> Option<R> {
+        let key = self.key.get_or_init(|| {
+            let mut key = 0;
+            // SAFETY: a place for the answer, and a function for values of this type.
+            let errno = unsafe { libc::pthread_key_create(&raw mut key, Some(end::<T>)) };
+            (errno == 0).then_some(key)
+        });
+        let key = (*key)?;
+        // SAFETY: a key that is never deleted, whose values are of this type.
+        let value = unsafe { libc::pthread_getspecific(key) }.cast::<RefCell<Option<T>>>();
+        let value = match NonNull::new(value) {
+            Some(value) => value,
+            None => {
+                let value = NonNull::from(Box::leak(Box::new(RefCell::new(None))));
+                // SAFETY: as above. If it is not taken, it is a box again.
+                unsafe {
+                    if libc::pthread_setspecific(key, value.as_ptr().cast()) != 0 {
+                        drop(Box::from_raw(value.as_ptr()));
+                        return None;
+                    }
+                }
+                value
+            }
+        };
+        // SAFETY: lives until the thread ends, and no other thread has it.
+        Some(look(unsafe { value.as_ref() }))
+    }
+}
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
@@ -11,7 +160,7 @@ pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     impl Drop for Restore {
         fn drop(&mut self) {
             // SAFETY: a state that the C library gave; it may take NULL.
-            unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+            unsafe { pthread_setcancelstate(self.0, null_mut()) };
         }
     }
     const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
@@ -22,11 +171,21 @@ pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Has the C library call these around fork(2) (pthread_atfork(3)); without memory for it, it does not.
-pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+/// Has the C library call these around fork(2) (pthread_atfork(3)).
+///
+/// # Errors
+/// ENOMEM.
+pub(crate) fn at_fork(
+    prepare: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> io::Result<()> {
     // SAFETY: functions of this program, or of a library whose handlers the C library forgets when it is unloaded; they
     // take and give nothing.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
 }
 
 /// How often another thread took the core from the calling one, which wanted to go on; 0: never, or it is not known
@@ -97,7 +256,7 @@ pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         let result = f();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, null_mut());
         result
     }
 }
@@ -122,5 +281,44 @@ pub(crate) fn thread_mark() -> usize {
         }
         // Without a destructor it can be reached as long as the thread runs.
         MARK.with(|mark| std::ptr::from_ref(mark).addr())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A variable is each thread's own and ends with it; a thread runs what it is given.
+
+    use std::panic::resume_unwind;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_variable_is_of_one_thread_and_dropped_with_it() {
+        static MINE: PerThread<Arc<()>> = PerThread::new();
+        let kept = Arc::new(());
+        let given = kept.clone();
+        let thread = std::thread::spawn(move || {
+            MINE.with(|mine| *mine.borrow_mut() = Some(given));
+            MINE.with(|mine| mine.borrow().as_ref().map(Arc::strong_count))
+        });
+        assert_eq!(thread.join().unwrap(), Some(Some(2)));
+        assert_eq!(Arc::strong_count(&kept), 1);
+        assert_eq!(MINE.with(|mine| mine.borrow().is_none()), Some(true));
+    }
+
+    #[test]
+    fn a_thread_does_what_it_is_to_and_may_panic() {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let thread = spawn(c"works", 64 << 10, || DONE.store(true, Ordering::Release)).unwrap();
+        assert!(!thread.is_current());
+        thread.join();
+        assert!(DONE.load(Ordering::Acquire));
+        spawn(c"panics", 256 << 10, || resume_unwind(Box::new(())))
+            .unwrap()
+            .join();
+        // Too small a stack is made large enough.
+        spawn(c"small", 1, || ()).unwrap().join();
     }
 }

@@ -13,6 +13,7 @@ mod timer;
 use crate::completion::Failure;
 use crate::output::Output;
 use crate::{Counters, Host, PacketSink, Pd, Placement, QpEvent, SendWqe, Time};
+use alloc::collections::TryReserveError;
 pub(crate) use drain::Drain;
 pub(crate) use requester::MAX_MESSAGE;
 use requester::Requester;
@@ -220,10 +221,20 @@ impl Rc {
         own.min_rnr_timer = attr.min_rnr_timer;
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters stay.
+    /// Takes memory for so many WQEs: up to that number none more is taken by posting.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn try_reserve_sends(&mut self, most: usize) -> Result<(), TryReserveError> {
+        self.requester.try_reserve(most)
+    }
+
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay.
     pub fn reset(&mut self) {
         let counters = self.shared.counters;
+        let requester = core::mem::take(&mut self.requester);
         *self = Rc::new();
+        self.requester = requester.reset();
         self.shared.counters = counters;
     }
 

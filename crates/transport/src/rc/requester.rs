@@ -42,7 +42,7 @@ use super::{Failure, Shared};
 use crate::completion::vendor_err;
 use crate::scatter::SgCursor;
 use crate::{Completion, Host, Immediate, SendOp, SendWqe, ShortSend, Status, Time};
-use alloc::collections::VecDeque;
+use alloc::collections::{TryReserveError, VecDeque};
 use asking::Asking;
 use probe::Probe;
 use queue::SendQueue;
@@ -280,6 +280,20 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
+    /// Takes memory for so many WQEs.
+    pub(crate) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
+        self.queue.try_reserve(most)
+    }
+
+    /// A new one with the memory of this one's queue.
+    pub(crate) fn reset(mut self) -> Requester {
+        self.queue.clear();
+        Requester {
+            queue: self.queue,
+            ..Requester::default()
+        }
+    }
+
     /// Takes the attributes of RTS; the first PSN only before anything was sent.
     pub(crate) fn start(&mut self, sh: &Shared) {
         if self.max.pos == 0 {

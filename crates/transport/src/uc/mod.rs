@@ -12,6 +12,7 @@ use crate::output::Output;
 use crate::rc::Drain;
 use crate::unacknowledged::{SendQueue, State};
 use crate::{Counters, Host, PacketSink, Pd, SendOp, SendWqe, Time};
+use alloc::collections::TryReserveError;
 use responder::Responder;
 use rnic_wire::{Packet, PathMtu, Psn, Service};
 
@@ -132,10 +133,19 @@ impl Uc {
         self.sends.drain = Drain::No;
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters stay.
+    /// Takes memory for so many WQEs: up to that number none more is taken by posting.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn try_reserve_sends(&mut self, most: usize) -> Result<(), TryReserveError> {
+        self.sends.queue.try_reserve(most)
+    }
+
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay.
     pub fn reset(&mut self) {
         *self = Uc {
             counters: self.counters,
+            sends: core::mem::take(&mut self.sends).reset(),
             ..Uc::new()
         };
     }

@@ -11,6 +11,7 @@ use crate::{
     Completion, CompletionOpcode, Counters, Host, Immediate, Misplaced, NetworkHeader, PacketSink,
     Pd, SendOp, SendWqe, Status, Time,
 };
+use alloc::collections::TryReserveError;
 use rnic_wire::{
     Bth, Deth, Ext, ImmDt, Opcode, Operation, Packet, PathMtu, Payload, Psn, Service, UdPrefix,
     emit, header_len, pad_len,
@@ -116,10 +117,19 @@ impl Ud {
         self.sends.drain = Drain::No;
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters stay.
+    /// Takes memory for so many WQEs: up to that number none more is taken by posting.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn try_reserve_sends(&mut self, most: usize) -> Result<(), TryReserveError> {
+        self.sends.queue.try_reserve(most)
+    }
+
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay.
     pub fn reset(&mut self) {
         *self = Ud {
             counters: self.counters,
+            sends: core::mem::take(&mut self.sends).reset(),
             ..Ud::new()
         };
     }

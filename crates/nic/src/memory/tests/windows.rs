@@ -287,7 +287,7 @@ fn a_window_is_one_for_the_tables_of_all_shards() {
     let mut buffer = [0u8; 64];
     let region = spec(&mut buffer, 0x1000, RIGHTS);
     let (mut first, lkey) = table(&mut buffer, RIGHTS);
-    let mut second = first.beside();
+    let mut second = first.beside().expect("memory");
     // SAFETY: the buffer outlives the tables' use.
     unsafe { second.insert_as(lkey, region) };
     let [one, two] = [false, true].map(|type_2| first.insert_window(PD, type_2).unwrap());

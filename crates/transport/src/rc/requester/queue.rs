@@ -5,69 +5,57 @@
 //! are, by that; others are moved in, which their length hides.
 
 use super::{Entry, Kind, NOT_STARTED};
+use crate::fifo::Fifo;
 use crate::{SendData, SendWqe};
-use alloc::vec::Vec;
-
-/// Places of a queue that has had any.
-const FEWEST: usize = 4;
+use alloc::collections::TryReserveError;
 
 /// Entries, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct SendQueue {
-    /// A power of two of them, or none. Who is not in the queue is left over from what was.
-    places: Vec<Entry>,
-    /// Where the oldest is.
-    first: usize,
-    len: usize,
-}
+pub(crate) struct SendQueue(Fifo<Entry>);
 
 impl SendQueue {
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.len
+    /// Takes memory for so many entries.
+    pub(crate) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
+        self.0.try_reserve(most)
+    }
+
+    /// Drops all entries. Their memory stays.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
     }
 
     #[inline]
-    fn place(&self, index: usize) -> usize {
-        self.first.wrapping_add(index) & self.places.len().wrapping_sub(1)
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Entry> {
-        if index < self.len {
-            self.places.get(self.place(index))
-        } else {
-            None
-        }
+        self.0.get(index)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
-        if index < self.len {
-            let place = self.place(index);
-            self.places.get_mut(place)
-        } else {
-            None
-        }
+        self.0.get_mut(index)
     }
 
     #[inline]
     pub(super) fn front(&self) -> Option<&Entry> {
-        self.get(0)
+        self.0.front()
     }
 
     #[inline]
     pub(super) fn front_mut(&mut self) -> Option<&mut Entry> {
-        self.get_mut(0)
+        self.0.front_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        (0..self.len).filter_map(|index| self.get(index))
+        self.0.iter()
     }
 
     /// Those from `from` on.
     pub(super) fn for_each_from(&mut self, from: usize, mut change: impl FnMut(&mut Entry)) {
-        for index in from..self.len {
+        for index in from..self.len() {
             if let Some(entry) = self.get_mut(index) {
                 change(entry);
             }
@@ -76,7 +64,7 @@ impl SendQueue {
 
     /// How many at the front `are` so, if none behind them is.
     pub(super) fn partition_point(&self, are: impl Fn(&Entry) -> bool) -> usize {
-        let (mut least, mut most) = (0, self.len);
+        let (mut least, mut most) = (0, self.len());
         while least < most {
             let middle = least.midpoint(most);
             if self.get(middle).is_some_and(&are) {
@@ -91,32 +79,13 @@ impl SendQueue {
     /// The place of a new entry at the end, to be written: it is as another one left it.
     #[inline]
     pub(super) fn push(&mut self) -> &mut Entry {
-        if self.len == self.places.len() {
-            self.grow();
-        }
-        let place = self.place(self.len);
-        self.len += 1;
-        &mut self.places[place]
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        self.places.rotate_left(self.first);
-        self.first = 0;
-        let places = (2 * self.places.len()).max(FEWEST);
-        self.places.resize_with(places, Entry::vacant);
+        self.0.push_place()
     }
 
     /// Takes the oldest out; gives it as it lies there, but for a long list or long inline data.
     #[inline]
     pub(super) fn pop_front(&mut self) -> Option<&Entry> {
-        if self.len == 0 {
-            return None;
-        }
-        let place = self.first;
-        self.first = self.place(1);
-        self.len -= 1;
-        let entry = self.places.get_mut(place)?;
+        let entry = self.0.pop_place()?;
         // What it has outside of itself is not kept for the next one.
         let has_more = match &entry.wqe.data {
             SendData::Gather(list) => list.spilled(),
@@ -129,8 +98,8 @@ impl SendQueue {
     }
 }
 
-impl Entry {
-    fn vacant() -> Entry {
+impl Default for Entry {
+    fn default() -> Entry {
         Entry {
             wqe: SendWqe::default(),
             start: NOT_STARTED,
