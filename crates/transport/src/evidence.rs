@@ -20,6 +20,11 @@ pub enum Evidence {
         /// Nanoseconds since the first of them.
         waited_ns: u64,
     },
+    /// The peer's process has been stopped for a while, and this side waits for it. Said once per wait.
+    PeerStopped {
+        /// Nanoseconds since it was heard last, or sent to.
+        waited_ns: u64,
+    },
 }
 
 /// What became of a send work request that failed.
@@ -41,6 +46,8 @@ pub struct SendFailed {
     pub heard_ever: u64,
     /// Nanoseconds since that PSN was first sent, as far as the first retry shows it.
     pub waited_ns: u64,
+    /// Nanoseconds of these in which the peer's process was found stopped.
+    pub stopped_ns: u64,
 }
 
 /// Why a responder refused.

@@ -30,6 +30,7 @@ mod read;
 mod retransmit;
 mod single;
 mod stall;
+mod stopped;
 mod trains;
 mod transmit;
 mod window;
@@ -49,6 +50,7 @@ use queue::SendQueue;
 use retransmit::Retries;
 use rnic_wire::Psn;
 use stall::Stall;
+use stopped::Peer;
 use trains::Trains;
 use window::{PACKET_OVERHEAD, Window};
 
@@ -274,6 +276,7 @@ pub(crate) struct Requester {
     pub(super) silences: u32,
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
+    peer: Peer,
     pub(super) timers: TimerTable,
 }
 
@@ -462,6 +465,7 @@ impl Requester {
         self.probe_progress(packets, self.retries.used(&sh.attr), now);
         self.retries = Retries::full(&sh.attr);
         self.silences = 0;
+        self.peer_answers();
         self.restart_timers(now, sh);
     }
 

@@ -351,6 +351,17 @@ impl World {
                     return Err(format!("draining is {}", !expected));
                 }
             }
+            "peer" => {
+                let stopped = match args.word()? {
+                    "stopped" => true,
+                    "runs" => false,
+                    other => return Err(format!("the peer is not {other:?}")),
+                };
+                let QueuePair::Rc(rc) = &mut self.qp else {
+                    return Err("only RC asks".into());
+                };
+                rc.peer_stopped(stopped);
+            }
             "fail" => {
                 self.with(|rc, _, host| rc.fail(host));
                 self.poll()?;

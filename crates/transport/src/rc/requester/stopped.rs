@@ -1,0 +1,77 @@
+//! A peer whose process is stopped (SIGSTOP, a debugger's breakpoint), where the device can find that out.
+//!
+//! A card goes on answering for a stopped program. A device inside the program is stopped with it, and its silence is no sign
+//! that it is gone (IBTA vol. 1, 9.7.6.1.3 counts retries to find out just that). So while the peer is stopped the ACK timeout
+//! costs no retry, and nothing is sent again: what was sent waits at the peer. Once it goes on, everything is sent
+//! again, since some of it may have found no room there; that costs no retry either. A debugger stops a process over and over
+//! (strace does at each system call), so the retries that were used up before stay so: only progress gives them back.
+
+use super::Requester;
+use crate::rc::Shared;
+use crate::rc::timer::Timer;
+use crate::time::ack_timeout_ns;
+use crate::{Host, Time};
+
+/// The device need not look more often than this whether the peer still is stopped, ns.
+const LOOK_NS: u64 = 10_000_000;
+
+/// What is known of the peer's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// Nothing that would excuse its silence.
+    #[default]
+    Runs,
+    /// It is stopped.
+    Stopped,
+    /// It was at the last ACK timeout, and is not any more.
+    GoesOn,
+}
+
+impl Requester {
+    /// The peer's process is stopped, or is not.
+    pub(crate) fn peer_stopped(&mut self, stopped: bool) {
+        self.peer = match (stopped, self.peer) {
+            (true, _) => Peer::Stopped,
+            (false, Peer::Runs) => Peer::Runs,
+            (false, _) => Peer::GoesOn,
+        };
+    }
+
+    /// The silence is over.
+    #[inline]
+    pub(super) fn peer_answers(&mut self) {
+        self.peer = Peer::Runs;
+    }
+
+    /// The shared receive queue that the oldest WQE names.
+    pub(crate) fn oldest_srq(&self) -> Option<u32> {
+        self.queue.front().map(|front| front.wqe.srqn)
+    }
+
+    pub(super) fn peer_is_stopped(&self) -> bool {
+        self.peer == Peer::Stopped
+    }
+
+    /// The ACK timeout is over. True: it counts for nothing, as the peer is stopped, or was.
+    pub(super) fn is_excused<H: Host>(&mut self, now: Time, sh: &mut Shared, host: &mut H) -> bool {
+        match self.peer {
+            Peer::Runs => false,
+            Peer::Stopped => {
+                let ago_ns = self.patience_ns(sh).unwrap_or(0);
+                if let Some(evidence) = self.note_stopped(now, ago_ns, sh) {
+                    host.evidence(&evidence);
+                }
+                let look_ns = ack_timeout_ns(sh.attr.timeout).unwrap_or(0).max(LOOK_NS);
+                self.timers.set(Timer::AckTimeout, now.after(look_ns));
+                true
+            }
+            Peer::GoesOn => {
+                self.peer = Peer::Runs;
+                sh.counters.timeouts += 1;
+                self.gap = None;
+                self.resend_from_oldest(sh);
+                true
+            }
+        }
+    }
+}
