@@ -22,8 +22,10 @@ pub enum Evidence {
     },
     /// The peer's process has been stopped for a while, and this side waits for it. Said once per wait.
     PeerStopped {
-        /// Nanoseconds since it was heard last, or sent to.
+        /// Nanoseconds since the oldest request without an answer was sent, as far as is known.
         waited_ns: u64,
+        /// Over XRC, the shared receive queue that this request names, whose process it may be.
+        srq: Option<u32>,
     },
 }
 

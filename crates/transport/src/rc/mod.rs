@@ -526,9 +526,7 @@ impl Rc {
 
     /// Over XRC, the shared receive queue that the oldest request names whose answer is awaited.
     pub fn awaited_srq(&self) -> Option<u32> {
-        (self.shared.attr.role == Role::XrcInitiator)
-            .then(|| self.requester.oldest_srq())
-            .flatten()
+        self.requester.awaited_srq(&self.shared)
     }
 
     /// An ACK is all that the responder has to say.

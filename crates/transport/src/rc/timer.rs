@@ -65,7 +65,9 @@ impl TimerTable {
 
     /// Disarms and names one timer that is due.
     pub(crate) fn take_due(&mut self, now: Time) -> Option<Timer> {
-        let due = Timer::ALL.into_iter().find(|&timer| self.is_due(timer, now))?;
+        let due = Timer::ALL
+            .into_iter()
+            .find(|&timer| self.is_due(timer, now))?;
         self.clear(due);
         Some(due)
     }

@@ -87,7 +87,10 @@ impl Requester {
             return None;
         }
         stall.told_stopped = true;
-        Some(Evidence::PeerStopped { waited_ns })
+        Some(Evidence::PeerStopped {
+            waited_ns,
+            srq: self.awaited_srq(sh),
+        })
     }
 
     /// What there is to say of the oldest WQE, which fails.

@@ -7,8 +7,8 @@
 //! (strace does at each system call), so the retries that were used up before stay so: only progress gives them back.
 
 use super::Requester;
-use crate::rc::Shared;
 use crate::rc::timer::Timer;
+use crate::rc::{Role, Shared};
 use crate::time::ack_timeout_ns;
 use crate::{Host, Time};
 
@@ -43,9 +43,10 @@ impl Requester {
         self.peer = Peer::Runs;
     }
 
-    /// The shared receive queue that the oldest WQE names.
-    pub(crate) fn oldest_srq(&self) -> Option<u32> {
-        self.queue.front().map(|front| front.wqe.srqn)
+    /// Over XRC, the shared receive queue that the oldest WQE names.
+    pub(crate) fn awaited_srq(&self, sh: &Shared) -> Option<u32> {
+        let front = self.queue.front()?;
+        (sh.attr.role == Role::XrcInitiator).then_some(front.wqe.srqn)
     }
 
     pub(super) fn peer_is_stopped(&self) -> bool {
