@@ -124,6 +124,14 @@ impl RoceLink {
         pids.any(|pid| live.stopped.is(pid, now_ns))
     }
 
+    /// The same of a process that this one talks to.
+    pub fn neighbour_is_stopped(&mut self, peer: PeerId, now_ns: u64) -> bool {
+        self.live.as_mut().is_some_and(|live| {
+            let pid = live.share.neighbours().pid(peer);
+            pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
+        })
+    }
+
     /// While false, what a stopped process of this host has no room for waits until it goes on. True: it is lost after a second,
     /// as what it has no room for while it runs.
     #[inline]

@@ -571,6 +571,7 @@ impl Rc {
     /// Fires the timers that are due (ACK timeout, RNR wait, probe).
     pub fn handle_timeout<H: Host>(&mut self, now: Time, host: &mut H) {
         let sh = &mut self.shared;
+        self.requester.overslept(now, sh);
         if let Err(failure) = self.requester.handle_timeout(now, sh, host) {
             self.send_failed(failure, host);
         }

@@ -277,6 +277,8 @@ pub(crate) struct Requester {
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
     peer: Peer,
+    /// The oldest position when an ACK timeout was last overslept.
+    overslept_at: Option<u64>,
     pub(super) timers: TimerTable,
 }
 

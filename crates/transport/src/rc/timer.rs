@@ -50,6 +50,10 @@ impl TimerTable {
         self.deadlines[timer as usize] != NEVER
     }
 
+    pub(crate) fn deadline(&self, timer: Timer) -> Option<Time> {
+        self.is_set(timer).then_some(self.deadlines[timer as usize])
+    }
+
     /// It is set, and its time has come.
     pub(crate) fn is_due(&self, timer: Timer, now: Time) -> bool {
         self.is_set(timer) && self.deadlines[timer as usize] <= now

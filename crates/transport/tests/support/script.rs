@@ -362,6 +362,11 @@ impl World {
                 };
                 rc.peer_stopped(stopped);
             }
+            "sleep" => {
+                self.now += args::duration(args.word()?)?;
+                self.with(|rc, now, host| rc.handle_timeout(now, host));
+                self.poll()?;
+            }
             "fail" => {
                 self.with(|rc, _, host| rc.fail(host));
                 self.poll()?;

@@ -12,6 +12,9 @@ use crate::rc::{Role, Shared};
 use crate::time::ack_timeout_ns;
 use crate::{Host, Time};
 
+/// A device that comes to its timers so much later, ns, and by longer than the ACK timeout itself, was stopped meanwhile.
+const OVERSLEPT_NS: u64 = 100_000_000;
+
 /// The device need not look more often than this whether the peer still is stopped, ns.
 const LOOK_NS: u64 = 10_000_000;
 
@@ -23,7 +26,7 @@ pub(super) enum Peer {
     Runs,
     /// It is stopped.
     Stopped,
-    /// It was at the last ACK timeout, and is not any more.
+    /// It was at the last ACK timeout, and is not any more; or whether it was is not known, since this side itself was.
     GoesOn,
 }
 
@@ -35,6 +38,20 @@ impl Requester {
             (false, Peer::Runs) => Peer::Runs,
             (false, _) => Peer::GoesOn,
         };
+    }
+
+    /// The ACK timeout ended at `due`. If the device did not run for long after that, the peer may have been stopped with it (a
+    /// group of processes, a debugger of both) and go on only now: once for each silence that counts for nothing.
+    pub(crate) fn overslept(&mut self, now: Time, sh: &Shared) {
+        let Some(due) = self.timers.deadline(Timer::AckTimeout) else {
+            return;
+        };
+        let timeout_ns = ack_timeout_ns(sh.attr.timeout).unwrap_or(0);
+        let late = now.0.saturating_sub(due.0) > timeout_ns.max(OVERSLEPT_NS);
+        if late && self.peer == Peer::Runs && self.overslept_at != Some(self.una.pos) {
+            self.overslept_at = Some(self.una.pos);
+            self.peer = Peer::GoesOn;
+        }
     }
 
     /// The silence is over.
