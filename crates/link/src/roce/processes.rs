@@ -6,7 +6,7 @@ use crate::domains::{DomainError, DomainKey};
 use crate::neighbours::{Neighbours, PeerId};
 use crate::path::PathId;
 use crate::ports::Ports;
-use crate::registry::QpnRange;
+use crate::registry::{QpnRange, RANGE_BITS};
 use crate::wills::{Estate, Will, WillId};
 
 impl RoceLink {
@@ -122,6 +122,14 @@ impl RoceLink {
         let owner = srq.and_then(|srq| live.share.process_of(srq));
         let mut pids = peer.into_iter().chain(owner);
         pids.any(|pid| live.stopped.is(pid, now_ns))
+    }
+
+    /// The same of the other process of this host that has a range of queue pair numbers.
+    pub fn owner_is_stopped(&mut self, range: u32, now_ns: u64) -> bool {
+        self.live.as_mut().is_some_and(|live| {
+            let pid = live.share.process_of(range << RANGE_BITS);
+            pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
+        })
     }
 
     /// The same of a process that this one talks to.

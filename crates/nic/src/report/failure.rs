@@ -255,7 +255,7 @@ impl State {
     }
 }
 
-fn name_process(line: &mut Line, pid: u32) {
+pub(super) fn name_process(line: &mut Line, pid: u32) {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     line.number("peer_pid", pid.into())
         .text("peer_program", name.trim_end());

@@ -106,6 +106,8 @@ fn attempt() -> Attempt {
         tries: None,
         waited_ns: None,
         peer_here: None,
+        peer_pid: None,
+        peer_program: None,
         asked: None,
         listener: None,
         asked_mtu: None,

@@ -208,6 +208,9 @@ pub struct Attempt {
     pub waited_ns: Option<u64>,
     /// The peer's address is one of this host.
     pub peer_here: Option<bool>,
+    /// The process there that listens for it, if that is stopped.
+    pub peer_pid: Option<u32>,
+    pub peer_program: Option<String>,
     /// Types of queue pairs that do not fit each other.
     pub asked: Option<String>,
     pub listener: Option<String>,
