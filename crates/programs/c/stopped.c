@@ -6,14 +6,19 @@
  * on working for a stopped program, so nothing may fail: what needs no time of the receiver is done meanwhile, all else when
  * it goes on. A receiver that is killed while it is stopped is gone: status 12. Prints a line for each case, and "all done".
  *
+ * stopped GID_INDEX unreliable
+ *
+ * UC and UD wait for nobody: all completes while the receiver is stopped. What it has room for comes when it goes on; more than that is
+ * lost, and delays the sender by a moment.
+ *
  * stopped GID_INDEX waits [killed]
  *
  * The receiver is stopped for good: the sender (this process) prints "waits" and waits for it. killed: until it is killed.
  */
 #include "rc.h"
 
-#include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -187,6 +192,7 @@ static struct child start(void (*run)(int, int), int gid_index)
     if (pid < 0)
         die("fork");
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(ends[0]);
         run(ends[1], gid_index);
     }
@@ -323,11 +329,157 @@ static void waits(int gid_index, int killed)
     exit(wc.status == IBV_WC_RETRY_EXC_ERR ? 3 : 4);
 }
 
+enum { DATAGRAM = 1024, QKEY = 0x1111, FLOOD = 20000 };
+
+struct unreliable {
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    struct ibv_mr *mr;
+    struct ibv_qp *qps[2];
+    struct ibv_ah *ah;
+    struct endpoint peers[2];
+    uint8_t *data;
+};
+
+/* UC, then UD. */
+static struct unreliable connect_unreliable(int fd, int gid_index)
+{
+    struct unreliable side;
+    struct ibv_context *context = open_device();
+    side.pd = ibv_alloc_pd(context);
+    side.cq = ibv_create_cq(context, 256, NULL, NULL, 0);
+    side.data = calloc(RECEIVES, 2 * DATAGRAM);
+    side.mr = ibv_reg_mr(side.pd, side.data, RECEIVES * 2 * DATAGRAM, ALL_MR_ACCESS);
+    if (!side.pd || !side.cq || !side.mr)
+        die("set up");
+    for (int i = 0; i < 2; i++) {
+        struct ibv_qp_init_attr init = {.send_cq = side.cq,
+                                        .recv_cq = side.cq,
+                                        .cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 1, .max_recv_sge = 1},
+                                        .qp_type = i ? IBV_QPT_UD : IBV_QPT_UC};
+        side.qps[i] = ibv_create_qp(side.pd, &init);
+        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
+        int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (i ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+        if (!side.qps[i] || (errno = ibv_modify_qp(side.qps[i], &attr, mask)))
+            die("INIT");
+        struct endpoint own = {.qpn = side.qps[i]->qp_num, .psn = 9};
+        if (ibv_query_gid(context, 1, gid_index, &own.gid))
+            die("ibv_query_gid");
+        put(fd, &own, sizeof own);
+        if (!get(fd, &side.peers[i], sizeof side.peers[i]))
+            die("no peer");
+        struct ibv_ah_attr ah = {.is_global = 1,
+                                 .port_num = 1,
+                                 .grh = {.dgid = side.peers[i].gid, .sgid_index = gid_index, .hop_limit = 64}};
+        attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .rq_psn = 9, .ah_attr = ah};
+        attr.dest_qp_num = side.peers[i].qpn;
+        mask = IBV_QP_STATE | (i ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
+        if ((errno = ibv_modify_qp(side.qps[i], &attr, mask)))
+            die("RTR");
+        attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = 9};
+        if ((errno = ibv_modify_qp(side.qps[i], &attr, IBV_QP_STATE | IBV_QP_SQ_PSN)) || !(side.ah = ibv_create_ah(side.pd, &ah)))
+            die("RTS");
+    }
+    return side;
+}
+
+static void post_unreliable(struct unreliable *side, int which)
+{
+    struct ibv_sge sge = {.addr = (uintptr_t)side->data, .length = DATAGRAM, .lkey = side->mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    wr.wr.ud.ah = side->ah;
+    wr.wr.ud.remote_qpn = side->peers[1].qpn;
+    wr.wr.ud.remote_qkey = QKEY;
+    if ((errno = ibv_post_send(side->qps[which], &wr, &bad)))
+        die("ibv_post_send");
+}
+
+static void unreliable_receiver(int fd, int gid_index)
+{
+    struct unreliable side = connect_unreliable(fd, gid_index);
+    for (int which = 0; which < 2; which++)
+        for (int i = 0; i < RECEIVES / 2; i++) {
+            struct ibv_sge sge = {.addr = (uintptr_t)side.data + (which * RECEIVES / 2 + i) * 2 * DATAGRAM,
+                                  .length = 2 * DATAGRAM,
+                                  .lkey = side.mr->lkey};
+            struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+            if ((errno = ibv_post_recv(side.qps[which], &wr, &bad)))
+                die("ibv_post_recv");
+        }
+    put(fd, "r", 1);
+    char what;
+    while (get(fd, &what, 1)) {
+        for (int i = 0; i < RECEIVES; i++)
+            if (next_completion(side.cq).status)
+                die("a receive");
+        put(fd, &what, 1);
+    }
+    _exit(0);
+}
+
+static void unreliable_sender(int fd, int gid_index)
+{
+    struct unreliable side = connect_unreliable(fd, gid_index);
+    put(fd, "r", 1);
+    int count;
+    while (get(fd, &count, sizeof count)) {
+        int posted = 0, done = 0;
+        while (done < count) {
+            if (posted < count && posted - done < 64) {
+                post_unreliable(&side, posted % 2);
+                posted++;
+                continue;
+            }
+            if (next_completion(side.cq).status)
+                die("a send");
+            done++;
+        }
+        put(fd, &count, sizeof count);
+    }
+    _exit(0);
+}
+
+static void unreliable(int gid_index)
+{
+    struct child receive = start(unreliable_receiver, gid_index), send = start(unreliable_sender, gid_index);
+    struct endpoint its, others;
+    char ready;
+    for (int i = 0; i < 2; i++) {
+        if (!get(receive.fd, &its, sizeof its) || !get(send.fd, &others, sizeof others))
+            die("a child ended");
+        put(receive.fd, &others, sizeof others);
+        put(send.fd, &its, sizeof its);
+    }
+    if (!get(receive.fd, &ready, 1) || !get(send.fd, &ready, 1))
+        die("a child ended");
+    for (int flood = 0; flood < 2; flood++) {
+        int count = flood ? FLOOD : RECEIVES;
+        send_signal(receive, SIGSTOP);
+        double begin = now();
+        put(send.fd, &count, sizeof count);
+        if (!says_something(send, DEADLINE_SECONDS * 1000) || !get(send.fd, &count, sizeof count))
+            die("they do not complete");
+        say("%d messages to a stopped process took %.1f s", count, now() - begin);
+        send_signal(receive, SIGCONT);
+        if (!flood) {
+            put(receive.fd, "c", 1);
+            if (!get(receive.fd, &ready, 1))
+                die("they have not come");
+        }
+    }
+    end(send);
+    end(receive);
+    say("all done");
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
-        die("usage: stopped GID_INDEX [waits [killed]]");
+        die("usage: stopped GID_INDEX [unreliable | waits [killed]]");
     int gid_index = atoi(argv[1]);
+    if (argc > 2 && !strcmp(argv[2], "unreliable"))
+        unreliable(gid_index);
     if (argc > 2)
         waits(gid_index, argc > 3);
     struct child receive = start(receiver, gid_index), send = start(sender, gid_index);

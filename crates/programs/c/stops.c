@@ -14,6 +14,7 @@
 #include <rdma/rdma_verbs.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -195,6 +196,7 @@ static void start_pair(struct pair *pair, int number, pid_t pids[2])
         if (pids[side] < 0)
             die("fork");
         if (pids[side] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             close(ends[!side]);
             self.fd = ends[side], self.server = !side, self.number = number, self.pair = pair;
             work();

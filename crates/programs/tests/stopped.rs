@@ -47,6 +47,25 @@ fn nothing_fails_while_a_process_is_stopped() {
     }
 }
 
+/// UC and UD have no acknowledgements to wait for.
+#[test]
+fn messages_without_acknowledgements_wait_for_nobody() {
+    let trial = Trial::start("messages_without_acknowledgements_wait_for_nobody");
+    let Some(program) = compile::c_program(&trial, "stopped") else {
+        return;
+    };
+    let Some(place) = trial.loopback(User::Current) else {
+        return;
+    };
+    let gid = place.gid("127.0.0.1").index.to_string();
+    let program = program.to_str().expect("a path");
+    for path in ["on", "rings", "off"] {
+        let finished = run(&place, path, &[program, &gid, "unreliable"]).wait(TIME);
+        finished.expect_success();
+        println!("{path}: {}", finished.stdout);
+    }
+}
+
 /// Whoever ends a program that hangs learns for whom it waited; so does who sees it fail.
 #[test]
 fn the_words_name_a_stopped_process() {
