@@ -126,6 +126,8 @@ pub enum Ended {
     Stale,
     /// The peer's process is dead.
     PeerDied,
+    /// The peer's process is stopped, and will confirm what we asked for once it goes on.
+    PeerStopped,
 }
 
 /// A REQ that was admitted.

@@ -23,6 +23,7 @@ use crate::host::HostPath;
 use crate::path::Paths;
 use crate::pcap::{Capture, Pcap};
 use crate::share::Share;
+use crate::stopped::Stopped;
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
 use crate::{Gso, LinkConfig, LinkCounters, LinkError, sys, udp, xdp};
@@ -54,6 +55,8 @@ struct Live {
     xdp: Option<xdp::Filter>,
     /// When the socket is looked at again while rings are in use.
     look_at: u64,
+    /// Which processes are stopped.
+    stopped: Stopped,
     /// The packet given out last is in a ring's buffer.
     by_host: bool,
     /// A ring was full since the last [`RoceLink::take_blocked`].
@@ -108,6 +111,7 @@ impl RoceLink {
                 host,
                 xdp,
                 look_at: 0,
+                stopped: Stopped::default(),
                 by_host: false,
                 blocked: false,
                 now: 0,

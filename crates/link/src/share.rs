@@ -194,6 +194,16 @@ impl Share {
         })
     }
 
+    /// The other process that has a QPN's range now.
+    pub(crate) fn process_of(&self, qpn: u32) -> Option<u32> {
+        let range = range_of(qpn);
+        if self.registry.owns(range) {
+            return None;
+        }
+        let entry = self.registry.entry(range)?;
+        self.ports.range_is_alive(range).then_some(entry.pid)
+    }
+
     /// See [`crate::RoceLink::live_ranges`].
     pub(crate) fn live_ranges(&self) -> Vec<u32> {
         let live = self.registry.live().unwrap_or_default();

@@ -241,6 +241,49 @@ fn who_takes_nothing_holds_up_nobody_and_loses_after_a_second() {
     }
 }
 
+/// A card goes on taking packets for a stopped program. What cannot be taken waits, where whoever sends may wait; what can be
+/// lost is lost as ever, or one stopped process would hold up what its sender has for others.
+#[test]
+fn what_is_for_a_stopped_process_waits_or_is_lost_after_a_second() {
+    if !isolated("what_is_for_a_stopped_process_waits_or_is_lost_after_a_second") {
+        return;
+    }
+    let start = Instant::now();
+    let mut a = open();
+    let mut peer = Agent::start(&["host_path"]);
+    let qpn = peer.qpn;
+    let path = a.path(&spec(LO, LO, qpn)).expect("a path");
+    assert!(!a.peer_is_stopped(path, qpn, None, now_ns(start)));
+    peer.stop();
+    let mut now = now_ns(start) + 10_000_000;
+    while !a.peer_is_stopped(path, qpn, None, now) {
+        assert!(start.elapsed() < PATIENCE);
+        now += 10_000_000;
+    }
+    let held = send(&mut a, path, qpn, 0, 10_000, 1000, now);
+    for _ in 0..1000 {
+        now += 10_000_000;
+        assert_eq!(send(&mut a, path, qpn, held, 10_000, 1000, now), held);
+    }
+    a.lose_what_stopped_peers_leave(true);
+    assert_eq!(
+        send(&mut a, path, qpn, held, held + 10, 1000, now),
+        held + 10
+    );
+    assert_eq!(a.counters().tx_errors, 10);
+    a.lose_what_stopped_peers_leave(false);
+    assert_eq!(send(&mut a, path, qpn, held, 10_000, 1000, now), held);
+    // It goes on, and all that waited comes.
+    peer.go_on();
+    peer.expect(LO, qpn, 0, held);
+    assert!(!a.peer_is_stopped(path, qpn, None, now + 10_000_000));
+    assert_eq!(
+        send(&mut a, path, qpn, held, held + 10, 1000, now),
+        held + 10
+    );
+    peer.expect(LO, qpn, held, 10);
+}
+
 #[test]
 fn the_ring_of_a_killed_process_is_given_up() {
     if !isolated("the_ring_of_a_killed_process_is_given_up") {

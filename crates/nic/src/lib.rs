@@ -65,7 +65,7 @@ pub use within::within;
 pub use xrcd::Xrcd;
 
 pub use report::{MOST_FAILURES, refused_verb};
-pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec};
+pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec, is_stopped};
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,
     MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,

@@ -2,6 +2,7 @@
  *
  *     connected PORT          waits for one client
  *     connected PORT HOST     connects
+ *     connected PORT HOST leave    the same, and disconnects when a line comes on standard input
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -73,13 +74,18 @@ int main(int argc, char **argv)
 	puts("connected");
 	fflush(stdout);
 
+	if (argc > 3) {
+		getchar();
+		TRY(rdma_disconnect(id));
+	}
 	struct rdma_cm_event *end;
 	TRY(rdma_get_cm_event(channel, &end));
 	printf("%s\n", rdma_event_str(end->event));
 	fflush(stdout);
 	int disconnected = end->event == RDMA_CM_EVENT_DISCONNECTED;
 	TRY(rdma_ack_cm_event(end));
-	TRY(rdma_disconnect(id));
+	if (argc <= 3)
+		TRY(rdma_disconnect(id));
 	struct ibv_wc wc;
 	if (rdma_get_recv_comp(id, &wc) == 1)
 		printf("the receive: %s\n", ibv_wc_status_str(wc.status));

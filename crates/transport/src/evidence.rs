@@ -20,6 +20,13 @@ pub enum Evidence {
         /// Nanoseconds since the first of them.
         waited_ns: u64,
     },
+    /// The peer's process has been stopped for a while, and this side waits for it. Said once per wait.
+    PeerStopped {
+        /// Nanoseconds since the oldest request without an answer was sent, as far as is known.
+        waited_ns: u64,
+        /// Over XRC, the shared receive queue that this request names, whose process it may be.
+        srq: Option<u32>,
+    },
 }
 
 /// What became of a send work request that failed.
@@ -41,6 +48,8 @@ pub struct SendFailed {
     pub heard_ever: u64,
     /// Nanoseconds since that PSN was first sent, as far as the first retry shows it.
     pub waited_ns: u64,
+    /// Nanoseconds of these in which the peer's process was found stopped.
+    pub stopped_ns: u64,
 }
 
 /// Why a responder refused.

@@ -93,6 +93,14 @@ impl Endpoint {
         }
     }
 
+    /// The process at the other end is known to be stopped (SIGSTOP, a debugger). Linux confirms a DREQ for a stopped program:
+    /// the application that has sent one need not wait. The DREQ is repeated all the same until it is confirmed.
+    pub fn peer_stopped(&mut self, conn: ConnId) {
+        if self.state(conn) == Some(State::DreqSent) {
+            self.tell_ended(conn.0, Ended::PeerStopped);
+        }
+    }
+
     /// Disconnects in the name of a process that died. The DREQ is repeated three times, 250 ms apart, because its answer
     /// may go elsewhere. No event names this connection. If it is one of our own that is being disconnected, its DREQ is
     /// repeated at once, for whoever has no time to wait.

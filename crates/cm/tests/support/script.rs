@@ -380,6 +380,10 @@ impl Stage {
                         self.endpoint.peer_died(now, conn);
                         Ok(())
                     }
+                    "stopped" => {
+                        self.endpoint.peer_stopped(conn);
+                        Ok(())
+                    }
                     "answer" => {
                         let answer = SidrAnswer {
                             status: SidrStatus(args.number("status", 0)? as u8),
@@ -863,6 +867,7 @@ impl Stage {
                     Ended::Rejected(_) => "rejected",
                     Ended::Stale => "stale",
                     Ended::PeerDied => "died",
+                    Ended::PeerStopped => "stopped",
                 };
                 same("how", is, args.text("how").ok_or("how=")?)
             }

@@ -5,7 +5,7 @@
 //! a path leads through memory or through sockets from its first packet on. Packets carry no ICRC: memory does not
 //! corrupt. Everything above sees the same packets as by UDP, whole and in order.
 //!
-//! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that takes nothing for a second loses
+//! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that runs and takes nothing for a second loses
 //!   packets, as one does whose socket is full.
 //! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are looked at in turn. Who
 //!   does not look is woken ([`wake`]).
@@ -236,6 +236,12 @@ impl HostPath {
         counters: &mut LinkCounters,
     ) -> Room {
         self.out.room(route, size, now, counters)
+    }
+
+    /// See [`crate::RoceLink::lose_what_stopped_peers_leave`].
+    #[inline]
+    pub(crate) fn lose_what_stopped_peers_leave(&mut self, lose: bool) {
+        self.out.lossy = lose;
     }
 
     /// Packets of that route may point.

@@ -10,12 +10,13 @@ use super::reach::Reach;
 use super::ring::{Kind, MAX_RECORD, Producer, Size, Wrong};
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
+use crate::stopped::is_stopped;
 use crate::sys::process::Span;
 use crate::sys::{self, Fd};
 
 use rnic_wire::{ICRC_LEN, PathMtu};
 
-/// A consumer that takes nothing for so long loses packets.
+/// A consumer that takes nothing for so long loses packets, unless it is stopped and what is sent to it is to wait.
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// How often a peer whose ring is full is asked whether it lives.
 const ASK_NS: u64 = 1_000_000;
@@ -56,14 +57,23 @@ struct Outbound {
     announced: usize,
     /// Paths.
     users: usize,
-    /// Since when there was no room, and when to ask next whether the peer lives.
-    full: Option<(u64, u64)>,
+    full: Option<Full>,
     /// Something was published since the last look at the flag.
     published: bool,
     /// When to ask next whether the peer lives while packets leave.
     look_at: u64,
     /// The consumer has it: until then the connection is looked at, since it may be refused.
     taken: bool,
+}
+
+/// A ring has no room.
+#[derive(Clone, Copy, Debug)]
+struct Full {
+    since: u64,
+    /// When to ask next whether the peer lives.
+    ask_at: u64,
+    /// When the peer was last found stopped.
+    stopped: Option<u64>,
 }
 
 /// A packet that is being built.
@@ -95,6 +105,8 @@ pub(super) struct Outbounds {
     pending: Option<Pending>,
     /// Places with something published.
     published: Vec<usize>,
+    /// What a stopped consumer has no room for is lost after a while, too.
+    pub(super) lossy: bool,
 }
 
 impl Default for Outbounds {
@@ -104,6 +116,7 @@ impl Default for Outbounds {
             buffer: vec![0; MAX_RECORD].into(),
             pending: None,
             published: Vec::new(),
+            lossy: false,
         }
     }
 }
@@ -240,6 +253,7 @@ impl Outbounds {
         if size.len() > MAX_RECORD {
             return Room::Gone;
         }
+        let lossy = self.lossy;
         let Some(ring) = self.get(route) else {
             return Room::Gone;
         };
@@ -257,7 +271,7 @@ impl Outbounds {
                 ring.full = None;
                 false
             }
-            Ok(false) => match ring.wait(now) {
+            Ok(false) => match ring.wait(now, lossy) {
                 Ok(lost) => lost,
                 Err(Wrong) => {
                     self.close(usize::from(route.place));
@@ -517,19 +531,30 @@ impl Outbound {
 
     /// There is no room. True: the packet is lost; an error: the peer is gone.
     #[cold]
-    fn wait(&mut self, now: u64) -> Result<bool, Wrong> {
-        let (since, ask_at) = self.full.unwrap_or((now, now.saturating_add(ASK_NS)));
-        let ask = now >= ask_at;
-        if ask && self.is_over() {
-            return Err(Wrong);
+    fn wait(&mut self, now: u64, lossy: bool) -> Result<bool, Wrong> {
+        let mut full = self.full.unwrap_or(Full {
+            since: now,
+            ask_at: now.saturating_add(ASK_NS),
+            stopped: None,
+        });
+        let is_late = |since: u64| now.saturating_sub(since) > PATIENCE_NS;
+        if now >= full.ask_at {
+            if self.is_over() {
+                return Err(Wrong);
+            }
+            full.ask_at = now.saturating_add(ASK_NS);
+            // Asked only once it matters; after it has gone on it has a second, as others have.
+            if is_late(full.since) && is_stopped(self.reach.pid()) {
+                full.stopped = Some(now);
+                full.ask_at = now.saturating_add(LOOK_NS);
+            }
         }
-        let next = if ask {
-            now.saturating_add(ASK_NS)
-        } else {
-            ask_at
+        self.full = Some(full);
+        let since = match full.stopped {
+            Some(stopped) if !lossy => stopped,
+            _ => full.since,
         };
-        self.full = Some((since, next));
-        Ok(now.saturating_sub(since) > PATIENCE_NS)
+        Ok(is_late(since))
     }
 
     /// The consumer has not shown that it has the ring, and has closed the connection.

@@ -106,6 +106,11 @@ impl Reach {
         }
     }
 
+    /// Its number; 0: it has none here.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }

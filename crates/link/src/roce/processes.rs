@@ -4,8 +4,9 @@ use super::RoceLink;
 use crate::LinkError;
 use crate::domains::{DomainError, DomainKey};
 use crate::neighbours::{Neighbours, PeerId};
+use crate::path::PathId;
 use crate::ports::Ports;
-use crate::registry::QpnRange;
+use crate::registry::{QpnRange, RANGE_BITS};
 use crate::wills::{Estate, Will, WillId};
 
 impl RoceLink {
@@ -95,6 +96,57 @@ impl RoceLink {
     pub fn live_ranges(&self) -> Vec<u32> {
         let live = self.live.as_ref();
         live.map_or(Vec::new(), |live| live.share.live_ranges())
+    }
+
+    /// The other process of this host that has queue pair `qpn`, to which the path leads, is stopped, or the one that has shared
+    /// receive queue `srq`: nothing is answered until it goes on. Of other hosts' processes nothing is known. Some
+    /// microseconds, but for the two milliseconds after.
+    pub fn peer_is_stopped(
+        &mut self,
+        path: PathId,
+        qpn: u32,
+        srq: Option<u32>,
+        now_ns: u64,
+    ) -> bool {
+        let Some(live) = &mut self.live else {
+            return false;
+        };
+        let Some(route) = live.paths.get(path).filter(|route| route.local) else {
+            return false;
+        };
+        // The kernel gives the number that the process at the other end of a ring has here. It may have another one for itself.
+        let ring = route.host.zip(live.host.as_mut());
+        let at_ring = ring.and_then(|(route, host)| host.reach(route));
+        let registered = live.share.process_of(qpn);
+        let peer = registered.map(|pid| at_ring.map_or(pid, |reach| reach.pid()));
+        let owner = srq.and_then(|srq| live.share.process_of(srq));
+        let mut pids = peer.into_iter().chain(owner);
+        pids.any(|pid| live.stopped.is(pid, now_ns))
+    }
+
+    /// The same of the other process of this host that has a range of queue pair numbers.
+    pub fn owner_is_stopped(&mut self, range: u32, now_ns: u64) -> bool {
+        self.live.as_mut().is_some_and(|live| {
+            let pid = live.share.process_of(range << RANGE_BITS);
+            pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
+        })
+    }
+
+    /// The same of a process that this one talks to.
+    pub fn neighbour_is_stopped(&mut self, peer: PeerId, now_ns: u64) -> bool {
+        self.live.as_mut().is_some_and(|live| {
+            let pid = live.share.neighbours().pid(peer);
+            pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
+        })
+    }
+
+    /// While false, what a stopped process of this host has no room for waits until it goes on. True: it is lost after a second,
+    /// as what it has no room for while it runs.
+    #[inline]
+    pub fn lose_what_stopped_peers_leave(&mut self, lose: bool) {
+        if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {
+            host.lose_what_stopped_peers_leave(lose);
+        }
     }
 
     /// The host's port table; `None` after [`abandon`](RoceLink::abandon).

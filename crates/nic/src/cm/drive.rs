@@ -85,7 +85,7 @@ impl Cm {
     }
 
     /// Sees to what has arrived and what is due.
-    fn attend(&mut self, now: u64) {
+    fn attend(&mut self, link: &mut RoceLink, now: u64) {
         for arrived in self.qp1.take_waiting() {
             let last = !self.held.has_room();
             self.hear(arrived, now, last);
@@ -94,7 +94,7 @@ impl Cm {
         if self.endpoint.poll_timeout().is_some_and(|at| at.0 <= now) {
             self.endpoint.handle_timeout(Time(now));
         }
-        self.look_after_peers(now);
+        self.look_after_peers(link, now);
         self.look_for_neighbours(now);
         self.look_at_waits(now);
     }
@@ -183,7 +183,7 @@ impl Engine {
     /// What has arrived for the connection manager, and what is due there.
     #[cold]
     pub(crate) fn attend_to_cm(&mut self, now: u64) {
-        self.cm.attend(now);
+        self.cm.attend(&mut self.link, now);
         self.cm.look_for_deaths(&self.link, now);
         if self.cm.will_deadline().is_some_and(|at| at <= now) {
             self.cm.execute_wills(&mut self.link, now);

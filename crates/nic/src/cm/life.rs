@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rnic_cm::{ConnId, Time};
+use rnic_cm::{ConnId, State, Time};
 use rnic_link::RoceLink;
 use rnic_link::qp1::range_of_id;
 use rnic_link::wills::WillId;
@@ -142,7 +142,7 @@ impl Cm {
     }
 
     /// Ends what there was with processes that are dead.
-    pub(super) fn look_after_peers(&mut self, now: u64) {
+    pub(super) fn look_after_peers(&mut self, link: &mut RoceLink, now: u64) {
         if self.life.peers.is_empty() || self.life.next > now {
             return;
         }
@@ -153,6 +153,7 @@ impl Cm {
         let ranges: Vec<u32> = self.life.peers.keys().copied().collect();
         for range in ranges {
             if ports.range_is_alive(range) {
+                self.look_for_stopped(range, link, now);
                 continue;
             }
             for key in self.life.peers.remove(&range).into_iter().flatten() {
@@ -167,6 +168,22 @@ impl Cm {
 }
 
 impl Cm {
+    /// Disconnecting does not wait for a process that is stopped.
+    fn look_for_stopped(&mut self, range: u32, link: &mut RoceLink, now: u64) {
+        let keys = self.life.peers.get(&range).into_iter().flatten();
+        let conn = |key: &Key| match self.ids.get(*key)?.connection?.number {
+            Number::Conn(conn) => Some(conn),
+            Number::Sidr(_) => None,
+        };
+        let leaving = |conn: &ConnId| self.endpoint.state(*conn) == Some(State::DreqSent);
+        let leaving: Vec<ConnId> = keys.filter_map(conn).filter(leaving).collect();
+        if !leaving.is_empty() && link.owner_is_stopped(range, now) {
+            for conn in leaving {
+                self.endpoint.peer_stopped(conn);
+            }
+        }
+    }
+
     /// Something was said that waits for an answer: from now on it matters who of this host is there.
     pub(super) fn begin_census(&mut self, link: &RoceLink, now: u64) {
         if self.life.census.is_empty() {

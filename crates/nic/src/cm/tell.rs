@@ -162,7 +162,7 @@ impl Cm {
     fn note_silence(&self, key: Key, now: u64) {
         let silence = self.silence(key, now);
         self.note(Some(key), |attempt| {
-            report::cm::unreachable(attempt, silence)
+            report::cm::unreachable(attempt, silence, self.ports.as_ref())
         });
     }
 

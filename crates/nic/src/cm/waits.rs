@@ -52,7 +52,7 @@ impl Cm {
         connection.noted = true;
         let silence = self.silence(key, now);
         self.note(Some(key), |attempt| {
-            report::cm::no_answer_yet(attempt, silence)
+            report::cm::no_answer_yet(attempt, silence, self.ports.as_ref())
         });
     }
 

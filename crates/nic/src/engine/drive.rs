@@ -216,6 +216,7 @@ impl Engine {
                 .next_timeout()
                 .is_some_and(|due| due <= known)
             {
+                look_for_peer(entry, &mut self.link, now);
                 let before = entry.requests();
                 let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
                 transport.handle_timeout(now, &mut host);
@@ -421,6 +422,9 @@ impl Engine {
             staged: &mut self.staged,
             gate: unreliable.then_some(&mut self.gate),
         };
+        if unreliable {
+            sink.link.lose_what_stopped_peers_leave(true);
+        }
         let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
         if unreliable && !may_execute {
             host.reach = None;
@@ -439,6 +443,9 @@ impl Engine {
             }
             spent
         };
+        if unreliable {
+            self.link.lose_what_stopped_peers_leave(false);
+        }
         let executed = entry.transport.without_packets() != executed;
         if unreliable && entry.reach.is_some() {
             entry.uc_writes.ended(executed, sys::ticks_or_ns);
@@ -507,6 +514,20 @@ impl Engine {
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
     }
+}
+
+/// Before an ACK timeout counts: its peer may be stopped, and unable to answer. Over XRC the peer's answer may wait for the process
+/// whose shared receive queue the request names.
+fn look_for_peer(entry: &mut QpEntry, link: &mut RoceLink, now: Time) {
+    let (QueuePair::Rc(rc), Some(peer)) = (&mut entry.transport, entry.peer) else {
+        return;
+    };
+    if !rc.answer_is_overdue(now) {
+        return;
+    }
+    let (qpn, srq) = (rc.attr().dest_qpn, rc.awaited_srq());
+    let stopped = sys::uncancelled(|| link.peer_is_stopped(peer.path, qpn, srq, now.0));
+    rc.peer_stopped(stopped);
 }
 
 /// A message of a queue pair leaves: with UC, its completion may wait for the answer. What waits from before is complete: the

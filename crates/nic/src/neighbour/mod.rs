@@ -13,8 +13,8 @@
 //!
 //! Nobody waits for anybody: two engines that waited for each other with their locks held would do so for ever. A
 //! question is a message over a connection of `rnic_link::Neighbours`; the answer is taken in by a later round of the
-//! engine. A process that ends is as one whose queues were destroyed; one that says nothing for [`PATIENCE_NS`] as one
-//! that cannot write to its receives.
+//! engine. A process that ends is as one whose queues were destroyed; one that runs and says nothing for [`PATIENCE_NS`] as
+//! one that cannot write to its receives. One that is stopped is waited for.
 
 mod export;
 mod import;
@@ -500,8 +500,11 @@ impl Parts<'_> {
         }
     }
 
-    /// A queue pair has waited long enough for what it asked then.
+    /// A queue pair has waited long enough for what it asked then, unless who was asked is stopped.
     fn give_up(&mut self, qpn: u32, now: u64, link: &mut RoceLink) {
+        if self.waits_for_stopped(qpn, now, link) {
+            return;
+        }
         let batch = |e: &Elsewhere| e.asked.is_some() && e.deadline <= now;
         self.executed(qpn, batch, &mut std::iter::once(UNANSWERED));
         let read = |e: &Elsewhere| e.read.asked.is_some() && e.read.deadline <= now;
@@ -513,6 +516,34 @@ impl Parts<'_> {
         {
             self.ask(qpn, link);
         }
+    }
+
+    /// A card executes for a stopped program. Here the request waits until the process goes on.
+    fn waits_for_stopped(&mut self, qpn: u32, now: u64, link: &mut RoceLink) -> bool {
+        let Some(elsewhere) = self.qps.get_mut(qpn).and_then(|e| e.elsewhere.as_mut()) else {
+            return false;
+        };
+        let batch = elsewhere.asked.filter(|_| elsewhere.deadline <= now);
+        let read = elsewhere
+            .read
+            .asked
+            .filter(|_| elsewhere.read.deadline <= now);
+        let mut asked = batch.into_iter().chain(read);
+        let stopped = asked.any(|peer| link.neighbour_is_stopped(peer, now));
+        // One that goes on now has as long as others have.
+        let was_stopped = std::mem::replace(&mut elsewhere.stopped, stopped);
+        if !stopped && !was_stopped {
+            return false;
+        }
+        let deadline = now.saturating_add(PATIENCE_NS);
+        if batch.is_some() {
+            elsewhere.deadline = deadline;
+        }
+        if read.is_some() {
+            elsewhere.read.deadline = deadline;
+        }
+        self.hood.waiting.push_back((deadline, qpn));
+        true
     }
 
     /// A process is gone.

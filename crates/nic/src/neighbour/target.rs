@@ -28,6 +28,8 @@ pub(crate) struct Elsewhere {
     pub(super) asked: Option<PeerId>,
     pub(super) request: u32,
     pub(super) deadline: u64,
+    /// Who was asked was stopped when the deadline came.
+    pub(super) stopped: bool,
     /// What came behind them.
     stash: VecDeque<Box<[u8]>>,
     stashed: usize,

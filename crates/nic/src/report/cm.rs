@@ -4,9 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use rnic_cm::{Incoming, Request};
 use rnic_link::ports::{PortUse, Ports};
+use rnic_link::registry::RANGE_BITS;
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{RejectReason, ServiceId, SidrStatus};
 
+use super::failure::name_process;
 use super::{Kind, Line, state, write};
 use crate::gid_table::gid_table;
 use crate::qp::QpType;
@@ -180,9 +182,17 @@ pub(crate) struct Silence {
     pub(crate) waited_ns: u64,
 }
 
-fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence) {
+fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
     write_attempt(line, attempt);
-    let here = attempt.peer.is_some_and(is_here);
+    let here = attempt.peer.filter(|peer| is_here(*peer));
+    let asked = here.zip(ports).and_then(|(peer, ports)| {
+        let range = ports.listener_of(attempt.service, Some(peer.ip()))?;
+        rnic_link::registry::owner(range << RANGE_BITS)
+    });
+    if let Some(pid) = asked.filter(|pid| rnic_link::is_stopped(*pid)) {
+        name_process(line, pid);
+    }
+    let here = here.is_some();
     line.number("tries", silence.tries.into())
         .number("waited_ns", silence.waited_ns)
         .flag("peer_here", here);
@@ -190,15 +200,17 @@ fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence) {
 
 /// The peer never answered.
 #[cold]
-pub(crate) fn unreachable(attempt: &Attempt, silence: Silence) {
-    tell("unreachable", |line| write_silence(line, attempt, silence));
+pub(crate) fn unreachable(attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
+    tell("unreachable", |line| {
+        write_silence(line, attempt, silence, ports);
+    });
 }
 
 /// The peer has not answered yet.
 #[cold]
-pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence) {
+pub(crate) fn no_answer_yet(attempt: &Attempt, silence: Silence, ports: Option<&Ports>) {
     tell("no answer yet", |line| {
-        write_silence(line, attempt, silence)
+        write_silence(line, attempt, silence, ports);
     });
 }
 

@@ -105,6 +105,18 @@ pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
             }
             lint::never_ready(&mut state, qpn, u64::from(*naks), *waited_ns);
         }
+        Evidence::PeerStopped { waited_ns, srq } => {
+            let stopped = sys::uncancelled(|| state.stopped_peer(qpn, *srq));
+            if let Some(pid) = stopped
+                && state.spend(Kind::Patience)
+            {
+                let mut line = state.record("stopped");
+                state.name_qp(&mut line, qpn);
+                line.number("waited_ns", *waited_ns);
+                name_process(&mut line, pid);
+                write(line);
+            }
+        }
     }
 }
 
@@ -154,7 +166,11 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         line.object("request", |line| write_request(line, &sent));
     }
     if completion.status == Status::RetryExceeded {
-        line.text("peer_process", state.look_for_peer(qpn));
+        let (peer, stopped) = state.look_for_peer(qpn);
+        line.text("peer_process", peer);
+        if let Some(pid) = stopped {
+            name_process(&mut line, pid);
+        }
     }
     write(line);
 }
@@ -197,9 +213,23 @@ impl State {
         Some((*region, sys::now_ns().saturating_sub(*at)))
     }
 
-    /// Whether the peer of a queue pair that got no answer is still there.
-    fn look_for_peer(&self, qpn: u32) -> &'static str {
-        sys::uncancelled(|| self.peer_as_it_is(qpn))
+    /// Whether the peer of a queue pair that got no answer is still there; its process if that is stopped.
+    fn look_for_peer(&self, qpn: u32) -> (&'static str, Option<u32>) {
+        sys::uncancelled(|| match self.peer_as_it_is(qpn) {
+            "alive" => match self.stopped_peer(qpn, None) {
+                Some(pid) => ("stopped", Some(pid)),
+                None => ("alive", None),
+            },
+            other => (other, None),
+        })
+    }
+
+    /// The process of this host that a queue pair waits for, if it is stopped: the peer's, or that of a shared receive queue.
+    fn stopped_peer(&self, qpn: u32, srq: Option<u32>) -> Option<u32> {
+        let peer = self.connections.get(&qpn)?.attr.dest_qp_num;
+        let numbers = std::iter::once(peer).chain(srq);
+        let mut owners = numbers.filter_map(rnic_link::registry::owner);
+        owners.find(|pid| rnic_link::is_stopped(*pid))
     }
 
     fn peer_as_it_is(&self, qpn: u32) -> &'static str {
@@ -223,6 +253,12 @@ impl State {
             Some(_) => "alive",
         }
     }
+}
+
+pub(super) fn name_process(line: &mut Line, pid: u32) {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    line.number("peer_pid", pid.into())
+        .text("peer_program", name.trim_end());
 }
 
 /// A verb refused its arguments; the reason is what C has no room for.
@@ -324,7 +360,8 @@ fn write_request(line: &mut Line, sent: &SendFailed) {
         .number("tries", u64::from(sent.tries))
         .number("heard", sent.heard)
         .number("heard_ever", sent.heard_ever)
-        .number("waited_ns", sent.waited_ns);
+        .number("waited_ns", sent.waited_ns)
+        .number("stopped_ns", sent.stopped_ns);
     if let SendOp::Write { remote_addr, rkey }
     | SendOp::WriteImm {
         remote_addr, rkey, ..

@@ -523,6 +523,23 @@ impl Rc {
         self.requester.acknowledged()
     }
 
+    /// The ACK timeout is over at `now`: before [`Rc::handle_timeout`] is called, [`Rc::peer_stopped`] is to be told whether
+    /// the peer can answer at all, where the device can find that out.
+    pub fn answer_is_overdue(&self, now: Time) -> bool {
+        self.requester.timers.is_due(timer::Timer::AckTimeout, now)
+    }
+
+    /// The peer's process is stopped, or is not. While it is, the ACK timeout costs no retry and nothing is sent again; when it
+    /// is not any more, and still silent at the next ACK timeout, everything is, once, without one.
+    pub fn peer_stopped(&mut self, stopped: bool) {
+        self.requester.peer_stopped(stopped);
+    }
+
+    /// Over XRC, the shared receive queue that the oldest request names whose answer is awaited.
+    pub fn awaited_srq(&self) -> Option<u32> {
+        self.requester.awaited_srq(&self.shared)
+    }
+
     /// An ACK is all that the responder has to say.
     pub fn owes_only_ack(&self) -> bool {
         self.responder.owes_only_ack()
@@ -564,7 +581,9 @@ impl Rc {
 
     /// Fires the timers that are due (ACK timeout, RNR wait, probe).
     pub fn handle_timeout<H: Host>(&mut self, now: Time, host: &mut H) {
-        if let Err(failure) = self.requester.handle_timeout(now, &mut self.shared) {
+        let sh = &mut self.shared;
+        self.requester.overslept(now, sh);
+        if let Err(failure) = self.requester.handle_timeout(now, sh, host) {
             self.send_failed(failure, host);
         }
     }

@@ -30,6 +30,7 @@ mod read;
 mod retransmit;
 mod single;
 mod stall;
+mod stopped;
 mod trains;
 mod transmit;
 mod window;
@@ -49,6 +50,7 @@ use queue::SendQueue;
 use retransmit::Retries;
 use rnic_wire::Psn;
 use stall::Stall;
+use stopped::Peer;
 use trains::Trains;
 use window::{PACKET_OVERHEAD, Window};
 
@@ -276,6 +278,9 @@ pub(crate) struct Requester {
     pub(super) silences: u32,
     /// Where progress last stopped long enough to cost a retry.
     stall: Option<Stall>,
+    peer: Peer,
+    /// The oldest position when an ACK timeout was last overslept.
+    overslept_at: Option<u64>,
     pub(super) timers: TimerTable,
 }
 
@@ -483,6 +488,7 @@ impl Requester {
         self.probe_progress(packets, self.retries.used(&sh.attr), now);
         self.retries = Retries::full(&sh.attr);
         self.silences = 0;
+        self.peer_answers();
         self.restart_timers(now, sh);
     }
 

@@ -50,6 +50,15 @@ impl TimerTable {
         self.deadlines[timer as usize] != NEVER
     }
 
+    pub(crate) fn deadline(&self, timer: Timer) -> Option<Time> {
+        self.is_set(timer).then_some(self.deadlines[timer as usize])
+    }
+
+    /// It is set, and its time has come.
+    pub(crate) fn is_due(&self, timer: Timer, now: Time) -> bool {
+        self.is_set(timer) && self.deadlines[timer as usize] <= now
+    }
+
     /// The earliest deadline.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
@@ -60,8 +69,9 @@ impl TimerTable {
 
     /// Disarms and names one timer that is due.
     pub(crate) fn take_due(&mut self, now: Time) -> Option<Timer> {
-        let is_due = |timer: Timer| self.is_set(timer) && self.deadlines[timer as usize] <= now;
-        let due = Timer::ALL.into_iter().find(|&timer| is_due(timer))?;
+        let due = Timer::ALL
+            .into_iter()
+            .find(|&timer| self.is_due(timer, now))?;
         self.clear(due);
         Some(due)
     }

@@ -356,6 +356,22 @@ impl World {
                     return Err(format!("draining is {}", !expected));
                 }
             }
+            "peer" => {
+                let stopped = match args.word()? {
+                    "stopped" => true,
+                    "runs" => false,
+                    other => return Err(format!("the peer is not {other:?}")),
+                };
+                let QueuePair::Rc(rc) = &mut self.qp else {
+                    return Err("only RC asks".into());
+                };
+                rc.peer_stopped(stopped);
+            }
+            "sleep" => {
+                self.now += args::duration(args.word()?)?;
+                self.with(|rc, now, host| rc.handle_timeout(now, host));
+                self.poll()?;
+            }
             "fail" => {
                 self.with(|rc, _, host| rc.fail(host));
                 self.poll()?;

@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::record::Attempt;
-use super::story::{Story, seconds};
+use super::story::{self, Story, seconds};
 use crate::explain::topic::{self, Kind};
 
 /// What a side is that had asked for a connection, and did not get it.
@@ -244,6 +244,12 @@ fn unanswered(attempt: &Attempt, story: &mut Story) {
             seconds(waited),
             host(attempt)
         ));
+    }
+    if let Some(pid) = attempt.peer_pid {
+        let program = attempt.peer_program.as_deref().unwrap_or("a process");
+        story.cause = Some(story::is_stopped(program, pid));
+        story.next.push(story::go_on(pid));
+        return;
     }
     story.cause = Some(match attempt.peer_here {
         Some(true) => format!(

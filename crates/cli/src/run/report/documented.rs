@@ -61,10 +61,13 @@ fn failure() -> Failure {
             heard: 4,
             heard_ever: 5,
             waited_ns: 6,
+            stopped_ns: 7,
             remote_addr: None,
             rkey: None,
         }),
         peer_process: None,
+        peer_pid: None,
+        peer_program: None,
     }
 }
 
@@ -103,6 +106,8 @@ fn attempt() -> Attempt {
         tries: None,
         waited_ns: None,
         peer_here: None,
+        peer_pid: None,
+        peer_program: None,
         asked: None,
         listener: None,
         asked_mtu: None,
@@ -162,6 +167,15 @@ fn everything() -> Report {
             ends: ends(),
             naks: 3,
             waited_ns: 4,
+        }],
+        stopped: vec![Stopped {
+            process: 1,
+            ns: 2,
+            ends: ends(),
+            waited_ns: 3,
+            peer_pid: 4,
+            peer_program: "server".into(),
+            still: true,
         }],
         attempts: vec![attempt()],
         qps: vec![qp()],

@@ -18,7 +18,9 @@ use std::process::{Command, ExitStatus};
 
 use serde_json::{Value, json};
 
-use record::{Attempt, Device, Failure, Flushed, Lint, Qp, Record, Refusal, Verb, Waiting};
+use record::{
+    Attempt, Device, Failure, Flushed, Lint, Qp, Record, Refusal, Stopped, Verb, Waiting,
+};
 
 /// What was asked for beside the closing words.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,6 +134,7 @@ pub struct Report {
     pub flushed: Vec<Flushed>,
     pub verbs: Vec<Verb>,
     pub waiting: Vec<Waiting>,
+    pub stopped: Vec<Stopped>,
     pub attempts: Vec<Attempt>,
     /// The last news of each queue pair, in the order of their first.
     pub qps: Vec<Qp>,
@@ -163,6 +166,7 @@ impl Report {
             Record::Flushed(flushed) => self.flushed.push(flushed),
             Record::Verb(verb) => self.verbs.push(verb),
             Record::Waiting(waiting) => self.waiting.push(waiting),
+            Record::Stopped(stopped) => self.stopped.push(stopped),
             Record::Connection(attempt) => self.attempts.push(*attempt),
             Record::Qp(qp) => self.add_qp(*qp),
             Record::Device(device) => {
@@ -210,6 +214,9 @@ impl Report {
         self.refusals.sort_by_key(|refusal| refusal.ns);
         self.verbs.sort_by_key(|verb| verb.ns);
         self.attempts.sort_by_key(|attempt| attempt.ns);
+        for stopped in &mut self.stopped {
+            stopped.still = rnic::nic::is_stopped(stopped.peer_pid);
+        }
         lint::match_reads(self);
     }
 
@@ -251,6 +258,7 @@ fn document(
         "refusals": report.refusals,
         "refused_verbs": report.verbs,
         "waiting_for_receives": report.waiting,
+        "waiting_for_stopped": report.stopped,
         "connections": report.attempts,
         "stats": wishes.stats.then(|| stats::to_json(report)),
         "lint": wishes.lint.then(|| lint::to_json(report)),

@@ -19,6 +19,7 @@ pub enum Record {
     Refusal(Refusal),
     Flushed(Flushed),
     Waiting(Waiting),
+    Stopped(Stopped),
     Verb(Verb),
     Connection(Box<Attempt>),
     Qp(Box<Qp>),
@@ -89,6 +90,8 @@ pub struct Request {
     pub heard: u64,
     pub heard_ever: u64,
     pub waited_ns: u64,
+    #[serde(default)]
+    pub stopped_ns: u64,
     pub remote_addr: Option<u64>,
     pub rkey: Option<u32>,
 }
@@ -110,6 +113,9 @@ pub struct Failure {
     pub memory: Option<Memory>,
     pub request: Option<Request>,
     pub peer_process: Option<String>,
+    /// Of a peer that is stopped.
+    pub peer_pid: Option<u32>,
+    pub peer_program: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -146,6 +152,21 @@ pub struct Waiting {
     pub ends: Ends,
     pub naks: u64,
     pub waited_ns: u64,
+}
+
+/// The peer's process was stopped for long.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Stopped {
+    pub process: u64,
+    pub ns: u64,
+    #[serde(flatten)]
+    pub ends: Ends,
+    pub waited_ns: u64,
+    pub peer_pid: u32,
+    pub peer_program: String,
+    /// It still is, now that the program has ended.
+    #[serde(default)]
+    pub still: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -187,6 +208,9 @@ pub struct Attempt {
     pub waited_ns: Option<u64>,
     /// The peer's address is one of this host.
     pub peer_here: Option<bool>,
+    /// The process there that listens for it, if that is stopped.
+    pub peer_pid: Option<u32>,
+    pub peer_program: Option<String>,
     /// Types of queue pairs that do not fit each other.
     pub asked: Option<String>,
     pub listener: Option<String>,

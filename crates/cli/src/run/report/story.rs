@@ -118,6 +118,18 @@ pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) ->
     Some(story)
 }
 
+/// What a process is that answers nothing until somebody lets it go on.
+pub fn is_stopped(program: &str, pid: u32) -> String {
+    format!(
+        "the peer, {program} (pid {pid}), is stopped (SIGSTOP, a debugger's breakpoint, Ctrl-Z)"
+    )
+}
+
+/// What to do about it.
+pub fn go_on(pid: u32) -> String {
+    format!("let it go on: `kill -CONT {pid}`, `fg` in its shell, or `continue` in its debugger")
+}
+
 /// The program failed, but no work request did.
 fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option<Story> {
     // Ended from outside: somebody knows why.
@@ -145,6 +157,24 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
                 "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)".to_owned(),
                 "rnic explain 13".to_owned(),
             ],
+        });
+    }
+    if !status.success()
+        && let Some(stopped) = report.stopped.iter().find(|stopped| stopped.still)
+    {
+        return Some(Story {
+            what: format!(
+                "{program} {}; {}: {} had waited for a process that is stopped",
+                ending(status),
+                report.process(stopped.process),
+                qp(&stopped.ends)
+            ),
+            seen: vec![format!(
+                "no answer for {} and longer; a stopped peer costs no retry",
+                seconds(stopped.waited_ns)
+            )],
+            cause: Some(is_stopped(&stopped.peer_program, stopped.peer_pid)),
+            next: vec![go_on(stopped.peer_pid)],
         });
     }
     // A client that waits for an answer is what people stop; one that was refused says so.
@@ -499,6 +529,10 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         None => (0, 0),
     };
     let peer_qpn = failure.ends.peer_qpn.unwrap_or(0);
+    let stopped_ns = failure
+        .request
+        .as_ref()
+        .map_or(0, |request| request.stopped_ns);
     let failed_itself = report
         .failures
         .iter()
@@ -513,6 +547,15 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         )
     } else {
         match (peer, heard, heard_ever) {
+            ("stopped", ..) => is_stopped(
+                failure.peer_program.as_deref().unwrap_or("a process"),
+                failure.peer_pid.unwrap_or(0),
+            ),
+            ("gone", ..) if stopped_ns > 0 => format!(
+                "the peer process has ended after it was stopped for {} (SIGSTOP, a debugger's breakpoint, Ctrl-Z): no \
+                 process of this user on this host has QP {peer_qpn:#x} now",
+                seconds(stopped_ns)
+            ),
             ("gone", ..) => format!(
                 "the peer process has ended: no process of this user on this host has QP {peer_qpn:#x} now"
             ),
@@ -535,7 +578,9 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
                     .to_owned()
             }
             _ => {
-                "the peer's process has ended, or its queue pair is destroyed or in ERR; or the network broke".to_owned()
+                "the peer's process has ended or is stopped (a debugger's breakpoint, Ctrl-Z), or its queue pair is \
+                 destroyed or in ERR; or the network broke"
+                    .to_owned()
             }
         }
     };
@@ -544,6 +589,7 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         false => cause,
     });
     story.next.push(match peer {
+        "stopped" => go_on(failure.peer_pid.unwrap_or(0)),
         "gone" => "see how the peer ended; a side that is done should wait for the other before it leaves".to_owned(),
         "alive" | "own" | "own, not connected" | "own, in error" => {
             "connect both sides (RTR) before either sends; compare QPN, PSN and GID as both sides have them".to_owned()

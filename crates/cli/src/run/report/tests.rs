@@ -83,6 +83,55 @@ fn silence_has_several_causes() {
 }
 
 #[test]
+fn a_stopped_peer_is_named() {
+    let peer = r#","peer_process":"stopped","peer_pid":4711,"peer_program":"server""#;
+    let more = format!("{}{peer}", request(8, 0, 9));
+    expect(
+        &told(&report(&[&failure(12, 5, &more)])),
+        &[
+            "the peer, server (pid 4711), is stopped (SIGSTOP, a debugger's breakpoint, Ctrl-Z)",
+            "kill -CONT 4711",
+        ],
+    );
+    let silence =
+        request(8, 0, 9).replace("\"waited_ns\"", "\"stopped_ns\":2500000000,\"waited_ns\"");
+    let more = format!(r#"{silence},"peer_process":"gone""#);
+    expect(
+        &told(&report(&[&failure(12, 5, &more)])),
+        &["the peer process has ended after it was stopped for 2.5 s"],
+    );
+    let elsewhere = format!(r#"{},"peer_process":"elsewhere""#, request(8, 0, 9));
+    expect(
+        &told(&report(&[&failure(12, 5, &elsewhere)])),
+        &["has ended or is stopped"],
+    );
+}
+
+/// Whoever ends a program that waits wants to know for whom; one that went on is not the reason.
+#[test]
+fn who_waits_for_a_stopped_peer_is_told_so_when_it_is_ended() {
+    let stopped = r#"{"record":"stopped","process":1,"ns":5,"qpn":16,"waited_ns":1500000000,"peer_pid":1,"peer_program":"server"}"#;
+    let mut report = report(&[stopped]);
+    let tell = |report: &Report| {
+        story::tell(report, "client", ExitStatus::from_raw(libc::SIGINT), false)
+            .map(|story| story.to_string())
+    };
+    assert!(!report.stopped[0].still, "process 1 runs");
+    assert_eq!(tell(&report), None);
+    report.stopped[0].still = true;
+    expect(
+        &tell(&report).expect("told"),
+        &[
+            "client (pid 11): QP 0x10 had waited for a process that is stopped",
+            "no answer for 1.5 s and longer",
+            "the peer, server (pid 1), is stopped",
+            "kill -CONT 1",
+        ],
+    );
+    assert!(story::tell(&report, "client", ExitStatus::from_raw(0), false).is_none());
+}
+
+#[test]
 fn a_peer_that_failed_itself_is_the_cause() {
     let text = told(&report(&[
         &failure(12, 50, &request(8, 0, 9)),

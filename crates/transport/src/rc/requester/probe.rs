@@ -134,7 +134,7 @@ impl Requester {
 
     /// No progress for a while.
     pub(super) fn probe_now(&mut self, sh: &Shared) {
-        if self.awaits_answer() {
+        if self.awaits_answer() && !self.peer_is_stopped() {
             self.probe.wait_ns = self.probe.wait_ns.saturating_mul(2);
             self.probe.alone = true;
             // Responses to READs that are under way would have to be told from those to the probe.

@@ -9,7 +9,7 @@ use crate::completion::vendor_err;
 use crate::rc::timer::Timer;
 use crate::rc::{Failure, RcAttr, Shared};
 use crate::time::ack_timeout_ns;
-use crate::{Status, Time};
+use crate::{Host, Status, Time};
 use rnic_wire::rnr_timer_ns;
 
 /// The RNR retry count that means for ever.
@@ -91,7 +91,7 @@ impl Requester {
     }
 
     /// How long to wait for an answer now.
-    fn patience_ns(&self, sh: &Shared) -> Option<u64> {
+    pub(super) fn patience_ns(&self, sh: &Shared) -> Option<u64> {
         let once = ack_timeout_ns(sh.attr.timeout)?;
         if self.silences == 0 {
             return Some(once);
@@ -102,13 +102,21 @@ impl Requester {
     }
 
     /// The peer stays silent: everything from the oldest unacknowledged packet is sent again.
-    fn ack_timeout(&mut self, now: Time, sh: &mut Shared) -> Result<(), Failure> {
+    fn ack_timeout<H: Host>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Failure> {
         // Also if a packet is about to ask, and did not leave yet: the device had no room for it for all that time.
         if self.max.pos == self.una.pos {
             return Ok(());
         }
         if self.asks_too_late(sh) {
             self.arm_timers(now, sh);
+            return Ok(());
+        }
+        if self.is_excused(now, sh, host) {
             return Ok(());
         }
         sh.counters.timeouts += 1;
@@ -143,10 +151,15 @@ impl Requester {
     }
 
     /// Fires the timers that are due.
-    pub(crate) fn handle_timeout(&mut self, now: Time, sh: &mut Shared) -> Result<(), Failure> {
+    pub(crate) fn handle_timeout<H: Host>(
+        &mut self,
+        now: Time,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Failure> {
         while let Some(timer) = self.timers.take_due(now) {
             match timer {
-                Timer::AckTimeout => self.ack_timeout(now, sh)?,
+                Timer::AckTimeout => self.ack_timeout(now, sh, host)?,
                 // What was held back may leave now: `waits_for_receiver` has become false.
                 Timer::RnrWait => {}
                 Timer::Probe => self.probe_now(sh),

@@ -4,7 +4,7 @@ use super::Requester;
 use crate::rc::Shared;
 use crate::{Evidence, SendFailed, Time};
 
-/// After this long without a receive the peer is said to have none for good.
+/// After this long without a receive the peer is said to have none for good, and after this long a stopped one to be stopped.
 const NEVER_NS: u64 = 1_000_000_000;
 /// The RNR retry count that means for ever.
 const RNR_FOREVER: u8 = 7;
@@ -25,6 +25,9 @@ pub(super) struct Stall {
     /// Packets that had come before.
     heard: u64,
     told: bool,
+    /// The peer was found stopped: silent since, and when it was looked at last.
+    stopped: Option<(Time, Time)>,
+    told_stopped: bool,
 }
 
 impl Requester {
@@ -40,6 +43,8 @@ impl Requester {
             rnr_naks: 0,
             heard: sh.counters.packets_received,
             told: false,
+            stopped: None,
+            told_stopped: false,
         }))
     }
 
@@ -70,6 +75,24 @@ impl Requester {
         })
     }
 
+    /// The peer, silent for `ago_ns`, is stopped; the evidence if it is time to say so.
+    #[cold]
+    pub(super) fn note_stopped(&mut self, now: Time, ago_ns: u64, sh: &Shared) -> Option<Evidence> {
+        let silent_since = Time(now.0.saturating_sub(ago_ns));
+        let stall = self.stalled(Some(silent_since), sh);
+        let (since, _) = stall.stopped.unwrap_or((silent_since, now));
+        stall.stopped = Some((since, now));
+        let waited_ns = now.0.saturating_sub(since.0);
+        if stall.told_stopped || waited_ns < NEVER_NS {
+            return None;
+        }
+        stall.told_stopped = true;
+        Some(Evidence::PeerStopped {
+            waited_ns,
+            srq: self.awaited_srq(sh),
+        })
+    }
+
     /// What there is to say of the oldest WQE, which fails.
     pub(crate) fn failure_evidence(&self, sh: &Shared) -> Option<Evidence> {
         let front = self.queue.front()?;
@@ -86,6 +109,9 @@ impl Requester {
             waited_ns: stall
                 .and_then(|stall| Some(stall.last?.0.saturating_sub(stall.since?.0)))
                 .unwrap_or(0),
+            stopped_ns: stall
+                .and_then(|stall| stall.stopped)
+                .map_or(0, |(since, last)| last.0.saturating_sub(since.0)),
         }))
     }
 }
