@@ -31,7 +31,11 @@ pub type Hearing<'a> = &'a mut dyn FnMut(Respondent, &[u8]) -> Option<Vec<u8>>;
 
 /// Asks `question` of all but those whose first numbers are `own`, until each has said all. Gives
 /// the processes that did not answer, or not to the end.
-pub fn ask_all(question: &[u8], own: &dyn Fn(QpnRange) -> bool, heard: Hearing<'_>) -> Vec<u32> {
+pub fn ask_all(
+    question: &[u8],
+    own: &dyn Fn(QpnRange) -> bool,
+    heard: Hearing<'_>,
+) -> Vec<Respondent> {
     Registry::of_user().map_or(Vec::new(), |registry| {
         ask_those_of(&registry, question, own, heard)
     })
@@ -42,7 +46,7 @@ fn ask_those_of(
     question: &[u8],
     own: &dyn Fn(QpnRange) -> bool,
     heard: Hearing<'_>,
-) -> Vec<u32> {
+) -> Vec<Respondent> {
     let mut processes: Vec<(u32, Entry)> = registry.live().unwrap_or_default();
     processes.retain(|(range, entry)| *range == entry.door && !own(QpnRange::of(*range)));
     let end = Instant::now() + LONGEST;
@@ -53,7 +57,7 @@ fn ask_those_of(
             set: match FdSet::new() {
                 Ok(set) => set,
                 Err(_) => {
-                    silent.extend(some.iter().map(|(_, entry)| entry.pid));
+                    silent.extend(some.iter().map(|(_, entry)| Respondent::of(entry)));
                     continue;
                 }
             },
@@ -63,17 +67,23 @@ fn ask_those_of(
         for (_, entry) in some {
             match round.ask(registry, entry.door, question) {
                 Some(peer) => round.peers.push(Some(peer)),
-                None => silent.push(entry.pid),
+                None => silent.push(Respondent::of(entry)),
             }
         }
-        let left = round.listen(&mut buffer, heard);
-        silent.extend(left.into_iter().map(|who| who.pid));
+        silent.extend(round.listen(&mut buffer, heard));
     }
-    // Who has ended meanwhile has nothing to say; an own number of an engine is not its process's.
-    silent.retain(|pid| !sys::has_ended(*pid));
-    silent.sort_unstable();
-    silent.dedup();
+    // Who has ended meanwhile has nothing to say.
+    silent.retain(|who| !sys::has_ended(who.pid));
     silent
+}
+
+impl Respondent {
+    fn of(entry: &Entry) -> Respondent {
+        Respondent {
+            pid: entry.pid,
+            door: entry.door,
+        }
+    }
 }
 
 /// Some processes that were asked.

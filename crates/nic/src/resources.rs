@@ -8,10 +8,12 @@ mod record;
 
 use std::net::SocketAddr;
 
-use rnic_link::{QpnRange, inquiry};
+use rnic_link::QpnRange;
+use rnic_link::inquiry::{self, Respondent};
+use rnic_link::registry::range_of;
 
 use crate::cm;
-use crate::engine::{Engine, NicShared, PortCounters, current, sum};
+use crate::engine::{Common, Engine, NicShared, PortCounters, current, sum};
 use crate::neighbour::{list_question, listed};
 use crate::pd;
 use crate::qp::{QpEntry, QpState, QpType, ReceiveSource};
@@ -105,7 +107,6 @@ pub enum Detail {
     Mr {
         /// lkey and rkey.
         key: u32,
-        iova: u64,
         length: u64,
         pd: u32,
     },
@@ -118,13 +119,10 @@ pub enum Detail {
     },
 }
 
-/// What was found.
-#[derive(Clone, Debug, Default)]
-pub struct Listing {
-    /// All objects, by process.
-    pub resources: Vec<Resource>,
-    /// Processes that did not answer, or not to the end.
-    pub silent: Vec<u32>,
+/// A look at all processes. Who did not answer once is not asked again.
+#[derive(Debug, Default)]
+pub struct Survey {
+    silent: Vec<Respondent>,
 }
 
 /// Records of some objects.
@@ -205,7 +203,6 @@ impl Engine {
                 let regions = self.memory.regions().map(|(key, region)| {
                     let detail = Detail::Mr {
                         key,
-                        iova: region.addr,
                         length: region.length,
                         pd: number(door, region.pd),
                     };
@@ -276,50 +273,62 @@ fn srq(door: u32, srq: &SrqShared) -> (u32, Detail) {
     (srq.number, detail)
 }
 
-/// All objects of a kind that processes of this user have, this one among them.
-pub fn list(kind: Kind) -> Listing {
-    let mut listing = Listing::default();
-    let silent = ask(kind, &mut |pid, bytes| {
-        for (number, detail) in record::decode(kind, bytes) {
-            listing.resources.push(Resource {
-                pid,
-                number,
-                detail,
-            });
-        }
-    });
-    listing.silent = silent;
-    listing
-}
-
-/// What the ports of all processes of this user have counted together; and who did not answer.
-pub fn counters() -> (PortCounters, Vec<u32>) {
-    let mut all = Vec::new();
-    let silent = ask(Kind::Counters, &mut |_, bytes| {
-        all.extend(record::decode_counters(bytes));
-    });
-    (sum(all.into_iter()), silent)
-}
-
-/// Pages of all processes: the number of the process, and the records.
-fn ask(kind: Kind, told: &mut dyn FnMut(u32, &[u8])) -> Vec<u32> {
-    let own = current().filter(|handle| handle.shared.is_alive());
-    if let Some(handle) = &own {
-        handle.shared.tell_own(kind, told);
+impl Survey {
+    /// All objects of a kind that processes of this user have, this one among them, by number.
+    pub fn list(&mut self, kind: Kind) -> Vec<Resource> {
+        let mut resources = Vec::new();
+        self.ask(kind, &mut |pid, bytes| {
+            resources.extend(
+                record::decode(kind, bytes).map(|(number, detail)| Resource {
+                    pid,
+                    number,
+                    detail,
+                }),
+            );
+        });
+        resources.sort_by_key(|resource| resource.number);
+        resources
     }
-    inquiry::ask_all(
-        &list_question(kind, 0),
-        &|range: QpnRange| {
-            let own = own.as_ref();
-            own.is_some_and(|handle| handle.shared.common.shard_of(range.first).is_some())
-        },
-        &mut |who, answer| {
+
+    /// What the ports of all processes of this user have counted together.
+    pub fn counters(&mut self) -> PortCounters {
+        let mut all = Vec::new();
+        self.ask(Kind::Counters, &mut |_, bytes| {
+            all.extend(record::decode_counters(bytes));
+        });
+        sum(all.into_iter())
+    }
+
+    /// The processes that did not answer, or not to the end.
+    pub fn silent(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self.silent.iter().map(|who| who.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Pages of all processes: the number of the process, and the records.
+    fn ask(&mut self, kind: Kind, told: &mut dyn FnMut(u32, &[u8])) {
+        let own = current().filter(|handle| handle.shared.is_alive());
+        if let Some(handle) = &own {
+            handle.shared.tell_own(kind, told);
+        }
+        let left_out = |range: QpnRange| {
+            let of = |who: &Respondent| range_of(range.first) == who.door;
+            let is_own = |common: &Common| common.shard_of(range.first).is_some();
+            self.silent.iter().any(of)
+                || own
+                    .as_ref()
+                    .is_some_and(|handle| is_own(&handle.shared.common))
+        };
+        let silent = inquiry::ask_all(&list_question(kind, 0), &left_out, &mut |who, answer| {
             // Of another version: as if it had none.
             let (next, bytes) = listed(answer)?;
             told(who.pid, bytes);
             (next != 0).then(|| list_question(kind, next))
-        },
-    )
+        });
+        self.silent.extend(silent);
+    }
 }
 
 impl NicShared {

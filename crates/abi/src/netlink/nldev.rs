@@ -89,7 +89,6 @@ mod attr {
     pub const RES_MR_ENTRY: u16 = 41;
     pub const RES_RKEY: u16 = 42;
     pub const RES_LKEY: u16 = 43;
-    pub const RES_IOVA: u16 = 44;
     pub const RES_MRLEN: u16 = 45;
     pub const RES_PD: u16 = 46;
     pub const RES_PD_ENTRY: u16 = 47;
@@ -609,15 +608,9 @@ fn fill(writer: &mut Writer, resource: &Resource, qps: &[Resource]) {
             writer.u32(attr::RES_CQN, number);
             writer.u32(attr::RES_CTXN, context);
         }
-        Detail::Mr {
-            key,
-            iova,
-            length,
-            pd,
-        } => {
+        Detail::Mr { key, length, pd } => {
             writer.u32(attr::RES_RKEY, key);
             writer.u32(attr::RES_LKEY, key);
-            writer.u64(attr::RES_IOVA, iova);
             writer.u64(attr::RES_MRLEN, length);
             writer.u32(attr::RES_MRN, number);
             writer.u32(attr::RES_PDN, pd);

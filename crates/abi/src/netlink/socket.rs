@@ -8,12 +8,13 @@
 //! A socket holds some 200 kB. What does not fit is sent when the program comes to receive.
 
 use core::ffi::{c_int, c_void};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rnic_nic::resources::{self, Kind};
+use rnic_nic::resources::{Kind, Survey};
 use rnic_nic::{DeviceAttr, PortState, device_guid, gid_table, netdev};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
@@ -344,16 +345,9 @@ fn is_admin() -> bool {
 fn answers(fd: RawFd, datagram: &[u8], port: u32) -> Datagrams {
     let table = gid_table();
     let attr = DeviceAttr::new();
-    let list = |kind: Kind| {
-        let found = resources::list(kind);
-        tell_silent(&found.silent);
-        found.resources
-    };
-    let counters = || {
-        let (counters, silent) = resources::counters();
-        tell_silent(&silent);
-        counters
-    };
+    let survey = RefCell::new(Survey::default());
+    let list = |kind: Kind| survey.borrow_mut().list(kind);
+    let counters = || survey.borrow_mut().counters();
     let world = World {
         guid: device_guid(),
         cap_flags: attr.device_cap_flags.into(),
@@ -368,21 +362,35 @@ fn answers(fd: RawFd, datagram: &[u8], port: u32) -> Datagrams {
         list: &list,
         counters: &counters,
     };
-    nldev::answer(datagram, port, &world)
+    let answers = nldev::answer(datagram, port, &world);
+    tell_silent(&survey.borrow().silent());
+    answers
 }
 
-/// What is shown is not all.
+/// What is shown is not all. Said of a process once.
 fn tell_silent(pids: &[u32]) {
-    if pids.is_empty() || std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
+    static TOLD: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    let Some(mut told) = rnic_nic::within(PATIENCE, || TOLD.try_lock()) else {
+        return;
+    };
+    let news: Vec<u32> = pids
+        .iter()
+        .copied()
+        .filter(|pid| !told.contains(pid))
+        .collect();
+    told.clear();
+    told.extend_from_slice(pids);
+    drop(told);
+    if news.is_empty() || std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
         return;
     }
-    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    let (whose, s) = match pids.len() {
-        1 => ("its", ""),
-        _ => ("their", "es"),
+    let (es, whose) = match news.len() {
+        1 => ("", "its"),
+        _ => ("es", "their"),
     };
+    let pids: Vec<String> = news.iter().map(u32::to_string).collect();
     rnic_link::tell(format_args!(
-        "process{s} {} did not answer (stopped?): {whose} objects are not shown",
+        "process{es} {} did not answer (stopped?): {whose} objects are not shown",
         pids.join(", ")
     ));
 }

@@ -52,14 +52,8 @@ pub(super) fn encode(out: &mut Vec<u8>, number: u32, detail: &Detail) {
             address(out, local);
             address(out, peer);
         }
-        Detail::Mr {
-            key,
-            iova,
-            length,
-            pd,
-        } => {
+        Detail::Mr { key, length, pd } => {
             words(out, &[key, pd]);
-            out.extend_from_slice(&iova.to_ne_bytes());
             out.extend_from_slice(&length.to_ne_bytes());
         }
         Detail::Context => {}
@@ -115,7 +109,6 @@ fn decode_one(kind: Kind, r: &mut Reader<'_>) -> Option<Detail> {
             Detail::Mr {
                 key,
                 pd,
-                iova: r.u64()?,
                 length: r.u64()?,
             }
         }

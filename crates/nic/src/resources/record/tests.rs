@@ -64,8 +64,7 @@ fn one_of_each() -> Vec<(Kind, Detail)> {
             Kind::Mr,
             Detail::Mr {
                 key: 1,
-                iova: u64::MAX,
-                length: 3,
+                length: u64::MAX,
                 pd: 4,
             },
         ),
