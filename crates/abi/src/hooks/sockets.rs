@@ -12,6 +12,8 @@ use super::next::{call_next, hook};
 use crate::netlink::socket;
 use crate::seam::{self, set_errno};
 
+/// What is asked for.
+const NETLINK_RDMA: c_int = 20;
 /// Longest request.
 const LONGEST: usize = 1 << 16;
 
@@ -123,7 +125,7 @@ impl Room {
 hook! {
     extern "C";
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int = match (domain, protocol) {
-        (libc::AF_NETLINK, socket::NETLINK_RDMA) => {
+        (libc::AF_NETLINK, NETLINK_RDMA) => {
             seam::attempt(|| Some(socket::open(kind))).unwrap_or(-1)
         }
         _ => call_next!(c"socket" as fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol), -1),

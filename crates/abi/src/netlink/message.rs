@@ -257,3 +257,12 @@ pub fn acknowledgement(
     }
     writer.end()
 }
+
+#[cfg(test)]
+impl<'a> Attributes<'a> {
+    /// The attributes in each attribute of an attribute.
+    pub fn nested(self, kind: u16) -> impl Iterator<Item = Attributes<'a>> {
+        let table = Attributes(self.get(kind).unwrap_or_default());
+        table.iter().map(|(_, entry)| Attributes(entry))
+    }
+}

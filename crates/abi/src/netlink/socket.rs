@@ -21,8 +21,7 @@ use rustix_futex_sync::{Mutex, MutexGuard};
 use super::message::Options;
 use super::nldev::{self, Datagrams, World};
 
-/// What programs ask for.
-pub const NETLINK_RDMA: c_int = 20;
+/// What programs get in its place.
 const NETLINK_USERSOCK: c_int = 2;
 
 /// So many are known before those that are closed are looked for.
