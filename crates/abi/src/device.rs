@@ -16,6 +16,8 @@ use crate::{cq, cq_ex, fork, post, qp, query, srq, xrc};
 
 /// Name of the character device in `/dev/infiniband`.
 pub const UVERBS_NAME: &str = "uverbs0";
+/// Its number, major and minor: the first of the kernel's.
+pub const UVERBS_DEV: (u32, u32) = (231, 192);
 
 /// The device and, behind it, zeroes: mlx5dv and efadv look for their provider's data right behind `ibv_device` (at
 /// byte 664) before they decide that a device is not theirs.

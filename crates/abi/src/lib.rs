@@ -32,6 +32,7 @@ mod event;
 mod fork;
 mod hooks;
 mod memory;
+mod netlink;
 mod object;
 mod post;
 mod private;

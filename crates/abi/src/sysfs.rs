@@ -9,15 +9,36 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rnic_nic::{DEVICE_NAME, GidEntry, PortState, device_guid, gid_table, port_counters};
+use rnic_nic::{DEVICE_NAME, GidEntry, PortState, device_guid, gid_table, netdev, port_counters};
 
 use crate::counters::{self, COUNTERS};
-use crate::device::UVERBS_NAME;
+use crate::device::{UVERBS_DEV, UVERBS_NAME};
 use crate::seam::{self, NULL, Refusal, Result, Verb};
 use crate::symbols::export;
 
 /// A file of the virtual tree: path from `/`, contents.
-pub type File = (String, String);
+pub type File = (String, Contents);
+
+/// What a file is.
+#[derive(Debug, Hash)]
+pub enum Contents {
+    /// Text.
+    Text(String),
+    /// A link to this path of the real system.
+    Link(String),
+}
+
+impl From<&str> for Contents {
+    fn from(text: &str) -> Contents {
+        Contents::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Contents {
+    fn from(text: String) -> Contents {
+        Contents::Text(text)
+    }
+}
 
 /// Every file that the device has below `/sys/class`, with its contents now.
 pub fn tree() -> Vec<File> {
@@ -25,9 +46,18 @@ pub fn tree() -> Vec<File> {
     let device = format!("/sys/class/infiniband/{DEVICE_NAME}");
     let mut files = vec![
         (format!("{device}/node_type"), "1: CA\n".into()),
-        (format!("{device}/node_desc"), format!("{DEVICE_NAME}\n")),
-        (format!("{device}/node_guid"), guid_line(device_guid())),
-        (format!("{device}/sys_image_guid"), guid_line(device_guid())),
+        (
+            format!("{device}/node_desc"),
+            format!("{DEVICE_NAME}\n").into(),
+        ),
+        (
+            format!("{device}/node_guid"),
+            guid_line(device_guid()).into(),
+        ),
+        (
+            format!("{device}/sys_image_guid"),
+            guid_line(device_guid()).into(),
+        ),
         (
             format!("{device}/fw_ver"),
             concat!(env!("CARGO_PKG_VERSION"), "\n").into(),
@@ -37,15 +67,56 @@ pub fn tree() -> Vec<File> {
         (format!("{device}/hca_type"), "rnic\n".into()),
     ];
     port_files(&format!("{device}/ports/1"), &gids, &mut files);
+    device_files(&device, netdev(&gids), &mut files);
     let uverbs = format!("/sys/class/infiniband_verbs/{UVERBS_NAME}");
     files.push((
         "/sys/class/infiniband_verbs/abi_version".into(),
         "6\n".into(),
     ));
     files.push((format!("{uverbs}/abi_version"), "1\n".into()));
-    files.push((format!("{uverbs}/ibdev"), format!("{DEVICE_NAME}\n")));
-    files.push((format!("{uverbs}/dev"), "231:192\n".into()));
+    files.push((format!("{uverbs}/ibdev"), format!("{DEVICE_NAME}\n").into()));
+    let (major, minor) = UVERBS_DEV;
+    files.push((format!("{uverbs}/dev"), format!("{major}:{minor}\n").into()));
     files
+}
+
+/// What a card's folder on its bus has, as far as it is true of the interface behind the device: programs look for that in
+/// `device/net`. There is no link to a bus, nor a vendor: those of the interface's card would have programs take it
+/// for an RDMA card of that vendor.
+fn device_files(device: &str, netdev: Option<&GidEntry>, files: &mut Vec<File>) {
+    let Some(GidEntry {
+        ifname, ifindex, ..
+    }) = netdev
+    else {
+        return;
+    };
+    // As Soft-RoCE says whose it is.
+    files.push((format!("{device}/parent"), format!("{ifname}\n").into()));
+    let real = format!("/sys/class/net/{ifname}");
+    let of_card = |file: &str, default: &str| {
+        let said = fs::read_to_string(format!("{real}/device/{file}"));
+        said.unwrap_or_else(|_| default.to_owned())
+    };
+    let folder = format!("{device}/device");
+    files.push((
+        format!("{folder}/numa_node"),
+        of_card("numa_node", "-1\n").into(),
+    ));
+    files.push((format!("{folder}/uevent"), "DRIVER=rnic\n".into()));
+    let interface = format!("{folder}/net/{ifname}");
+    let said = fs::read_to_string(format!("{real}/ifindex")).unwrap_or_default();
+    if said.trim().parse() == Ok(*ifindex) {
+        files.push((interface, Contents::Link(real)));
+        return;
+    }
+    // The system's files are those of another network namespace.
+    for (file, text) in [
+        ("ifindex", format!("{ifindex}\n")),
+        ("dev_id", "0x0\n".to_owned()),
+        ("dev_port", "0\n".to_owned()),
+    ] {
+        files.push((format!("{interface}/{file}"), text.into()));
+    }
 }
 
 fn port_files(port: &str, gids: &[GidEntry], files: &mut Vec<File>) {
@@ -73,14 +144,17 @@ fn port_files(port: &str, gids: &[GidEntry], files: &mut Vec<File>) {
     }
     for entry in gids {
         let index = entry.index;
-        files.push((format!("{port}/gids/{index}"), format!("{}\n", entry.gid)));
+        files.push((
+            format!("{port}/gids/{index}"),
+            format!("{}\n", entry.gid).into(),
+        ));
         files.push((
             format!("{port}/gid_attrs/types/{index}"),
             "RoCE v2\n".into(),
         ));
         files.push((
             format!("{port}/gid_attrs/ndevs/{index}"),
-            format!("{}\n", entry.ifname),
+            format!("{}\n", entry.ifname).into(),
         ));
     }
 }
@@ -103,8 +177,9 @@ fn read(directory: &str, file: &str) -> Result<Vec<u8>> {
         let value = (COUNTERS[counter].value)(&port_counters());
         return Ok(format!("{value}\n").into_bytes());
     }
-    if let Some((_, contents)) = tree().into_iter().find(|(name, _)| Path::new(name) == path) {
-        return Ok(contents.into_bytes());
+    let found = tree().into_iter().find(|(name, _)| Path::new(name) == path);
+    if let Some((_, Contents::Text(text))) = found {
+        return Ok(text.into_bytes());
     }
     fs::read(path).map_err(|e| Refusal::silent(e.raw_os_error().unwrap_or(libc::EIO)))
 }

@@ -8,7 +8,7 @@
 //! All processes of one user in one network namespace share the addresses and UDP port 4791. The [`registry`], a file
 //! that only this user can open, gives each of them ranges of 4096 QPNs. Packets find their process by a classic BPF
 //! program on the SO_REUSEPORT group ([`steering`]); one that lands in the wrong process is handed to the right one
-//! through its [`door`]. What one process has to do on behalf of another they talk about as [`neighbours`]. Steering is speed, hand-over is correctness. QP 1 is everybody's: see [`qp1`] and [`ports`].
+//! through its [`door`]. What one process has to do on behalf of another they talk about as [`neighbours`]; [`inquiry`] asks all of them from outside. Steering is speed, hand-over is correctness. QP 1 is everybody's: see [`qp1`] and [`ports`].
 //!
 //! # The IP identification
 //! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected sockets with
@@ -29,6 +29,7 @@ pub mod faults;
 pub mod framing;
 mod groups;
 mod host;
+pub mod inquiry;
 pub mod neighbours;
 pub mod next_hop;
 pub mod path;

@@ -97,7 +97,7 @@ pub(crate) fn file_name(number: u32) -> String {
     format!("neighbour.{number}")
 }
 
-fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
+pub(crate) fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
     let name = file_name(number);
     Addr::unix(path.join(&name).as_os_str().as_bytes())
         .or_else(|| Addr::unix(format!("/proc/self/fd/{}/{name}", dir.raw()).as_bytes()))

@@ -109,14 +109,26 @@ pub(crate) struct CqShared {
     /// No event of it enters the channel any more. Under the lock of the channel's queue.
     detached: AtomicBool,
     context: Arc<ContextShared>,
-    /// Queue pairs attached (twice if for both directions), and XRC shared receive queues.
-    pub(crate) users: AtomicU32,
+    pub(crate) facts: Arc<Facts>,
     events_delivered: AtomicU32,
     /// The shard of the queue pairs whose send queues complete here, once there was one.
     home: OnceLock<usize>,
     /// Those of all queue pairs that complete here.
     shards: ShardSet,
 }
+
+/// What whoever looks from outside is told of a completion queue. To hold it keeps nothing else.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// No other of the process has had it.
+    pub(crate) number: u32,
+    pub(crate) context: u64,
+    pub(crate) capacity: AtomicU32,
+    /// Queue pairs attached (twice if for both directions), and XRC shared receive queues.
+    pub(crate) users: AtomicU32,
+}
+
+static NEXT_CQ: AtomicU32 = AtomicU32::new(1);
 
 impl CqShared {
     /// Nobody sleeps until something completes here, nor is told when it did.
@@ -131,7 +143,7 @@ impl CqShared {
 
     /// A queue pair of that shard completes here from now on.
     pub(crate) fn enter(&self, shard: usize) {
-        self.users.fetch_add(1, Ordering::AcqRel);
+        self.facts.users.fetch_add(1, Ordering::AcqRel);
         self.shards.enter(shard);
         if let Some(channel) = &self.channel {
             channel.shards.enter(shard);
@@ -140,7 +152,7 @@ impl CqShared {
 
     /// It does not any more.
     pub(crate) fn leave(&self, shard: usize) {
-        self.users.fetch_sub(1, Ordering::AcqRel);
+        self.facts.users.fetch_sub(1, Ordering::AcqRel);
         // In a forked child a thread of the parent may have had the sets' locks.
         if self.context.nic.check_alive("").is_err() {
             return;
@@ -404,6 +416,13 @@ impl Cq {
             channel.shared.enter()?;
         }
         let channel = channel.map(|channel| channel.shared.clone());
+        let facts = Arc::new(Facts {
+            number: NEXT_CQ.fetch_add(1, Ordering::Relaxed),
+            context: context.id(),
+            capacity: AtomicU32::new(capacity),
+            users: AtomicU32::new(0),
+        });
+        context.shared.nic.know_cq(&facts);
         Ok(Cq {
             shared: Arc::new(CqShared {
                 inner: Biased::new(Inner {
@@ -425,7 +444,7 @@ impl Cq {
                 told: AtomicBool::new(false),
                 detached: AtomicBool::new(false),
                 context: context.shared.clone(),
-                users: AtomicU32::new(0),
+                facts,
                 events_delivered: AtomicU32::new(0),
                 home: OnceLock::new(),
                 shards: ShardSet::default(),
@@ -596,6 +615,10 @@ impl Cq {
         let Inner { ring, stamps, .. } = &mut *inner;
         take_memory(capacity, ring, stamps).map_err(|_| Error::no_memory(VERB))?;
         inner.capacity = capacity;
+        self.shared
+            .facts
+            .capacity
+            .store(capacity, Ordering::Relaxed);
         Ok(capacity)
     }
 
@@ -627,7 +650,7 @@ impl Cq {
 
     /// Queue pairs still use it.
     pub fn in_use(&self) -> bool {
-        self.shared.users.load(Ordering::Acquire) != 0
+        self.shared.facts.users.load(Ordering::Acquire) != 0
     }
 
     /// Channel events taken by [`CompChannel::get_event`].

@@ -64,7 +64,12 @@ pub struct DeviceAttr {
 }
 
 impl DeviceAttr {
-    pub(crate) fn new() -> DeviceAttr {
+    /// What they are, whether the device is open or not.
+    #[expect(
+        clippy::new_without_default,
+        reason = "there is nothing by default about them"
+    )]
+    pub fn new() -> DeviceAttr {
         const BAD_PKEY_CNTR: u32 = 1 << 1;
         const BAD_QKEY_CNTR: u32 = 1 << 2;
         const CURR_QP_STATE_MOD: u32 = 1 << 7;

@@ -170,6 +170,17 @@ pub(crate) fn active_mtu(table: &[GidEntry]) -> PathMtu {
     PathMtu::largest_for_netdev(smallest(false).or_else(|| smallest(true)).unwrap_or(1500))
 }
 
+/// The row whose interface stands for the device where one has to: the first that can carry packets to other hosts, else the
+/// first that can carry any, else the first.
+pub fn netdev(table: &[GidEntry]) -> Option<&GidEntry> {
+    let running = |loopback: bool| {
+        table
+            .iter()
+            .find(move |row| row.running && row.loopback == loopback)
+    };
+    running(false).or_else(|| running(true)).or(table.first())
+}
+
 /// The device's GUID in host order: EUI-64 of the first hardware address, else derived from the machine's id.
 pub fn device_guid() -> u64 {
     if let Ok((_, Some(m))) = sys::interface_addresses() {
@@ -205,6 +216,32 @@ mod tests {
         );
         assert_eq!(rows.assign(&[]), []);
         assert_eq!(rows.assign(&[key(9), key(1)]), [0, 1]);
+    }
+
+    #[test]
+    fn the_interface_of_the_device_leads_elsewhere_if_one_does() {
+        let row = |ifname: &str, loopback, running| GidEntry {
+            index: 0,
+            gid: Gid::from(IpAddr::from([127, 0, 0, 1])),
+            addr: IpAddr::from([127, 0, 0, 1]),
+            ifindex: 1,
+            ifname: ifname.to_owned(),
+            netdev_mtu: 1500,
+            scope_id: 0,
+            loopback,
+            running,
+        };
+        let chosen = |table: &[GidEntry]| netdev(table).map(|row| row.ifname.clone());
+        let (lo, down, up) = (
+            row("lo", true, true),
+            row("down", false, false),
+            row("up", false, true),
+        );
+        let all = [down.clone(), lo.clone(), up];
+        assert_eq!(chosen(&all).as_deref(), Some("up"));
+        assert_eq!(chosen(&all[..2]).as_deref(), Some("lo"));
+        assert_eq!(chosen(&all[..1]).as_deref(), Some("down"));
+        assert_eq!(chosen(&[]), None);
     }
 
     #[test]

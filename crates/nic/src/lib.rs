@@ -37,6 +37,7 @@ mod pd;
 mod qp;
 mod report;
 pub mod reserve;
+pub mod resources;
 mod srq;
 mod sys;
 mod within;
@@ -53,7 +54,7 @@ pub use engine::{
     port_counters, shutdown, stats, watch_counters,
 };
 pub use error::{Error, Result};
-pub use gid_table::{GidEntry, device_guid, gid_table};
+pub use gid_table::{GidEntry, device_guid, gid_table, netdev};
 pub use memory::Access;
 pub use mr::{Advice, Mr, Rereg, ReregError};
 pub use mw::{Mw, MwType};

@@ -68,7 +68,7 @@ impl Td {
 
 static NEXT_PD: AtomicU32 = AtomicU32::new(1);
 
-/// The process's protection domains by number, for `ibv_import_pd(3)`.
+/// The process's protection domains by number, for `ibv_import_pd(3)` and whoever looks from outside.
 static ALL: Mutex<Domains> = Mutex::new(BTreeMap::new());
 
 type Domains = BTreeMap<u32, Known>;
@@ -78,13 +78,43 @@ pub(crate) struct Known {
     domain: Weak<PdShared>,
     context: u64,
     users: Arc<AtomicU32>,
+    importable: bool,
+}
+
+/// A protection domain, for whoever looks from outside.
+pub(crate) struct Facts {
+    pub(crate) number: u32,
+    pub(crate) context: u64,
+    pub(crate) users: u32,
+}
+
+/// The process's protection domains from the place `from` on. Of a parent domain and an import, the one that they stand for.
+pub(crate) fn each_from(from: usize, mut tell: impl FnMut(Facts) -> bool) {
+    let all = lock_all();
+    for (number, known) in all.iter().filter(|(_, pd)| pd.exists()).skip(from) {
+        let facts = Facts {
+            number: *number,
+            context: known.context,
+            users: known.users.load(Ordering::Acquire),
+        };
+        if !tell(facts) {
+            return;
+        }
+    }
+}
+
+impl Known {
+    fn exists(&self) -> bool {
+        self.domain.strong_count() > 0
+    }
 }
 
 /// The users of domain `number` of that context, for another process that becomes one.
 pub(crate) fn users_of(number: u32, context: u64) -> Option<Arc<AtomicU32>> {
     let all = lock_all();
     let known = all.get(&number)?;
-    (known.context == context && known.domain.strong_count() > 0).then(|| known.users.clone())
+    let may = known.importable && known.context == context && known.exists();
+    may.then(|| known.users.clone())
 }
 
 pub(crate) type AllGuard = MutexGuard<'static, Domains>;
@@ -97,18 +127,28 @@ pub(crate) fn lock_all() -> AllGuard {
 impl Context {
     /// Makes a protection domain that nobody can import, in no process: its handles are all there are.
     pub fn alloc_private_pd(&self) -> Pd {
-        let id = NEXT_PD.fetch_add(1, Ordering::Relaxed);
-        Pd::new(id, self, None, None, None)
+        self.alloc(false)
     }
 
     /// Makes a protection domain.
     pub fn alloc_pd(&self) -> Pd {
-        let pd = self.alloc_private_pd();
+        self.alloc(true)
+    }
+
+    /// One that nobody sees, and in which nothing is.
+    pub(crate) fn empty_pd(&self) -> Pd {
+        let id = NEXT_PD.fetch_add(1, Ordering::Relaxed);
+        Pd::new(id, self, None, None, None)
+    }
+
+    fn alloc(&self, importable: bool) -> Pd {
+        let pd = self.empty_pd();
         let mut all = lock_all();
         let known = Known {
             domain: Arc::downgrade(&pd.shared),
             context: self.id(),
             users: pd.shared.users.clone(),
+            importable,
         };
         all.insert(pd.number(), known);
         pd
@@ -135,6 +175,7 @@ impl Context {
         }
         let found = lock_all()
             .get(&number)
+            .filter(|known| known.importable)
             .and_then(|known| known.domain.upgrade());
         let shared = found.ok_or_else(|| {
             Error::new(

@@ -4,11 +4,11 @@
 //! system call, so do we: finding libc's own function with dlsym(3) could come too early in a process's life for some
 //! allocators, which call `open` before they can allocate.
 
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::next::{call_next, hook};
 use super::{live, tree};
 use crate::counters;
 use crate::seam::{self, set_errno};
@@ -80,35 +80,6 @@ unsafe fn may_be_ours(path: *const c_char) -> bool {
         })
 }
 
-/// libc's own function of this name.
-fn next(name: &'static CStr, cache: &AtomicPtr<c_void>) -> Option<*mut c_void> {
-    let mut function = cache.load(Ordering::Relaxed);
-    if function.is_null() {
-        // SAFETY: a C string; the result is only compared with NULL here.
-        function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        cache.store(function, Ordering::Relaxed);
-    }
-    if function.is_null() {
-        set_errno(libc::ENOSYS);
-        return None;
-    }
-    Some(function)
-}
-
-/// Calls libc's own function; `$failure` if it cannot be found.
-macro_rules! call_next {
-    ($name:literal as fn($($ty:ty),*) -> $ret:ty, ($($arg:expr),*), $failure:expr) => {{
-        static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-        match next($name, &NEXT) {
-            // SAFETY: libc's function of that name has this signature.
-            Some(function) => unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $ret>(function)($($arg),*)
-            },
-            None => $failure,
-        }
-    }};
-}
-
 /// The mode argument of open(2): there only if a file may be created.
 fn mode_for(flags: c_int, mode: c_uint) -> c_uint {
     match flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
@@ -169,19 +140,8 @@ unsafe fn target_of_stream(path: *const c_char, mode: *const c_char) -> Option<T
     unsafe { Target::to_open(path, !reads) }
 }
 
-/// Defines an exported function of libc. Its safety contract is that of the man page.
-macro_rules! hook {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $body:expr;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-            // SAFETY: the caller keeps the contract of libc's function of this name.
-            #[allow(unused_unsafe, reason = "some bodies are safe")]
-            unsafe { $body }
-        }
-    )*};
-}
-
 hook! {
+    extern "C";
     // The mode is variadic in C: a register that may hold anything when no file is created.
     open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open_file(libc::AT_FDCWD, path, flags, mode);
     open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open_file(libc::AT_FDCWD, path, flags, mode);
@@ -288,6 +248,22 @@ hook! {
             (path.as_ptr(), list, filter, compare), -1)
     };
 
+    // Shells glob there.
+    chdir(path: *const c_char) -> c_int = {
+        let path = Target::of(path);
+        libc::syscall(libc::SYS_chdir, path.as_ptr()) as c_int
+    };
+    glob(pattern: *const c_char, flags: c_int, failed: *const c_void, found: *mut Glob) -> c_int
+        = with_our_folders(pattern, flags, found, |flags| {
+            call_next!(c"glob" as fn(*const c_char, c_int, *const c_void, *mut Glob) -> c_int,
+                (pattern, flags, failed, found), libc::GLOB_ABORTED)
+        });
+    glob64(pattern: *const c_char, flags: c_int, failed: *const c_void, found: *mut Glob) -> c_int
+        = with_our_folders(pattern, flags, found, |flags| {
+            call_next!(c"glob64" as fn(*const c_char, c_int, *const c_void, *mut Glob) -> c_int,
+                (pattern, flags, failed, found), libc::GLOB_ABORTED)
+        });
+
     realpath(path: *const c_char, resolved: *mut c_char) -> *mut c_char = match virtual_path(path) {
         Some(found) => found.and_then(|path| give(&path, resolved)).unwrap_or(null_mut()),
         None => call_next!(c"realpath" as fn(*const c_char, *mut c_char) -> *mut c_char, (path, resolved), null_mut()),
@@ -303,6 +279,50 @@ hook! {
     };
 }
 
+/// `glob_t` of glibc, and the functions that glob(3) calls with GLOB_ALTDIRFUNC in the place of its own.
+#[repr(C)]
+struct Glob {
+    count: usize,
+    paths: *mut *mut c_char,
+    offset: usize,
+    flags: c_int,
+    closedir: *const c_void,
+    readdir: *const c_void,
+    opendir: *const c_void,
+    lstat: *const c_void,
+    stat: *const c_void,
+}
+
+/// glob(3) calls the functions of libc itself, not by their names: for a pattern that begins where something may be ours it is
+/// given these.
+///
+/// # Safety
+/// The arguments of glob(3).
+unsafe fn with_our_folders(
+    pattern: *const c_char,
+    flags: c_int,
+    found: *mut Glob,
+    glob: impl FnOnce(c_int) -> c_int,
+) -> c_int {
+    const GLOB_ALTDIRFUNC: c_int = 1 << 9;
+    // SAFETY: by contract.
+    if found.is_null() || flags & GLOB_ALTDIRFUNC != 0 || !unsafe { may_be_ours(pattern) } {
+        return glob(flags);
+    }
+    // SAFETY: by contract, the caller's structure, of which these fields are the implementation's.
+    unsafe {
+        (*found).closedir = libc::closedir as *const c_void;
+        (*found).readdir = libc::readdir as *const c_void;
+        (*found).opendir = opendir as *const c_void;
+        (*found).lstat = lstat as *const c_void;
+        (*found).stat = stat as *const c_void;
+    }
+    let result = glob(flags | GLOB_ALTDIRFUNC);
+    // SAFETY: as above.
+    unsafe { (*found).flags &= !GLOB_ALTDIRFUNC };
+    result
+}
+
 /// The canonical form of a redirected path, as programs are to see it. `None`: the path is not redirected; `Some(None)`: it does not exist, and errno says so.
 ///
 /// # Safety
@@ -311,21 +331,20 @@ unsafe fn virtual_path(path: *const c_char) -> Option<Option<CString>> {
     // SAFETY: by contract.
     let target = unsafe { Target::of(path) };
     let real = target.redirected.as_ref()?;
-    // SAFETY: a C string.
-    if unsafe {
-        libc::syscall(
-            libc::SYS_faccessat,
-            libc::AT_FDCWD,
-            real.as_ptr(),
-            libc::F_OK,
-        ) as c_long
-    } != 0
-    {
+    let mut resolved = [0u8; libc::PATH_MAX as usize];
+    let found = call_next!(
+        c"realpath" as fn(*const c_char, *mut c_char) -> *mut c_char,
+        (real.as_ptr(), resolved.as_mut_ptr().cast()),
+        null_mut()
+    );
+    if found.is_null() {
         return Some(None);
     }
+    let resolved = CStr::from_bytes_until_nul(&resolved).ok()?.to_bytes();
     // SAFETY: redirected, so not NULL.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
-    Some(CString::new(tree::canonical(text)).ok())
+    let shown = seam::attempt(|| Some(tree::shown(text, real.to_bytes(), resolved)));
+    Some(shown.and_then(|shown| CString::new(shown).ok()))
 }
 
 /// Puts a path where realpath(3) does: into the caller's `PATH_MAX` bytes, or into new memory.

@@ -6,6 +6,8 @@
 //! comparing its first bytes. Entries of real devices below the same folders stay visible by name; a listing of
 //! `/sys/class/infiniband` shows ours alone, as `ibv_get_device_list` does.
 //!
+//! Sockets of NETLINK_RDMA are made and served here, too ([`sockets`]): see [`crate::netlink`].
+//!
 //! The Rust standard library inside this shared object is bound to these functions as well. They therefore make system
 //! calls themselves where that is all the C library does, and [`tree`] only touches paths that are not redirected.
 
@@ -13,4 +15,8 @@
 mod calls;
 #[cfg(not(test))]
 mod live;
+#[cfg(not(test))]
+mod next;
+#[cfg(not(test))]
+mod sockets;
 mod tree;

@@ -4,7 +4,7 @@
 //! another one is made when the interfaces of the host change. Processes share them. Nothing is cached in memory, so there is
 //! no lock that a fork could leave taken.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rnic_nic::DEVICE_NAME;
 
 use crate::device::UVERBS_NAME;
-use crate::sysfs;
+use crate::sysfs::{self, Contents};
 
 /// What stands in for the character device: programs want one that can be opened for reading and writing.
 const CHARACTER_DEVICE: &str = "/dev/null";
@@ -62,6 +62,24 @@ pub fn is_read_only(path: &[u8]) -> bool {
     matches!(place(path), Some(Place::Tree(_)))
 }
 
+/// What programs are to see as the canonical form of a redirected path, by what its real one resolves to: by way of a link that
+/// may be out of the tree.
+pub fn shown(path: &[u8], real: &[u8], resolved: &[u8]) -> Vec<u8> {
+    let virtual_path = canonical(path);
+    let Some(root) = real.strip_suffix(virtual_path.as_slice()) else {
+        return match place(path) {
+            Some(Place::Real(_)) => resolved.to_vec(),
+            _ => virtual_path,
+        };
+    };
+    let root = fs::canonicalize(OsStr::from_bytes(root)).map(PathBuf::into_os_string);
+    let within = |root: &OsString| resolved.strip_prefix(root.as_bytes());
+    match root.ok().as_ref().and_then(within) {
+        Some(rest @ [b'/', ..]) => rest.to_vec(),
+        _ => resolved.to_vec(),
+    }
+}
+
 fn place(path: &[u8]) -> Option<Place> {
     enter(path)?;
     let path = canonical(path);
@@ -93,7 +111,7 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|part| !matches!(part, [] | [b'.']))
 }
 
-/// A path without superfluous slashes, `.` and `..`. Right for paths in the tree, which has no links inside.
+/// A path without superfluous slashes, `.` and `..`. Right for paths in the tree: the links in it all lead out of it, to interfaces.
 pub fn canonical(path: &[u8]) -> Vec<u8> {
     let mut canonical = Vec::with_capacity(path.len());
     for part in parts(path) {
@@ -164,7 +182,10 @@ fn write(root: &Path, files: &[sysfs::File]) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(path, contents)?;
+        match contents {
+            Contents::Text(text) => fs::write(path, text)?,
+            Contents::Link(to) => symlink(to, path)?,
+        }
     }
     let devices = below("/dev/infiniband");
     fs::create_dir_all(&devices)?;

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <net/if.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "check.h"
@@ -70,9 +72,33 @@ int main(void)
 	char *name = canonicalize_file_name(path);
 	CHECK(name && !strcmp(name, device->ibdev_path));
 	free(name);
-	snprintf(path, sizeof(path), "%s/device", device->ibdev_path);
+	snprintf(path, sizeof(path), "%s/nonsense", device->ibdev_path);
 	CHECK(!realpath(path, other) && errno == ENOENT);
 	CHECK(readlink(device->ibdev_path, other, sizeof(other)) == -1 && errno == EINVAL);
+
+	/* The network interface behind the device, by a listing, by glob(3) and by its canonical name; and from a folder. */
+	snprintf(path, sizeof(path), "%s/parent", device->ibdev_path);
+	read_line(path, line, sizeof(line));
+	CHECK(if_nametoindex(line) != 0);
+	snprintf(path, sizeof(path), "%s/device/net", device->ibdev_path);
+	CHECK(list_has(path, line));
+	glob_t found = {0};
+	CHECK(!glob("/sys/class/infiniband/*/device/net/*", 0, NULL, &found));
+	CHECK(found.gl_pathc == 1);
+	snprintf(path, sizeof(path), "%s/device/net/%s", device->ibdev_path, line);
+	CHECK(!strcmp(found.gl_pathv[0], path) && !stat(path, &st) && S_ISDIR(st.st_mode));
+	globfree(&found);
+	CHECK(glob("/sys/class/infiniband/*/device/nonsense*", 0, NULL, &found) == GLOB_NOMATCH);
+	CHECK(!glob("/dev/nul[l]", 0, NULL, &found) && found.gl_pathc == 1);
+	globfree(&found);
+	/* The system's folder of it, or ours if the system's is another network namespace's: not where our files are. */
+	CHECK(realpath(path, other) && !strncmp(other, "/sys/", 5));
+	snprintf(path, sizeof(path), "%s/device/net/%s/ifindex", device->ibdev_path, line);
+	unsigned interface = if_nametoindex(line);
+	read_line(path, line, sizeof(line));
+	CHECK((unsigned)atoi(line) == interface);
+	CHECK(getcwd(other, sizeof(other)));
+	CHECK(!chdir(device->ibdev_path) && !access("ports/1/state", R_OK) && !chdir(other));
 
 	/* Everything else goes to the system. */
 	CHECK(access(nothing, F_OK) == -1 && errno == EFAULT);

@@ -33,7 +33,7 @@ impl Drop for Folder {
     }
 }
 
-fn claim(registry: &mut Registry) -> u32 {
+pub(crate) fn claim(registry: &mut Registry) -> u32 {
     let locked = registry.lock(Duration::from_secs(10)).unwrap();
     registry
         .claim(&locked, None)

@@ -72,6 +72,11 @@ impl FdSet {
         Ok(())
     }
 
+    /// Waits until something happens to one of them, or the time is over. For who asks from outside, never on the packet path.
+    pub fn wait(&self, milliseconds: i32) {
+        super::wait_readable(&self.0, milliseconds);
+    }
+
     /// The names of some that something happened to, or that were closed by their peers. Never blocks.
     pub fn ready(&self) -> impl Iterator<Item = u64> + use<> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];

@@ -128,6 +128,7 @@ impl Cm {
             noted: false,
         });
         entry.state = State::Connect;
+        entry.qpn = param.qp_num;
         self.has_asked(key, now);
         Ok(())
     }
@@ -187,6 +188,9 @@ impl Cm {
             _ => return Err(nothing()),
         };
         let number = connection.number;
+        if let Some(param) = param {
+            entry.qpn = param.qp_num;
+        }
         if let Err(e) = accepted {
             // As Linux: what cannot be accepted is refused.
             self.refuse(key, RejectReason::CONSUMER_DEFINED, &[], now);

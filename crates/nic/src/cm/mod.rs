@@ -35,7 +35,7 @@ pub use rnic_wire::cm::PortSpace;
 pub use route::{PathRecord, Route};
 
 pub(crate) use qp1::Taken;
-pub(crate) use state::Cm;
+pub(crate) use state::{Cm, Facts};
 
 /// Q_Key of queue pairs in the port spaces UDP and IPOIB (`RDMA_UDP_QKEY`).
 pub const UDP_QKEY: u32 = 0x0123_4567;

@@ -13,6 +13,11 @@ impl Key {
         u64::from(self.generation) << 32 | u64::from(self.place)
     }
 
+    /// Which place it is of, which no other thing has at the same time.
+    pub(crate) fn place(self) -> u32 {
+        self.place
+    }
+
     pub(crate) fn from_bits(bits: u64) -> Key {
         Key {
             place: bits as u32,
@@ -83,16 +88,21 @@ impl<T> Slab<T> {
         self.slots.len() == self.free.len()
     }
 
-    /// The numbers of all.
-    pub(crate) fn keys(&self) -> Vec<Key> {
+    /// All, with their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         let numbered = (0..).zip(&self.slots);
-        numbered
-            .filter(|(_, (_, thing))| thing.is_some())
-            .map(|(place, (generation, _))| Key {
+        numbered.filter_map(|(place, (generation, thing))| {
+            let key = Key {
                 place,
                 generation: *generation,
-            })
-            .collect()
+            };
+            Some((key, thing.as_deref()?))
+        })
+    }
+
+    /// The numbers of all.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.iter().map(|(key, _)| key).collect()
     }
 }
 

@@ -162,7 +162,39 @@ pub(super) struct Entry {
     /// Q_Key of a datagram id in a port space without one.
     pub(super) qkey: u32,
     pub(super) connection: Option<Connection>,
+    /// The queue pair that its owner has told the peer of; 0: none.
+    pub(super) qpn: u32,
     pub(super) memberships: Vec<Key>,
+}
+
+/// An id, for whoever looks from outside.
+pub(crate) struct Facts {
+    /// No other that exists has it.
+    pub(crate) number: u32,
+    pub(crate) qpn: u32,
+    pub(crate) qp_type: QpType,
+    pub(crate) port_space: PortSpace,
+    /// Of Linux' `enum rdma_cm_state`.
+    pub(crate) state: u8,
+    /// On a row of the device, or on all.
+    pub(crate) on_device: bool,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+impl State {
+    fn of_linux(self) -> u8 {
+        match self {
+            State::Idle => 0,
+            State::AddrQuery => 1,
+            State::AddrResolved => 2,
+            State::RouteResolved => 4,
+            State::Connect => 5,
+            State::Disconnect => 6,
+            State::Bound => 7,
+            State::Listen => 8,
+        }
+    }
 }
 
 impl Entry {
@@ -188,6 +220,7 @@ impl Entry {
             backlog: 0,
             qkey: 0,
             connection: None,
+            qpn: 0,
             memberships: Vec::new(),
         }
     }
@@ -265,6 +298,22 @@ impl Cm {
     pub(crate) fn objects(&self) -> (usize, usize, usize) {
         let numbers = self.endpoint.connections() + self.endpoint.resolutions();
         (self.channels.len(), self.ids.len(), numbers)
+    }
+
+    /// The ids that have an address.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = Facts> {
+        let bound = |entry: &&Entry| entry.local.is_some() || entry.source.is_some();
+        let ids = self.ids.iter().filter(move |(_, entry)| bound(entry));
+        ids.map(|(key, entry)| Facts {
+            number: key.place(),
+            qpn: entry.qpn,
+            qp_type: entry.qp_type,
+            port_space: entry.port_space,
+            state: entry.state.of_linux(),
+            on_device: entry.source.is_some(),
+            local: entry.local,
+            peer: entry.peer,
+        })
     }
 
     pub(super) fn add_channel(&mut self, fd: Arc<EventFd>) -> Key {

@@ -1,12 +1,14 @@
 //! What the shards of an engine have in common, besides what has a module of its own.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use rnic_link::QpnRange;
 use rnic_link::registry::{RANGES, range_of};
 use rustix_futex_sync::Mutex;
 
 use super::watch::PortCounters;
+use crate::cq;
 
 /// Nobody who has its lock waits for another.
 #[derive(Debug)]
@@ -17,6 +19,10 @@ pub(crate) struct Common {
     pub(super) live: AtomicUsize,
     /// What each shard has counted when it told so last.
     pub(super) counted: Mutex<Vec<PortCounters>>,
+    /// The number of the door of the first shard, by which others know the process.
+    pub(super) door: AtomicU32,
+    /// The process's completion queues, past ones included.
+    cqs: Mutex<Vec<Weak<cq::Facts>>>,
 }
 
 impl Default for Common {
@@ -25,6 +31,8 @@ impl Default for Common {
             ranges: (0..RANGES).map(|_| AtomicU8::new(0)).collect(),
             live: AtomicUsize::new(0),
             counted: Mutex::default(),
+            door: AtomicU32::new(0),
+            cqs: Mutex::default(),
         }
     }
 }
@@ -33,6 +41,29 @@ impl Common {
     pub(super) fn add_range(&self, range: QpnRange, shard: usize) {
         if let Some(owner) = self.ranges.get(range_of(range.first) as usize) {
             owner.store(shard as u8 + 1, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn door(&self) -> u32 {
+        self.door.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn know_cq(&self, facts: &Arc<cq::Facts>) {
+        let mut cqs = self.cqs.lock();
+        // Now and then: programs have thousands.
+        if cqs.len().is_power_of_two() {
+            cqs.retain(|cq| cq.strong_count() > 0);
+        }
+        cqs.push(Arc::downgrade(facts));
+    }
+
+    /// The process's completion queues from the place `from` on.
+    pub(crate) fn each_cq_from(&self, from: usize, mut tell: impl FnMut(&cq::Facts) -> bool) {
+        let cqs = self.cqs.lock();
+        for facts in cqs.iter().filter_map(Weak::upgrade).skip(from) {
+            if !tell(&facts) {
+                return;
+            }
         }
     }
 

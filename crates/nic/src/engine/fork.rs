@@ -37,7 +37,7 @@ pub(super) fn get_or_open(open: impl FnOnce() -> Result<Arc<NicHandle>>) -> Resu
     Ok(handle)
 }
 
-pub(super) fn current() -> Option<Arc<NicHandle>> {
+pub(crate) fn current() -> Option<Arc<NicHandle>> {
     CURRENT.lock().upgrade()
 }
 

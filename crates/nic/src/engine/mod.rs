@@ -63,12 +63,14 @@ pub(crate) use acks::HeldAck;
 pub(crate) use addresses::{AhNumber, AhTable};
 pub(crate) use answers::Answers;
 pub(crate) use drive::Acks;
+pub(crate) use fork::current;
 pub use fork::{forks_within, guard_forks};
 pub(crate) use host::withdraw;
 pub(crate) use late::Late;
 pub(crate) use nic::{Nic, NicShared};
 pub use nic::{shutdown, stats};
 pub use objects::{Objects, objects};
+pub(crate) use watch::sum;
 pub use watch::{PortCounters, port_counters, watch_counters};
 
 use crate::cm::Cm;
@@ -202,6 +204,8 @@ impl Engine {
         for range in link.qpn_ranges() {
             common.add_range(*range, 0);
         }
+        let (_, door) = link.card().unwrap_or_default();
+        common.door.store(door, Ordering::Relaxed);
         Ok(Engine::new(0, link, common, MemoryTable::default()))
     }
 

@@ -14,7 +14,7 @@ use super::shards::Shards;
 use super::{DropCounters, Engine, fork};
 use crate::bias::Guard;
 use crate::context::AsyncEvents;
-use crate::cq::CqTasks;
+use crate::cq::{self, CqTasks};
 use crate::error::{Error, Result};
 use crate::memory::Windows;
 use crate::report;
@@ -29,7 +29,7 @@ pub(crate) struct NicShared {
     dead: AtomicBool,
     guarded_memory: bool,
     windows: Arc<Windows>,
-    common: Arc<Common>,
+    pub(crate) common: Arc<Common>,
     /// Held by who enters or takes back another process's region: the shards are locked one by one, and have it all or none.
     pub(super) imports: Mutex<()>,
 }
@@ -40,8 +40,8 @@ pub(crate) struct Nic {
     handle: Arc<NicHandle>,
 }
 
-pub(super) struct NicHandle {
-    pub(super) shared: Arc<NicShared>,
+pub(crate) struct NicHandle {
+    pub(crate) shared: Arc<NicShared>,
 }
 
 impl std::fmt::Debug for Nic {
@@ -120,6 +120,11 @@ impl Nic {
     /// That completion queue is gone.
     pub(crate) fn leave_home(&self, home: usize) {
         self.shared().shards.leave_home(home);
+    }
+
+    /// A completion queue was made.
+    pub(crate) fn know_cq(&self, facts: &Arc<cq::Facts>) {
+        self.shared().common.know_cq(facts);
     }
 
     /// All memory windows.
@@ -247,7 +252,12 @@ impl NicShared {
         Some(qps)
     }
 
-    pub(super) fn is_alive(&self) -> bool {
+    /// Looks at all shards, one after the other.
+    pub(crate) fn each_shard(&self, mut look: impl FnMut(&Shard)) {
+        self.shards.iter().for_each(|shard| look(shard));
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
         self.witness.same_process() && !self.dead.load(Ordering::Relaxed)
     }
 }

@@ -89,6 +89,11 @@ impl SrqTable {
         self.entries.get(index)?.as_ref()
     }
 
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<SrqShared>> {
+        self.entries.iter().flatten()
+    }
+
     pub(crate) fn remove(&mut self, number: u32) {
         let index = self.index(number);
         if let Some(slot) = index.and_then(|index| self.entries.get_mut(index))

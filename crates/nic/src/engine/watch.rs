@@ -39,7 +39,7 @@ pub fn port_counters() -> PortCounters {
     sum(shards.map(|shard| shard.lock().port_counters()))
 }
 
-fn sum(counters: impl Iterator<Item = PortCounters>) -> PortCounters {
+pub(crate) fn sum(counters: impl Iterator<Item = PortCounters>) -> PortCounters {
     counters.fold(PortCounters::default(), |mut all, more| {
         all.link += more.link;
         all.drops += more.drops;
@@ -57,7 +57,7 @@ pub(super) struct Told {
 }
 
 impl Engine {
-    fn port_counters(&self) -> PortCounters {
+    pub(crate) fn port_counters(&self) -> PortCounters {
         let mut qps = self.retired;
         for entry in self.qps.iter() {
             qps += entry.transport.counters();

@@ -137,6 +137,15 @@ impl MemoryTable {
         self.entries.get(index)
     }
 
+    /// Key, domain, first address and length of all regions but those imported from other processes.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = (u32, RegionFacts)> {
+        let own = self
+            .entries
+            .iter()
+            .filter(|(index, _)| !self.reaches.contains_key(index));
+        own.map(|(_, entry)| (entry.key, RegionFacts::of(entry)))
+    }
+
     /// Revokes all keys (process exit).
     pub(crate) fn clear(&mut self) {
         self.entries.clear();

@@ -135,6 +135,11 @@ impl Imports {
 }
 
 impl Exports {
+    pub(super) fn contexts(&self) -> impl Iterator<Item = u64> {
+        let open = |(token, id): &(Weak<Token>, u64)| (token.strong_count() > 0).then_some(*id);
+        self.contexts.iter().filter_map(open)
+    }
+
     /// The context that a token is of.
     fn context(&self, token: &Token) -> Option<u64> {
         let known = |(known, _): &&(Weak<Token>, u64)| {

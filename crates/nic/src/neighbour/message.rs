@@ -90,6 +90,14 @@ pub(super) enum Message<'a> {
         slot: u32,
         region: Exported,
     },
+    /// Which objects of this kind has the process, from the place `from` on? Answer: [`Message::Listed`].
+    List { request: u32, kind: u8, from: u32 },
+    /// As many as the message holds, see [`crate::resources`]; where the next are, 0 if those were all.
+    Listed {
+        request: u32,
+        next: u32,
+        bytes: &'a [u8],
+    },
 }
 
 /// Proves that its sender was given the descriptor of a context.
@@ -132,6 +140,8 @@ const HELLO: u8 = 7;
 const IMPORT: u8 = 8;
 const UNIMPORT: u8 = 9;
 const TOLD: u8 = 10;
+const LIST: u8 = 11;
+const LISTED: u8 = 12;
 
 /// Packets, each behind its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,6 +318,22 @@ impl<'a> Message<'a> {
                     out.extend_from_slice(&long.to_ne_bytes());
                 }
             }
+            Message::List {
+                request,
+                kind,
+                from,
+            } => {
+                words(&mut out, LIST, &[request, from]);
+                out.push(kind);
+            }
+            Message::Listed {
+                request,
+                next,
+                bytes,
+            } => {
+                words(&mut out, LISTED, &[request, next]);
+                out.extend_from_slice(bytes);
+            }
             Message::Data {
                 request,
                 qpn,
@@ -399,6 +425,16 @@ impl<'a> Message<'a> {
                     len: r.u64()?,
                 },
             },
+            LIST => Message::List {
+                request: r.u32()?,
+                from: r.u32()?,
+                kind: r.u8()?,
+            },
+            LISTED => Message::Listed {
+                request: r.u32()?,
+                next: r.u32()?,
+                bytes: r.rest(),
+            },
             _ => return None,
         };
         Some(message)
@@ -406,7 +442,7 @@ impl<'a> Message<'a> {
 }
 
 /// Takes values from the front of what is left.
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
@@ -415,23 +451,23 @@ impl<'a> Reader<'a> {
         Some(front)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
-    fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    fn rest(&mut self) -> &'a [u8] {
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 }
@@ -529,6 +565,16 @@ mod tests {
                     iova: 4,
                     len: 5,
                 },
+            },
+            Message::List {
+                request: 1,
+                kind: 2,
+                from: 3,
+            },
+            Message::Listed {
+                request: 1,
+                next: 2,
+                bytes: &[3, 4],
             },
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));

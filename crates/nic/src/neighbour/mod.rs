@@ -1,6 +1,6 @@
 //! What processes of one user do for each other: an XRC target takes requests for shared receive queues that another
 //! process of its XRC domain owns, and that process executes them; and a process that was given a context's `cmd_fd` imports
-//! objects of it.
+//! objects of it; and each tells what it has to whoever looks ([`crate::resources`]).
 //!
 //! | file | duty |
 //! | --- | --- |
@@ -31,11 +31,13 @@ use rnic_wire::Packet;
 use crate::engine::{Common, Engine, QpTable, SrqTable, Timers, lend, settle};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, ReceiveSource};
+use crate::resources::{Kind, Page};
 use crate::xrcd::Domains;
 use export::Exports;
 pub(crate) use export::{Card, Imports};
 use import::Imported;
 pub(crate) use import::Origin;
+pub(crate) use message::Reader;
 use message::{Message, Packets, Target, rights};
 use owner::{Device, Owner};
 pub(crate) use target::Elsewhere;
@@ -103,6 +105,11 @@ impl Neighbourhood {
         self.exports.revoke(key)
     }
 
+    /// The numbers of the contexts that are open.
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = u64> {
+        self.exports.contexts()
+    }
+
     fn next_request(&mut self) -> u32 {
         self.last_request = self.last_request.wrapping_add(1);
         self.last_request
@@ -138,6 +145,24 @@ impl Neighbourhood {
             known_to.push(peer);
         }
         Some(peer)
+    }
+}
+
+/// The question which objects of a kind a process has, from a place on; for who asks from outside.
+pub(crate) fn list_question(kind: Kind, from: u32) -> Vec<u8> {
+    let list = Message::List {
+        request: 0,
+        kind: kind as u8,
+        from,
+    };
+    list.encode()
+}
+
+/// The answer to it: where the next are, and the records. `None`: it is none.
+pub(crate) fn listed(answer: &[u8]) -> Option<(u32, &[u8])> {
+    match Message::decode(answer) {
+        Some(Message::Listed { next, bytes, .. }) => Some((next, bytes)),
+        _ => None,
     }
 }
 
@@ -205,10 +230,16 @@ impl Engine {
         };
         let mut answers = Vec::new();
         let mut hellos = Vec::new();
+        let mut lists = Vec::new();
         let mut nonsense = Vec::new();
         let heard = neighbours.hear(&mut |peer, heard| match heard {
             Heard::Message { bytes, fds } => match Message::decode(bytes) {
                 Some(Message::Hello { request, token }) => hellos.push((peer, request, token)),
+                Some(Message::List {
+                    request,
+                    kind,
+                    from,
+                }) => lists.push((peer, request, kind, from)),
                 Some(message) => {
                     let answer = parts.hear(peer, message, fds);
                     answers.extend(answer.map(|answer| (peer, answer)));
@@ -231,8 +262,28 @@ impl Engine {
         for peer in nonsense {
             neighbours.leave(peer);
         }
+        for (peer, request, kind, from) in lists {
+            self.tell_resources(peer, request, kind, from);
+        }
         self.report_losses(now);
         heard
+    }
+
+    /// Answers [`Message::List`].
+    #[cold]
+    fn tell_resources(&mut self, peer: PeerId, request: u32, kind: u8, from: u32) {
+        let page = match Kind::of(kind) {
+            Some(kind) => self.resources(kind, from),
+            None => Page::default(),
+        };
+        let listed = Message::Listed {
+            request,
+            next: page.next,
+            bytes: &page.bytes,
+        };
+        if let Some(neighbours) = self.link.neighbours() {
+            let _ = neighbours.say(peer, &listed.encode(), Vec::new());
+        }
     }
 
     /// No descriptor becomes readable for who was left: those who wait for him learn it now.
@@ -300,7 +351,8 @@ impl Parts<'_> {
                 owner.leave(peer, qpn, flush, device);
                 None
             }
-            Message::Hello { .. } => None,
+            // Told by the whole engine. What nobody here has asked for.
+            Message::Hello { .. } | Message::List { .. } | Message::Listed { .. } => None,
             Message::Import {
                 request,
                 token,

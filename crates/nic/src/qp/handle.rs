@@ -84,7 +84,7 @@ impl Qp {
         let nic = &xrcd.context().shared.nic;
         nic.check_alive("ibv_create_qp")?;
         // Its requests work in the protection domains of the shared receive queues that they name; this one is empty.
-        let pd = xrcd.context().alloc_private_pd();
+        let pd = xrcd.context().empty_pd();
         // Where the shared receive queues have their numbers.
         let shard = nic.shard(0);
         let (mut engine, qpn) = shard.lock_with(Engine::allocate_qpn)?;

@@ -118,6 +118,10 @@ impl QpShared {
         }
     }
 
+    pub(crate) fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
     pub(crate) fn state(&self) -> QpState {
         QpState::from_ibv(u32::from(self.state.load(Ordering::Acquire))).unwrap_or(QpState::Err)
     }
@@ -299,6 +303,21 @@ impl QpEntry {
             0 => Ok(()),
             most => self.receives.try_reserve(most as usize),
         }
+    }
+
+    /// Its attributes as they are in `state`, which is its own.
+    pub(crate) fn query(&self, state: QpState) -> QpAttr {
+        let mut attr = self.attr;
+        attr.qp_state = state;
+        attr.cur_qp_state = state;
+        attr.sq_draining = self.transport.is_draining();
+        if matches!(state, QpState::Rts | QpState::Sqd) {
+            attr.sq_psn = self.transport.sq_psn().value();
+        }
+        if matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
+            attr.rq_psn = self.transport.rq_psn().value();
+        }
+        attr
     }
 
     /// The completion that waits for an answer, if one does, is there from now on.
@@ -540,17 +559,7 @@ impl Qp {
         let Some(entry) = engine.as_mut().and_then(|e| e.qp_mut(self.qpn())) else {
             return QpAttr::default();
         };
-        let mut attr = entry.attr;
-        attr.qp_state = state;
-        attr.cur_qp_state = state;
-        attr.sq_draining = entry.transport.is_draining();
-        if matches!(state, QpState::Rts | QpState::Sqd) {
-            attr.sq_psn = entry.transport.sq_psn().value();
-        }
-        if matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
-            attr.rq_psn = entry.transport.rq_psn().value();
-        }
-        attr
+        entry.query(state)
     }
 
     /// Attaches it to a multicast group: it gets a copy of every datagram to the group (`ibv_attach_mcast(3)`). Nothing

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Place, SPARE_TREES, ensure, is_read_only, place, redirect};
+use super::{Place, SPARE_TREES, ensure, is_read_only, place, redirect, shown};
 
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("rnic-tree-{name}-{}", std::process::id()));
@@ -99,6 +99,9 @@ fn a_tree_has_the_files_and_is_made_once() {
         "RoCE v2\n"
     );
     assert_eq!(read("sys/class/infiniband_verbs/uverbs0/ibdev"), "rnic0\n");
+    let netdev = read("sys/class/infiniband/rnic0/parent");
+    let interface = format!("sys/class/infiniband/rnic0/device/net/{}", netdev.trim());
+    assert_eq!(read(&format!("{interface}/ifindex")).lines().count(), 1);
     assert_eq!(ensure(&runtime).unwrap(), root);
     // Nothing half-made is left, and a tree that was removed comes back.
     assert_eq!(fs::read_dir(&runtime).unwrap().count(), 1);
@@ -129,4 +132,25 @@ fn a_runtime_folder_that_others_may_write_to_is_refused() {
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o777)).unwrap();
     assert!(ensure(&runtime).is_err());
     fs::remove_dir_all(&runtime).unwrap();
+}
+
+#[test]
+fn canonical_names_are_those_that_programs_know() {
+    let root = scratch("shown");
+    let at = |path: &str| [root.as_os_str().as_encoded_bytes(), path.as_bytes()].concat();
+    fs::create_dir(&root).unwrap();
+    let path = "/sys/class/infiniband/rnic0/device";
+    let messy = "/sys/class/infiniband//rnic0/./device/";
+    let of_tree = shown(messy.as_bytes(), &at(path), &at(path));
+    assert_eq!(of_tree, path.as_bytes());
+    // By a link out of the tree.
+    let link = "/sys/class/infiniband/rnic0/device/net/lo";
+    let real = b"/sys/devices/virtual/net/lo";
+    assert_eq!(shown(link.as_bytes(), &at(link), real), real);
+    // What was never in it.
+    let device = b"/dev/infiniband/uverbs0";
+    assert_eq!(shown(device, b"/dev/null", b"/dev/null"), device);
+    let out = b"/sys/class/infiniband/../net/lo";
+    assert_eq!(shown(out, b"/sys/class/net/lo", real), real);
+    fs::remove_dir(&root).unwrap();
 }
