@@ -102,6 +102,49 @@ pub unsafe fn take_import(mr: *mut ibv_mr) -> Result<()> {
     Ok(())
 }
 
+/// Registers memory of the program.
+///
+/// # Safety
+/// A protection domain of ours, or NULL; the program keeps the memory until it deregisters it.
+pub unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> Result<*mut ibv_mr> {
+    // SAFETY: by contract; checked for NULL before it is handed on.
+    unsafe {
+        let object = from_c::<PdObject>(pd)?;
+        let nic = object
+            .nic
+            .reg_mr(addr.cast(), length, iova, Access(access))?;
+        Ok(hand_out(pd, addr, length, nic))
+    }
+}
+
+/// Registers a dmabuf.
+///
+/// # Safety
+/// A protection domain of ours, or NULL.
+pub unsafe fn register_dmabuf(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_uint,
+) -> Result<*mut ibv_mr> {
+    // SAFETY: by contract; checked for NULL before it is handed on.
+    unsafe {
+        let object = from_c::<PdObject>(pd)?;
+        let access = Access(access);
+        let nic = object.nic.reg_dmabuf_mr(fd, offset, length, iova, access)?;
+        // In place of an address libibverbs has the offset.
+        Ok(hand_out(pd, offset as *mut c_void, length, nic))
+    }
+}
+
 unsafe extern "C" fn reg_mr_iova2(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -109,14 +152,8 @@ unsafe extern "C" fn reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    Verb("ibv_reg_mr").pointer(|| {
-        // SAFETY: a protection domain of ours, or NULL.
-        let object = unsafe { from_c::<PdObject>(pd) }?;
-        // SAFETY: the program keeps the memory until it deregisters it.
-        let nic = unsafe { object.nic.reg_mr(addr.cast(), length, iova, Access(access)) }?;
-        // SAFETY: checked above.
-        Ok(unsafe { hand_out(pd, addr, length, nic) })
-    })
+    // SAFETY: the caller's contract is the same.
+    Verb("ibv_reg_mr").pointer(|| unsafe { register(pd, addr, length, iova, access) })
 }
 
 unsafe extern "C" fn reg_mr(
@@ -148,14 +185,10 @@ unsafe extern "C" fn reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
-    Verb("ibv_reg_dmabuf_mr").pointer(|| {
-        // SAFETY: a protection domain of ours, or NULL.
-        let object = unsafe { from_c::<PdObject>(pd) }?;
-        let access = Access(access as c_uint);
-        let nic = object.nic.reg_dmabuf_mr(fd, offset, length, iova, access)?;
-        // SAFETY: checked above.
-        Ok(unsafe { hand_out(pd, null_mut(), length, nic) })
-    })
+    let access = access as c_uint;
+    // SAFETY: the caller's contract is the same.
+    Verb("ibv_reg_dmabuf_mr")
+        .pointer(|| unsafe { register_dmabuf(pd, offset, length, iova, fd, access) })
 }
 
 /// The `alloc_null_mr` operation.

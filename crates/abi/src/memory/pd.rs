@@ -10,6 +10,7 @@ use crate::device::{is_parents, nic};
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::seam::{EBUSY, EINVAL, NULL, PARENTS, Result, Verb};
 use crate::symbols::export;
+use crate::types::consts::newest::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
 use crate::types::*;
 
 #[repr(C)]
@@ -144,7 +145,11 @@ pub unsafe extern "C" fn alloc_parent_domain(
             let attr = attr.as_ref().ok_or(NULL)?;
             (attr, from_c::<PdObject>(attr.pd)?)
         };
-        let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        // The last one allows a device to take memory that a confidential virtual machine shares with its host. Ours needs
+        // none such: the processor copies.
+        let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+            | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+            | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
         if attr.comp_mask & !known != 0 {
             return Err(EINVAL.because(format!("comp_mask is {:#x}", attr.comp_mask)));
         }
