@@ -33,6 +33,7 @@ mod fork;
 mod hooks;
 mod memory;
 mod object;
+mod per_process;
 mod post;
 mod private;
 mod qp;

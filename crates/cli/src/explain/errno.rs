@@ -118,7 +118,8 @@ pub const TOPICS: &[Topic] = &[
         meaning: "No such device.",
         causes: &[
             "ibv_open_device: no network interface is up with an address (rnic), or the device is gone",
-            "the object was made before fork(2): it belongs to the parent",
+            "the object was made before fork(2) or daemon(3) and is the parent's. A child may go on with a context and a protection domain; \
+             what else it needs it makes itself, ids and event channels of rdma_cm too",
             "rdma_create_event_channel, rdma_getaddrinfo, rdma_bind_addr, rdma_resolve_addr: no RDMA device, or none on that address's \
              interface",
         ],
