@@ -339,10 +339,7 @@ pub unsafe fn opened<'a>(context: *mut ibv_context) -> Result<&'a Opened> {
 /// # Safety
 /// `object` is that of the context.
 #[cold]
-unsafe fn open_in_child<'a>(
-    context: *mut ibv_context,
-    object: &'a ContextObject,
-) -> Result<&'a Opened> {
+unsafe fn open_in_child(context: *mut ibv_context, object: &ContextObject) -> Result<&Opened> {
     let mut open = lock_open();
     // Another thread may have been first.
     if let Some(here) = object.opened.here() {

@@ -6,7 +6,7 @@ use rnic_nic::cm::Ece;
 
 use super::id::{self, IdObject};
 use super::states;
-use crate::seam::{EINVAL, NULL, Result, Verb};
+use crate::seam::{EINVAL, EOPNOTSUPP, NULL, Result, Verb};
 use crate::symbols::export;
 use crate::types::cm::rdma_cm_id;
 use crate::types::ibv_ece;
@@ -44,13 +44,9 @@ unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_
                 EINVAL.because("the id has a queue pair, or vendor_id is 0, or comp_mask is not")
             );
         }
-        // For an id whose queue pair is the program's own business. Whether a device has such options is nothing that
-        // librdmacm asks.
-        id.state().local_ece = Ece {
-            vendor_id: ece.vendor_id,
-            options: ece.options,
-        };
-        Ok(0)
+        // The device has no options to exchange, and what it has not it does not announce: librdmacm would, whatever the
+        // device has. Who asks the queue pair first (`ibv_query_ece`) does not come here.
+        Err(EOPNOTSUPP.because("the device has no options of any vendor"))
     })
 }
 

@@ -33,18 +33,11 @@ int main(void)
 	CHECK(rdma_connect(client, NULL) == -1 && errno == EINVAL);
 	struct rdma_conn_param param = { .qp_num = near.qp->qp_num, .responder_resources = 1, .initiator_depth = 1,
 		.retry_count = 7, .rnr_retry_count = 7 };
-	/* Options of a vendor, which the program says and hears: librdmacm leaves them to it. */
-	struct ibv_ece ece = { .vendor_id = 0x15b3, .options = 0x11223344 };
-	CHECK(!rdma_set_local_ece(client, &ece));
 	CHECK(!rdma_connect(client, &param));
 	struct rdma_cm_event *event = next_event(passive, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK(event->param.conn.qp_num == near.qp->qp_num);
 	struct rdma_cm_id *server = event->id;
 	CHECK(!rdma_ack_cm_event(event));
-	ece = (struct ibv_ece){ 0 };
-	CHECK(!rdma_get_remote_ece(server, &ece) && ece.vendor_id == 0x15b3 && ece.options == 0x11223344);
-	ece.options = 0x44;
-	CHECK(!rdma_set_local_ece(server, &ece));
 
 	struct side far = own_side(server);
 	move_to(server, far.qp, IBV_QPS_INIT);
@@ -56,8 +49,6 @@ int main(void)
 
 	event = next_event(active, client, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	CHECK(!event->status && event->param.conn.qp_num == far.qp->qp_num && !rdma_ack_cm_event(event));
-	ece = (struct ibv_ece){ 0 };
-	CHECK(!rdma_get_remote_ece(client, &ece) && ece.vendor_id == 0x15b3 && ece.options == 0x44);
 	move_to(client, near.qp, IBV_QPS_INIT);
 	move_to(client, near.qp, IBV_QPS_RTR);
 	move_to(client, near.qp, IBV_QPS_RTS);
