@@ -3,8 +3,6 @@
 mod common;
 
 use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::{output, run_c as run, run_c_with as run_with};
 

@@ -19,6 +19,11 @@ static void *connects(void *id)
 	return rdma_connect(id, NULL) ? (void *)(intptr_t)errno : NULL;
 }
 
+static void *disconnects(void *id)
+{
+	return rdma_disconnect(id) ? (void *)(intptr_t)errno : NULL;
+}
+
 /* While a client of another thread waits for the answer. */
 static struct rdma_cm_id *request(struct rdma_cm_id *listener, struct rdma_cm_id *client, pthread_t *thread)
 {
@@ -55,7 +60,10 @@ int main(void)
 	CHECK(!rdma_post_send(client, NULL, hello, sizeof hello, out, 0));
 	CHECK(rdma_get_recv_comp(server, &wc) == 1 && !wc.status && !strcmp(heard, "hello"));
 	CHECK(rdma_get_send_comp(client, &wc) == 1 && !wc.status);
-	CHECK(!rdma_disconnect(client) && !rdma_disconnect(server));
+	/* Each waits for the other. */
+	CHECK(!pthread_create(&thread, NULL, disconnects, server));
+	CHECK(!rdma_disconnect(client) && client->event->event == RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!pthread_join(thread, &failed) && !failed);
 	CHECK(!rdma_dereg_mr(out) && !rdma_dereg_mr(in));
 	rdma_destroy_ep(server);
 	rdma_destroy_ep(client);

@@ -131,9 +131,10 @@ int main(void)
 
 	/* The rest: compare and swap, a WRITE with immediate, a SEND that takes a key back. */
 	struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	CHECK(window);
+	struct ibv_mr *bindable = ibv_reg_mr(pd, peer.buffer, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	CHECK(window && bindable);
 	struct ibv_send_wr bind = { .wr_id = 50, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
-		.bind_mw = { .mw = window, .rkey = ibv_inc_rkey(window->rkey), .bind_info = { .mr = peer.mr,
+		.bind_mw = { .mw = window, .rkey = ibv_inc_rkey(window->rkey), .bind_info = { .mr = bindable,
 			.addr = (uintptr_t)peer.buffer, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_READ } } };
 	CHECK(!ibv_post_send(peer.qp, &bind, &bad_send));
 	expect_success(peer.cq, 50, IBV_WC_BIND_MW);
@@ -160,7 +161,7 @@ int main(void)
 	CHECK(peer.buffer[64] == 0x5a && peer.buffer[73] == 0x5a);
 	wc = wait_wc(peer.cq);
 	CHECK(wc.wr_id == 52 && wc.opcode == IBV_WC_RECV && wc.byte_len == 11 && (wc.wc_flags & IBV_WC_WITH_INV));
-	CHECK(wc.invalidated_rkey == bind.bind_mw.rkey && !ibv_dealloc_mw(window));
+	CHECK(wc.invalidated_rkey == bind.bind_mw.rkey && !ibv_dealloc_mw(window) && !ibv_dereg_mr(bindable));
 
 	struct ibv_values_ex now = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
 	CHECK(!ibv_query_rt_values_ex(context, &now));
