@@ -148,7 +148,11 @@ fn run(cli: Cli) -> Result<()> {
 fn publish(results: &Results) -> Result<()> {
     let charts = charts::write(results, &checkout().join("bench/charts"))?;
     let text = document::markdown(results, &charts, "../charts");
-    document::update(&checkout().join("bench/results/rows.md"), document::ROWS, &text)?;
+    document::update(
+        &checkout().join("bench/results/rows.md"),
+        document::ROWS,
+        &text,
+    )?;
     eprintln!("bench: bench/results/rows.md and bench/charts are written");
     Ok(())
 }
@@ -169,7 +173,11 @@ fn parts(update: bool) -> Result<()> {
             now(),
             machine.load_average,
         );
-        document::update(&checkout().join("bench/results/parts.md"), document::PARTS, &text)?;
+        document::update(
+            &checkout().join("bench/results/parts.md"),
+            document::PARTS,
+            &text,
+        )?;
     }
     Ok(())
 }

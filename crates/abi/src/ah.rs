@@ -31,7 +31,7 @@ unsafe impl Object for AhObject {
 unsafe fn create(pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah> {
     // SAFETY: by contract.
     let owner = unsafe { from_c::<PdObject>(pd) }?;
-    let nic = owner.nic.create_ah(attr)?;
+    let nic = owner.nic()?.create_ah(attr)?;
     let c = ibv_ah {
         // SAFETY: a live protection domain, whose fields nobody changes.
         context: unsafe { (*pd).context },
@@ -72,7 +72,7 @@ unsafe fn address_own_port(pd: *mut ibv_pd, attr: &mut AhAttr) -> Result<()> {
     // What `ibv_query_port` says.
     const OWN_LID: u16 = 0;
     // SAFETY: by contract.
-    let context = unsafe { from_c::<PdObject>(pd) }?.nic.context();
+    let context = unsafe { from_c::<PdObject>(pd) }?.nic()?.context();
     if attr.dlid != OWN_LID {
         return Ok(());
     }

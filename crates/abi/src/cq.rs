@@ -9,12 +9,12 @@ use rnic_nic::{CompChannel, Completion, Cq, CqOptions, Immediate, NetworkHeader,
 
 use crate::cancel;
 use crate::cq_ex::Polling;
-use crate::device::{ContextObject, is_parents, nic};
+use crate::device::{opened, pass_async_lock};
 use crate::memory::allocator::{Home, Housed, take_housed};
 use crate::object::{
     Object, acknowledge, all_acknowledged, from_c, into_c, take_c, wait_for_acks, zeroed,
 };
-use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, Result, Verb};
+use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, PARENTS, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -40,7 +40,7 @@ impl ChannelObject {
 pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     Verb("ibv_create_comp_channel").makes(destroy_comp_channel, || {
         // SAFETY: a context of ours, or NULL.
-        let nic = unsafe { nic(context) }?.create_comp_channel()?;
+        let nic = unsafe { opened(context) }?.nic.create_comp_channel()?;
         let c = ibv_comp_channel {
             context,
             fd: nic.fd(),
@@ -60,8 +60,7 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
 pub unsafe fn destroy_channel(channel: *mut ibv_comp_channel) -> Result<()> {
     // SAFETY: a channel of ours, or NULL.
     let object = unsafe { from_c::<ChannelObject>(channel) }?;
-    // SAFETY: a live channel, whose field nobody changes.
-    if unsafe { is_parents((*channel).context) }? {
+    if !object.nic.is_alive() {
         return Ok(());
     }
     if object.refcnt().load(Ordering::Acquire) > 0 {
@@ -136,7 +135,7 @@ pub unsafe fn create(
     options: CqOptions,
 ) -> Result<Box<CqObject>> {
     // SAFETY: by contract.
-    let owner = unsafe { from_c::<ContextObject>(context) }?;
+    let owner = unsafe { opened(context) }?;
     // SAFETY: a live context, whose field nobody changes.
     let vectors = unsafe { (*context).num_comp_vectors };
     if comp_vector >= vectors as u32 {
@@ -149,6 +148,9 @@ pub unsafe fn create(
         // SAFETY: by contract.
         false => Some(unsafe { from_c::<ChannelObject>(channel) }?),
     };
+    if channel_object.is_some_and(|channel| !channel.nic.is_alive()) {
+        return Err(PARENTS);
+    }
     let nic = owner
         .nic
         .create_cq_ex(cqe, channel_object.map(|c| &c.nic), 0, options)?;
@@ -241,8 +243,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
 pub unsafe fn destroy(cq: *mut ibv_cq) -> Result<()> {
     // SAFETY: a queue of ours, or NULL.
     let object = unsafe { from_c::<CqObject>(cq) }?;
-    // SAFETY: a live queue, whose field nobody changes.
-    if unsafe { is_parents((*cq).context) }? {
+    if object.nic.check_alive("").is_err() {
         return Ok(());
     }
     if object.nic.in_use() {
@@ -253,7 +254,7 @@ pub unsafe fn destroy(cq: *mut ibv_cq) -> Result<()> {
     object.nic.detach();
     // SAFETY: initialised at creation; the channel outlives its queues.
     unsafe {
-        drop(from_c::<ContextObject>((*cq).context)?.async_lock.lock());
+        pass_async_lock((*cq).context)?;
         object.wait_for_acks();
         if let Ok(channel) = from_c::<ChannelObject>((*cq).channel) {
             channel.refcnt().fetch_sub(1, Ordering::AcqRel);

@@ -95,7 +95,7 @@ pub unsafe extern "C" fn create_cq_ex(
             // SAFETY: a protection domain of ours, or NULL; the mask says that the field is there.
             _ => Some(unsafe { from_c::<PdObject>(attr.parent_domain) }?),
         };
-        if parent.is_some_and(|pd| !pd.is_parent) {
+        if parent.is_some_and(|pd| !pd.is_parent()) {
             return Err(EINVAL.because("parent_domain is none of ibv_alloc_parent_domain"));
         }
         let room = match parent {
@@ -137,7 +137,10 @@ pub unsafe extern "C" fn create_cq_ex(
         c.read_cvlan = Some(read_u16_zero);
         c.read_flow_tag = Some(read_u32_zero);
         c.read_tm_info = Some(read_no_tm_info);
-        object.parent = parent.map(|pd| pd.nic.hold());
+        object.parent = match parent {
+            None => None,
+            Some(pd) => Some(pd.nic()?.hold()),
+        };
         Ok(match room {
             None => into_c(object).cast(),
             Some(room) => {

@@ -8,8 +8,9 @@ use rnic_nic::{Context, DEVICE_NAME, device_guid};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::memory::{dm, mr, mw, pd};
-use crate::object::{Object, from_c, into_c, take_c, zeroed};
-use crate::seam::{self, EINVAL, ENOMEM, Errno, Result, Verb};
+use crate::object::{Object, from_c, into_c, take_c, to_end, zeroed};
+use crate::per_process::{OfProcess, PerProcess};
+use crate::seam::{self, EINVAL, ENOMEM, Errno, PARENTS, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 use crate::{cq, cq_ex, fork, post, qp, query, srq, xrc};
@@ -108,13 +109,33 @@ extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
     seam::number(|| if device.is_null() { Err(EINVAL) } else { Ok(0) })
 }
 
+/// A context as one process has it open.
+pub struct Opened {
+    pub nic: Context,
+    /// Held while an asynchronous event is taken and counted for its object, see [`crate::event`].
+    pub async_lock: Mutex<()>,
+}
+
+impl Opened {
+    fn new(nic: Context) -> Opened {
+        Opened {
+            nic,
+            async_lock: Mutex::new(()),
+        }
+    }
+}
+
+impl OfProcess for Opened {
+    fn is_here(&self) -> bool {
+        self.nic.is_alive()
+    }
+}
+
 /// An opened device: `verbs_context` with `ibv_context` at its end, and the handle.
 #[repr(C)]
 pub struct ContextObject {
     pub c: UnsafeCell<verbs_context>,
-    pub nic: Context,
-    /// Held while an asynchronous event is taken and counted for its object, see [`crate::event`].
-    pub async_lock: Mutex<()>,
+    opened: PerProcess<Opened>,
     /// Its `cmd_fd` is a descriptor of its own, which is closed with it.
     imported: bool,
 }
@@ -148,13 +169,12 @@ pub fn open_as(cmd_fd: Option<c_int>) -> Result<*mut ibv_context> {
     let c: UnsafeCell<verbs_context> = unsafe { zeroed() };
     let mut object = Box::new(ContextObject {
         c,
-        nic,
-        async_lock: Mutex::new(()),
+        opened: PerProcess::new(Opened::new(nic)),
         imported: cmd_fd.is_some(),
     });
-    let ContextObject { c, nic, .. } = &mut *object;
+    let ContextObject { c, opened, .. } = &mut *object;
     let c = c.get_mut();
-    fill(c, the_device(), nic);
+    fill(c, the_device(), &opened.nearest().nic);
     if let Some(cmd_fd) = cmd_fd {
         c.context.cmd_fd = cmd_fd;
     }
@@ -250,12 +270,14 @@ fn next(error: &rnic_nic::Error) -> &'static str {
 pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     seam::status(|| {
         // SAFETY: a context of ours, or NULL.
-        let ContextObject { nic, imported, .. } = unsafe { from_c::<ContextObject>(context) }?;
+        let object = unsafe { from_c::<ContextObject>(context) }?;
         // Objects that are left end as the kernel ends those of a closed device file; their memory, and the context's, to
-        // which they point, is kept. So it is in a forked child, whose copy of the parent's device is not closed.
-        if !nic.is_alive() {
+        // which they point, is kept. So it is in a forked child, whose copy of the parent's device is not closed: only
+        // what the child itself opened is.
+        let Some(Opened { nic, .. }) = object.opened.here() else {
             return Ok(());
-        }
+        };
+        let is_own = object.opened.is_own_here();
         // SAFETY: as above; a field that nobody changes.
         let cmd_fd = unsafe { (*context).cmd_fd };
         let mut open = lock_open();
@@ -263,37 +285,98 @@ pub unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
             open.swap_remove(index);
         }
         drop(open);
-        if *imported {
+        if object.imported {
             // SAFETY: a descriptor that `ibv_import_device` was given to keep.
             unsafe { libc::close(cmd_fd) };
         }
         if nic.has_objects() {
             nic.revoke();
-        } else {
+        } else if is_own {
             // SAFETY: from `open_device`, and the program gives it up.
             drop(unsafe { take_c::<ContextObject>(context) });
+        } else {
+            // SAFETY: as above; nobody else uses it any more.
+            unsafe { to_end::<ContextObject>(context) }
+                .opened
+                .end_here();
         }
         Ok(())
     })
 }
 
-/// The context's process was forked, and this is the child: its objects are destroyed by leaving them alone, since locks
-/// may be held by threads that do not exist here.
+/// Who opened the context was forked, and this is the child, whatever it made of it since.
 ///
 /// # Safety
 /// As [`from_c`].
 pub unsafe fn is_parents(context: *mut ibv_context) -> Result<bool> {
     // SAFETY: by contract.
-    Ok(!unsafe { nic(context) }?.is_alive())
+    let object = unsafe { from_c::<ContextObject>(context) }?;
+    Ok(!object.opened.is_own_here())
 }
 
-/// The handle behind a context.
+/// The handle behind a context, for questions; in a forked child it may be the parent's.
 ///
 /// # Safety
 /// As [`from_c`].
 pub unsafe fn nic<'a>(context: *mut ibv_context) -> Result<&'a Context> {
     // SAFETY: by contract.
-    Ok(&unsafe { from_c::<ContextObject>(context) }?.nic)
+    let object = unsafe { from_c::<ContextObject>(context) }?;
+    Ok(&object.opened.nearest().nic)
+}
+
+/// The context as this process has it open, to make objects of it. A forked child that goes on with its parent's context
+/// opens the device by this.
+///
+/// # Errors
+/// ENODEV in a forked child whose parent imported it; those of opening the device.
+///
+/// # Safety
+/// As [`from_c`].
+pub unsafe fn opened<'a>(context: *mut ibv_context) -> Result<&'a Opened> {
+    // SAFETY: by contract.
+    let object = unsafe { from_c::<ContextObject>(context) }?;
+    match object.opened.here() {
+        Some(here) => Ok(here),
+        None if object.imported => Err(PARENTS),
+        // SAFETY: by contract.
+        None => unsafe { open_in_child(context, object) },
+    }
+}
+
+/// # Safety
+/// `object` is that of the context.
+#[cold]
+unsafe fn open_in_child(context: *mut ibv_context, object: &ContextObject) -> Result<&Opened> {
+    let mut open = lock_open();
+    // Another thread may have been first.
+    if let Some(here) = object.opened.here() {
+        return Ok(here);
+    }
+    let nic = Context::open().map_err(|error| {
+        explain(&error);
+        Errno(error.errno())
+    })?;
+    // SAFETY: plain fields, which are this child's own from now on. Those of the parent's stay open: they may be the
+    // parent's no more, if the program closed all that it had inherited.
+    unsafe {
+        (*context).cmd_fd = nic.cmd_fd();
+        (*context).async_fd = nic.async_fd();
+        open.push((*context).cmd_fd);
+    }
+    Ok(object.opened.add(&open, Opened::new(nic)))
+}
+
+/// Waits until nobody takes an asynchronous event of the context in between: whoever took one has counted it then.
+///
+/// # Safety
+/// As [`from_c`].
+pub unsafe fn pass_async_lock(context: *mut ibv_context) -> Result<()> {
+    // SAFETY: by contract.
+    let object = unsafe { from_c::<ContextObject>(context) }?;
+    if let Some(here) = object.opened.here() {
+        drop(here.async_lock.lock());
+    }
+    Ok(())
 }
 
 export! {

@@ -12,10 +12,10 @@ use rnic_nic::{AsyncEvent, QpEvent};
 
 use crate::cancel;
 use crate::cq::CqObject;
-use crate::device::ContextObject;
+use crate::device::opened;
 use crate::object::{acknowledge, from_c};
 use crate::qp::QpObject;
-use crate::seam::{self, NULL, PARENTS, Verb};
+use crate::seam::{self, NULL, Verb};
 use crate::srq::SrqObject;
 use crate::symbols::export;
 use crate::types::*;
@@ -27,20 +27,16 @@ unsafe extern "C-unwind" fn get_async_event(
     cancel::event(
         Verb("ibv_get_async_event"),
         || {
-            // SAFETY: a context of ours, or NULL.
-            let object = unsafe { from_c::<ContextObject>(context) }?;
             if event.is_null() {
                 return Err(NULL);
             }
-            // The events of the parent are not a forked child's to take.
-            if !object.nic.is_alive() {
-                return Err(PARENTS);
-            }
-            Ok(object.nic.async_fd())
+            // The events of the parent are not a forked child's to take: it waits for those of its own.
+            // SAFETY: a context of ours, or NULL.
+            Ok(unsafe { opened(context) }?.nic.async_fd())
         },
         || {
             // SAFETY: as above; it may not be closed while somebody waits for its events.
-            let object = unsafe { from_c::<ContextObject>(context) }?;
+            let object = unsafe { opened(context) }?;
             let _taking = object.async_lock.lock();
             // A token whose event was revoked in between finds nothing.
             let Some(taken) = object.nic.next_async_event() else {

@@ -34,6 +34,7 @@ mod hooks;
 mod memory;
 mod netlink;
 mod object;
+mod per_process;
 mod post;
 mod private;
 mod qp;

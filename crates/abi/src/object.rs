@@ -45,6 +45,15 @@ pub unsafe fn take_c<T: Object>(c: *mut T::C) -> Box<T> {
     unsafe { Box::from_raw(c.wrapping_byte_sub(T::OFFSET).cast::<T>()) }
 }
 
+/// The object of a program that ends it, where its memory stays.
+///
+/// # Safety
+/// As [`take_c`]; nobody has a reference to it.
+pub unsafe fn to_end<'a, T: Object>(c: *mut T::C) -> &'a mut T {
+    // SAFETY: by contract this is the pointer that `into_c` gave, and nobody else uses it.
+    unsafe { &mut *c.wrapping_byte_sub(T::OFFSET).cast::<T>() }
+}
+
 /// Waits on the mutex and condition variable inside an `ibv_cq` or `ibv_qp`, until the program has acknowledged all
 /// events it took. Some programs acknowledge more than they took; that must not hang, so the comparison is "at least",
 /// across the counters' wrap-around.

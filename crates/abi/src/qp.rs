@@ -10,7 +10,7 @@ use rnic_nic::{
 };
 
 use crate::cq::CqObject;
-use crate::device::{ContextObject, is_parents};
+use crate::device::{ContextObject, pass_async_lock};
 use crate::memory::PdObject;
 use crate::memory::allocator::{Home, Housed, Resource, Room, take_housed};
 use crate::object::{Object, all_acknowledged, from_c, wait_for_acks};
@@ -74,6 +74,7 @@ unsafe fn create(
     attr: &mut ibv_qp_init_attr,
     builder: Option<Builder>,
 ) -> Result<*mut ibv_qp> {
+    const VERB: &str = "ibv_create_qp";
     // SAFETY: by contract.
     let owner = unsafe { from_c::<PdObject>(pd) }?;
     let qp_type = match attr.qp_type {
@@ -107,9 +108,17 @@ unsafe fn create(
             },
         )
     };
+    // In a forked child those of the parent are of no use, whereas of its domain the child has one of its own.
+    for cq in [send_cq, recv_cq] {
+        cq.nic.check_alive(VERB)?;
+    }
+    if let Some(srq) = &srq {
+        srq.check_alive(VERB)?;
+    }
+    let domain = owner.nic()?;
     // The events of the queue pair carry its address, so that must be known first.
     let room = Room::<QpObject>::new(owner, Resource::QueuePair)?;
-    let nic = owner.nic.create_qp(&QpInit {
+    let nic = domain.create_qp(&QpInit {
         qp_type,
         send_cq: Cq::clone(&send_cq.nic),
         recv_cq: Cq::clone(&recv_cq.nic),
@@ -400,8 +409,7 @@ unsafe extern "C" fn query_qp(
         if attr.is_null() || init_attr.is_null() {
             return Err(NULL);
         }
-        // SAFETY: a live queue pair, whose field nobody changes.
-        if unsafe { is_parents((*qp).context) }? {
+        if object.nic.check_alive("").is_err() {
             return Err(PARENTS);
         }
         let now = attr_to_c(&object.nic.query());
@@ -433,8 +441,7 @@ unsafe extern "C" fn query_qp(
 pub unsafe fn destroy(qp: *mut ibv_qp) -> Result<()> {
     // SAFETY: a queue pair of ours, or NULL.
     let object = unsafe { from_c::<QpObject>(qp) }?;
-    // SAFETY: a live queue pair, whose field nobody changes.
-    if unsafe { is_parents((*qp).context) }? {
+    if object.nic.check_alive("").is_err() {
         return Ok(());
     }
     // As Linux has it: groups are left first.
@@ -450,7 +457,7 @@ pub unsafe fn destroy(qp: *mut ibv_qp) -> Result<()> {
     // SAFETY: a live queue pair of a live context. Events that were taken are counted once the lock has been free; as all
     // are acknowledged, nobody uses the queue pair any more: the program gives it up.
     unsafe {
-        drop(from_c::<ContextObject>((*qp).context)?.async_lock.lock());
+        pass_async_lock((*qp).context)?;
         wait_for_acks(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
             all_acknowledged((*qp).events_completed, delivered.load(Ordering::Acquire))
         });
@@ -471,38 +478,29 @@ unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_uint, _flag
     0
 }
 
-/// `ibv_query_ece(3)`: connection options that two devices of one vendor agree on; there are none.
-pub unsafe extern "C" fn query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    Verb("ibv_query_ece").status(|| {
+/// `ibv_query_ece(3)` and `ibv_set_ece(3)`: connection options that two devices of one vendor agree on. This one has
+/// none, and says so as libibverbs does for a device without them: programs then leave ECE out.
+///
+/// # Safety
+/// A queue pair of ours, or NULL.
+unsafe fn no_ece(qp: *mut ibv_qp, verb: &'static str) -> c_int {
+    Verb(verb).status(|| {
         // SAFETY: a queue pair of ours, or NULL.
         unsafe { from_c::<QpObject>(qp) }?;
-        if ece.is_null() {
-            return Err(NULL);
-        }
-        // SAFETY: the caller's structure.
-        unsafe {
-            *ece = ibv_ece {
-                vendor_id: 0,
-                options: 0,
-                comp_mask: 0,
-            }
-        };
-        Ok(())
+        Err(EOPNOTSUPP
+            .because("the device has no options of any vendor")
+            .consequence())
     })
 }
 
-pub unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    Verb("ibv_set_ece").status(|| {
-        // SAFETY: a queue pair of ours, or NULL.
-        unsafe { from_c::<QpObject>(qp) }?;
-        // SAFETY: NULL or the caller's structure.
-        let ece = unsafe { ece.as_ref() }.ok_or(NULL)?;
-        match (ece.comp_mask, ece.vendor_id) {
-            (0, 0) => Ok(()),
-            (0, _) => Err(EOPNOTSUPP.because("the device has no options of that vendor")),
-            _ => Err(EINVAL.because("comp_mask is not 0")),
-        }
-    })
+unsafe extern "C" fn query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's contract is the same.
+    unsafe { no_ece(qp, "ibv_query_ece") }
+}
+
+unsafe extern "C" fn set_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's contract is the same.
+    unsafe { no_ece(qp, "ibv_set_ece") }
 }
 
 export! {

@@ -48,7 +48,7 @@ pub const NULL: Refusal = Refusal::with(libc::EINVAL, "a pointer that it needs i
 /// For an object of the parent's in a forked child.
 pub const PARENTS: Refusal = Refusal::with(
     libc::ENODEV,
-    "the context is the parent's: a forked child opens its own",
+    "this object was made before fork() or daemon() and is the parent's: make it afterwards",
 );
 
 impl Refusal {

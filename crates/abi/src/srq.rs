@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rnic_nic::{Cq, Error, Srq, SrqAttr, SrqAttrMask, SrqInit, Xrcd};
 
 use crate::cq::CqObject;
-use crate::device::{ContextObject, is_parents};
+use crate::device::{ContextObject, pass_async_lock};
 use crate::memory::PdObject;
 use crate::memory::allocator::{Home, Housed, Resource, Room, take_housed};
 use crate::object::{Object, all_acknowledged, from_c, wait_for_acks};
 use crate::post::{POST_SRQ_RECV, receives};
-use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, Refusal, Result, Verb};
+use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, PARENTS, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 use crate::xrc::XrcdObject;
@@ -51,9 +51,15 @@ unsafe fn create(
 ) -> Result<*mut ibv_srq> {
     // SAFETY: by contract.
     let owner = unsafe { from_c::<PdObject>(pd) }?;
+    if let Some((xrcd, cq)) = &xrc
+        && (!xrcd.context().is_alive() || cq.check_alive("").is_err())
+    {
+        return Err(PARENTS);
+    }
+    let domain = owner.nic()?;
     // The events of the queue carry its address, so that must be known first.
     let room = Room::<SrqObject>::new(owner, Resource::SharedReceiveQueue)?;
-    let nic = owner.nic.create_srq(&SrqInit {
+    let nic = domain.create_srq(&SrqInit {
         max_wr: attr.max_wr,
         max_sge: attr.max_sge,
         xrc,
@@ -186,8 +192,7 @@ unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_
 pub unsafe fn destroy(srq: *mut ibv_srq) -> Result<()> {
     // SAFETY: a queue of ours, or NULL.
     let object = unsafe { from_c::<SrqObject>(srq) }?;
-    // SAFETY: a live queue, whose field nobody changes.
-    if unsafe { is_parents((*srq).context) }? {
+    if object.nic.check_alive("").is_err() {
         return Ok(());
     }
     if object.nic.in_use() {
@@ -201,7 +206,7 @@ pub unsafe fn destroy(srq: *mut ibv_srq) -> Result<()> {
     // SAFETY: a live queue of a live context. Events that were taken are counted once the lock has been free; as all are
     // acknowledged, nobody uses the queue any more: the program gives it up.
     unsafe {
-        drop(from_c::<ContextObject>((*srq).context)?.async_lock.lock());
+        pass_async_lock((*srq).context)?;
         wait_for_acks(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
             all_acknowledged((*srq).events_completed, delivered.load(Ordering::Acquire))
         });

@@ -23,14 +23,10 @@ refuse! {
     ibv_resolve_eth_l2_from_gid @@ "IBVERBS_1.1" => number -> c_int;
     ibv_alloc_dmah @@ "IBVERBS_1.15" => pointer -> *mut c_void;
     ibv_dealloc_dmah @@ "IBVERBS_1.15" => status -> c_int;
-    ibv_reg_mr_ex @@ "IBVERBS_1.15" => pointer -> *mut c_void;
     ibv_dm_export_dmabuf_fd @@ "IBVERBS_1.16" => number -> c_int;
-    ibv_alloc_buf @@ "IBVERBS_1.17" => pointer -> *mut c_void;
-    ibv_reg_buf_mr @@ "IBVERBS_1.17" => pointer -> *mut c_void;
     _ibv_query_comp_cntr_caps @@ "IBVERBS_1.18" => status -> c_int;
     ibv_create_comp_cntr @@ "IBVERBS_1.18" => pointer -> *mut c_void;
     ibv_destroy_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
-    ibv_export_buf_dmabuf_fd @@ "IBVERBS_1.18" => number -> c_int;
     ibv_inc_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
     ibv_inc_err_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
     ibv_qp_attach_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
@@ -38,10 +34,4 @@ refuse! {
     ibv_read_err_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
     ibv_set_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
     ibv_set_err_comp_cntr @@ "IBVERBS_1.18" => status -> c_int;
-}
-
-extern "C" fn no_effect() {}
-
-export! {
-    ibv_free_buf @@ "IBVERBS_1.17" => no_effect;
 }

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use rnic_nic::{QpState, Xrcd};
 
-use crate::device::{is_parents, nic};
+use crate::device::{nic, opened};
 use crate::memory::allocator::Room;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::{self, QpObject};
@@ -31,8 +31,6 @@ pub unsafe extern "C" fn open_xrcd(
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
     Verb("ibv_open_xrcd").makes(close_xrcd, || {
-        // SAFETY: a context of ours, or NULL.
-        let owner = unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -50,7 +48,9 @@ pub unsafe extern "C" fn open_xrcd(
             attr.oflags & libc::O_CREAT != 0,
             attr.oflags & libc::O_EXCL != 0,
         );
-        let nic = owner.open_xrcd(file, create, exclusive)?;
+        // SAFETY: a context of ours, or NULL.
+        let owner = unsafe { opened(context) }?;
+        let nic = owner.nic.open_xrcd(file, create, exclusive)?;
         let c = UnsafeCell::new(ibv_xrcd { context });
         Ok(into_c(Box::new(XrcdObject { c, nic })))
     })
@@ -63,8 +63,7 @@ pub unsafe extern "C" fn open_xrcd(
 pub unsafe fn close(xrcd: *mut ibv_xrcd) -> Result<()> {
     // SAFETY: a domain of ours, or NULL.
     let object = unsafe { from_c::<XrcdObject>(xrcd) }?;
-    // SAFETY: a live domain, whose field nobody changes.
-    if unsafe { is_parents((*xrcd).context) }? {
+    if !object.nic.context().is_alive() {
         return Ok(());
     }
     if object.nic.in_use() {

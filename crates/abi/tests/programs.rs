@@ -3,54 +3,8 @@
 mod common;
 
 use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
-/// Runs to the end, or fails after a time that no working program needs.
-fn output(mut command: Command) -> std::process::Output {
-    use std::os::unix::process::CommandExt;
-    use std::process::Stdio;
-    let mut child = command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while child.try_wait().expect("a child of ours").is_none() {
-        if Instant::now() > deadline {
-            // The whole group: a child of its own would keep our pipes open.
-            let group = -(child.id() as libc::pid_t);
-            // SAFETY: takes no pointer; the group is of our own making, and its leader has not been waited for.
-            unsafe { libc::kill(group, libc::SIGKILL) };
-            let output = child.wait_with_output().expect("output");
-            panic!("{command:?} hangs: {}", common::text(&output));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.wait_with_output().expect("output")
-}
-
-fn run(name: &str, linked: &[&str]) -> String {
-    run_with(name, linked, &[])
-}
-
-fn run_with(name: &str, linked: &[&str], environment: &[(&str, &str)]) -> String {
-    let dir = common::library_dir(name);
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
-    let source = std::fs::read_to_string(sources.join(format!("{name}.c"))).expect("source");
-    let include = format!("-I{}", sources.display());
-    let flags = [&[include.as_str(), "-pthread"], linked].concat();
-    let program = common::compile(&dir, name, &source, &flags);
-    let mut command = common::under_library(&dir, program);
-    command.envs(environment.iter().copied());
-    let output = output(command);
-    let text = common::text(&output);
-    assert!(output.status.success(), "{name}: {}\n{text}", output.status);
-    assert!(text.contains(&format!("{name}: ok")), "{text}");
-    text
-}
+use common::{output, run_c as run, run_c_with as run_with};
 
 macro_rules! programs {
     ($($name:ident),*) => {$(
@@ -64,7 +18,7 @@ macro_rules! programs {
 }
 
 programs!(
-    smoke, refusals, events, waiting, extended, forked, files, batch, states
+    smoke, refusals, events, waiting, extended, forked, files, batch, states, newest
 );
 programs!(srq, srq_services, xrc, xrc_processes);
 
@@ -333,7 +287,9 @@ cm_programs!(
     cm_migrate,
     cm_path
 );
-cm_programs!(cm_reject, cm_ports, cm_errors, cm_acks, cm_fork, cm_many);
+cm_programs!(
+    cm_reject, cm_ports, cm_errors, cm_acks, cm_fork, cm_many, cm_ep
+);
 
 #[test]
 fn cm_user_events() {

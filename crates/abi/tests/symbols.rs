@@ -143,6 +143,7 @@ fn versions_are_exact() {
 }
 
 /// What releases after the installed one added: a program built against them loads, and finds what it asks for.
+/// (docs/symbols.md has all of the newest one's.)
 #[test]
 fn symbols_of_later_releases_are_there() {
     let ours = exported(common::library());
@@ -210,6 +211,142 @@ fn private_symbols_have_the_number_of_every_release() {
     ] {
         let missing: Vec<_> = first.difference(&with(later)).copied().collect();
         assert!(missing.is_empty(), "{later} lacks {missing:?}");
+    }
+}
+
+/// docs/symbols.md: every symbol of the newest release, what it answers, and what shows that.
+mod table {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// A row: the cells between the bars, without the marks of code.
+    type Row = Vec<String>;
+
+    fn crates() -> PathBuf {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        own.parent().expect("the folder of crates").to_path_buf()
+    }
+
+    /// The rows under that heading.
+    fn rows(heading: &str) -> Vec<Row> {
+        let path = crates().join("../docs/symbols.md");
+        let text = std::fs::read_to_string(path).expect("docs/symbols.md");
+        let section = text
+            .split("\n## ")
+            .find(|section| section.starts_with(heading))
+            .unwrap_or_else(|| panic!("no section {heading}"));
+        let rows: Vec<Row> = section
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(|line| {
+                let cells = line.trim_matches('|').split(" | ");
+                cells.map(|cell| cell.trim().trim_matches('`').to_owned())
+            })
+            .map(Iterator::collect)
+            .collect();
+        assert!(rows.len() > 50, "{heading}: {} rows", rows.len());
+        rows
+    }
+
+    /// `name@version`, answer and test of both libraries' public symbols.
+    fn public() -> Vec<[String; 3]> {
+        let rows = ["libibverbs", "librdmacm"].map(rows).concat();
+        rows.into_iter()
+            .map(|row| match <[String; 4]>::try_from(row) {
+                Ok([name, version, answer, test]) => [format!("{name}@{version}"), answer, test],
+                Err(row) => panic!("{row:?} has not four cells"),
+            })
+            .collect()
+    }
+
+    fn inline() -> Vec<[String; 3]> {
+        let rows = rows("verbs.h").into_iter();
+        rows.map(|row| <[String; 3]>::try_from(row).expect("three cells"))
+            .collect()
+    }
+
+    /// The errno, or `nothing`; `None`: it works.
+    fn refusal(answer: &str) -> Option<&str> {
+        let kind = answer.split(':').next().unwrap_or_default();
+        match kind {
+            "works" | "default" => None,
+            "nothing" => Some(kind),
+            _ if kind.starts_with('E') => Some(kind),
+            _ => panic!("{answer:?} is no answer"),
+        }
+    }
+
+    /// Each once, exported as a function with that version; and nothing public is exported that is not in the table.
+    #[test]
+    fn has_every_public_symbol_and_no_other() {
+        let ours = exported(common::library());
+        let ours: BTreeSet<String> = ours
+            .iter()
+            .filter(|s| s.function && !s.version.is_empty() && !s.version.contains("PRIVATE"))
+            .map(|s| format!("{}@{}", s.name, s.version))
+            .collect();
+        let listed = public();
+        let names: BTreeSet<String> = listed.iter().map(|[name, ..]| name.clone()).collect();
+        assert_eq!(names.len(), listed.len(), "a symbol is listed twice");
+        let missing: Vec<_> = names.difference(&ours).collect();
+        assert!(missing.is_empty(), "not exported: {missing:?}");
+        let unlisted: Vec<_> = ours.difference(&names).collect();
+        assert!(unlisted.is_empty(), "not in the table: {unlisted:?}");
+    }
+
+    #[test]
+    fn has_the_private_half() {
+        let ours = exported(common::library());
+        let missing: Vec<_> = rows("The private half")
+            .into_iter()
+            .filter(|row| {
+                !ours
+                    .iter()
+                    .any(|s| s.name == row[0] && s.version == "IBVERBS_PRIVATE_65")
+            })
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    /// The test that a row names calls that symbol.
+    #[test]
+    fn names_tests_that_call_the_symbol() {
+        for [name, _, test] in public().into_iter().chain(inline()) {
+            let name = name.split('@').next().unwrap_or_default();
+            let name = name.trim_start_matches('_');
+            let path = crates().join(&test);
+            let source = std::fs::read_to_string(&path)
+                .unwrap_or_else(|e| panic!("{name}: {}: {e}", path.display()));
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let called = source
+                .split(|c| !is_word(c))
+                .any(|word| word.trim_start_matches('_') == name);
+            assert!(called, "{test} has no {name}");
+        }
+    }
+
+    /// What is refused is called, and refused so; what is called is in the table.
+    #[test]
+    fn says_what_is_refused_and_how() {
+        if !common::headers_available() {
+            return;
+        }
+        let expected: BTreeSet<String> = public()
+            .into_iter()
+            .chain(inline())
+            .filter_map(|[name, answer, _]| Some(format!("{name} {}", refusal(&answer)?)))
+            .collect();
+        let told: BTreeSet<String> = common::run_c("symbols", &["-libverbs", "-lrdmacm", "-ldl"])
+            .lines()
+            .filter(|line| !line.ends_with(": ok") && !line.starts_with("rnic: "))
+            .map(str::to_owned)
+            .collect();
+        let wrong: Vec<_> = expected.symmetric_difference(&told).collect();
+        assert!(
+            wrong.is_empty(),
+            "the table and abi/tests/c/symbols.c disagree: {wrong:#?}"
+        );
     }
 }
 

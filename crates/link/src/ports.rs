@@ -199,10 +199,9 @@ impl Ports {
     /// has for any address if its port is 0.
     ///
     /// # Errors
-    /// As rdma_bind_addr(3): EADDRINUSE: the port is taken for that address, or for all (Linux says EADDRNOTAVAIL where one
-    /// of the two has the wildcard address, which no program expects); EACCES: a privileged port; EADDRNOTAVAIL: no
-    /// ephemeral port is free; ENOMEM: the table has no room for one more claim of a port like this; ENODEV: in a forked
-    /// child. EBUSY: another process changes the table, which takes microseconds as a rule; it goes the next time, or that process
+    /// As Linux's RDMA CM: EADDRINUSE: the port is taken for that address; EADDRNOTAVAIL: the port is taken for all
+    /// addresses, or wanted for all and taken for some, or no ephemeral port is free; EACCES: a privileged port;
+    /// ENOMEM: the table has no room for one more claim of a port like this; ENODEV: in a forked child. EBUSY: another process changes the table, which takes microseconds as a rule; it goes the next time, or that process
     /// is stopped.
     pub fn bind(
         &self,
@@ -384,17 +383,18 @@ impl Table {
         self.put(&bucket, slot)
     }
 
-    /// EADDRINUSE if `slot` collides with anything alive that does not stand in the place `but`.
+    /// The errno of [`Collision`] if `slot` collides with anything alive that does not stand in the place `but`. Where
+    /// several share the port, the same address counts for more than a wildcard (Linux asks who came last).
     fn check(&self, bucket: &Bucket, slot: &Slot, but: Option<u32>) -> io::Result<()> {
         let mut living = self.living();
-        let taken = bucket.claims_of(slot.service).any(|(place, other)| {
-            Some(place) != but && slot.collides(&other) && living.is_alive(other.owner)
-        });
-        if taken {
-            Err(errno(libc::EADDRINUSE))
-        } else {
-            Ok(())
-        }
+        let collision = bucket
+            .claims_of(slot.service)
+            .filter(|(place, _)| Some(*place) != but)
+            .filter_map(|(_, other)| Some((slot.collision(&other)?, other.owner)))
+            .filter(|(_, owner)| living.is_alive(*owner))
+            .map(|(collision, _)| collision)
+            .max();
+        collision.map_or(Ok(()), |collision| Err(errno(collision.errno())))
     }
 
     /// Writes the claim to a place that is free, or whose owner is dead.
@@ -473,7 +473,7 @@ impl PortClaim {
     /// whatever he allows.
     ///
     /// # Errors
-    /// EADDRINUSE: others have it, as both allowed. ENODEV: in a forked child. EBUSY: as [`Ports::bind`].
+    /// EADDRINUSE, EADDRNOTAVAIL: others have it, as both allowed. ENODEV: in a forked child. EBUSY: as [`Ports::bind`].
     pub fn listen(&mut self) -> io::Result<()> {
         self.change(Slot {
             listening: true,
@@ -492,7 +492,7 @@ impl PortClaim {
         }
         let changed = self.change(Slot { reuse, ..self.slot });
         changed.map_err(|e| match e.raw_os_error() {
-            Some(libc::EADDRINUSE) => errno(libc::EINVAL),
+            Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => errno(libc::EINVAL),
             _ => e,
         })
     }

@@ -244,8 +244,9 @@ impl Pd {
     /// by whoever accesses it.
     ///
     /// # Errors
-    /// EFAULT: no region has that lkey, the range leaves it, it may not be written although the advice says so, or (with
-    /// `flush`) part of it is not mapped. ENOMEM (with `flush`). EINVAL: the region is no on-demand one. EPERM: it belongs to another domain.
+    /// ENOENT: no on-demand region has that lkey. EINVAL: it is a window's. EPERM: the region belongs to another domain, or
+    /// may not be written although the advice says so. EFAULT: the range leaves it, or (with `flush`) part of it is not
+    /// mapped. ENOMEM (with `flush`).
     pub fn advise(&self, advice: Advice, flush: bool, list: &[(u32, u64, u32)]) -> Result<()> {
         const VERB: &str = "ibv_advise_mr";
         let nic = &self.context().shared.nic;

@@ -60,6 +60,11 @@ pub struct Td {
 }
 
 impl Td {
+    /// See [`Context::is_alive`].
+    pub fn is_alive(&self) -> bool {
+        self.shared.is_alive()
+    }
+
     /// A parent domain stands on it.
     pub fn in_use(&self) -> bool {
         Arc::strong_count(&self.shared) > 1

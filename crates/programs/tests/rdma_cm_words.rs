@@ -37,7 +37,7 @@ fn a_port_that_is_taken() {
     expect(
         &run(&place, &["bash", "-c", script]),
         &[
-            "rdma_bind_addr with errno 98 EADDRINUSE",
+            "rdma_bind_addr with errno 99 EADDRNOTAVAIL",
             "cannot take 0.0.0.0:7302 in RDMA_PS_TCP",
             "it is taken: RDMA_PS_TCP port 7302 at any address (rping pid ",
         ],

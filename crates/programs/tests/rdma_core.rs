@@ -8,17 +8,11 @@ use std::process::Command;
 
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 
-/// The one test of these modules that cannot pass: it opens the device, forks, and allocates device memory in the children,
-/// by the parent's context. The kernel's device lives on in a child; ours lives in the process that opened it, so there the
-/// context is dead and says so (ENODEV). A child that opens the device itself can do everything. Should the test pass one
-/// day, the run fails until this exception goes.
-const OF_THE_PARENT: &str = "test_device.DMTest.test_multi_process_alloc_dm";
-
-/// Unpacks the suite, runs the modules that are named, and reports how many tests ended how. One test is expected to fail.
+/// Unpacks the suite, runs the modules that are named, and reports how many tests ended how.
 const SCRIPT: &str = r#"
 import gzip, importlib, os, shutil, sys, tempfile, unittest
 
-source, exception, modules = sys.argv[1], sys.argv[2].split("."), sys.argv[3:]
+source, modules = sys.argv[1], sys.argv[2:]
 with tempfile.TemporaryDirectory() as work:
     folder = os.path.join(work, "tests")
     os.mkdir(folder)
@@ -36,9 +30,6 @@ with tempfile.TemporaryDirectory() as work:
     suite = unittest.TestSuite()
     for module in modules:
         loaded = importlib.import_module("tests." + module)
-        if module == exception[0]:
-            case = getattr(loaded, exception[1])
-            setattr(case, exception[2], unittest.expectedFailure(getattr(case, exception[2])))
         suite.addTests(unittest.defaultTestLoader.loadTestsFromModule(loaded))
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
 failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
@@ -63,7 +54,7 @@ fn suite(name: &str, modules: &[&str], passed: usize) {
     let Some(place) = trial.loopback(User::Current) else {
         return;
     };
-    let arguments = [&["-c", SCRIPT, SUITE, OF_THE_PARENT], modules].concat();
+    let arguments = [&["-c", SCRIPT, SUITE], modules].concat();
     let finished = place.finish("/usr/bin/python3", arguments);
     finished.expect_success();
     let counted = finished
@@ -107,7 +98,7 @@ fn devices_and_domains() {
     suite(
         "devices_and_domains",
         &["test_device", "test_pd", "test_fork"],
-        26,
+        27,
     );
 }
 

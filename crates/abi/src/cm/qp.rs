@@ -149,10 +149,11 @@ pub unsafe fn create(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> Res
             (*attr).srq = (*id).srq;
         }
         let made = verbs::create_qp_ex((*id).verbs, attr).and_then(|qp| {
-            let ready = ece::of_new_pair(&object, qp).and_then(|()| match (*id).qp_type {
+            ece::of_new_pair(&object);
+            let ready = match (*id).qp_type {
                 IBV_QPT_UD => states::init_datagrams(object.nic(), qp),
                 _ => states::init_connected(object.nic(), qp),
-            });
+            };
             match ready {
                 Ok(()) => Ok(qp),
                 Err(error) => {

@@ -130,26 +130,6 @@ pub unsafe fn destroy_qp(pair: *mut ibv_qp) -> Result<()> {
 
 /// # Safety
 /// A queue pair of ours, or NULL.
-pub unsafe fn query_ece(pair: *mut ibv_qp) -> Result<ibv_ece> {
-    let mut ece = ibv_ece {
-        vendor_id: 0,
-        options: 0,
-        comp_mask: 0,
-    };
-    // SAFETY: by contract; a variable of our own.
-    done(unsafe { qp::query_ece(pair, &raw mut ece) })?;
-    Ok(ece)
-}
-
-/// # Safety
-/// A queue pair of ours, or NULL.
-pub unsafe fn set_ece(pair: *mut ibv_qp, mut ece: ibv_ece) -> Result<()> {
-    // SAFETY: by contract; a variable of our own.
-    done(unsafe { qp::set_ece(pair, &raw mut ece) })
-}
-
-/// # Safety
-/// A queue pair of ours, or NULL.
 pub unsafe fn attach_mcast(pair: *mut ibv_qp, group: &ibv_gid) -> Result<()> {
     // SAFETY: by contract.
     done(unsafe { ah::attach_mcast(pair, group, 0) })

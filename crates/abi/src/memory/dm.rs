@@ -8,9 +8,9 @@ use rnic_nic::{Access, Dm};
 
 use super::PdObject;
 use super::mr::{dereg_mr, hand_out};
-use crate::device::{is_parents, nic};
+use crate::device::opened;
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{EBUSY, EINVAL, NULL, Refusal, Verb};
+use crate::seam::{EBUSY, EINVAL, NULL, PARENTS, Refusal, Verb};
 use crate::types::*;
 
 #[repr(C)]
@@ -46,8 +46,6 @@ pub unsafe extern "C" fn alloc_dm(
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
     Verb("ibv_alloc_dm").makes(free_dm, || {
-        // SAFETY: a context of ours, or NULL.
-        let owner = unsafe { nic(context) }?;
         // SAFETY: NULL or the caller's structure.
         let attr = unsafe { attr.as_ref() }.ok_or(NULL)?;
         if attr.comp_mask != 0 || attr.log_align_req > MAX_LOG_ALIGN {
@@ -56,7 +54,9 @@ pub unsafe extern "C" fn alloc_dm(
                 attr.comp_mask, attr.log_align_req
             )));
         }
-        let nic = owner.alloc_dm(attr.length as u64)?;
+        // SAFETY: a context of ours, or NULL.
+        let owner = unsafe { opened(context) }?;
+        let nic = owner.nic.alloc_dm(attr.length as u64)?;
         Ok(hand_out_dm(context, nic))
     })
 }
@@ -66,8 +66,7 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     Verb("ibv_free_dm").status(|| {
         // SAFETY: device memory of ours, or NULL.
         let object = unsafe { from_c::<DmObject>(dm) }?;
-        // SAFETY: a live object, whose fields nobody changes.
-        if unsafe { is_parents((*dm).context) }? {
+        if !object.nic.context().is_alive() {
             return Ok(());
         }
         if object.nic.in_use() {
@@ -132,8 +131,11 @@ pub unsafe extern "C" fn reg_dm_mr(
     Verb("ibv_reg_dm_mr").makes(dereg_mr, || {
         // SAFETY: ours, or NULL.
         let (object, dm) = unsafe { (from_c::<PdObject>(pd)?, from_c::<DmObject>(dm)?) };
+        if !dm.nic.context().is_alive() {
+            return Err(PARENTS);
+        }
         let nic = object
-            .nic
+            .nic()?
             .reg_dm_mr(&dm.nic, offset, length, Access(access))?;
         // SAFETY: checked above.
         Ok(unsafe { hand_out(pd, null_mut(), length, nic) })

@@ -6,8 +6,8 @@ use core::ffi::c_int;
 use super::PdObject;
 use super::dm::{DmObject, hand_out_dm};
 use super::mr::{hand_out_import, take_import};
-use super::pd::hand_out_pd;
-use crate::device::{close_device, nic, open_as};
+use super::pd;
+use crate::device::{close_device, open_as, opened};
 use crate::object::{from_c, take_c};
 use crate::seam::{self, Refusal, Verb};
 use crate::symbols::export;
@@ -29,8 +29,8 @@ extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
 unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     Verb("ibv_import_pd").makes(unimport_pd, || {
         // SAFETY: a context of ours, or NULL.
-        let pd = unsafe { nic(context) }?.import_pd(handle)?;
-        Ok(hand_out_pd(context, pd))
+        let pd = unsafe { opened(context) }?.nic.import_pd(handle)?;
+        Ok(pd::hand_out_import(context, pd))
     })
 }
 
@@ -40,7 +40,7 @@ unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
         // SAFETY: an imported domain, or NULL; the program gives it up.
         unsafe {
             from_c::<PdObject>(pd)?;
-            take_c::<PdObject>(pd).nic.unimport();
+            take_c::<PdObject>(pd).unimport();
         }
         Ok(())
     });
@@ -50,9 +50,10 @@ unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     Verb("ibv_import_mr").makes(unimport_mr, || {
         // SAFETY: a protection domain of ours, or NULL.
         let object = unsafe { from_c::<PdObject>(pd) }?;
-        let (key, length) = object.nic.find_mr(handle)?;
+        let domain = object.nic()?;
+        let (key, length) = domain.find_mr(handle)?;
         // SAFETY: checked above. Where the memory is, is not told (ibv_import_mr(3)).
-        Ok(unsafe { hand_out_import(pd, length as usize, key, object.nic.clone()) })
+        Ok(unsafe { hand_out_import(pd, length as usize, key, domain.clone()) })
     })
 }
 
@@ -64,7 +65,7 @@ unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
 unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     Verb("ibv_import_dm").makes(unimport_dm, || {
         // SAFETY: a context of ours, or NULL.
-        let dm = unsafe { nic(context) }?.import_dm(handle)?;
+        let dm = unsafe { opened(context) }?.nic.import_dm(handle)?;
         Ok(hand_out_dm(context, dm))
     })
 }

@@ -4,13 +4,12 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 
-use rnic_nic::{Access, Advice, Error, Mr, Pd, Rereg, ReregError};
+use rnic_nic::{Access, Advice, Context, Error, Mr, Pd, Rereg, ReregError};
 use rustix_futex_sync::Mutex;
 
 use super::PdObject;
-use crate::device::is_parents;
 use crate::object::{Object, from_c, into_c, take_c};
-use crate::seam::{EINVAL, EOPNOTSUPP, Refusal, Result, Verb};
+use crate::seam::{EINVAL, EOPNOTSUPP, PARENTS, Refusal, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
 
@@ -18,6 +17,8 @@ use crate::types::*;
 pub struct MrObject {
     c: UnsafeCell<ibv_mr>,
     nic: Handle,
+    /// What it was made in: tells whose it is without the region's lock, which a thread of the parent may hold for ever.
+    context: Context,
 }
 
 enum Handle {
@@ -60,6 +61,7 @@ pub unsafe fn hand_out(pd: *mut ibv_pd, addr: *mut c_void, length: usize, nic: M
     };
     into_c(Box::new(MrObject {
         c: UnsafeCell::new(c),
+        context: nic.pd().context().clone(),
         nic: Handle::Own(Mutex::new(nic)),
     }))
 }
@@ -82,6 +84,7 @@ pub unsafe fn hand_out_import(pd: *mut ibv_pd, length: usize, key: u32, domain: 
     };
     into_c(Box::new(MrObject {
         c: UnsafeCell::new(c),
+        context: domain.context().clone(),
         nic: Handle::Imported(domain),
     }))
 }
@@ -102,6 +105,51 @@ pub unsafe fn take_import(mr: *mut ibv_mr) -> Result<()> {
     Ok(())
 }
 
+/// Registers memory of the program.
+///
+/// # Safety
+/// A protection domain of ours, or NULL; the program keeps the memory until it deregisters it.
+pub unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> Result<*mut ibv_mr> {
+    // SAFETY: by contract; checked for NULL before it is handed on.
+    unsafe {
+        let object = from_c::<PdObject>(pd)?;
+        let nic = object
+            .nic()?
+            .reg_mr(addr.cast(), length, iova, Access(access))?;
+        Ok(hand_out(pd, addr, length, nic))
+    }
+}
+
+/// Registers a dmabuf.
+///
+/// # Safety
+/// A protection domain of ours, or NULL.
+pub unsafe fn register_dmabuf(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_uint,
+) -> Result<*mut ibv_mr> {
+    // SAFETY: by contract; checked for NULL before it is handed on.
+    unsafe {
+        let object = from_c::<PdObject>(pd)?;
+        let access = Access(access);
+        let nic = object
+            .nic()?
+            .reg_dmabuf_mr(fd, offset, length, iova, access)?;
+        // In place of an address libibverbs has the offset.
+        Ok(hand_out(pd, offset as *mut c_void, length, nic))
+    }
+}
+
 unsafe extern "C" fn reg_mr_iova2(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -109,13 +157,9 @@ unsafe extern "C" fn reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    Verb("ibv_reg_mr").makes(dereg_mr, || {
-        // SAFETY: a protection domain of ours, or NULL.
-        let object = unsafe { from_c::<PdObject>(pd) }?;
-        // SAFETY: the program keeps the memory until it deregisters it.
-        let nic = unsafe { object.nic.reg_mr(addr.cast(), length, iova, Access(access)) }?;
-        // SAFETY: checked above.
-        Ok(unsafe { hand_out(pd, addr, length, nic) })
+    // SAFETY: the caller's contract is the same.
+    Verb("ibv_reg_mr").makes(dereg_mr, || unsafe {
+        register(pd, addr, length, iova, access)
     })
 }
 
@@ -148,13 +192,10 @@ unsafe extern "C" fn reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
-    Verb("ibv_reg_dmabuf_mr").makes(dereg_mr, || {
-        // SAFETY: a protection domain of ours, or NULL.
-        let object = unsafe { from_c::<PdObject>(pd) }?;
-        let access = Access(access as c_uint);
-        let nic = object.nic.reg_dmabuf_mr(fd, offset, length, iova, access)?;
-        // SAFETY: checked above.
-        Ok(unsafe { hand_out(pd, null_mut(), length, nic) })
+    let access = access as c_uint;
+    // SAFETY: the caller's contract is the same.
+    Verb("ibv_reg_dmabuf_mr").makes(dereg_mr, || unsafe {
+        register_dmabuf(pd, offset, length, iova, fd, access)
     })
 }
 
@@ -162,7 +203,7 @@ unsafe extern "C" fn reg_dmabuf_mr(
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     Verb("ibv_alloc_null_mr").makes(dereg_mr, || {
         // SAFETY: a protection domain of ours, or NULL.
-        let nic = unsafe { from_c::<PdObject>(pd) }?.nic.alloc_null_mr()?;
+        let nic = unsafe { from_c::<PdObject>(pd) }?.nic()?.alloc_null_mr()?;
         // SAFETY: checked above.
         Ok(unsafe { hand_out(pd, null_mut(), 0, nic) })
     })
@@ -201,9 +242,12 @@ unsafe extern "C" fn rereg_mr(
         }
         // SAFETY: a region of ours, or NULL.
         let object = unsafe { from_c::<MrObject>(mr) }?;
+        if !object.context.is_alive() {
+            return Err(PARENTS);
+        }
         let new_pd = match has(IBV_REREG_MR_CHANGE_PD) {
             // SAFETY: a protection domain of ours, or NULL.
-            true => Some(&unsafe { from_c::<PdObject>(pd) }?.nic),
+            true => Some(unsafe { from_c::<PdObject>(pd) }?.nic()?),
             false => None,
         };
         let change = Rereg {
@@ -241,8 +285,7 @@ pub unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     Verb("ibv_dereg_mr").status(|| {
         // SAFETY: a region of ours, or NULL.
         let object = unsafe { from_c::<MrObject>(mr) }?;
-        // SAFETY: a live object, whose fields nobody changes.
-        if unsafe { is_parents((*mr).context) }? {
+        if !object.context.is_alive() {
             return Ok(());
         }
         object.own()?.lock().try_deregister()?;
@@ -281,7 +324,7 @@ pub unsafe extern "C" fn advise_mr(
             .map(|sge| (sge.lkey, sge.addr, sge.length))
             .collect();
         let flush = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
-        Ok(object.nic.advise(advice, flush, &list)?)
+        Ok(object.nic()?.advise(advice, flush, &list)?)
     })
 }
 

@@ -7,7 +7,6 @@ use rnic_nic::{BindWindow, Error, Mw, MwType, SendData, SendOp, SendWqe, SgList}
 
 use super::PdObject;
 use super::mr::lkey_of;
-use crate::device::is_parents;
 use crate::object::{Object, from_c, into_c, take_c};
 use crate::qp::QpObject;
 use crate::seam::{self, EINVAL, NULL, Refusal, Verb};
@@ -38,7 +37,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw 
                 )));
             }
         };
-        let nic = object.nic.alloc_mw(mw_type)?;
+        let nic = object.nic()?.alloc_mw(mw_type)?;
         let c = ibv_mw {
             // SAFETY: a live protection domain, whose fields nobody changes.
             context: unsafe { (*pd).context },
@@ -57,10 +56,9 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw 
 /// The `dealloc_mw` operation: a bound window is closed.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     Verb("ibv_dealloc_mw").status(|| {
-        // SAFETY: a window of ours, or NULL; the program gives it up. Its fields nobody changes but the key.
+        // SAFETY: a window of ours, or NULL; the program gives it up.
         unsafe {
-            from_c::<MwObject>(mw)?;
-            if !is_parents((*mw).context)? {
+            if from_c::<MwObject>(mw)?.nic.pd().context().is_alive() {
                 drop(take_c::<MwObject>(mw));
             }
         }
@@ -209,5 +207,5 @@ pub unsafe extern "C" fn bind_mw(
 /// Ours, or NULL.
 unsafe fn domain_of(pd: *mut ibv_pd) -> seam::Result<u32> {
     // SAFETY: by contract.
-    Ok(unsafe { from_c::<PdObject>(pd) }?.nic.number())
+    Ok(unsafe { from_c::<PdObject>(pd) }?.nic()?.number())
 }

@@ -3,23 +3,40 @@
 use core::ffi::{c_int, c_void};
 use std::cell::UnsafeCell;
 
-use rnic_nic::{Context, Pd, Td};
+use rnic_nic::{Pd, Td};
 
 use super::allocator::Allocator;
-use crate::device::{is_parents, nic};
-use crate::object::{Object, from_c, into_c, take_c};
+use crate::device::{lock_open, opened};
+use crate::object::{Object, from_c, into_c, take_c, to_end};
+use crate::per_process::{OfProcess, PerProcess};
 use crate::seam::{EBUSY, EINVAL, NULL, PARENTS, Result, Verb};
 use crate::symbols::export;
+use crate::types::consts::newest::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
 use crate::types::*;
 
 #[repr(C)]
 pub struct PdObject {
     c: UnsafeCell<ibv_pd>,
-    pub nic: Pd,
+    nic: PerProcess<Pd>,
     /// Of a parent domain.
     pub allocator: Option<Allocator>,
-    /// Made by `ibv_alloc_parent_domain`.
-    pub is_parent: bool,
+    made: Made,
+}
+
+/// How a domain was made.
+#[derive(Clone, Copy)]
+enum Made {
+    Alone,
+    /// By `ibv_import_pd`.
+    Imported,
+    /// By `ibv_alloc_parent_domain`, of this one.
+    ParentOf(*mut ibv_pd),
+}
+
+impl OfProcess for Pd {
+    fn is_here(&self) -> bool {
+        self.context().is_alive()
+    }
 }
 
 // SAFETY: `repr(C)`, first field.
@@ -32,34 +49,74 @@ impl PdObject {
     pub fn c(&self) -> *mut ibv_pd {
         self.c.get()
     }
+
+    /// Made by `ibv_alloc_parent_domain`.
+    pub fn is_parent(&self) -> bool {
+        matches!(self.made, Made::ParentOf(_))
+    }
+
+    /// The domain in this process. A forked child that goes on with its parent's gets one of its own by this.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child whose parent imported it; those of opening the device.
+    pub fn nic(&self) -> Result<&Pd> {
+        match self.nic.here() {
+            Some(here) => Ok(here),
+            None => self.make_in_child(),
+        }
+    }
+
+    #[cold]
+    fn make_in_child(&self) -> Result<&Pd> {
+        let made = match self.made {
+            Made::Imported => return Err(PARENTS),
+            // SAFETY: a domain's context lives as long as it.
+            Made::Alone => unsafe { opened((*self.c()).context) }?.nic.alloc_pd(),
+            // Its thread domain was a promise about the parent's threads.
+            // SAFETY: so does what a parent domain is of; in a child, where its memory is not given back, even longer.
+            Made::ParentOf(base) => unsafe { from_c::<PdObject>(base) }?
+                .nic()?
+                .alloc_parent(None)?,
+        };
+        let open = lock_open();
+        // Another thread may have been first.
+        if let Some(here) = self.nic.here() {
+            return Ok(here);
+        }
+        // SAFETY: a plain field, which names the child's own domain from now on.
+        unsafe { (*self.c()).handle = made.number() };
+        Ok(self.nic.add(&open, made))
+    }
+
+    /// Ends an import.
+    pub fn unimport(self) {
+        // In a forked child it is the parent's, and does nothing there.
+        self.nic.into_own().unimport();
+    }
 }
 
 /// Gives a protection domain to the program.
-pub fn hand_out_pd(context: *mut ibv_context, nic: Pd) -> *mut ibv_pd {
+fn hand_out(context: *mut ibv_context, nic: Pd, made: Made) -> *mut ibv_pd {
     let handle = nic.number();
     into_c(Box::new(PdObject {
         c: UnsafeCell::new(ibv_pd { context, handle }),
-        nic,
+        nic: PerProcess::new(nic),
         allocator: None,
-        is_parent: false,
+        made,
     }))
+}
+
+/// Gives an imported one to the program.
+pub fn hand_out_import(context: *mut ibv_context, nic: Pd) -> *mut ibv_pd {
+    hand_out(context, nic, Made::Imported)
 }
 
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     Verb("ibv_alloc_pd").makes(dealloc_pd, || {
         // SAFETY: a context of ours, or NULL.
-        let owner = unsafe { nic(context) }?;
-        not_a_parents(owner)?;
-        Ok(hand_out_pd(context, owner.alloc_pd()))
+        let owner = unsafe { opened(context) }?;
+        Ok(hand_out(context, owner.nic.alloc_pd(), Made::Alone))
     })
-}
-
-/// ENODEV in a forked child: what it made of the parent's context would be as dead as that.
-fn not_a_parents(owner: &Context) -> Result<()> {
-    match owner.is_alive() {
-        true => Ok(()),
-        false => Err(PARENTS),
-    }
 }
 
 /// Without words, for the connection manager, which ends what it made as far as it is not in use.
@@ -69,17 +126,21 @@ fn not_a_parents(owner: &Context) -> Result<()> {
 pub unsafe fn dealloc(pd: *mut ibv_pd) -> Result<()> {
     // SAFETY: a protection domain of ours, or NULL.
     let object = unsafe { from_c::<PdObject>(pd) }?;
-    // SAFETY: a live object, whose fields nobody changes.
-    if unsafe { is_parents((*pd).context) }? {
+    let Some(here) = object.nic.here() else {
         return Ok(());
-    }
-    if object.nic.in_use() {
+    };
+    if here.in_use() {
         return Err(EBUSY
             .because("queue pairs, memory regions or other objects of it are left")
             .consequence());
     }
-    // SAFETY: checked for NULL, and the program gives it up.
-    drop(unsafe { take_c::<PdObject>(pd) });
+    if object.nic.is_own_here() {
+        // SAFETY: checked for NULL, and the program gives it up.
+        drop(unsafe { take_c::<PdObject>(pd) });
+    } else {
+        // SAFETY: as above; what is the parent's of it stays.
+        unsafe { to_end::<PdObject>(pd) }.nic.end_here();
+    }
     Ok(())
 }
 
@@ -107,14 +168,15 @@ pub unsafe extern "C" fn alloc_td(
 ) -> *mut ibv_td {
     Verb("ibv_alloc_td").makes(dealloc_td, || {
         // SAFETY: a context of ours, or NULL; the caller's structure, or NULL.
-        let (owner, attr) = unsafe { (nic(context)?, attr.as_ref().ok_or(NULL)?) };
+        let attr = unsafe { attr.as_ref().ok_or(NULL)? };
         if attr.comp_mask != 0 {
             return Err(EINVAL.because("comp_mask is not 0"));
         }
-        not_a_parents(owner)?;
+        // SAFETY: as above.
+        let owner = unsafe { opened(context) }?;
         Ok(into_c(Box::new(TdObject {
             c: UnsafeCell::new(ibv_td { context }),
-            nic: owner.alloc_td(),
+            nic: owner.nic.alloc_td(),
         })))
     })
 }
@@ -140,11 +202,15 @@ pub unsafe extern "C" fn alloc_parent_domain(
     Verb("ibv_alloc_parent_domain").makes(dealloc_pd, || {
         // SAFETY: ours, or NULL; the caller's structure, or NULL.
         let (attr, owner) = unsafe {
-            nic(context)?;
+            opened(context)?;
             let attr = attr.as_ref().ok_or(NULL)?;
             (attr, from_c::<PdObject>(attr.pd)?)
         };
-        let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        // The last one allows a device to take memory that a confidential virtual machine shares with its host. Ours needs
+        // none such: the processor copies.
+        let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+            | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+            | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
         if attr.comp_mask & !known != 0 {
             return Err(EINVAL.because(format!("comp_mask is {:#x}", attr.comp_mask)));
         }
@@ -154,13 +220,16 @@ pub unsafe extern "C" fn alloc_parent_domain(
             false => Some(&unsafe { from_c::<TdObject>(attr.td) }?.nic),
         };
         let allocator = allocator(attr)?;
-        let nic = owner.nic.alloc_parent(td)?;
+        if td.is_some_and(|td| !td.is_alive()) {
+            return Err(PARENTS);
+        }
+        let nic = owner.nic()?.alloc_parent(td)?;
         let handle = nic.number();
         Ok(into_c(Box::new(PdObject {
             c: UnsafeCell::new(ibv_pd { context, handle }),
-            nic,
+            nic: PerProcess::new(nic),
             allocator,
-            is_parent: true,
+            made: Made::ParentOf(attr.pd),
         })))
     })
 }

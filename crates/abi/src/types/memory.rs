@@ -23,6 +23,28 @@ pub struct ibv_mr {
 }
 assert_layout!(ibv_mr, 48, context @ 0, pd @ 8, addr @ 16, length @ 24, handle @ 32, lkey @ 36, rkey @ 40);
 
+/// Of `ibv_reg_mr_ex(3)`, rdma-core 60 and later.
+#[repr(C)]
+pub struct ibv_mr_init_attr {
+    pub length: usize,
+    pub access: c_int,
+    pub comp_mask: u64,
+    pub iova: u64,
+    pub addr: *mut c_void,
+    pub fd: c_int,
+    pub fd_offset: u64,
+    pub dmah: *mut c_void,
+    pub buf: *mut ibv_buf,
+}
+assert_layout!(ibv_mr_init_attr, 72, length @ 0, access @ 8, comp_mask @ 16, iova @ 24, addr @ 32, fd @ 40,
+    fd_offset @ 48, dmah @ 56, buf @ 64);
+
+/// Of `ibv_alloc_buf(3)`: programs see no more than its address.
+#[repr(C)]
+pub struct ibv_buf {
+    pub _opaque: u64,
+}
+
 #[repr(C)]
 pub struct ibv_mw {
     pub context: *mut ibv_context,

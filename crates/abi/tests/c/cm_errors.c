@@ -129,7 +129,9 @@ static void no_options(struct rdma_event_channel *channel)
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
 	struct ibv_ece ece = { .vendor_id = 0x15b3, .options = 1 };
 	REFUSED(rdma_set_local_ece(id, &ece), EOPNOTSUPP);
-	ece.vendor_id = 0;
+	ece.comp_mask = 1;
+	REFUSED(rdma_set_local_ece(id, &ece), EINVAL);
+	ece = (struct ibv_ece){ .vendor_id = 0, .options = 1 };
 	REFUSED(rdma_set_local_ece(id, &ece), EINVAL);
 	REFUSED(rdma_get_remote_ece(id, NULL), EINVAL);
 	CHECK(!rdma_get_remote_ece(id, &ece) && !ece.vendor_id && !ece.options && !ece.comp_mask);

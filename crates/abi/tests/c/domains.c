@@ -39,7 +39,7 @@ int main(void)
 	/* Wrong attributes. */
 	struct ibv_parent_domain_init_attr attr = { 0 };
 	CHECK(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL);
-	attr = (struct ibv_parent_domain_init_attr){ .pd = pd, .comp_mask = 4 };
+	attr = (struct ibv_parent_domain_init_attr){ .pd = pd, .comp_mask = 8 };
 	CHECK(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL);
 	attr = (struct ibv_parent_domain_init_attr){ .pd = pd, .comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS };
 	CHECK(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL);

@@ -36,7 +36,8 @@ int main(void)
 		.send_ops_flags = IBV_QP_EX_WITH_TSO };
 	CHECK(!ibv_create_qp_ex(context, &init) && errno == EOPNOTSUPP);
 	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
-		IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+		IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+		IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV;
 	struct ibv_qp *qp = ibv_create_qp_ex(context, &init);
 	CHECK(qp);
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
@@ -127,6 +128,40 @@ int main(void)
 	CHECK(cq_ex->status == IBV_WC_SUCCESS && cq_ex->wr_id == 42 && ibv_wc_read_opcode(cq_ex) == IBV_WC_FETCH_ADD);
 	ibv_end_poll(cq_ex);
 	CHECK(*(uint64_t *)(peer.buffer + 8192) == 3);
+
+	/* The rest: compare and swap, a WRITE with immediate, a SEND that takes a key back. */
+	struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_mr *bindable = ibv_reg_mr(pd, peer.buffer, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	CHECK(window && bindable);
+	struct ibv_send_wr bind = { .wr_id = 50, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = { .mw = window, .rkey = ibv_inc_rkey(window->rkey), .bind_info = { .mr = bindable,
+			.addr = (uintptr_t)peer.buffer, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_READ } } };
+	CHECK(!ibv_post_send(peer.qp, &bind, &bad_send));
+	expect_success(peer.cq, 50, IBV_WC_BIND_MW);
+	CHECK(!post_recv(&peer, 51, 4096, 64) && !post_recv(&peer, 52, 4096, 64));
+	ibv_wr_start(ex);
+	ex->wr_id = 53;
+	ibv_wr_atomic_cmp_swp(ex, peer.mr->rkey, (uintptr_t)peer.buffer + 8192, 3, 99);
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)memory, 8);
+	ibv_wr_rdma_write_imm(ex, peer.mr->rkey, (uintptr_t)peer.buffer + 64, htonl(54));
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)memory + 1000, 10);
+	ibv_wr_send_inv(ex, bind.bind_mw.rkey);
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)memory + 1000, 11);
+	CHECK(!ibv_wr_complete(ex));
+	const enum ibv_wc_opcode done[3] = { IBV_WC_COMP_SWAP, IBV_WC_RDMA_WRITE, IBV_WC_SEND };
+	for (int i = 0; i < 3; i++) {
+		start_poll();
+		CHECK(cq_ex->status == IBV_WC_SUCCESS && cq_ex->wr_id == 53 && ibv_wc_read_opcode(cq_ex) == done[i]);
+		CHECK(!ibv_wc_read_dlid_path_bits(cq_ex));
+		ibv_end_poll(cq_ex);
+	}
+	CHECK(*(uint64_t *)memory == 3 && *(uint64_t *)(peer.buffer + 8192) == 99);
+	wc = wait_wc(peer.cq);
+	CHECK(wc.wr_id == 51 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 10 && wc.imm_data == htonl(54));
+	CHECK(peer.buffer[64] == 0x5a && peer.buffer[73] == 0x5a);
+	wc = wait_wc(peer.cq);
+	CHECK(wc.wr_id == 52 && wc.opcode == IBV_WC_RECV && wc.byte_len == 11 && (wc.wc_flags & IBV_WC_WITH_INV));
+	CHECK(wc.invalidated_rkey == bind.bind_mw.rkey && !ibv_dealloc_mw(window) && !ibv_dereg_mr(bindable));
 
 	struct ibv_values_ex now = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
 	CHECK(!ibv_query_rt_values_ex(context, &now));

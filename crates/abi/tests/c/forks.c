@@ -1,5 +1,5 @@
 /* Children of every kind: the parent's objects go on in the parent, under traffic, whatever the child does and however it
- * was made. */
+ * was made. A child that goes on with the parent's context and domain makes objects of its own. */
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -53,6 +53,38 @@ static void own_device(void)
 	CHECK(!ibv_dealloc_pd(domain) && !ibv_close_device(own));
 }
 
+/* The parent's context and domain are names, which the child may go on with: what it makes of them is its own. */
+static void goes_on(void)
+{
+	struct side a, b;
+	connect_sides(pd, &a, &b);
+	CHECK(a.qp->context == context && a.qp->pd == pd);
+	for (int i = 0; i < 3; i++)
+		exchange(&a, &b);
+	CHECK(ibv_dealloc_pd(pd) == EBUSY);
+	destroy_side(&a);
+
+	/* A domain of a domain, another domain, and what hangs on the context alone. */
+	struct ibv_parent_domain_init_attr attr = { .pd = pd };
+	struct ibv_pd *parent_domain = ibv_alloc_parent_domain(context, &attr), *other = ibv_alloc_pd(context);
+	struct ibv_td *td = ibv_alloc_td(context, &(struct ibv_td_init_attr){ 0 });
+	struct ibv_dm *memory = ibv_alloc_dm(context, &(struct ibv_alloc_dm_attr){ .length = 64 });
+	struct ibv_mr *mr = ibv_reg_dm_mr(parent_domain, memory, 0, 64, IBV_ACCESS_ZERO_BASED);
+	CHECK(parent_domain && other && td && memory && mr && other->handle != pd->handle);
+	CHECK(!ibv_dereg_mr(mr) && !ibv_free_dm(memory) && !ibv_dealloc_td(td));
+	CHECK(!ibv_dealloc_pd(parent_domain) && !ibv_dealloc_pd(other));
+
+	/* An event of the child's own queue pair, and nobody else's. */
+	struct ibv_async_event event;
+	struct ibv_qp_attr sqd = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	CHECK(!ibv_modify_qp(b.qp, &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+	CHECK(!ibv_get_async_event(context, &event));
+	CHECK(event.event_type == IBV_EVENT_SQ_DRAINED && event.element.qp == b.qp);
+	ibv_ack_async_event(&event);
+	destroy_side(&b);
+	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
+}
+
 /* What the parent made does nothing in the child, and its destruction harms nobody. */
 static void dead_objects(void)
 {
@@ -64,9 +96,13 @@ static void dead_objects(void)
 	CHECK(ibv_poll_cq(left.cq, 1, &wc) <= 0);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	CHECK(ibv_modify_qp(left.qp, &attr, IBV_QP_STATE));
-	CHECK(!ibv_reg_mr(pd, &wc, sizeof(wc), 0));
-	CHECK(!ibv_alloc_pd(context) && errno == ENODEV);
-	CHECK(!ibv_alloc_td(context, &(struct ibv_td_init_attr){ 0 }) && errno == ENODEV);
+	/* Nor do new objects stand on it, but for contexts and domains. */
+	struct ibv_qp_init_attr init = { .send_cq = left.cq, .recv_cq = left.cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+	CHECK(!ibv_create_qp(pd, &init) && errno == ENODEV);
+	struct ibv_qp_init_attr unused;
+	CHECK(ibv_query_qp(left.qp, &attr, IBV_QP_STATE, &unused) == ENODEV);
+	CHECK(ibv_rereg_mr(left.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) && errno == ENODEV);
 	ibv_destroy_qp(left.qp);
 	ibv_destroy_cq(left.cq);
 	ibv_dereg_mr(left.mr);
@@ -78,6 +114,85 @@ static void child_exits(void)
 {
 	dead_objects();
 	exit(0);
+}
+
+/* Whatever of the parent's it destroys before, and after. */
+static void child_goes_on(void)
+{
+	ibv_destroy_qp(left.qp);
+	ibv_destroy_cq(left.cq);
+	goes_on();
+	ibv_dereg_mr(left.mr);
+	exit(0);
+}
+
+/* Children of children that go on. */
+static void grandchild_goes_on(void)
+{
+	struct side a, b;
+	connect_sides(pd, &a, &b);
+	exchange(&a, &b);
+	fflush(NULL);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad = NULL;
+		CHECK(ibv_post_send(a.qp, &wr, &bad) == ENODEV);
+		goes_on();
+		exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && !status);
+	exchange(&a, &b);
+	destroy_side(&a);
+	destroy_side(&b);
+	goes_on();
+	exit(0);
+}
+
+/* All threads of the child come at once. */
+static void *makes_a_region(void *nothing)
+{
+	char buffer[64];
+	struct ibv_mr *mr = ibv_reg_mr(pd, buffer, sizeof buffer, 0);
+	CHECK(mr && !ibv_dereg_mr(mr));
+	return nothing;
+}
+
+static void threads_go_on(void)
+{
+	pthread_t threads[8];
+	for (int i = 0; i < 8; i++)
+		CHECK(!pthread_create(&threads[i], NULL, makes_a_region, NULL));
+	for (int i = 0; i < 8; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+	goes_on();
+	exit(0);
+}
+
+/* A program that opens the device and then becomes a daemon: what had opened it is gone. */
+static void daemon_goes_on(void)
+{
+	int pipes[2];
+	char told = 0;
+	CHECK(!pipe(pipes));
+	fflush(NULL);
+	pid_t launcher = fork();
+	CHECK(launcher >= 0);
+	if (!launcher) {
+		struct ibv_context *own = open_device();
+		context = own;
+		pd = ibv_alloc_pd(own);
+		CHECK(pd && !daemon(1, 1));
+		goes_on();
+		CHECK(write(pipes[1], "d", 1) == 1);
+		_exit(0);
+	}
+	close(pipes[1]);
+	int status;
+	CHECK(waitpid(launcher, &status, 0) == launcher && !status);
+	CHECK(read(pipes[0], &told, 1) == 1 && told == 'd');
+	close(pipes[0]);
 }
 
 static void child_leaves(void)
@@ -152,6 +267,7 @@ static void child_of_clone(void)
 		CHECK(ibv_post_send(left.qp, &wr, &bad) && bad == &wr);
 		CHECK(ibv_poll_cq(left.cq, 1, &wc) <= 0);
 		own_device();
+		goes_on();
 		_exit(0);
 	}
 	int status;
@@ -234,6 +350,11 @@ int main(void)
 	exchange(&left, &right);
 	child_of_fork(child_leaves, 0);
 	child_of_fork(child_opens, 0);
+	child_of_fork(child_goes_on, 0);
+	exchange(&left, &right);
+	child_of_fork(threads_go_on, 0);
+	child_of_fork(grandchild_goes_on, 0);
+	daemon_goes_on();
 	exchange(&left, &right);
 	child_of_fork(child_opens_and_leaves, 0);
 	child_of_fork(grandchild, 0);

@@ -97,10 +97,25 @@ int main(void)
 	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 0) == EINVAL);
 	list.length = 9 * PAGE;
 	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 1) == EFAULT);
+	/* The errno are those of mlx5, which knows regions with on-demand paging alone. */
 	list = (struct ibv_sge){ (uintptr_t)memory, 64, 0x77777777 };
-	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 1) == EFAULT);
+	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 1) == ENOENT);
 	list = sge_of(&pair.near, 0, 64);
+	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 1) == ENOENT);
+	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &list, 1) == ENOENT);
+	struct ibv_mw *window = ibv_alloc_mw(pair.pd, IBV_MW_TYPE_1);
+	CHECK(window);
+	list.lkey = window->rkey;
 	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 1) == EINVAL);
+	CHECK(!ibv_dealloc_mw(window));
+	list = (struct ibv_sge){ (uintptr_t)memory, 64, mr->lkey };
+	struct ibv_pd *other = ibv_alloc_pd(pair.pd->context);
+	CHECK(ibv_advise_mr(other, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 1) == EPERM && !ibv_dealloc_pd(other));
+	struct ibv_mr *read_only = ibv_reg_mr(pair.pd, memory, PAGE, IBV_ACCESS_ON_DEMAND);
+	CHECK(read_only);
+	list.lkey = read_only->lkey;
+	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &list, 1) == EPERM);
+	CHECK(!ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &list, 1) && !ibv_dereg_mr(read_only));
 	CHECK(!munmap(memory + 10 * PAGE, PAGE));
 	list = (struct ibv_sge){ (uintptr_t)memory + 10 * PAGE, PAGE, mr->lkey };
 	CHECK(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &list, 1) == EFAULT);

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The names under which programs look for the two libraries.
 pub const NAMES: [&str; 4] = [
@@ -176,4 +177,52 @@ pub fn text(output: &Output) -> String {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// Runs to the end, or fails after a time that no working program needs.
+pub fn output(mut command: Command) -> Output {
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+    let mut child = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().expect("a child of ours").is_none() {
+        if Instant::now() > deadline {
+            // The whole group: a child of its own would keep our pipes open.
+            let group = -(child.id() as libc::pid_t);
+            // SAFETY: takes no pointer; the group is of our own making, and its leader has not been waited for.
+            unsafe { libc::kill(group, libc::SIGKILL) };
+            let output = child.wait_with_output().expect("output");
+            panic!("{command:?} hangs: {}", text(&output));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().expect("output")
+}
+
+/// Compiles `tests/c/NAME.c` and runs it under the library; what it printed.
+pub fn run_c(name: &str, linked: &[&str]) -> String {
+    run_c_with(name, linked, &[])
+}
+
+/// The same with more in its environment.
+pub fn run_c_with(name: &str, linked: &[&str], environment: &[(&str, &str)]) -> String {
+    let dir = library_dir(name);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+    let source = fs::read_to_string(sources.join(format!("{name}.c"))).expect("source");
+    let include = format!("-I{}", sources.display());
+    let flags = [&[include.as_str(), "-pthread"], linked].concat();
+    let program = compile(&dir, name, &source, &flags);
+    let mut command = under_library(&dir, program);
+    command.envs(environment.iter().copied());
+    let output = output(command);
+    let text = text(&output);
+    assert!(output.status.success(), "{name}: {}\n{text}", output.status);
+    assert!(text.contains(&format!("{name}: ok")), "{text}");
+    text
 }

@@ -22,7 +22,8 @@ pub const TOPICS: &[Topic] = &[
     Topic {
         meaning: "Not permitted.",
         causes: &[
-            "ibv_bind_mw: window, region and queue pair are not of one protection domain; ibv_advise_mr: the region is of another one",
+            "ibv_bind_mw: window, region and queue pair are not of one protection domain; ibv_advise_mr: the region is of another one, or is \
+             not to be written",
             "ibv_modify_qp on hardware: a Q_Key with its highest bit set, or raw packets, need CAP_NET_RAW",
             "ibv_open_device on hardware: no permission for /dev/infiniband/uverbs*",
         ],
@@ -34,6 +35,7 @@ pub const TOPICS: &[Topic] = &[
             "ibv_get_device_list on hardware: no RDMA driver or no /sys/class/infiniband",
             "ibv_import_pd, ibv_import_mr, ibv_import_dm: this process has nothing of that number",
             "ibv_start_poll, ibv_next_poll: no completion waits. No error",
+            "ibv_advise_mr: the lkey is of no region with on-demand paging",
             "rdma_* calls: the id is destroyed",
         ],
         check: &["rnic run -- ibv_devices      on rnic there is always rnic0"],
@@ -116,7 +118,8 @@ pub const TOPICS: &[Topic] = &[
         meaning: "No such device.",
         causes: &[
             "ibv_open_device: no network interface is up with an address (rnic), or the device is gone",
-            "the object was made before fork(2): it belongs to the parent",
+            "the object was made before fork(2) or daemon(3) and is the parent's. A child may go on with a context and a protection domain; \
+             what else it needs it makes itself, ids and event channels of rdma_cm too",
             "rdma_create_event_channel, rdma_getaddrinfo, rdma_bind_addr, rdma_resolve_addr: no RDMA device, or none on that address's \
              interface",
         ],
@@ -195,8 +198,8 @@ pub const TOPICS: &[Topic] = &[
         meaning: "The address is in use.",
         causes: &[
             "ibv_open_device: UDP port 4791 belongs to another user's rnic or to Soft-RoCE of the kernel",
-            "rdma_bind_addr, rdma_listen: another id has that port in the same port space, at that address or at any (0.0.0.0, ::). Ports of \
-             rdma_cm are its own: a TCP server on the same port is no obstacle",
+            "rdma_bind_addr, rdma_listen: another id has that port in the same port space, at that address. (At any, 0.0.0.0 or ::, it is \
+             EADDRNOTAVAIL.) Ports of rdma_cm are its own: a TCP server on the same port is no obstacle",
             "rdma_listen: the port is shared by RDMA_OPTION_ID_REUSEADDR, and another id listens there",
         ],
         check: &[
@@ -208,13 +211,17 @@ pub const TOPICS: &[Topic] = &[
         ..errno(libc::EADDRINUSE, "EADDRINUSE", "Address already in use")
     },
     Topic {
-        meaning: "The address is not of this host.",
+        meaning: "The address is not of this host, or its port is taken for all addresses.",
         causes: &[
             "rdma_bind_addr, rdma_resolve_addr with a source: no interface of this host has it",
+            "rdma_bind_addr, rdma_listen: another id has that port in the same port space, one of the two for any address (0.0.0.0, ::)",
             "rdma_resolve_addr, rdma_bind_addr with port 0: no ephemeral port is free",
             "rdma_leave_multicast: the id has not joined that group",
         ],
-        check: &["ip addr; rnic devices"],
+        check: &[
+            "ip addr; rnic devices",
+            "rnic run -- PROGRAM      at the end, which process has the port",
+        ],
         ..errno(
             libc::EADDRNOTAVAIL,
             "EADDRNOTAVAIL",

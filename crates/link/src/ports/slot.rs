@@ -1,7 +1,7 @@
 //! One claim as it stands in the table, and the rules of who may stand beside whom.
 //!
-//! The rules are those of Linux's RDMA CM (drivers/infiniband/core/cma.c, `cma_check_port`), except for one errno, see
-//! [`super::Ports::bind`].
+//! The rules are those of Linux's RDMA CM (drivers/infiniband/core/cma.c, `cma_check_port`), but for loopback: Linux
+//! takes its addresses for wildcards, since no RDMA device has them. Here `lo` has GIDs of its own.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -31,6 +31,24 @@ pub(super) struct Slot {
     pub af_only: bool,
     /// Takes requests.
     pub listening: bool,
+}
+
+/// Why two claims of a port cannot both be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Collision {
+    /// One of them is for all addresses.
+    Wildcard,
+    /// Both are for the same address.
+    SameAddress,
+}
+
+impl Collision {
+    pub(super) fn errno(self) -> i32 {
+        match self {
+            Collision::Wildcard => libc::EADDRNOTAVAIL,
+            Collision::SameAddress => libc::EADDRINUSE,
+        }
+    }
 }
 
 impl Slot {
@@ -91,17 +109,18 @@ impl Slot {
         })
     }
 
-    /// The two cannot both be: `self` wants to come, `other` is there.
-    pub(super) fn collides(&self, other: &Slot) -> bool {
+    /// Why the two cannot both be, if so: `self` wants to come, `other` is there.
+    pub(super) fn collision(&self, other: &Slot) -> Option<Collision> {
         if self.service != other.service || self.reuse && other.reuse {
-            return false;
+            return None;
         }
         if self.af_only && other.af_only && self.addr.is_ipv4() != other.addr.is_ipv4() {
-            return false;
+            return None;
         }
-        self.addr.is_unspecified()
-            || other.addr.is_unspecified()
-            || self.addr == other.addr && self.scope == other.scope
+        if self.addr.is_unspecified() || other.addr.is_unspecified() {
+            return Some(Collision::Wildcard);
+        }
+        (self.addr == other.addr && self.scope == other.scope).then_some(Collision::SameAddress)
     }
 
     /// Requests to `addr` are for this listener. Requests without an address are for any: it knows what to answer.

@@ -85,53 +85,68 @@ fn who_may_stand_beside_whom() {
     let folder = Folder::new();
     let (a, b) = (Process::start(&folder), Process::start(&folder));
     let plain = BindFlags::default();
-    for (first, first_flags, second, second_flags, collide) in [
-        ("10.0.0.1:7471", plain, "10.0.0.1:7471", plain, true),
-        ("10.0.0.1:7471", plain, "10.0.0.1:7472", plain, false),
-        ("10.0.0.1:7471", plain, "10.0.0.2:7471", plain, false),
-        ("10.0.0.1:7471", plain, "0.0.0.0:7471", plain, true),
-        ("0.0.0.0:7471", plain, "10.0.0.1:7471", plain, true),
-        ("0.0.0.0:7471", plain, "0.0.0.0:7471", plain, true),
-        ("0.0.0.0:7471", plain, "[::]:7471", V6_ONLY, false),
-        ("0.0.0.0:7471", plain, "[::]:7471", DUAL, true),
-        ("[::]:7471", DUAL, "10.0.0.1:7471", plain, true),
-        ("[::]:7471", V6_ONLY, "10.0.0.1:7471", plain, false),
-        ("[::]:7471", V6_ONLY, "[::1]:7471", V6_ONLY, true),
-        ("[::1]:7471", DUAL, "127.0.0.1:7471", plain, false),
+    let (same, any) = (Some(libc::EADDRINUSE), Some(libc::EADDRNOTAVAIL));
+    for (first, first_flags, second, second_flags, refused) in [
+        ("10.0.0.1:7471", plain, "10.0.0.1:7471", plain, same),
+        ("10.0.0.1:7471", plain, "10.0.0.1:7472", plain, None),
+        ("10.0.0.1:7471", plain, "10.0.0.2:7471", plain, None),
+        ("10.0.0.1:7471", plain, "0.0.0.0:7471", plain, any),
+        ("0.0.0.0:7471", plain, "10.0.0.1:7471", plain, any),
+        ("0.0.0.0:7471", plain, "0.0.0.0:7471", plain, any),
+        ("0.0.0.0:7471", plain, "[::]:7471", V6_ONLY, None),
+        ("0.0.0.0:7471", plain, "[::]:7471", DUAL, any),
+        ("0.0.0.0:7471", DUAL, "[::]:7471", V6_ONLY, any),
+        ("0.0.0.0:7471", plain, "[::1]:7471", V6_ONLY, None),
+        ("0.0.0.0:7471", plain, "[::1]:7471", DUAL, any),
+        ("[::]:7471", DUAL, "10.0.0.1:7471", plain, any),
+        ("[::]:7471", DUAL, "[::]:7471", DUAL, any),
+        ("[::]:7471", V6_ONLY, "10.0.0.1:7471", plain, None),
+        ("[::]:7471", V6_ONLY, "[::1]:7471", V6_ONLY, any),
+        ("[::1]:7471", DUAL, "[::1]:7471", DUAL, same),
+        ("[::1]:7471", DUAL, "127.0.0.1:7471", plain, None),
+        ("127.0.0.1:7471", plain, "127.0.0.1:7471", plain, same),
+        ("127.0.0.1:7471", plain, "0.0.0.0:7471", plain, any),
         (
             "[::ffff:10.0.0.1]:7471",
             plain,
             "10.0.0.1:7471",
             plain,
-            true,
+            same,
         ),
         (
             "[fe80::1%2]:7471",
             V6_ONLY,
             "[fe80::1%3]:7471",
             V6_ONLY,
-            false,
+            None,
         ),
         (
             "[fe80::1%2]:7471",
             V6_ONLY,
             "[fe80::1%2]:7471",
             V6_ONLY,
-            true,
+            same,
         ),
-        ("10.0.0.1:7471", SHARED, "10.0.0.1:7471", plain, true),
-        ("10.0.0.1:7471", plain, "10.0.0.1:7471", SHARED, true),
-        ("10.0.0.1:7471", SHARED, "10.0.0.1:7471", SHARED, false),
-        ("0.0.0.0:7471", SHARED, "10.0.0.1:7471", SHARED, false),
+        ("10.0.0.1:7471", SHARED, "10.0.0.1:7471", plain, same),
+        ("10.0.0.1:7471", plain, "10.0.0.1:7471", SHARED, same),
+        ("10.0.0.1:7471", SHARED, "10.0.0.1:7471", SHARED, None),
+        ("0.0.0.0:7471", SHARED, "10.0.0.1:7471", SHARED, None),
+        ("0.0.0.0:7471", SHARED, "10.0.0.1:7471", plain, any),
+        ("0.0.0.0:7471", plain, "10.0.0.1:7471", SHARED, any),
+        ("0.0.0.0:7471", SHARED, "0.0.0.0:7471", plain, any),
     ] {
         let what = format!("{first} {first_flags:?}, {second} {second_flags:?}");
         // In one process and in two.
         for other in [&a, &b] {
-            let claim = a.bind_with(first, first_flags).expect(&what);
+            let mut claim = a.bind_with(first, first_flags).expect(&what);
             let beside = other.bind_with(second, second_flags);
-            assert_eq!(beside.is_err(), collide, "{what}");
-            if let Some(errno) = beside.err() {
-                assert_eq!(errno, libc::EADDRINUSE);
+            assert_eq!(beside.err(), refused, "{what}");
+            // The same once the first one listens, unless both shared it until then.
+            claim.listen().expect(&what);
+            let beside = other.bind_with(second, second_flags).err();
+            let shared = first_flags.reuse_addr && second_flags.reuse_addr;
+            if !shared {
+                assert_eq!(beside, refused, "{what}, listening");
             }
             drop(claim);
             drop(b.bind_with(second, second_flags).expect(&what));
@@ -173,6 +188,32 @@ fn listening_ends_the_sharing() {
     );
     drop(second);
     assert_eq!(a.listener("10.0.0.1:7471"), None);
+    // As a wildcard shares it, nobody can listen for one address either, nor the other way round.
+    for [first, second] in [
+        ["0.0.0.0:7471", "10.0.0.1:7471"],
+        ["10.0.0.1:7471", "0.0.0.0:7471"],
+    ] {
+        let mut first = a.bind_with(first, SHARED).unwrap();
+        let second = b.bind_with(second, SHARED).unwrap();
+        let taken = first.listen().unwrap_err().raw_os_error();
+        assert_eq!(taken, Some(libc::EADDRNOTAVAIL));
+        assert_eq!(
+            first.set_reuse_addr(false).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
+        drop(second);
+        first.listen().unwrap();
+        let refused = b.bind_with("10.0.0.1:7471", SHARED).map(drop);
+        assert!(refused.is_err(), "nobody shares what is listened for");
+    }
+    // Where an address and a wildcard share it, the address is what is taken.
+    let sharing = [
+        a.bind_with("10.0.0.1:7471", SHARED).unwrap(),
+        a.bind_with("0.0.0.0:7471", SHARED).unwrap(),
+    ];
+    assert_eq!(b.bind("10.0.0.1:7471").unwrap_err(), libc::EADDRINUSE);
+    assert_eq!(b.bind("10.0.0.2:7471").unwrap_err(), libc::EADDRNOTAVAIL);
+    drop(sharing);
     // The option may come after the claim, and go while nobody else makes use of it.
     let mut first = a.bind("10.0.0.1:7471").unwrap();
     assert!(b.bind_with("10.0.0.1:7471", SHARED).is_err());
@@ -524,7 +565,7 @@ proptest! {
     #[test]
     fn collisions_are_mutual(a in any_slot(), b in any_slot()) {
         let b = Slot { service: a.service, ..b };
-        prop_assert_eq!(a.collides(&b), b.collides(&a));
+        prop_assert_eq!(a.collision(&b), b.collision(&a));
     }
 }
 

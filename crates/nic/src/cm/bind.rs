@@ -202,7 +202,12 @@ impl Entry {
 
 /// Who has the port that is in use, for a person.
 fn holders(ports: &Ports, space: PortSpace, addr: SocketAddr, error: &io::Error) -> String {
-    if error.raw_os_error() != Some(libc::EADDRINUSE) {
+    let taken = [libc::EADDRINUSE, libc::EADDRNOTAVAIL];
+    if !error
+        .raw_os_error()
+        .is_some_and(|errno| taken.contains(&errno))
+        || addr.port() == 0
+    {
         return String::new();
     }
     let holders = ports.holders(ServiceId::new(space, addr.port()).0);

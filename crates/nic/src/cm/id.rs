@@ -167,8 +167,9 @@ impl Id {
     /// Binds it to an address and port (`rdma_bind_addr(3)`). Port 0: any that is free. The unspecified address: all.
     ///
     /// # Errors
-    /// EADDRINUSE; EBUSY: a process that was about to take a port is stopped; EACCES: a port below 1024 without
-    /// CAP_NET_BIND_SERVICE; EADDRNOTAVAIL: no address of the device; EINVAL: bound already, or a link-local address without
+    /// EADDRINUSE: another has the port at that address; EADDRNOTAVAIL: at all addresses, or no address of the device;
+    /// EBUSY: a process that was about to take a port is stopped; EACCES: a port below 1024 without
+    /// CAP_NET_BIND_SERVICE; EINVAL: bound already, or a link-local address without
     /// scope.
     pub fn bind(&self, addr: SocketAddr) -> Result<()> {
         const VERB: &str = "rdma_bind_addr";
@@ -306,7 +307,7 @@ impl Id {
     /// id is bound to the wildcard.
     ///
     /// # Errors
-    /// EADDRINUSE, EINVAL; EBUSY as [`Id::bind`].
+    /// EADDRINUSE, EADDRNOTAVAIL, EINVAL; EBUSY as [`Id::bind`].
     pub fn listen(&self, backlog: i32) -> Result<()> {
         self.with_ports("rdma_listen", |cm, key, _| cm.listen(key, backlog))
     }

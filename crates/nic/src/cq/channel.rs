@@ -173,6 +173,11 @@ impl CompChannel {
         Some(cq.cookie.load(Ordering::Relaxed))
     }
 
+    /// See [`Context::is_alive`].
+    pub fn is_alive(&self) -> bool {
+        self.context.nic.check_alive("").is_ok()
+    }
+
     /// Completion queues still use it.
     pub fn in_use(&self) -> bool {
         self.shared.users.load(Ordering::Acquire) != 0

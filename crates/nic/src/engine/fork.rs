@@ -1,7 +1,8 @@
 //! The process's one NIC, and what fork(2) does to it.
 //!
 //! In a forked child every object made before the fork is dead: its engine thread does not exist there and its sockets
-//! belong to the parent. A child may open the device anew and then has an engine of its own.
+//! belong to the parent. A child may open the device anew and then has an engine of its own; the C ABI does so for a child
+//! that goes on with its parent's context (`per_process.rs` of rnic-abi).
 //!
 //! Every lock is a word of memory (rustix-futex-sync's, or the standard library's), and nothing beside it knows who waits: a thread of
 //! the parent that waits at the moment of the fork leaves no trace in the child. Locks that share a table of waiting threads (parking_lot) do: their

@@ -172,7 +172,7 @@ impl Nic {
             Err(Error::new(
                 verb,
                 libc::ENODEV,
-                "this object was made before fork(): it belongs to the parent",
+                "this object was made before fork() or daemon() and is the parent's: make it afterwards",
             ))
         }
     }

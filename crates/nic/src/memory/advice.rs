@@ -9,20 +9,25 @@ use super::copies::Backing;
 use super::fault::Fault;
 use super::{Access, MemoryTable};
 
-/// Why an advice is refused.
+/// Why an advice is refused. The errno are those of Linux's mlx5, the first device with on-demand paging, which looks
+/// a key up among on-demand regions alone (drivers/infiniband/hw/mlx5/odp.c, since 5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdviceRefused {
-    Access,
-    OtherPd,
+    UnknownKey,
     NotOnDemand,
+    Window,
+    OtherPd,
+    NotWritable,
+    OutOfRange,
 }
 
 impl AdviceRefused {
     pub(crate) fn errno(self) -> i32 {
         match self {
-            AdviceRefused::Access => libc::EFAULT,
-            AdviceRefused::OtherPd => libc::EPERM,
-            AdviceRefused::NotOnDemand => libc::EINVAL,
+            AdviceRefused::UnknownKey | AdviceRefused::NotOnDemand => libc::ENOENT,
+            AdviceRefused::Window => libc::EINVAL,
+            AdviceRefused::OtherPd | AdviceRefused::NotWritable => libc::EPERM,
+            AdviceRefused::OutOfRange => libc::EFAULT,
         }
     }
 }
@@ -30,9 +35,12 @@ impl AdviceRefused {
 impl fmt::Display for AdviceRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            AdviceRefused::Access => "no region of that key allows this access to the whole range",
-            AdviceRefused::OtherPd => "the region belongs to another protection domain",
+            AdviceRefused::UnknownKey => "no region has that key",
             AdviceRefused::NotOnDemand => "the region was registered without ON_DEMAND",
+            AdviceRefused::Window => "it is the key of a memory window",
+            AdviceRefused::OtherPd => "the region belongs to another protection domain",
+            AdviceRefused::NotWritable => "the region was registered without LOCAL_WRITE",
+            AdviceRefused::OutOfRange => "the range leaves the region",
         })
     }
 }
@@ -47,18 +55,27 @@ impl MemoryTable {
         len: u64,
         write: bool,
     ) -> Result<Range<usize>, AdviceRefused> {
+        let Some(entry) = self.get(lkey) else {
+            return Err(match self.windows.facts(lkey) {
+                Some(_) => AdviceRefused::Window,
+                None => AdviceRefused::UnknownKey,
+            });
+        };
+        if entry.backing != Backing::Paged || !entry.access.contains(Access::ON_DEMAND) {
+            return Err(AdviceRefused::NotOnDemand);
+        }
+        // Rights before the range, which is looked at when its pages are fetched.
+        if entry.pd == pd && write && !entry.access.contains(Access::LOCAL_WRITE) {
+            return Err(AdviceRefused::NotWritable);
+        }
         let place = self
             .grant_local(pd, lkey, addr, len, write)
             .map_err(|fault| match fault {
                 Fault::OtherPd => AdviceRefused::OtherPd,
-                _ => AdviceRefused::Access,
+                Fault::UnknownKey => AdviceRefused::UnknownKey,
+                Fault::NoRight => AdviceRefused::NotWritable,
+                Fault::OutOfRange | Fault::Unmapped => AdviceRefused::OutOfRange,
             })?;
-        let on_demand = |access: Access| access.contains(Access::ON_DEMAND);
-        match self.get(lkey) {
-            Some(entry) if entry.backing == Backing::Paged && on_demand(entry.access) => {
-                Ok(place.at..place.at.saturating_add(len as usize))
-            }
-            _ => Err(AdviceRefused::NotOnDemand),
-        }
+        Ok(place.at..place.at.saturating_add(len as usize))
     }
 }

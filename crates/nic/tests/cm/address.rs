@@ -144,7 +144,12 @@ fn out_of_reach() {
         expect(&channel, EventKind::AddrResolved);
         let now = here(local.port());
         assert_eq!(id.route().expect("a route").local, Some(now));
-        assert_eq!(errno(tcp(&channel).bind(now)), libc::EADDRINUSE);
+        // What was bound to the wildcard keeps the port for all addresses.
+        let taken = match bound {
+            Some(_) => libc::EADDRNOTAVAIL,
+            None => libc::EADDRINUSE,
+        };
+        assert_eq!(errno(tcp(&channel).bind(now)), taken);
     }
 }
 
@@ -168,6 +173,8 @@ fn a_port_is_taken_once() {
     let addr = first.route().expect("a route").local.expect("an address");
     let second = tcp(&channel);
     assert_eq!(errno(second.bind(addr)), libc::EADDRINUSE);
+    let any = SocketAddr::from(([0, 0, 0, 0], addr.port()));
+    assert_eq!(errno(second.bind(any)), libc::EADDRNOTAVAIL);
     udp(&channel).bind(addr).expect("another port space");
     first.destroy();
     second.bind(addr).expect("it is free again");

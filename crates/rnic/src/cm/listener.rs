@@ -72,8 +72,8 @@ impl<T: Transport> CmListenerBuilder<T> {
     /// Binds the port and listens.
     ///
     /// # Errors
-    /// [`Error::Verb`] with EADDRINUSE: another has the port; EACCES: ports below 1024 need a privilege; ENODEV or
-    /// EADDRNOTAVAIL: the address is not the device's.
+    /// [`Error::Verb`] with EADDRINUSE: another has the port at that address; EADDRNOTAVAIL: at all addresses, or the
+    /// address is not the device's; EACCES: ports below 1024 need a privilege; ENODEV.
     pub fn listen(self) -> Result<CmListener<T>> {
         let addr = self.addrs[0];
         let reports = match &self.reports {
