@@ -8,9 +8,9 @@
 //! displaces none that has. So garbage, and what was corrupted, wash nothing away. Somebody who forges addresses and makes the
 //! ICRCs right (everybody can) does displace entries, those least used first. A source that is displaced is as one that never
 //! sent: that costs it no packets while there is leeway ([`rnic_wire::Leeway`]); after that, if it counts its packets, the
-//! first of a flow. The hash has a secret, so nobody knows which addresses to forge for a given one.
+//! first of a flow, and the first after a second of silence. Who sends garbage to a queue pair uses the leeway up, for a minute. The hash has a secret, so nobody knows which addresses to forge for a given one.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use rnic_wire::{Flow, FlowIds, IcrcContext, IcrcError, IcrcOk, Leeway, PeerIds};
 
@@ -41,32 +41,44 @@ struct Entry<K, V> {
 
 /// What entries are found by.
 trait Key: Copy + PartialEq {
-    /// The same words for the same key only.
-    fn words(&self) -> [u64; 5];
+    fn hash(&self, secret: [u64; 2]) -> u64;
 }
 
 impl Key for IpAddr {
-    fn words(&self) -> [u64; 5] {
-        let [high, low] = words_of(*self);
-        [high, low, 0, 0, 0]
+    #[inline]
+    fn hash(&self, secret: [u64; 2]) -> u64 {
+        match *self {
+            IpAddr::V4(v4) => hash([u32::from(v4).into()], secret),
+            IpAddr::V6(v6) => hash(halves(v6), secret),
+        }
     }
 }
 
 impl Key for Flow {
-    fn words(&self) -> [u64; 5] {
-        let ([a, b], [c, d]) = (words_of(self.src), words_of(self.dst));
+    #[inline]
+    fn hash(&self, secret: [u64; 2]) -> u64 {
         let ports = u64::from(self.src_port) << 16 | u64::from(self.dst_port);
-        [a, b, c, d, ports]
+        match (self.src, self.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let addresses = u64::from(u32::from(src)) << 32 | u64::from(u32::from(dst));
+                hash([addresses, ports], secret)
+            }
+            (src, dst) => hash([src.hash(secret), dst.hash(secret), ports], secret),
+        }
     }
 }
 
+fn halves(ip: Ipv6Addr) -> [u64; 2] {
+    let bits = u128::from(ip);
+    [(bits >> 64) as u64, bits as u64]
+}
+
 #[inline]
-fn words_of(ip: IpAddr) -> [u64; 2] {
-    match ip {
-        // In no IPv6 address that is a sender's are these the first bits.
-        IpAddr::V4(v4) => [u64::MAX, u32::from(v4).into()],
-        IpAddr::V6(v6) => [(u128::from(v6) >> 64) as u64, u128::from(v6) as u64],
-    }
+fn hash<const N: usize>(words: [u64; N], [start, factor]: [u64; 2]) -> u64 {
+    words.into_iter().fold(start, |hash, word| {
+        let product = u128::from(hash ^ word) * u128::from(factor);
+        (product >> 64) as u64 ^ product as u64
+    })
 }
 
 /// An entry that has had a packet with a right ICRC.
@@ -93,11 +105,7 @@ impl<K: Key, V: Proven> Table<K, V> {
     /// Where the set of a key begins.
     #[inline]
     fn set_of(&self, key: &K) -> usize {
-        let [start, factor] = self.secret;
-        let hash = key.words().into_iter().fold(start, |hash, word| {
-            let product = u128::from(hash ^ word) * u128::from(factor);
-            (product >> 64) as u64 ^ product as u64
-        });
+        let hash = key.hash(self.secret);
         hash as usize % (self.places.len() / WAYS) * WAYS
     }
 

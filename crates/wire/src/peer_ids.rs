@@ -32,15 +32,16 @@
 //! Without corruption there is nothing to be careful about: a sender that was idle, or lost a whole batch, should not lose another
 //! packet. But a corrupted packet that fails its check shows that there is corruption, and it was exposed to all that would have
 //! been believed. That is what is counted: each failure is charged with the identifications that were believed beyond the
-//! ones in the table, and when the account is empty only those are.
+//! ones in the table, and when the account is empty only those are. Good packets fill it slowly, and so does time: one minute is enough
+//! for one packet that may have any, so that a burst of garbage is forgotten.
 //!
 //! # What 32 bits promise
 //! Of C randomly corrupted packets among G good ones, the expected number that is delivered is at most
 //!
-//! 2^-32 x (n x C + G / 64) + 2^-10
+//! 2^-32 x (n x C + G / 64) + 2^-16 x M + 2^-10
 //!
-//! with the n of the table, and 1 in place of n where the identification is seen, as over AF_XDP, or there is none,
-//! as over IPv6. The last term is the whole of the initial leeway, and the one before it what good packets add to it. For 10^8
+//! in M minutes, with the n of the table, and 2^-32 x C alone where the identification is seen, as over AF_XDP, or there is none,
+//! as over IPv6. The last term is the whole of the initial leeway, and the two before it are what fills it. For 10^8
 //! corrupted packets of a sender that starts over and sends single datagrams that is 0.1. What a CRC finds with certainty (each
 //! burst of up to 32 bits, each change of one bit, and of two or three bits in a packet of usual length) is certain only with n = 1; else
 //! it is certain for single bits, and for the rest as likely as for random corruption.
@@ -174,25 +175,36 @@ pub struct FlowIds {
 pub struct Leeway {
     /// In 64ths: what a good packet adds.
     account: u32,
+    /// When time was last added.
+    at_ms: u32,
 }
 
 impl Leeway {
     const UNIT: u32 = 64;
+    /// What one millisecond adds: in a minute, all identifications that there are.
+    const PER_MS: u32 = (1 << 16) * Leeway::UNIT / 60_000 + 1;
     /// 64 packets of which nothing was known: 2^22 identifications, 2^-10 of all that an ICRC can tell apart.
     const WHOLE: u32 = (64 << 16) * Leeway::UNIT;
 
-    /// None: as after much corruption.
-    pub fn none() -> Leeway {
-        Leeway { account: 0 }
+    /// None: as after much corruption until now.
+    pub fn none(now_ms: u32) -> Leeway {
+        Leeway {
+            account: 0,
+            at_ms: now_ms,
+        }
     }
 
-    #[inline]
-    fn allows(&self, identifications: u32) -> bool {
+    /// So many may be believed now.
+    fn allows(&mut self, identifications: u32, now_ms: u32) -> bool {
+        let passed = now_ms.wrapping_sub(self.at_ms);
+        self.at_ms = now_ms;
+        let grown = passed.saturating_mul(Leeway::PER_MS);
+        self.account = self.account.saturating_add(grown).min(Leeway::WHOLE);
         self.account >= identifications * Leeway::UNIT
     }
 
-    fn charge(&mut self, identifications: u32) {
-        if self.allows(identifications) {
+    fn charge(&mut self, identifications: u32, now_ms: u32) {
+        if self.allows(identifications, now_ms) {
             self.account -= identifications * Leeway::UNIT;
         }
     }
@@ -207,6 +219,7 @@ impl Default for Leeway {
     fn default() -> Leeway {
         Leeway {
             account: Leeway::WHOLE,
+            at_ms: 0,
         }
     }
 }
@@ -240,7 +253,7 @@ impl FlowIds {
             Ok(ok) => self.judge(ok, source, leeway, now_ms),
             Err(error) => {
                 if error == IcrcError::Mismatch && context.is_ipv4() {
-                    self.failed(source, leeway);
+                    self.failed(source, leeway, now_ms);
                 }
                 Err(error)
             }
@@ -328,7 +341,7 @@ impl FlowIds {
         let habit = *self.habit(source);
         let at_most = self.at_most(source);
         let is_possible = ok.df != habit.without_df && u32::from(ok.ip_id) < at_most;
-        if is_possible && leeway.allows(at_most) {
+        if is_possible && leeway.allows(at_most, now_ms) {
             self.believe(ok, source, leeway, now_ms);
             return Ok(ok);
         }
@@ -379,11 +392,11 @@ impl FlowIds {
 
     /// The ICRC holds with no identification.
     #[cold]
-    fn failed(&mut self, source: &PeerIds, leeway: &mut Leeway) {
+    fn failed(&mut self, source: &PeerIds, leeway: &mut Leeway, now_ms: u32) {
         if self.doubtful >= LONGEST_BATCH || self.habit(source).kind() != Kind::StartsOver {
             self.doubts = 0;
         }
-        leeway.charge(self.at_most(source));
+        leeway.charge(self.at_most(source), now_ms);
     }
 }
 

@@ -106,7 +106,7 @@ impl Network {
             // With corruption there would be none left soon. Until then one corrupted packet in 65,536 could pass, which a test that
             // takes many seeds would see.
             leeway: match impairments.corrupt > 0.0 {
-                true => Leeway::none(),
+                true => Leeway::none(0),
                 false => Leeway::default(),
             },
             flows: HashMap::new(),

@@ -2,6 +2,9 @@ use super::{DOUBTS, FlowIds, LONGEST_BATCH, Leeway, PeerIds, SOON};
 use crate::{Flow, IcrcContext, IcrcError, IcrcOk, ROCE_PORT};
 use std::vec::Vec;
 
+/// The clock wraps around.
+const START_MS: u32 = u32::MAX - 3;
+
 /// A receiver that knows one source, with flows that differ in their port.
 struct Receiver {
     source: PeerIds,
@@ -16,14 +19,13 @@ impl Receiver {
             source: PeerIds::default(),
             flows: std::vec![FlowIds::default(); flows],
             leeway: Leeway::default(),
-            // The clock wraps around.
-            now_ms: u32::MAX - 3,
+            now_ms: START_MS,
         }
     }
 
     fn without_leeway(flows: usize) -> Receiver {
         Receiver {
-            leeway: Leeway::none(),
+            leeway: Leeway::none(START_MS),
             ..Receiver::new(flows)
         }
     }
@@ -81,6 +83,12 @@ impl Receiver {
         ids.filter(passes).count()
     }
 
+    /// Time in which corruption used up what leeway it gave.
+    fn pass(&mut self, ms: u32) {
+        self.now_ms = self.now_ms.wrapping_add(ms);
+        self.leeway = Leeway::none(self.now_ms);
+    }
+
     /// A packet that no identification explains.
     fn corrupted(&mut self, flow: usize) {
         let mut packet = Receiver::packet(flow, 0, true);
@@ -100,12 +108,12 @@ fn without_leeway_few_identifications_are_believed() {
         assert!(nothing_known.takes(0, 0));
     }
     let mut starts_over = nothing_known;
-    starts_over.leeway = Leeway::none();
+    starts_over.leeway = Leeway::none(START_MS);
     assert_eq!(starts_over.believes(0), 4);
     for id in 0..20 {
         assert!(starts_over.takes(0, id));
     }
-    starts_over.leeway = Leeway::none();
+    starts_over.leeway = Leeway::none(START_MS);
     assert_eq!(starts_over.believes(0), 7);
     assert_eq!(starts_over.believes(1), 4, "a new flow");
 
@@ -113,13 +121,13 @@ fn without_leeway_few_identifications_are_believed() {
     for id in 1000..1020 {
         assert!(counts.takes(0, id));
     }
-    counts.leeway = Leeway::none();
+    counts.leeway = Leeway::none(START_MS);
     assert_eq!((counts.believes(0), counts.believes(1)), (11, 11));
     for id in 3000..3020 {
         counts.leeway = Leeway::default();
         assert!(counts.takes(1, id));
     }
-    counts.leeway = Leeway::none();
+    counts.leeway = Leeway::none(START_MS);
     assert_eq!((counts.believes(0), counts.believes(1)), (22, 11));
 }
 
@@ -193,19 +201,19 @@ fn without_leeway_a_jump_costs_one_packet() {
     }
     assert!(!counts.takes(0, 9000), "it was idle");
     assert!(counts.takes(0, 9000 + SOON));
-    counts.now_ms = counts.now_ms.wrapping_add(70);
+    counts.pass(70);
     assert!(
         counts.takes(0, 9000 + SOON + 78),
         "the counter may have jumped"
     );
     assert_eq!((counts.believes(0), counts.believes(1)), (11, 11));
-    counts.now_ms = counts.now_ms.wrapping_add(70);
+    counts.pass(70);
     assert_eq!((counts.believes(0), counts.believes(1)), (81, 81));
-    counts.now_ms = counts.now_ms.wrapping_add(100_000);
+    counts.pass(100_000);
     assert_eq!(counts.believes(0), 1011);
     // A connection request that is repeated.
     assert!(!counts.takes(0, 20_000));
-    counts.now_ms = counts.now_ms.wrapping_add(6100);
+    counts.pass(6100);
     assert!(counts.takes(0, 26_000));
 
     // Random ones are believed now and then.
@@ -270,6 +278,7 @@ fn corruption_uses_up_the_leeway() {
     }
     assert_eq!(receiver.believes(0), 4);
     receiver.leeway = Leeway::default();
+    receiver.leeway.at_ms = START_MS;
     for _ in 0..3 {
         assert!(receiver.takes(0, 0));
     }
@@ -284,6 +293,14 @@ fn corruption_uses_up_the_leeway() {
     assert_eq!(receiver.believes(0), 128);
     receiver.corrupted(0);
     assert_eq!(receiver.believes(0), 4);
+    // And time does: a stranger is heard a minute later.
+    let mut later = Receiver::without_leeway(1);
+    later.now_ms = later.now_ms.wrapping_add(59_000);
+    assert_eq!(later.believes(0), 4);
+    later.now_ms = later.now_ms.wrapping_add(1000);
+    assert_eq!(later.believes(0), 1 << 16);
+    later.corrupted(0);
+    assert_eq!(later.believes(0), 4);
 }
 
 #[test]
