@@ -10,6 +10,7 @@ mod sending;
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use glance::Glance;
@@ -22,6 +23,7 @@ use crate::faults::Faults;
 use crate::host::HostPath;
 use crate::path::Paths;
 use crate::pcap::{Capture, Pcap};
+use crate::senders::Senders;
 use crate::share::Share;
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
@@ -100,7 +102,7 @@ impl RoceLink {
             live: Some(Live {
                 link,
                 batch: TxBatch::default(),
-                paths: Paths::default(),
+                paths: Paths::noted_in(share.senders().clone()),
                 gso,
                 inbox: Inbox::default(),
                 backlog: Backlog::new(udp::rx::is_dual_stack(share.receiver())),
@@ -143,10 +145,17 @@ impl RoceLink {
                     host.maintain();
                     host.attend(&mut self.counters);
                 }
+                live.paths.tidy();
                 live.share.maintain(now_ns)
             }
             None => u64::MAX,
         }
+    }
+
+    /// Whose packets from addresses of this host are.
+    pub fn senders(&self) -> Option<Arc<Senders>> {
+        let live = self.live.as_ref()?;
+        Some(live.share.senders().clone())
     }
 
     /// Half the effective receive buffer in bytes: what all peers together may have in flight towards us.

@@ -327,9 +327,7 @@ fn resolve(
         QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
         _ => headroom,
     };
-    if let Some(ip_mtu) = engine.link.path_ip_mtu(&spec)
-        && mtu.bytes() as u32 + headroom > ip_mtu
-    {
+    if let Err(ip_mtu) = engine.link.takes(&spec, mtu.bytes() as u32 + headroom) {
         return Err(Error::invalid(
             VERB,
             format!(
@@ -347,6 +345,8 @@ fn resolve(
         path,
         local: spec.local,
         remote,
+        here: engine.link.is_of_this_host(path),
+        port: 0,
     })
 }
 

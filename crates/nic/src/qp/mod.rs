@@ -138,6 +138,10 @@ pub(crate) struct Peer {
     pub(crate) path: PathId,
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,
+    /// It is on this host.
+    pub(crate) here: bool,
+    /// The UDP port by which packets of it came last that were its own, if it is; 0 before.
+    pub(crate) port: u16,
 }
 
 /// The longest ACK timeout of a queue pair that waits for others, a code: 1.1 s.
