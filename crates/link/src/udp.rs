@@ -39,7 +39,7 @@ const SEGMENTS_NEW: usize = 128;
 
 /// How often a run is tried at a connected socket, which says once of each ICMP error that it has heard of one, and sends nothing then.
 /// Strangers may forge them.
-const TRIES: u32 = 32;
+const TRIES: u32 = 8;
 
 /// The link over UDP.
 pub struct UdpLink {
