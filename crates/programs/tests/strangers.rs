@@ -4,7 +4,7 @@ use rnic_programs::process::Process;
 use rnic_programs::{Place, Trial, User, compile};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const TIME: Duration = Duration::from_secs(120);
@@ -91,4 +91,33 @@ fn a_forged_icmp_message_ends_no_connection() {
             process.wait(TIME).expect_success();
         }
     }
+}
+
+/// Each row of docs/security.md ends with tests, and they exist: a promise that nothing tries is none.
+#[test]
+fn every_promise_has_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/security.md")).expect("the page");
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| ---"))
+        .filter(|line| !line.ends_with("| test |"));
+    let mut tests = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let named = cells.last().expect("a cell").split('`').skip(1).step_by(2);
+        let before = tests;
+        for test in named {
+            let (file, name) = test.split_once("::").unwrap_or((test, ""));
+            let text = fs::read_to_string(root.join(file));
+            let text = text.unwrap_or_else(|why| panic!("{file}: {why}\n{row}"));
+            // Scripts and programs in C are tests as a whole.
+            let is_whole = name.is_empty() && !file.ends_with(".rs");
+            let is_there = text.contains(&format!("\nfn {name}()"));
+            assert!(is_whole || is_there, "{test} is no test\n{row}");
+            tests += 1;
+        }
+        assert!(tests > before, "no test: {row}");
+    }
+    assert!(tests > 20, "{tests}");
 }

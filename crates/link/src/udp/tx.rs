@@ -397,3 +397,15 @@ pub(crate) fn path_mtu(spec: &PathSpec) -> Option<u32> {
     sys::connect(&fd, &Addr::inet(&remote)).ok()?;
     sys::get_option(&fd, level, option).ok()?.try_into().ok()
 }
+
+/// What the kernel has learned of the path MTU between two addresses, neither of them link-local: the longest IP packet, bytes.
+pub fn learned_mtu(local: IpAddr, remote: IpAddr) -> Option<u32> {
+    path_mtu(&PathSpec {
+        local,
+        scope_id: 0,
+        remote,
+        dest_qpn: 0,
+        traffic_class: 0,
+        hop_limit: 0,
+    })
+}

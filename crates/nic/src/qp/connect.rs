@@ -303,6 +303,14 @@ fn store(kept: &mut QpAttr, attr: &QpAttr, mask: M) {
     kept.sq_psn &= 0xff_ffff;
 }
 
+/// The most bytes of a full packet beside its payload.
+pub(crate) fn headroom(remote: IpAddr) -> u32 {
+    match remote {
+        IpAddr::V4(_) => HEADROOM_V4,
+        IpAddr::V6(_) => HEADROOM_V6,
+    }
+}
+
 /// Turns the address vector into a path, or says why there is none.
 fn resolve(
     engine: &mut Engine,
@@ -319,10 +327,7 @@ fn resolve(
         ));
     }
     let mtu = attr.path_mtu.unwrap_or(PathMtu::M1024);
-    let headroom = match remote {
-        IpAddr::V4(_) => HEADROOM_V4,
-        IpAddr::V6(_) => HEADROOM_V6,
-    };
+    let headroom = headroom(remote);
     let headroom = match qp_type {
         QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
         _ => headroom,

@@ -18,6 +18,7 @@ use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
 pub use attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
+pub(crate) use connect::headroom;
 pub(crate) use handle::QpTarget;
 use handle::{Listener, QpHandle};
 pub(crate) use post::take_each;

@@ -7,13 +7,14 @@ use rnic_transport::{
     RequestRefused, SendFailed, SendOp, Status,
 };
 
+use rnic_link::udp::tx::learned_mtu;
 use rnic_wire::Operation;
 
 use super::line::Line;
 use super::{Kind, RegionFacts, State, lint, state, write};
 use crate::error::Error;
 use crate::memory::Access as Rights;
-use crate::qp::QpShared;
+use crate::qp::{QpShared, headroom};
 use crate::sys;
 
 /// The range that was asked for.
@@ -155,6 +156,9 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
     }
     if completion.status == Status::RetryExceeded {
         line.text("peer_process", state.look_for_peer(qpn));
+        if let Some(bytes) = state.path_too_short(qpn) {
+            line.number("path_bytes", bytes.into());
+        }
     }
     write(line);
 }
@@ -200,6 +204,14 @@ impl State {
     /// Whether the peer of a queue pair that got no answer is still there.
     fn look_for_peer(&self, qpn: u32) -> &'static str {
         sys::uncancelled(|| self.peer_as_it_is(qpn))
+    }
+
+    /// What ICMP has said of the way, if long packets of this queue pair are longer than it takes.
+    fn path_too_short(&self, qpn: u32) -> Option<u32> {
+        let connection = self.connections.get(&qpn)?;
+        let mtu = connection.attr.path_mtu?.bytes() as u32;
+        let learned = sys::uncancelled(|| learned_mtu(connection.local, connection.remote))?;
+        (learned < mtu + headroom(connection.remote)).then_some(learned)
     }
 
     fn peer_as_it_is(&self, qpn: u32) -> &'static str {

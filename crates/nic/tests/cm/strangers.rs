@@ -78,6 +78,32 @@ fn claim(local_id: u32, qpn: u32) -> Message {
     })
 }
 
+/// Whoever has seen the start PSNs of some connections does not know the next one's.
+#[test]
+fn start_psns_come_in_no_order() {
+    let (ours, theirs) = (channel(), channel());
+    let mut psns: Vec<u32> = (0..16)
+        .flat_map(|_| {
+            let (client, server) = connected(&ours, &theirs);
+            let psns = [&client, &server].map(|id| {
+                let (attr, _) = id.init_qp_attr(QpState::Rtr).expect("a connection");
+                attr.rq_psn
+            });
+            client.disconnect().expect("disconnected");
+            expect(&theirs, EventKind::Disconnected);
+            server.disconnect().expect("so it is");
+            expect(&ours, EventKind::Disconnected);
+            psns
+        })
+        .collect();
+    let steps = psns.windows(2).map(|w| w[1].abs_diff(w[0]));
+    let near = steps.filter(|step| *step < 256).count();
+    assert!(near < 4, "{psns:x?}");
+    psns.sort_unstable();
+    psns.dedup();
+    assert!(psns.len() >= 31, "{psns:x?}");
+}
+
 /// Of a connection everything is known but its communication ids; the range in them can be learned.
 #[test]
 fn a_stranger_ends_no_connection() {

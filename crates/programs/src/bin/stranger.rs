@@ -7,7 +7,7 @@
 //! "fragmentation needed" with that MTU ("packet too big" over IPv6), and "port unreachable". He knows of no connection, and may not read
 //! VICTIM's packets. Takes CAP_NET_RAW. Prints how many messages he sent, of both kinds together.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,27 +84,23 @@ fn raw_socket(v4: bool) -> OwnedFd {
 }
 
 fn send(socket: &OwnedFd, message: &[u8], to: IpAddr) -> bool {
-    // SAFETY: an all-zero sockaddr_storage is valid.
-    let mut address: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let address_at = (&raw mut address).cast::<u8>();
-    let (family, at, octets): (_, usize, Vec<u8>) = match SocketAddr::new(to, 0) {
-        SocketAddr::V4(v4) => (libc::AF_INET, 4, v4.ip().octets().to_vec()),
-        SocketAddr::V6(v6) => (libc::AF_INET6, 8, v6.ip().octets().to_vec()),
+    // struct sockaddr_in, or sockaddr_in6: the family, and from there on the address.
+    let mut address = [0; 28];
+    let (family, len) = match to {
+        IpAddr::V4(v4) => {
+            address[4..8].copy_from_slice(&v4.octets());
+            (libc::AF_INET, 16)
+        }
+        IpAddr::V6(v6) => {
+            address[8..24].copy_from_slice(&v6.octets());
+            (libc::AF_INET6, 28)
+        }
     };
-    address.ss_family = family as libc::sa_family_t;
-    // SAFETY: both kinds of addresses fit into the local structure, at these places.
+    address[..2].copy_from_slice(&(family as libc::sa_family_t).to_ne_bytes());
+    // SAFETY: message and address are only read, and have these lengths.
     let sent = unsafe {
-        address_at
-            .add(at)
-            .copy_from_nonoverlapping(octets.as_ptr(), octets.len());
-        libc::sendto(
-            socket.as_raw_fd(),
-            message.as_ptr().cast(),
-            message.len(),
-            0,
-            address_at.cast(),
-            if at == 4 { 16 } else { 28 },
-        )
+        let (bytes, to) = (message.as_ptr().cast(), address.as_ptr().cast());
+        libc::sendto(socket.as_raw_fd(), bytes, message.len(), 0, to, len)
     };
     sent >= 0
 }

@@ -65,6 +65,7 @@ fn failure() -> Failure {
             rkey: None,
         }),
         peer_process: None,
+        path_bytes: None,
     }
 }
 

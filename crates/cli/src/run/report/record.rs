@@ -110,6 +110,8 @@ pub struct Failure {
     pub memory: Option<Memory>,
     pub request: Option<Request>,
     pub peer_process: Option<String>,
+    /// The longest IP packet that the way takes, as the kernel heard by ICMP, where long ones are longer.
+    pub path_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
