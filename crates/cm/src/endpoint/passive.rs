@@ -122,14 +122,14 @@ impl Endpoint {
             endpoint.counters.refused += 1;
             endpoint.refuse(from, tid, (0, req.local_id), Answered::Req, reason, info);
         };
-        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn) {
-            if !(own && (self.is_superseded(now, old) || self.is_disowned(now, old))) {
-                refuse(self, RejectReason::STALE_CONNECTION, &[]);
-                if own {
-                    self.is_stale(now, old);
-                }
-                return;
+        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn)
+            && !(own && (self.is_superseded(now, old) || self.is_disowned(now, old)))
+        {
+            refuse(self, RejectReason::STALE_CONNECTION, &[]);
+            if own {
+                self.is_stale(now, old);
             }
+            return;
         }
         if !self.has_room_for_a_request() {
             self.counters.dropped += 1;
