@@ -13,7 +13,7 @@ use crate::LinkError;
 use crate::host::HostRoute;
 use crate::qp1::QP1;
 use crate::registry::range_of;
-use crate::senders::Senders;
+use crate::source_ports::SourcePorts;
 use crate::sys::Addr;
 use crate::udp::tx::{self, TxSocket, TxSockets};
 
@@ -275,9 +275,9 @@ const PLACE_BITS: u32 = 20;
 
 impl Paths {
     /// Whose sockets are noted there.
-    pub(crate) fn noted_in(senders: Arc<Senders>) -> Paths {
+    pub(crate) fn noted_in(source_ports: Arc<SourcePorts>) -> Paths {
         Paths {
-            sockets: TxSockets::noted_in(senders),
+            sockets: TxSockets::noted_in(source_ports),
             ..Paths::default()
         }
     }

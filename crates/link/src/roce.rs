@@ -23,8 +23,8 @@ use crate::faults::Faults;
 use crate::host::HostPath;
 use crate::path::Paths;
 use crate::pcap::{Capture, Pcap};
-use crate::senders::Senders;
 use crate::share::Share;
+use crate::source_ports::SourcePorts;
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
 use crate::{Gso, LinkConfig, LinkCounters, LinkError, sys, udp, xdp};
@@ -102,7 +102,7 @@ impl RoceLink {
             live: Some(Live {
                 link,
                 batch: TxBatch::default(),
-                paths: Paths::noted_in(share.senders().clone()),
+                paths: Paths::noted_in(share.source_ports().clone()),
                 gso,
                 inbox: Inbox::default(),
                 backlog: Backlog::new(udp::rx::is_dual_stack(share.receiver())),
@@ -153,9 +153,9 @@ impl RoceLink {
     }
 
     /// Whose packets from addresses of this host are.
-    pub fn senders(&self) -> Option<Arc<Senders>> {
+    pub fn source_ports(&self) -> Option<Arc<SourcePorts>> {
         let live = self.live.as_ref()?;
-        Some(live.share.senders().clone())
+        Some(live.share.source_ports().clone())
     }
 
     /// Half the effective receive buffer in bytes: what all peers together may have in flight towards us.

@@ -151,7 +151,7 @@ fn others_may_do_nothing_in_a_folder_of_ours() {
     let folder = Folder::new();
     let base = folder.path().join("runtime");
     let registry = Registry::open(&base).unwrap();
-    crate::senders::Senders::open(&registry).unwrap();
+    crate::source_ports::SourcePorts::open(&registry).unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!([mode(&base), mode(registry.path())], [0o700; 2]);
     let files: Vec<PathBuf> = std::fs::read_dir(registry.path())

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::LinkError;
 use crate::path::PathSpec;
-use crate::senders::Senders;
+use crate::source_ports::SourcePorts;
 use crate::sys::{self, Addr, Fd};
 
 /// Most unconnected sockets per local address, traffic class and hop limit, and most connected ones.
@@ -26,7 +26,7 @@ pub const PORTS: usize = 16;
 const SEND_BUFFER: i32 = 4 << 20;
 
 /// How long a socket stays when no route uses it any more: a receiver of this host may not have read yet what left through it, and then
-/// asks whose it was ([`Senders`]).
+/// asks whose it was ([`SourcePorts`]).
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A socket that sends.
@@ -192,15 +192,15 @@ struct Kept {
 #[derive(Default)]
 pub(crate) struct TxSockets {
     kept: Vec<Kept>,
-    senders: Option<Arc<Senders>>,
+    source_ports: Option<Arc<SourcePorts>>,
 }
 
 impl TxSockets {
     /// Whose ports are noted there.
-    pub(crate) fn noted_in(senders: Arc<Senders>) -> TxSockets {
+    pub(crate) fn noted_in(source_ports: Arc<SourcePorts>) -> TxSockets {
         TxSockets {
             kept: Vec::new(),
-            senders: Some(senders),
+            source_ports: Some(source_ports),
         }
     }
 
@@ -243,8 +243,8 @@ impl TxSockets {
     }
 
     fn keep(&mut self, group: Group, socket: TxSocket) -> Result<Arc<TxSocket>, LinkError> {
-        if let Some(senders) = &self.senders {
-            let noted = senders.note(&socket.from(group.0));
+        if let Some(source_ports) = &self.source_ports {
+            let noted = source_ports.note(&socket.from(group.0));
             noted.map_err(LinkError::io("note whose a UDP socket is"))?;
         }
         let socket = Arc::new(socket);
@@ -280,8 +280,8 @@ impl TxSockets {
             too_many -= usize::from(goes && too_many > 0);
             goes
         }) {
-            if let Some(senders) = &self.senders {
-                senders.forget(&kept.socket.from(kept.group.0));
+            if let Some(source_ports) = &self.source_ports {
+                source_ports.forget(&kept.socket.from(kept.group.0));
             }
         }
     }

@@ -31,7 +31,7 @@ impl Cm {
             memberships: Slab::default(),
             listeners: Default::default(),
             ports: link.ports(),
-            senders: link.senders(),
+            source_ports: link.source_ports(),
             endpoint,
             by_number: Default::default(),
             qp1: Default::default(),
@@ -108,15 +108,15 @@ impl Cm {
             ids,
             listeners,
             table,
-            senders,
+            source_ports,
             ..
         } = self;
         let mut early = false;
         // Every user of this host may send from its addresses.
         let is_here = table.iter().any(|row| row.addr == arrived.src);
         let is_from = |id| {
-            let (range, senders) = (range_of_id(id), senders.as_deref());
-            senders.and_then(|s| s.is_from(range, arrived.src, arrived.src_port))
+            let (range, source_ports) = (range_of_id(id), source_ports.as_deref());
+            source_ports.and_then(|s| s.is_from(range, arrived.src, arrived.src_port))
         };
         endpoint.handle(
             Time(now),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use rnic_link::registry::range_of;
-use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received, Senders};
+use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received, SourcePorts};
 use rnic_transport::{QueuePair, Role, Time};
 use rnic_wire::{Operation, Packet, Usual};
 
@@ -43,10 +43,10 @@ impl Engine {
             neighbours,
             shown,
             fairness,
-            senders,
+            source_ports,
             ..
         } = self;
-        let senders = senders.as_deref();
+        let source_ports = source_ports.as_deref();
         let round = patience.begin(now);
         let budget = if fairness.is_mixed(now) {
             RECEIVE_SHARED
@@ -70,7 +70,7 @@ impl Engine {
                     neighbours,
                     shown,
                     fairness,
-                    senders,
+                    source_ports,
                 )
             };
             if received.dest_qpn == QP1 {
@@ -123,7 +123,7 @@ fn deliver(
     neighbours: &mut Neighbourhood,
     shown: &mut Vec<Shown>,
     fairness: &mut Fairness,
-    senders: Option<&Senders>,
+    source_ports: Option<&SourcePorts>,
 ) -> ControlFlow<()> {
     const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
@@ -137,7 +137,7 @@ fn deliver(
         }
         // Whatever comes by a ring is this user's.
         Some(peer) if peer.here && received.src_port != peer.port && received.ring.is_none() => {
-            if is_forged(peer, entry.attr.dest_qp_num, received, senders) {
+            if is_forged(peer, entry.attr.dest_qp_num, received, source_ports) {
                 drops.wrong_process += 1;
                 return DONE;
             }
@@ -233,10 +233,10 @@ fn is_forged(
     peer: &mut Peer,
     dest_qpn: u32,
     received: &Received<'_>,
-    senders: Option<&Senders>,
+    source_ports: Option<&SourcePorts>,
 ) -> bool {
     let range = range_of(dest_qpn);
-    let own = senders.and_then(|s| s.is_from(range, received.src, received.src_port));
+    let own = source_ports.and_then(|s| s.is_from(range, received.src, received.src_port));
     if own == Some(true) {
         peer.port = received.src_port;
     }

@@ -55,7 +55,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink, Senders};
+use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink, SourcePorts};
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
 
@@ -156,7 +156,7 @@ pub(crate) struct Engine {
     pub(crate) common: Arc<Common>,
     pub(crate) link: RoceLink,
     /// Whose packets from addresses of this host are.
-    senders: Option<Arc<Senders>>,
+    source_ports: Option<Arc<SourcePorts>>,
     pub(crate) memory: MemoryTable,
     pub(crate) ahs: AhTable,
     pub(crate) cm: Cm,
@@ -232,7 +232,7 @@ impl Engine {
         Engine {
             index,
             common,
-            senders: link.senders(),
+            source_ports: link.source_ports(),
             link,
             memory,
             ahs: AhTable::default(),

@@ -20,20 +20,20 @@ const PORTS: u64 = 1 << 61;
 
 /// The file of this user and network namespace, for whoever asks and for the process's own ports.
 #[derive(Debug)]
-pub struct Senders {
+pub struct SourcePorts {
     /// What this process holds is held by this one.
     held: Fd,
     /// Another one, for which one's own locks show.
     asked: Fd,
 }
 
-impl Senders {
-    pub(crate) fn open(registry: &Registry) -> io::Result<Senders> {
+impl SourcePorts {
+    pub(crate) fn open(registry: &Registry) -> io::Result<SourcePorts> {
         let open = || {
             let flags = libc::O_RDWR | libc::O_CREAT;
-            sys::open_at(Some(registry.dir()), c"senders", flags, 0o600)
+            sys::open_at(Some(registry.dir()), c"source_ports", flags, 0o600)
         };
-        Ok(Senders {
+        Ok(SourcePorts {
             held: open()?,
             asked: open()?,
         })

@@ -7,7 +7,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().expect("an address and a port")
 }
 
-fn asks(senders: &Senders, range: u32, from: &str) -> Option<bool> {
+fn asks(senders: &SourcePorts, range: u32, from: &str) -> Option<bool> {
     let from = at(from);
     senders.is_from(range, from.ip(), from.port())
 }
@@ -17,7 +17,7 @@ fn asks(senders: &Senders, range: u32, from: &str) -> Option<bool> {
 fn a_port_is_its_processs_as_long_as_it_sends_from_it() {
     let folder = Folder::new();
     let registry = Registry::open(folder.path()).unwrap();
-    let [a, b] = [(); 2].map(|()| Senders::open(&registry).unwrap());
+    let [a, b] = [(); 2].map(|()| SourcePorts::open(&registry).unwrap());
     assert_eq!(asks(&a, 5, "10.0.0.1:40000"), None, "nobody has the range");
     a.add_range(5).unwrap();
     a.add_range(6).unwrap();
@@ -51,9 +51,9 @@ fn a_port_is_its_processs_as_long_as_it_sends_from_it() {
 fn of_who_is_gone_nothing_is_said() {
     let folder = Folder::new();
     let registry = Registry::open(folder.path()).unwrap();
-    let asking = Senders::open(&registry).unwrap();
+    let asking = SourcePorts::open(&registry).unwrap();
     for killed in [false, true] {
-        let gone = Senders::open(&registry).unwrap();
+        let gone = SourcePorts::open(&registry).unwrap();
         gone.add_range(5).unwrap();
         gone.note(&at("10.0.0.1:40000")).unwrap();
         assert_eq!(asks(&asking, 5, "10.0.0.1:40000"), Some(true));
@@ -64,7 +64,7 @@ fn of_who_is_gone_nothing_is_said() {
         drop(gone);
         assert_eq!(asks(&asking, 5, "10.0.0.1:40000"), None);
         // Nor is anything left for who has the range next.
-        let next = Senders::open(&registry).unwrap();
+        let next = SourcePorts::open(&registry).unwrap();
         next.add_range(5).unwrap();
         assert_eq!(asks(&asking, 5, "10.0.0.1:40000"), Some(false));
     }
