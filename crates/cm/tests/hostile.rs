@@ -196,7 +196,7 @@ fn anything_may_be_said_at_any_time() {
                         1 => Admission::NobodyListens,
                         _ => Admission::Admit(0),
                     };
-                    endpoint.handle(now, &from, &bytes, &mut admit);
+                    endpoint.handle(now, &from, &|_| true, &bytes, &mut admit);
                 }
                 12..=16 => {
                     if let Some(id) = rng.choice(&ids).copied()
@@ -281,7 +281,7 @@ fn a_flood_leaves_nothing_behind() {
             true => Admission::NobodyListens,
             false => Admission::Admit(0),
         };
-        endpoint.handle(Time(0), &from, &bytes, &mut |_| admission);
+        endpoint.handle(Time(0), &from, &|_| true, &bytes, &mut |_| admission);
         if i == 9_999 {
             assert_eq!(endpoint.connections() + endpoint.resolutions(), 0);
         }

@@ -108,7 +108,8 @@ impl Stand {
         };
         let ours = self.transactions.get(&mad.tid).copied();
         let bytes = to_us(mad, self.id, ours);
-        self.endpoint.handle(now, &from, &bytes, &mut |_| admission);
+        self.endpoint
+            .handle(now, &from, &|_| true, &bytes, &mut |_| admission);
         self.drain(now);
     }
 

@@ -182,7 +182,7 @@ impl World {
             Due::Packet(host, bytes) => {
                 let from = Address::new(Gid::from(ip(host)), Gid::from(ip(1 - host)));
                 let mut admit = |_: &_| Admission::Admit(1);
-                self.hosts[host].handle(now, &from, &bytes, &mut admit);
+                self.hosts[host].handle(now, &from, &|_| true, &bytes, &mut admit);
                 host
             }
             Due::Connect(host, attempt) => {

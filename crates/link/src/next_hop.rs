@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::rtnetlink::{Attributes, Messages, NLM_F_CREATE, Request, split};
 use crate::sys::{RouteEvent, RouteEvents};
 
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
@@ -15,6 +17,11 @@ const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_METRICS: u16 = 8;
+const RTAX_MTU: u16 = 2;
+const IFLA_MTU: u16 = 4;
+/// The route itself is asked for, and not what the kernel has learned of one destination.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 /// The neighbour is in use.
@@ -25,6 +32,8 @@ const RTN_UNICAST: u8 = 1;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// One that is not asked for: NOARP, PERMANENT.
 const NUD_LASTING: u16 = 0x40 | 0x80;
+/// One to this host.
+const RTN_LOCAL: u8 = 2;
 /// `struct rtmsg` and `struct ndmsg`.
 const BODY_LEN: usize = 12;
 /// All that a next hop, or what is known of him, depends on (`RTNLGRP_`): links, neighbours, addresses, routes and rules of both families,
@@ -90,18 +99,10 @@ pub(crate) fn next_hop_from(source: IpAddr, peer: IpAddr) -> Option<NextHop> {
 }
 
 fn ask_route(peer: IpAddr, source_bits: u8, more: &[(u16, &[u8])]) -> Option<NextHop> {
-    let mut body = [0; BODY_LEN];
-    body[0] = family(peer);
-    body[1] = 8 * octets(peer).len() as u8;
-    body[2] = source_bits;
-    let mut request = Request::new(RTM_GETROUTE, 0, &body).with(RTA_DST, &octets(peer));
-    for (kind, value) in more {
-        request = request.with(*kind, value);
-    }
-    let answer = request.ask().ok()?;
-    let (kind, route, attributes) = split::<BODY_LEN>(&answer)?;
+    let answer = route(peer, source_bits, 0, more)?;
+    let (_, route, attributes) = split::<BODY_LEN>(&answer)?;
     // rtm_type
-    if kind != RTM_NEWROUTE || route[7] != RTN_UNICAST {
+    if route[7] != RTN_UNICAST {
         return None;
     }
     let mut hop = NextHop {
@@ -110,12 +111,71 @@ fn ask_route(peer: IpAddr, source_bits: u8, more: &[(u16, &[u8])]) -> Option<Nex
     };
     for (kind, value) in Attributes(attributes) {
         match kind {
-            RTA_OIF => hop.ifindex = u32::from_ne_bytes(value.try_into().ok()?),
+            RTA_OIF => hop.ifindex = number(value)?,
             RTA_GATEWAY => hop.addr = address(value)?,
             _ => {}
         }
     }
     (hop.ifindex != 0).then_some(hop)
+}
+
+/// What the kernel says of a route.
+fn route(peer: IpAddr, source_bits: u8, flags: u32, more: &[(u16, &[u8])]) -> Option<Vec<u8>> {
+    let mut body = [0; BODY_LEN];
+    body[0] = family(peer);
+    body[1] = 8 * octets(peer).len() as u8;
+    body[2] = source_bits;
+    body[8..].copy_from_slice(&flags.to_ne_bytes());
+    let mut request = Request::new(RTM_GETROUTE, 0, &body).with(RTA_DST, &octets(peer));
+    for (kind, value) in more {
+        request = request.with(*kind, value);
+    }
+    let answer = request.ask().ok()?;
+    let (kind, ..) = split::<BODY_LEN>(&answer)?;
+    (kind == RTM_NEWROUTE).then_some(answer)
+}
+
+/// The longest IP packet that leaves towards `peer`: the interface's MTU, or the route's if somebody set one. What ICMP said of
+/// the path does not count. `None`: no way leads there, or the kernel does not say.
+pub(crate) fn longest_packet(source: IpAddr, peer: IpAddr, ifindex: u32) -> Option<u32> {
+    let (from, oif) = (octets(source), ifindex.to_ne_bytes());
+    let mut more: Vec<(u16, &[u8])> = vec![(RTA_SRC, &from)];
+    if ifindex != 0 {
+        more.push((RTA_OIF, &oif));
+    }
+    let bits = 8 * from.len() as u8;
+    let answer = route(peer, bits, 0, &more)?;
+    let (_, way, attributes) = split::<BODY_LEN>(&answer)?;
+    if !matches!(way[7], RTN_UNICAST | RTN_LOCAL) {
+        return None;
+    }
+    let longest = interface_mtu(attribute(attributes, RTA_OIF).and_then(number)?)?;
+    let set = route(peer, bits, RTM_F_FIB_MATCH, &more).and_then(|answer| {
+        let (_, _, attributes) = split::<BODY_LEN>(&answer)?;
+        attribute(attribute(attributes, RTA_METRICS)?, RTAX_MTU).and_then(number)
+    });
+    Some(set.map_or(longest, |set| set.min(longest)))
+}
+
+/// By the number of the interface.
+fn interface_mtu(ifindex: u32) -> Option<u32> {
+    // struct ifinfomsg
+    let mut body = [0; 16];
+    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    let answer = Request::new(RTM_GETLINK, 0, &body).ask().ok()?;
+    let (kind, _, attributes) = split::<16>(&answer)?;
+    let mtu = attribute(attributes, IFLA_MTU).filter(|_| kind == RTM_NEWLINK);
+    mtu.and_then(number)
+}
+
+fn attribute(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut all = Attributes(attributes);
+    all.find(|(kind, _)| *kind == wanted)
+        .map(|(_, value)| value)
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    value.try_into().ok().map(u32::from_ne_bytes)
 }
 
 /// What the kernel knows of a neighbour.

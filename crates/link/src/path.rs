@@ -13,6 +13,7 @@ use crate::LinkError;
 use crate::host::HostRoute;
 use crate::qp1::QP1;
 use crate::registry::range_of;
+use crate::source_ports::SourcePorts;
 use crate::sys::Addr;
 use crate::udp::tx::{self, TxSocket, TxSockets};
 
@@ -273,6 +274,19 @@ pub(crate) struct Paths {
 const PLACE_BITS: u32 = 20;
 
 impl Paths {
+    /// Whose sockets are noted there.
+    pub(crate) fn noted_in(source_ports: Arc<SourcePorts>) -> Paths {
+        Paths {
+            sockets: TxSockets::noted_in(source_ports),
+            ..Paths::default()
+        }
+    }
+
+    /// Closes what was not used for long.
+    pub(crate) fn tidy(&mut self) {
+        self.sockets.tidy();
+    }
+
     #[inline]
     fn entry(&self, id: PathId) -> Option<&Entry> {
         let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;

@@ -10,6 +10,7 @@ mod sending;
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use glance::Glance;
@@ -23,6 +24,7 @@ use crate::host::HostPath;
 use crate::path::Paths;
 use crate::pcap::{Capture, Pcap};
 use crate::share::Share;
+use crate::source_ports::SourcePorts;
 use crate::stopped::Stopped;
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
@@ -103,7 +105,7 @@ impl RoceLink {
             live: Some(Live {
                 link,
                 batch: TxBatch::default(),
-                paths: Paths::default(),
+                paths: Paths::noted_in(share.source_ports().clone()),
                 gso,
                 inbox: Inbox::default(),
                 backlog: Backlog::new(udp::rx::is_dual_stack(share.receiver())),
@@ -147,10 +149,17 @@ impl RoceLink {
                     host.maintain();
                     host.attend(&mut self.counters);
                 }
+                live.paths.tidy();
                 live.share.maintain(now_ns)
             }
             None => u64::MAX,
         }
+    }
+
+    /// Whose packets from addresses of this host are.
+    pub fn source_ports(&self) -> Option<Arc<SourcePorts>> {
+        let live = self.live.as_ref()?;
+        Some(live.share.source_ports().clone())
     }
 
     /// Half the effective receive buffer in bytes: what all peers together may have in flight towards us.

@@ -17,6 +17,7 @@ use crate::path::PathSpec;
 use crate::ports::Ports;
 use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
+use crate::source_ports::SourcePorts;
 use crate::sys::{self, Fd};
 use crate::wills::{self, Estate, Will, WillId, Wills};
 
@@ -42,6 +43,7 @@ pub(crate) struct Share {
     /// From the first domain of a file on.
     domains: Option<DomainLocks>,
     ports: Ports,
+    source_ports: Arc<SourcePorts>,
     /// From the first will on.
     wills: Option<Wills>,
     ranges: Vec<QpnRange>,
@@ -76,6 +78,8 @@ impl Share {
         let neighbours = Neighbours::open(registry.dir(), &path, first).map_err(in_folder)?;
         let ports = Ports::open(&registry, first).map_err(in_folder)?;
         ports.purge(first).map_err(in_folder)?;
+        let source_ports = SourcePorts::open(&registry).map_err(in_folder)?;
+        source_ports.add_range(first).map_err(in_folder)?;
         let mut share = Share {
             registry,
             seat: Seat::new(receiver),
@@ -83,6 +87,7 @@ impl Share {
             neighbours,
             domains: None,
             ports,
+            source_ports: Arc::new(source_ports),
             wills: None,
             ranges: Vec::new(),
             beside,
@@ -120,6 +125,7 @@ impl Share {
             .map_err(in_folder)?
             .map_err(|live| LinkError::NoQpnRange { live })?;
         self.ports.purge(range).map_err(in_folder)?;
+        self.source_ports.add_range(range).map_err(in_folder)?;
         self.add(range);
         self.seat
             .steer(&self.registry, &locked)
@@ -142,6 +148,10 @@ impl Share {
 
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
+    }
+
+    pub(crate) fn source_ports(&self) -> &Arc<SourcePorts> {
+        &self.source_ports
     }
 
     /// Where other processes bring their rings.
@@ -391,6 +401,7 @@ impl Share {
             self.touch_at = now_ns.saturating_add(TOUCH_INTERVAL);
             self.registry.touch();
             self.ports.touch();
+            self.source_ports.touch();
             for socket in sockets(self.first()) {
                 sys::touch_at(self.registry.dir(), &socket);
             }
@@ -432,6 +443,8 @@ impl Share {
     /// are in its socket's queue already. They should be received and handed over.
     pub(crate) fn begin_to_leave(&mut self) {
         self.leaving = self.registry.lock(Duration::from_millis(500)).ok();
+        let ranges = self.ranges.iter().map(|own| range_of(own.first));
+        self.source_ports.leave(ranges);
     }
 
     /// Leaves the group: closes the receiving socket (the last copy must be this one), gives the ranges back, and lets

@@ -398,7 +398,12 @@ pub fn random_u64() -> u64 {
     if n == 8 {
         return u64::from_ne_bytes(bytes);
     }
-    // Kernels without getrandom are older than everything else this crate needs; time and pid keep seeds distinct.
+    // The call was taken away from the process (seccomp(2)).
+    let device = open_at_following(c"/dev/urandom", libc::O_RDONLY, 0);
+    if device.is_ok_and(|file| read_at(&file, &mut bytes, 0).is_ok_and(|n| n == bytes.len())) {
+        return u64::from_ne_bytes(bytes);
+    }
+    // Time and pid at least keep seeds distinct.
     now_realtime_ns() ^ (u64::from(std::process::id()) << 32)
 }
 

@@ -37,6 +37,10 @@ use waiting::{Moment, Waiting};
 const SEGMENTS_OLD: usize = 64;
 const SEGMENTS_NEW: usize = 128;
 
+/// How often a run is tried at a connected socket, which says once of each ICMP error that it has heard of one, and sends nothing then.
+/// Strangers may forge them.
+const TRIES: u32 = 8;
+
 /// The link over UDP.
 pub struct UdpLink {
     receiver: Arc<Fd>,
@@ -84,7 +88,7 @@ impl UdpLink {
         counters: &mut LinkCounters,
     ) {
         let mut first = 0;
-        let mut told = None;
+        let mut tries = 0;
         while first < runs.len() {
             let full = |run: &Run| run.route.as_ref().is_some_and(|r| r.socket.is_full());
             if full(&runs[first]) {
@@ -111,17 +115,19 @@ impl UdpLink {
                         }
                     }
                     first += n;
+                    tries = 0;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.keep(&runs[first..], bytes, at, counters);
                     return;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A connected socket tells once what became of an earlier packet (ICMP); this run has not been tried.
-                Err(_) if told != Some(first) && is_connected(&runs[first]) => told = Some(first),
+                // A connected socket tells what became of an earlier packet (ICMP); this run has not been tried.
+                Err(_) if tries < TRIES && is_connected(&runs[first]) => tries += 1,
                 Err(e) => {
                     self.refused(&runs[first], bytes, &e, at, counters);
                     first += 1;
+                    tries = 0;
                 }
             }
         }

@@ -15,7 +15,7 @@ mod threads;
 #[cfg(not(loom))]
 pub(crate) use barrier::{barrier_in_all_threads, sleep_while, wake_all};
 pub(crate) use barrier::{has_barriers, join_barriers};
-pub(crate) use clock::{StreamClock, now_ns, random_u64, ticks_or_ns, wallclock_ns};
+pub(crate) use clock::{StreamClock, now_ns, random_bytes, random_u64, ticks_or_ns, wallclock_ns};
 pub(crate) use descriptors::{EventFd, FileIdentity, TimerFd, poll};
 pub(crate) use host::{
     InterfaceAddress, interface_addresses, interface_mtu, interface_of, knock, way_to,

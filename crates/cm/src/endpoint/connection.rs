@@ -61,6 +61,8 @@ pub(super) struct Connection {
     pub mad: Option<Box<[u8; MAD_LEN]>>,
     /// When the timer fires.
     pub deadline: Option<Time>,
+    /// How many connections there had been before it.
+    pub age: u64,
     /// Its place in the queue of those that are over.
     over: Option<u64>,
     /// Its place in the queue of those that were left.
@@ -99,6 +101,7 @@ impl Connection {
             time_wait_ns: 0,
             mad: None,
             deadline: None,
+            age: 0,
             over: None,
             left: None,
             counted: false,
@@ -210,6 +213,8 @@ pub(super) struct Connections {
     over: Queue,
     /// Those that the host has destroyed and the peer has not.
     left: Queue,
+    /// How many there ever were.
+    born: u64,
     /// How many wait for the host's first word.
     unanswered: usize,
     /// How many REQs and DREQs were sent that have no answer.
@@ -260,7 +265,9 @@ impl Connections {
         self.by_queue_pair.get(&(peer, qpn)).copied()
     }
 
-    pub fn insert(&mut self, id: u32, connection: Connection) {
+    pub fn insert(&mut self, id: u32, mut connection: Connection) {
+        connection.age = self.born;
+        self.born += 1;
         self.unanswered += usize::from(connection.state == State::ReqReceived);
         if let Some(peer) = connection.peer {
             self.by_request.insert((peer, connection.remote_id), id);

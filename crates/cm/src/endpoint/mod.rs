@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use connection::{Connection, Connections};
 use core::fmt;
 use pacing::Pacing;
+use passive::speaks_for_itself;
 use rnic_wire::Gid;
 use rnic_wire::cm::{
     IpCmError, IpCmHeader, MAD_LEN, Mad, Message, RejectReason, ServiceId, Transport, timeout_ns,
@@ -107,7 +108,7 @@ pub struct Endpoint {
     out: VecDeque<Transmit>,
     /// Of which the upper halves of the ids of our transactions are made.
     secret: u64,
-    /// Lower 20 bits of the next communication id.
+    /// How many communication ids were looked at, from anywhere on: what is made of it are their lower 20 bits.
     next_id: u32,
 }
 
@@ -161,10 +162,13 @@ impl Endpoint {
     /// both ends and the P_Key from the packet, but not the hop limit that is left of the sender's
     /// ([`Address::new`]). `admit` is asked at most once: when the packet is a request that is no repetition and for
     /// which there is room. It does not count towards the host's backlog until [`Event::Request`] comes of it.
+    /// `is_from(id)`: for all that the host knows, whoever has this communication id sent the packet. Where others may send from the
+    /// peer's address, it can tell them apart.
     pub fn handle(
         &mut self,
         now: Time,
         from: &Address,
+        is_from: &dyn Fn(u32) -> bool,
         mad: &[u8],
         admit: &mut dyn FnMut(&Incoming) -> Admission,
     ) {
@@ -173,7 +177,10 @@ impl Endpoint {
             return;
         };
         match &mad.message {
-            Message::Req(req) => self.handle_req(now, from, mad.tid, req, admit),
+            Message::Req(req) => {
+                let own = speaks_for_itself(from, req) && is_from(req.local_id);
+                self.handle_req(now, from, own, mad.tid, req, admit);
+            }
             Message::Rep(rep) => self.handle_rep(now, from, mad.tid, rep),
             Message::Rtu(rtu) => self.handle_rtu(now, from, rtu),
             Message::Mra(mra) => self.handle_mra(now, from, mad.tid, mra),
@@ -265,13 +272,15 @@ impl Endpoint {
     /// Says once more what has no answer yet: something that messages may have been lost with has gone. So many as may be
     /// on the way at once are said now, the others a millisecond after another. What the timers do is not changed.
     pub fn repeat_all(&mut self, now: Time) {
-        let waiting: Vec<u32> = self
+        let mut waiting: Vec<(u64, u32)> = self
             .connections
             .iter()
             .filter(|(_, connection)| connection.is_waiting())
-            .map(|(id, _)| id)
+            .map(|(id, connection)| (connection.age, id))
             .collect();
-        for (place, id) in waiting.into_iter().enumerate() {
+        // Whoever has waited longest comes first.
+        waiting.sort_unstable();
+        for (place, (_, id)) in waiting.into_iter().enumerate() {
             if place < self.config.request_window {
                 self.counters.retransmits += 1;
                 self.say_again(id);
@@ -327,7 +336,7 @@ impl Endpoint {
             return Err(CmError::NoIds);
         }
         for _ in 0..1u32 << COUNTER_BITS {
-            let counter = self.next_id & ((1 << COUNTER_BITS) - 1);
+            let counter = disorder(self.secret, self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
             let id = u32::from(self.config.range) << COUNTER_BITS | counter;
             if id != 0 && !self.connections.contains(id) && !self.resolutions.contains(id) {
@@ -520,6 +529,19 @@ impl Endpoint {
             State::RepReceived | State::ReqReceived | State::Established | State::DreqReceived => {}
         }
     }
+}
+
+/// The lower [`COUNTER_BITS`] of `counter`, in an order that only who has the secret knows: who has heard one id cannot tell the next,
+/// and none comes again before all others have (a Feistel network: each round can be undone, whatever its function).
+fn disorder(secret: u64, counter: u32) -> u32 {
+    const HALF: u32 = COUNTER_BITS / 2;
+    const MASK: u32 = (1 << HALF) - 1;
+    let (left, right) = (counter >> HALF & MASK, counter & MASK);
+    let (left, right) = (0..6u64).fold((left, right), |(left, right), round| {
+        let mixed = scramble(secret ^ scramble(round << 32 | u64::from(right)));
+        (right, left ^ (mixed >> 32) as u32 & MASK)
+    });
+    left << HALF | right
 }
 
 /// A number that tells nothing about the next one (splitmix64).

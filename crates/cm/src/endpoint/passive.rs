@@ -102,17 +102,19 @@ impl Endpoint {
         }
     }
 
+    /// `own`: the request comes from who it says that it comes from.
     pub(super) fn handle_req(
         &mut self,
         now: Time,
         from: &Address,
+        own: bool,
         tid: u64,
         req: &Req,
         admit: &mut dyn FnMut(&Incoming) -> Admission,
     ) {
         let peer = (req.ca_guid, req.primary.local_gid);
         if let Some(id) = self.connections.of_request(peer, req.local_id)
-            && self.is_repetition(now, from, tid, req, id)
+            && self.is_repetition(now, from, own, tid, req, id)
         {
             return;
         }
@@ -120,15 +122,14 @@ impl Endpoint {
             endpoint.counters.refused += 1;
             endpoint.refuse(from, tid, (0, req.local_id), Answered::Req, reason, info);
         };
-        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn) {
-            let own = speaks_for_itself(from, req);
-            if !(own && (self.is_superseded(now, old) || self.is_disowned(now, old))) {
-                refuse(self, RejectReason::STALE_CONNECTION, &[]);
-                if own {
-                    self.is_stale(now, old);
-                }
-                return;
+        if let Some(old) = self.connections.of_queue_pair(peer, req.qpn)
+            && !(own && (self.is_superseded(now, old) || self.is_disowned(now, old)))
+        {
+            refuse(self, RejectReason::STALE_CONNECTION, &[]);
+            if own {
+                self.is_stale(now, old);
             }
+            return;
         }
         if !self.has_room_for_a_request() {
             self.counters.dropped += 1;
@@ -179,7 +180,7 @@ impl Endpoint {
         connection.remote_qpn = req.qpn;
         connection.remote_psn = req.starting_psn;
         connection.interval_ns = peer_timeout_ns(req.local_response_timeout.max(MIN_INTERVAL));
-        match speaks_for_itself(from, req) {
+        match own {
             true => connection.max_retries = req.max_cm_retries,
             false => connection.claimed_retries = Some(req.max_cm_retries),
         }
@@ -203,13 +204,20 @@ impl Endpoint {
 
     /// Answers a REQ that has come before. `false` if it is another one after all: its sender was restarted and counts
     /// from the same number.
-    fn is_repetition(&mut self, now: Time, from: &Address, tid: u64, req: &Req, id: u32) -> bool {
+    fn is_repetition(
+        &mut self,
+        now: Time,
+        from: &Address,
+        own: bool,
+        tid: u64,
+        req: &Req,
+        id: u32,
+    ) -> bool {
         let Some(connection) = self.connections.get_mut(id) else {
             return false;
         };
         let state = connection.state();
         if (connection.remote_qpn, connection.remote_psn) != (req.qpn, req.starting_psn) {
-            let own = speaks_for_itself(from, req);
             let over = matches!(state, State::TimeWait | State::Refused);
             if own && (over || self.is_superseded(now, id) || self.is_disowned(now, id)) {
                 self.forget(id);
@@ -224,7 +232,7 @@ impl Endpoint {
             return true;
         }
         self.counters.duplicates += 1;
-        if speaks_for_itself(from, req) {
+        if own {
             connection.is_heard_of();
         }
         let half_open = connection.half_open;
@@ -264,8 +272,8 @@ impl Endpoint {
     }
 }
 
-/// The request comes from where its sender claims to be. Who speaks for another host may ask, but ends nothing of that
-/// host's, and nothing is sent there again and again.
-fn speaks_for_itself(from: &Address, req: &Req) -> bool {
+/// The request comes from where its sender claims to be. Who speaks for another host, or for another process, may ask, but ends
+/// nothing of theirs, and nothing is sent there again and again.
+pub(super) fn speaks_for_itself(from: &Address, req: &Req) -> bool {
     from.remote_gid == req.primary.local_gid
 }

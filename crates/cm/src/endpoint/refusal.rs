@@ -176,7 +176,10 @@ impl Endpoint {
         let rejected = self.rejected(from, rej).filter(|id| {
             let connection = self.connections.get(*id);
             connection.is_some_and(|c| {
-                c.is_between_ends_of(from) && (c.is_of(tid) || !c.may_be_answered())
+                // Who does not know our id withdraws its REQ, in whose transaction it does that; else its id alone were enough.
+                let knows = rej.remote_id != 0 || c.tid == tid;
+                let fits = c.is_of(tid) || !c.may_be_answered();
+                c.is_between_ends_of(from) && fits && knows
             })
         });
         let Some(id) = rejected else {

@@ -70,7 +70,9 @@ fn exchange(now: Time, a: &mut Endpoint, b: &mut Endpoint) {
         for (to, packets) in [(&mut *b, from_a), (&mut *a, from_b)] {
             for packet in packets {
                 let from = Address::new(packet.address.remote_gid, packet.address.local_gid);
-                to.handle(now, &from, &packet.mad, &mut |_| Admission::Admit(5));
+                to.handle(now, &from, &|_| true, &packet.mad, &mut |_| {
+                    Admission::Admit(5)
+                });
             }
         }
     }
@@ -234,14 +236,30 @@ fn communication_ids_go_round_within_their_range() {
     let ids: Vec<u32> = (0..3)
         .map(|_| a.connect(Time(0), &request(&[])).unwrap().0)
         .collect();
-    assert_eq!(ids, vec![0xffff_ffff, 0xfff0_0000, 0xfff0_0001]);
+    let secret = a.secret;
+    let nth = |n| 0xfff0_0000 | disorder(secret, n);
+    assert_eq!(ids, vec![nth(0xf_ffff), nth(0), nth(1)]);
     // One in use is left out.
     a.next_id = 0xfffff;
-    assert_eq!(a.connect(Time(0), &request(&[])), Ok(ConnId(0xfff0_0002)));
+    assert_eq!(a.connect(Time(0), &request(&[])), Ok(ConnId(nth(2))));
     // No id is 0, which means "none" in a message.
     let mut first = endpoint(0, A);
-    first.next_id = 0;
-    assert_eq!(first.connect(Time(0), &request(&[])), Ok(ConnId(1)));
+    let mut counters = 0..1 << COUNTER_BITS;
+    first.next_id = counters.find(|n| disorder(first.secret, *n) == 0).unwrap();
+    assert_ne!(first.connect(Time(0), &request(&[])), Ok(ConnId(0)));
+}
+
+/// Whoever knows the ids of some connections cannot name the next one's, and a number rests as long as it can.
+#[test]
+fn ids_come_in_no_order_and_each_once() {
+    let mut all: Vec<u32> = (0..1 << COUNTER_BITS).map(|n| disorder(7, n)).collect();
+    let near = |w: &[u32]| w[0].abs_diff(w[1]) < 16;
+    let neighbours = all.windows(2).filter(|w| near(w)).count();
+    assert!(neighbours < 100, "{neighbours}: 32 by chance");
+    let same = all.iter().zip(0..).filter(|&(id, n)| disorder(8, n) == *id);
+    assert!(same.count() < 20, "the secret counts");
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..1 << COUNTER_BITS));
 }
 
 /// Nobody looks for the last free id among a million others, with the engine locked.
@@ -274,8 +292,8 @@ fn a_transaction_does_not_tell_the_next_one() {
     let mut a = endpoint(1, A);
     let mut upper: Vec<u32> = (0..100)
         .map(|_| {
-            a.connect(Time(0), &request(&[])).unwrap();
-            a.connections.iter().last().unwrap().1.tid
+            let conn = a.connect(Time(0), &request(&[])).unwrap();
+            a.connections.get(conn.0).unwrap().tid
         })
         .map(|tid| (tid >> 32) as u32)
         .collect();
@@ -333,7 +351,9 @@ fn answers_have_hops_to_go() {
         let req = a.poll_transmit().unwrap();
         assert_eq!(req.address.hop_limit, used);
         let from = Address::new(gid(B), gid(A));
-        b.handle(Time(0), &from, &req.mad, &mut |_| Admission::Admit(0));
+        b.handle(Time(0), &from, &|_| true, &req.mad, &mut |_| {
+            Admission::Admit(0)
+        });
         let Some(Event::Request { request, .. }) = b.poll_event() else {
             panic!("no request");
         };
@@ -368,7 +388,7 @@ fn another_host_ends_no_connection() {
         let req = other.poll_transmit().unwrap().mad;
         let hear = |b: &mut Endpoint, ip| {
             let from = Address::new(gid(B), gid(ip));
-            b.handle(now, &from, &req, &mut |_| Admission::Admit(0));
+            b.handle(now, &from, &|_| true, &req, &mut |_| Admission::Admit(0));
             let rej = b.poll_transmit().unwrap();
             assert_eq!(rej.address.remote_gid, gid(ip));
         };
@@ -398,7 +418,9 @@ fn no_answer_goes_to_a_group() {
         a.connect(Time(0), &connect).unwrap();
         let req = a.poll_transmit().unwrap();
         let from = Address::new(gid(B), gid(A));
-        b.handle(Time(0), &from, &req.mad, &mut |_| Admission::Admit(0));
+        b.handle(Time(0), &from, &|_| true, &req.mad, &mut |_| {
+            Admission::Admit(0)
+        });
         assert_eq!(b.poll_event(), None, "{group}");
         assert_eq!(b.poll_transmit().unwrap().address.remote_gid, gid(A));
     }

@@ -266,15 +266,16 @@ impl Stage {
                 return Ok(());
             }
             ("<", ["garbage"]) => {
-                return self.hand_over("10.0.0.1", "10.0.0.2", &[0x55; 256]);
+                return self.hand_over("10.0.0.1", "10.0.0.2", true, &[0x55; 256]);
             }
             ("<", [kind, words @ ..]) => {
                 let mut args = Args::parse(words)?;
                 let via = args.text("via").unwrap_or("10.0.0.1");
                 let at = args.text("at").unwrap_or("10.0.0.2");
+                let own = args.text("by").is_none();
                 let mad = self.message(kind, &mut args)?;
                 args.end()?;
-                return self.hand_over(via, at, &mad.emit());
+                return self.hand_over(via, at, own, &mad.emit());
             }
             _ => {}
         }
@@ -416,11 +417,14 @@ impl Stage {
         Ok(())
     }
 
-    fn hand_over(&mut self, from: &str, to: &str, mad: &[u8]) -> Result<(), String> {
+    /// `own`: the peer's process has sent it, for all that the host knows.
+    fn hand_over(&mut self, from: &str, to: &str, own: bool, mad: &[u8]) -> Result<(), String> {
         let from = Address::new(gid(to)?, gid(from)?);
         let admission = self.admission;
         let mut admit = |_: &Incoming| admission;
-        self.endpoint.handle(self.now, &from, mad, &mut admit);
+        let is_from = |_| own;
+        self.endpoint
+            .handle(self.now, &from, &is_from, mad, &mut admit);
         Ok(())
     }
 

@@ -521,6 +521,7 @@ impl Inbound {
                         let received = Received {
                             src: flow.src,
                             dst: flow.dst,
+                            src_port: 0,
                             bytes,
                             apart,
                             dest_qpn,

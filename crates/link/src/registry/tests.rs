@@ -131,6 +131,39 @@ fn a_folder_of_others_is_refused() {
     assert!(Registry::open(Path::new("/nonexistent/deep")).is_err());
 }
 
+/// In /tmp somebody else may have made the folder first: what would be written there would be his to read and to change.
+#[test]
+fn a_folder_that_another_user_made_is_refused() {
+    const NOBODY: u32 = 65534;
+    let folder = Folder::new();
+    if std::os::unix::fs::chown(folder.path(), Some(NOBODY), None).is_err() {
+        eprintln!("SKIPPED: only root can give a folder away");
+        return;
+    }
+    let error = Registry::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("it belongs to uid 65534"), "{error}");
+}
+
+/// Whatever the umask is, others may neither look into it nor write.
+#[test]
+fn others_may_do_nothing_in_a_folder_of_ours() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = Folder::new();
+    let base = folder.path().join("runtime");
+    let registry = Registry::open(&base).unwrap();
+    crate::source_ports::SourcePorts::open(&registry).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!([mode(&base), mode(registry.path())], [0o700; 2]);
+    let files: Vec<PathBuf> = std::fs::read_dir(registry.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(files.len(), 3, "{files:?}");
+    for file in files {
+        assert_eq!(mode(&file) & 0o077, 0, "{}", file.display());
+    }
+}
+
 fn file_of(folder: &Folder) -> PathBuf {
     let net = std::fs::read_dir(folder.path())
         .unwrap()

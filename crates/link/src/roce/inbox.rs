@@ -220,6 +220,7 @@ impl Inbox {
                     let taken = deliver(&Received {
                         src: flow.src,
                         dst: flow.dst,
+                        src_port: flow.src_port,
                         bytes: &packet[..packet.len() - ICRC_LEN],
                         apart: None,
                         dest_qpn: qpn,

@@ -22,6 +22,8 @@ pub struct Received<'a> {
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
+    /// UDP source port; 0 of what came through memory.
+    pub src_port: u16,
     /// From the first byte of the BTH to the last pad byte, without ICRC.
     pub bytes: &'a [u8],
     /// Where its payload is, if it came through memory without it, and its sender's path MTU: then `bytes` are its headers.

@@ -8,7 +8,7 @@ use crate::host::{HostPath, Room, Size};
 use crate::path::{PathId, PathSpec, Route};
 use crate::sys::process::Span;
 use crate::xdp::Filter;
-use crate::{Gso, LinkError, udp};
+use crate::{Gso, LinkError, next_hop, udp};
 
 /// Full packets past the network stack that a queue pair builds before it lets them leave.
 const PIPELINED: usize = 8;
@@ -63,6 +63,12 @@ impl RoceLink {
             .is_some_and(|route| route.host.is_some())
     }
 
+    /// It leads to an address of this host.
+    pub fn is_of_this_host(&self, path: PathId) -> bool {
+        let route = self.live.as_ref().and_then(|live| live.paths.get(path));
+        route.is_some_and(|route| route.local && !route.flow.dst.is_multicast())
+    }
+
     /// So many bytes of packets of `len` bytes each, without their ICRCs, leave in one system call; `None` if each leaves by
     /// itself.
     #[inline]
@@ -106,12 +112,31 @@ impl RoceLink {
         self.live.as_mut().map_or(0, |live| live.backlog.most())
     }
 
-    /// Largest IP packet that the way to the peer takes, bytes (65536 on lo).
+    /// What the kernel takes for the largest IP packet on the way to the peer, bytes (65536 on lo). It learned that from ICMP,
+    /// perhaps, which anybody can forge: it stops no packet.
     ///
     /// # Errors
     /// Why it is not known: there is no way, or the system is [short](crate::shortage) of something.
     pub fn path_ip_mtu(&self, spec: &PathSpec) -> std::io::Result<u32> {
         udp::tx::path_mtu(spec)
+    }
+
+    /// The way to the peer takes IP packets of `len` bytes, as far as this host's interfaces and routes go.
+    ///
+    /// # Errors
+    /// The longest that it takes, bytes.
+    pub fn takes(&self, spec: &PathSpec, len: u32) -> Result<(), u32> {
+        match udp::tx::path_mtu(spec) {
+            Ok(known) if known < len => {
+                let (local, remote) = (spec.local.to_canonical(), spec.remote.to_canonical());
+                let longest = next_hop::longest_packet(local, remote, spec.scope_id);
+                match longest.unwrap_or(known) {
+                    longest if longest < len => Err(longest),
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The most payload of one packet of this path that spans several PSNs; 0: there are none.

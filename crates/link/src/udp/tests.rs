@@ -306,9 +306,9 @@ fn what_became_of_an_earlier_packet_costs_no_later_one() {
         }
     }
     assert_eq!(come, [0, 1, 2, 3]);
-    // What is refused for itself is tried twice, and lost.
+    // What is refused for itself is tried some times, as strangers may forge such news, and lost.
     drop(far);
     let counters = send_numbers(&mut link, &route, 4..5, 0);
     assert_eq!((counters.tx_packets, counters.tx_errors), (0, 1));
-    assert_eq!(counters.tx_syscalls, 2);
+    assert_eq!(counters.tx_syscalls, u64::from(TRIES) + 1);
 }

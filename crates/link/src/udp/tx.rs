@@ -1,7 +1,8 @@
 //! The sending sockets.
 //!
-//! Each is bound to one local address and an ephemeral port, with IP_PMTUDISC_DO: packets then leave with DF and an IP
-//! ID that is known beforehand, and are never fragmented. No IPv4 one is ever connected: a connected socket numbers its
+//! Each is bound to one local address and an ephemeral port, with IP_PMTUDISC_PROBE: packets then leave with DF and an IP
+//! ID that is known beforehand, and are never fragmented. IP_PMTUDISC_DO would do that, too, but would heed what ICMP says of the
+//! path MTU, which anybody can forge: with PROBE the interface's MTU counts alone, as it does for hardware. No IPv4 one is ever connected: a connected socket numbers its
 //! packets by a hidden counter, and the ICRC would be wrong for every receiver that sees the ID. IPv6 has no ID, so
 //! there the first [`PORTS`] paths get a connected socket each (it saves the route look-up, 0.3 to 0.5 us of about 3.5
 //! per packet).
@@ -12,16 +13,22 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::LinkError;
 use crate::path::PathSpec;
+use crate::source_ports::SourcePorts;
 use crate::sys::{self, Addr, Fd};
 
 /// Most unconnected sockets per local address, traffic class and hop limit, and most connected ones.
 pub const PORTS: usize = 16;
 
 const SEND_BUFFER: i32 = 4 << 20;
+
+/// How long a socket stays when no route uses it any more: a receiver of this host may not have read yet what left through it, and then
+/// asks whose it was ([`SourcePorts`]).
+const LINGER: Duration = Duration::from_secs(2);
 
 /// A socket that sends.
 #[derive(Debug)]
@@ -38,6 +45,11 @@ pub struct TxSocket {
 }
 
 impl TxSocket {
+    /// Where it sends from, bound to that address.
+    fn from(&self, local: IpAddr) -> SocketAddr {
+        SocketAddr::new(local, self.port)
+    }
+
     /// Its UDP source port.
     pub fn port(&self) -> u16 {
         self.port
@@ -93,7 +105,7 @@ impl TxSocket {
         let (tos, ttl) = (i32::from(spec.traffic_class), i32::from(spec.hop_limit));
         if v4 {
             let (ip, path_mtu) = (libc::IPPROTO_IP, "forbid fragmentation");
-            set(ip, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO, path_mtu)?;
+            set(ip, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE, path_mtu)?;
             if tos != 0 {
                 set(ip, libc::IP_TOS, tos, "set the type of service")?;
             }
@@ -108,7 +120,7 @@ impl TxSocket {
             set(
                 ip,
                 libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DO,
+                libc::IPV6_PMTUDISC_PROBE,
                 path_mtu,
             )?;
             if tos != 0 {
@@ -170,11 +182,29 @@ impl TxSocket {
 /// What sockets cannot share: local address, interface, traffic class, hop limit.
 type Group = (IpAddr, u32, u8, u8);
 
-/// The sending sockets of a process; they close with the last route that uses them.
+/// A sending socket, and since when no route uses it.
+struct Kept {
+    group: Group,
+    socket: Arc<TxSocket>,
+    idle: Option<Instant>,
+}
+
+/// The sending sockets of a process; they close a while after the last route that uses them.
 #[derive(Default)]
-pub(crate) struct TxSockets(Vec<(Group, Weak<TxSocket>)>);
+pub(crate) struct TxSockets {
+    kept: Vec<Kept>,
+    source_ports: Option<Arc<SourcePorts>>,
+}
 
 impl TxSockets {
+    /// Whose ports are noted there.
+    pub(crate) fn noted_in(source_ports: Arc<SourcePorts>) -> TxSockets {
+        TxSockets {
+            kept: Vec::new(),
+            source_ports: Some(source_ports),
+        }
+    }
+
     /// The socket for a path (whose `dest_qpn` is the first of its range).
     pub(crate) fn choose(&mut self, spec: &PathSpec) -> Result<Arc<TxSocket>, LinkError> {
         if spec.local.is_ipv4() != spec.remote.is_ipv4() {
@@ -190,37 +220,77 @@ impl TxSockets {
             spec.hop_limit,
         );
         let range = spec.dest_qpn;
-        let (connected, shared): (Vec<_>, Vec<_>) = self
-            .0
-            .iter()
-            .filter(|(g, _)| *g == group)
-            .filter_map(|(_, weak)| weak.upgrade())
-            .partition(|s| s.connected());
-        let connect = spec.remote.is_ipv6() && connected.len() < PORTS;
+        let of_group = self.kept.iter().filter(|kept| kept.group == group);
+        let (connected, shared): (Vec<_>, Vec<_>) = of_group
+            .map(|kept| &kept.socket)
+            .partition(|socket| socket.connected());
+        // A connected one has no use but for its own path.
+        let connected = connected.iter().filter(|socket| is_in_use(socket)).count();
+        let connect = spec.remote.is_ipv6() && connected < PORTS;
         let own = connect.then(|| TxSocket::open(spec, true)).transpose()?;
         let suits = shared.iter().find(|s| s.suits(spec.remote, range));
         let socket = match (own, suits) {
-            (Some(own), _) if own.connected() => self.keep(group, own),
+            (Some(own), _) if own.connected() => self.keep(group, own)?,
             // There is no way to the peer now. When there is one, it is the unconnected way.
-            (_, Some(socket)) => socket.clone(),
-            (Some(own), None) if shared.len() < PORTS => self.keep(group, own),
-            (None, None) if shared.len() < PORTS => self.keep(group, TxSocket::open(spec, false)?),
+            (_, Some(socket)) => Arc::clone(socket),
+            (Some(own), None) if shared.len() < PORTS => self.keep(group, own)?,
+            (None, None) if shared.len() < PORTS => {
+                self.keep(group, TxSocket::open(spec, false)?)?
+            }
             _ => shared[(range >> crate::registry::RANGE_BITS) as usize % shared.len()].clone(),
         };
         socket.take(spec.remote, range);
         Ok(socket)
     }
 
-    fn keep(&mut self, group: Group, socket: TxSocket) -> Arc<TxSocket> {
+    fn keep(&mut self, group: Group, socket: TxSocket) -> Result<Arc<TxSocket>, LinkError> {
+        if let Some(source_ports) = &self.source_ports {
+            let noted = source_ports.note(&socket.from(group.0));
+            noted.map_err(LinkError::io("note whose a UDP socket is"))?;
+        }
         let socket = Arc::new(socket);
-        self.0.push((group, Arc::downgrade(&socket)));
-        socket
+        self.kept.push(Kept {
+            group,
+            socket: socket.clone(),
+            idle: None,
+        });
+        Ok(socket)
     }
 
-    /// Forgets sockets that no route uses any more.
+    /// Closes sockets that no route has used for a while, and the longest unused of many.
     pub(crate) fn tidy(&mut self) {
-        self.0.retain(|(_, weak)| weak.strong_count() > 0);
+        let mut idle = 0;
+        for kept in &mut self.kept {
+            match is_in_use(&kept.socket) {
+                true => kept.idle = None,
+                false => {
+                    idle += 1;
+                    kept.idle.get_or_insert_with(Instant::now);
+                }
+            }
+        }
+        if idle == 0 {
+            return;
+        }
+        let mut too_many = usize::saturating_sub(idle, PORTS);
+        // The oldest come first, as good as.
+        for kept in self.kept.extract_if(.., |kept| {
+            let goes = kept
+                .idle
+                .is_some_and(|since| too_many > 0 || since.elapsed() >= LINGER);
+            too_many -= usize::from(goes && too_many > 0);
+            goes
+        }) {
+            if let Some(source_ports) = &self.source_ports {
+                source_ports.forget(&kept.socket.from(kept.group.0));
+            }
+        }
     }
+}
+
+/// Some route has it.
+fn is_in_use(socket: &Arc<TxSocket>) -> bool {
+    Arc::strong_count(socket) > 1
 }
 
 /// Multicast leaves by the interface of the source address. IPv4 finds that by the address that the socket is bound to.
@@ -312,7 +382,7 @@ fn is_local_in_trie(trie: &str, ip: std::net::Ipv4Addr) -> bool {
     })
 }
 
-/// What the kernel knows of the path MTU, IP header included.
+/// What the kernel knows of the path MTU, IP header included: no more than the interface's, and less where ICMP said so.
 pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
     let remote = spec.remote_socket_addr();
     let (family, level, option) = if remote.is_ipv4() {
@@ -327,4 +397,17 @@ pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
     sys::connect(&fd, &Addr::inet(&remote))?;
     let mtu = sys::get_option(&fd, level, option)?;
     mtu.try_into().map_err(io::Error::other)
+}
+
+/// What the kernel has learned of the path MTU between two addresses, neither of them link-local: the longest IP packet, bytes.
+pub fn learned_mtu(local: IpAddr, remote: IpAddr) -> Option<u32> {
+    path_mtu(&PathSpec {
+        local,
+        scope_id: 0,
+        remote,
+        dest_qpn: 0,
+        traffic_class: 0,
+        hop_limit: 0,
+    })
+    .ok()
 }

@@ -1,6 +1,7 @@
 //! The connection manager in the engine's rounds: datagrams in and out, and what is due.
 
 use rnic_cm::{Address, Admission, Config, Endpoint, Time};
+use rnic_link::qp1::range_of_id;
 use rnic_link::registry::range_of;
 use rnic_link::{PathSpec, QP1, Received, RoceLink};
 use rnic_wire::Gid;
@@ -30,6 +31,7 @@ impl Cm {
             memberships: Slab::default(),
             listeners: Default::default(),
             ports: link.ports(),
+            source_ports: link.source_ports(),
             endpoint,
             by_number: Default::default(),
             qp1: Default::default(),
@@ -106,12 +108,20 @@ impl Cm {
             ids,
             listeners,
             table,
+            source_ports,
             ..
         } = self;
         let mut early = false;
+        // Every user of this host may send from its addresses.
+        let is_here = table.iter().any(|row| row.addr == arrived.src);
+        let is_from = |id| {
+            let (range, source_ports) = (range_of_id(id), source_ports.as_deref());
+            source_ports.and_then(|s| s.is_from(range, arrived.src, arrived.src_port))
+        };
         endpoint.handle(
             Time(now),
             &arrived.way_back(),
+            &|id| !is_here || is_from(id) == Some(true),
             &arrived.mad,
             &mut |incoming| match admit(incoming, ids, listeners, table) {
                 Admission::NobodyListens if !last => {

@@ -19,6 +19,7 @@ const HEADERS: usize = Bth::LEN + Deth::LEN;
 pub(super) struct Arrived {
     pub(super) src: IpAddr,
     pub(super) dst: IpAddr,
+    pub(super) src_port: u16,
     pub(super) mad: [u8; MAD_LEN],
 }
 
@@ -64,6 +65,7 @@ impl Qp1 {
                 self.waiting.push(Arrived {
                     src: received.src,
                     dst: received.dst,
+                    src_port: received.src_port,
                     mad,
                 });
                 Taken::Yes

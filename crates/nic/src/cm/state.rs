@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use rnic_cm::{ConnId, Endpoint, SidrId};
+use rnic_link::SourcePorts;
 use rnic_link::ports::{PortClaim, Ports};
 use rnic_link::wills::WillId;
 use rnic_wire::PathMtu;
@@ -269,6 +270,8 @@ pub(crate) struct Cm {
     pub(super) memberships: Slab<Membership>,
     pub(super) listeners: Listeners,
     pub(super) ports: Option<Ports>,
+    /// Whose messages from addresses of this host are.
+    pub(super) source_ports: Option<Arc<SourcePorts>>,
     pub(super) endpoint: Endpoint,
     pub(super) by_number: BTreeMap<u32, Key>,
     pub(super) qp1: Qp1,

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received};
+use rnic_link::registry::range_of;
+use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received, SourcePorts};
 use rnic_transport::{QueuePair, Role, Time};
 use rnic_wire::{Operation, Packet, Usual};
 
@@ -18,7 +19,7 @@ use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::cm::Taken;
 use crate::memory::{ApartPacket, MemoryTable, PacketMemory};
 use crate::neighbour::Neighbourhood;
-use crate::qp::QpEntry;
+use crate::qp::{Peer, QpEntry};
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;
@@ -42,8 +43,10 @@ impl Engine {
             neighbours,
             shown,
             fairness,
+            source_ports,
             ..
         } = self;
+        let source_ports = source_ports.as_deref();
         let round = patience.begin(now);
         let budget = if fairness.is_mixed(now) {
             RECEIVE_SHARED
@@ -67,6 +70,7 @@ impl Engine {
                     neighbours,
                     shown,
                     fairness,
+                    source_ports,
                 )
             };
             if received.dest_qpn == QP1 {
@@ -119,16 +123,24 @@ fn deliver(
     neighbours: &mut Neighbourhood,
     shown: &mut Vec<Shown>,
     fairness: &mut Fairness,
+    source_ports: Option<&SourcePorts>,
 ) -> ControlFlow<()> {
     const DONE: ControlFlow<()> = ControlFlow::Continue(());
     let Some(entry) = qps.get_mut(qpn) else {
         drops.unknown_qpn += 1;
         return DONE;
     };
-    match entry.peer {
+    match &mut entry.peer {
         Some(peer) if peer.remote != received.src || peer.local != received.dst => {
             drops.wrong_address += 1;
             return DONE;
+        }
+        // Whatever comes by a ring is this user's.
+        Some(peer) if peer.here && received.src_port != peer.port && received.ring.is_none() => {
+            if is_forged(peer, entry.attr.dest_qp_num, received, source_ports) {
+                drops.wrong_process += 1;
+                return DONE;
+            }
         }
         Some(_) => {}
         // Datagrams come from anywhere.
@@ -214,6 +226,22 @@ fn deliver(
     }
     settle(entry, ready, timers);
     DONE
+}
+
+/// Another user of this host has sent it: anybody there may send from the peer's address, but not from its process's ports.
+#[cold]
+fn is_forged(
+    peer: &mut Peer,
+    dest_qpn: u32,
+    received: &Received<'_>,
+    source_ports: Option<&SourcePorts>,
+) -> bool {
+    let range = range_of(dest_qpn);
+    let own = source_ports.and_then(|s| s.is_from(range, received.src, received.src_port));
+    if own == Some(true) {
+        peer.port = received.src_port;
+    }
+    own == Some(false)
 }
 
 /// Of an RDMA WRITE the program is not told.

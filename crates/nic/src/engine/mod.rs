@@ -55,7 +55,7 @@ use std::collections::{TryReserveError, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink};
+use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink, SourcePorts};
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
 
@@ -123,6 +123,8 @@ pub struct DropCounters {
     pub bad_pkey: u64,
     /// Not from the address, or not to the address, that the queue pair is connected with.
     pub wrong_address: u64,
+    /// From the address of this host that the queue pair is connected with, but not from the process that has the peer.
+    pub wrong_process: u64,
     /// The queue pair is in a state that receives nothing.
     pub not_ready: u64,
     /// To QP 1, where too many wait already.
@@ -136,6 +138,7 @@ impl std::ops::AddAssign for DropCounters {
             malformed,
             bad_pkey,
             wrong_address,
+            wrong_process,
             not_ready,
             no_room,
         } = other;
@@ -143,6 +146,7 @@ impl std::ops::AddAssign for DropCounters {
         self.malformed += malformed;
         self.bad_pkey += bad_pkey;
         self.wrong_address += wrong_address;
+        self.wrong_process += wrong_process;
         self.not_ready += not_ready;
         self.no_room += no_room;
     }
@@ -154,6 +158,8 @@ pub(crate) struct Engine {
     pub(crate) index: usize,
     pub(crate) common: Arc<Common>,
     pub(crate) link: RoceLink,
+    /// Whose packets from addresses of this host are.
+    source_ports: Option<Arc<SourcePorts>>,
     pub(crate) memory: MemoryTable,
     pub(crate) ahs: AhTable,
     pub(crate) cm: Cm,
@@ -232,6 +238,7 @@ impl Engine {
         Engine {
             index,
             common,
+            source_ports: link.source_ports(),
             link,
             memory,
             ahs: AhTable::default(),

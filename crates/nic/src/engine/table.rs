@@ -3,6 +3,7 @@
 use rnic_link::{LinkError, QpnRange};
 
 use crate::qp::QpEntry;
+use crate::sys;
 
 /// How long a number rests after its queue pair: peers that missed the end of a connection still have it (a DREQ is repeated
 /// after 6.1 s), and packets may be on their way.
@@ -12,14 +13,15 @@ const REST_NS: u64 = 10_000_000_000;
 const RANGES_FOR_REST: usize = 16;
 
 /// All queue pairs of the process. A number is used again only after it has rested, as long as there are ranges for that,
-/// and after all others of the ranges were.
+/// and after all others of the ranges were. Within a range they come in random order: who does not know a queue pair's number, but the
+/// process's range, has to try half of it.
 #[derive(Debug, Default)]
 pub(crate) struct QpTable {
     ranges: Vec<Range>,
     /// In which of them a number was found last: it is mostly the next one's, too.
     last: usize,
     live: usize,
-    /// Where the search for a free number goes on: range and offset.
+    /// Where the search for a free number goes on: range, and place in its order.
     next: (usize, u32),
     /// The host has no range left.
     at_limit: bool,
@@ -28,6 +30,8 @@ pub(crate) struct QpTable {
 #[derive(Debug)]
 struct Range {
     first: u32,
+    /// Places, in the order in which they are given out.
+    order: Vec<u16>,
     entries: Vec<Option<Box<QpEntry>>>,
     /// When the last queue pair of each number ended; 0 if there was none.
     freed_ns: Vec<u64>,
@@ -47,6 +51,7 @@ impl QpTable {
         self.next = (self.ranges.len(), 0);
         self.ranges.push(Range {
             first: range.first,
+            order: shuffled(range.count),
             entries: (0..range.count).map(|_| None).collect(),
             freed_ns: vec![0; range.count as usize],
         });
@@ -104,12 +109,13 @@ impl QpTable {
         for _ in 0..=total + self.ranges.len() {
             let (index, offset) = self.next;
             let range = self.ranges.get(index)?;
-            match range.entries.get(offset as usize) {
+            match range.order.get(offset as usize).copied() {
                 None => self.next = ((index + 1) % self.ranges.len(), 0),
-                Some(entry) => {
+                Some(place) => {
                     self.next.1 += 1;
-                    if entry.is_none() && suits(range.freed_ns[offset as usize]) {
-                        return Some(range.first + offset);
+                    let at = usize::from(place);
+                    if range.entries[at].is_none() && suits(range.freed_ns[at]) {
+                        return Some(range.first + u32::from(place));
                     }
                 }
             }
@@ -164,6 +170,18 @@ impl QpTable {
             })
             .collect()
     }
+}
+
+/// The places of a range in an order that nobody can tell (Fisher and Yates).
+fn shuffled(count: u32) -> Vec<u16> {
+    let mut order: Vec<u16> = (0..=u16::MAX).take(count as usize).collect();
+    let mut random = vec![0; 8 * order.len()];
+    sys::random_bytes(&mut random);
+    for (at, bytes) in (1..order.len()).rev().zip(random.as_chunks::<8>().0) {
+        let other = u64::from_ne_bytes(*bytes) % (at as u64 + 1);
+        order.swap(at, other as usize);
+    }
+    order
 }
 
 #[cfg(test)]

@@ -308,6 +308,14 @@ fn store(kept: &mut QpAttr, attr: &QpAttr, mask: M) {
     kept.sq_psn &= 0xff_ffff;
 }
 
+/// The most bytes of a full packet beside its payload.
+pub(crate) fn headroom(remote: IpAddr) -> u32 {
+    match remote {
+        IpAddr::V4(_) => HEADROOM_V4,
+        IpAddr::V6(_) => HEADROOM_V6,
+    }
+}
+
 /// Turns the address vector into a path, or says why there is none.
 fn resolve(
     engine: &mut Engine,
@@ -324,17 +332,12 @@ fn resolve(
         ));
     }
     let mtu = attr.path_mtu.unwrap_or(PathMtu::M1024);
-    let headroom = match remote {
-        IpAddr::V4(_) => HEADROOM_V4,
-        IpAddr::V6(_) => HEADROOM_V6,
-    };
+    let headroom = headroom(remote);
     let headroom = match qp_type {
         QpType::XrcSend | QpType::XrcRecv => headroom + Xrceth::LEN as u32,
         _ => headroom,
     };
-    if let Ok(ip_mtu) = engine.link.path_ip_mtu(&spec)
-        && mtu.bytes() as u32 + headroom > ip_mtu
-    {
+    if let Err(ip_mtu) = engine.link.takes(&spec, mtu.bytes() as u32 + headroom) {
         return Err(Error::invalid(
             VERB,
             format!(
@@ -352,6 +355,8 @@ fn resolve(
         path,
         local: spec.local,
         remote,
+        here: engine.link.is_of_this_host(path),
+        port: 0,
     })
 }
 

@@ -18,6 +18,7 @@ use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
 pub use attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
+pub(crate) use connect::headroom;
 pub(crate) use handle::QpTarget;
 use handle::{Listener, QpHandle};
 pub(crate) use post::take_each;
@@ -142,6 +143,10 @@ pub(crate) struct Peer {
     pub(crate) path: PathId,
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,
+    /// It is on this host.
+    pub(crate) here: bool,
+    /// The UDP port by which packets of it came last that were its own, if it is; 0 before.
+    pub(crate) port: u16,
 }
 
 /// The longest ACK timeout of a queue pair that waits for others, a code: 1.1 s.

@@ -165,6 +165,7 @@ impl State {
                 .number("malformed", drops.malformed)
                 .number("bad_pkey", drops.bad_pkey)
                 .number("wrong_address", drops.wrong_address)
+                .number("wrong_process", drops.wrong_process)
                 .number("not_ready", drops.not_ready)
                 .number("wrong_rings", link.host_rings_wrong)
                 .number("no_room", drops.no_room);

@@ -7,13 +7,14 @@ use rnic_transport::{
     RequestRefused, SendFailed, SendOp, Status,
 };
 
+use rnic_link::udp::tx::learned_mtu;
 use rnic_wire::Operation;
 
 use super::line::Line;
 use super::{Kind, RegionFacts, State, lint, state, write};
 use crate::error::Error;
 use crate::memory::Access as Rights;
-use crate::qp::QpShared;
+use crate::qp::{QpShared, headroom};
 use crate::sys;
 
 /// The range that was asked for.
@@ -171,6 +172,9 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         if let Some(pid) = stopped {
             name_process(&mut line, pid);
         }
+        if let Some(bytes) = state.path_too_short(qpn) {
+            line.number("path_bytes", bytes.into());
+        }
     }
     write(line);
 }
@@ -230,6 +234,14 @@ impl State {
         let numbers = std::iter::once(peer).chain(srq);
         let mut owners = numbers.filter_map(rnic_link::registry::owner);
         owners.find(|pid| rnic_link::is_stopped(*pid))
+    }
+
+    /// What ICMP has said of the way, if long packets of this queue pair are longer than it takes.
+    fn path_too_short(&self, qpn: u32) -> Option<u32> {
+        let connection = self.connections.get(&qpn)?;
+        let mtu = connection.attr.path_mtu?.bytes() as u32;
+        let learned = sys::uncancelled(|| learned_mtu(connection.local, connection.remote))?;
+        (learned < mtu + headroom(connection.remote)).then_some(learned)
     }
 
     fn peer_as_it_is(&self, qpn: u32) -> &'static str {

@@ -1,5 +1,7 @@
 //! Clocks and randomness.
 
+use std::io::{self, Read};
+
 /// Monotonic clock in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
@@ -96,13 +98,38 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 /// Random bytes from the kernel.
 pub(crate) fn random_u64() -> u64 {
     let mut bytes = [0u8; 8];
-    // SAFETY: the pointer and length are those of `bytes`.
-    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if n != 8 {
-        // Before the entropy pool is up: the clock and the address layout are the best there is.
-        return now_ns() ^ (bytes.as_ptr() as u64).rotate_left(32);
-    }
+    random_bytes(&mut bytes);
     u64::from_ne_bytes(bytes)
+}
+
+/// The same, as many as there is room for.
+pub(crate) fn random_bytes(room: &mut [u8]) {
+    let mut filled = 0;
+    while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        // SAFETY: the pointer and length are those of `rest`.
+        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(n) {
+            Ok(n) => filled += n,
+            // A signal came, which the kernel heeds while it gives many.
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return random_bytes_otherwise(rest),
+        }
+    }
+}
+
+/// Where that call was taken away from the process (seccomp(2)).
+#[cold]
+fn random_bytes_otherwise(room: &mut [u8]) {
+    let device = std::fs::File::open("/dev/urandom");
+    if device.and_then(|mut file| file.read_exact(room)).is_ok() {
+        return;
+    }
+    // The clock and the address layout are the best there is.
+    let layout = (room.as_ptr() as u64).rotate_left(32);
+    for chunk in room.chunks_mut(8) {
+        let bytes = (now_ns() ^ layout).to_ne_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
 }
 
 #[cfg(test)]

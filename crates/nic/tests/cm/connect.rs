@@ -47,7 +47,7 @@ fn request(channel: &EventChannel, port: u16, param: &ConnParam<'_>) -> Id {
 }
 
 /// Both sides of a connection, established.
-fn connected(ours: &EventChannel, theirs: &EventChannel) -> (Id, Id) {
+pub fn connected(ours: &EventChannel, theirs: &EventChannel) -> (Id, Id) {
     let (listener, port) = listener(theirs, 8);
     let client = request(ours, port, &param());
     let server = expect(theirs, EventKind::ConnectRequest).id;

@@ -37,7 +37,7 @@ impl Region {
     }
 
     /// Two pieces, a little apart.
-    #[allow(dead_code, reason = "some tests have other lists")]
+    #[allow(dead_code, reason = "some tests have none")]
     pub fn pieces(&self, at: usize, len: usize, cut: usize, gap: usize) -> SgList {
         let cut = cut.min(len);
         SgList::from_slice(&[self.sge(at, cut), self.sge(at + cut + gap, len - cut)])

@@ -68,6 +68,7 @@ fn failure() -> Failure {
         peer_process: None,
         peer_pid: None,
         peer_program: None,
+        path_bytes: None,
     }
 }
 

@@ -528,6 +528,15 @@ fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Stor
         }
         None => (0, 0),
     };
+    if let Some(bytes) = failure.path_bytes {
+        story.seen.push(format!(
+            "ICMP messages said that the way takes IP packets of {bytes} bytes; full ones of this connection are longer \
+             (hardware heeds no ICMP, nor does rnic, since anybody can forge it)"
+        ));
+        story.next.push(
+            "if no larger packets get through, give the interface that MTU, or ask for a smaller path MTU".to_owned(),
+        );
+    }
     let peer_qpn = failure.ends.peer_qpn.unwrap_or(0);
     let stopped_ns = failure
         .request

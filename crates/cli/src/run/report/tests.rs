@@ -56,6 +56,19 @@ fn expect(text: &str, parts: &[&str]) {
     }
 }
 
+/// It says which memory was where, and what programs refused.
+#[test]
+fn the_report_is_for_nobody_else() {
+    use std::os::unix::fs::MetadataExt;
+    let runtime = std::env::temp_dir().join(format!("rnic-report-{}", std::process::id()));
+    std::fs::create_dir(&runtime).unwrap();
+    let collector = Collector::new(&runtime).unwrap();
+    let mode = std::fs::metadata(&collector.file).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(collector);
+    std::fs::remove_dir_all(&runtime).unwrap();
+}
+
 #[test]
 fn silence_has_several_causes() {
     for (peer, heard, ever, cause) in [
@@ -80,6 +93,24 @@ fn silence_has_several_causes() {
             ],
         );
     }
+}
+
+/// What a router said is told, but is no proof.
+#[test]
+fn what_icmp_said_of_the_way_is_told() {
+    let silence = request(8, 0, 0);
+    let said = format!(r#"{silence},"peer_process":"elsewhere","path_bytes":1400"#);
+    let text = told(&report(&[&failure(12, 5, &said)]));
+    expect(
+        &text,
+        &[
+            "takes IP packets of 1400 bytes",
+            "give the interface that MTU",
+        ],
+    );
+    let quiet = format!(r#"{silence},"peer_process":"elsewhere""#);
+    let text = told(&report(&[&failure(12, 5, &quiet)]));
+    assert!(!text.contains("ICMP"), "{text}");
 }
 
 #[test]
