@@ -1,10 +1,9 @@
-//! Any bytes as a capture file, in two pieces: no panic, and every place that was given out lies in the finished capture.
-#![no_main]
+//! Capture files.
 
-use libfuzzer_sys::fuzz_target;
 use rnic_dissect::{Decoder, Dissector, Limits};
 
-fuzz_target!(|bytes: &[u8]| {
+/// Any bytes as a capture file, in two pieces: no panic, and every place that was given out lies in the finished capture.
+pub(crate) fn file(bytes: &[u8]) {
     let mut decoder = Decoder::new();
     let mut dissector = Dissector::new(Limits {
         messages: 1000,
@@ -27,4 +26,4 @@ fuzz_target!(|bytes: &[u8]| {
         let place = finished.resolve(place).expect("known");
         assert!(place.conversation < finished.capture.conversations.len());
     }
-});
+}
