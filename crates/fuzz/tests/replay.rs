@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rnic_fuzz::TARGETS;
 
-/// Changed inputs of each target. libFuzzer, which sees where an input leads, tries as many in a second.
-const CHANGED: usize = 3000;
+/// Changed inputs of each target, which take a second.
+const CHANGED: usize = 20_000;
 
 fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
