@@ -17,7 +17,12 @@ fn output(mut command: Command) -> std::process::Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let deadline = Instant::now() + Duration::from_secs(120);
+    // Sanitizers make all of it several times slower.
+    let patience = match common::sanitizer_is("address") || common::sanitizer_is("thread") {
+        true => 500,
+        false => 120,
+    };
+    let deadline = Instant::now() + Duration::from_secs(patience);
     while child.try_wait().expect("a child of ours").is_none() {
         if Instant::now() > deadline {
             // The whole group: a child of its own would keep our pipes open.
@@ -121,7 +126,9 @@ fn pointing() {
     with_and_without_reach("pointing", |told, refused| {
         let rings = std::env::var_os("RNIC_HOST_PATH").is_none();
         let pointed = counted_any(told, "rx_host_pointed");
-        assert_eq!(pointed, !refused && rings, "{told}");
+        // Which of the two ways is cheaper is measured, and ThreadSanitizer makes one of them many times dearer.
+        let measured = common::sanitizer_is("thread");
+        assert!(measured || pointed == (!refused && rings), "{told}");
     });
 }
 

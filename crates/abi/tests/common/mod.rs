@@ -230,6 +230,11 @@ impl Sanitizer {
     }
 }
 
+/// The programs run under this sanitizer.
+pub fn sanitizer_is(kind: &str) -> bool {
+    sanitizer().is_some_and(|sanitizer| sanitizer.kind == kind)
+}
+
 /// That program leaves objects behind on purpose.
 pub fn allow_leaks(command: &mut Command) {
     if let Some(sanitizer) = sanitizer() {
