@@ -8,7 +8,6 @@ mod browser;
 mod made;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::ops::ControlFlow;
 use std::process::Command;

@@ -1,7 +1,6 @@
 //! A peer that is stopped in the middle of an RDMA WRITE, which it executes by itself: the region's memory outlives the region.
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

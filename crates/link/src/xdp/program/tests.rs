@@ -1,7 +1,6 @@
 //! The program takes what is certainly for a queue pair of this process, and nothing else: each frame here differs in one thing from
 //! one that is taken. The kernel runs the program on frames that never were on a wire (BPF_PROG_TEST_RUN).
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
