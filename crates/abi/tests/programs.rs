@@ -69,7 +69,9 @@ fn pointing() {
     with_and_without_reach("pointing", |told, refused| {
         let rings = std::env::var_os("RNIC_HOST_PATH").is_none();
         let pointed = counted_any(told, "rx_host_pointed");
-        assert_eq!(pointed, !refused && rings, "{told}");
+        // Which of the two ways is cheaper is measured, and ThreadSanitizer makes one of them many times dearer.
+        let measured = common::sanitizer_is("thread");
+        assert!(measured || pointed == (!refused && rings), "{told}");
     });
 }
 
@@ -233,7 +235,17 @@ fn counters() {
         }
     }
 }
-programs!(atomic_write, flush);
+programs!(atomic_write);
+
+#[test]
+fn flush() {
+    if common::headers_available() {
+        let text = run("flush", &["-libverbs"]);
+        if text.contains("does not show what is written back") {
+            rnic_skip::skipped("flush to a file", "the file system does not show it");
+        }
+    }
+}
 
 // Connections.
 #[test]

@@ -214,7 +214,7 @@ fn ignored_signals_stay_ignored() {
     };
     let without = ignored(&["grep", "SigIgn", "/proc/self/status"]);
     if without.is_empty() {
-        eprintln!("skipped: env(1) cannot ignore signals");
+        rnic_skip::skipped("ignored_signals", "env(1) cannot ignore signals");
         return;
     }
     for quiet in [&[][..], &["--quiet"]] {
@@ -253,7 +253,7 @@ fn orphans_are_reaped() {
     ];
     let possible = Command::new("unshare").args(unshare).arg("true").output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no process namespaces here");
+        rnic_skip::skipped("orphans_are_reaped", "no process namespaces here");
         return;
     }
     let orphan = scratch.0.join("orphan");
@@ -495,7 +495,7 @@ fn port_taken_by_a_stranger() {
         .output()
         .is_ok_and(|o| o.status.success());
     if !possible {
-        println!("SKIPPED port_taken_by_a_stranger: network namespaces cannot be made here");
+        rnic_skip::skipped("port_taken_by_a_stranger", "no network namespace here");
         return;
     }
     let program = std::env::current_exe().expect("own path");
@@ -527,7 +527,10 @@ fn no_address_at_all_is_explained() {
         .args(["-rn", env!("CARGO_BIN_EXE_rnic"), "devices"])
         .output();
     let Some(output) = output.ok().filter(|o| !stderr(o).contains("unshare")) else {
-        println!("SKIPPED no_address_at_all_is_explained: network namespaces cannot be made here");
+        rnic_skip::skipped(
+            "no_address_at_all_is_explained",
+            "no network namespace here",
+        );
         return;
     };
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));

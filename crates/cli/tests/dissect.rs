@@ -360,13 +360,7 @@ fn what_cannot_be_read_is_said() {
 #[test]
 fn tshark_reads_the_same() {
     if Command::new("tshark").arg("-v").output().is_err() {
-        let line = "SKIPPED tshark_reads_the_same: tshark is not installed";
-        println!("{line}");
-        assert!(std::env::var_os("RNIC_TEST_NO_SKIP").is_none(), "{line}");
-        if let Some(log) = std::env::var_os("RNIC_SKIP_LOG") {
-            let log = fs::OpenOptions::new().append(true).create(true).open(log);
-            let _ = writeln!(log.unwrap(), "{line}");
-        }
+        rnic_skip::skipped("tshark_reads_the_same", "tshark is not installed");
         return;
     }
     for name in [

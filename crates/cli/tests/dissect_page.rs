@@ -8,7 +8,6 @@ mod browser;
 mod made;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -177,13 +176,7 @@ fn have_chromium(test: &str) -> bool {
     if found.is_ok_and(|status| status.success()) {
         return true;
     }
-    let line = format!("SKIPPED {test}: chromium is not installed");
-    println!("{line}");
-    assert!(std::env::var_os("RNIC_TEST_NO_SKIP").is_none(), "{line}");
-    if let Some(log) = std::env::var_os("RNIC_SKIP_LOG") {
-        let log = fs::OpenOptions::new().append(true).create(true).open(log);
-        let _ = writeln!(log.unwrap(), "{line}");
-    }
+    rnic_skip::skipped(test, "chromium is not installed");
     false
 }
 

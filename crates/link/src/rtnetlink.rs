@@ -154,6 +154,27 @@ mod tests {
         assert_eq!(request.0.len() % 4, 0);
     }
 
+    proptest::proptest! {
+        /// Whatever comes by the socket: each walk ends, and what it gives lies in the message, part behind part.
+        #[test]
+        fn anything_is_taken_apart(bytes in proptest::collection::vec(0u8..40, 0..200)) {
+            let mut rest = &bytes[..];
+            for message in Messages(&bytes) {
+                assert!(!message.is_empty());
+                assert_eq!(message, &rest[..message.len()]);
+                rest = &rest[message.len()..];
+                if let Some((_, body, attributes)) = split::<12>(message) {
+                    assert!(body.len() + attributes.len() + HEADER_LEN <= message.len());
+                    let values: usize = Attributes(attributes).map(|(_, value)| value.len() + 4).sum();
+                    assert!(values <= attributes.len());
+                }
+            }
+            let end: usize = Messages(&bytes).map(<[u8]>::len).sum();
+            assert!(bytes.len() - end < 4, "what breaks off is the last");
+            assert!(Attributes(&bytes).count() <= bytes.len() / 4);
+        }
+    }
+
     #[test]
     fn a_refusal_is_an_error() {
         // No interface has this number.

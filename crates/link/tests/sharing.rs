@@ -251,7 +251,7 @@ fn the_only_member_of_a_group_gets_what_comes_to_others() {
         return;
     }
     let Some((sender, ifindex)) = veth() else {
-        eprintln!("SKIPPED: no `ip` with veth here");
+        rnic_skip::skipped("the only member of a group", "no `ip` with veth here");
         return;
     };
     let group: IpAddr = "239.7.7.1".parse().unwrap();

@@ -23,7 +23,7 @@ fn addresses() -> Vec<IpAddr> {
     if std::net::UdpSocket::bind((v6, 0)).is_ok() {
         out.push(v6);
     } else {
-        eprintln!("no ::1 here: IPv6 is not tested");
+        rnic_skip::skipped("traffic over IPv6", "this host has no ::1");
     }
     out
 }
@@ -264,7 +264,8 @@ fn nothing_comes_from_nowhere() {
 #[test]
 fn while_others_come_and_go() {
     if let Err(LinkError::PortTaken { owner }) = RoceLink::open(&LinkConfig::default()) {
-        eprintln!("SKIPPED: the port is taken by {owner}");
+        let why = format!("the port is taken by {owner}");
+        rnic_skip::skipped("while_others_come_and_go", &why);
         return;
     }
     let lo: IpAddr = "127.0.0.1".parse().unwrap();

@@ -150,8 +150,9 @@ fn ids_and_icrcs_are_right_in_every_mode() {
         .status();
     let cuts = cut.is_ok_and(|s| s.success());
     if !cuts {
-        eprintln!(
-            "SKIPPED in part: no `ip` that can set gso_max_segs; GSO batches cannot be seen cut"
+        rnic_skip::skipped(
+            "GSO batches, cut",
+            "no `ip` that can set gso_max_segs: they cannot be seen",
         );
     }
     let start = Instant::now();
@@ -168,11 +169,11 @@ fn ids_and_icrcs_are_right_in_every_mode() {
         })
         .unwrap();
         let qpn = link.qpn_ranges()[0].first + 17;
-        let addresses = if std::net::UdpSocket::bind((lo6, 0)).is_ok() {
-            vec![lo4, lo6]
-        } else {
-            vec![lo4]
-        };
+        let mut addresses = vec![lo4];
+        match std::net::UdpSocket::bind((lo6, 0)) {
+            Ok(_) => addresses.push(lo6),
+            Err(e) => rnic_skip::skipped("ICRCs over IPv6", &format!("no ::1 here: {e}")),
+        }
         for ip in addresses {
             checked(tap.packets());
             // Alone; a batch; a batch with a short tail; lengths that make several runs in one flush.
@@ -219,7 +220,7 @@ fn traffic_class_and_hop_limit_are_on_the_wire() {
     for ip in ["127.0.0.1", "::1"] {
         let ip: IpAddr = ip.parse().unwrap();
         if std::net::UdpSocket::bind((ip, 0)).is_err() {
-            eprintln!("SKIPPED: no {ip}");
+            rnic_skip::skipped("traffic class and hop limit", &format!("no {ip} here"));
             continue;
         }
         tap.packets();

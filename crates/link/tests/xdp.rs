@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::ops::ControlFlow;
 use std::process::Command;
@@ -236,16 +235,7 @@ fn ip(words: &str) -> bool {
 
 /// It takes root, outside of a container.
 fn skipped(name: &str) {
-    let line = format!("SKIPPED {name}: AF_XDP or a cable is not to be had\n");
-    assert!(std::env::var_os("RNIC_TEST_NO_SKIP").is_none(), "{line}");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(log) = std::env::var_os("RNIC_SKIP_LOG") {
-        let log = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(log);
-        let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));
-    }
+    rnic_skip::skipped(name, "AF_XDP or a cable is not to be had");
 }
 
 /// A host of the LAN sends what the kernel throws away as martian: nothing of it may come in by another way.

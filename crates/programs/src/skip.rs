@@ -1,27 +1,9 @@
 //! Says, never silently, what cannot be tested on this machine.
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::PathBuf;
 
-/// Prints `SKIPPED: what (why)` where the test harness cannot swallow it, and appends it to the file named by
-/// `RNIC_SKIP_LOG`, if any.
-///
-/// # Panics
-/// When `RNIC_TEST_NO_SKIP` is set to something else than `0`: then the machine is meant to be able to run everything.
-pub fn skipped(what: &str, why: &str) {
-    let line = format!("SKIPPED: {what} ({why})\n");
-    let strict = std::env::var_os("RNIC_TEST_NO_SKIP").is_some_and(|v| v != "0" && !v.is_empty());
-    assert!(!strict, "RNIC_TEST_NO_SKIP is set, but {line}");
-    // Not eprint!: the harness captures that and drops it when the test passes.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("RNIC_SKIP_LOG")
-        && let Ok(mut log) = OpenOptions::new().create(true).append(true).open(path)
-    {
-        let _ = log.write_all(line.as_bytes());
-    }
-}
+pub use rnic_skip::skipped;
 
 /// The program's path, looked up in `PATH` and the system folders that an unprivileged `PATH` leaves out.
 pub fn find_program(name: impl AsRef<OsStr>) -> Option<PathBuf> {

@@ -131,7 +131,7 @@ fn connections_go_over_ipv6() {
     let context = Context::open().expect("the device opens");
     let v6 = IpAddr::from(Ipv6Addr::LOCALHOST);
     if context.gid_for(v6).is_err() {
-        println!("SKIPPED connections_go_over_ipv6: this host has no ::1");
+        rnic_skip::skipped("connections_go_over_ipv6", "this host has no ::1");
         return;
     }
     talk::<Rc>(|_| v6);

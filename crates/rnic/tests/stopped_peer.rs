@@ -1,7 +1,6 @@
 //! A peer that is stopped in the middle of an RDMA WRITE, which it executes by itself: the region's memory outlives the region.
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -75,18 +74,6 @@ fn is_mapped(address: u64) -> bool {
     })
 }
 
-/// Past the harness, which swallows what `println!` says.
-fn skipped(why: &str) {
-    let line = format!("SKIPPED: a peer that is stopped in the middle of a WRITE ({why})\n");
-    let strict = std::env::var("RNIC_TEST_NO_SKIP").is_ok_and(|v| v != "0" && !v.is_empty());
-    assert!(!strict, "RNIC_TEST_NO_SKIP is set, but {line}");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(log) = std::env::var_os("RNIC_SKIP_LOG") {
-        let log = OpenOptions::new().append(true).create(true).open(log);
-        let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));
-    }
-}
-
 /// What a peer writes to, and the peer, which is stopped: in the middle of a write or, now and then, between two.
 struct Target {
     region: WritableRegion,
@@ -114,7 +101,10 @@ impl Target {
         let qp = qp.handshake(remote).expect("handshake");
         exchange.send(&region.remote().to_bytes()).expect("sent");
         if exchange.recv().expect("its answer") != b"reaches" {
-            skipped("processes may not reach each other's memory here");
+            rnic_skip::skipped(
+                "a peer that is stopped in the middle of a WRITE",
+                "processes may not reach each other's memory here",
+            );
             return None;
         }
         let deadline = Instant::now() + PATIENCE;

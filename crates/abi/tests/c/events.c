@@ -119,6 +119,7 @@ int main(void)
 	CHECK(atomic_load(&acknowledged) == 1);
 	CHECK(!pthread_join(thread, NULL));
 	CHECK(!ibv_dereg_mr(c.mr) && !ibv_destroy_comp_channel(late));
+	free(c.buffer);
 
 	destroy_side(&a);
 	destroy_side(&b);

@@ -168,6 +168,7 @@ int main(void)
 	CHECK((uint64_t)now.raw_clock.tv_sec * 1000000000 + now.raw_clock.tv_nsec >= first);
 
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(ibv_cq_ex_to_cq(cq_ex)) && !ibv_dereg_mr(mr));
+	free(memory);
 	destroy_side(&peer);
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	puts("extended: ok");

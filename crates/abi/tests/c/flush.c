@@ -169,6 +169,7 @@ int main(void)
 	}
 
 	CHECK(!ibv_dereg_mr(lasting) && !ibv_dereg_mr(mr) && !ibv_destroy_qp(qp) && !ibv_destroy_qp(other) && !ibv_destroy_cq(cq));
+	free(memory);
 	destroy_side(&far);
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	puts(shows ? "flush: ok" : "flush: ok (this file system does not show what is written back)");

@@ -7,10 +7,13 @@ enum { PAGE = 4096, PAGES = 16,
 	ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 		IBV_ACCESS_ON_DEMAND };
 
+/* Far from where the kernel puts what is mapped without an address: what another thread maps must not fill a hole. */
+static char *const APART = (char *)0x7e9000000000;
+
 static char *map(void *at, size_t length)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0);
-	char *memory = mmap(at, length, PROT_READ | PROT_WRITE, flags, -1, 0);
+	char *memory = mmap(at ? at : APART, length, PROT_READ | PROT_WRITE, flags, -1, 0);
 	CHECK(memory != MAP_FAILED);
 	return memory;
 }

@@ -157,7 +157,8 @@ static void taken_back(struct ibv_pd *pd, enum taking how)
 {
 	struct ibv_qp_attr err = { .qp_state = IBV_QPS_ERR }, reset = { .qp_state = IBV_QPS_RESET };
 	mend();
-	char *memory = aligned_alloc(4096, LONG + 4096), *other = aligned_alloc(4096, LONG + 4096);
+	const size_t size = (LONG + 4095) / 4096 * 4096; /* aligned_alloc(3) gives whole pages. */
+	char *memory = aligned_alloc(4096, size), *other = aligned_alloc(4096, size);
 	struct ibv_mr *mr = ibv_reg_mr(pd, memory, LONG, IBV_ACCESS_LOCAL_WRITE);
 	CHECK(mr);
 	memset(memory, 0x11, LONG);

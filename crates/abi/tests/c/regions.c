@@ -20,8 +20,9 @@ int main(void)
 	CHECK(memory[4092] == 0x5a && memory[4091] == 0);
 	EXPECT_REFUSED(&pair, IBV_WR_RDMA_WRITE, (uintptr_t)memory, 4, mr->rkey);
 	EXPECT_REFUSED(&pair, IBV_WR_RDMA_WRITE, 0x7000000000 + 4093, 4, mr->rkey);
+	uint32_t old = mr->rkey;
 	CHECK(!ibv_dereg_mr(mr));
-	EXPECT_REFUSED(&pair, IBV_WR_RDMA_WRITE, 0x7000000000, 4, mr->rkey);
+	EXPECT_REFUSED(&pair, IBV_WR_RDMA_WRITE, 0x7000000000, 4, old);
 	CHECK(!ibv_reg_mr_iova(pair.pd, memory, 4096, 0x7000000001, ALL) && errno == EINVAL);
 	CHECK(!ibv_reg_mr_iova(pair.pd, memory, 4096, -4096ull, ALL) && errno == EINVAL);
 

@@ -7,7 +7,8 @@
 int main(void)
 {
 	struct pair pair = make_pair();
-	char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* Far from where the kernel puts what is mapped without an address: what another thread maps must not be there next. */
+	char *memory = mmap((void *)0x7e9000000000, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(memory != MAP_FAILED);
 	struct ibv_mr *mr = ibv_reg_mr(pair.pd, memory, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	CHECK(mr);

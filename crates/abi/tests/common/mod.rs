@@ -21,6 +21,9 @@ pub const NAMES: [&str; 4] = [
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
+        if let Some(sanitizer) = sanitizer() {
+            return sanitizer.library.clone();
+        }
         let exe = std::env::current_exe().expect("own path");
         // <target>/<profile folder>/deps/<test>
         let profile_dir = exe.ancestors().nth(2).expect("target folder").to_path_buf();
@@ -98,6 +101,10 @@ pub fn under_library(dir: &Path, program: impl AsRef<std::ffi::OsStr>) -> Comman
     let mut path = std::ffi::OsString::from("LD_LIBRARY_PATH=");
     path.push(dir);
     command.args([path, preload]).arg(program);
+    if let Some(sanitizer) = sanitizer() {
+        let (variable, options) = sanitizer.options();
+        command.env(variable, options);
+    }
     command
 }
 
@@ -147,11 +154,11 @@ pub fn allowed_missing(missing: &[&str], variable: &str) -> bool {
     let what = format!(
         "not tested: these Debian packages are missing: {packages} (apt-get install {packages})"
     );
-    eprintln!("{what}");
     assert!(
         std::env::var_os(variable).is_some_and(|v| v == "1"),
         "{what}; {variable}=1 skips this test"
     );
+    rnic_skip::skipped("a test in C", &format!("not installed: {packages}"));
     false
 }
 
@@ -159,15 +166,105 @@ pub fn allowed_missing(missing: &[&str], variable: &str) -> bool {
 pub fn compile(dir: &Path, name: &str, source: &str, libraries: &[&str]) -> PathBuf {
     let (file, program) = (dir.join(format!("{name}.c")), dir.join(name));
     fs::write(&file, source).expect("source written");
-    let output = Command::new("gcc")
-        .args(["-std=gnu11", "-Wall", "-Werror", "-O1", "-o"])
-        .arg(&program)
-        .arg(&file)
-        .args(libraries)
-        .output()
-        .expect("gcc runs");
-    assert!(output.status.success(), "gcc: {}", text(&output));
+    let gcc = |arguments: &[&std::ffi::OsStr]| {
+        let output = Command::new("gcc")
+            .args(["-std=gnu11", "-Wall", "-Werror", "-O1", "-g"])
+            .args(arguments)
+            .args(libraries)
+            .output()
+            .expect("gcc runs");
+        assert!(output.status.success(), "gcc: {}", text(&output));
+    };
+    let (from, to) = (file.as_os_str(), program.as_os_str());
+    let Some(sanitizer) = sanitizer() else {
+        gcc(&[from, "-o".as_ref(), to]);
+        return program;
+    };
+    // gcc's checks and rustc's are of one kind, and the runtime is rustc's: gcc must not add its own. No races are sought in
+    // the program's own code: what it reads in memory that the device writes is ordered by nothing but the bytes.
+    let object = dir.join(format!("{name}.o"));
+    let object = object.as_os_str();
+    let checks = match sanitizer.kind.as_str() {
+        "address" => "-fsanitize=address",
+        _ => "-fno-sanitize=all",
+    };
+    let words = [checks, "-DSANITIZED=1", "-c", "-o"].map(std::ffi::OsStr::new);
+    gcc(&[&words[..], &[object, from]].concat());
+    let mut whole = std::ffi::OsString::from("-Wl,--export-dynamic,--whole-archive,");
+    whole.push(&sanitizer.runtime);
+    whole.push(",--no-whole-archive");
+    let asked = sanitized_source("runtime.c");
+    let rest = ["-pthread", "-ldl", "-lm", "-lrt"].map(std::ffi::OsStr::new);
+    let program_of = [object, asked.as_os_str(), &whole, "-o".as_ref(), to];
+    gcc(&[&program_of, &rest[..]].concat());
     program
+}
+
+fn sanitized_source(name: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    tests.join("sanitized").join(name)
+}
+
+/// With what the library was built that `RNIC_SANITIZED_LIBRARY` names: `./test sanitize` builds it.
+struct Sanitizer {
+    /// As `-fsanitize=` has it: `address` or `thread`.
+    kind: String,
+    /// The archive of rustc's own runtime. It stands in the program, where the library finds it.
+    runtime: PathBuf,
+    library: PathBuf,
+    /// What finds the names of functions for it.
+    addr2line: PathBuf,
+}
+
+impl Sanitizer {
+    /// What the runtime is told, beside what the caller of the tests says.
+    fn options(&self) -> (String, String) {
+        let variable = format!("{}SAN_OPTIONS", self.kind[..1].to_uppercase());
+        let said = std::env::var(&variable).unwrap_or_default();
+        let addr2line = self.addr2line.display();
+        let mut options = format!("external_symbolizer_path={addr2line}");
+        if self.kind == "thread" {
+            // Programs fork while the engine's thread runs, and their children open the device anew.
+            options += ":die_after_fork=0";
+        }
+        (variable, format!("{options}:{said}"))
+    }
+}
+
+/// The programs run under this sanitizer.
+pub fn sanitizer_is(kind: &str) -> bool {
+    sanitizer().is_some_and(|sanitizer| sanitizer.kind == kind)
+}
+
+/// That program leaves objects behind on purpose.
+pub fn allow_leaks(command: &mut Command) {
+    if let Some(sanitizer) = sanitizer() {
+        let (variable, options) = sanitizer.options();
+        command.env(variable, format!("{options}:detect_leaks=0"));
+    }
+}
+
+fn sanitizer() -> Option<&'static Sanitizer> {
+    static SANITIZER: OnceLock<Option<Sanitizer>> = OnceLock::new();
+    let sanitizer = SANITIZER.get_or_init(|| {
+        let library = std::env::var_os("RNIC_SANITIZED_LIBRARY")?.into();
+        let kind = std::env::var("RNIC_SANITIZER").expect("the sanitizer's name");
+        let runtime = std::env::var_os("RNIC_SANITIZER_RUNTIME").expect("its runtime");
+        let addr2line = scratch("symbols").join("addr2line");
+        let made = Command::new("gcc")
+            .args(["-static", "-O1", "-o"])
+            .arg(&addr2line)
+            .arg(sanitized_source("addr2line.c"))
+            .status();
+        assert!(made.is_ok_and(|status| status.success()), "gcc -static");
+        Some(Sanitizer {
+            addr2line,
+            kind,
+            runtime: runtime.into(),
+            library,
+        })
+    });
+    sanitizer.as_ref()
 }
 
 /// Both output streams of a finished command.
@@ -190,7 +287,9 @@ pub fn output(mut command: Command) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let deadline = Instant::now() + Duration::from_secs(120);
+    // Sanitizers make all of it several times slower.
+    let patience = if sanitizer().is_some() { 500 } else { 120 };
+    let deadline = Instant::now() + Duration::from_secs(patience);
     while child.try_wait().expect("a child of ours").is_none() {
         if Instant::now() > deadline {
             // The whole group: a child of its own would keep our pipes open.
@@ -204,6 +303,9 @@ pub fn output(mut command: Command) -> Output {
     }
     child.wait_with_output().expect("output")
 }
+
+/// Programs that close a device, or end, with objects left: as with hardware, these stay where the program has pointers to.
+const LEAVES_OBJECTS: [&str; 2] = ["import", "order"];
 
 /// Compiles `tests/c/NAME.c` and runs it under the library; what it printed.
 pub fn run_c(name: &str, linked: &[&str]) -> String {
@@ -220,6 +322,9 @@ pub fn run_c_with(name: &str, linked: &[&str], environment: &[(&str, &str)]) -> 
     let program = compile(&dir, name, &source, &flags);
     let mut command = under_library(&dir, program);
     command.envs(environment.iter().copied());
+    if LEAVES_OBJECTS.contains(&name) {
+        allow_leaks(&mut command);
+    }
     let output = output(command);
     let text = text(&output);
     assert!(output.status.success(), "{name}: {}\n{text}", output.status);

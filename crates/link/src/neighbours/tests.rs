@@ -184,25 +184,15 @@ fn who_listens_stays_when_all_queues_together_are_full() {
 
 #[test]
 fn who_comes_while_there_is_no_descriptor_is_refused_and_later_ones_are_heard() {
-    // The limit is the process's: the rest is done in a child that has nothing else to do.
-    const CHILD: &str = "RNIC_TEST_NO_DESCRIPTORS";
-    if std::env::var_os(CHILD).is_none() {
-        let name = std::thread::current().name().unwrap().to_owned();
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([&name, "--exact", "--test-threads=1"])
-            .env(CHILD, "1")
-            .status()
-            .unwrap();
-        assert!(status.success());
+    // The limit is the process's.
+    if !sys::tests::alone() {
         return;
     }
     let place = Place::new();
     let (mut a, mut b) = (place.process(7), place.process(8));
     sys::keep_spare();
     let from = place.connect(&mut b, 7);
-    let all: Vec<Fd> = std::iter::from_fn(|| sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok())
-        .take(1 << 20)
-        .collect();
+    let all = sys::tests::all_descriptors();
     assert!(sys::wait_readable(&a.set, 0));
     a.hear(&mut |_, _| {});
     assert!(!a.has_peers());
@@ -214,9 +204,7 @@ fn who_comes_while_there_is_no_descriptor_is_refused_and_later_ones_are_heard() 
     // Not even the spare one, which another thread uses: whoever comes waits, and nobody spins.
     drop(all);
     let from = place.connect(&mut b, 7);
-    let all: Vec<Fd> = std::iter::from_fn(|| sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).ok())
-        .take(1 << 20)
-        .collect();
+    let all = sys::tests::all_descriptors();
     sys::with_spare(|| {
         let _last = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM).unwrap();
         a.hear(&mut |_, _| {});

@@ -170,13 +170,15 @@ pub(crate) fn all_descriptors() -> Vec<Fd> {
 
 /// Runs `work` in a thread that is in a network namespace of its own; `None`: there cannot be one, which is said.
 pub(crate) fn in_another_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             // SAFETY: no pointers; it is this thread's alone.
             match check(unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNET) }) {
                 Ok(_) => Some(work()),
                 Err(e) => {
-                    eprintln!("SKIPPED: a network namespace cannot be made here: {e}");
+                    let why = format!("no network namespace here: {e}");
+                    rnic_skip::skipped(&test, &why);
                     None
                 }
             }

@@ -875,12 +875,16 @@ pub fn isolated(name: &str) -> bool {
     command.env("RNIC_RUNTIME_DIR", &runtime);
     // SAFETY: `enter_namespace` makes system calls only and allocates nothing.
     unsafe { command.pre_exec(enter_namespace) };
-    match command.spawn() {
-        Ok(mut child) => assert!(
-            child.wait().expect("wait").success(),
-            "failed in its namespace"
-        ),
-        Err(e) => eprintln!("{name}: SKIPPED, a network namespace cannot be made here: {e}"),
+    match command.stderr(Stdio::inherit()).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "failed in its namespace: {said}");
+            assert!(
+                said.contains("1 passed"),
+                "no test is called {name}: {said}"
+            );
+        }
+        Err(e) => rnic_skip::skipped(name, &format!("no network namespace here: {e}")),
     }
     let _ = std::fs::remove_dir_all(runtime);
     false

@@ -19,4 +19,8 @@ fn events_come_once_whatever_the_network_does() {
         .expect("it starts");
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{told}");
+    let passed = told
+        .split_once("test result: ok. ")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(passed.is_some_and(|count| count > 10), "they ran: {told}");
 }

@@ -1,7 +1,6 @@
 //! The program takes what is certainly for a queue pair of this process, and nothing else: each frame here differs in one thing from
 //! one that is taken. The kernel runs the program on frames that never were on a wire (BPF_PROG_TEST_RUN).
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -111,16 +110,7 @@ fn skipped<T>(what: &str, why: &io::Error) -> Option<T> {
     let lacks = [libc::EPERM, libc::ENOSYS, libc::EAFNOSUPPORT];
     let code = why.raw_os_error().unwrap_or(0);
     assert!(lacks.contains(&code), "{what}: {why}");
-    let line = format!("SKIPPED {what}: eBPF and AF_XDP need root: {why}\n");
-    assert!(std::env::var_os("RNIC_TEST_NO_SKIP").is_none(), "{line}");
-    let _ = io::stderr().write_all(line.as_bytes());
-    if let Some(log) = std::env::var_os("RNIC_SKIP_LOG") {
-        let log = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(log);
-        let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));
-    }
+    rnic_skip::skipped(what, &format!("eBPF and AF_XDP need root: {why}"));
     None
 }
 
