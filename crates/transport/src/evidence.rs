@@ -41,6 +41,8 @@ pub struct SendFailed {
     pub heard_ever: u64,
     /// Nanoseconds since that PSN was first sent, as far as the first retry shows it.
     pub waited_ns: u64,
+    /// Bytes of payload of the READ response that was not what was awaited; `None`: there was none.
+    pub response: Option<u32>,
 }
 
 /// Why a responder refused.

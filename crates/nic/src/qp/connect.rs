@@ -260,6 +260,11 @@ fn apply(
             retune(entry, window);
             if peer.is_some() {
                 entry.reach = reach;
+                match &mut entry.transport {
+                    QueuePair::Rc(rc) => rc.readdress(),
+                    QueuePair::Uc(uc) => uc.readdress(),
+                    QueuePair::Ud(_) => {}
+                }
             }
             if peer.is_some()
                 && let Some(old) = std::mem::replace(&mut entry.peer, peer)

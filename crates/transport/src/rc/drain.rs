@@ -44,7 +44,6 @@ impl Rc {
     /// directions, and how much may be under way on the new path.
     pub fn retune(&mut self, attr: RcAttr) {
         self.update(attr);
-        self.requester.address_changed();
         let own = &mut self.shared.attr;
         own.timeout = attr.timeout;
         own.retry_cnt = attr.retry_cnt;
@@ -59,6 +58,11 @@ impl Rc {
             self.requester.reopen_window(&self.shared);
         }
         self.requester.refill_retries(&self.shared);
+    }
+
+    /// It is in SQD, and its packets go another way, or come from another address, from now on.
+    pub fn readdress(&mut self) {
+        self.requester.address_changed();
     }
 
     #[inline]

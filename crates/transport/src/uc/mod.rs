@@ -60,6 +60,8 @@ pub struct Uc {
     attr: UcAttr,
     counters: Counters,
     sends: SendQueue,
+    /// It has another address than the peer's grants were given to.
+    readdressed: bool,
     /// PSNs of the front WQE that were handed over.
     sent: u32,
     responder: Responder,
@@ -79,6 +81,7 @@ impl Uc {
             attr: UcAttr::NONE,
             counters: Counters::default(),
             sends: SendQueue::default(),
+            readdressed: false,
             sent: 0,
             responder: Responder::default(),
         }
@@ -111,6 +114,12 @@ impl Uc {
         if self.state == State::Rts {
             self.sends.drain(notify, self.sent > 0, host);
         }
+    }
+
+    /// It is in SQD, and its packets go another way, or come from another address, from now on: the peer may not take them, and does
+    /// not say so.
+    pub fn readdress(&mut self) {
+        self.readdressed = true;
     }
 
     /// In SQD, and a message is under way.

@@ -86,6 +86,7 @@ impl Requester {
             waited_ns: stall
                 .and_then(|stall| Some(stall.last?.0.saturating_sub(stall.since?.0)))
                 .unwrap_or(0),
+            response: self.wrong_response,
         }))
     }
 }

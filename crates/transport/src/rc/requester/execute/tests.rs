@@ -79,6 +79,7 @@ fn nothing_is_executed_before_the_peer_has_acknowledged_a_packet_of_this_connect
     rc.drain(false, bench);
     let attr = *rc.attr();
     rc.retune(attr);
+    rc.readdress();
     rc.resume();
     f.post(WRITE, 10);
     assert_eq!(brief(&f.poll()), [(WriteOnly, first(2))]);
