@@ -61,9 +61,12 @@ fn failure() -> Failure {
             heard: 4,
             heard_ever: 5,
             waited_ns: 6,
+            response: None,
             remote_addr: None,
             rkey: None,
         }),
+        path_mtu: None,
+        peer_path_mtu: None,
         peer_process: None,
     }
 }
@@ -80,6 +83,8 @@ fn refusal() -> Refusal {
         room: None,
         length: None,
         limit: None,
+        path_mtu: None,
+        peer_path_mtu: None,
         memory: Some(memory()),
     }
 }
@@ -120,6 +125,7 @@ fn qp() -> Qp {
         end: true,
         max_rd_atomic: None,
         max_dest_rd_atomic: None,
+        path_mtu: None,
         counters: Counters::default(),
     }
 }

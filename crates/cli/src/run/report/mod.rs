@@ -210,7 +210,7 @@ impl Report {
         self.refusals.sort_by_key(|refusal| refusal.ns);
         self.verbs.sort_by_key(|verb| verb.ns);
         self.attempts.sort_by_key(|attempt| attempt.ns);
-        lint::match_reads(self);
+        lint::match_ends(self);
     }
 
     pub fn process(&self, id: u64) -> String {

@@ -89,6 +89,8 @@ pub struct Request {
     pub heard: u64,
     pub heard_ever: u64,
     pub waited_ns: u64,
+    /// Of the READ response that was not what was awaited.
+    pub response: Option<u64>,
     pub remote_addr: Option<u64>,
     pub rkey: Option<u32>,
 }
@@ -109,6 +111,8 @@ pub struct Failure {
     pub vendor_err: u32,
     pub memory: Option<Memory>,
     pub request: Option<Request>,
+    pub path_mtu: Option<u64>,
+    pub peer_path_mtu: Option<u64>,
     pub peer_process: Option<String>,
 }
 
@@ -125,6 +129,8 @@ pub struct Refusal {
     pub room: Option<u64>,
     pub length: Option<u64>,
     pub limit: Option<u64>,
+    pub path_mtu: Option<u64>,
+    pub peer_path_mtu: Option<u64>,
     pub memory: Option<Memory>,
 }
 
@@ -233,6 +239,7 @@ pub struct Qp {
     pub end: bool,
     pub max_rd_atomic: Option<u64>,
     pub max_dest_rd_atomic: Option<u64>,
+    pub path_mtu: Option<u64>,
     pub counters: Counters,
 }
 
