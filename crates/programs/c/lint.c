@@ -17,6 +17,7 @@ struct plan {
     int sends, signal_every;
     size_t region, memlock;
     int receive_before_connect;
+    enum ibv_mtu other_mtu; /* of the second one */
     double receive_late; /* seconds after the sends */
     int change_buffer;
 };
@@ -34,6 +35,7 @@ static const struct plan plans[] = {
     {.name = "cq", CLEAN, .cqe = 15, .sends = 8},
     {.name = "memlock", CLEAN, .memlock = 64 * 1024, .region = 1024 * 1024},
     {.name = "reads", CLEAN, .max_rd_atomic = 8, .max_dest_rd_atomic = 2},
+    {.name = "path-mtu", CLEAN, .other_mtu = IBV_MTU_512},
     {.name = "late-receive", CLEAN, .rnr_retry = 0, .receive_before_connect = 0},
     {.name = "never-ready", CLEAN, .sends = 1, .signal_every = 1, .receive_before_connect = 0, .receive_late = 1.3},
     {.name = "buffer", CLEAN, .sends = 1, .signal_every = 1, .receive_before_connect = 0, .receive_late = 0.01,
@@ -62,11 +64,11 @@ static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_cq *cq, const struct 
 }
 
 static void join(struct ibv_qp *qp, int gid_index, const struct ibv_qp *peer, const union ibv_gid *peer_gid,
-                 const struct plan *plan)
+                 enum ibv_mtu mtu, const struct plan *plan)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
+        .path_mtu = mtu,
         .dest_qp_num = peer->qp_num,
         .max_dest_rd_atomic = plan->max_dest_rd_atomic,
         .min_rnr_timer = 12,
@@ -133,7 +135,7 @@ int main(int argc, char **argv)
     if (plan->receive_before_connect)
         receive(qps[1], plan, mr);
     for (int i = 0; i < 2; i++)
-        join(qps[i], index[i], qps[!i], &gids[!i], plan);
+        join(qps[i], index[i], qps[!i], &gids[!i], i && plan->other_mtu ? plan->other_mtu : IBV_MTU_1024, plan);
     if (!plan->receive_before_connect && !plan->receive_late)
         receive(qps[1], plan, mr);
 

@@ -22,7 +22,7 @@ fn each_habit_is_named_once() {
         return;
     };
     let program = program.to_str().expect("a path");
-    let cases: [(&str, &str, &str); 9] = [
+    let cases: [(&str, &str, &str); 10] = [
         ("clean", CLEAN, ""),
         (
             "unsignaled",
@@ -44,6 +44,11 @@ fn each_habit_is_named_once() {
             "reads",
             "max_rd_atomic is 8, the peer's max_dest_rd_atomic 2",
             "the smaller",
+        ),
+        (
+            "path-mtu",
+            "path_mtu is 1024 bytes, the peer's 512",
+            "set the smaller on both sides",
         ),
         (
             "late-receive",

@@ -50,6 +50,8 @@ pub struct SendFailed {
     pub waited_ns: u64,
     /// Nanoseconds of these in which the peer's process was found stopped.
     pub stopped_ns: u64,
+    /// Bytes of payload of the READ response that was not what was awaited; `None`: there was none.
+    pub response: Option<u32>,
 }
 
 /// Why a responder refused.

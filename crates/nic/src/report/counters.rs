@@ -128,6 +128,9 @@ impl State {
             let attr = &connection.attr;
             line.number("max_rd_atomic", u64::from(attr.max_rd_atomic))
                 .number("max_dest_rd_atomic", u64::from(attr.max_dest_rd_atomic));
+            if let Some(mtu) = attr.path_mtu {
+                line.number("path_mtu", mtu.bytes() as u64);
+            }
         }
         let counters = entry.transport.counters();
         line.object("counters", |line| write_counters(line, &counters));

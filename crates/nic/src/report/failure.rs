@@ -11,7 +11,7 @@ use rnic_link::udp::tx::learned_mtu;
 use rnic_wire::Operation;
 
 use super::line::Line;
-use super::{Kind, RegionFacts, State, lint, state, write};
+use super::{Connection, Kind, RegionFacts, State, lint, state, write};
 use crate::error::Error;
 use crate::memory::Access as Rights;
 use crate::qp::{QpShared, headroom};
@@ -159,6 +159,7 @@ pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) 
         .text("operation", opcode_name(completion.opcode))
         .number("status", completion.status as u64)
         .number("vendor_err", u64::from(completion.vendor_err));
+    state.name_mtus(&mut line, qpn);
     if let Some(note) = note {
         let grave = state.grave(note.access.key);
         line.object("memory", |line| write_local(line, &note, grave));
@@ -196,6 +197,10 @@ impl State {
             .text("operation", operation_name(refused.operation))
             .number("psn", u64::from(refused.psn.value()))
             .text("why", refused_name(refused.why));
+        self.name_mtus(&mut line, qpn);
+        if let Refused::PacketLength(length) = refused.why {
+            line.number("length", u64::from(length));
+        }
         if refused.why == Refused::TooLong {
             line.number("room", refused.room)
                 .number("length", refused.length);
@@ -209,6 +214,24 @@ impl State {
             line.object("memory", |line| write_remote(line, &note, grave));
         }
         write(line);
+    }
+
+    /// The queue pair's path MTU, and its peer's if that is of this process, too.
+    fn name_mtus(&self, line: &mut Line, qpn: u32) {
+        let mtu = |connection: &Connection| Some(connection.attr.path_mtu?.bytes() as u64);
+        let Some(own) = self.connections.get(&qpn) else {
+            return;
+        };
+        if let Some(mtu) = mtu(own) {
+            line.number("path_mtu", mtu);
+        }
+        let peer = self.connections.get(&own.attr.dest_qp_num);
+        let is_opposite = |peer: &&Connection| {
+            (peer.local, peer.remote, peer.attr.dest_qp_num) == (own.remote, own.local, qpn)
+        };
+        if let Some(mtu) = peer.filter(is_opposite).and_then(mtu) {
+            line.number("peer_path_mtu", mtu);
+        }
     }
 
     /// The region that had this key, and how long ago it ended.
@@ -374,6 +397,9 @@ fn write_request(line: &mut Line, sent: &SendFailed) {
         .number("heard_ever", sent.heard_ever)
         .number("waited_ns", sent.waited_ns)
         .number("stopped_ns", sent.stopped_ns);
+    if let Some(response) = sent.response {
+        line.number("response", u64::from(response));
+    }
     if let SendOp::Write { remote_addr, rkey }
     | SendOp::WriteImm {
         remote_addr, rkey, ..

@@ -147,11 +147,12 @@ fn wait_for(process: &mut Process, word: &str) {
     assert!(lines.any(|line| line == word), "it ended");
 }
 
-/// One at a time: each has two threads that poll.
-static TURN: Mutex<()> = Mutex::new(());
+/// One at a time of each kind: each has two threads that poll.
+static TURNS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
 
 fn compare(path: &str, processes: usize) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = &TURNS[processes - 1];
+    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     let cells = cells();
     let seen = run(path, processes);
     assert_eq!(seen.len(), cells.len());

@@ -58,7 +58,7 @@ fn packets(len: u32, mtu: u32) -> u32 {
 }
 
 /// Is each packet, as the sender cuts them, of a length that the receiver takes? FIRST and MIDDLE have exactly the path MTU, ONLY and
-/// LAST at most that (9.7.4.1.6 for RC, 9.8.2.2.3 for UC, 9.7.5.2.x for READ responses).
+/// LAST at most that (9.7.4.1.6 for RC, 9.8.2.2.3 for UC; 9.9.2.4 for READ responses).
 fn cut_alike(len: u32, sender: u32, receiver: u32) -> bool {
     match packets(len, sender) {
         1 => len <= receiver,
@@ -73,24 +73,24 @@ fn end(cell: &Cell) -> End {
     let [ours, theirs] = cell.mtu.map(|mtu| mtu.bytes() as u32);
     let reads = op == Op::Read || op.is_atomic();
 
-    // 9.9.2.1, 10.8.3: what is wrong on this side is found before anything is sent.
+    // 10.8.3, 9.9.2: what is wrong on this side is found before anything is sent.
     if cell.misfit == Misfit::LocalKey {
         return End::Local(Status::LocalProtectionError);
     }
-    // 10.8.3.3: no READ may be outstanding.
+    // 9.7.7: no READ may be outstanding.
     if cell.misfit == Misfit::NoReadsHere {
         return End::Local(Status::LocalQpOperationError);
     }
-    // 9.8.3: a datagram is one packet.
+    // 9.8.3: a datagram is one packet, of the port's MTU at most.
     if service == Service::Ud && len > PORT_MTU {
         return End::Local(Status::LocalLengthError);
     }
 
-    // 9.6.1.1: packets that are not for that queue pair, its service or state are dropped (9.6.1.1.2 to 9.6.1.1.4); 10.3.1: which
-    // states receive. 9.6.1.4.3: a wrong Q_Key.
+    // 9.6: packets that are not for that queue pair, its service, or its state (10.3.1: which states receive) are dropped, and so are
+    // datagrams with another Q_Key.
     match cell.misfit {
         Misfit::OtherService(_) | Misfit::Destroyed(_) | Misfit::QKey => return End::Silence,
-        // 9.6.1.1: and whose addresses are not those of the connection.
+        // 9.6: and those whose addresses are not those of the connection.
         Misfit::Address | Misfit::OtherWay | Misfit::WrongWay => return End::Silence,
         Misfit::State(QpState::Reset | QpState::Init | QpState::Err, _) => return End::Silence,
         _ => {}
@@ -102,18 +102,18 @@ fn end(cell: &Cell) -> End {
         _ => packets(len, ours),
     };
     match (service, cell.misfit) {
-        // 9.7.5.1.3: a NAK asks for what comes before; it is none of this requester's.
+        // 9.7.5: a NAK asks for what comes before; it is none of this requester's.
         (Service::Rc | Service::Xrc, Misfit::StartPsn(..0) | Misfit::BegunAnew) => {
             return End::Silence;
         }
         (Service::Rc | Service::Xrc, Misfit::StartPsn(ahead)) => {
             let ahead = ahead as u32;
             return match op {
-                // 9.7.5.1.2: duplicates of requests that the responder does not know are dropped.
+                // 9.7.5: duplicates of requests that the responder does not know are dropped.
                 _ if reads => End::Silence,
-                // What follows the duplicates is no FIRST or ONLY (9.7.4.1.2).
+                // What follows the duplicates is no FIRST or ONLY (9.7.4.1).
                 _ if sent > ahead => End::Refused(Status::RemoteInvalidRequest, None),
-                // 9.7.5.1.2: duplicates are acknowledged with the PSN before the expected one; here it is the last that was sent.
+                // 9.7.5: duplicates are acknowledged with the PSN before the expected one; here it is the last that was sent.
                 _ if sent == ahead => End::Duplicate,
                 _ => End::Silence,
             };
@@ -134,8 +134,7 @@ fn end(cell: &Cell) -> End {
         return End::Refused(Status::RemoteInvalidRequest, None);
     }
 
-    // 9.7.4.1.3: an operation that the queue pair is not configured for. 9.7.4.1.7: more READs than there are resources.
-    // 9.7.4.1.5: an atomic's address.
+    // 9.7.4.1: an operation that the queue pair is not configured for, more READs than there are resources, an atomic's address.
     if matches!(
         cell.misfit,
         Misfit::QpRight(_) | Misfit::NoReadsThere | Misfit::Alignment
@@ -157,7 +156,7 @@ fn end(cell: &Cell) -> End {
         return End::Refused(Status::RemoteAccessError, None);
     }
 
-    // 9.7.5.2.8 (RNR NAK) and 9.7.4.1.6 (longer than the receive), 9.9.3.
+    // 9.7.5.2 (RNR NAK), 9.7.4.1 (longer than the receive), 9.9.3.
     match cell.misfit {
         Misfit::NoReceive => return End::NotReady,
         Misfit::ShortReceive => {
@@ -174,7 +173,7 @@ fn end(cell: &Cell) -> End {
         _ => {}
     }
 
-    // 9.9.2.4.2: a response of a wrong length, or of the wrong kind.
+    // 9.9.2.4: a response of a wrong length, or of the wrong kind.
     if op == Op::Read && !cut_alike(len, theirs, ours) {
         return End::BadResponse;
     }
@@ -198,7 +197,7 @@ pub fn has_marker(cell: &Cell) -> bool {
     matches!(cell.service, Service::Uc | Service::Ud) && receives_posted(cell) > 0
 }
 
-/// Bytes that a datagram's receive has in front (11.4.1.2: the GRH, or on RoCE v2 the IP header).
+/// Bytes that a datagram's receive has in front (the GRH, or over RoCE v2 the IP header: annex A17).
 pub const GRH: u32 = 40;
 
 pub fn expected(cell: &Cell) -> Outcome {
@@ -234,7 +233,7 @@ pub fn expected(cell: &Cell) -> Outcome {
         receives.push((1, Status::Success, Some((opcode, len + header, imm))));
         taken = 1;
     }
-    // 9.9.3.1: the responder of a reliable connection is in the Error state after a fatal NAK. That of an unreliable one drops the message,
+    // 9.9.3: the responder of a reliable connection is in the Error state after a fatal NAK. That of an unreliable one drops the message,
     // unless it is its own memory that cannot be written.
     let breaks = match end {
         End::Refused(_, Some(Status::LocalProtectionError)) => true,
@@ -251,7 +250,7 @@ pub fn expected(cell: &Cell) -> Outcome {
         taken = posted;
     }
     let (status, initiator) = match end {
-        // 10.3.1.6: the send queue alone, of those whose receive queue does not depend on it.
+        // 10.3.1: the send queue alone, of those whose receive queue does not depend on it.
         End::Local(status) if reliable => (status, QpState::Err),
         End::Local(status) => (status, QpState::Sqe),
         // 9.8: done when it is sent.

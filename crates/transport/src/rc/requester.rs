@@ -258,6 +258,8 @@ pub(crate) struct Requester {
     pub(super) halted: bool,
     /// Nothing new leaves: others have their turn.
     held_back: bool,
+    /// Bytes of the READ response that the front WQE fails of.
+    wrong_response: Option<u32>,
     /// `current` cannot be sent; it fails when it is at the front.
     fault: Option<Failure>,
     /// No packet points before this position.

@@ -62,9 +62,12 @@ fn failure() -> Failure {
             heard_ever: 5,
             waited_ns: 6,
             stopped_ns: 7,
+            response: None,
             remote_addr: None,
             rkey: None,
         }),
+        path_mtu: None,
+        peer_path_mtu: None,
         peer_process: None,
         peer_pid: None,
         peer_program: None,
@@ -84,6 +87,8 @@ fn refusal() -> Refusal {
         room: None,
         length: None,
         limit: None,
+        path_mtu: None,
+        peer_path_mtu: None,
         memory: Some(memory()),
     }
 }
@@ -126,6 +131,7 @@ fn qp() -> Qp {
         end: true,
         max_rd_atomic: None,
         max_dest_rd_atomic: None,
+        path_mtu: None,
         counters: Counters::default(),
     }
 }

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use super::record::Lint;
 use super::{Report, stats};
 
-/// Kind of the finding that only both ends together show.
+/// Kinds of findings that only both ends together show.
 const READS: &str = "reads";
+const PATH_MTU: &str = "path mtu";
 
 /// Compares what the two ends of each connection of this run have agreed on.
-pub fn match_reads(report: &mut Report) {
+pub fn match_ends(report: &mut Report) {
     let mut found = Vec::new();
     let by_ends: HashMap<_, _> = report
         .qps
@@ -21,21 +22,27 @@ pub fn match_reads(report: &mut Report) {
     for qp in &report.qps {
         let opposite = qp.ends.key().map(|(own, peer)| (peer, own));
         let peer = opposite.and_then(|key| by_ends.get(&key));
-        if let (Some(own), Some(theirs)) = (
-            qp.max_rd_atomic,
-            peer.and_then(|peer| peer.max_dest_rd_atomic),
-        ) && own > theirs
-        {
-            found.push(Lint {
-                process: qp.process,
-                ns: qp.ns,
-                kind: READS.to_owned(),
-                object: u64::from(qp.ends.qpn),
-                value: own,
-                limit: theirs,
-                count: 1,
-                more: String::new(),
-            });
+        let Some(peer) = peer else { continue };
+        let ends = [
+            (READS, qp.max_rd_atomic, peer.max_dest_rd_atomic),
+            // Said once of each connection.
+            (PATH_MTU, qp.path_mtu, peer.path_mtu),
+        ];
+        for (kind, own, theirs) in ends {
+            if let (Some(own), Some(theirs)) = (own, theirs)
+                && own > theirs
+            {
+                found.push(Lint {
+                    process: qp.process,
+                    ns: qp.ns,
+                    kind: kind.to_owned(),
+                    object: u64::from(qp.ends.qpn),
+                    value: own,
+                    limit: theirs,
+                    count: 1,
+                    more: String::new(),
+                });
+            }
         }
     }
     report.lints.extend(found);
@@ -93,6 +100,12 @@ fn words(lint: &Lint) -> Words {
             ),
             "with more READs or atomics under way than the peer takes, it refuses (status 9)",
             "exchange the values, and use the smaller on both sides",
+        ),
+        PATH_MTU => (
+            format!("QP {object:#x}: path_mtu is {value} bytes, the peer's {limit}"),
+            "messages that need more than one packet on either side fail: SENDs and RDMA WRITEs with status 9, READs with status 7, and \
+             over UC they are lost without a word",
+            "exchange the values, and set the smaller on both sides (IBV_QP_PATH_MTU, ibv_modify_qp to RTR)",
         ),
         "gid" => (
             format!("QP {object:#x}: GIDs of different type: {more} (sgid_index {value})"),

@@ -217,7 +217,7 @@ impl Report {
         for stopped in &mut self.stopped {
             stopped.still = rnic::nic::is_stopped(stopped.peer_pid);
         }
-        lint::match_reads(self);
+        lint::match_ends(self);
     }
 
     pub fn process(&self, id: u64) -> String {

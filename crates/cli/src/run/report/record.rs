@@ -92,6 +92,8 @@ pub struct Request {
     pub waited_ns: u64,
     #[serde(default)]
     pub stopped_ns: u64,
+    /// Of the READ response that was not what was awaited.
+    pub response: Option<u64>,
     pub remote_addr: Option<u64>,
     pub rkey: Option<u32>,
 }
@@ -112,6 +114,8 @@ pub struct Failure {
     pub vendor_err: u32,
     pub memory: Option<Memory>,
     pub request: Option<Request>,
+    pub path_mtu: Option<u64>,
+    pub peer_path_mtu: Option<u64>,
     pub peer_process: Option<String>,
     /// Of a peer that is stopped.
     pub peer_pid: Option<u32>,
@@ -133,6 +137,8 @@ pub struct Refusal {
     pub room: Option<u64>,
     pub length: Option<u64>,
     pub limit: Option<u64>,
+    pub path_mtu: Option<u64>,
+    pub peer_path_mtu: Option<u64>,
     pub memory: Option<Memory>,
 }
 
@@ -259,6 +265,7 @@ pub struct Qp {
     pub end: bool,
     pub max_rd_atomic: Option<u64>,
     pub max_dest_rd_atomic: Option<u64>,
+    pub path_mtu: Option<u64>,
     pub counters: Counters,
 }
 

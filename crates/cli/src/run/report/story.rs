@@ -254,6 +254,7 @@ fn of_failure(report: &Report, failure: &Failure, faults: bool) -> Story {
     match failure.status {
         1 => length(report, failure, &mut story),
         4 => memory(failure, &mut story),
+        7 => bad_response(report, failure, &mut story),
         9..=11 => refused(report, failure, &mut story),
         12 => unanswered(report, failure, faults, &mut story),
         13 => not_ready(failure, &mut story),
@@ -386,8 +387,11 @@ fn refused(report: &Report, failure: &Failure, story: &mut Story) {
                 report.process(refusal.process)
             ));
             let (cause, next) = why_refused(report, refusal);
-            story.cause = Some(cause);
-            story.next.extend(next);
+            let is_of_length = matches!(refusal.why.as_str(), "packet length" | "malformed");
+            if !is_of_length || !other_mtu(report, failure, story) {
+                story.cause = Some(cause);
+                story.next.extend(next);
+            }
         }
         None => {
             story
@@ -398,6 +402,57 @@ fn refused(report: &Report, failure: &Failure, story: &mut Story) {
                     .to_owned(),
             );
         }
+    }
+}
+
+/// The path MTUs of this side and of the peer, where both are known.
+fn path_mtus(report: &Report, failure: &Failure) -> Option<(u64, u64)> {
+    let opposite = |ends: &Ends| ends.is_opposite(&failure.ends);
+    let refusals = report.refusals.iter().filter(|r| opposite(&r.ends));
+    let qps = report.qps.iter().filter(|qp| opposite(&qp.ends));
+    let theirs = failure
+        .peer_path_mtu
+        .or_else(|| refusals.filter_map(|r| r.path_mtu).next_back())
+        .or_else(|| qps.filter_map(|qp| qp.path_mtu).next_back())?;
+    Some((failure.path_mtu?, theirs))
+}
+
+/// Says so if the two path MTUs differ; false: they do not, or one of them is not known.
+fn other_mtu(report: &Report, failure: &Failure, story: &mut Story) -> bool {
+    let Some((own, theirs)) = path_mtus(report, failure).filter(|(own, theirs)| own != theirs)
+    else {
+        return false;
+    };
+    story.cause = Some(format!(
+        "path_mtu differs between the sides: {own} bytes here, {theirs} bytes at the peer, so that each takes the other's \
+         packets for too long or too short"
+    ));
+    story
+        .next
+        .push("set the smaller path_mtu on both sides (ibv_modify_qp to RTR)".to_owned());
+    true
+}
+
+/// Status 7: the answer to a READ was of a wrong length, or of the wrong kind.
+fn bad_response(report: &Report, failure: &Failure, story: &mut Story) {
+    let response = failure
+        .request
+        .as_ref()
+        .and_then(|r| Some((r.length, r.response?)));
+    if let Some((length, response)) = response {
+        story.seen.push(format!(
+            "of the {length} bytes asked for, a packet brought {response}"
+        ));
+    }
+    if !other_mtu(report, failure, story)
+        && let (Some(_), Some(own)) = (response, failure.path_mtu)
+    {
+        story.cause = Some(format!(
+            "path_mtu is {own} bytes here, and the packet was none of those that this makes of the answer: has the peer another one?"
+        ));
+        story
+            .next
+            .push("compare path_mtu of both sides (ibv_modify_qp to RTR)".to_owned());
     }
 }
 
@@ -452,6 +507,17 @@ fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
         "unaligned" => (
             "the remote address of an atomic must be a multiple of 8".to_owned(),
             "align it",
+        ),
+        "packet length" => (
+            format!(
+                "a packet of {} bytes of payload came ({}, PSN {:#08x}), and path_mtu of the responder is {}: the requester has \
+                 another path_mtu",
+                refusal.length.unwrap_or(0),
+                refusal.operation,
+                refusal.psn,
+                refusal.path_mtu.unwrap_or(0)
+            ),
+            "set the same path_mtu on both sides (ibv_modify_qp to RTR)",
         ),
         _ => (
             format!(

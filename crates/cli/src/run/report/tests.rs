@@ -220,12 +220,54 @@ fn a_refusal_is_told_by_the_responder() {
         ("too many reads", r#","limit":1"#, "max_dest_rd_atomic of 1"),
         ("unaligned", "", "multiple of 8"),
         ("malformed", "", "path_mtu"),
+        (
+            "packet length",
+            r#","length":1024,"path_mtu":4096"#,
+            "a packet of 1024 bytes of payload came (RDMA WRITE, PSN 0x000005), and path_mtu of the responder is 4096",
+        ),
     ] {
         expect(
             &told(&report(&[&failure(9, 50, ""), &refusal(why, 40, more)])),
             &["status 9", cause],
         );
     }
+}
+
+/// Whoever's record has the peer's path MTU: its own queue pairs, what the peer refused, or what `--lint` knows.
+#[test]
+fn two_path_mtus_are_the_cause() {
+    let cause = "path_mtu differs between the sides: 4096 bytes here, 1024 bytes at the peer";
+    let own = r#","path_mtu":4096"#;
+    let refused = refusal("packet length", 40, r#","length":4096,"path_mtu":1024"#);
+    let text = told(&report(&[&failure(9, 50, own), &refused]));
+    expect(
+        &text,
+        &["server (pid 22), refused it", cause, "set the smaller"],
+    );
+
+    let of_read = request(0, 1, 1).replace(r#""waited_ns""#, r#""response":1024,"waited_ns""#);
+    let here = format!(r#"{own},"peer_path_mtu":1024{of_read}"#);
+    let text = told(&report(&[&failure(7, 50, &here)]));
+    expect(&text, &["status 7", "a packet brought 1024", cause]);
+    let known = qp(2, 32, 16, false, 1).replace(r#""state""#, r#""path_mtu":1024,"state""#);
+    let text = told(&report(&[
+        &failure(7, 50, &format!("{own}{of_read}")),
+        &known,
+    ]));
+    expect(&text, &[cause]);
+    let text = told(&report(&[&failure(7, 50, &format!("{own}{of_read}"))]));
+    expect(
+        &text,
+        &["path_mtu is 4096 bytes here", "has the peer another one?"],
+    );
+
+    // Another reason is told although they differ, and none is made of one that is alike.
+    let other = refusal("unaligned", 40, r#","path_mtu":1024"#);
+    let text = told(&report(&[&failure(9, 50, own), &other]));
+    expect(&text, &["multiple of 8"]);
+    let alike = format!(r#"{own},"peer_path_mtu":4096{of_read}"#);
+    let text = told(&report(&[&failure(7, 50, &alike)]));
+    assert!(!text.contains("differs"), "{text}");
 }
 
 #[test]
@@ -380,6 +422,26 @@ fn reads_of_both_ends_are_compared() {
         .map(|l| (l.object, l.value, l.limit))
         .collect();
     assert_eq!(objects, [(32, 5, 4)]);
+}
+
+#[test]
+fn path_mtus_of_both_ends_are_compared() {
+    let with = |process, qpn, peer, mtu: u64| {
+        qp(process, qpn, peer, true, 1)
+            .replace(r#""max_rd_atomic":5"#, r#""max_rd_atomic":4"#)
+            .replace(r#""state""#, &format!(r#""path_mtu":{mtu},"state""#))
+    };
+    let report = report(&[
+        &with(1, 16, 32, 1024),
+        &with(2, 32, 16, 4096),
+        &with(1, 17, 33, 2048),
+        &with(2, 33, 17, 2048),
+    ]);
+    let found = report.lints.iter();
+    let found: Vec<_> = found
+        .map(|l| (&l.kind[..], l.object, l.value, l.limit))
+        .collect();
+    assert_eq!(found, [("path mtu", 32, 4096, 1024)]);
 }
 
 #[test]

@@ -78,9 +78,11 @@ impl Requester {
             _ => true,
         };
         if !fits {
+            self.wrong_response = Some(payload.len() as u32);
             return Err(UNEXPECTED);
         }
         if payload.len() as u64 != left.min(u64::from(psns) * u64::from(sh.mtu)) {
+            self.wrong_response = Some(payload.len() as u32);
             return Err(Failure {
                 status: Status::BadResponse,
                 vendor_err: vendor_err::RESPONSE_LENGTH,

@@ -112,6 +112,7 @@ impl Requester {
             stopped_ns: stall
                 .and_then(|stall| stall.stopped)
                 .map_or(0, |(since, last)| last.0.saturating_sub(since.0)),
+            response: self.wrong_response,
         }))
     }
 }
