@@ -153,7 +153,7 @@ impl Both {
             self.receive(len + prefix);
         }
         for _ in 0..DEPTH {
-            self.post(op.clone(), data());
+            self.post(*op, data());
         }
         wait(&self.cq, 2 * DEPTH as usize);
     }
@@ -177,7 +177,7 @@ fn traffic(rc: &Both, shared: &Both, uc: &Both, ud: &Both, to: &SendOp, counter:
             SendOp::Read { remote_addr, rkey },
         ] {
             for _ in 0..DEPTH {
-                rc.post(op.clone(), rc.gather(len, 2));
+                rc.post(op, rc.gather(len, 2));
             }
             wait(&rc.cq, DEPTH as usize);
         }
@@ -252,6 +252,6 @@ fn traffic_takes_no_memory() {
     pair::deregister(counter);
     for both in [rc, shared, uc, ud] {
         drop(both.qps);
-        both.regions.map(Region::revoke);
+        both.regions.into_iter().for_each(|region| drop(region.revoke()));
     }
 }

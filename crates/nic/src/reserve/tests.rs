@@ -26,7 +26,7 @@ fn blocks_fit_and_do_not_overlap() {
             let layout = layout(size, align);
             let block = draw(layout);
             assert!(
-                !block.is_null() && block.addr() % align == 0,
+                !block.is_null() && block.addr().is_multiple_of(align),
                 "{size} {align}"
             );
             // SAFETY: a block of that size.

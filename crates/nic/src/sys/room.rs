@@ -31,6 +31,9 @@ fn of_meminfo(text: &str) -> Option<u64> {
     Some((kib("MemAvailable:")? + swap + set_aside) * 1024)
 }
 
+/// What the group of a folder has left, if it is limited.
+type Left = fn(&Path) -> Option<u64>;
+
 /// The least that any of the process's groups, and of those above them, has left.
 fn of_groups(groups: &str, root: &Path) -> Option<u64> {
     let lines = groups.lines().filter_map(|line| {
@@ -38,14 +41,14 @@ fn of_groups(groups: &str, root: &Path) -> Option<u64> {
         let (controllers, path) = (parts.next()?, parts.next()?);
         let path = path.trim_start_matches('/');
         match controllers {
-            "" => Some((root.to_path_buf(), path, of_unified as fn(&Path) -> _)),
+            "" => Some((root.to_path_buf(), path, of_unified as Left)),
             _ if controllers.split(',').any(|name| name == "memory") => {
-                Some((root.join("memory"), path, of_legacy as fn(&Path) -> _))
+                Some((root.join("memory"), path, of_legacy as Left))
             }
             _ => None,
         }
     });
-    let least = |(root, path, of): (PathBuf, &str, fn(&Path) -> Option<u64>)| {
+    let least = |(root, path, of): (PathBuf, &str, Left)| {
         let folder = root.join(path);
         let above = folder
             .ancestors()
