@@ -409,6 +409,18 @@ const HOOKS: &[&str] = &[
     "opendir",
     "scandir",
     "scandir64",
+    "chdir",
+    "glob",
+    "glob64",
+    "socket",
+    "send",
+    "sendto",
+    "sendmsg",
+    "recv",
+    "__recv_chk",
+    "recvfrom",
+    "__recvfrom_chk",
+    "recvmsg",
 ];
 
 #[test]

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <net/if.h>
+#include <pthread.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "check.h"
@@ -28,6 +30,20 @@ static void read_line(const char *path, char *line, size_t size)
 	CHECK(file && fgets(line, size, file));
 	CHECK(!fclose(file));
 	line[strcspn(line, "\n")] = 0;
+}
+
+static void note(void *cleaned)
+{
+	*(int *)cleaned = 1;
+}
+
+static void *wait_at(void *ends)
+{
+	char byte;
+	pthread_cleanup_push(note, (int *)ends + 2);
+	recv(*(int *)ends, &byte, 1, 0);
+	pthread_cleanup_pop(0);
+	return NULL;
 }
 
 int main(void)
@@ -107,6 +123,14 @@ int main(void)
 	snprintf(path, sizeof(path), "%s.scratch", other);
 	fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0640);
 	CHECK(fd >= 0 && !fchmod(fd, 0640) && write(fd, "x", 1) == 1 && !close(fd));
+	/* recv(2) is a cancellation point, as it is without us: the thread ends there, and its handlers run. */
+	int ends[3] = {0};
+	pthread_t thread;
+	void *result;
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+	CHECK(!pthread_create(&thread, NULL, wait_at, ends) && !pthread_cancel(thread));
+	CHECK(!pthread_join(thread, &result) && result == PTHREAD_CANCELED && ends[2] == 1);
+	CHECK(!close(ends[0]) && !close(ends[1]));
 	CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0640 && st.st_size == 1 && !unlink(path));
 	ibv_free_device_list(list);
 	puts("files: ok");
