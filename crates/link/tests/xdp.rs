@@ -136,15 +136,28 @@ impl Rig {
 
     /// Has a datagram arrive by a cable.
     fn datagram(&self, cable: u8, flow: Flow, payload: &[u8]) {
+        self.datagram_with(cable, flow, 0, payload, |_| {});
+    }
+
+    /// The same with this identification, and with what `change` makes of its IP header.
+    fn datagram_with(
+        &self,
+        cable: u8,
+        flow: Flow,
+        ip_id: u16,
+        payload: &[u8],
+        change: impl Fn(&mut [u8]),
+    ) {
         let ip = IpUdp {
             flow,
-            ip_id: 0,
+            ip_id,
             dont_fragment: true,
             traffic_class: 0,
             hop_limit: 64,
         };
         let mut headers = [0; IpUdp::MAX_LEN];
         let len = ip.emit(payload, &mut headers);
+        change(&mut headers);
         let to = match flow.dst {
             IpAddr::V4(group) if group.is_multicast() => {
                 let [_, b, c, d] = group.octets();
@@ -269,6 +282,65 @@ fn nobody_reaches_connections_within_the_host_from_outside() {
     assert_eq!(rig.look(Look::Drain), None);
     let counters = rig.link.counters();
     assert_eq!((counters.rx_xdp_packets, counters.rx_packets), (1, 1));
+}
+
+/// Past the network stack the IP header is seen, so nothing of it is inferred: an ICRC that would hold with another identification does
+/// not hold. Nor is a header believed whose checksum is wrong, which the kernel throws away.
+#[test]
+fn the_identification_is_the_one_in_the_header() {
+    const NAME: &str = "the_identification_is_the_one_in_the_header";
+    let Some(mut rig) = Rig::new(NAME, 1) else {
+        return;
+    };
+    let flow = Flow {
+        src: peer(0).into(),
+        dst: own(0).into(),
+        src_port: 50_000,
+        dst_port: ROCE_PORT,
+    };
+    // The identification of the ICRC, that of the header, and what is wrong with that.
+    let right = |_: &mut [u8]| {};
+    let checksum = |header: &mut [u8]| header[10] ^= 1;
+    let time_to_live = |header: &mut [u8]| header[8] ^= 1;
+    let without_df = |header: &mut [u8]| {
+        header[6] ^= 0x40;
+        // That bit of the checksum is 1 beforehand or not: the sum stays.
+        let sum = u16::from_be_bytes([header[10], header[11]]);
+        let (sum, carry) = sum.overflowing_add(0x4000);
+        header[10..12].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
+    };
+    let rows: [(u16, u16, &dyn Fn(&mut [u8]), bool); 9] = [
+        (0, 0, &right, true),
+        (7, 7, &right, true),
+        (40_000, 40_000, &right, true),
+        (0, 1, &right, false),
+        (1, 0, &right, false),
+        (0x1234, 0, &right, false),
+        (3, 3, &without_df, false),
+        (0, 0, &checksum, false),
+        (0, 0, &time_to_live, false),
+    ];
+    let mut expected = Vec::new();
+    for (number, (covered, told, change, is_good)) in (0..).zip(rows) {
+        let mut packet = vec![0; 100 + 4 * number as usize + ICRC_LEN];
+        let len = packet.len() - ICRC_LEN;
+        write_packet(&mut packet[..len], rig.qpn, number);
+        IcrcContext::new(&flow).append(covered, true, &mut packet);
+        rig.datagram_with(0, flow, told, &packet, change);
+        expected.extend(is_good.then_some(number));
+    }
+    rig.arrive(0);
+    let mut found = Vec::new();
+    // All is there, and each look is at one of them.
+    for _ in 0..2 * rows.len() {
+        if let Some((_, _, number)) = rig.look(Look::Drain) {
+            found.push(number.expect("as it was sent"));
+        }
+    }
+    assert_eq!(found, expected);
+    // Two of them were no IP packets for the kernel either.
+    let counters = rig.link.counters();
+    assert_eq!((counters.rx_xdp_packets, counters.rx_bad_icrc), (7, 4));
 }
 
 /// Whoever sends without a pause by one interface starves neither another nor what comes by the socket.
