@@ -252,6 +252,8 @@ fn traffic_takes_no_memory() {
     pair::deregister(counter);
     for both in [rc, shared, uc, ud] {
         drop(both.qps);
-        both.regions.into_iter().for_each(|region| drop(region.revoke()));
+        both.regions
+            .into_iter()
+            .for_each(|region| drop(region.revoke()));
     }
 }
