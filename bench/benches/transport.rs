@@ -12,6 +12,9 @@ use rnic_transport::{
 };
 use rnic_wire::{MAX_HEADER_LEN, Packet, PathMtu, Psn};
 
+/// Of both sides.
+const MTU: PathMtu = PathMtu::M1024;
+
 /// A device with one region, and receives without end.
 struct Device {
     memory: Vec<u8>,
@@ -181,7 +184,7 @@ impl Ends {
                 qpn,
                 pd: Pd(1),
                 dest_qpn,
-                mtu: PathMtu::M1024,
+                mtu: MTU,
                 pkey: 0xffff,
                 sq_psn: Psn::new(0),
                 rq_psn: Psn::new(0),
@@ -261,7 +264,7 @@ impl Ends {
             let packet = &batch.bytes[start..*end];
             if by_memory && packet.len() > MAX_HEADER_LEN {
                 let front = &packet[..MAX_HEADER_LEN];
-                let parsed = Packet::parse_front(front, packet.len()).expect("a packet");
+                let parsed = Packet::parse_front(front, packet.len(), MTU).expect("a packet");
                 // Where its payload is: one more copy than a device makes.
                 device.packet.clear();
                 device.packet.extend_from_slice(packet);

@@ -20,7 +20,10 @@ fn stranger(trial: &Trial) -> PathBuf {
 /// The rounds that a client has done.
 fn rounds(text: &str) -> u64 {
     let numbers = text.lines().filter_map(|line| line.strip_prefix("round "));
-    numbers.filter_map(|n| n.parse().ok()).next_back().unwrap_or(0)
+    numbers
+        .filter_map(|n| n.parse().ok())
+        .next_back()
+        .unwrap_or(0)
 }
 
 fn goes_on(client: &mut Process, from: u64) {
