@@ -319,7 +319,8 @@ fn the_identification_is_the_one_in_the_header() {
         let (sum, carry) = sum.overflowing_add(0x4000);
         header[10..12].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
     };
-    let rows: [(u16, u16, &dyn Fn(&mut [u8]), bool); 9] = [
+    type Change<'a> = &'a dyn Fn(&mut [u8]);
+    let rows: [(u16, u16, Change<'_>, bool); 9] = [
         (0, 0, &right, true),
         (7, 7, &right, true),
         (40_000, 40_000, &right, true),
