@@ -261,7 +261,8 @@ impl Ends {
             let packet = &batch.bytes[start..*end];
             if by_memory && packet.len() > MAX_HEADER_LEN {
                 let front = &packet[..MAX_HEADER_LEN];
-                let parsed = Packet::parse_front(front, packet.len()).expect("a packet");
+                let parsed =
+                    Packet::parse_front(front, packet.len(), PathMtu::M1024).expect("a packet");
                 // Where its payload is: one more copy than a device makes.
                 device.packet.clear();
                 device.packet.extend_from_slice(packet);

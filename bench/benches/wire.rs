@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rnic_wire::{
-    Aeth, Bth, Ext, Flow, IcrcContext, Opcode, Operation, Packet, Payload, Psn, Reth, Service,
-    Syndrome, emit, pad_len,
+    Aeth, Bth, Ext, Flow, IcrcContext, Opcode, Operation, Packet, PathMtu, Payload, Psn, Reth,
+    Service, Syndrome, emit, pad_len,
 };
 
 fn packet(operation: Operation, payload: &[u8]) -> Vec<u8> {
@@ -49,7 +49,7 @@ fn decode(c: &mut Criterion) {
         });
         let front = &bytes[..bytes.len().min(rnic_wire::MAX_HEADER_LEN)];
         group.bench_function(format!("{name}, payload elsewhere"), |b| {
-            b.iter(|| Packet::parse_front(black_box(front), bytes.len()).is_ok())
+            b.iter(|| Packet::parse_front(black_box(front), bytes.len(), PathMtu::M256).is_ok())
         });
     }
 }
