@@ -84,19 +84,21 @@ fn the_words_name_a_stopped_process() {
             text.lines()
                 .find_map(|l| l.strip_prefix("waits ")?.parse().ok())
         });
+        let peer = Outlived(peer);
         // Noted after a second.
         let runtime = place.runtime().expect("a runtime folder").to_owned();
         waiting.wait_for("the note", TIME, |_| is_noted(&runtime).then_some(()));
         // The program, whose child the stopped process is, not its parent.
-        signal(parent_of(peer), libc::SIGINT);
+        signal(parent_of(peer.0), libc::SIGINT);
         let finished = waiting.wait(TIME);
         let is_stopped = format!(
-            "the peer, stopped (pid {peer}), is stopped (SIGSTOP, a debugger's breakpoint, Ctrl-Z)"
+            "the peer, stopped (pid {}), is stopped (SIGSTOP, a debugger's breakpoint, Ctrl-Z)",
+            peer.0
         );
-        let go_on = format!("kill -CONT {peer}");
+        let go_on = format!("kill -CONT {}", peer.0);
         let waited = "had waited for a process that is stopped";
         expect(&finished, &[waited, &is_stopped, &go_on]);
-        signal(peer, libc::SIGKILL);
+        drop(peer);
 
         let finished = run(&place, path, &[program, &gid, "waits", "killed"]).wait(TIME);
         assert_eq!(finished.status.code(), Some(3), "{}", finished.describe());
@@ -201,6 +203,16 @@ fn the_program(pid: u32) -> u32 {
         .split_whitespace()
         .next()
         .map_or(pid, |child| the_program(child.parse().expect("a number")))
+}
+
+/// A process of the program's that it leaves behind, ended with its handle.
+struct Outlived(u32);
+
+impl Drop for Outlived {
+    fn drop(&mut self) {
+        // SAFETY: takes no pointer. It is stopped, so the number is its own.
+        unsafe { libc::kill(self.0 as i32, libc::SIGKILL) };
+    }
 }
 
 fn signal(pid: u32, signal: i32) {
