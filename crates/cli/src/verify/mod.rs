@@ -5,6 +5,7 @@ mod pattern;
 mod plan;
 mod server;
 
+use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -232,6 +233,8 @@ enum Note {
 #[derive(Debug)]
 struct Losses {
     lost: Vec<bool>,
+    /// Notes for later: the other side may be done while this one still waits for acknowledgements.
+    kept: VecDeque<Note>,
 }
 
 /// How long a side waits for a completion before it looks for notes.
@@ -241,6 +244,7 @@ impl Losses {
     fn new(task: &Task) -> Losses {
         Losses {
             lost: vec![false; task.qps as usize],
+            kept: VecDeque::new(),
         }
     }
 
@@ -262,6 +266,9 @@ impl Losses {
 
     /// The next note that is not of a lost connection.
     fn next_note(&mut self, exchange: &mut Exchange) -> Result<Note> {
+        if let Some(note) = self.kept.pop_front() {
+            return Ok(note);
+        }
         loop {
             match decode(&exchange.recv()?)? {
                 Note::Lost(lane) => self.hear(lane)?,
@@ -270,12 +277,12 @@ impl Losses {
         }
     }
 
-    /// Notes of lost connections that have come.
+    /// Hears of the lost connections of which notes have come, and keeps the other notes.
     fn listen(&mut self, exchange: &mut Exchange) -> Result<()> {
         while exchange.is_readable() && !exchange.is_closed() {
             match decode(&exchange.recv()?)? {
                 Note::Lost(lane) => self.hear(lane)?,
-                note => return Err(Failure::new(format!("the peer says too early: {note:?}"))),
+                note => self.kept.push_back(note),
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 
 use rnic_nic::{CompletionOpcode, QpState, Status};
 
-use crate::table::{Before, Cell, Misfit, Op, PORT_MTU, Service, When};
+use crate::table::{Before, Cell, Misfit, Op, Service, When, port_mtu};
 
 /// A receive that completed: which, how, and for a good one its opcode, bytes, and whether immediate data came along.
 pub type Receive = (u64, Status, Option<(CompletionOpcode, u32, bool)>);
@@ -82,7 +82,7 @@ fn end(cell: &Cell) -> End {
         return End::Local(Status::LocalQpOperationError);
     }
     // 9.8.3: a datagram is one packet, of the port's MTU at most.
-    if service == Service::Ud && len > PORT_MTU {
+    if service == Service::Ud && len > port_mtu().bytes() as u32 {
         return End::Local(Status::LocalLengthError);
     }
 

@@ -1,6 +1,8 @@
 //! The cells: what one queue pair asks of another that does not quite fit it.
 
-use rnic_nic::{PathMtu, QpState};
+use std::sync::OnceLock;
+
+use rnic_nic::{Context, PathMtu, QpState};
 
 /// Transport service of the initiator's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +134,14 @@ pub const SEVERAL_PARTS: u32 = (1 << 20) + 100;
 pub const MOST_INLINE: u32 = 64;
 /// Longer ones are no part of a row.
 const LONGEST_OF_ROW: u32 = 16 * 1024;
-/// The longest datagram of a port whose interface is the loopback one.
-pub const PORT_MTU: u32 = 4096;
+/// The longest datagram: the path MTU of the port, which follows the host's interfaces (4096 bytes if there is loopback alone).
+pub fn port_mtu() -> PathMtu {
+    static MTU: OnceLock<PathMtu> = OnceLock::new();
+    *MTU.get_or_init(|| {
+        let context = Context::open().expect("a device");
+        context.port_attr(1).expect("its port").active_mtu
+    })
+}
 
 const FITTING: [[PathMtu; 2]; 2] = [[PathMtu::M1024; 2], [PathMtu::M4096; 2]];
 const UNLIKE: [[PathMtu; 2]; 4] = [
@@ -241,13 +249,14 @@ fn path_mtus(cells: &mut Vec<Cell>) {
             }
         }
     }
-    for len in [0, 1, 64, 65, PORT_MTU - 1, PORT_MTU, PORT_MTU + 1] {
+    let longest = port_mtu().bytes() as u32;
+    for len in [0, 1, 64, 65, longest - 1, longest, longest + 1] {
         for &op in all_ops(Service::Ud) {
             cells.push(Cell {
                 service: Service::Ud,
                 op,
                 len,
-                mtu: [PathMtu::M4096; 2],
+                mtu: [port_mtu(); 2],
                 before: Before::Nothing,
                 misfit: Misfit::Nothing,
                 inline: false,
@@ -386,7 +395,7 @@ fn others(cells: &mut Vec<Cell>) {
 fn lengths_for(service: Service, op: Op, misfit: Misfit) -> Vec<u32> {
     match (service, misfit) {
         _ if op.is_atomic() => vec![8],
-        (Service::Ud, _) => vec![0, 8, 200, 3000],
+        (Service::Ud, _) => vec![0, 8, 200, port_mtu().bytes() as u32 - 24],
         // A key of no bytes means nothing.
         (_, Misfit::Key | Misfit::RegionRight | Misfit::Pd | Misfit::Deregistered) => {
             WAYS.into_iter().chain([0]).collect()
