@@ -4,6 +4,7 @@ mod pair;
 #[allow(dead_code, reason = "these WRITEs need little of it")]
 mod region;
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use region::{Region, wait};
@@ -83,8 +84,9 @@ impl PingPong {
     /// Until the value is there, polling where nothing completes.
     fn await_value(&self, at: &Region, value: u8) {
         let start = Instant::now();
-        // SAFETY: the region's memory; a store of a byte is one.
-        while unsafe { (at.mr.addr() as *const u8).read_volatile() } != value {
+        // SAFETY: the region's memory, which the device stores in by atomics.
+        let byte = unsafe { AtomicU8::from_ptr(at.mr.addr() as *mut u8) };
+        while byte.load(Ordering::Acquire) != value {
             assert!(start.elapsed() < PATIENCE, "{value} never came");
             self.theirs.poll(0, &mut |_| {}).expect("polled");
         }

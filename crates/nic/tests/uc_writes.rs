@@ -4,6 +4,7 @@
 mod pair;
 mod region;
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -70,8 +71,8 @@ fn write(from: &Region, to: &Region, len: usize) -> SendWqe {
 
 /// The first byte, whoever stores there.
 fn first(region: &Region) -> u8 {
-    // SAFETY: the region's memory; a store of a byte is one.
-    unsafe { (region.mr.addr() as *const u8).read_volatile() }
+    // SAFETY: the region's memory, which the device stores in by atomics.
+    unsafe { AtomicU8::from_ptr(region.mr.addr() as *mut u8) }.load(Ordering::Acquire)
 }
 
 fn set_first(region: &Region, value: u8) {

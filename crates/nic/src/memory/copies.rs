@@ -4,7 +4,7 @@
 //! lock, which [`super::MemoryTable::remove`] needs too: the region behind it is still registered, and so its memory
 //! is, by the contract of [`super::MemoryTable::insert`], still there, or is reached in the guarded way.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use rnic_link::{Apart, Vacant};
 use rnic_transport::{AtomicOp, Misplaced};
@@ -215,7 +215,7 @@ fn copy_in(at: usize, data: &[u8]) {
             }
             _ => {
                 debug_assert_eq!(head.len(), body);
-                (tail_at as *mut u8).write_volatile(*last);
+                AtomicU8::from_ptr(tail_at as *mut u8).store(*last, Ordering::Release);
             }
         }
     }
