@@ -222,7 +222,8 @@ impl Sanitizer {
         let variable = format!("{}SAN_OPTIONS", self.kind[..1].to_uppercase());
         let said = std::env::var(&variable).unwrap_or_default();
         let addr2line = self.addr2line.display();
-        let mut options = format!("external_symbolizer_path={addr2line}");
+        let mut options =
+            format!("external_symbolizer_path={addr2line}:allocator_may_return_null=1");
         if self.kind == "thread" {
             // Programs fork while the engine's thread runs, and their children open the device anew.
             options += ":die_after_fork=0";
