@@ -14,6 +14,14 @@ fn run(place: &Place, host_path: &str, program: &[&str]) -> Process {
     Process::spawn(command)
 }
 
+/// A place on loopback, `stopped.c` compiled, and the GID index of 127.0.0.1; `None`: skipped, which was said.
+fn arrange(trial: &Trial) -> Option<(Place, String, String)> {
+    let program = compile::c_program(trial, "stopped")?;
+    let place = trial.loopback(User::Current)?;
+    let gid = place.gid("127.0.0.1").index.to_string();
+    Some((place, program.to_str().expect("a path").to_owned(), gid))
+}
+
 #[track_caller]
 fn expect(finished: &Finished, parts: &[&str]) {
     for part in parts {
@@ -27,14 +35,10 @@ fn expect(finished: &Finished, parts: &[&str]) {
 #[test]
 fn nothing_fails_while_a_process_is_stopped() {
     let trial = Trial::start("nothing_fails_while_a_process_is_stopped");
-    let Some(program) = compile::c_program(&trial, "stopped") else {
+    let Some((place, program, gid)) = arrange(&trial) else {
         return;
     };
-    let Some(place) = trial.loopback(User::Current) else {
-        return;
-    };
-    let gid = place.gid("127.0.0.1").index.to_string();
-    let program = program.to_str().expect("a path");
+    let program = program.as_str();
     for path in ["on", "rings", "off"] {
         let finished = run(&place, path, &[program, &gid]).wait(TIME);
         let done = finished.stdout.lines().last() == Some("all done");
@@ -51,14 +55,10 @@ fn nothing_fails_while_a_process_is_stopped() {
 #[test]
 fn messages_without_acknowledgements_wait_for_nobody() {
     let trial = Trial::start("messages_without_acknowledgements_wait_for_nobody");
-    let Some(program) = compile::c_program(&trial, "stopped") else {
+    let Some((place, program, gid)) = arrange(&trial) else {
         return;
     };
-    let Some(place) = trial.loopback(User::Current) else {
-        return;
-    };
-    let gid = place.gid("127.0.0.1").index.to_string();
-    let program = program.to_str().expect("a path");
+    let program = program.as_str();
     for path in ["on", "rings", "off"] {
         let finished = run(&place, path, &[program, &gid, "unreliable"]).wait(TIME);
         finished.expect_success();
@@ -70,14 +70,10 @@ fn messages_without_acknowledgements_wait_for_nobody() {
 #[test]
 fn the_words_name_a_stopped_process() {
     let trial = Trial::start("the_words_name_a_stopped_process");
-    let Some(program) = compile::c_program(&trial, "stopped") else {
+    let Some((place, program, gid)) = arrange(&trial) else {
         return;
     };
-    let Some(place) = trial.loopback(User::Current) else {
-        return;
-    };
-    let gid = place.gid("127.0.0.1").index.to_string();
-    let program = program.to_str().expect("a path");
+    let program = program.as_str();
     for path in ["on", "off"] {
         let mut waiting = run(&place, path, &[program, &gid, "waits"]);
         let peer: u32 = waiting.wait_for("it to wait", TIME, |text| {
