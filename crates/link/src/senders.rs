@@ -75,10 +75,12 @@ fn halves(ip: Ipv6Addr) -> [u64; 2] {
 
 #[inline]
 fn hash<const N: usize>(words: [u64; N], [start, factor]: [u64; 2]) -> u64 {
-    words.into_iter().fold(start, |hash, word| {
+    let mix = |hash: u64, word: u64| {
         let product = u128::from(hash ^ word) * u128::from(factor);
         (product >> 64) as u64 ^ product as u64
-    })
+    };
+    // The last step spreads neighbouring addresses: with one step, one factor in some hundred lets them share a few sets.
+    mix(words.into_iter().fold(start, mix), start)
 }
 
 /// An entry that has had a packet with a right ICRC.

@@ -148,3 +148,21 @@ fn a_table_that_grows_forgets_nobody() {
     let known = (0..600).filter(|&n| takes(&mut senders, &flow(n, 6), 1001));
     assert_eq!(known.count(), 600);
 }
+
+/// Whatever the secret is, addresses next to each other do not crowd into a few sets.
+#[test]
+fn neighbouring_addresses_spread_with_any_secret() {
+    for _ in 0..20_000 {
+        let secret = [sys::random_u64(), sys::random_u64() | 1];
+        let mut sets = [0u8; MANY];
+        for n in 0..600u32 {
+            let address = IpAddr::V4(std::net::Ipv4Addr::from(0x0a00_0000 + n));
+            sets[address.hash(secret) as usize % MANY] += 1;
+        }
+        let most = sets.into_iter().max().unwrap_or(0);
+        assert!(
+            usize::from(most) <= 2 * WAYS,
+            "{most} in a set with {secret:x?}"
+        );
+    }
+}
