@@ -15,8 +15,10 @@
 //!
 //! The two ends of a connection may have different path MTUs, by mistake. Such a payload says its sender's, which its PSNs are of, and
 //! the receiver judges it as it would have judged its packets one by one.
+//!
+//! One that is refused is taken apart ([`halves`]) until the packet is found that is refused, since those before it count.
 
-use rnic_wire::{Operation, Payload};
+use rnic_wire::{Operation, Packet, Payload};
 
 /// PSNs that a packet with this payload takes.
 #[inline]
@@ -101,6 +103,36 @@ pub(crate) fn without_start(operation: Operation) -> Operation {
         ReadResponseOnly => ReadResponseLast,
         other => other,
     }
+}
+
+/// What a packet of this kind is without its last pieces.
+fn without_end(operation: Operation) -> Operation {
+    use Operation::*;
+    match operation {
+        SendOnly | SendOnlyImm | SendOnlyInvalidate => SendFirst,
+        SendLast | SendLastImm | SendLastInvalidate => SendMiddle,
+        WriteOnly | WriteOnlyImm => WriteFirst,
+        WriteLast | WriteLastImm => WriteMiddle,
+        other => other,
+    }
+}
+
+/// Two packets that stand for the same as this one, which spans several PSNs. The first asks for no ACK.
+pub(crate) fn halves<'a>(
+    operation: Operation,
+    packet: &Packet<'a>,
+) -> [(Operation, Packet<'a>); 2] {
+    let psns = psns_of(&packet.payload) / 2;
+    let (mut front, mut back) = (*packet, *packet);
+    (front.payload, back.payload) = packet
+        .payload
+        .split_at(bytes_of(&packet.payload, psns as usize));
+    front.bth.ack_req = false;
+    back.bth.psn = packet.bth.psn.add(psns);
+    [
+        (without_end(operation), front),
+        (without_start(operation), back),
+    ]
 }
 
 /// What the first packet of a READ response in several is.

@@ -4,7 +4,7 @@
 
 use rnic_nic::{CompletionOpcode, QpState, Status};
 
-use crate::table::{Before, Cell, Misfit, Op, Service, When, port_mtu};
+use crate::table::{Before, Cell, Misfit, Op, SEVERAL_PARTS, Service, When, port_mtu};
 
 /// A receive that completed: which, how, and for a good one its opcode, bytes, and whether immediate data came along.
 pub type Receive = (u64, Status, Option<(CompletionOpcode, u32, bool)>);
@@ -17,8 +17,9 @@ pub struct Outcome {
     /// How those that were posted ended: one, or the two of a row.
     pub sends: Vec<Status>,
     pub receives: Vec<Receive>,
-    /// What became of the memory that the operation is to change; `None`: the specification does not say.
-    pub bytes: Option<Bytes>,
+    /// What became of the memory that the operation is to change. Of a message that is refused in the middle the specification does
+    /// not say; it is what the packets before did, on every path.
+    pub bytes: Bytes,
     /// Of the initiator, and of the responder if it is still there.
     pub states: [Option<QpState>; 2],
 }
@@ -29,7 +30,11 @@ pub enum Bytes {
     Untouched,
     /// All is as the operation would have it.
     Changed,
-    /// Neither.
+    /// So many bytes at the beginning are, and the others are untouched.
+    Begun(u32),
+    /// So are some whole packets at the beginning, or none: a READ that is longer than the window is asked for in parts.
+    BegunSomewhere,
+    /// None of these.
     Other,
 }
 
@@ -237,6 +242,8 @@ pub fn expected(cell: &Cell) -> Outcome {
     // unless it is its own memory that cannot be written.
     let breaks = match end {
         End::Refused(_, Some(Status::LocalProtectionError)) => true,
+        // 9.8.3: a datagram that is longer than its receive is an error of the receive queue.
+        End::Refused(_, Some(Status::LocalLengthError)) => service != Service::Uc,
         End::Refused(..) => reliable,
         _ => false,
     };
@@ -281,15 +288,16 @@ pub fn expected(cell: &Cell) -> Outcome {
         receives.push((taken + 1, Status::Success, what));
     }
     let bytes = match end {
-        _ if len == 0 => Some(Bytes::Untouched),
+        _ if len == 0 => Bytes::Untouched,
         // The answer that would have changed the initiator's memory went to another one.
-        End::Unanswered if op == Op::Read => Some(Bytes::Untouched),
-        End::Executed | End::Unanswered => Some(Bytes::Changed),
-        // What of a message was stored before its error is not said (9.9.3, 10.8.6), nor what of a READ before a later part of it was
-        // refused.
-        End::NotReady | End::Refused(_, Some(_)) => None,
-        End::Refused(..) if op == Op::Read => None,
-        _ => Some(Bytes::Untouched),
+        End::Unanswered if op == Op::Read => Bytes::Untouched,
+        End::Executed | End::Unanswered => Bytes::Changed,
+        // A SEND takes its receive with its first packet, and a WRITE with its last.
+        End::NotReady if op == Op::WriteImm => before_the_last(cell),
+        // It is too long from its last packet on: the receive lacks one byte.
+        End::Refused(_, Some(Status::LocalLengthError)) => before_the_last(cell),
+        End::Refused(..) if op == Op::Read && len == SEVERAL_PARTS => Bytes::BegunSomewhere,
+        _ => Bytes::Untouched,
     };
     let mut sends = vec![status];
     if cell.before == Before::Row {
@@ -301,6 +309,15 @@ pub fn expected(cell: &Cell) -> Outcome {
         receives,
         bytes,
         states: [Some(initiator), responder],
+    }
+}
+
+/// All packets of the message but its last have been taken.
+fn before_the_last(cell: &Cell) -> Bytes {
+    let mtu = cell.mtu[0].bytes() as u32;
+    match (packets(cell.len, mtu) - 1) * mtu {
+        0 => Bytes::Untouched,
+        begun => Bytes::Begun(begun),
     }
 }
 

@@ -110,12 +110,14 @@ impl Region {
         let others = bytes[WARM..offset] == self.before[WARM..offset]
             && bytes[behind..] == self.before[behind..];
         let own = &bytes[offset..behind];
-        if others && own == &self.before[offset..behind] {
-            Bytes::Untouched
-        } else if others && own == wanted {
-            Bytes::Changed
-        } else {
-            Bytes::Other
+        let before = &self.before[offset..behind];
+        let begun = own.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+        match begun {
+            _ if !others => Bytes::Other,
+            _ if own == before => Bytes::Untouched,
+            _ if own == wanted => Bytes::Changed,
+            _ if own[begun..] == before[begun..] => Bytes::Begun(begun as u32),
+            _ => Bytes::Other,
         }
     }
 }
@@ -448,6 +450,7 @@ impl Responder {
             to(qp, QpState::Init, &attr);
         }
         let length = match (cell.service, cell.misfit) {
+            (Service::Ud, Misfit::ShortReceive) => len + model::GRH as usize - 1,
             (_, Misfit::ShortReceive) => len - 1,
             (Service::Ud, _) => len + model::GRH as usize,
             _ => len,
@@ -616,7 +619,7 @@ impl Responder {
             Op::CompareSwap => self.region.changed(offset(cell), &ADDEND.to_ne_bytes()),
         };
         let state = self.qp.as_ref().map_or(99, |qp| qp.state() as u64);
-        let mut words = vec![bytes as u64, state];
+        let mut words = vec![word_of(bytes), state];
         for (n, status, what) in receives {
             let (opcode, len, imm) = what.unwrap_or((CompletionOpcode::Recv, 0, false));
             words.extend([*n, *status as u64, u64::from(what.is_some())]);
@@ -1027,7 +1030,7 @@ fn initiate_some(device: &mut Device, batch: &[Cell], wire: &mut Wire) -> Vec<Ou
             posted: one.posted > 0,
             sends: std::mem::take(&mut sends[n]),
             receives,
-            bytes: Some(bytes),
+            bytes,
             states: [Some(one.qp.state()), state],
         });
     }
@@ -1041,11 +1044,22 @@ fn one_side_may_change(cell: &Cell) -> bool {
     cell.misfit == Misfit::PeersPeer
 }
 
+fn word_of(bytes: Bytes) -> u64 {
+    match bytes {
+        Bytes::Untouched => 0,
+        Bytes::Changed => 1,
+        Bytes::Other => 2,
+        Bytes::Begun(count) => 2 + u64::from(count),
+        Bytes::BegunSomewhere => unreachable!("nobody sees that"),
+    }
+}
+
 fn bytes_of(word: u64) -> Bytes {
     match word {
         0 => Bytes::Untouched,
         1 => Bytes::Changed,
-        _ => Bytes::Other,
+        2 => Bytes::Other,
+        more => Bytes::Begun((more - 2) as u32),
     }
 }
 

@@ -290,7 +290,7 @@ fn misfits(service: Service) -> Vec<Misfit> {
         }
     }
     if service == Service::Ud {
-        all.push(QKey);
+        all.extend([QKey, ShortReceive]);
         return all;
     }
     all.extend([

@@ -276,6 +276,11 @@ impl Responder {
                 }
                 Ok(())
             }
+            Err(Refusal::NotReady | Refusal::Fatal(_))
+                if may_be_taken_apart(operation, packet, sh) =>
+            {
+                self.take_apart(operation, packet, sh, host)
+            }
             Err(Refusal::NotReady) => {
                 self.put_off();
                 Ok(())
@@ -295,6 +300,25 @@ impl Responder {
                 Err(fatal)
             }
         }
+    }
+
+    /// A packet that spans several PSNs was refused: what the wire would have needed packets for is taken packet by packet, and
+    /// those before the one that is refused are executed.
+    #[cold]
+    fn take_apart<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        sh: &mut Shared,
+        host: &mut H,
+    ) -> Result<(), Fatal> {
+        self.give_back(host);
+        let [front, back] = span::halves(operation, packet);
+        self.take(front.0, &front.1, sh, host)?;
+        if self.expected == back.1.bth.psn {
+            self.take(back.0, &back.1, sh, host)?;
+        }
+        Ok(())
     }
 
     /// Executes the expected request.
@@ -570,6 +594,13 @@ fn check_payload(operation: Operation, payload: &Payload<'_>, mtu: usize) -> Res
     } else {
         Err(wrong_length(payload))
     }
+}
+
+/// It spans several PSNs, and its length is not what is wrong with it.
+#[cold]
+fn may_be_taken_apart(operation: Operation, packet: &Packet<'_>, sh: &Shared) -> bool {
+    span_of(operation, packet, sh) > 1
+        && check_payload(operation, &packet.payload, sh.mtu as usize).is_ok()
 }
 
 #[cold]

@@ -111,6 +111,18 @@ impl Responder {
         }
         let psns = span::psns_of(&packet.payload);
         self.expected = psn.add(psns);
+        self.take(operation, packet, attr, counters, host)
+    }
+
+    /// Takes what has the expected PSN.
+    fn take<H: Host>(
+        &mut self,
+        operation: Operation,
+        packet: &Packet<'_>,
+        attr: &UcAttr,
+        counters: &mut Counters,
+        host: &mut H,
+    ) -> Result<(), Broken> {
         let starts = operation.is_first() || operation.is_only();
         if starts {
             // A message that never ended.
@@ -143,6 +155,13 @@ impl Responder {
                 counters.messages_received += 1;
                 self.inbound = Inbound::Idle;
                 Ok(())
+            }
+            // What the wire would have needed packets for is taken packet by packet, and those before the one that is refused are
+            // executed.
+            Err(_) if may_be_taken_apart(operation, packet, attr) => {
+                let [front, back] = span::halves(operation, packet);
+                self.take(front.0, &front.1, attr, counters, host)?;
+                self.take(back.0, &back.1, attr, counters, host)
             }
             Err(Refusal::Drop) => {
                 counters.messages_dropped += 1;
@@ -346,4 +365,10 @@ fn check_payload(
         span::ends(payload, mtu)
     };
     if fits { Ok(()) } else { Err(Refusal::Drop) }
+}
+
+/// It spans several PSNs, and its length is not what is wrong with it.
+#[cold]
+fn may_be_taken_apart(operation: Operation, packet: &Packet<'_>, attr: &UcAttr) -> bool {
+    span::psns_of(&packet.payload) > 1 && check_payload(operation, &packet.payload, attr).is_ok()
 }
