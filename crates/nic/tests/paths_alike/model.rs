@@ -57,6 +57,17 @@ enum End {
     Executed,
 }
 
+/// The first PSN of an initiator.
+pub const START_PSN: u32 = 0x1000;
+
+/// The same when it begins anew, and its responder does not: one that the responder has not come to, or for UC is past.
+pub fn psn_anew(service: Service) -> u32 {
+    match service {
+        Service::Uc => START_PSN - 500,
+        _ => START_PSN + 1000,
+    }
+}
+
 /// Packets of a message (9.7.2, 9.8.2.1: all but the last have a payload of the path MTU).
 fn packets(len: u32, mtu: u32) -> u32 {
     len.div_ceil(mtu).max(1)
@@ -125,7 +136,7 @@ fn end(cell: &Cell) -> End {
         }
         // 9.8.2.2.1: another PSN than the expected one begins anew. (An IP network may repeat and reorder packets, so what lies up to
         // 1024 PSNs back is not taken for new: `uc/responder.rs`.)
-        (Service::Uc, Misfit::StartPsn(1..=1024)) => return End::Silence,
+        (Service::Uc, Misfit::StartPsn(1..=1024) | Misfit::BegunAnew) => return End::Silence,
         _ => {}
     }
 
@@ -324,8 +335,13 @@ fn before_the_last(cell: &Cell) -> Bytes {
 /// What follows a message of UC is behind what the responder expects, too.
 fn is_behind(cell: &Cell) -> bool {
     let behind = packets(cell.len, cell.mtu[0].bytes() as u32);
-    cell.service == Service::Uc
-        && matches!(cell.misfit, Misfit::StartPsn(ahead @ 1..=1024) if behind < ahead as u32)
+    let ahead = match cell.misfit {
+        Misfit::StartPsn(ahead @ 1..=1024) => ahead as u32,
+        // The WRITE before took one.
+        Misfit::BegunAnew => START_PSN + 1 - psn_anew(Service::Uc),
+        _ => 0,
+    };
+    cell.service == Service::Uc && behind < ahead
 }
 
 /// How soon a request may be given up.

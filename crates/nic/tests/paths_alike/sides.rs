@@ -12,7 +12,7 @@ use rnic_nic::{
     SendOp, SendWqe, SgList, Sge, ShortSend, Srq, SrqInit, Status, Xrcd,
 };
 
-use crate::model::{self, Bytes, Outcome, Receive};
+use crate::model::{self, Bytes, Outcome, Receive, START_PSN};
 use crate::table::{Before, Cell, Misfit, Op, Service, When};
 
 /// Cells at a time.
@@ -654,8 +654,6 @@ fn elsewhere(device: &Device) -> AhAttr {
     }
 }
 
-const START_PSN: u32 = 0x1000;
-
 /// The responder's side of all cells.
 pub fn respond(cells: &[Cell], mut wire: Wire) {
     let mut device = Device::open(&mut wire);
@@ -939,7 +937,7 @@ fn initiate_some(device: &mut Device, batch: &[Cell], wire: &mut Wire) -> Vec<Ou
             let attr = device.attr(peer.qpn);
             to(&one.qp, QpState::Reset, &attr);
             to(&one.qp, QpState::Init, &attr);
-            one.connect(device, cell, peer.qpn, START_PSN + 1000);
+            one.connect(device, cell, peer.qpn, model::psn_anew(cell.service));
         }
         if cell.misfit == Misfit::OtherWay {
             let attr = QpAttr {

@@ -318,7 +318,7 @@ fn misfits(service: Service) -> Vec<Misfit> {
     // Within a packet by memory, and at its last PSN.
     all.extend([2, 3].map(StartPsn));
     match service {
-        Service::Rc => all.push(BegunAnew),
+        Service::Rc | Service::Uc => all.push(BegunAnew),
         Service::Xrc => all.push(Srq),
         _ => {}
     }

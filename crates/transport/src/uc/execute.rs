@@ -26,7 +26,7 @@ impl Uc {
         host: &mut H,
         out: &mut Output<'_, S>,
     ) -> bool {
-        if self.readdressed || !host.may_execute() {
+        if self.grants_outdated || !host.may_execute() {
             return false;
         }
         let Some(wqe) = self.sends.queue.front() else {

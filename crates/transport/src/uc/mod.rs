@@ -61,8 +61,8 @@ pub struct Uc {
     attr: UcAttr,
     counters: Counters,
     sends: SendQueue,
-    /// It has another address than the peer's grants were given to.
-    readdressed: bool,
+    /// What the peer granted may belong to a connection before, or to another address.
+    grants_outdated: bool,
     /// PSNs of the front WQE that were handed over.
     sent: u32,
     responder: Responder,
@@ -82,7 +82,7 @@ impl Uc {
             attr: UcAttr::NONE,
             counters: Counters::default(),
             sends: SendQueue::default(),
-            readdressed: false,
+            grants_outdated: false,
             sent: 0,
             responder: Responder::default(),
         }
@@ -120,7 +120,7 @@ impl Uc {
     /// It is in SQD, and its packets go another way, or come from another address, from now on: the peer may not take them, and does
     /// not say so.
     pub fn readdress(&mut self) {
-        self.readdressed = true;
+        self.grants_outdated = true;
     }
 
     /// In SQD, and a message is under way.
@@ -141,9 +141,11 @@ impl Uc {
         self.sends.queue.try_reserve(most)
     }
 
-    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay.
+    /// Forgets everything without completions (`IBV_QPS_RESET`). The counters and the queue's memory stay. Once connected, it
+    /// does no WRITE without packets any more: only the peer knows whether it takes the PSNs of the next connection.
     pub fn reset(&mut self) {
         *self = Uc {
+            grants_outdated: self.grants_outdated || self.state != State::Reset,
             counters: self.counters,
             sends: core::mem::take(&mut self.sends).reset(),
             ..Uc::new()

@@ -190,3 +190,28 @@ fn in_sqd_none_begins() {
     c.uc.resume();
     assert_eq!(c.poll_dry(), (vec![], 1, 1));
 }
+
+/// What the peer granted to the connection before says nothing of this one: it may take the packets for stragglers.
+#[test]
+fn a_queue_pair_that_begins_anew_goes_by_packets() {
+    let mut c = Connection::reaching(usize::MAX);
+    c.post(WRITE, 10);
+    assert_eq!(c.poll_dry(), (vec![], 1, 1));
+    let attr = *c.uc.attr();
+    for _ in 0..2 {
+        c.uc.reset();
+        c.uc.receive_ready(attr);
+        c.uc.send_ready(attr);
+        c.path.all_executed = true;
+        c.post(WRITE, 10);
+        assert_eq!(c.poll_dry(), (vec![Operation::WriteOnly], 0, 1));
+    }
+    // One that was never connected has nothing to forget.
+    let mut c = Connection::reaching(usize::MAX);
+    c.uc = Uc::new();
+    c.uc.reset();
+    c.uc.receive_ready(attr);
+    c.uc.send_ready(attr);
+    c.post(WRITE, 10);
+    assert_eq!(c.poll_dry(), (vec![], 1, 1));
+}
