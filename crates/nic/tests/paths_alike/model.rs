@@ -307,6 +307,10 @@ pub fn expected(cell: &Cell) -> Outcome {
         End::NotReady if op == Op::WriteImm => before_the_last(cell),
         // It is too long from its last packet on: the receive lacks one byte.
         End::Refused(_, Some(Status::LocalLengthError)) => before_the_last(cell),
+        // What is before the wrong entry has its place.
+        End::Refused(_, Some(Status::LocalProtectionError)) if good_bytes(cell) > 0 => {
+            Bytes::Begun(good_bytes(cell))
+        }
         End::Refused(..) if op == Op::Read && len == SEVERAL_PARTS => Bytes::BegunSomewhere,
         _ => Bytes::Untouched,
     };
@@ -320,6 +324,17 @@ pub fn expected(cell: &Cell) -> Outcome {
         receives,
         bytes,
         states: [Some(initiator), responder],
+    }
+}
+
+/// Bytes of a list of entries that belong to a region, where the rest does not: half of a long message.
+pub fn good_bytes(cell: &Cell) -> u32 {
+    let has_one_entry =
+        cell.misfit == Misfit::ReceiveKey && matches!(cell.service, Service::Ud | Service::Xrc);
+    if cell.len <= 8 || has_one_entry {
+        0
+    } else {
+        cell.len / 2
     }
 }
 

@@ -347,6 +347,25 @@ fn of_cell(wr_id: u64) -> (usize, u64) {
     ((wr_id / 16) as usize, wr_id % 16)
 }
 
+/// One entry, or none for no bytes. With a number: what is behind so many bytes has a key of no region.
+fn list(sge: Sge, good: Option<u32>) -> SgList {
+    let good = good.unwrap_or(sge.length);
+    let first = Sge {
+        length: good,
+        ..sge
+    };
+    let rest = Sge {
+        addr: sge.addr + u64::from(good),
+        length: sge.length - good,
+        lkey: 1,
+    };
+    let entries: Vec<Sge> = [first, rest]
+        .into_iter()
+        .filter(|sge| sge.length > 0)
+        .collect();
+    SgList::from_slice(&entries)
+}
+
 /// How a message's bytes begin in the responder's region, behind what the WRITE before it changes.
 fn offset(cell: &Cell) -> usize {
     if cell.misfit == Misfit::Alignment {
@@ -456,13 +475,11 @@ impl Responder {
             _ => len,
         };
         for n in 0..model::receives_posted(cell) {
-            let mut sge = responder.receives.sge(WARM + n as usize * room, length);
-            if cell.misfit == Misfit::ReceiveKey && n == 0 {
-                sge.lkey = 1;
-            }
+            let sge = responder.receives.sge(WARM + n as usize * room, length);
+            let wrong = cell.misfit == Misfit::ReceiveKey && n == 0;
             let wqe = RecvWqe {
                 wr_id: wr_id(index, 1 + n),
-                sges: SgList::from_slice(&[sge]),
+                sges: list(sge, wrong.then(|| model::good_bytes(cell))),
             };
             let posted = match &responder.xrc {
                 Some((_, srq)) => srq.post_recv(&mut std::iter::once(Ok(wqe))),
@@ -818,16 +835,13 @@ impl Initiator {
                 swap: ADDEND,
             },
         };
-        let mut sge = self.local.sge(WARM, cell.len as usize);
-        if cell.misfit == Misfit::LocalKey {
-            sge.lkey = 1;
-        }
-        let list: &[Sge] = if cell.len == 0 { &[] } else { &[sge] };
+        let sge = self.local.sge(WARM, cell.len as usize);
+        let wrong = cell.misfit == Misfit::LocalKey;
         let data = if cell.inline {
             let bytes = pattern(INITIATORS, WARM + cell.len as usize);
             SendData::Inline(bytes[WARM..].iter().copied().collect())
         } else {
-            SendData::Gather(SgList::from_slice(list))
+            SendData::Gather(list(sge, wrong.then(|| model::good_bytes(cell))))
         };
         let one = SendWqe {
             wr_id: wr_id(index, 2),
