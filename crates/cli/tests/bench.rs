@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 mod common;
+#[path = "common/markup.rs"]
+mod markup;
 use common::{rnic, stderr};
 
 /// Short, whatever it says then.
@@ -116,8 +118,13 @@ fn tables_charts_and_a_page() {
     let [html, svg] = [html, svg].map(|file| std::fs::read_to_string(file).expect("written"));
     let _ = std::fs::remove_dir_all(folder);
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-    // Latency, bandwidth, a histogram for each operation.
-    assert_eq!(html.matches("<svg").count(), 4);
+    // Latency, bandwidth, a histogram for each operation; each for a desktop and for a phone.
+    assert_eq!(html.matches("<svg").count(), 2 * 4);
+    markup::is_well_formed(&html);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    for part in [host.trim(), "<dt>CPU</dt>", "<dt>date</dt>", " UTC"] {
+        assert!(html.contains(part), "no {part}");
+    }
     for outside in ["src=", "href=", "@import", "<script"] {
         assert!(
             !html.contains(outside),
