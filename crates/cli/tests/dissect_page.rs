@@ -11,7 +11,7 @@ mod markup;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use browser::Browser;
 use made::{ACK, ACKNOWLEDGE, Made, SEND_ONLY, SEQUENCE_ERROR, aeth, pcap};
@@ -182,12 +182,7 @@ fn browse_on(
 }
 
 fn have_chromium(test: &str) -> bool {
-    let found = Command::new("chromium")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if found.is_ok_and(|status| status.success()) {
+    if browser::is_here() {
         return true;
     }
     rnic_skip::skipped(test, "chromium is not installed");

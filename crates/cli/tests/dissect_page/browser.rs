@@ -13,6 +13,16 @@ use serde_json::{Value, json};
 /// No answer takes longer, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Whether it can be started.
+pub fn is_here() -> bool {
+    let version = Command::new("chromium")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok_and(|status| status.success())
+}
+
 pub struct Browser {
     child: Child,
     to: ChildStdin,
