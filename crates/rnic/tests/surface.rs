@@ -132,3 +132,30 @@ fn every_type_of_a_signature_can_be_named() {
     }
     assert!(seen > 10, "{seen}");
 }
+
+/// Handles may go to other threads, and be shared by them.
+#[test]
+fn handles_are_for_all_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<rnic::Context>();
+    shared::<rnic::ProtectionDomain>();
+    shared::<rnic::CompletionQueue>();
+    shared::<rnic::CompletionChannel>();
+    shared::<rnic::SharedReceiveQueue>();
+    shared::<rnic::PreparedQueuePair<rnic::Rc>>();
+    shared::<rnic::QueuePair<rnic::Rc>>();
+    shared::<rnic::QueuePair<rnic::Uc>>();
+    shared::<rnic::DatagramQueuePair>();
+    shared::<rnic::AddressHandle>();
+    shared::<rnic::XrcDomain>();
+    shared::<rnic::XrcTarget>();
+    shared::<rnic::Buffer>();
+    shared::<rnic::ReadableRegion>();
+    shared::<rnic::WritableRegion>();
+    shared::<rnic::MemoryWindow>();
+    shared::<rnic::Completion>();
+    shared::<rnic::Error>();
+    shared::<rnic::CmChannel>();
+    shared::<rnic::CmListener>();
+    shared::<rnic::CmConnection>();
+}
