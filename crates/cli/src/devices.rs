@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use rnic::{Context, GidEntry, PathMtu, PortState, nic};
+use rnic::{Context, GidEntry, PathMtu, PortState};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
@@ -69,7 +69,7 @@ fn gid(entry: &GidEntry) -> Gid {
 /// Looks at the device; what keeps it from being opened is reported beside what can be listed all the same.
 fn look() -> (Listing, Option<Failure>) {
     // The addresses are known without opening anything.
-    let table = nic::gid_table();
+    let table = rnic_nic::gid_table();
     let (port, failure) = match Context::open().and_then(|context| context.port_attr(1)) {
         Ok(attr) => {
             let active = attr.state == PortState::Active && !table.is_empty();

@@ -5,7 +5,11 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+#[path = "dissect_page/browser.rs"]
+mod browser;
 mod common;
+#[path = "common/markup.rs"]
+mod markup;
 use common::{rnic, stderr};
 
 /// Short, whatever it says then.
@@ -116,13 +120,61 @@ fn tables_charts_and_a_page() {
     let [html, svg] = [html, svg].map(|file| std::fs::read_to_string(file).expect("written"));
     let _ = std::fs::remove_dir_all(folder);
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-    // Latency, bandwidth, a histogram for each operation.
-    assert_eq!(html.matches("<svg").count(), 4);
+    // Latency, bandwidth, a histogram for each operation; each for a desktop and for a phone.
+    assert_eq!(html.matches("<svg").count(), 2 * 4);
+    markup::is_well_formed(&html);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    for part in [host.trim(), "<dt>CPU</dt>", "<dt>date</dt>", " UTC"] {
+        assert!(html.contains(part), "no {part}");
+    }
     for outside in ["src=", "href=", "@import", "<script"] {
         assert!(
             !html.contains(outside),
             "{outside}: the page needs nothing else"
         );
+    }
+}
+
+/// On a phone and on a desktop, light and dark: nothing sticks out, a chart is as wide as it can be, and comes before tables.
+#[test]
+fn the_page_fits_any_screen() {
+    let name = "the_page_fits_any_screen";
+    if !browser::is_here() {
+        return rnic_skip::skipped(name, "chromium is not installed");
+    }
+    let scratch = common::Scratch::new("bench-screens");
+    let file = scratch.0.join("bench.html");
+    let output = bench(&["--size", "8,4K", "--html", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for (width, height) in [(390, 844), (1280, 800)] {
+        for dark in [false, true] {
+            let mut browser = browser::Browser::start(&scratch.0.join("profile"));
+            browser.open_on(Some((width, height, dark)), &file);
+            let seen: Value = serde_json::from_str(&browser.run(
+                "(async () => { \
+                   const charts = [...document.querySelectorAll('svg')].map((svg) => svg.getBoundingClientRect()); \
+                   const shown = charts.filter((box) => box.width > 0); \
+                   const paper = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number); \
+                   return JSON.stringify({ \
+                     width: document.documentElement.scrollWidth, \
+                     shown: shown.length, all: charts.length, \
+                     least: Math.min(...shown.map((box) => box.width)), \
+                     right: Math.max(...shown.map((box) => box.right)), \
+                     last: Math.max(...shown.map((box) => box.bottom)), \
+                     table: document.querySelector('table').getBoundingClientRect().top, \
+                     dark: paper[0] < 60, \
+                   }); })()",
+            ))
+            .expect("JSON");
+            let number = |name: &str| number(&seen, name);
+            let width = f64::from(width);
+            assert!(number("width") <= width, "{seen}");
+            assert_eq!(number("shown") * 2.0, number("all"), "{seen}");
+            assert!(number("least") > 0.85 * width.min(960.0), "{seen}");
+            assert!(number("right") <= width, "{seen}");
+            assert!(number("last") <= number("table"), "{seen}");
+            assert_eq!(seen["dark"], dark, "{seen}");
+        }
     }
 }
 

@@ -6,10 +6,12 @@ mod browser;
 #[allow(dead_code, reason = "the tests of rnic-dissect use all of it")]
 #[path = "../../dissect/tests/support/made.rs"]
 mod made;
+#[path = "common/markup.rs"]
+mod markup;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use browser::Browser;
 use made::{ACK, ACKNOWLEDGE, Made, SEND_ONLY, SEQUENCE_ERROR, aeth, pcap};
@@ -109,6 +111,7 @@ fn the_data_is_complete() {
                 path.display()
             );
         }
+        markup::is_well_formed(&page);
         seen += 1;
     }
     assert!(seen > 60);
@@ -144,6 +147,7 @@ fn hostile_private_data_and_names_stay_text() {
     let scratch = Scratch::new("hostile");
     let page = page(&scratch, &hostile(&scratch));
     assert!(!page.contains("<img"), "{page}");
+    markup::is_well_formed(&page);
     let data: Value = serde_json::from_str(island(&page)).unwrap();
     let about = data["conversations"][0]["about"].to_string();
     assert!(about.contains("<img src=x"), "{about}");
@@ -152,6 +156,16 @@ fn hostile_private_data_and_names_stay_text() {
 /// Runs one of the scripts of `dissect_page` in the page of a capture, in a browser. Each line that it says begins with "ok" if
 /// something is as it should be.
 fn browse(scratch: &Scratch, capture: &Path, script: &str) -> Vec<String> {
+    browse_on(None, scratch, capture, script)
+}
+
+/// The same on a screen of a given width and height, dark or not.
+fn browse_on(
+    screen: Option<(u32, u32, bool)>,
+    scratch: &Scratch,
+    capture: &Path,
+    script: &str,
+) -> Vec<String> {
     page(scratch, capture);
     let shared = include_str!("dissect_page/shared.js");
     let script = format!(
@@ -159,7 +173,7 @@ fn browse(scratch: &Scratch, capture: &Path, script: &str) -> Vec<String> {
          return said.join(\"\\n\"); }})()"
     );
     let mut browser = Browser::start(&scratch.0.join("profile"));
-    browser.open(&scratch.0.join("page.html"));
+    browser.open_on(screen, &scratch.0.join("page.html"));
     let said = browser.run(&script);
     let said: Vec<_> = said.lines().map(str::to_owned).collect();
     let wrong = said.iter().any(|line| !line.starts_with("ok "));
@@ -168,12 +182,7 @@ fn browse(scratch: &Scratch, capture: &Path, script: &str) -> Vec<String> {
 }
 
 fn have_chromium(test: &str) -> bool {
-    let found = Command::new("chromium")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if found.is_ok_and(|status| status.success()) {
+    if browser::is_here() {
         return true;
     }
     rnic_skip::skipped(test, "chromium is not installed");
@@ -189,6 +198,38 @@ fn a_browser_shows_it() {
     let capture = captures().join("drop_send_mid_v4.pcap");
     let said = browse(&scratch, &capture, include_str!("dissect_page/pointing.js"));
     assert!(said.len() > 12, "{said:?}");
+}
+
+/// On a phone and on a desktop, light and dark: nothing sticks out, the findings are first, text can be told from paper.
+#[test]
+fn a_browser_shows_it_on_any_screen() {
+    if !have_chromium("a_browser_shows_it_on_any_screen") {
+        return;
+    }
+    let scratch = Scratch::new("screens");
+    let capture = captures().join("drop_send_mid_v4.pcap");
+    let script = include_str!("dissect_page/screen.js");
+    for (width, height) in [(390, 844), (1280, 800)] {
+        for dark in [false, true] {
+            let script = format!("const WIDTH = {width}, DARK = {dark};\n{script}");
+            let screen = Some((width, height, dark));
+            let said = browse_on(screen, &scratch, &capture, &script);
+            assert!(said.len() > 8, "{said:?}");
+        }
+    }
+}
+
+/// The messages of the connection manager have their names in the diagram and in what is said of a packet, and hostile bytes
+/// in them stay text.
+#[test]
+fn a_browser_names_the_connection_managers_messages() {
+    if !have_chromium("a_browser_names_the_connection_managers_messages") {
+        return;
+    }
+    let scratch = Scratch::new("names");
+    let script = include_str!("dissect_page/names.js");
+    let said = browse(&scratch, &hostile(&scratch), script);
+    assert!(said.len() > 8, "{said:?}");
 }
 
 /// So many SENDs and their ACKs, one packet each 10 us.

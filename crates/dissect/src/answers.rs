@@ -6,7 +6,7 @@ use crate::finding::{Finding, What};
 use crate::model::{Kind, Mark, Message, MtuSource, Outcome};
 use crate::notes::Notes;
 use crate::packet::Packet;
-use crate::tracker::{Mtu, Tracker, is_mtu, read_span};
+use crate::tracker::{FullPacket, Mtu, Tracker, is_mtu, read_span};
 
 impl Tracker {
     /// How well an answer fits this side: 0 not at all. For pairing.
@@ -328,8 +328,9 @@ impl Tracker {
             op,
             Operation::ReadResponseFirst | Operation::ReadResponseMiddle
         );
-        if full && is_mtu(p.payload_len) && mtu.is_none() {
-            *mtu = Some((p.payload_len, MtuSource::Payload));
+        if full && is_mtu(p.payload_len) {
+            self.full_answer.get_or_insert(FullPacket::of(p));
+            mtu.get_or_insert((p.payload_len, MtuSource::Payload));
         }
         if let (Some(len), Some((mtu, _))) = (self.uncertain, *mtu)
             && let Some(last) = self.live.back_mut()

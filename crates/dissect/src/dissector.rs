@@ -363,6 +363,7 @@ impl Dissector {
         let mut live = Live::new(service, ends, p, self.limits.messages);
         live.pairing = Pairing::Connection { index };
         live.mtu = mtu;
+        live.agreed_mtu = mtu.map(|(mtu, _)| mtu);
         live.connecting = true;
         if let Some(step) = connection.steps.first() {
             live.time.0 = step.time;

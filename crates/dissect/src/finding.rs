@@ -140,6 +140,10 @@ pub enum What {
     },
     /// A FIRST or MIDDLE packet not as long as the path MTU, or a longer one than it.
     NotMtu { len: u32, mtu: u32 },
+    /// The full packets of the two ends have different lengths: each end has a path MTU of its own.
+    MtusDiffer { mtus: [u32; 2] },
+    /// The full packets of an end have another length than the path MTU in the REQ.
+    MtuNotAgreed { agreed: u32, len: u32 },
     /// PSNs begin anew: the queue pair was reset, or another has its number.
     Restart { from: Psn, to: Psn },
     /// A UC message with a missing packet: the receiver drops all of it.
@@ -204,6 +208,7 @@ impl What {
             | What::OddSyndrome { .. }
             | What::Pkey { .. }
             | What::NotMtu { .. }
+            | What::MtusDiffer { .. }
             | What::Icrc(_) => Severity::Open,
             // If it was not, the message has a finding of its own.
             What::Lost { .. }
@@ -219,6 +224,7 @@ impl What {
             | What::Orphans { .. }
             | What::Headless { .. }
             | What::Restart { .. }
+            | What::MtuNotAgreed { .. }
             | What::TooManyReads { .. }
             | What::BeforeRtu
             | What::Padding { .. }
@@ -252,6 +258,8 @@ impl What {
             What::Unfinished { .. } => "unfinished",
             What::WrongLength { .. } => "wrong-length",
             What::NotMtu { .. } => "not-mtu",
+            What::MtusDiffer { .. } => "mtus-differ",
+            What::MtuNotAgreed { .. } => "mtu-not-agreed",
             What::Restart { .. } => "restart",
             What::UcLost { .. } => "uc-lost",
             What::EndsWithin { .. } => "ends-within",

@@ -44,3 +44,8 @@ pub use model::{
     Place, Repeat, Side, Skipped, other,
 };
 pub use packet::{Icrc, NoPacket, Packet};
+
+/// Makes the examples of README.md tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,16 +4,18 @@ use rnic_wire::Service;
 
 use crate::closing::Agreed;
 use crate::finding::What;
-use crate::model::{Conversation, End, Endpoint, Pairing, Side};
+use crate::model::{Conversation, End, Endpoint, Pairing, Side, other};
 use crate::notes::{Notes, Numbers};
 use crate::packet::Packet;
-use crate::tracker::{Mtu, Tracker};
+use crate::tracker::{FullPacket, Mtu, Tracker};
 
 pub(crate) struct Live {
     pub service: Service,
     pub ends: [Endpoint; 2],
     pub pairing: Pairing,
     pub mtu: Mtu,
+    /// What the REQ says of the path MTU.
+    pub agreed_mtu: Option<u32>,
     pub time: (u64, u64),
     pub numbers: (u64, u64),
     pub packets: [u64; 2],
@@ -38,6 +40,7 @@ impl Live {
             ends,
             pairing: Pairing::OneWay,
             mtu: None,
+            agreed_mtu: None,
             time: (p.time_ns, p.time_ns),
             numbers: (p.number, p.number),
             packets: [0, 0],
@@ -105,6 +108,36 @@ impl Live {
         }
     }
 
+    /// The path MTUs of the two ends, as far as they sent packets that show it.
+    fn tell_mtus(&mut self) {
+        let full = |end: End| {
+            let [own, peers] = [end, other(end)].map(|end| &self.trackers[end]);
+            own.full.or(peers.full_answer)
+        };
+        let found = [full(0), full(1)];
+        if let [Some(a), Some(b)] = found
+            && a.len != b.len
+        {
+            let what = What::MtusDiffer {
+                mtus: [a.len, b.len],
+            };
+            let time = a.time.max(b.time);
+            self.notes.at(0, time, &[a.number, b.number], what);
+            return;
+        }
+        let Some(agreed) = self.agreed_mtu else {
+            return;
+        };
+        for (end, first) in found.into_iter().enumerate() {
+            if let Some(FullPacket { len, number, time }) = first
+                && len != agreed
+            {
+                let what = What::MtuNotAgreed { agreed, len };
+                self.notes.at(end, time, &[number], what);
+            }
+        }
+    }
+
     pub fn finish(mut self, end_ns: u64, agreed: [Agreed; 2]) -> Conversation {
         for end in [0, 1] {
             let tracker = &mut self.trackers[end];
@@ -130,6 +163,7 @@ impl Live {
             let Numbers { first, time, .. } = &tracker.orphans;
             self.notes.at(end, *time, first, what);
         }
+        self.tell_mtus();
         let (marked, cnps) = (self.ecn_marked.count, self.cnps.count);
         if marked + cnps > 0 {
             let what = What::Congestion { marked, cnps };

@@ -1,7 +1,9 @@
 //! A RoCEv2 packet as a record of a capture: all header fields, what is known of the ICRC, no payload.
 
+use rnic_wire::cm::Attribute;
 use rnic_wire::{
-    Bth, Ext, ICRC_LEN, IcrcContext, IcrcError, Packet as WirePacket, PacketError, header_len,
+    Bth, Ext, ICRC_LEN, IcrcContext, IcrcError, Packet as WirePacket, PacketError, Service,
+    header_len,
 };
 
 use crate::frame::Outer;
@@ -21,6 +23,8 @@ pub struct Packet {
     pub ext: Ext,
     /// Bytes of payload on the wire, without padding.
     pub payload_len: u32,
+    /// Which message of the connection manager its payload is.
+    pub cm: Option<Attribute>,
     /// Whether the ICRC holds.
     pub icrc: Icrc,
     /// Not all of it was captured.
@@ -126,6 +130,7 @@ pub fn read<'a>(
         bth,
         ext,
         payload_len: payload_len as u32,
+        cm: message_of(&bth, payload),
         icrc: if cut || outer.options {
             Icrc::Unchecked
         } else {
@@ -134,6 +139,16 @@ pub fn read<'a>(
         cut,
     };
     Ok((packet, payload))
+}
+
+/// The header of a MAD says which message it is; the rest may have been cut.
+fn message_of(bth: &Bth, payload: &[u8]) -> Option<Attribute> {
+    const CLASS_OF_CM: u8 = 7;
+    if bth.dest_qp != 1 || bth.opcode.service() != Service::Ud || *payload.get(1)? != CLASS_OF_CM {
+        return None;
+    }
+    let code = payload.get(16..18)?.try_into().ok()?;
+    Attribute::from_code(u16::from_be_bytes(code))
 }
 
 fn check(outer: &Outer, bytes: &[u8]) -> Icrc {

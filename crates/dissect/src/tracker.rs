@@ -75,6 +75,28 @@ pub(crate) struct Tracker {
     pub keep: usize,
     pub requests_seen: Twice,
     pub answers_seen: Twice,
+    /// The first FIRST or MIDDLE request packet as long as a path MTU.
+    pub full: Option<FullPacket>,
+    /// The same of the READ responses, which the other end sent.
+    pub full_answer: Option<FullPacket>,
+}
+
+/// A packet that is as long as its sender's path MTU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullPacket {
+    pub len: u32,
+    pub number: u64,
+    pub time: u64,
+}
+
+impl FullPacket {
+    pub fn of(p: &Packet) -> FullPacket {
+        FullPacket {
+            len: p.payload_len,
+            number: p.number,
+            time: p.time_ns,
+        }
+    }
 }
 
 /// The path MTU of a conversation, and where it comes from.
@@ -127,6 +149,8 @@ impl Tracker {
             keep,
             requests_seen: Twice::default(),
             answers_seen: Twice::default(),
+            full: None,
+            full_answer: None,
         }
     }
 
@@ -232,14 +256,21 @@ impl Tracker {
     }
 
     /// A FIRST or MIDDLE packet has exactly the path MTU, the others no more.
-    fn look_at_length(&self, p: &Packet, op: Operation, mtu: &mut Mtu, notes: &mut Notes) {
+    fn look_at_length(&mut self, p: &Packet, op: Operation, mtu: &mut Mtu, notes: &mut Notes) {
         let len = p.payload_len;
         let full = op.is_first() || op.is_middle();
         if full && is_mtu(len) && !matches!(mtu, Some((_, MtuSource::Payload))) {
             // What is sent counts for more than what was agreed.
             *mtu = Some((len, MtuSource::Payload));
         }
-        let Some((mtu, _)) = *mtu else { return };
+        if full && is_mtu(len) {
+            self.full.get_or_insert(FullPacket::of(p));
+        }
+        // The peer may have another one; that is said at the end, once.
+        let own = self.full.map(|first| first.len);
+        let Some(mtu) = own.or(mtu.map(|(mtu, _)| mtu)) else {
+            return;
+        };
         if full && len != mtu || len > mtu {
             notes.at(self.end, p.time_ns, &[p.number], What::NotMtu { len, mtu });
         }

@@ -7,7 +7,7 @@
 //! A claim names the first QPN range of its process, and counts while that range's lock is held. There is no lock per
 //! port (the kernel keeps those of a file in one list, and searches it), nothing that a killed process would have to
 //! clean up, and nothing that a forked child could keep: the range's lock is all, and the child closes its copy of that.
-//! Before a range has a new owner, what the last one left here is [cleared away](Ports::purge).
+//! Before a range has a new owner, what the last one left here is cleared away.
 //!
 //! # The file
 //! A header and [`BUCKETS`] buckets of [`SLOTS`] slots; a claim lies in the bucket of its port, in any slot. Changes to

@@ -100,7 +100,7 @@ impl Entry {
 }
 
 /// Which process takes the requests whose process the steering program cannot know. It is in the lock's file, so that
-/// the registry's times tell only of who comes and goes ([`Registry::changed`]).
+/// the registry's times tell only of who comes and goes (`Registry::changed`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taker {
     /// First range of that process.

@@ -12,7 +12,7 @@
 //! Linux 6.9; if that turns out wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies what a run to
 //! another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets of that route are.
 //!
-//! When a socket's send buffer is full: see [`waiting`].
+//! When a socket's send buffer is full: see module `waiting`.
 
 pub(crate) mod backlog;
 pub mod rx;

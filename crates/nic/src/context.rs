@@ -23,7 +23,7 @@ use crate::xrcd::Xrcd;
 pub enum AsyncEvent {
     /// Of a queue pair, named by its cookie.
     Qp {
-        /// [`QpInit::cookie`].
+        /// [`QpInit::cookie`](crate::QpInit::cookie).
         cookie: u64,
         /// What happened.
         event: QpEvent,
@@ -35,7 +35,7 @@ pub enum AsyncEvent {
     },
     /// IBV_EVENT_SRQ_LIMIT_REACHED of the shared receive queue with this cookie.
     SrqLimit {
-        /// [`SrqInit::cookie`].
+        /// [`SrqInit::cookie`](crate::SrqInit::cookie).
         cookie: u64,
     },
     /// The port came up.

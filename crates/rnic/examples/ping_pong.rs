@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     while received < ROUNDS || message.is_none() {
         let completion = cq.wait(PATIENCE)?.ok()?;
-        let receive = completion.raw().opcode == rnic::CompletionOpcode::Recv;
+        let receive = completion.opcode() == rnic::CompletionOpcode::Recv;
         let buffer = completion
             .into_buffer()
             .ok_or("every request here has a buffer")?;

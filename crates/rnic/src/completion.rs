@@ -4,9 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::Buffer;
-use crate::nic;
-
-pub use nic::{CompletionOpcode, Immediate, Status};
+use crate::nic::{self, CompletionOpcode, Immediate, Status};
 
 /// A finished work request.
 ///
@@ -149,11 +147,6 @@ impl Completion {
             qpn: self.entry.qpn,
             id: self.id,
         })
-    }
-
-    /// The completion as the device reports it.
-    pub fn raw(&self) -> &nic::Completion {
-        &self.entry
     }
 }
 

@@ -173,11 +173,6 @@ impl Context {
             }
         }
     }
-
-    /// The device's handle of the layer beneath.
-    pub fn as_raw(&self) -> &nic::Context {
-        &self.raw
-    }
 }
 
 /// The largest path MTU that packets from this address can have.

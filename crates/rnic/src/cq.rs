@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix_futex_sync::{Mutex, MutexGuard};
 
-use crate::completion::{Completion, CompletionOpcode};
+use crate::completion::Completion;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::nic;
+use crate::nic::{self, CompletionOpcode};
 use crate::raw::fd;
 use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};

@@ -34,7 +34,7 @@ use rustix_futex_sync::Mutex;
 use crate::Buffer;
 use crate::completion::Completion;
 use crate::error::{Error, Result};
-use crate::nic::{self, AhAttr, Gid, GidEntry, QpState};
+use crate::nic::{self, AhAttr, Counters, Gid, GidEntry, QpState};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
 use crate::qp::Inner;
@@ -221,7 +221,7 @@ impl DatagramQueuePair {
     }
 
     /// Datagrams sent, received, dropped.
-    pub fn counters(&self) -> nic::Counters {
+    pub fn counters(&self) -> Counters {
         self.inner.qp.counters()
     }
 }

@@ -124,6 +124,8 @@ impl Error {
     }
 }
 
+// For `?` within this crate; no part of its interface, like the type it converts.
+#[doc(hidden)]
 impl From<nic::Error> for Error {
     fn from(error: nic::Error) -> Error {
         Error::Verb {

@@ -52,9 +52,10 @@
 //! data. A peer gets no event from a WRITE without immediate. Timing out on one side does not revoke what the peer may
 //! write: destroy the queue pair or drop the region for that.
 //!
-//! # Beneath
-//! [`nic`] is the device itself, with the raw verbs; the `as_raw` methods lead there and are `unsafe`, because raw work
-//! requests can name memory that this crate has handed out as slices.
+//! # What is public
+//! The items of this crate, and nothing else. The device and the packet formats are crates of their own (`rnic-nic`,
+//! `rnic-wire`, ...), which make no promise from one release to the next; what this crate's signatures need of them are
+//! plain values, named below. `public-api.txt` beside this crate's `Cargo.toml` lists the whole surface.
 #![deny(unsafe_code)]
 
 pub mod cm;
@@ -82,24 +83,19 @@ mod xrc;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The device beneath: raw verbs, as the C library uses them.
-pub use rnic_nic as nic;
+// The device beneath. Private: its types are no part of this crate's interface but for those named below.
+use rnic_nic as nic;
 
 pub use cm::{
     CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
     CmRequest,
 };
-pub use completion::{
-    Completion, CompletionError, CompletionOpcode, Immediate, Status, usual_cause,
-};
+pub use completion::{Completion, CompletionError, usual_cause};
 pub use context::{Context, Device, devices};
 pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use datagram::{AddressHandle, DatagramQueuePair, Destination, HEADER_LEN, MULTICAST_QPN};
 pub use endpoint::{Endpoint, RemoteMemory};
 pub use error::{Error, Result};
-pub use nic::{
-    Access, AsyncEvent, DeviceAttr, Gid, GidEntry, PathMtu, PortAttr, PortState, QpEvent, QpState,
-};
 pub use pd::{ProtectionDomain, WritableRegionBuilder};
 pub use post::{PostError, RecvError, SendRequest};
 pub use qp::{
@@ -110,6 +106,13 @@ pub use srq::SharedReceiveQueue;
 pub use window::{MemoryWindow, WindowRights};
 pub use xrc::{PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcTarget, XrcTargetBuilder};
 
+// Plain values of the crates beneath that signatures here need.
+#[doc(inline)]
+pub use nic::{
+    Access, AsyncEvent, CompletionOpcode, Counters, DeviceAttr, DropCounters, Gid, GidEntry,
+    LinkCounters, PathMtu, PortAttr, PortState, QpEvent, QpState, Status,
+};
+
 /// Names an object in asynchronous events.
 fn next_cookie() -> u64 {
     static COOKIES: AtomicU64 = AtomicU64::new(1);
@@ -118,6 +121,11 @@ fn next_cookie() -> u64 {
 
 /// Counts of everything this process sent and received through the NIC, and of packets that no queue pair took;
 /// `None` before the device was first opened.
-pub fn stats() -> Option<(nic::LinkCounters, nic::DropCounters)> {
+pub fn stats() -> Option<(LinkCounters, DropCounters)> {
     nic::stats()
 }
+
+/// Makes the examples of README.md tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

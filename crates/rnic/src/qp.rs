@@ -9,7 +9,9 @@ use crate::cq::CompletionQueue;
 use crate::datagram::DatagramQueuePair;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::nic::{self, Access, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType};
+use crate::nic::{
+    self, Access, Counters, GidEntry, PathMtu, QpAttr, QpAttrMask, QpInit, QpState, QpType,
+};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest, check_len, receive_sges};
 use crate::srq::SharedReceiveQueue;
@@ -523,7 +525,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Packets, retries and NAKs of this queue pair.
-    pub fn counters(&self) -> nic::Counters {
+    pub fn counters(&self) -> Counters {
         self.inner.qp.counters()
     }
 
@@ -540,9 +542,5 @@ impl<T: Transport> QueuePair<T> {
     /// Where its receive completions come out.
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.inner.registration.recv_cq
-    }
-
-    pub(crate) fn nic(&self) -> &nic::Qp {
-        &self.inner.qp
     }
 }

@@ -46,7 +46,7 @@ use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
-use crate::nic::{self, Access, GidEntry, PathMtu, QpState};
+use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpState};
 use crate::pd::ProtectionDomain;
 use crate::post::RecvError;
 use crate::srq::SharedReceiveQueue;
@@ -299,7 +299,7 @@ impl XrcTarget {
     }
 
     /// Packets, duplicates and NAKs of this queue pair.
-    pub fn counters(&self) -> nic::Counters {
+    pub fn counters(&self) -> Counters {
         self.inner.qp.counters()
     }
 

@@ -43,3 +43,8 @@ pub use packet::{Ext, MAX_HEADER_LEN, Packet, PacketError, Payload, emit, header
 pub use peer_ids::{FlowIds, Leeway, PeerIds};
 pub use psn::Psn;
 pub use usual::Usual;
+
+/// Makes the examples of README.md tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

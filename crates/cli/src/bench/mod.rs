@@ -3,6 +3,7 @@
 //! How that compares with what the machine can do at most is measured by `bench/run` of the checkout, not here.
 
 mod chart;
+mod machine;
 mod page;
 mod report;
 
@@ -30,7 +31,7 @@ Examples:
   rnic bench --op write --size 8,64K,1M     one operation, three sizes
   rnic bench --what latency --size all      the latency of each power of two
   rnic bench --what latency --beside 1M     the latency beside a bulk transfer
-  rnic bench --html bench.html              tables, charts and histograms as one page
+  rnic bench --html bench.html              charts, histograms and tables as one page
   hostA$ rnic bench --server                between two hosts, by TCP port 18516 of hostA
   hostB$ rnic bench --connect hostA
 
@@ -72,7 +73,7 @@ pub struct Args {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Write one page with tables, charts and histograms
+    /// Write one page with charts, histograms and tables
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write the charts

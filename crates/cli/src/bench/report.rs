@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::machine::Machine;
 use crate::measure::stats::{Distribution, Step};
 use crate::measure::{Moved, Operation};
 use crate::node::Station;
@@ -26,11 +27,11 @@ pub fn name(operation: Operation) -> &'static str {
 /// Between whom.
 #[derive(Debug, Serialize)]
 pub struct Path {
-    local: String,
-    interface: String,
-    remote: String,
-    peer: String,
-    path_mtu: usize,
+    pub local: String,
+    pub interface: String,
+    pub remote: String,
+    pub peer: String,
+    pub path_mtu: usize,
 }
 
 impl Path {
@@ -144,6 +145,8 @@ pub struct Report {
     pub version: u32,
     /// Of the program.
     pub rnic: &'static str,
+    #[serde(flatten)]
+    pub machine: Machine,
     pub path: Path,
     /// Of the minute before, on this side.
     pub load_average: f64,
@@ -160,6 +163,7 @@ impl Report {
         Report {
             version: 1,
             rnic: env!("CARGO_PKG_VERSION"),
+            machine: Machine::here(),
             path,
             load_average: load
                 .split(' ')
@@ -346,8 +350,53 @@ fn histogram(f: &mut fmt::Formatter<'_>, row: &Latency) -> fmt::Result {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// Two operations of two sizes each, and of other sizes for each figure.
+    pub fn sample() -> Report {
+        let path = Path {
+            local: "127.0.0.1".to_owned(),
+            interface: "lo".to_owned(),
+            remote: "127.0.0.1".to_owned(),
+            peer: "pid 7".to_owned(),
+            path_mtu: 4096,
+        };
+        let mut report = Report::new(path, 2);
+        for (operation, faster) in [("send", 1.0), ("read", 3.0)] {
+            for size in [8, 4096] {
+                let us = faster * (1.0 + size as f64 / 4096.0);
+                let step = |n: u32| Step {
+                    from_us: us * f64::from(n),
+                    to_us: us * f64::from(n + 1),
+                    count: u64::from(10 / n),
+                };
+                let histogram: Vec<Step> = [1, 2, 5].map(step).into();
+                report.latency.push(Latency {
+                    operation,
+                    size,
+                    round_trip: operation == "read",
+                    samples: histogram.iter().map(|step| step.count).sum(),
+                    min_us: us,
+                    p50_us: us * 1.1,
+                    p90_us: us * 2.0,
+                    p99_us: us * 3.0,
+                    p999_us: us * 5.0,
+                    max_us: us * 6.0,
+                    mean_us: us * 1.5,
+                    histogram,
+                });
+                report.bandwidth.push(Bandwidth {
+                    operation,
+                    size: size * 256,
+                    depth: 16,
+                    bytes_per_second: 1e9 / faster,
+                    operations_per_second: 1e9 / faster / size as f64,
+                });
+            }
+        }
+        report
+    }
 
     #[test]
     fn bars() {

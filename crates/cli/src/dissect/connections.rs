@@ -72,7 +72,13 @@ pub fn outcome(connection: &Connection) -> String {
 
 /// What the two sides agreed on.
 pub fn parameters(connection: &Connection) -> Vec<String> {
-    let mut lines = Vec::new();
+    let said = said(connection).into_iter();
+    said.flat_map(|(_, lines)| lines).collect()
+}
+
+/// What the messages said, by message.
+pub fn said(connection: &Connection) -> Vec<(Attribute, Vec<String>)> {
+    let mut all = Vec::new();
     if let Some(req) = &connection.req {
         let mtu = match PathMtu::from_ibv(u32::from(req.path_mtu)) {
             Some(mtu) => mtu.bytes().to_string(),
@@ -82,14 +88,14 @@ pub fn parameters(connection: &Connection) -> Vec<String> {
             7 => "for ever".into(),
             n => format!("{n} times"),
         };
-        lines.push(format!(
+        let mut lines = vec![format!(
             "REQ: QP {:#x}, B is to start at PSN {:#08x}; path MTU {mtu}, retries {}, RNR retries {rnr}, ACK timeout {} (code {})",
             req.qpn,
             req.starting_psn,
             req.retry_count,
             span(4096u64 << u32::from(req.primary.ack_timeout & 31)),
             req.primary.ack_timeout,
-        ));
+        )];
         lines.push(format!(
             "     answers {} READs and atomics at a time, wants {}; CM retries {}{}",
             req.responder_resources,
@@ -101,25 +107,32 @@ pub fn parameters(connection: &Connection) -> Vec<String> {
                 ""
             },
         ));
+        all.push((Attribute::Req, lines));
     }
     if let Some(rep) = &connection.rep {
         // Without a REQ in the capture the transport is not known.
         let req = connection.req.as_ref();
         let qpn = req.map_or(rep.qpn, |req| rep.qpn_of(req.transport));
-        lines.push(format!(
+        let line = format!(
             "REP: QP {:#x}, A is to start at PSN {:#08x}; answers {} READs and atomics at a time, wants {}; RNR retries {}{}",
             qpn,
             rep.starting_psn,
             rep.responder_resources,
             rep.initiator_depth,
             rep.rnr_retry_count,
-            if rep.srq { "; shared receive queue" } else { "" },
-        ));
+            if rep.srq {
+                "; shared receive queue"
+            } else {
+                ""
+            },
+        );
+        all.push((Attribute::Rep, vec![line]));
     }
     for (message, bytes) in &connection.private_data {
-        lines.push(format!("{}: private data {}", message.name(), data(bytes)));
+        let line = format!("{}: private data {}", message.name(), data(bytes));
+        all.push((*message, vec![line]));
     }
-    lines
+    all
 }
 
 /// The messages, in order.

@@ -8,10 +8,10 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 
 use rnic_dissect::{
-    Connection, Conversation, End, Mark, Message, Outcome, Packet, Pairing, Place, Severity, Step,
-    What, other,
+    Connection, Conversation, End, Icrc, Mark, Message, Outcome, Packet, Pairing, Place, Severity,
+    Step, What, other,
 };
-use rnic_wire::Syndrome;
+use rnic_wire::{Syndrome, credit_count};
 use serde::Serialize;
 use serde_json::ser::Formatter;
 use serde_json::{Map, Serializer, Value, json};
@@ -19,7 +19,7 @@ use serde_json::{Map, Serializer, Value, json};
 use super::format::{Endpoint, count, end, opcode, service, syndrome};
 use super::json::List;
 use super::words::{Degree, degree};
-use super::{Report, connections, head, json as full, packets, text};
+use super::{Report, connections, fields, head, json as full, packets, text};
 
 /// How a page begins.
 pub const START: &str = "<!DOCTYPE html";
@@ -95,7 +95,7 @@ impl<T: Copy + Eq + std::hash::Hash> Index<T> {
 struct Shared {
     start: u64,
     addresses: Index<IpAddr>,
-    codes: Index<u8>,
+    kinds: Index<(u8, Kind)>,
     /// Packets that their receiver missed.
     lost: HashSet<u64>,
     /// The connection manager's packets.
@@ -123,15 +123,109 @@ impl Shared {
             let steps = connection.steps.iter();
             steps.map(move |step| (step.number, place(step)))
         });
+        let steps: HashMap<u64, Place> = steps.collect();
+        let kinds = report.packets.iter().map(|(p, _)| kind(p));
         Shared {
             start: capture.time.0,
             addresses: Index::of(flows.flat_map(|flow| [flow.src, flow.dst])),
-            codes: Index::of(report.packets.iter().map(|(p, _)| p.bth.opcode.0)),
+            kinds: Index::of(kinds),
             lost: lost.collect(),
-            steps: steps.collect(),
+            steps,
         }
     }
 }
+
+/// What a packet is called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// By its opcode.
+    Operation,
+    /// By the connection manager's message in it.
+    Cm(&'static str),
+    /// To QP 1, but none of these.
+    Mad,
+}
+
+fn kind(p: &Packet) -> (u8, Kind) {
+    let kind = match p.cm {
+        Some(message) => Kind::Cm(message.name()),
+        None if p.bth.dest_qp == 1 => Kind::Mad,
+        None => Kind::Operation,
+    };
+    (p.bth.opcode.0, kind)
+}
+
+fn name(&(code, kind): &(u8, Kind)) -> String {
+    match kind {
+        Kind::Operation => opcode(rnic_wire::Opcode(code)).to_owned(),
+        Kind::Cm(name) => format!("CM {name}"),
+        Kind::Mad => "MAD".to_owned(),
+    }
+}
+
+/// How packets and messages are drawn. The names are those of the style sheet and of the script.
+const DRAWN: [(&str, &str, &str); 12] = [
+    (
+        "request",
+        "request",
+        "A request packet, sent for the first time: of a SEND, WRITE, READ or atomic.",
+    ),
+    (
+        "answer",
+        "answer",
+        "An ACK, a READ response, or the answer to an atomic.",
+    ),
+    (
+        "again",
+        "sent again",
+        "A request packet that was sent again: dashed. A finding says why.",
+    ),
+    (
+        "nak",
+        "NAK",
+        "The receiver refuses a message, misses a packet, or has no receive posted (RNR).",
+    ),
+    (
+        "odd",
+        "fits badly",
+        "Came late, answers nothing in the capture, has a wrong ICRC, or reports congestion (CNP).",
+    ),
+    (
+        "cm",
+        "connection manager",
+        "A message to QP 1: CM REQ, CM REP, CM RTU and others make a connection, CM DREQ and CM DREP end it.",
+    ),
+    (
+        "lost",
+        "lost",
+        "The red cross: its receiver says that this packet is missing, so it was lost behind the place of the capture.",
+    ),
+    (
+        "missing",
+        "not seen",
+        "So many packets are missing in front of this one: the capture does not have them.",
+    ),
+    (
+        "message",
+        "message",
+        "A bracket at the sender's side, from the first packet of a message to its answer.",
+    ),
+    (
+        "message-again",
+        "message, sent again",
+        "An orange bracket: packets of this message were sent again.",
+    ),
+    (
+        "message-nak",
+        "message, failed",
+        "A red bracket: this message was refused, is lost, or has no answer.",
+    ),
+    (
+        "pause",
+        "pause",
+        "So much time passes. Longer pauses are not drawn to scale.",
+    ),
+];
 
 /// The entry of a connection: that of its conversation, or one of its own behind all conversations.
 fn entry(report: &Report<'_>, index: usize, connection: &Connection) -> usize {
@@ -142,7 +236,6 @@ fn entry(report: &Report<'_>, index: usize, connection: &Connection) -> usize {
 fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
     let capture = report.capture;
     let shared = Shared::of(report);
-    let operation = |&code: &u8| opcode(rnic_wire::Opcode(code));
     #[derive(Serialize)]
     struct Data<'a, Conversations, Connections, Packets> {
         title: String,
@@ -151,8 +244,12 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         more_packets: u64,
         addresses: &'a [IpAddr],
         degrees: Vec<[String; 3]>,
-        opcodes: Vec<&'static str>,
-        codes: &'a [u8],
+        drawn: &'static [(&'static str, &'static str, &'static str)],
+        headers: &'static [fields::Header],
+        fields: &'static [fields::Field],
+        messages: &'static [fields::Message],
+        opcodes: Vec<String>,
+        codes: Vec<u8>,
         conversations: Conversations,
         connections: Connections,
         findings: Vec<Value>,
@@ -171,8 +268,12 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         more_packets: report.more_packets,
         addresses: &shared.addresses.all,
         degrees: Severity::ALL.map(legend).into(),
-        opcodes: shared.codes.all.iter().map(operation).collect(),
-        codes: &shared.codes.all,
+        drawn: &DRAWN,
+        headers: fields::HEADERS,
+        fields: fields::FIELDS,
+        messages: fields::MESSAGES,
+        opcodes: shared.kinds.all.iter().map(name).collect(),
+        codes: shared.kinds.all.iter().map(|(code, _)| *code).collect(),
         conversations: List(|| {
             let all = report.conversations();
             all.map(|(index, found)| conversation(report, index, found))
@@ -211,6 +312,24 @@ fn about_connection(report: &Report<'_>, connection: &Connection) -> Vec<String>
     about
 }
 
+/// What each of the connection manager's messages said, by its name.
+fn said(connection: &Connection) -> Map<String, Value> {
+    let mut all: Map<String, Value> = Map::new();
+    for (message, lines) in connections::said(connection) {
+        let known = all.entry(message.name()).or_insert_with(|| json!([]));
+        if let Value::Array(known) = known {
+            known.extend(lines.into_iter().map(Value::from));
+        }
+    }
+    if connection.rejected.is_some() {
+        all.insert("REJ".into(), json!([connections::outcome(connection)]));
+    }
+    if connection.resolved.is_some() {
+        all.insert("SIDR_REP".into(), json!([connections::outcome(connection)]));
+    }
+    all
+}
+
 /// The number of the last packet in the page: messages that begin behind it have nothing to be shown at.
 fn last_packet(report: &Report<'_>) -> u64 {
     match report.packets.last() {
@@ -221,14 +340,16 @@ fn last_packet(report: &Report<'_>) -> u64 {
 
 fn conversation(report: &Report<'_>, index: usize, conversation: &Conversation) -> impl Serialize {
     let mut about = vec![text::pairing(conversation)];
-    if let Some((mtu, _)) = conversation.mtu {
-        about.push(format!("path MTU {mtu}"));
+    if let Some((mtu, source)) = conversation.mtu {
+        about.push(text::path_mtu(mtu, source));
     }
+    let mut cm = Map::new();
     let mut findings = full::findings(&conversation.findings, Some(conversation));
     if let Pairing::Connection { index } = conversation.pairing
         && let Some(connection) = report.capture.connections.get(index)
     {
         about.extend(about_connection(report, connection));
+        cm = said(connection);
         findings.splice(0..0, full::troubles(connection));
     }
     let last = last_packet(report);
@@ -277,6 +398,7 @@ fn conversation(report: &Report<'_>, index: usize, conversation: &Conversation) 
         about,
         findings,
         more_findings: conversation.more_findings,
+        cm,
         messages: List(move || {
             let of = move |side| here(side).map(move |found| message(side, found));
             of(0).chain(of(1))
@@ -293,6 +415,8 @@ struct Entry<Messages> {
     about: Vec<String>,
     findings: Vec<Value>,
     more_findings: u64,
+    /// What the connection manager's messages said, by their names.
+    cm: Map<String, Value>,
     messages: Messages,
 }
 
@@ -312,6 +436,7 @@ fn connection(report: &Report<'_>, index: usize, connection: &Connection) -> imp
         about: about_connection(report, connection),
         findings,
         more_findings: 0,
+        cm: said(connection),
         messages: [(); 0],
     }
 }
@@ -371,7 +496,7 @@ fn packet(p: &Packet, place: Option<Place>, shared: &Shared) -> Value {
         p.time_ns.saturating_sub(shared.start),
         place.map_or(-1, |place| place.conversation as i64),
         place.map_or(0, |place| place.from),
-        shared.codes.place(p.bth.opcode.0),
+        shared.kinds.place(kind(p)),
         p.bth.psn.value(),
         p.payload_len,
         place
@@ -399,7 +524,7 @@ fn class(p: &Packet, place: Option<Place>) -> (u8, u32) {
     const CM: u8 = 5;
     let Some(place) = place else {
         return match p.icrc {
-            rnic_dissect::Icrc::Right | rnic_dissect::Icrc::Unchecked => (CM, 0),
+            Icrc::Right | Icrc::Unchecked if p.bth.dest_qp == 1 => (CM, 0),
             _ => (ODD, 0),
         };
     };
@@ -418,6 +543,7 @@ fn class(p: &Packet, place: Option<Place>) -> (u8, u32) {
     }
 }
 
+/// By the names that the script knows.
 fn extensions(p: &Packet) -> Value {
     let mut found = Map::new();
     let mut add = |name: &str, value: Value| {
@@ -432,11 +558,24 @@ fn extensions(p: &Packet) -> Value {
         );
     }
     if let Some(aeth) = ext.aeth {
+        let words = match aeth.syndrome {
+            Syndrome::Ack { credits } => match credit_count(credits) {
+                None => "ACK, receives not counted".into(),
+                Some(count) => format!("ACK, {}", super::format::count(count.into(), "receive")),
+            },
+            other => syndrome(other),
+        };
         let byte = aeth.syndrome.to_u8();
-        add("aeth", json!([format!("{byte:#04x}"), aeth.msn]));
+        add("aeth", json!([format!("{byte:#04x}: {words}"), aeth.msn]));
         if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
             add("nak", json!(syndrome(aeth.syndrome)));
         }
+    }
+    if let Some(feth) = ext.feth {
+        add("feth", json!([feth.placement, feth.selectivity]));
+    }
+    if let Some(message) = p.cm {
+        add("cm", json!(message.name()));
     }
     if let Some(imm) = ext.imm {
         add("imm", json!(format!("{:#010x}", u32::from_be_bytes(imm.0))));
@@ -474,6 +613,38 @@ fn extensions(p: &Packet) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The legend names every arrow, mark and bracket that the script draws, each once.
+    #[test]
+    fn the_legend_names_all_that_is_drawn() {
+        let (_, classes) = SCRIPT.split_once("const CLASSES = [").unwrap();
+        let classes = classes.split_once(']').unwrap().0.split(", ");
+        let classes = classes.map(|class| class.trim_matches('"'));
+        let brackets = ["message", "message-again", "message-nak"];
+        let marks = ["lost", "missing", "pause"].into_iter();
+        let mut drawn: Vec<&str> = classes.chain(brackets).chain(marks).collect();
+        let mut named: Vec<&str> = DRAWN.iter().map(|(kind, ..)| *kind).collect();
+        drawn.sort_unstable();
+        named.sort_unstable();
+        assert_eq!(named, drawn);
+        for (kind, name, meaning) in DRAWN {
+            assert!(!name.is_empty() && meaning.ends_with('.'), "{kind}");
+            // Where it has a colour of its own, that is in the style sheet.
+            let class = kind.trim_start_matches("message-");
+            let styled = ["message", "pause"].contains(&class)
+                || STYLE.contains(&format!(".{class} "))
+                || kind == "lost" && STYLE.contains("svg .cross ");
+            assert!(styled, "{kind}");
+        }
+    }
+
+    /// What happened stands in front of all else: of what is about the queue pair, and of the packets.
+    #[test]
+    fn findings_come_first() {
+        let at = |id: &str| PAGE.find(&format!("id=\"{id}\"")).expect(id);
+        let order = ["findings", "others", "about", "legend", "diagram", "detail"].map(at);
+        assert!(order.is_sorted(), "{order:?}");
+    }
 
     #[test]
     fn nothing_in_the_data_can_end_its_element() {

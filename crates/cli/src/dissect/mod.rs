@@ -1,6 +1,7 @@
 //! `rnic dissect`: what a capture of RoCEv2 holds.
 
 mod connections;
+mod fields;
 mod format;
 mod head;
 mod html;

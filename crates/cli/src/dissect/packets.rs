@@ -19,7 +19,7 @@ pub fn line(p: &Packet, place: Option<Place>, start: u64) -> String {
         at(p.time_ns, start),
         flow.src,
         flow.dst,
-        opcode(p.bth.opcode),
+        name(p),
         p.bth.psn.value(),
     );
     if p.payload_len > 0 {
@@ -44,11 +44,21 @@ pub fn line(p: &Packet, place: Option<Place>, start: u64) -> String {
     {
         line += &format!("  {}", syndrome(aeth.syndrome));
     }
+    // What it is called says it.
+    let place = place.filter(|place| !matches!(place.mark, Mark::Cm(_)));
     let place = self::place(p, place);
     if !place.is_empty() {
         line += &format!("  | {place}");
     }
     line
+}
+
+/// What it is called: a message of the connection manager by its name, others by their opcode.
+fn name(p: &Packet) -> String {
+    match p.cm {
+        Some(message) => format!("CM {}", message.name()),
+        None => opcode(p.bth.opcode).to_owned(),
+    }
 }
 
 /// Where it belongs, in words.
@@ -91,7 +101,7 @@ pub fn place(p: &Packet, place: Option<Place>) -> String {
         Mark::AtomicAnswer => format!("answers {message}"),
         Mark::Orphan => "answers what is not in the capture".into(),
         Mark::Datagram => "datagram".into(),
-        Mark::Cm(name) => name.into(),
+        Mark::Cm(name) => format!("CM {name}"),
         Mark::Cnp => "congestion notification".into(),
         Mark::Stray => "fits nowhere".into(),
     }

@@ -151,7 +151,41 @@ fn the_page_has_the_steps_of_a_connection() {
     );
     let alone = data["packets"].as_array().unwrap().iter();
     assert_eq!(alone.filter(|packet| packet[2] == -1).count(), 0);
-    assert_eq!(data["packets"][0][12], "REQ");
+    assert_eq!(data["packets"][0][12], "CM REQ");
+}
+
+/// Packets of the connection manager are called by its messages, and the page tells what each of these is and said.
+#[test]
+fn the_page_names_the_connection_managers_messages() {
+    let data = page(&recorded("cm_rping_v4"), &[]);
+    let names = strings(&data["opcodes"]);
+    for name in ["CM REQ", "CM REP", "CM RTU", "CM DREQ", "CM DREP"] {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    for packet in data["packets"].as_array().unwrap() {
+        let name = names[packet[4].as_u64().unwrap() as usize];
+        let place = packet[12].as_str().unwrap();
+        assert_eq!(name.starts_with("CM "), place.starts_with("CM "), "{name}");
+        if let Some(message) = name.strip_prefix("CM ") {
+            assert_eq!(packet[14]["cm"], message);
+            let known = data["messages"].as_array().unwrap();
+            assert!(known.iter().any(|known| known["key"] == message));
+        }
+    }
+    let said = &data["conversations"][0]["cm"];
+    let req = strings(&said["REQ"]).join(" ");
+    assert!(req.contains("path MTU 1024"), "{req}");
+    let rejected = page(&recorded("cm_rej_nolisten_v4"), &[]);
+    let said = strings(&rejected["connections"][0]["cm"]["REJ"]).join(" ");
+    assert!(said.contains("reason 8"), "{said}");
+    let lines = text(&recorded("cm_rping_v4"), &["--packets"]);
+    for name in ["CM REQ", "CM REP", "CM RTU", "CM DREQ", "CM DREP"] {
+        assert_eq!(
+            lines.matches(&format!("  UD {name} ")).count(),
+            1,
+            "{lines}"
+        );
+    }
 }
 
 /// Two conversations, whose packets alternate; the answers of the second come at its end.

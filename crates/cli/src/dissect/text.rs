@@ -105,6 +105,16 @@ pub fn no_packet(why: NoPacket) -> String {
     }
 }
 
+/// The path MTU, and how it is known.
+pub fn path_mtu(mtu: u32, source: MtuSource) -> String {
+    let source = match source {
+        MtuSource::Request => "the REQ says so",
+        MtuSource::Payload => "the length of First and Middle packets",
+        MtuSource::ReadSpan => "the PSNs that a READ took",
+    };
+    format!("path MTU {mtu} ({source})")
+}
+
 /// How the two directions were put together.
 pub fn pairing(conversation: &Conversation) -> String {
     match conversation.pairing {
@@ -178,12 +188,7 @@ fn conversation(
     );
     let _ = writeln!(out, "   {}", pairing(conversation));
     if let Some((mtu, source)) = conversation.mtu {
-        let source = match source {
-            MtuSource::Request => "the REQ says so",
-            MtuSource::Payload => "the length of First and Middle packets",
-            MtuSource::ReadSpan => "the PSNs that a READ took",
-        };
-        let _ = writeln!(out, "   path MTU {mtu} ({source})");
+        let _ = writeln!(out, "   {}", path_mtu(mtu, source));
     }
     for (from, qkeys) in conversation.qkeys.iter().enumerate() {
         if qkeys.is_empty() {

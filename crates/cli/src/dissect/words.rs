@@ -398,6 +398,23 @@ pub fn say(finding: &Finding, conversation: Option<&Conversation>) -> Words {
             ),
             Some("nak 0x61"),
         ),
+        What::MtusDiffer { mtus: [a, b] } => (
+            format!("the path MTUs differ: full packets of A carry {a} bytes, those of B {b}"),
+            Some(
+                "each program set a path MTU of its own when its queue pair went to RTR. Both have to take the smaller one: a NIC \
+                 refuses First and Middle packets of another length as invalid requests"
+                    .into(),
+            ),
+            Some("nak 0x61"),
+        ),
+        What::MtuNotAgreed { agreed, len } => (
+            format!("full packets of {me} carry {len} bytes, and the REQ says path MTU {agreed}"),
+            Some(
+                "a program changed the path MTU after the connection manager had agreed on it. It works only if both ends did"
+                    .into(),
+            ),
+            None,
+        ),
         What::Restart { from, to } => (
             format!(
                 "{me}'s PSNs jump from {:#08x} to {:#08x}",

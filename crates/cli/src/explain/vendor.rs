@@ -1,7 +1,7 @@
 //! `ibv_wc.vendor_err`: rnic's own codes, and those of Mellanox/NVIDIA NICs that programs' outputs show.
 
 use super::topic::{Kind, Topic};
-use rnic::nic::vendor_err as code;
+use rnic_nic::vendor_err as code;
 
 const fn rnic(number: u32, name: &'static str, meaning: &'static str, see: &'static str) -> Topic {
     Topic {

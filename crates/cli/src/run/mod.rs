@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rnic::nic::{FaultSpec, XdpSpec};
+use rnic_nic::{FaultSpec, XdpSpec};
 
 use crate::failure::{Failure, Result};
 use crate::sys;
@@ -174,7 +174,7 @@ fn start(args: Args) -> Result<()> {
         sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
     let status = ward.wait()?;
     // What a kernel does for whoever was killed: its peers elsewhere hear of it. If nobody can be told, so be it.
-    let _ = rnic::nic::cm::execute_wills_of_the_dead();
+    let _ = rnic_nic::cm::execute_wills_of_the_dead();
     let report = collector.read();
     drop(collector);
     report::close(

@@ -13,6 +13,16 @@ use serde_json::{Value, json};
 /// No answer takes longer, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Whether it can be started.
+pub fn is_here() -> bool {
+    let version = Command::new("chromium")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok_and(|status| status.success())
+}
+
 pub struct Browser {
     child: Child,
     to: ChildStdin,
@@ -75,17 +85,34 @@ impl Browser {
     }
 
     /// Opens a page, and returns once its own script has run.
-    pub fn open(&mut self, file: &Path) {
+    pub fn open_on(&mut self, screen: Option<(u32, u32, bool)>, file: &Path) {
         let target = self.call("Target.createTarget", json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let session = self.call("Target.attachToTarget", attach);
         self.session = session["sessionId"].as_str().map(str::to_owned);
         self.call("Page.enable", json!({}));
+        if let Some((width, height, dark)) = screen {
+            self.screen(width, height, dark);
+        }
         let url = format!("file://{}", file.display());
         self.call("Page.navigate", json!({ "url": url }));
         while !self.loaded {
             self.receive();
         }
+    }
+
+    /// Pretends to be a screen of this size, of a computer that is set to light or dark.
+    fn screen(&mut self, width: u32, height: u32, dark: bool) {
+        let metrics = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500,
+        });
+        self.call("Emulation.setDeviceMetricsOverride", metrics);
+        let scheme = if dark { "dark" } else { "light" };
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": features }),
+        );
     }
 
     /// What the promise of this expression brings, a text.

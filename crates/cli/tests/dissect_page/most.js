@@ -4,7 +4,7 @@ for (const [size, keys] of [["as it comes", ""], ["largest", "+".repeat(14)], ["
   scrollTo(0);
   await until(`${size}: the start`, () => isSeen(1) && drawn().length < 500);
   scrollTo(1 / 2);
-  await until(`${size}: the middle`, () => inTheMiddle(ALL / 2, 6) && drawn().length < 500);
+  await until(`${size}: the middle`, () => inTheMiddle(ALL / 2, 10) && drawn().length < 500);
   scrollTo(1);
   await until(`${size}: the end`, () => isSeen(ALL) && drawn().length < 500);
   key("Home");

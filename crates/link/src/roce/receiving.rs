@@ -28,7 +28,7 @@ pub struct Received<'a> {
     pub bytes: &'a [u8],
     /// Where its payload is, if it came through memory without it, and its sender's path MTU: then `bytes` are its headers.
     pub apart: Option<(Apart<'a>, PathMtu)>,
-    /// Destination QPN from the BTH; [`MULTICAST_QPN`]: `dst` is a multicast group.
+    /// Destination QPN from the BTH; `MULTICAST_QPN`: `dst` is a multicast group.
     pub dest_qpn: u32,
     /// The ring by which it came, if it came through memory.
     pub ring: Option<RingId>,
@@ -58,7 +58,7 @@ const LOOK_EVERY_NS: u64 = 20_000;
 
 impl RoceLink {
     /// Joins a multicast group on an interface: from now on packets to it arrive here, a copy for each process that is a
-    /// member, with [`MULTICAST_QPN`] as their QPN.
+    /// member, with `MULTICAST_QPN` as their QPN.
     ///
     /// # Errors
     /// No such interface, or more groups than the system allows a socket (`net.ipv4.igmp_max_memberships`).

@@ -57,7 +57,9 @@ fn ticks() -> Option<u64> {
     const POWER: u32 = 0x8000_0007;
     static INVARIANT: AtomicU8 = AtomicU8::new(2);
     let ask = || {
-        let has = __cpuid(0x8000_0000).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0;
+        // SAFETY: every x86-64 processor has the instruction. (Newer versions of Rust know that.)
+        #[allow(unused_unsafe, reason = "needed by the oldest Rust that builds this")]
+        let has = unsafe { __cpuid(0x8000_0000).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0 };
         INVARIANT.store(u8::from(has), Ordering::Relaxed);
         has
     };

@@ -36,7 +36,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 struct Holdings {
     descriptors: usize,
     threads: usize,
-    objects: rnic::nic::Objects,
+    objects: rnic_nic::Objects,
 }
 
 fn entries(folder: &str) -> usize {
@@ -48,7 +48,7 @@ impl Holdings {
         Holdings {
             descriptors: entries("/proc/self/fd"),
             threads: entries("/proc/self/task"),
-            objects: rnic::nic::objects().unwrap_or_default(),
+            objects: rnic_nic::objects().unwrap_or_default(),
         }
     }
 

@@ -173,11 +173,6 @@ impl<T: Connected> CmConnection<T> {
             None => Err(Error::Timeout(timeout.unwrap_or_default())),
         }
     }
-
-    /// The connection manager's id of the layer beneath.
-    pub fn as_raw(&self) -> &cm::Id {
-        &self.object.id
-    }
 }
 
 pub(super) fn local_addr(id: &cm::Id) -> Result<SocketAddr> {

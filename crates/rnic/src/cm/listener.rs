@@ -171,11 +171,6 @@ impl<T: Transport> CmListener<T> {
         let request = self.object.channel.drive(deadline, || self.take())?;
         request.ok_or(Error::Timeout(timeout.unwrap_or_default()))
     }
-
-    /// The connection manager's id of the layer beneath.
-    pub fn as_raw(&self) -> &cm::Id {
-        &self.object.id
-    }
 }
 
 /// Somebody wants a connection, or over [`Ud`] the way to the service. Dropping it refuses.

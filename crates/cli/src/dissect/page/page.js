@@ -28,15 +28,55 @@ for (const packet of data.packets) {
   if (!byConversation.has(packet[CONV])) byConversation.set(packet[CONV], []);
   byConversation.get(packet[CONV]).push(packet);
 }
-const none = { id: -1, title: "packets without a conversation", ends: ["sender", "receiver"], about: [], findings: data.findings, more_findings: data.more_findings, messages: [] };
+const none = { id: -1, title: "packets without a conversation", ends: ["sender", "receiver"], about: [], findings: data.findings, more_findings: data.more_findings, cm: {}, messages: [] };
 // Connections without data have an entry of their own.
 const conversations = data.conversations.concat(data.connections);
 if (byConversation.has(-1) || data.findings.length > 0 || conversations.length === 0) conversations.push(none);
 
 const state = { conversation: null, rows: [], ys: [], height: 0, row: 18, zoom: 0, selected: null, hover: null, brackets: [], byNumber: new Map() };
-const TOP = 30;
+// Below the names of the two ends.
+const TOP = 40;
+// Narrower than this there is no room beside the life lines.
+const NARROW = 600;
 // Browsers lay out no more pixels than this, and some: Firefox 17.9 million, Chromium 33.5 million.
 const TALLEST = 16e6;
+
+// ---- What happened, the worst first.
+
+const degreeOf = (finding) => data.degrees.findIndex(([name]) => name === finding.severity);
+const worst = (conversation) => Math.max(-1, ...conversation.findings.map(degreeOf));
+
+function findingItem(finding, where) {
+  const item = html("li", undefined, finding.severity);
+  item.tabIndex = 0;
+  const [, mark, meaning] = data.degrees[degreeOf(finding)];
+  const sign = html("b", mark);
+  sign.title = meaning;
+  const packets = finding.packets.length === 1 ? `packet ${finding.packets[0]}` : `packets ${finding.packets.slice(0, 6).join(", ")}`;
+  item.append(sign, html("small", where ? `${where}, ${packets}` : packets), html("div", finding.what));
+  return item;
+}
+
+function onPress(item, go) {
+  item.addEventListener("click", go);
+  item.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
+}
+
+// So many findings of other queue pairs are listed.
+const OTHERS = 60;
+
+function listOthers() {
+  const found = [];
+  for (const other of conversations) if (other !== state.conversation) for (const finding of other.findings) found.push([other, finding]);
+  found.sort(([, a], [, b]) => degreeOf(b) - degreeOf(a));
+  $("elsewhere").hidden = found.length === 0;
+  $("others").replaceChildren(...found.slice(0, OTHERS).map(([other, finding]) => {
+    const item = findingItem(finding, other.title.split(" (")[0]);
+    onPress(item, () => { choose(other); show(finding.packets[finding.packets.length - 1]); });
+    return item;
+  }));
+  if (found.length > OTHERS) $("others").append(html("p", `and ${found.length - OTHERS} more`, "soft"));
+}
 
 // ---- Which packets, and where.
 
@@ -67,23 +107,16 @@ function choose(conversation) {
   const about = $("about");
   about.replaceChildren(...conversation.about.map((line) => html("p", line)), ...data.about.map((line) => html("p", line, "soft")));
   const list = $("findings");
-  list.replaceChildren(...conversation.findings.map((finding, index) => {
-    const item = html("li", undefined, finding.severity);
-    item.tabIndex = 0;
-    item.dataset.index = index;
-    const [, mark, meaning] = data.degrees.find(([name]) => name === finding.severity);
-    const sign = html("b", mark);
-    sign.title = meaning;
-    item.append(sign, html("small", finding.packets.length === 1 ? `packet ${finding.packets[0]}` : `packets ${finding.packets.slice(0, 6).join(", ")}`), html("div", finding.what));
+  list.replaceChildren(...conversation.findings.map((finding) => {
+    const item = findingItem(finding);
     if (finding.cause) item.append(html("div", finding.cause, "soft"));
     if (finding.explain) item.append(html("small", `rnic explain ${finding.explain}`));
-    const go = () => show(finding.packets[finding.packets.length - 1]);
-    item.addEventListener("click", go);
-    item.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
+    onPress(item, () => show(finding.packets[finding.packets.length - 1]));
     return item;
   }));
   if (conversation.more_findings > 0) list.append(html("p", `${conversation.more_findings} more were not kept`, "soft"));
   if (conversation.findings.length === 0) list.append(html("p", "nothing out of the ordinary", "soft"));
+  listOthers();
   const opcodes = [...new Set((byConversation.get(conversation.id) || []).map((packet) => packet[OP]))].sort((a, b) => a - b);
   const chosen = $("opcode").value;
   $("opcode").replaceChildren(new Option("all", ""), ...opcodes.map((index) => new Option(data.opcodes[index], String(index))));
@@ -127,8 +160,11 @@ function bracket() {
   }
 }
 
+const isNarrow = () => $("scroll").clientWidth < NARROW;
+
 function layout() {
-  const row = Math.max(2.5, Math.min(44, 18 * Math.pow(1.3, state.zoom)));
+  // With little room time and number stand below their arrow.
+  const row = Math.max(2.5, Math.min(isNarrow() ? 60 : 44, (isNarrow() ? 32 : 18) * Math.pow(1.3, state.zoom)));
   // Pixels per microsecond; a pause takes no more than five rows.
   const scale = 0.02 * Math.pow(2, state.zoom);
   state.row = row;
@@ -197,11 +233,12 @@ function related() {
 
 function draw() {
   const box = $("scroll"), svg = $("diagram");
-  const width = Math.max(560, box.clientWidth), height = Math.max(100, box.clientHeight);
+  const narrow = isNarrow();
+  const width = Math.max(300, box.clientWidth), height = Math.max(100, box.clientHeight);
   svg.setAttribute("height", height);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("class", state.hover ? "hovering" : "");
-  const top = upperEdge(), left = 150, right = width - 150;
+  const top = upperEdge(), margin = narrow ? 30 : width < 760 ? 116 : 150, left = margin, right = width - margin;
   const nodes = [];
   for (const x of [left, right]) nodes.push(el("line", { class: "life", x1: x, x2: x, y1: TOP - 6, y2: height }));
   // First row that can be seen.
@@ -210,18 +247,18 @@ function draw() {
   const first = low;
   let last = first;
   while (last < state.ys.length && state.ys[last] < top + height + 60) last++;
-  const near = related(), labels = state.row >= 11;
+  const near = related(), labels = state.row >= (narrow ? 24 : 11);
   for (const { message, from, to, lane } of state.brackets) {
-    if (to < first || from > last) continue;
+    if (to < first || from > last || (narrow && lane >= 2)) continue;
     const y1 = Math.max(-20, state.ys[from] - top - 3), y2 = Math.min(height + 20, state.ys[to] - top + 3);
     const side = message[0], x = side === 0 ? left - 10 - lane * 9 : right + 10 + lane * 9, inwards = side === 0 ? 5 : -5;
     const chosen = state.hover || state.selected;
     const mine = chosen && chosen[SIDE] === side && chosen[MESSAGE] === message[1];
     const cls = ["bracket", message[7] === "refused" || message[7] === "lost" || message[7] === "open" ? "nak" : message[9] > 0 ? "again" : "", mine ? "related" : ""].join(" ");
     nodes.push(el("path", { class: cls, d: `M ${x + inwards} ${y1} H ${x} V ${y2} H ${x + inwards}` }));
-    if (labels && lane === 0 && y2 - y1 > state.row * 0.6) {
+    if (labels && !narrow && lane === 0 && y2 - y1 > state.row * 0.6) {
       const words = `#${message[1]} ${message[2]}`;
-      nodes.push(el("text", { x: side === 0 ? 4 : width - 4, y: Math.max(y1 + 10, TOP + 8), "text-anchor": side === 0 ? "start" : "end", class: "soft" }, words.length > 20 ? words.slice(0, 19) + "\u2026" : words));
+      nodes.push(el("text", { x: side === 0 ? 4 : width - 4, y: Math.max(y1 + 10, TOP + 8), "text-anchor": side === 0 ? "start" : "end", class: "soft" }, cut(words, (margin - 14) / 6.7)));
       if (y2 - y1 > 26) nodes.push(el("text", { x: side === 0 ? 4 : width - 4, y: Math.max(y1 + 23, TOP + 21), "text-anchor": side === 0 ? "start" : "end", class: "soft" }, `${message[3]} B`));
     }
   }
@@ -229,22 +266,33 @@ function draw() {
     const packet = state.rows[index], y = state.ys[index] - top;
     if (index > 0) {
       const pause = packet[TIME] - state.rows[index - 1][TIME], room = state.ys[index] - state.ys[index - 1];
-      if (pause >= 1e5 && room >= 26) nodes.push(el("text", { x: (left + right) / 2, y: y - room / 2 + 2, "text-anchor": "middle", class: "soft" }, `\u22ee ${span(pause)}`));
+      if (pause >= 1e5 && room >= 26) nodes.push(el("text", { x: (left + right) / 2, y: y - 3 - room / 2, "text-anchor": "middle", class: "soft pause" }, `\u22ee ${span(pause)}`));
     }
-    nodes.push(arrow(packet, index, y, left, right, labels, near(packet)));
+    nodes.push(arrow(packet, index, y, left, right, labels, near(packet), narrow));
   }
   nodes.push(el("rect", { class: "headback", x: 0, y: 0, width, height: TOP - 6 }));
-  nodes.push(el("text", { class: "head", x: left, y: 16, "text-anchor": "middle" }, state.conversation.ends[0]));
-  nodes.push(el("text", { class: "head", x: right, y: 16, "text-anchor": "middle" }, state.conversation.ends[1]));
+  for (const end of [0, 1]) {
+    // The address, and the queue pair below it.
+    const [, address, queuePair] = /^(.*?)( QP .*| multicast)?$/.exec(state.conversation.ends[end]);
+    const at = end === 0 ? { x: 6, "text-anchor": "start" } : { x: width - 6, "text-anchor": "end" };
+    for (const [line, words] of [[14, address], [28, (queuePair || "").trim()]]) {
+      nodes.push(el("text", { class: "head", y: line, ...at }, cut(words, (width / 2 - 10) / 6.7)));
+    }
+  }
   svg.replaceChildren(...nodes);
 }
 
-function arrow(packet, index, y, left, right, labels, isRelated) {
+// Text of no more than so many characters.
+function cut(words, most) {
+  return words.length > most ? words.slice(0, Math.max(1, Math.floor(most) - 1)) + "\u2026" : words;
+}
+
+function arrow(packet, index, y, left, right, labels, isRelated, narrow) {
   const [x1, x2] = packet[FROM] === 0 ? [left, right] : [right, left];
   const way = x2 > x1 ? 1 : -1;
   const cls = ["packet", CLASSES[packet[CLASS]], packet === state.selected ? "selected" : "", isRelated ? "related" : ""].join(" ");
   const group = el("g", { class: cls, "data-number": packet[NUMBER], "data-index": index });
-  group.append(el("rect", { class: "back", x: left, y: y - Math.min(state.row, 16) * 0.85, width: right - left, height: Math.min(state.row, 18) }));
+  group.append(el("rect", { class: "back", x: left, y: y - Math.min(state.row, 16) * 0.85, width: right - left, height: Math.min(state.row, narrow ? 30 : 18) }));
   const end = packet[LOST] ? x1 + (x2 - x1) * 0.75 : x2;
   group.append(el("line", { class: "shaft", x1, x2: end - way * 3, y1: y, y2: y }));
   if (packet[LOST]) {
@@ -257,10 +305,16 @@ function arrow(packet, index, y, left, right, labels, isRelated) {
   group.append(el("line", { class: "hit", style: `stroke-width: ${reach}px`, x1, x2, y1: y - reach / 7, y2: y - reach / 7 }));
   if (labels) {
     const size = packet[LEN] > 0 ? `  ${packet[LEN]} B` : "";
-    const note = packet[CLASS] === 1 ? "  again" : packet[EXT].nak ? `  ${packet[EXT].nak}` : CLASSES[packet[CLASS]] === "cm" ? `  ${packet[PLACE]}` : "";
-    group.append(el("text", { x: (left + right) / 2, y: y - 3.5, "text-anchor": "middle" }, `${data.opcodes[packet[OP]]}  ${hex(packet[PSN], 6)}${size}${note}`));
-    group.append(el("text", { x: left + 10, y: y - 3.5, class: "soft" }, at(packet[TIME])));
-    group.append(el("text", { x: right - 10, y: y - 3.5, "text-anchor": "end", class: "soft" }, packet[NUMBER]));
+    const isCm = CLASSES[packet[CLASS]] === "cm";
+    const note = packet[CLASS] === 1 ? "  again" : "";
+    const name = packet[EXT].nak || data.opcodes[packet[OP]];
+    // What a message of the connection manager says is not in its PSN and length.
+    const words = `${name}${isCm ? "" : `  ${hex(packet[PSN], 6)}${size}`}${note}`;
+    const sides = narrow ? 8 : 66, room = (right - left - 2 * sides) / 6.7;
+    const time = at(packet[TIME]);
+    group.append(el("text", { x: (left + right) / 2, y: y - 3.5, "text-anchor": "middle" }, cut(words, room)));
+    group.append(el("text", { x: left + (narrow ? 6 : 8), y: narrow ? y + 11 : y - 3.5, class: "soft" }, time));
+    group.append(el("text", { x: right - (narrow ? 6 : 10), y: narrow ? y + 11 : y - 3.5, "text-anchor": "end", class: "soft" }, packet[NUMBER]));
   }
   if (packet[MISSING] > 0) group.append(el("text", { class: "missing", x: (left + right) / 2, y: y - state.row * 0.75 - 6, "text-anchor": "middle" }, `\u2014 ${packet[MISSING]} not seen \u2014`));
   return group;
@@ -268,33 +322,70 @@ function arrow(packet, index, y, left, right, labels, isRelated) {
 
 // ---- One packet.
 
+const fields = new Map(data.fields.map((field) => [field.key, field]));
+const headers = new Map(data.headers.map((header) => [header.key, header]));
+const messages = new Map(data.messages.map((message) => [message.key, message]));
+// Fields whose explanation somebody opened stay open from packet to packet.
+const opened = new Set();
+
+function fieldRow(key, value) {
+  const field = fields.get(key);
+  const box = html("details", undefined, "field"), line = html("summary");
+  line.title = `${field.meaning} (${field.size}; ${field.source})`;
+  line.append(html("span", field.name), html("code", String(value)));
+  const more = html("p", field.meaning);
+  more.append(html("small", ` ${field.size}; ${field.source}.`, "soft"));
+  box.append(line, more);
+  box.open = opened.has(key);
+  box.addEventListener("toggle", () => { if (box.open) opened.add(key); else opened.delete(key); });
+  return box;
+}
+
+function fieldsOf(packet) {
+  const [src, dst, srcPort, ipId, df, tos, ttl, vlan, solicited, migReq, pad, pkey, fecn, becn, destQp, ackReq, icrc, cut] = packet[HEAD];
+  const ext = packet[EXT], rows = [];
+  rows.push(["frame.number", packet[NUMBER]], ["frame.time", at(packet[TIME]) + " s"]);
+  if (vlan !== null) rows.push(["eth.vlan", vlan]);
+  rows.push(["ip.src", data.addresses[src]], ["ip.dst", data.addresses[dst]]);
+  if (!data.addresses[src].includes(":")) rows.push(["ip.id", hex(ipId, 4) + (df ? ", DF" : ", no DF")]);
+  rows.push(["ip.tos", `${hex(tos, 2)} (DSCP ${tos >> 2}, ECN ${tos & 3})`], ["ip.hops", ttl], ["udp.src", srcPort], ["udp.dst", 4791]);
+  rows.push(["bth.opcode", `${hex(data.codes[packet[OP]], 2)} ${operation(packet)}`], ["bth.solicited", solicited], ["bth.migreq", migReq], ["bth.pad", pad],
+    ["bth.pkey", hex(pkey, 4)], ["bth.ecn", `${fecn}, ${becn}`], ["bth.dest_qp", hex(destQp, 6)], ["bth.ack_req", ackReq], ["bth.psn", hex(packet[PSN], 6)]);
+  if (ext.deth) rows.push(["deth.qkey", ext.deth[0]], ["deth.src_qp", ext.deth[1]]);
+  if (ext.srqn) rows.push(["xrceth.srqn", ext.srqn]);
+  if (ext.feth) rows.push(["feth.placement", ext.feth[0]], ["feth.selectivity", ext.feth[1]]);
+  if (ext.reth) rows.push(["reth.va", ext.reth[0]], ["reth.rkey", ext.reth[1]], ["reth.len", `${ext.reth[2]} bytes`]);
+  if (ext.atomic) rows.push(["atomiceth.va", ext.atomic[0]], ["atomiceth.rkey", ext.atomic[1]], ["atomiceth.swap", ext.atomic[2]], ["atomiceth.compare", ext.atomic[3]]);
+  if (ext.aeth) rows.push(["aeth.syndrome", ext.aeth[0]], ["aeth.msn", ext.aeth[1]]);
+  if (ext.original) rows.push(["atomicacketh.original", ext.original]);
+  if (ext.imm) rows.push(["immdt.data", ext.imm]);
+  if (ext.ieth) rows.push(["ieth.rkey", ext.ieth]);
+  if (ext.cm) rows.push(["cm.message", `CM ${ext.cm}`]);
+  rows.push(["end.payload", `${packet[LEN]} bytes${cut ? " (not all captured)" : ""}`], ["end.icrc", icrc]);
+  return rows;
+}
+
+// The operation of the opcode, also where the packet is called by what it carries.
+function operation(packet) {
+  const name = data.opcodes[packet[OP]];
+  return packet[HEAD][14] === 1 && packet[EXT].deth ? "SEND Only" : name;
+}
+
 function detail(packet) {
   const box = $("detail");
-  if (!packet) { box.replaceChildren(html("p", "Point at a packet, or click it to keep it here.", "soft")); return; }
-  const [src, dst, srcPort, ipId, df, tos, ttl, vlan, solicited, migReq, pad, pkey, fecn, becn, destQp, ackReq, icrc, cut] = packet[HEAD];
-  const rows = [["frame", packet[NUMBER]], ["time", at(packet[TIME]) + " s"], ["from", data.addresses[src] + " port " + srcPort], ["to", data.addresses[dst] + " port 4791"]];
-  if (vlan !== null) rows.push(["VLAN", vlan]);
-  if (!data.addresses[src].includes(":")) rows.push(["IP identification", hex(ipId, 4) + (df ? ", DF" : ", no DF")]);
-  rows.push(["traffic class", hex(tos, 2)], ["hop limit", ttl], ["opcode", `${data.opcodes[packet[OP]]} (${hex(data.codes[packet[OP]], 2)})`], ["destination QP", hex(destQp, 6)],
-    ["PSN", hex(packet[PSN], 6)], ["AckReq", ackReq], ["solicited", solicited], ["MigReq", migReq], ["pad", pad], ["P_Key", hex(pkey, 4)], ["FECN, BECN", `${fecn}, ${becn}`]);
+  if (!packet) { box.replaceChildren(html("p", "Point at a packet, or click it to keep it here. Each header field is explained: point at it, or open it.", "soft")); return; }
   const ext = packet[EXT];
-  if (ext.reth) rows.push(["RETH address", ext.reth[0]], ["RETH rkey", ext.reth[1]], ["RETH length", ext.reth[2]]);
-  if (ext.aeth) rows.push(["AETH syndrome", ext.aeth[0]], ["AETH MSN", ext.aeth[1]]);
-  if (ext.nak) rows.push(["AETH says", ext.nak]);
-  if (ext.imm) rows.push(["immediate", ext.imm]);
-  if (ext.ieth) rows.push(["invalidate rkey", ext.ieth]);
-  if (ext.deth) rows.push(["DETH Q_Key", ext.deth[0]], ["DETH source QP", ext.deth[1]]);
-  if (ext.atomic) rows.push(["atomic address", ext.atomic[0]], ["atomic rkey", ext.atomic[1]], ["swap or add", ext.atomic[2]], ["compare", ext.atomic[3]]);
-  if (ext.original) rows.push(["original value", ext.original]);
-  if (ext.srqn) rows.push(["XRC SRQ", ext.srqn]);
-  rows.push(["payload", `${packet[LEN]} bytes${cut ? " (not all captured)" : ""}`], ["ICRC", icrc]);
-  const table = html("table");
-  for (const [name, value] of rows) {
-    const line = html("tr");
-    line.append(html("td", name), html("td", String(value)));
-    table.append(line);
+  const parts = [html("h2", `Packet ${packet[NUMBER]}: ${ext.nak || data.opcodes[packet[OP]]}`)];
+  if (ext.cm) {
+    const told = messages.get(ext.cm);
+    parts.push(html("p", `${told.name[0].toUpperCase()}${told.name.slice(1)} (${told.source}). ${told.meaning}`));
+    for (const line of state.conversation.cm[ext.cm] || []) parts.push(html("p", line, "soft"));
+  } else if (packet[PLACE]) {
+    parts.push(html("p", packet[PLACE]));
   }
-  const parts = [html("h2", `Packet ${packet[NUMBER]}`), html("p", packet[PLACE]), table];
+  for (const finding of state.conversation.findings) {
+    if (finding.packets.includes(packet[NUMBER])) parts.push(html("p", finding.what, "here"), html("p", finding.cause || "", "soft"));
+  }
   const message = state.messages.get(packet[SIDE] + ":" + packet[MESSAGE]);
   if (message) {
     const [side, id, operation, bytes, first, , , , outcome, repeated, notes] = message;
@@ -302,8 +393,16 @@ function detail(packet) {
     if (repeated > 0) parts.push(html("p", `${repeated} of its packets were sent again`));
     if (notes) parts.push(html("p", notes, "soft"));
   }
-  for (const finding of state.conversation.findings) {
-    if (finding.packets.includes(packet[NUMBER])) parts.push(html("h2", "Here"), html("p", finding.what), html("p", finding.cause || "", "soft"));
+  let before = "";
+  for (const [key, value] of fieldsOf(packet)) {
+    const header = headers.get(key.slice(0, key.indexOf(".")));
+    if (header.key !== before) {
+      const title = html("h3", header.name);
+      title.title = header.meaning;
+      parts.push(title);
+    }
+    before = header.key;
+    parts.push(fieldRow(key, value));
   }
   box.replaceChildren(...parts);
 }
@@ -362,6 +461,52 @@ const keys = [
 ];
 for (const [names, words] of keys) $("keylist").append(html("dt", names), html("dd", words));
 for (const [, mark, meaning] of data.degrees) $("marks").append(html("dt", mark), html("dd", meaning));
+
+// The legend: each kind of arrow, mark and bracket, drawn as in the diagram.
+function swatch(kind) {
+  const svg = el("svg", { viewBox: "0 0 36 16", "aria-hidden": "true" });
+  const shaft = (cls, end) => {
+    const group = el("g", { class: cls });
+    group.append(el("line", { class: "shaft", x1: 1, x2: end, y1: 8, y2: 8 }));
+    return group;
+  };
+  if (CLASSES.includes(kind)) {
+    const group = shaft(kind, 31);
+    group.append(el("path", { class: "tip", d: "M 35 8 l -8 -3.5 v 7 z" }));
+    svg.append(group);
+  } else if (kind === "lost") {
+    const group = shaft("request", 26);
+    group.append(el("path", { class: "cross", d: "M 22 4 l 8 8 m 0 -8 l -8 8" }));
+    svg.append(group);
+  } else if (kind === "missing") {
+    svg.append(el("text", { class: "missing", x: 18, y: 12, "text-anchor": "middle" }, "\u2014 2 \u2014"));
+  } else if (kind === "pause") {
+    svg.append(el("text", { class: "soft", x: 18, y: 12, "text-anchor": "middle" }, "\u22ee ms"));
+  } else {
+    svg.append(el("path", { class: `bracket ${kind.slice("message-".length)}`, d: "M 22 2 H 15 V 14 H 22" }));
+  }
+  return svg;
+}
+for (const [kind, name, meaning] of data.drawn) {
+  const item = html("li");
+  item.title = meaning;
+  item.dataset.kind = kind;
+  item.append(swatch(kind), html("span", name));
+  $("drawn").append(item);
+  const term = html("dt");
+  term.append(swatch(kind));
+  $("meanings").append(term, html("dd", `${name}: ${meaning}`));
+}
+for (const [name, mark, meaning] of data.degrees) {
+  const item = html("li");
+  item.title = `In front of a finding: ${meaning}`;
+  item.dataset.kind = name;
+  item.append(html("b", mark), html("span", meaning));
+  $("drawn").append(item);
+}
+// There is room for it, or it can be opened.
+$("legend").open = matchMedia("(min-width: 900px) and (min-height: 600px)").matches;
+$("legend").addEventListener("toggle", draw);
 document.addEventListener("keydown", (event) => {
   const takesKeys = event.target.matches && event.target.matches("select, input:not([type=checkbox])");
   if (takesKeys || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) {
@@ -388,7 +533,7 @@ $("diagram").addEventListener("click", (event) => { state.selected = packetOf(ev
 $("scroll").addEventListener("wheel", (event) => { if (event.ctrlKey) { event.preventDefault(); zoom(event.deltaY < 0 ? 1 : -1); } }, { passive: false });
 let pending = false;
 $("scroll").addEventListener("scroll", () => { if (!pending) { pending = true; requestAnimationFrame(() => { pending = false; draw(); }); } });
-window.addEventListener("resize", draw);
+window.addEventListener("resize", () => keepPlace(layout));
 $("conversation").addEventListener("change", () => choose(conversations[Number($("conversation").value)]));
 for (const id of ["opcode", "odd"]) $(id).addEventListener("change", filter);
 $("text").addEventListener("input", filter);
@@ -402,4 +547,5 @@ $("theme").addEventListener("click", () => {
 $("title").textContent = data.title;
 document.title = data.title;
 $("conversation").replaceChildren(...conversations.map((conversation, index) => new Option(conversation.title, String(index))));
-choose(conversations[0]);
+// Where the worst happened.
+choose(conversations.reduce((best, conversation) => worst(conversation) > worst(best) ? conversation : best));

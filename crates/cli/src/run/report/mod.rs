@@ -215,7 +215,7 @@ impl Report {
         self.verbs.sort_by_key(|verb| verb.ns);
         self.attempts.sort_by_key(|attempt| attempt.ns);
         for stopped in &mut self.stopped {
-            stopped.still = rnic::nic::is_stopped(stopped.peer_pid);
+            stopped.still = rnic_nic::is_stopped(stopped.peer_pid);
         }
         lint::match_ends(self);
     }

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use rnic::nic;
+use rnic_nic as nic;
 
 use super::record::{Ends, Failure, Memory, Refusal, Request};
 use super::{Report, cm, ending};
