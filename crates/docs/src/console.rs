@@ -1,7 +1,8 @@
 //! Commands in documents, and what they print.
 //!
 //! A block of code in the language `console` is what somebody sees in a terminal: lines that begin with `$ ` are typed, `# `
-//! at the end of one begins a comment, and the lines up to the next `$ ` are printed. A line `...` stands for any lines.
+//! at the end of one begins a comment, and the lines up to the next `$ ` are printed. `...`, as a line
+//! or at the end of one, stands for anything.
 
 use crate::Document;
 
@@ -73,29 +74,58 @@ fn run(text: &str, is_part: impl Fn(char) -> bool) -> usize {
     text.find(|c: char| !is_part(c)).unwrap_or(text.len())
 }
 
-/// Whether a program prints what the document says, up to numbers and spaces: `Err` has the first line of the document that is
-/// missing. What is printed before the first and behind the last of these lines is of no concern.
+/// Whether a program prints what the document says, up to numbers, spaces and breaks of lines.
+///
+/// `...`, as a line or at the end of one, stands for anything. What is printed before the first and behind the last word of
+/// the document is of no concern. `Err` has the first line of the document that is missing.
 pub fn compare(said: &[String], printed: &str) -> Result<(), String> {
-    let printed: Vec<String> = printed.lines().map(shape).collect();
-    // Each piece between lines of `...` has to come as it is, behind the one before.
+    let printed = words(printed);
     let mut from = 0;
-    for piece in said.split(|line| line.trim() == "...") {
-        let piece: Vec<String> = piece.iter().map(|line| shape(line)).collect();
-        if piece.is_empty() {
+    let mut piece: Vec<(usize, String)> = Vec::new();
+    let lines = said.iter().map(String::as_str).chain(["..."]);
+    for (nth, line) in lines.enumerate() {
+        let line = line.trim_end();
+        piece.extend(
+            words(line.trim_end_matches("..."))
+                .into_iter()
+                .map(|word| (nth, word)),
+        );
+        if !line.ends_with("...") || piece.is_empty() {
             continue;
         }
-        let place = printed[from..]
-            .windows(piece.len())
-            .position(|lines| lines == piece);
-        match place {
-            Some(place) => from += place + piece.len(),
-            None => {
-                let missing = piece.iter().find(|line| !printed[from..].contains(line));
-                return Err(missing.unwrap_or(&piece[0]).clone());
-            }
+        let wanted: Vec<&String> = piece.iter().map(|(_, word)| word).collect();
+        match find(&printed[from..], &wanted) {
+            Ok(place) => from += place + wanted.len(),
+            Err(fits) => return Err(said[piece[fits].0].trim().to_owned()),
         }
+        piece.clear();
     }
     Ok(())
+}
+
+fn words(text: &str) -> Vec<String> {
+    shape(text)
+        .split(' ')
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Where these words are in a text; `Err`: how many of them fit at the best place.
+fn find(text: &[String], wanted: &[&String]) -> Result<usize, usize> {
+    let mut best = 0;
+    for start in 0..text.len() {
+        let fits = wanted
+            .iter()
+            .zip(&text[start..])
+            .take_while(|(a, b)| **a == *b)
+            .count();
+        if fits == wanted.len() {
+            return Ok(start);
+        }
+        best = best.max(fits);
+    }
+    Err(best.min(wanted.len() - 1))
 }
 
 #[cfg(test)]
@@ -134,14 +164,18 @@ mod tests {
         assert_ne!(shape("5 packets"), shape("5 messages"));
     }
 
-    /// A document that says what a program does not print is told which line is wrong.
+    /// A document that says what a program does not print is told which line is wrong; breaks of lines and what `...` stands for
+    /// are left open.
     #[test]
     fn output_is_compared() {
         let printed = "head\na 1\nb 2\nc 3\nd 4\n";
         assert_eq!(compare(&said("a 7\nb 8"), printed), Ok(()));
         assert_eq!(compare(&said("a 7\n...\nd 8"), printed), Ok(()));
-        assert_eq!(compare(&said("a 7\nx 8"), printed), Err("x #".into()));
-        assert_eq!(compare(&said("a 7\nc 8"), printed), Err("a #".into()));
-        assert_eq!(compare(&said("d 7\n...\na 8"), printed), Err("a #".into()));
+        assert_eq!(compare(&said("a\n  7 b 8 ...\nd 8"), printed), Ok(()));
+        assert_eq!(compare(&said("a 7\nx 8"), printed), Err("x 8".into()));
+        assert_eq!(compare(&said("a 7\nc 8"), printed), Err("c 8".into()));
+        assert_eq!(compare(&said("d 7\n...\na 8"), printed), Err("a 8".into()));
+        assert_eq!(compare(&said("d 7\nd 8"), printed), Err("d 8".into()));
+        assert_eq!(compare(&said("gone"), ""), Err("gone".into()));
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Folders that hold no sources.
 const SKIPPED: [&str; 4] = [".git", "target", "shared", "node_modules"];
 
-/// Written by programs. Their links are checked, their language is not.
+/// Written by programs.
 const WRITTEN_BY_PROGRAMS: [&str; 2] = ["bench/results/", "docs/interop-table"];
 
 /// The files of a repository, on a disk or in memory.
@@ -84,11 +84,12 @@ impl Repository {
         files.filter(|path| path.ends_with(".md"))
     }
 
-    /// Whether a program writes this document.
-    pub fn is_written_by_a_program(path: &str) -> bool {
-        WRITTEN_BY_PROGRAMS
+    /// Whether a document is written by a program, or is a note beside a crate's tests: these are looked up, not read.
+    pub fn is_looked_up(path: &str) -> bool {
+        let is_written = WRITTEN_BY_PROGRAMS
             .iter()
-            .any(|start| path.starts_with(start))
+            .any(|start| path.starts_with(start));
+        is_written || (path.starts_with("crates/") && path.contains("/tests/"))
     }
 
     /// Whether there is a file or folder at exactly this path from the root.

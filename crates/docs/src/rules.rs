@@ -76,7 +76,7 @@ const SOURCES: [&str; 6] = [".rs", ".md", ".c", ".pkt", ".cm", ".toml"];
 /// Returns what is wrong with a document, by all rules that it has to keep to.
 pub fn all(document: &Document, repository: &Repository) -> Vec<Complaint> {
     let mut found = links(document, repository);
-    if !Repository::is_written_by_a_program(&document.path) {
+    if !Repository::is_looked_up(&document.path) {
         found.extend(size(document));
         found.extend(columns(document));
         found.extend(sentences(document));

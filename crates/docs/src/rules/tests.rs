@@ -168,7 +168,13 @@ fn broken_links() {
     ] {
         assert!(check("README.md", good).is_empty(), "{good}");
     }
-    assert!(check("docs/running.md", "# A b\n[x](../README.md#try-it) [y](#a-b)\n").is_empty());
+    assert!(
+        check(
+            "docs/running.md",
+            "# A b\n[x](../README.md#try-it) [y](#a-b)\n"
+        )
+        .is_empty()
+    );
     for bad in [
         "[x](docs/gone.md)\n",
         "![x](docs/gone.svg)\n",
@@ -215,11 +221,16 @@ fn files_that_are_gone() {
     }
 }
 
-/// Pages that programs write are judged by their links alone.
+/// Pages that programs write, and notes beside tests, are judged by their links alone.
 #[test]
-fn what_programs_write() {
+fn what_is_looked_up() {
     let long = format!("{}[x](gone.md)\n", "by UDP ".repeat(40));
-    let page = parse("bench/results/rows.md", &long);
-    assert_eq!(all(&page, &repository()).len(), 1);
+    for path in [
+        "bench/results/rows.md",
+        "docs/interop-table.md",
+        "crates/cm/tests/scripts/README.md",
+    ] {
+        assert_eq!(all(&parse(path, &long), &repository()).len(), 1, "{path}");
+    }
     assert!(all(&parse("docs/x.md", &long), &repository()).len() > 2);
 }
