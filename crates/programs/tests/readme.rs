@@ -1,11 +1,11 @@
-//! The commands of README.md run, and print what it says, up to numbers.
+//! The commands of README.md and of the guides run, and print what the documents say, up to numbers.
 
 use rnic_docs::console::{self, Command};
 use rnic_docs::{Document, Repository};
 use rnic_programs::{Place, Process, Trial, User, skip};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const TIME: Duration = Duration::from_secs(120);
@@ -13,109 +13,163 @@ const TIME: Duration = Duration::from_secs(120);
 /// perftest and ibv_rc_pingpong meet there.
 const PORT: u16 = 18515;
 
-/// Programs that the blocks start beside `rnic`.
-const PROGRAMS: [&str; 3] = ["ib_send_lat", "ib_write_bw", "ibv_rc_pingpong"];
+/// Documents whose blocks are run, and how many commands at least show what they print.
+const DOCUMENTS: [(&str, usize); 7] = [
+    ("README.md", 6),
+    ("docs/book/learn/demo.md", 1),
+    ("docs/book/learn/send-receive.md", 3),
+    ("docs/book/learn/write-read.md", 2),
+    ("docs/book/learn/break-it.md", 5),
+    ("docs/book/learn/packets.md", 1),
+    ("docs/book/ci.md", 2),
+];
 
-/// A comment that begins so says that the next command needs this one to run.
+/// Programs that the blocks start beside `rnic`.
+const PROGRAMS: [&str; 6] = [
+    "ib_send_lat",
+    "ib_write_bw",
+    "ibv_rc_pingpong",
+    "ibv_devinfo",
+    "make",
+    "gcc",
+];
+
+/// Commands that prepare a machine: what they do is done here already, or is not for a test to do.
+const PREPARING: [&str; 2] = ["sudo ", "cd examples/c && make"];
+
+/// Whether the comment says that the next command needs this one to run.
 fn is_server(command: &Command) -> bool {
     ["server", "terminal 1"]
         .iter()
-        .any(|word| command.comment.starts_with(word))
+        .any(|word| command.comment.contains(word))
 }
 
-/// Starts a command as somebody types it, with `rnic` in the PATH and the captures of the repository at their place.
-fn start(place: &Place, folder: &Path, typed: &str) -> Process {
-    let rnic = place.rnic();
-    let own = rnic.parent().expect("a folder").display();
-    let path = format!("{own}:{}", std::env::var("PATH").unwrap_or_default());
-    let mut command = place.command("sh");
-    command
-        .args(["-c", typed])
-        .env("PATH", path)
-        .current_dir(folder);
-    Process::spawn(command)
+/// Where the commands are typed: the programs of examples/c are built there, and the captures are at their place.
+struct Desk {
+    place: Place,
+    folder: PathBuf,
 }
 
-/// Runs a block from its first command to its last: `Err` says which line of the document is not so.
-fn run(place: &Place, folder: &Path, block: &[Command]) -> Result<(), String> {
-    let mut server: Option<(&Command, Process)> = None;
-    let check = |command: &Command, process: Process| {
-        let finished = process.wait(TIME);
-        let printed = format!("{}{}", finished.stdout, finished.stderr);
-        // Of a program that is meant to fail the document shows what rnic says.
-        let is_meant_to = command
-            .printed
-            .iter()
-            .any(|line| line.starts_with("rnic: "));
-        if finished.ok() == is_meant_to {
-            return Err(format!(
-                "line {}: it ended otherwise\n{}",
-                command.line,
-                finished.describe()
-            ));
+impl Desk {
+    fn set_up(trial: &Trial) -> Option<Desk> {
+        if !skip::have_programs(trial.name(), &PROGRAMS) {
+            return None;
         }
-        console::compare(&command.printed, &printed).map_err(|line| {
-            let line = format!("line {}: not printed: {line}", command.line);
-            format!("{line}\n{}", finished.describe())
-        })
-    };
-    for command in block {
-        let mut process = start(place, folder, &command.typed);
-        if is_server(command) {
-            process.wait_for_listener(PORT, TIME);
-            server = Some((command, process));
-            continue;
+        if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+            skip::skipped(trial.name(), "librdmacm-dev is not installed");
+            return None;
         }
-        check(command, process)?;
-        if let Some((command, process)) = server.take() {
+        let place = trial.loopback(User::Current)?;
+        let root = root();
+        let folder = trial.new_folder("desk", User::Current, 0o755);
+        symlink(root.join("crates"), folder.join("crates")).expect("own folder");
+        for entry in fs::read_dir(root.join("examples/c")).expect("the examples") {
+            let entry = entry.expect("the examples");
+            fs::copy(entry.path(), folder.join(entry.file_name())).expect("own folder");
+        }
+        let desk = Desk { place, folder };
+        desk.start("make -B").wait(TIME).expect_success();
+        Some(desk)
+    }
+
+    /// Starts a command as somebody types it, with `rnic` in the PATH.
+    fn start(&self, typed: &str) -> Process {
+        let rnic = self.place.rnic();
+        let own = rnic.parent().expect("a folder").display();
+        let path = format!("{own}:{}", std::env::var("PATH").unwrap_or_default());
+        let mut command = self.place.command("sh");
+        command.args(["-c", typed]).env("PATH", path);
+        command.current_dir(&self.folder);
+        Process::spawn(command)
+    }
+
+    /// Runs a block from its first command to its last: `Err` says which line of the document is not so.
+    fn run(&self, block: &[Command]) -> Result<(), String> {
+        let mut server: Option<(&Command, Process)> = None;
+        for command in block {
+            if PREPARING.iter().any(|s| command.typed.starts_with(s)) {
+                continue;
+            }
+            let mut process = self.start(&command.typed);
+            if is_server(command) {
+                if command.typed.contains("./rdma_") {
+                    let is_there = |said: &str| said.contains("listening").then_some(());
+                    process.wait_for("it listens", TIME, is_there);
+                } else {
+                    process.wait_for_listener(PORT, TIME);
+                }
+                server = Some((command, process));
+                continue;
+            }
             check(command, process)?;
+            if let Some((command, process)) = server.take() {
+                check(command, process)?;
+            }
         }
+        assert!(server.is_none(), "a server without a client");
+        Ok(())
     }
-    Ok(())
 }
 
-/// The blocks of a text that is the README of this repository.
-fn blocks(text: &str) -> Vec<Vec<Command>> {
-    console::blocks(&Document::parse("README.md", text))
+/// Waits for the end of a command, and compares what it printed.
+fn check(command: &Command, process: Process) -> Result<(), String> {
+    let finished = process.wait(TIME);
+    let printed = format!("{}{}", finished.stdout, finished.stderr);
+    // Of a program that is meant to fail the document shows the cause.
+    let is_meant_to = command
+        .printed
+        .iter()
+        .any(|line| line.starts_with("  cause:") || line.contains("only it knows why"));
+    let line = command.line;
+    if finished.ok() == is_meant_to {
+        let what = finished.describe();
+        return Err(format!("line {line}: it ended otherwise\n{what}"));
+    }
+    console::compare(&command.printed, &printed).map_err(|missing| {
+        let what = finished.describe();
+        format!("line {line}: not printed: {missing}\n{what}")
+    })
 }
 
-fn place(trial: &Trial) -> Option<Place> {
-    if !skip::have_programs("the commands of README.md", &PROGRAMS) {
-        return None;
-    }
-    let place = trial.loopback(User::Current)?;
+fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let root = fs::canonicalize(root).expect("the repository");
-    let link = trial.folder().join("crates");
-    symlink(root.join("crates"), link).expect("a link");
-    Some(place)
+    fs::canonicalize(root).expect("the repository")
 }
 
-/// Somebody who types what README.md shows sees what it shows.
+fn blocks(path: &str, text: &str) -> Vec<Vec<Command>> {
+    console::blocks(&Document::parse(path, text))
+}
+
+/// Somebody who types what README.md and the guides show sees what they show.
 #[test]
-fn the_commands_of_the_readme() {
-    let trial = Trial::start("the_commands_of_the_readme");
-    let Some(place) = place(&trial) else { return };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let repository = Repository::open(&root).expect("the repository");
-    let text = repository.read("README.md").expect("README.md");
-    let blocks = blocks(&text);
-    assert!(blocks.len() >= 5, "{} blocks", blocks.len());
-    let compared = blocks.iter().flatten().filter(|c| !c.printed.is_empty());
-    assert!(compared.count() >= 6, "blocks show what is printed");
-    for block in &blocks {
-        if let Err(why) = run(&place, trial.folder(), block) {
-            panic!("README.md, {why}");
+fn the_commands_of_the_documents() {
+    let trial = Trial::start("the_commands_of_the_documents");
+    let Some(desk) = Desk::set_up(&trial) else {
+        return;
+    };
+    let repository = Repository::open(&root()).expect("the repository");
+    for (path, least) in DOCUMENTS {
+        let text = repository.read(path).expect(path);
+        let blocks = blocks(path, &text);
+        let compared = blocks.iter().flatten().filter(|c| !c.printed.is_empty());
+        let compared = compared.count();
+        assert!(compared >= least, "{path}: {compared} show what is printed");
+        for block in &blocks {
+            if let Err(why) = desk.run(block) {
+                panic!("{path}, {why}");
+            }
         }
     }
 }
 
 /// A document that shows what a program does not print, or a command that fails, is told.
 #[test]
-fn a_wrong_readme() {
-    let trial = Trial::start("a_wrong_readme");
-    let Some(place) = place(&trial) else { return };
-    let result = |text: &str| run(&place, trial.folder(), &blocks(text)[0]);
+fn a_wrong_document() {
+    let trial = Trial::start("a_wrong_document");
+    let Some(desk) = Desk::set_up(&trial) else {
+        return;
+    };
+    let result = |text: &str| desk.run(&blocks("x.md", text)[0]);
     let good = "```console\n$ rnic explain 12\nwork completion status 12: ...\n```\n";
     assert_eq!(result(good), Ok(()));
     let wrong = result(&good.replace("work completion", "a word"));
