@@ -362,7 +362,7 @@ fn looks_like_a_path(text: &str, repository: &Repository) -> bool {
     }
     let is_source = SOURCES.iter().any(|ending| text.ends_with(ending));
     match text.split_once('/') {
-        Some((start, _)) if start == "target" => false,
+        Some(("target", _)) => false,
         Some((start, _)) => is_source || repository.is_start(start),
         None => is_source,
     }

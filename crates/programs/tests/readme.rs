@@ -162,6 +162,27 @@ fn the_commands_of_the_documents() {
     }
 }
 
+/// The pictures of the documents are those that `tools/picture` draws of today's program and tables.
+#[test]
+fn the_pictures_of_the_documents() {
+    let trial = Trial::start("the_pictures_of_the_documents");
+    if !skip::have_programs(trial.name(), &["python3"]) {
+        return;
+    }
+    let place = trial.here();
+    let drawn = trial.new_folder("pictures", User::Current, 0o755);
+    let mut command = place.command(root().join("tools/picture"));
+    command.arg(&drawn).env("RNIC", place.rnic());
+    Process::spawn(command).wait(TIME).expect_success();
+    let kept = root().join("docs/pictures");
+    for entry in fs::read_dir(&kept).expect("the pictures").flatten() {
+        let name = entry.file_name();
+        let read = |folder: &Path| fs::read_to_string(folder.join(&name)).unwrap_or_default();
+        let is_same = read(&kept) == read(&drawn);
+        assert!(is_same, "{name:?} is old: run tools/picture");
+    }
+}
+
 /// A document that shows what a program does not print, or a command that fails, is told.
 #[test]
 fn a_wrong_document() {
