@@ -10,6 +10,7 @@ pub mod console;
 pub mod document;
 pub mod repository;
 pub mod rules;
+pub mod wrap;
 
 pub use document::Document;
 pub use repository::Repository;

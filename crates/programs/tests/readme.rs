@@ -183,6 +183,37 @@ fn the_pictures_of_the_documents() {
     }
 }
 
+/// The site can be made of today's documents and program: each command has a page, and each link of each page leads somewhere.
+#[test]
+fn the_sources_of_the_site() {
+    let trial = Trial::start("the_sources_of_the_site");
+    if !skip::have_programs(trial.name(), &["python3"]) {
+        return;
+    }
+    let place = trial.here();
+    let target = trial.new_folder("site", User::Current, 0o755);
+    let mut command = place.command(root().join("tools/site"));
+    let binaries = place.rnic();
+    command.arg("--sources").env("CARGO_TARGET_DIR", &target);
+    command.env("RNIC_BIN_DIR", binaries.parent().expect("a folder"));
+    Process::spawn(command).wait(TIME).expect_success();
+    let site = target.join("site-source/src");
+    for name in [
+        "run", "explain", "dissect", "devices", "demo", "bench", "verify",
+    ] {
+        let page = site.join(format!("reference/rnic-{name}.md"));
+        let page = fs::read_to_string(page).unwrap_or_default();
+        assert!(page.contains(&format!("Usage: rnic {name}")), "{name}");
+    }
+    let pages = Repository::open(&site).expect("the site");
+    assert!(pages.documents().count() > 40);
+    for path in pages.documents() {
+        let page = Document::parse(path, &pages.read(path).expect("a page"));
+        let broken = rnic_docs::rules::links(&page, &pages);
+        assert!(broken.is_empty(), "{broken:?}");
+    }
+}
+
 /// A document that shows what a program does not print, or a command that fails, is told.
 #[test]
 fn a_wrong_document() {
