@@ -52,24 +52,35 @@ impl Block {
         let block = std::mem::take(self);
         let mut line = block.first;
         let mut is_empty = true;
-        for word in &block.words {
+        for word in joined(block.words) {
             let columns = line.chars().count() + 1 + word.chars().count();
-            // What would begin a list or a heading stays behind the word before it.
-            let would_mark = item(&format!("{word} x")).is_some() || word.starts_with('#');
-            if !is_empty && columns > COLUMNS && !would_mark {
+            if !is_empty && columns > COLUMNS {
                 out.push(std::mem::replace(&mut line, block.rest.clone()));
                 is_empty = true;
             }
             if !is_empty {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.push_str(&word);
             is_empty = false;
         }
         if !is_empty {
             out.push(line);
         }
     }
+}
+
+/// The words, but what would begin a list or a heading at the start of a line is one with the word before it.
+fn joined(words: Vec<String>) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for word in words {
+        let would_mark = item(&format!("{word} x")).is_some() || word.starts_with('#');
+        match joined.last_mut() {
+            Some(before) if would_mark => *before = format!("{before} {word}"),
+            _ => joined.push(word),
+        }
+    }
+    joined
 }
 
 /// The mark of an item of a list, and what is behind it.
@@ -125,9 +136,13 @@ mod tests {
     /// No word that would begin an item begins a line.
     #[test]
     fn no_word_becomes_a_mark() {
-        let text = format!("{} - and more\n", "word ".repeat(20).trim_end());
-        let text = text.replacen("word", "words", 1);
-        assert!(!wrap(&text).contains("\n- "), "{}", wrap(&text));
+        for mark in ["-", "*", "1.", "128.", "#"] {
+            let text = format!("{}ends {mark} and more\n", "word ".repeat(19));
+            let wrapped = wrap(&text);
+            assert!(wrapped.contains(&format!("\nends {mark} and")), "{wrapped}");
+            let document = Document::parse("x.md", &wrapped);
+            assert!(rules::columns(&document).is_empty(), "{wrapped}");
+        }
     }
 
     /// Every document of the repository says the same when it is wrapped.
