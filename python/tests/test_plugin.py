@@ -225,11 +225,6 @@ def test_a_forked_test(tests: pytest.Pytester) -> None:
     result = run(tests, "--rnic")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*- rnic -*", "*with status 10*", "*cause:*"])
-    if has("pytest_forked"):
-        tests.makepyfile(GOOD_AND_BAD)
-        result = run(tests, "--rnic", "--forked")
-        result.assert_outcomes(passed=1, failed=1)
-        assert sections(result, "test_bad")[-1] == "rnic"
 
 
 def test_programs_of_a_test(tests: pytest.Pytester) -> None:
