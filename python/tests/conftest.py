@@ -87,9 +87,15 @@ def need_program(name: str) -> None:
 
 
 @pytest.fixture
-def tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+def tests(plain: pytest.Pytester) -> pytest.Pytester:
     """Return a folder for tests that use pyverbs, and for pytest to run them."""
     need(has("pyverbs"), "pyverbs (Debian: python3-pyverbs, with /usr/bin/python3)")
+    return plain
+
+
+@pytest.fixture
+def plain(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Return a folder for tests that any Python can run, and for pytest to run them."""
     pytester.makepyfile(pair=PAIR, wait=WAIT)
     for name in ("LD_PRELOAD", "RNIC_REPORT", "RNIC_PCAP", "RNIC_FAULTS"):
         monkeypatch.delenv(name, raising=False)

@@ -55,9 +55,9 @@ def test_the_report_of_a_failure_ends_with_the_words(tests: pytest.Pytester) -> 
     assert sections(result, "test_bad") == ["Captured stdout call", "rnic"]
 
 
-def test_without_the_option_nothing_happens(tests: pytest.Pytester) -> None:
+def test_without_the_option_nothing_happens(plain: pytest.Pytester) -> None:
     """Guards: a suite that does not ask for it is left as it is."""
-    tests.makepyfile(
+    plain.makepyfile(
         """
         import os
         def test_it():
@@ -65,9 +65,28 @@ def test_without_the_option_nothing_happens(tests: pytest.Pytester) -> None:
             assert "verbs-" not in os.environ.get("LD_PRELOAD", "")
         """
     )
-    result = run(tests)
+    result = run(plain)
     result.assert_outcomes(passed=1)
     assert "rnic:" not in result.stdout.str()
+
+
+def test_any_python(plain: pytest.Pytester) -> None:
+    """Guards: tests without pyverbs, by whatever Python, have the NIC, in workers as well."""
+    plain.makepyfile(
+        """
+        import ctypes
+        def test_devices():
+            verbs = ctypes.CDLL("libibverbs.so.1")
+            verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+            verbs.ibv_get_device_name.argtypes = [ctypes.c_void_p]
+            verbs.ibv_get_device_name.restype = ctypes.c_char_p
+            devices = verbs.ibv_get_device_list(None)
+            assert verbs.ibv_get_device_name(devices[0]) == b"rnic0"
+        """
+    )
+    run(plain, "--rnic").assert_outcomes(passed=1)
+    if has("xdist"):
+        run(plain, "--rnic", "-n", "1").assert_outcomes(passed=1)
 
 
 def test_each_failure_has_its_own_words(tests: pytest.Pytester) -> None:
@@ -116,13 +135,13 @@ def test_the_ini_file_turns_it_on_and_an_option_off(tests: pytest.Pytester) -> N
     run(tests, "--rnic-faults", "dup=2%,seed=6").assert_outcomes(passed=1)
 
 
-def test_wrong_settings_are_said_before_any_test(tests: pytest.Pytester) -> None:
+def test_wrong_settings_are_said_before_any_test(plain: pytest.Pytester) -> None:
     """Guards: a mistake in the settings is an error of usage, with the next step."""
-    tests.makepyfile("def test_it(): pass")
-    result = run(tests, "--rnic-faults", "drop=x")
+    plain.makepyfile("def test_it(): pass")
+    result = run(plain, "--rnic-faults", "drop=x")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*the fault specification `drop=x` cannot be read*", "*next:*"])
-    result = run(tests, "--no-rnic", "--rnic-pcap", "x")
+    result = run(plain, "--no-rnic", "--rnic-pcap", "x")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
