@@ -78,6 +78,11 @@ def need(there: object, what: str) -> None:
         return
     if os.environ.get("RNIC_TEST_NO_SKIP") or os.environ.get("CI") in ("true", "1"):
         pytest.fail(f"{what} is missing")
+    line = f"SKIPPED python: {what} is missing\n"
+    print(line, end="", file=sys.__stderr__)
+    if os.environ.get("RNIC_SKIP_LOG"):
+        with Path(os.environ["RNIC_SKIP_LOG"]).open("a") as log:
+            log.write(line)
     pytest.skip(f"{what} is missing")
 
 
