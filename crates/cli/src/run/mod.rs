@@ -2,9 +2,13 @@
 
 mod capture;
 mod elf;
+mod embedded;
+mod folders;
 mod library;
 mod program;
 mod report;
+#[cfg(test)]
+mod scratch;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -128,14 +132,18 @@ fn start(args: Args) -> Result<()> {
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest);
-    command.env(
-        "LD_LIBRARY_PATH",
-        prepend(folder.as_os_str().to_owned(), "LD_LIBRARY_PATH"),
-    );
-    command.env(
-        "LD_PRELOAD",
-        prepend(folder.join(library::PRELOAD).into_os_string(), "LD_PRELOAD"),
-    );
+    let preload = match folder {
+        Some(folder) => {
+            let path = prepend(folder.as_os_str().to_owned(), "LD_LIBRARY_PATH");
+            command.env("LD_LIBRARY_PATH", path);
+            folder.join(library::PRELOAD)
+        }
+        None => library.path.clone(),
+    };
+    command.env("LD_PRELOAD", prepend(preload.into(), "LD_PRELOAD"));
+    if let Some(shared) = folders::instead_of_tmp() {
+        command.env("RNIC_RUNTIME_DIR", shared);
+    }
     if let Some(faults) = faults {
         if !args.quiet {
             crate::remark!(
@@ -164,11 +172,17 @@ fn start(args: Args) -> Result<()> {
         for name in ["RNIC_REPORT", "RNIC_STATS", "RNIC_LINT"] {
             command.env_remove(name);
         }
+        if library.held.is_some() {
+            // The library is in this process, which has to outlive the program.
+            let ward = sys::start_ward(&mut command)
+                .map_err(|error| program::not_started(&path, &error))?;
+            sys::end_like(ward.wait()?);
+        }
         // Returns only if it fails.
         let error = command.exec();
         return Err(program::not_started(&path, &error));
     }
-    let collector = Collector::new(&library::runtime()?)?;
+    let collector = Collector::new(&folders::runtime()?)?;
     collector.prepare(&mut command, wishes);
     let ward =
         sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
