@@ -182,7 +182,10 @@ fn start(args: Args) -> Result<()> {
         let error = command.exec();
         return Err(program::not_started(&path, &error));
     }
-    let collector = Collector::new(&folders::runtime()?)?;
+    let collector = match folders::runtime() {
+        Err(_) if library.held.is_some() => Collector::in_memory()?,
+        runtime => Collector::new(&runtime?)?,
+    };
     collector.prepare(&mut command, wishes);
     let ward =
         sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
