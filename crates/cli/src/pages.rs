@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory, ValueEnum};
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
@@ -34,8 +34,8 @@ fn write_all(folder: &Path) -> io::Result<()> {
     manual(&whole, &man)?;
     // With the `help` command, which the program has.
     let mut whole = visible(crate::Cli::command());
-    for shell in Shell::value_variants() {
-        clap_complete::generate_to(*shell, &mut whole, "rnic", &completions)?;
+    for shell in [Shell::Bash, Shell::Elvish, Shell::Fish, Shell::Zsh] {
+        clap_complete::generate_to(shell, &mut whole, "rnic", &completions)?;
     }
     Ok(())
 }
@@ -88,7 +88,8 @@ fn rest_of_help(help: &str) -> Roff {
         let is_table = !table.is_empty() && table.iter().all(|line| line.starts_with(' '));
         match first.strip_suffix(':') {
             Some(heading) if is_table => {
-                page.control("SH", [heading.to_uppercase().as_str()]);
+                let heading = heading.replace('`', "").to_uppercase();
+                page.control("SH", [heading.as_str()]);
                 page.control("nf", []);
                 for line in table {
                     page.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
