@@ -129,3 +129,36 @@ fn the_environment_is_refused_as_a_run_would_be() {
         assert!(!stderr(&output).is_empty(), "{arguments:?}");
     }
 }
+
+/// Promise: `cargo install` copies the program alone; `rnic run` then works with the library inside, or says in one line what
+/// to type.
+#[test]
+fn a_program_that_was_copied_alone_says_what_to_type() {
+    let scratch = Scratch::new("alone");
+    let alone = scratch.0.join("rnic");
+    std::fs::copy(env!("CARGO_BIN_EXE_rnic"), &alone).expect("a copy");
+    let output = std::process::Command::new(&alone)
+        .args(["run", "--", "echo", "ran"])
+        .env_remove("RNIC_LIB")
+        .env("RNIC_RUNTIME_DIR", scratch.0.join("runtime"))
+        .output()
+        .expect("rnic starts");
+    if option_env!("RNIC_EMBED_LIBRARY").is_some_and(|path| !path.is_empty()) {
+        expect_success(&output);
+        assert_eq!(stdout(&output), "ran\n");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    let next = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("next:"));
+    let next = next.expect("what to do next");
+    for word in [
+        "cargo build --release -p rnic-abi",
+        "RNIC_EMBED_LIBRARY=",
+        "cargo install",
+    ] {
+        assert!(next.contains(word), "{said}");
+    }
+}

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Args, capture, faults, interfaces, library};
+use super::library::{self, Library};
+use super::{Args, capture, faults, folders, interfaces};
 use crate::failure::{Failure, Result};
 
 /// How `--print-env` prints them.
@@ -20,8 +21,15 @@ pub enum Format {
 
 type Variables = Vec<(&'static str, OsString)>;
 
+/// What a program needs to have the NIC.
+pub struct Environment {
+    pub variables: Variables,
+    /// Has to be kept for as long as the variables are used.
+    pub library: Library,
+}
+
 /// What the options ask for. Everything that can be refused is refused here; then an old capture is emptied.
-pub fn variables(args: &Args) -> Result<Variables> {
+pub fn of(args: &Args) -> Result<Environment> {
     let faults = args
         .faults
         .as_deref()
@@ -32,14 +40,20 @@ pub fn variables(args: &Args) -> Result<Variables> {
     let xdp = args.xdp.as_deref().map(interfaces).transpose()?;
     // Last: what can be refused is, and an old capture is still there.
     let pcap = args.pcap.as_deref().map(capture::prepare).transpose()?;
-    let preload = folder.join(library::PRELOAD).into_os_string();
-    let mut variables = vec![
-        (
-            "LD_LIBRARY_PATH",
-            prepend(folder.into_os_string(), "LD_LIBRARY_PATH"),
-        ),
-        ("LD_PRELOAD", prepend(preload, "LD_PRELOAD")),
-    ];
+    let mut variables = Vec::new();
+    let preload = match folder {
+        Some(folder) => {
+            let preload = folder.join(library::PRELOAD);
+            let path = prepend(folder.into_os_string(), "LD_LIBRARY_PATH");
+            variables.push(("LD_LIBRARY_PATH", path));
+            preload
+        }
+        None => library.path.clone(),
+    };
+    variables.push(("LD_PRELOAD", prepend(preload.into(), "LD_PRELOAD")));
+    if let Some(shared) = folders::instead_of_tmp() {
+        variables.push(("RNIC_RUNTIME_DIR", shared.into()));
+    }
     if let Some(faults) = faults {
         if !args.quiet {
             crate::remark!(
@@ -63,7 +77,7 @@ pub fn variables(args: &Args) -> Result<Variables> {
     if args.quiet {
         variables.push(("RNIC_QUIET", "1".into()));
     }
-    Ok(variables)
+    Ok(Environment { variables, library })
 }
 
 /// `first`, before what the variable has. Twice would be of no use: the environment may be that of an earlier call.
@@ -86,7 +100,17 @@ fn joined(first: OsString, old: Option<OsString>) -> OsString {
 
 /// `--print-env`: for whoever starts programs without `rnic run`.
 pub fn print(args: &Args, format: Format) -> Result<()> {
-    let mut variables = variables(args)?;
+    let Environment {
+        mut variables,
+        library,
+    } = of(args)?;
+    if library.held.is_some() {
+        return Err(
+            Failure::new("the variables would name a library that is gone when rnic ends")
+                .cause("no folder was found whose files can be mapped as code, so the library is in memory")
+                .next("set RNIC_RUNTIME_DIR to a folder of yours on a file system without `noexec`"),
+        );
+    }
     if let Some(report) = &args.report {
         variables.push(("RNIC_REPORT", report_file(report)?));
     }

@@ -2,10 +2,14 @@
 
 mod capture;
 mod elf;
+mod embedded;
 mod environment;
+mod folders;
 mod library;
 mod program;
 pub mod report;
+#[cfg(test)]
+mod scratch;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -16,6 +20,7 @@ use rnic::nic::{FaultSpec, XdpSpec};
 
 use crate::failure::{Failure, Result};
 use crate::sys;
+use environment::Environment;
 use report::{Collector, Wishes};
 
 #[derive(Debug, clap::Args)]
@@ -138,7 +143,7 @@ fn start(args: Args) -> Result<()> {
     };
     let path = program::find(program)?;
     program::check(&path)?;
-    let variables = environment::variables(&args)?;
+    let Environment { variables, library } = environment::of(&args)?;
 
     let mut command = Command::new(&path);
     command.arg0(program).args(rest).envs(variables);
@@ -147,11 +152,20 @@ fn start(args: Args) -> Result<()> {
         for name in ["RNIC_REPORT", "RNIC_STATS", "RNIC_LINT"] {
             command.env_remove(name);
         }
+        if library.held.is_some() {
+            // The library is in this process, which has to outlive the program.
+            let ward = sys::start_ward(&mut command)
+                .map_err(|error| program::not_started(&path, &error))?;
+            sys::end_like(ward.wait()?);
+        }
         // Returns only if it fails.
         let error = command.exec();
         return Err(program::not_started(&path, &error));
     }
-    let collector = Collector::new(&library::runtime()?)?;
+    let collector = match folders::runtime() {
+        Err(_) if library.held.is_some() => Collector::in_memory()?,
+        runtime => Collector::new(&runtime?)?,
+    };
     collector.prepare(&mut command, wishes);
     let ward =
         sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;

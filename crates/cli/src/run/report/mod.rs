@@ -10,12 +10,14 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use record::{
@@ -42,7 +44,7 @@ impl Wishes {
 #[derive(Debug)]
 pub struct Collector {
     file: PathBuf,
-    /// Locked as long as this run lives. A process number would not tell: containers may share the folder.
+    /// Locked, if it is in a folder, as long as this run lives. A process number would not tell: containers may share the folder.
     _lock: File,
 }
 
@@ -70,6 +72,16 @@ impl Collector {
             std::fs::rename(&draft, &file)?;
             return Ok(Collector { file, _lock: lock });
         }
+    }
+
+    /// A file in memory, where no folder can be written to. Its name leads through this process, which outlives the program.
+    pub fn in_memory() -> std::io::Result<Collector> {
+        let memory = File::from(memfd_create("rnic-report", MemfdFlags::CLOEXEC)?);
+        let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+        Ok(Collector {
+            file: file.into(),
+            _lock: memory,
+        })
     }
 
     /// Tells the program where to.
