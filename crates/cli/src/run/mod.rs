@@ -83,7 +83,12 @@ pub struct Args {
     )]
     pub print_env: Option<environment::Format>,
     /// With --print-env: have the NIC record failures in FILE, which `rnic explain --report FILE` puts into words
-    #[arg(long, value_name = "FILE", requires = "print_env")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "print_env",
+        conflicts_with = "program"
+    )]
     pub report: Option<PathBuf>,
     /// The program and its arguments. All that follows PROGRAM belongs to it, options included
     #[arg(
