@@ -1,4 +1,4 @@
-/* What a project has: a test that needs an RDMA device. A queue pair is connected with itself, and writes.
+/* What a project has: a test that needs an RDMA device. A queue pair is connected with itself.
  * With SAMPLE_BREAK the project has a defect: it writes one byte past the end of its memory. */
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@ static int connect_with_itself(struct ibv_qp *qp, int access)
     ssize_t count = ibv_query_gid_table(qp->context, gids, 64, 0), use = 0;
     int status;
 
-    status = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    status = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+        IBV_QP_ACCESS_FLAGS);
     if (status || count <= 0)
         return -1;
     while (use < count - 1 && gids[use].gid.raw[0] == 0xfe)
@@ -54,7 +55,7 @@ int main(void)
     struct ibv_qp *qp;
     struct ibv_wc wc;
     struct ibv_send_wr *bad;
-    int count;
+    int count, past = getenv("SAMPLE_BREAK") != NULL;
 
     NEED(devices && devices[0]);
     NEED((context = ibv_open_device(devices[0])));
@@ -71,8 +72,9 @@ int main(void)
     memset(memory, 7, 64);
     struct ibv_sge entry = {.addr = (uintptr_t)memory, .length = 64, .lkey = mr->lkey};
     struct ibv_send_wr request = {
-        .wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &entry, .num_sge = 1,
-        .wr.rdma = {.remote_addr = (uintptr_t)memory + 64 + (getenv("SAMPLE_BREAK") != NULL), .rkey = mr->rkey},
+        .wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+        .sg_list = &entry, .num_sge = 1,
+        .wr.rdma = {.remote_addr = (uintptr_t)memory + 64 + past, .rkey = mr->rkey},
     };
     NEED(ibv_post_send(qp, &request, &bad) == 0);
     while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)

@@ -16,8 +16,8 @@ import "C"
 
 import "fmt"
 
-// Register opens the first RDMA device and registers that many bytes of memory, for remote writes alone if remoteOnly is
-// set: such memory no device takes. It returns the device's name.
+// Register opens the first RDMA device and registers that many bytes of memory, for remote writes
+// alone if remoteOnly is set: such memory no device takes. It returns the device's name.
 func Register(bytes int, remoteOnly bool) (string, error) {
 	var count C.int
 	devices := C.ibv_get_device_list(&count)

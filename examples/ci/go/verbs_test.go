@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a project has: a test that needs an RDMA device. With SAMPLE_BREAK the project has a defect: it asks for memory with
-// rights that exclude each other.
+// What a project has: a test that needs an RDMA device. With SAMPLE_BREAK the project has a defect:
+// it asks for memory with rights that exclude each other.
 func TestRegister(t *testing.T) {
 	_, broken := os.LookupEnv("SAMPLE_BREAK")
 	name, err := Register(4096, broken)

@@ -14,7 +14,7 @@ from pyverbs.wr import SGE, SendWR
 
 
 def write_to_itself(past: int) -> int:
-    """RDMA WRITE of 64 bytes into the own memory, `past` bytes behind its middle; return the status."""
+    """RDMA WRITE of 64 bytes, `past` bytes behind the middle of the memory; return the status."""
     context = d.Context(name=d.get_device_list()[0].name.decode())
     gid = next(g for g in context.query_gid_table(64) if not g.gid_str().startswith("fe80"))
     pd, cq = PD(context), CQ(context, 16)

@@ -1,4 +1,5 @@
-//! A sample of a project over libibverbs, by the crate sideway: a queue pair that is connected with itself.
+//! A sample of a project over libibverbs, by the crate sideway: a queue pair that is connected with
+//! itself.
 
 use std::error::Error;
 
@@ -12,8 +13,8 @@ use sideway::ibverbs::queue_pair::{
 };
 use sideway::ibverbs::AccessFlags;
 
-/// Writes 64 bytes by RDMA WRITE into the second half of a buffer of 128 bytes, `past` bytes behind its start. Returns the
-/// completion's status, and whether the bytes have arrived.
+/// Writes 64 bytes by RDMA WRITE into the second half of a buffer of 128 bytes, `past` bytes behind
+/// its start. Returns the completion's status, and whether the bytes have arrived.
 pub fn write_to_itself(past: u64) -> Result<(u32, bool), Box<dyn Error>> {
     let devices = DeviceList::new()?;
     let device = devices.iter().next().ok_or("no RDMA device")?;
