@@ -32,15 +32,32 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def build(parts: tuple[Path, Path], out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Build a wheel of both."""
-    program, library = parts
-    line: list[str | Path] = [sys.executable, TOOL, "--out", out]
-    line += ["--binary", program, "--library", library]
-    return subprocess.run([*line, *options], capture_output=True, text=True, check=False)
+    return tool(out, "--binary", str(parts[0]), "--library", str(parts[1]), *options)
+
+
+def tool(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run tools/wheel."""
+    line = [sys.executable, str(TOOL), "--out", str(out), *options]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def carries_its_library(program: Path, scratch: Path) -> bool:
+    """Tell a release, which is one file, from a build of the workspace."""
+    alone = scratch
+    alone.mkdir()
+    shutil.copy(program, alone / "rnic")
+    environment = {"RNIC_RUNTIME_DIR": str(alone / "runtime"), "HOME": str(alone)}
+    line = [str(alone / "rnic"), "run", "--print-env"]
+    done = subprocess.run(line, env=environment, capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def wheel_of(parts: tuple[Path, Path], out: Path) -> Path:
     """Build a wheel that has to come about."""
-    done = build(parts, out, "--newest-glibc")
+    if carries_its_library(parts[0], out.parent / f"{out.name}-scratch"):
+        done = tool(out, "--binary", str(parts[0]), "--newest-glibc")
+    else:
+        done = build(parts, out, "--newest-glibc")
     assert done.returncode == 0, done.stderr
     (wheel,) = out.iterdir()
     return wheel
