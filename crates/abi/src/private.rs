@@ -2,7 +2,7 @@
 //!
 //! Those libraries are linked by perftest, UCX and others for their own vendor's devices, and bind all their symbols at
 //! load; their constructors register drivers. So every private symbol exists, under each private version from
-//! rdma-core 34 (release 34 to 56) to 65, and refuses quietly: no provider ever drives a device of ours.
+//! that of rdma-core 33 (Debian 11) to that of 65, and refuses quietly: no provider ever drives a device of ours.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -36,8 +36,8 @@ extern "C" fn no_attributes() -> c_uint {
 macro_rules! export_private {
     ($($name:ident => $function:path;)*) => {
         export! {
-            $($name @@ "IBVERBS_PRIVATE_34" @ "IBVERBS_PRIVATE_57" @ "IBVERBS_PRIVATE_59" @ "IBVERBS_PRIVATE_64"
-                @ "IBVERBS_PRIVATE_65" => $function;)*
+            $($name @@ "IBVERBS_PRIVATE_34" @ "IBVERBS_PRIVATE_33" @ "IBVERBS_PRIVATE_57" @ "IBVERBS_PRIVATE_59"
+                @ "IBVERBS_PRIVATE_64" @ "IBVERBS_PRIVATE_65" => $function;)*
         }
     };
 }
@@ -134,6 +134,7 @@ export_private! {
 }
 
 export! {
+    verbs_register_driver_33 @@ "IBVERBS_PRIVATE_33" => no_effect;
     verbs_register_driver_34 @@ "IBVERBS_PRIVATE_34" => no_effect;
     verbs_register_driver_57 @@ "IBVERBS_PRIVATE_57" => no_effect;
     verbs_register_driver_59 @@ "IBVERBS_PRIVATE_59" => no_effect;
@@ -155,6 +156,7 @@ core::arch::global_asm!(
     ".zero 1",
     ".size rnic_allow_disassociate_destroy, 1",
     ".symver rnic_allow_disassociate_destroy, verbs_allow_disassociate_destroy@@IBVERBS_PRIVATE_34",
+    ".symver rnic_allow_disassociate_destroy, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_33",
     ".symver rnic_allow_disassociate_destroy, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_57",
     ".symver rnic_allow_disassociate_destroy, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_59",
     ".symver rnic_allow_disassociate_destroy, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_64",

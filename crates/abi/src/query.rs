@@ -477,8 +477,8 @@ export! {
     ibv_query_gid @@ "IBVERBS_1.1" => query_gid;
     _ibv_query_gid_ex @@ "IBVERBS_1.11" => query_gid_ex;
     _ibv_query_gid_table @@ "IBVERBS_1.11" => query_gid_table;
-    ibv_query_gid_type @@ "IBVERBS_PRIVATE_34" @ "IBVERBS_PRIVATE_57" @ "IBVERBS_PRIVATE_59" @ "IBVERBS_PRIVATE_64"
-        @ "IBVERBS_PRIVATE_65" => query_gid_type;
+    ibv_query_gid_type @@ "IBVERBS_PRIVATE_34" @ "IBVERBS_PRIVATE_33" @ "IBVERBS_PRIVATE_57" @ "IBVERBS_PRIVATE_59"
+        @ "IBVERBS_PRIVATE_64" @ "IBVERBS_PRIVATE_65" => query_gid_type;
     ibv_query_pkey @@ "IBVERBS_1.1" => query_pkey;
     ibv_get_pkey_index @@ "IBVERBS_1.5" => get_pkey_index;
 }

@@ -180,6 +180,7 @@ fn symbols_of_later_releases_are_there() {
                 "rdma_write_cm_event",
             ],
         ),
+        ("IBVERBS_PRIVATE_33", &["verbs_register_driver_33"]),
         ("IBVERBS_PRIVATE_34", &["verbs_register_driver_34"]),
         ("IBVERBS_PRIVATE_57", &["verbs_register_driver_57"]),
         ("IBVERBS_PRIVATE_59", &["verbs_register_driver_59"]),
@@ -205,6 +206,7 @@ fn private_symbols_have_the_number_of_every_release() {
     let first = with("IBVERBS_PRIVATE_34");
     assert!(first.len() > 60, "{first:?}");
     for later in [
+        "IBVERBS_PRIVATE_33",
         "IBVERBS_PRIVATE_57",
         "IBVERBS_PRIVATE_59",
         "IBVERBS_PRIVATE_64",

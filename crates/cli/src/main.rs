@@ -14,6 +14,7 @@ mod measure;
 mod meet;
 mod node;
 mod out;
+mod pages;
 mod part;
 mod replace;
 mod run;
@@ -73,7 +74,8 @@ Environment of every program that uses the NIC:
   RNIC_RUNTIME_DIR     folder for what processes of one user share (default: /tmp/rnic-UID)
 
 Environment of `rnic run` alone:
-  RNIC_LIB             the library to preload (default: librnic_verbs.so, found near rnic)
+  RNIC_LIB             the library to preload (default: librnic_verbs.so, found near rnic
+                       or inside it)
 
 Ports that two hosts need (rdma_cm needs no TCP):
   UDP 4791             the packets themselves (RoCEv2)
@@ -100,6 +102,9 @@ enum Command {
     /// The second process of demo, bench and verify
     #[command(hide = true)]
     Part(part::Args),
+    /// Write the manual pages and shell completions into a folder
+    #[command(hide = true)]
+    Pages(pages::Args),
 }
 
 fn main() -> ExitCode {
@@ -112,6 +117,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Part(args) => part::main(args),
+        Command::Pages(args) => pages::main(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -92,3 +92,33 @@ fn whatever_is_reported_the_program_ends_as_it_did() {
         told(&scratch, &report, WAYS[round % 2]);
     }
 }
+
+/// Guards: of a report, `rnic explain --report` tells of what came from a byte on, and nothing of what came before.
+#[test]
+fn a_report_is_told_from_a_byte_on() {
+    let scratch = Scratch::new("from");
+    let file = scratch.0.join("report");
+    std::fs::write(&file, LINES).expect("written");
+    let explain = |from: usize| {
+        let mut command = common::rnic();
+        command.args(["explain", "--name", "test_it", "--report"]);
+        command.arg(&file).arg(format!("--from={from}"));
+        let output = command.output().expect("rnic starts");
+        common::expect_success(&output);
+        common::stdout(&output)
+    };
+    let all = explain(0);
+    assert!(all.starts_with("rnic: ") && all.contains("cause:"), "{all}");
+    assert_eq!(explain(LINES.len()), "", "nothing came after it");
+    // A verb that was refused, after all else.
+    let verb =
+        r#"{"record":"verb","process":1,"ns":9,"verb":"ibv_reg_mr","errno":22,"reason":"why"}"#;
+    std::fs::write(&file, format!("{LINES}{verb}\n")).expect("written");
+    let told = explain(LINES.len());
+    assert!(
+        told.starts_with("rnic: test_it failed; no work request had failed")
+            && told.contains("words (pid 3875)")
+            && told.contains("cause: why"),
+        "the process was introduced before that byte: {told}"
+    );
+}

@@ -93,12 +93,13 @@ pub(super) unsafe fn redirect(
     room: usize,
     to: NonNull<c_void>,
 ) -> io::Result<()> {
-    const PAGE: usize = 4096;
+    // SAFETY: sysconf takes no pointer.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as usize;
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     let code = jump(to.as_ptr()).filter(|code| code.len() <= room);
     let code = code.ok_or_else(unsupported)?;
     let at = entry.as_ptr().cast::<u8>();
-    let start = at as usize & !(PAGE - 1);
+    let start = at as usize & !(page - 1);
     let len = at as usize + code.len() - start;
     let protect = |rights| {
         // SAFETY: pages of a library that stays loaded; all of them can be executed all the time.

@@ -49,7 +49,7 @@ pub struct ibv_context {
     /// `UINTPTR_MAX`: a `verbs_context` lies in front of this structure.
     pub abi_compat: usize,
 }
-assert_layout!(ibv_context, 328, device @ 0, ops @ 8, cmd_fd @ 264, async_fd @ 268, num_comp_vectors @ 272,
+assert_layout!(ibv_context, 328, mutex at 280, device @ 0, ops @ 8, cmd_fd @ 264, async_fd @ 268, num_comp_vectors @ 272,
     mutex @ 280, abi_compat @ 320);
 
 /// `struct verbs_context` as of rdma-core 15 to 56. It grows towards lower addresses, so newer programs find by `sz`
@@ -119,7 +119,7 @@ pub struct verbs_context {
     pub sz: usize,
     pub context: ibv_context,
 }
-assert_layout!(verbs_context, 648, query_port @ 0, advise_mr @ 8, alloc_null_mr @ 16, read_counters @ 24,
+assert_layout!(verbs_context, 648, mutex at 600, query_port @ 0, advise_mr @ 8, alloc_null_mr @ 16, read_counters @ 24,
     attach_counters_point_flow @ 32, create_counters @ 40, destroy_counters @ 48, reg_dm_mr @ 56, alloc_dm @ 64,
     free_dm @ 72, modify_flow_action_esp @ 80, destroy_flow_action @ 88, create_flow_action_esp @ 96,
     modify_qp_rate_limit @ 104, alloc_parent_domain @ 112, dealloc_td @ 120, alloc_td @ 128, modify_cq @ 136,

@@ -24,7 +24,7 @@ pub struct ibv_cq {
     pub comp_events_completed: u32,
     pub async_events_completed: u32,
 }
-assert_layout!(ibv_cq, 128, context @ 0, channel @ 8, cq_context @ 16, handle @ 24, cqe @ 28, mutex @ 32, cond @ 72,
+assert_layout!(ibv_cq, 128, mutex at 32, context @ 0, channel @ 8, cq_context @ 16, handle @ 24, cqe @ 28, mutex @ 32, cond @ 72,
     comp_events_completed @ 120, async_events_completed @ 124);
 
 #[repr(C)]
@@ -66,7 +66,7 @@ pub struct ibv_cq_ex {
     pub read_tm_info: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_wc_tm_info)>,
     pub read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
 }
-assert_layout!(ibv_cq_ex, 288, comp_mask @ 128, status @ 132, wr_id @ 136, start_poll @ 144, next_poll @ 152,
+assert_layout!(ibv_cq_ex, 288, mutex at 32, comp_mask @ 128, status @ 132, wr_id @ 136, start_poll @ 144, next_poll @ 152,
     end_poll @ 160, read_opcode @ 168, read_vendor_err @ 176, read_byte_len @ 184, read_imm_data @ 192,
     read_qp_num @ 200, read_src_qp @ 208, read_wc_flags @ 216, read_slid @ 224, read_sl @ 232,
     read_dlid_path_bits @ 240, read_completion_ts @ 248, read_cvlan @ 256, read_flow_tag @ 264, read_tm_info @ 272,

@@ -22,8 +22,21 @@ pub use memory::*;
 pub use qp::*;
 pub use wr::*;
 
-/// Asserts size and field offsets at compile time.
+/// Bytes by which a `pthread_mutex_t` is longer than on x86-64: 8 on aarch64.
+pub(crate) const MUTEX_MORE: usize = size_of::<libc::pthread_mutex_t>() - 40;
+
+/// Asserts size and field offsets at compile time. The figures are those of x86-64; where a structure has a mutex, all behind
+/// it lies further on by as much as the mutex is longer elsewhere.
 macro_rules! assert_layout {
+    ($ty:ident, $size:literal, mutex at $mutex:literal $(, $field:ident @ $offset:literal)* $(,)?) => {
+        const _: () = {
+            use $crate::types::MUTEX_MORE;
+            assert!(::core::mem::size_of::<$ty>() == $size + MUTEX_MORE);
+            $(assert!(
+                ::core::mem::offset_of!($ty, $field) == $offset + if $offset > $mutex { MUTEX_MORE } else { 0 }
+            );)*
+        };
+    };
     ($ty:ident, $size:literal $(, $field:ident @ $offset:literal)* $(,)?) => {
         const _: () = {
             assert!(::core::mem::size_of::<$ty>() == $size);

@@ -23,7 +23,7 @@ pub struct ibv_qp {
     pub cond: libc::pthread_cond_t,
     pub events_completed: u32,
 }
-assert_layout!(ibv_qp, 160, context @ 0, qp_context @ 8, pd @ 16, send_cq @ 24, recv_cq @ 32, srq @ 40, handle @ 48,
+assert_layout!(ibv_qp, 160, mutex at 64, context @ 0, qp_context @ 8, pd @ 16, send_cq @ 24, recv_cq @ 32, srq @ 40, handle @ 48,
     qp_num @ 52, state @ 56, qp_type @ 60, mutex @ 64, cond @ 104, events_completed @ 152);
 
 /// `struct ibv_qp_ex`: an `ibv_qp` followed by the functions behind `ibv_wr_*`.
@@ -63,7 +63,7 @@ pub struct ibv_qp_ex {
     /// Later members of the structure: functions of unknown signature, called by unchecked inline wrappers.
     pub wr_later: [Option<unsafe extern "C" fn(*mut ibv_qp_ex)>; 19],
 }
-assert_layout!(ibv_qp_ex, 512, comp_mask @ 160, wr_id @ 168, wr_flags @ 176, wr_atomic_cmp_swp @ 184,
+assert_layout!(ibv_qp_ex, 512, mutex at 64, comp_mask @ 160, wr_id @ 168, wr_flags @ 176, wr_atomic_cmp_swp @ 184,
     wr_atomic_fetch_add @ 192, wr_bind_mw @ 200, wr_local_inv @ 208, wr_rdma_read @ 216, wr_rdma_write @ 224,
     wr_rdma_write_imm @ 232, wr_send @ 240, wr_send_imm @ 248, wr_send_inv @ 256, wr_send_tso @ 264,
     wr_set_ud_addr @ 272, wr_set_xrc_srqn @ 280, wr_set_inline_data @ 288, wr_set_inline_data_list @ 296,
@@ -182,7 +182,7 @@ pub struct ibv_srq {
     pub cond: libc::pthread_cond_t,
     pub events_completed: u32,
 }
-assert_layout!(ibv_srq, 128, context @ 0, srq_context @ 8, pd @ 16, handle @ 24, mutex @ 32, cond @ 72,
+assert_layout!(ibv_srq, 128, mutex at 32, context @ 0, srq_context @ 8, pd @ 16, handle @ 24, mutex @ 32, cond @ 72,
     events_completed @ 120);
 
 #[derive(Clone, Copy)]

@@ -12,9 +12,13 @@ mod status;
 pub mod topic;
 mod vendor;
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::run::report;
 use crate::{out, sys};
 use topic::{Kind, Topic};
 
@@ -26,7 +30,8 @@ Examples:
   rnic explain IBV_WC_REM_ACCESS_ERR     or rem_access, or \"remote access error\"
   rnic explain nak 0x61
   rnic explain RDMA_CM_EVENT_REJECTED, error 8
-  rnic explain Failed status 12: wr_id 0 syndrom 0x81")]
+  rnic explain Failed status 12: wr_id 0 syndrom 0x81
+  rnic explain --report /tmp/report      why programs failed, see rnic run --print-env")]
 pub struct Args {
     /// A number, name or message [default: list all that is known]
     #[arg(value_name = "WORD", allow_negative_numbers = true)]
@@ -34,6 +39,21 @@ pub struct Args {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     json: bool,
+    /// Say why a program failed, by what its NIC recorded in FILE (`rnic run --print-env --report FILE`). Prints nothing
+    /// if the NIC saw nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["words", "json"])]
+    report: Option<PathBuf>,
+    /// With --report: leave out what was recorded before this byte of FILE
+    #[arg(long, value_name = "BYTE", default_value_t = 0, requires = "report")]
+    from: u64,
+    /// With --report: what failed
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "the program",
+        requires = "report"
+    )]
+    name: String,
 }
 
 /// Of the format that docs/json.md describes. Fields may be added to it.
@@ -163,8 +183,26 @@ fn list_all(terminal: Option<usize>, width: usize) {
     }
 }
 
+/// `--report`.
+fn explain_report(file: &Path, args: &Args) -> Result<()> {
+    let opened = File::open(file).map_err(|error| {
+        Failure::new(format!("cannot read the report file {}", file.display()))
+            .cause(error.to_string())
+            .next("`rnic run --print-env --report FILE` makes one, and prints what programs need to write to it")
+    })?;
+    let faults = std::env::var_os("RNIC_FAULTS").is_some_and(|value| !value.is_empty());
+    let words = report::words(opened, args.from, &args.name, faults);
+    if !words.is_empty() {
+        crate::say!("{}", words.trim_end());
+    }
+    Ok(())
+}
+
 pub fn main(args: Args) -> Result<()> {
     sys::end_on_broken_pipe();
+    if let Some(file) = &args.report {
+        return explain_report(file, &args);
+    }
     let found = match args.words.is_empty() {
         true => lookup::Found {
             topics: topic::all().collect(),

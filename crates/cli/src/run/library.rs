@@ -2,14 +2,16 @@
 
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::elf::{self, Kind};
+use super::embedded::{self, Laid};
+use super::folders::{self, Unusable};
 use super::program::HEAD;
 use crate::failure::{Failure, Result};
-use crate::sys;
 
 /// The drop-in library as cargo builds it.
 const LIBRARY: &str = "librnic_verbs.so";
@@ -23,11 +25,26 @@ const NAMES: [&str; 4] = [
 /// The one to preload.
 pub const PRELOAD: &str = "libibverbs.so.1";
 
-/// Finds the library: `RNIC_LIB`, else near this program.
-pub fn find() -> Result<PathBuf> {
+/// The library as a file.
+pub struct Library {
+    /// Its place.
+    pub path: PathBuf,
+    /// The place holds only as long as this is open: the library is in memory.
+    pub held: Option<OwnedFd>,
+}
+
+impl From<PathBuf> for Library {
+    fn from(path: PathBuf) -> Library {
+        Library { path, held: None }
+    }
+}
+
+/// Finds the library: `RNIC_LIB`, else near this program, else inside it. A program that has one inside takes one beside it
+/// only if the two are the same.
+pub fn find() -> Result<Library> {
     if let Some(path) = std::env::var_os("RNIC_LIB").filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
-        return named(&path).map_err(|error| {
+        return named(&path).map(Library::from).map_err(|error| {
             Failure::new(format!(
                 "RNIC_LIB names {}, which cannot be used",
                 path.display()
@@ -40,16 +57,31 @@ pub fn find() -> Result<PathBuf> {
     let folder = program.parent().unwrap_or(Path::new("."));
     let places =
         ["", "deps", "..", "../lib", "../lib/rnic"].map(|place| folder.join(place).join(LIBRARY));
-    match places.iter().find(|place| place.is_file()) {
-        Some(place) => Ok(std::fs::canonicalize(place)?),
-        None => Err(Failure::new(format!("{LIBRARY} is not here"))
+    let inside = embedded::own();
+    let beside = places
+        .iter()
+        .find(|place| place.is_file() && inside.is_none_or(|embedded| embedded.lies_at(place)));
+    match (beside, inside) {
+        (Some(place), _) => Ok(std::fs::canonicalize(place)?.into()),
+        (None, Some(embedded)) => match embedded.lay(&folders::candidates()?)? {
+            Laid::File(path) => Ok(path.into()),
+            Laid::Memory(path, held) => Ok(Library {
+                path,
+                held: Some(held),
+            }),
+        },
+        (None, None) => Err(Failure::new(format!("{LIBRARY} is not here"))
             .cause(format!(
-                "looked for {}; only this program has been built, or it was moved away from the library",
+                "this rnic was built without the library inside, and it is not in {}",
                 places.map(|p| p.display().to_string()).join(", ")
             ))
-            .next("`cargo build --release` builds both; or set RNIC_LIB to the library's path")),
+            .next(HOW_TO_GET_IT)),
     }
 }
+
+/// `cargo install` builds the program alone.
+const HOW_TO_GET_IT: &str = "in the checkout: `cargo build --release -p rnic-abi && \
+    RNIC_EMBED_LIBRARY=$PWD/target/release/librnic_verbs.so cargo install --path crates/cli`";
 
 /// The loader would say of a wrong one no more than that the program cannot have it.
 fn named(path: &Path) -> io::Result<PathBuf> {
@@ -71,72 +103,19 @@ fn named(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// The user's folder for such things, private to him.
-pub fn runtime() -> Result<PathBuf> {
-    let named = std::env::var_os("RNIC_RUNTIME_DIR")
-        .filter(|d| !d.is_empty())
-        .map(PathBuf::from);
-    let session = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|dir| {
-            // Left over from another user by su or sudo, it is of no use; nor with a colon in it, which separates paths.
-            let ours =
-                std::fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == sys::effective_uid());
-            ours && dir.is_absolute() && usable(dir)
-        });
-    let dir = match (named, session) {
-        (Some(dir), _) => std::path::absolute(dir)?,
-        (None, Some(dir)) => dir.join("rnic"),
-        (None, None) => format!("/tmp/rnic-{}", sys::effective_uid()).into(),
+/// The folder of links for this library, made if need be. Two runs at once make the same links. `None` where nothing can be
+/// written: a library in memory needs no links to be preloaded.
+pub fn folder(library: &Library) -> Result<Option<PathBuf>> {
+    let runtime = match folders::runtime() {
+        Err(_) if library.held.is_some() => return Ok(None),
+        runtime => runtime?,
     };
-    let refused = |cause: String| {
-        Failure::new(format!("cannot use the runtime folder {}", dir.display()))
-            .cause(cause)
-            .next("set RNIC_RUNTIME_DIR to a folder of yours")
-    };
-    if !usable(&dir) {
-        return Err(refused(
-            "its name has a space or a colon, which separate paths for the loader".into(),
-        ));
-    }
-    private_dir(&dir).map_err(|error| refused(error.to_string()))?;
-    Ok(dir)
-}
-
-fn usable(dir: &Path) -> bool {
-    !dir.as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|b| matches!(b, b':' | b';') || b.is_ascii_whitespace())
-}
-
-/// Makes the folder, or checks that an existing one is ours alone: what lies in it is loaded into programs.
-fn private_dir(dir: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    // Not through a link: somebody else could have laid it there.
-    let meta = std::fs::symlink_metadata(dir)?;
-    let problem = if !meta.is_dir() {
-        "it is no folder".to_owned()
-    } else if meta.uid() != sys::effective_uid() {
-        format!("it belongs to uid {}", meta.uid())
-    } else if meta.mode() & 0o022 != 0 {
-        "other users may write to it".to_owned()
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
-}
-
-/// The folder of links for this library, made if need be. Two runs at once make the same links.
-pub fn folder(library: &Path) -> Result<PathBuf> {
-    folder_in(&runtime()?, library).map_err(|error| {
+    let folder = folder_in(&runtime, &library.path).map_err(|error| {
         Failure::new("cannot prepare the folder of library names")
             .cause(error.to_string())
             .next("set RNIC_RUNTIME_DIR to a folder of yours")
-    })
+    })?;
+    Ok(Some(folder))
 }
 
 fn folder_in(runtime: &Path, library: &Path) -> io::Result<PathBuf> {
@@ -144,7 +123,14 @@ fn folder_in(runtime: &Path, library: &Path) -> io::Result<PathBuf> {
     let mut hasher = std::hash::DefaultHasher::new();
     library.as_os_str().as_bytes().hash(&mut hasher);
     let dir = runtime.join(format!("verbs-{:016x}", hasher.finish()));
-    private_dir(&dir)?;
+    match folders::private(&dir) {
+        Err(Unusable::Unwritable(_, error)) => return Err(error),
+        Err(Unusable::Strange(dir, cause)) => {
+            let words = format!("{}: {cause}", dir.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, words));
+        }
+        Ok(()) => {}
+    }
     for name in NAMES {
         let link = dir.join(name);
         if std::fs::read_link(&link).is_ok_and(|target| target == library) {

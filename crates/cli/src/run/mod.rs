@@ -2,9 +2,14 @@
 
 mod capture;
 mod elf;
+mod embedded;
+mod environment;
+mod folders;
 mod library;
 mod program;
-mod report;
+pub mod report;
+#[cfg(test)]
+mod scratch;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -15,11 +20,12 @@ use rnic_nic::{FaultSpec, XdpSpec};
 
 use crate::failure::{Failure, Result};
 use crate::sys;
+use environment::Environment;
 use report::{Collector, Wishes};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "rnic run [OPTIONS] [--] PROGRAM [ARGS]...",
+    override_usage = "rnic run [OPTIONS] [--] PROGRAM [ARGS]...\n       rnic run --print-env[=FORMAT] [OPTIONS]",
     after_help = "\
 Examples:
   rnic run -- ibv_devinfo -v
@@ -27,6 +33,7 @@ Examples:
   rnic run --faults drop=1%,reorder=5%,seed=42 -- ib_write_bw
   rnic run --pcap trace.pcap -- ./my_program       # then: rnic dissect trace.pcap
   rnic run --stats --lint -- ./my_program          # what moved; what would fail on hardware
+  eval \"$(rnic run --print-env)\"                   # every program of this shell gets the NIC
 
 The program and its children see rnic0 instead of the machine's RDMA devices. `rnic devices` lists the GID indices \
 that programs ask for (-g of ibv_rc_pingpong, -x of perftest).
@@ -64,8 +71,31 @@ pub struct Args {
     /// Say nothing, unless the program cannot be started (sets RNIC_QUIET=1 for the program)
     #[arg(long, short)]
     pub quiet: bool,
+    /// Start no program: print the variables that give a program the NIC, for a shell, for other programs (json), or as
+    /// NAME=VALUE for $GITHUB_ENV (github)
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "sh",
+        conflicts_with = "program"
+    )]
+    pub print_env: Option<environment::Format>,
+    /// With --print-env: have the NIC record failures in FILE, which `rnic explain --report FILE` puts into words
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "print_env",
+        conflicts_with = "program"
+    )]
+    pub report: Option<PathBuf>,
     /// The program and its arguments. All that follows PROGRAM belongs to it, options included
-    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    #[arg(
+        trailing_var_arg = true,
+        required_unless_present = "print_env",
+        value_name = "PROGRAM"
+    )]
     pub program: Vec<OsString>,
 }
 
@@ -91,6 +121,9 @@ impl Args {
 
 pub fn main(args: Args) -> Result<()> {
     let wishes = args.wishes();
+    if let Some(format) = args.print_env {
+        return environment::print(&args, format);
+    }
     let program = args.program.first().map(|program| name(program));
     start(args).map_err(|failure| match wishes.json {
         true => {
@@ -113,62 +146,31 @@ fn start(args: Args) -> Result<()> {
     let [program, rest @ ..] = &args.program[..] else {
         return Err(Failure::new("no program given").next("`rnic run -- PROGRAM ARGS...`"));
     };
-    let faults = args
-        .faults
-        .as_deref()
-        .map(|text| faults(text, args.seed))
-        .transpose()?;
     let path = program::find(program)?;
     program::check(&path)?;
-    let library = library::find()?;
-    let folder = library::folder(&library)?;
-    let xdp = args.xdp.as_deref().map(interfaces).transpose()?;
-    // Last: what can be refused is, and an old capture is still there.
-    let pcap = args.pcap.as_deref().map(capture::prepare).transpose()?;
+    let Environment { variables, library } = environment::of(&args)?;
 
     let mut command = Command::new(&path);
-    command.arg0(program).args(rest);
-    command.env(
-        "LD_LIBRARY_PATH",
-        prepend(folder.as_os_str().to_owned(), "LD_LIBRARY_PATH"),
-    );
-    command.env(
-        "LD_PRELOAD",
-        prepend(folder.join(library::PRELOAD).into_os_string(), "LD_PRELOAD"),
-    );
-    if let Some(faults) = faults {
-        if !args.quiet {
-            crate::remark!(
-                "rnic: faults {faults} (packets take the network stack within this host, too)"
-            );
-        }
-        command.env("RNIC_FAULTS", faults.to_string());
-    }
-    if let Some(xdp) = xdp {
-        command.env("RNIC_XDP", xdp.to_string());
-    }
-    if let Some(pcap) = pcap {
-        if !args.quiet {
-            crate::remark!(
-                "rnic: packets go to {0}, by the network stack within this host, too; `rnic dissect {0}` says what they mean",
-                pcap.display()
-            );
-        }
-        command.env("RNIC_PCAP", pcap);
-    }
-    if args.quiet {
-        command.env("RNIC_QUIET", "1");
-    }
+    command.arg0(program).args(rest).envs(variables);
     sys::keep_signals(&mut command);
     if wishes.none() {
         for name in ["RNIC_REPORT", "RNIC_STATS", "RNIC_LINT"] {
             command.env_remove(name);
         }
+        if library.held.is_some() {
+            // The library is in this process, which has to outlive the program.
+            let ward = sys::start_ward(&mut command)
+                .map_err(|error| program::not_started(&path, &error))?;
+            sys::end_like(ward.wait()?);
+        }
         // Returns only if it fails.
         let error = command.exec();
         return Err(program::not_started(&path, &error));
     }
-    let collector = Collector::new(&library::runtime()?)?;
+    let collector = match folders::runtime() {
+        Err(_) if library.held.is_some() => Collector::in_memory()?,
+        runtime => Collector::new(&runtime?)?,
+    };
     collector.prepare(&mut command, wishes);
     let ward =
         sys::start_ward(&mut command).map_err(|error| program::not_started(&path, &error))?;
@@ -185,16 +187,6 @@ fn start(args: Args) -> Result<()> {
         args.faults.is_some(),
     );
     sys::end_like(status)
-}
-
-/// `first`, before what the variable has.
-fn prepend(first: OsString, variable: &str) -> OsString {
-    let mut value = first;
-    if let Some(old) = std::env::var_os(variable).filter(|old| !old.is_empty()) {
-        value.push(":");
-        value.push(old);
-    }
-    value
 }
 
 /// Checked here, so that a mistake is not found by the program; and with a seed, so that the run can be repeated.

@@ -212,7 +212,7 @@ pub(super) struct Board(Words);
 impl Board {
     /// That of a ring's file, which the ring was made of or attached to before.
     pub(super) fn of(file: &Fd) -> io::Result<Board> {
-        Ok(Board(Words::map(file, ring::LEN, LEN)?))
+        Ok(Board(Words::map(file, ring::BOARD_AT, LEN)?))
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {

@@ -21,8 +21,11 @@ use rnic_wire::{MAX_HEADER_LEN, PathMtu};
 pub(super) const DATA: usize = 512 * 1024;
 /// Bytes of the segment of a ring.
 pub(super) const LEN: usize = DATA + DATA_AT;
-/// Bytes of its file: behind the ring lies the [board](super::grants) of what the consumer's process grants.
-const WHOLE: usize = LEN + super::grants::LEN;
+/// Where the [board](super::grants) of what the consumer's process grants lies in the file of a ring: behind the ring, at a
+/// page, of which the largest have 64 KiB (aarch64).
+pub(super) const BOARD_AT: usize = LEN.next_multiple_of(64 * 1024);
+/// Bytes of the file. Those between the two are never touched, so that they are no memory.
+const WHOLE: usize = BOARD_AT + super::grants::LEN;
 /// Largest record.
 pub(super) const MAX_RECORD: usize = 64 * 1024 + 256;
 

@@ -109,7 +109,7 @@ pub(crate) fn random_bytes(room: &mut [u8]) {
     let mut filled = 0;
     while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         // SAFETY: the pointer and length are those of `rest`.
-        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        let n = unsafe { libc::syscall(libc::SYS_getrandom, rest.as_mut_ptr(), rest.len(), 0) };
         match usize::try_from(n) {
             Ok(n) => filled += n,
             // A signal came, which the kernel heeds while it gives many.

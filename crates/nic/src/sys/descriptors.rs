@@ -62,8 +62,21 @@ impl EventFd {
             iov_base: value.as_mut_ptr().cast(),
             iov_len: value.len(),
         };
-        // SAFETY: one iovec that describes `value`; RWF_NOWAIT never blocks.
-        match unsafe { libc::preadv2(self.fd(), &iov, 1, -1, libc::RWF_NOWAIT) } {
+        // The place is in two halves, of which the first is whole on 64 bits: none.
+        let (now, at, high) = (libc::RWF_NOWAIT, -1i64, 0i64);
+        // SAFETY: one iovec that describes `value`; RWF_NOWAIT never blocks. By number, as preadv2 came with glibc 2.26.
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_preadv2,
+                self.fd(),
+                &raw const iov,
+                1i64,
+                at,
+                high,
+                now,
+            )
+        };
+        match n {
             8 => true,
             _ => match io::Error::last_os_error().raw_os_error() {
                 // Linux before 5.8 has no such reads of eventfds, others have none at all.

@@ -5,10 +5,19 @@ use std::os::fd::RawFd;
 
 use super::room;
 
+/// Bytes of a page: 4096 on x86-64; on aarch64 the kernel may have 16 or 64 KiB.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: sysconf takes no pointer.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(page)
+        .ok()
+        .filter(|page| page.is_power_of_two())
+        .unwrap_or(4096)
+}
+
 /// Bytes of the pages that a range touches: what hardware would lock for it.
 pub(crate) fn pages(start: usize, len: usize) -> u64 {
-    // SAFETY: sysconf takes no pointer.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as usize;
+    let page = page_size();
     let first = start / page;
     let end = start.saturating_add(len).div_ceil(page);
     (end.saturating_sub(first) as u64) * page as u64
@@ -103,7 +112,7 @@ fn sync(start: usize, span: usize, flags: libc::c_int) -> libc::c_long {
 
 /// Something is mapped at every byte of a range.
 pub(crate) fn is_mapped(addr: usize, len: usize) -> bool {
-    let start = addr & !(PAGE - 1);
+    let start = addr & !(page_size() - 1);
     let span = (addr - start).saturating_add(len);
     sync(start, span, libc::MS_ASYNC) == 0
 }
@@ -115,7 +124,7 @@ pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> 
     if len == 0 {
         return Ok(());
     }
-    let page = PAGE;
+    let page = page_size();
     let start = addr & !(page - 1);
     let end = addr.checked_add(len).ok_or(libc::EFAULT)?;
     let end = end.checked_next_multiple_of(page).ok_or(libc::EFAULT)?;
@@ -137,8 +146,6 @@ pub(crate) fn populate(addr: usize, len: usize, write: bool) -> Result<(), i32> 
         outcome => outcome,
     }
 }
-
-const PAGE: usize = 4096;
 
 /// So many bytes of pages are asked for only if there is memory for them.
 const LONG: usize = 16 << 20;
@@ -204,7 +211,7 @@ pub(crate) fn is_shared_file(start: usize, len: usize) -> bool {
 /// Writes a range of shared mappings to their files and waits until the disk has it; the errno if part of it is not
 /// mapped, or cannot be written.
 pub(crate) fn write_back(addr: usize, len: usize) -> Result<(), i32> {
-    let page = 4096usize;
+    let page = page_size();
     let start = addr & !(page - 1);
     let span = addr.saturating_add(len) - start;
     match sync(start, span, libc::MS_SYNC) {
@@ -247,11 +254,12 @@ unsafe impl Sync for ForkWitness {}
 
 impl ForkWitness {
     pub(crate) fn new() -> ForkWitness {
+        let len = page_size();
         // SAFETY: a fresh anonymous mapping; failure is checked before use.
         unsafe {
             let page = libc::mmap(
                 std::ptr::null_mut(),
-                4096,
+                len,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -260,7 +268,7 @@ impl ForkWitness {
             if page == libc::MAP_FAILED {
                 return ForkWitness(std::ptr::null_mut());
             }
-            libc::madvise(page, 4096, libc::MADV_WIPEONFORK);
+            libc::madvise(page, len, libc::MADV_WIPEONFORK);
             let word = page.cast::<u32>();
             word.write_volatile(1);
             ForkWitness(word)
@@ -276,7 +284,21 @@ impl ForkWitness {
 
 #[cfg(test)]
 mod tests {
-    use super::{allows, covered, outlasts};
+    use super::{allows, covered, is_mapped, outlasts, page_size, populate};
+
+    /// Promise: a region may begin and end within a page, however large the pages of the machine are.
+    #[test]
+    fn ranges_within_pages_are_found() {
+        let (page, bytes) = (page_size(), vec![1u8; 1 << 20]);
+        assert!(page.is_power_of_two() && page >= 4096, "{page}");
+        let begin = bytes.as_ptr().addr().next_multiple_of(page);
+        for (start, len) in [(begin + 1, 1), (begin + 4096, 10), (begin + page - 1, 2)] {
+            assert!(is_mapped(start, len), "{start:#x} {len}");
+            assert_eq!(populate(start, len, true), Ok(()), "{start:#x} {len}");
+        }
+        assert!(!is_mapped(page, 1), "the first pages are never mapped");
+        assert_eq!(populate(page, 1, false), Err(libc::EFAULT));
+    }
 
     #[test]
     fn only_shared_mappings_of_files_with_names_outlast_the_process() {

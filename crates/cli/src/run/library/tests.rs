@@ -1,22 +1,7 @@
+use std::os::unix::fs::MetadataExt;
+
+use super::super::scratch::Scratch;
 use super::*;
-
-/// A fresh folder that removes itself.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let dir = std::env::temp_dir().join(format!("rnic-library-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
-        Scratch(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 #[test]
 fn all_names_lead_to_the_library() {
@@ -86,28 +71,6 @@ fn folders_of_libraries_that_are_gone_go_too() {
     std::fs::remove_file(&old).unwrap();
     folder_in(&scratch.0, &new).unwrap();
     assert!(!old_dir.exists());
-}
-
-#[test]
-fn folders_of_others_are_refused() {
-    use std::os::unix::fs::PermissionsExt;
-    let scratch = Scratch::new("private");
-    let open = scratch.0.join("open");
-    std::fs::create_dir(&open).unwrap();
-    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(private_dir(&open).is_err(), "everybody may write there");
-    let link = scratch.0.join("link");
-    symlink(&scratch.0, &link).unwrap();
-    assert!(private_dir(&link).is_err(), "a link is no folder of ours");
-    std::fs::write(scratch.0.join("file"), "").unwrap();
-    assert!(private_dir(&scratch.0.join("file")).is_err());
-}
-
-#[test]
-fn folders_that_the_loader_would_split_are_not_used() {
-    assert!(usable(Path::new("/run/user/1000")));
-    assert!(!usable(Path::new("/home/a b")));
-    assert!(!usable(Path::new("/home/a:b")));
 }
 
 #[test]

@@ -189,6 +189,7 @@ fn everything() -> Report {
         live: HashMap::new(),
         devices: HashMap::new(),
         lints: vec![lint()],
+        of_a_part: false,
     }
 }
 

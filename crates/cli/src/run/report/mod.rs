@@ -10,12 +10,14 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use record::{
@@ -42,7 +44,7 @@ impl Wishes {
 #[derive(Debug)]
 pub struct Collector {
     file: PathBuf,
-    /// Locked as long as this run lives. A process number would not tell: containers may share the folder.
+    /// Locked, if it is in a folder, as long as this run lives. A process number would not tell: containers may share the folder.
     _lock: File,
 }
 
@@ -72,6 +74,16 @@ impl Collector {
         }
     }
 
+    /// A file in memory, where no folder can be written to. Its name leads through this process, which outlives the program.
+    pub fn in_memory() -> std::io::Result<Collector> {
+        let memory = File::from(memfd_create("rnic-report", MemfdFlags::CLOEXEC)?);
+        let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+        Ok(Collector {
+            file: file.into(),
+            _lock: memory,
+        })
+    }
+
     /// Tells the program where to.
     pub fn prepare(&self, command: &mut Command, wishes: Wishes) {
         command.env("RNIC_REPORT", &self.file);
@@ -86,17 +98,10 @@ impl Collector {
 
     /// Reads what has come.
     pub fn read(&self) -> Report {
-        let mut report = Report::default();
-        if let Ok(file) = File::open(&self.file) {
-            for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
-                // A line that cannot be read was written by something else: leave it.
-                if let Ok(record) = serde_json::from_slice(&line) {
-                    report.add(record);
-                }
-            }
+        match File::open(&self.file) {
+            Ok(file) => Report::read(file, 0),
+            Err(_) => Report::default(),
         }
-        report.finish();
-        report
     }
 }
 
@@ -141,9 +146,29 @@ pub struct Report {
     live: HashMap<(u64, u32), usize>,
     pub devices: HashMap<u64, Device>,
     pub lints: Vec<Lint>,
+    /// What failed is a part of a program, a test: it has no exit status.
+    pub of_a_part: bool,
 }
 
 impl Report {
+    /// Reads the records from byte `from` on. Of those before it, it takes who the processes are.
+    pub fn read(file: File, from: u64) -> Report {
+        let mut report = Report::default();
+        let mut at = 0;
+        for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+            let before = at < from;
+            at += line.len() as u64 + 1;
+            // A line that cannot be read was written by something else: leave it.
+            match serde_json::from_slice(&line) {
+                Ok(record @ (Record::Process { .. } | Record::Opened { .. })) => report.add(record),
+                Ok(record) if !before => report.add(record),
+                _ => {}
+            }
+        }
+        report.finish();
+        report
+    }
+
     fn add(&mut self, record: Record) {
         match record {
             Record::Process {
@@ -220,19 +245,20 @@ impl Report {
         lint::match_ends(self);
     }
 
+    /// How the program ended, for sentences.
+    pub fn ending(&self, status: ExitStatus) -> String {
+        match status.signal() {
+            _ if self.of_a_part => "failed".to_owned(),
+            Some(signal) => format!("was ended by signal {signal}"),
+            None => format!("ended with exit status {}", status.code().unwrap_or(0)),
+        }
+    }
+
     pub fn process(&self, id: u64) -> String {
         match self.processes.iter().find(|process| process.id == id) {
             Some(process) => format!("{} (pid {})", process.program, process.pid),
             None => "a process".to_owned(),
         }
-    }
-}
-
-/// How the program ended, for sentences.
-pub fn ending(status: ExitStatus) -> String {
-    match status.signal() {
-        Some(signal) => format!("was ended by signal {signal}"),
-        None => format!("ended with exit status {}", status.code().unwrap_or(0)),
     }
 }
 
@@ -290,6 +316,16 @@ pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes,
     {
         story.print();
     }
+}
+
+/// `rnic explain --report`: why `name`, a part of a program, failed, as far as the records from byte `from` on tell. Empty if
+/// the NIC has nothing to say of it.
+pub fn words(file: File, from: u64, name: &str, faults: bool) -> String {
+    let mut report = Report::read(file, from);
+    report.of_a_part = true;
+    let failed = ExitStatus::from_raw(1 << 8);
+    let story = story::tell(&report, name, failed, faults);
+    story.map_or(String::new(), |story| story.to_string())
 }
 
 #[cfg(test)]

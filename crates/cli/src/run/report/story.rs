@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use rnic_nic as nic;
 
 use super::record::{Ends, Failure, Memory, Refusal, Request};
-use super::{Report, cm, ending};
+use super::{Report, cm};
 use crate::explain::topic::{self, Kind};
 
 /// The closing words of a run.
@@ -143,7 +143,7 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         return Some(Story {
             what: format!(
                 "{program} {}; {}: {} had waited for a receive of the peer",
-                ending(status),
+                report.ending(status),
                 report.process(waiting.process),
                 qp(&waiting.ends)
             ),
@@ -165,7 +165,7 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         return Some(Story {
             what: format!(
                 "{program} {}; {}: {} had waited for a process that is stopped",
-                ending(status),
+                report.ending(status),
                 report.process(stopped.process),
                 qp(&stopped.ends)
             ),
@@ -187,7 +187,10 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         return None;
     }
     let mut story = Story {
-        what: format!("{program} {}; no work request had failed", ending(status)),
+        what: format!(
+            "{program} {}; no work request had failed",
+            report.ending(status)
+        ),
         ..Story::default()
     };
     // What a device lacks is asked for in passing.
@@ -218,6 +221,9 @@ fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option
         story
             .next
             .push("look for what made the program end the connection".to_owned());
+    } else if report.of_a_part {
+        // The other parts of the program may have used the device, and this one not.
+        return None;
     } else {
         // What it saw is all it knows: an answer may have been an error to the program.
         story

@@ -472,6 +472,24 @@ fn files_of_killed_runs_are_removed() {
     std::fs::remove_dir(&runtime).unwrap();
 }
 
+/// Promise: where no folder can be written to, the program's failures are explained all the same.
+#[test]
+fn a_report_in_memory_is_read_like_any_other() {
+    let collector = Collector::in_memory().unwrap();
+    for process in [7, 8] {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&collector.file)
+            .unwrap();
+        let line = format!(
+            "{{\"record\":\"process\",\"process\":{process},\"pid\":1,\"program\":\"p\"}}\n"
+        );
+        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
+    }
+    let processes = collector.read().processes;
+    assert_eq!(processes.iter().map(|p| p.id).collect::<Vec<_>>(), [7, 8]);
+}
+
 /// Containers that share the folder know each other's processes by no number, and have the same ones.
 #[test]
 fn the_file_of_another_run_is_left_alone() {

@@ -1,0 +1,58 @@
+//! Puts the shared library into the program, if `RNIC_EMBED_LIBRARY` names one when the program is built.
+//!
+//! `tools/release` sets it. Without it the program looks for the library beside itself, as a build of the workspace
+//! leaves it.
+
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use flate2::{Compression, GzBuilder};
+
+const VARIABLE: &str = "RNIC_EMBED_LIBRARY";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    println!("cargo::rustc-check-cfg=cfg(rnic_embedded)");
+    let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
+        return;
+    };
+    let path = PathBuf::from(path);
+    println!("cargo::rerun-if-changed={}", path.display());
+    if let Err(why) = embed(&path) {
+        println!("cargo::error={VARIABLE} names {}: {why}", path.display());
+        std::process::exit(1);
+    }
+}
+
+fn embed(path: &Path) -> Result<(), String> {
+    if path.is_relative() {
+        return Err("the path has to begin with /, as cargo builds in a folder of its own".into());
+    }
+    let library = std::fs::read(path).map_err(|error| error.to_string())?;
+    let target = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let machine = match target.as_str() {
+        "x86_64" => 62u16,
+        "aarch64" => 183,
+        other => return Err(format!("no library is known for {other}")),
+    };
+    let is_library = library.starts_with(b"\x7fELF") && library.get(16..18) == Some(&[3, 0]);
+    if !is_library {
+        return Err("it is no shared library".into());
+    }
+    if library.get(18..20) != Some(&machine.to_le_bytes()) {
+        return Err(format!("it is for another machine than {target}"));
+    }
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo has set no OUT_DIR")?);
+    // Neither a name nor a time is in the file: the same library gives the same bytes.
+    let file = std::fs::File::create(out.join("library.gz")).map_err(|error| error.to_string())?;
+    let mut gzip = GzBuilder::new().write(file, Compression::best());
+    std::io::copy(&mut &library[..], &mut gzip)
+        .and_then(|_| gzip.finish()?.sync_all())
+        .map_err(|error| error.to_string())?;
+    let mut hasher = std::hash::DefaultHasher::new();
+    library.hash(&mut hasher);
+    println!("cargo::rustc-env=RNIC_LIBRARY_ID={:016x}", hasher.finish());
+    println!("cargo::rustc-cfg=rnic_embedded");
+    Ok(())
+}
