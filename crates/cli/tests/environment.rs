@@ -79,12 +79,14 @@ fn a_library_that_is_none_is_refused_before_the_loader_sees_it() {
 }
 
 /// Of `rnic run` for its program, and of the tests.
-const INTERNAL: [&str; 5] = [
+const INTERNAL: [&str; 6] = [
     "RNIC_REPORT",
     "RNIC_STATS",
     "RNIC_LINT",
     "RNIC_TEST_NO_SKIP",
     "RNIC_SKIP_LOG",
+    // Of the build: which library is inside.
+    "RNIC_LIBRARY_ID",
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
