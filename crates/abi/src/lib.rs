@@ -53,6 +53,7 @@ mod sysfs;
 )]
 mod types;
 mod unsupported;
+mod waits;
 mod wr;
 mod xrc;
 
