@@ -17,6 +17,7 @@ use crate::object::{
 use crate::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, PARENTS, Result, Verb};
 use crate::symbols::export;
 use crate::types::*;
+use crate::waits;
 
 #[repr(C)]
 struct ChannelObject {
@@ -41,6 +42,7 @@ pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut 
     Verb("ibv_create_comp_channel").makes(destroy_comp_channel, || {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { opened(context) }?.nic.create_comp_channel()?;
+        waits::know(&nic);
         let c = ibv_comp_channel {
             context,
             fd: nic.fd(),
@@ -68,6 +70,7 @@ pub unsafe fn destroy_channel(channel: *mut ibv_comp_channel) -> Result<()> {
             .because("completion queues that report to it are left")
             .consequence());
     }
+    waits::forget(&object.nic);
     // SAFETY: checked for NULL, and the program gives it up.
     drop(unsafe { take_c::<ChannelObject>(channel) });
     Ok(())

@@ -22,7 +22,7 @@ use channel::ChannelShared;
 use moderation::{Moderation, Verdict};
 use ring::Ring;
 
-pub use channel::CompChannel;
+pub use channel::{CompChannel, WeakCompChannel};
 pub use moderation::MAX_CQ_PERIOD;
 pub(crate) use slots::{Freed, Slots};
 pub(crate) use tasks::CqTasks;

@@ -46,7 +46,7 @@ mod xrcd;
 pub use address::AhAttr;
 pub use ah::{Ah, ah_attr_from_header};
 pub use context::{AsyncEvent, Context};
-pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp};
+pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp, WeakCompChannel};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use dm::Dm;
 pub use engine::{

@@ -8,6 +8,9 @@
 //!
 //! Sockets of NETLINK_RDMA are made and served here, too ([`sockets`]): see [`crate::netlink`].
 //!
+//! The calls that wait for descriptors are interposed, too ([`waits`]), for sets that hold a completion channel's: see
+//! [`crate::waits`].
+//!
 //! The Rust standard library inside this shared object is bound to these functions as well. They therefore make system
 //! calls themselves where that is all the C library does, and [`tree`] only touches paths that are not redirected.
 
@@ -20,3 +23,8 @@ mod next;
 #[cfg(not(test))]
 mod sockets;
 mod tree;
+#[cfg(not(test))]
+mod waits;
+
+#[cfg(not(test))]
+pub use waits::libc_poll;

@@ -23,7 +23,7 @@ pub fn next(name: &'static CStr, cache: &AtomicPtr<c_void>) -> Option<*mut c_voi
 
 /// Calls libc's own function; `$failure` if it cannot be found.
 macro_rules! call_next {
-    ($name:literal as fn($($ty:ty),*) -> $ret:ty, ($($arg:expr),*), $failure:expr) => {{
+    ($name:literal as fn($($ty:ty),* $(,)?) -> $ret:ty, ($($arg:expr),* $(,)?), $failure:expr) => {{
         static NEXT: std::sync::atomic::AtomicPtr<core::ffi::c_void>
             = std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
         match $crate::hooks::next::next($name, &NEXT) {

@@ -9,7 +9,7 @@ use rustix_futex_sync::Mutex;
 
 use super::CqShared;
 use crate::context::{Context, ContextShared};
-use crate::engine::{ShardSet, Waiting, end_wait};
+use crate::engine::{Acks, ShardSet, Waiting, end_wait};
 use crate::error::{Error, Result};
 use crate::sys::EventFd;
 
@@ -18,6 +18,10 @@ pub(crate) struct ChannelShared {
     events: EventFd,
     queue: Mutex<VecDeque<Weak<CqShared>>>,
     pub(super) users: AtomicU32,
+    /// Events so far.
+    pushed: AtomicU32,
+    /// So many waits more the descriptor is taken for non-blocking.
+    non_blocking: AtomicU32,
     /// How surely the application waits for events in `ibv_get_cq_event`, and not on the descriptor.
     waits_inside: AtomicU32,
     /// Those of all queue pairs that complete into its queues.
@@ -26,6 +30,9 @@ pub(crate) struct ChannelShared {
 
 /// So many events that nobody had to wait for in the verb make an application one that waits elsewhere.
 const SURE: u32 = 16;
+
+/// A non-blocking descriptor is asked again after so many waits. One that blocks is slept on as by read(2) meanwhile.
+const KNOWN: u32 = 64;
 
 impl ChannelShared {
     /// One completion queue more reports here. Its events need no more memory then, as long as the program takes each before it
@@ -51,6 +58,19 @@ impl ChannelShared {
         self.waits_inside.load(Ordering::Relaxed) > 0
     }
 
+    /// The application has not made the descriptor non-blocking. If it had, it is not asked again each time.
+    fn blocks(&self) -> bool {
+        let known = self.non_blocking.load(Ordering::Relaxed);
+        if known > 0 {
+            self.non_blocking.store(known - 1, Ordering::Relaxed);
+            return false;
+        }
+        let blocks = self.events.blocks();
+        let known = if blocks { 0 } else { KNOWN };
+        self.non_blocking.store(known, Ordering::Relaxed);
+        blocks
+    }
+
     fn found_at_once(&self) {
         let sure = self.waits_inside.load(Ordering::Relaxed);
         self.waits_inside
@@ -64,6 +84,7 @@ impl ChannelShared {
             return;
         }
         queue.push_back(Arc::downgrade(cq));
+        self.pushed.fetch_add(1, Ordering::Relaxed);
         // Under the lock: who takes the entry back has to find its token.
         self.events.add(1);
     }
@@ -87,6 +108,23 @@ pub struct CompChannel {
     context: Arc<ContextShared>,
 }
 
+/// A channel that may be gone.
+#[derive(Clone, Debug)]
+pub struct WeakCompChannel {
+    shared: Weak<ChannelShared>,
+    context: Weak<ContextShared>,
+}
+
+impl WeakCompChannel {
+    /// The channel, as long as somebody has it.
+    pub fn upgrade(&self) -> Option<CompChannel> {
+        Some(CompChannel {
+            shared: self.shared.upgrade()?,
+            context: self.context.upgrade()?,
+        })
+    }
+}
+
 impl CompChannel {
     pub(crate) fn new(context: &Context) -> Result<CompChannel> {
         let events = EventFd::new()
@@ -96,6 +134,8 @@ impl CompChannel {
                 events,
                 queue: Mutex::new(VecDeque::new()),
                 users: AtomicU32::new(0),
+                pushed: AtomicU32::new(0),
+                non_blocking: AtomicU32::new(0),
                 waits_inside: AtomicU32::new(0),
                 shards: ShardSet::default(),
             }),
@@ -141,13 +181,78 @@ impl CompChannel {
             shared.found_at_once();
             return Ok(Waiting::Over);
         }
-        let may_drive = may_drive && (woken.is_some() || shared.events.blocks());
+        if may_drive && woken.is_none() && !shared.blocks() {
+            // Who waits on the descriptor in a way that the library sees is expected there.
+            if !shared.is_driven() {
+                nic.expect_sleep(&shared.shards);
+            }
+            end_wait();
+            return Ok(Waiting::SleepOnChannel);
+        }
         let over = || shared.has_event();
-        let waiting = nic.wait(&shared.shards, woken, may_drive, over);
+        // ACKs leave at once: perftest takes one completion per event, and its queue overruns if its peer is woken once by
+        // ACK and answer.
+        let waiting = nic.wait(&shared.shards, woken, may_drive, Acks::Leave, over);
         if waiting != Waiting::SleepOnChannel {
             shared.waits_inside.store(SURE, Ordering::Relaxed);
         }
         Ok(waiting)
+    }
+
+    /// Does not keep it.
+    pub fn downgrade(&self) -> WeakCompChannel {
+        WeakCompChannel {
+            shared: Arc::downgrade(&self.shared),
+            context: Arc::downgrade(&self.context),
+        }
+    }
+
+    /// Events wait in it.
+    pub fn has_event(&self) -> bool {
+        self.shared.has_event()
+    }
+
+    /// Runs the engine for a round, as a poll of one of its queues does.
+    pub fn drive(&self) {
+        let (nic, shards) = (&self.context.nic, &self.shared.shards);
+        if nic.check_alive("").is_ok() {
+            nic.count_poll(shards);
+            let _ = nic.drive("epoll_wait", shards, || false);
+        }
+    }
+
+    /// Events that have come so far, of all its queues. Modulo 2^32.
+    pub fn events_so_far(&self) -> u32 {
+        self.shared.pushed.load(Ordering::Acquire)
+    }
+
+    /// For who waits for the descriptors of several channels, and for others: [`CompChannel::wait`] until `over`, which is asked
+    /// often. `None`: nobody can drive for all of them.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child.
+    pub fn wait_for_any(
+        channels: &[CompChannel],
+        woken: Option<[bool; 2]>,
+        over: impl Fn() -> bool,
+    ) -> Result<Option<Waiting>> {
+        let Some(first) = channels.first() else {
+            return Ok(None);
+        };
+        let nic = &first.context.nic;
+        nic.check_alive("epoll_wait")?;
+        let shards = &first.shared.shards;
+        let only = shards.only();
+        if only.is_none() || channels.iter().any(|c| c.shared.shards.only() != only) {
+            return Ok(None);
+        }
+        let waiting = nic.wait(shards, woken, true, Acks::UntilWait, over);
+        if waiting != Waiting::SleepOnChannel {
+            for channel in channels {
+                channel.shared.waits_inside.store(SURE, Ordering::Relaxed);
+            }
+        }
+        Ok(Some(waiting))
     }
 
     /// The thread that waited does so no longer.

@@ -17,6 +17,9 @@ const LOOKS: u8 = 8;
 /// Messages answered at once after the peer fell silent: at first, and at most.
 const PENALTY: std::ops::RangeInclusive<u32> = 64..=16_384;
 
+/// Messages in a row that a program answers before it waits for the next, after which ACKs wait for the answer.
+const IN_A_ROW: u8 = 4;
+
 /// A queue pair's held ACK, and what is known of its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldAck {
@@ -36,6 +39,10 @@ pub(crate) struct HeldAck {
     requested: bool,
     /// They did between the last two.
     answered: bool,
+    /// Messages that were answered, one after the other.
+    in_a_row: u8,
+    /// It waits for the answer to the last one.
+    held: bool,
 }
 
 impl Default for HeldAck {
@@ -49,6 +56,8 @@ impl Default for HeldAck {
             unasked: false,
             requested: false,
             answered: false,
+            in_a_row: 0,
+            held: false,
         }
     }
 }
@@ -58,6 +67,10 @@ impl HeldAck {
     #[inline]
     pub(crate) fn arrived(&mut self, now: u64, asked: bool) {
         self.answered = std::mem::take(&mut self.requested);
+        self.in_a_row = match self.answered {
+            true => self.in_a_row.saturating_add(1),
+            false => 0,
+        };
         if std::mem::replace(&mut self.unasked, !asked) && asked {
             self.messages = SHARED;
         } else if self.at_once > 0 {
@@ -96,6 +109,19 @@ impl HeldAck {
         false
     }
 
+    /// The application has answered the last messages, each before the next came: the ACK waits for what it posts now.
+    #[inline]
+    pub(crate) fn waits_for_answer(&mut self) -> bool {
+        self.held = self.in_a_row >= IN_A_ROW;
+        self.held
+    }
+
+    /// It waits for the answer.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
     /// The peer was seen to wait for its ACKs, and gets them at once.
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
@@ -118,6 +144,7 @@ impl HeldAck {
     #[inline]
     pub(crate) fn left(&mut self) {
         self.messages = 0;
+        self.held = false;
     }
 }
 

@@ -11,6 +11,8 @@ use super::stay::{self, Sleeps};
 const NEAR_NS: u64 = 2_000_000;
 /// How often it waits awake in vain before it does no more.
 const CREDIT: u32 = 4;
+/// So many events that came when the core had been offered, one after the other, and the next is expected to.
+const BY_OFFER: u8 = 3;
 /// So many waits that paid, one after the other, and it is forgotten that others did not.
 const FORGET: u32 = 64;
 
@@ -22,6 +24,8 @@ pub(super) struct Awake {
     sleeps: Sleeps,
     /// Waits that paid, one after the other.
     paid: u32,
+    /// Those of them, one after the other, in which the event came when the core had been offered.
+    by_offer: u8,
 }
 
 impl Awake {
@@ -30,6 +34,7 @@ impl Awake {
             credit: 0,
             sleeps: Sleeps::new(),
             paid: 0,
+            by_offer: 0,
         }
     }
 
@@ -41,8 +46,17 @@ impl Awake {
         (self.credit > 0).then(|| stay::how_long(wake_up))
     }
 
-    /// The event came to a thread that was awake.
-    pub(super) fn paid(&mut self) {
+    /// Whoever brings the event shares the core: it is to be offered at once.
+    pub(super) fn shares_core(&self) -> bool {
+        self.by_offer >= BY_OFFER
+    }
+
+    /// The event came to a thread that was awake; `by_offer`: after it had offered its core.
+    pub(super) fn paid(&mut self, by_offer: bool) {
+        self.by_offer = match by_offer {
+            true => self.by_offer.saturating_add(1),
+            false => 0,
+        };
         self.credit = CREDIT;
         self.paid += 1;
         if self.paid >= FORGET {
@@ -80,7 +94,7 @@ mod tests {
         let mut vain = 0;
         for _ in 0..count {
             match awake.begin(wake_up) {
-                Some(stay) if ns <= stay => awake.paid(),
+                Some(stay) if ns <= stay => awake.paid(false),
                 Some(_) => {
                     awake.in_vain();
                     vain += 1;

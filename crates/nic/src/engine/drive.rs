@@ -36,6 +36,8 @@ pub(crate) enum Acks {
     Leave,
     /// It may be held ([`super::acks`]): whoever drives is back at once.
     MayWait,
+    /// It may be held until the thread that waited for a message answers it, or waits again.
+    UntilWait,
     /// It may be held if the application is known to answer soon ([`super::answers`]): the background thread wakes in time.
     MayWaitForAnswer,
 }
@@ -64,6 +66,20 @@ impl Engine {
         let now = self.now();
         let received = self.take_in(now, look);
         self.send_out(now, acks);
+        self.tell();
+        received
+    }
+
+    /// A round for a thread that waits until `over`. If that is now, ACKs do as said, and leave otherwise.
+    pub(super) fn round_until(&mut self, acks: Acks, over: impl Fn() -> bool) -> usize {
+        let now = self.now();
+        let received = self.take_in(now, Look::Poll);
+        let acks = match acks {
+            Acks::UntilWait if received > 0 && over() => Acks::UntilWait,
+            _ => Acks::Leave,
+        };
+        self.send_out(now, acks);
+        self.answer_takes_acks = acks == Acks::UntilWait && self.held > 0;
         self.tell();
         received
     }
@@ -361,14 +377,19 @@ impl Engine {
         // Who polls holds ACKs by itself, but not those that the peer was seen to wait for.
         let for_answer = lone
             && match acks {
-                Acks::Leave => false,
+                Acks::Leave | Acks::UntilWait => false,
                 Acks::MayWait => entry.held_ack.is_awaited(),
                 Acks::MayWaitForAnswer => true,
             };
         if for_answer && lone::waits_for_answer(entry, &self.link, &mut self.unanswered, now) {
             return turn;
         }
-        let hold = acks == Acks::MayWait && owes_only_ack && entry.held_ack.may_wait(now);
+        let hold = owes_only_ack
+            && match acks {
+                Acks::MayWait => entry.held_ack.may_wait(now),
+                Acks::UntilWait => entry.held_ack.waits_for_answer(),
+                Acks::Leave | Acks::MayWaitForAnswer => false,
+            };
         if lone && entry.elsewhere.is_none() {
             if hold {
                 // Nothing but the ACK is there to be sent.

@@ -187,6 +187,8 @@ pub(crate) struct Engine {
     pointing: Vec<u32>,
     /// So many of those were left there at the last transmission, since their ACKs may wait.
     held: usize,
+    /// ACKs are held for a thread that waited and has its event: they leave with what it posts, in one wake-up of the peer.
+    answer_takes_acks: bool,
     /// See [`Engine::glance`].
     glances: u8,
     pace: Pace,
@@ -262,6 +264,7 @@ impl Engine {
             shown: Vec::new(),
             pointing: Vec::new(),
             held: 0,
+            answer_takes_acks: false,
             glances: 0,
             pace: Pace::default(),
             arrears: Arrears::default(),

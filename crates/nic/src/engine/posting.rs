@@ -14,7 +14,7 @@ use rnic_transport::{Asks, QueuePair, SendWqe, ShortSend, Time};
 
 use super::drive::PUT_OFF;
 use super::sink::PathSink;
-use super::{AhTable, Engine, Posted, SrqTable, Timers, crowds, lend, settle};
+use super::{AhTable, Engine, Posted, SrqTable, Timers, crowds, lend, lone, settle};
 use super::{fairness, gather};
 use crate::memory::MemoryTable;
 use crate::qp::{QpEntry, QpState};
@@ -39,6 +39,7 @@ pub(crate) struct Posting<'a> {
     /// So it was built, the first of it at least.
     built: bool,
     any: bool,
+    takes_acks: bool,
 }
 
 impl Engine {
@@ -56,6 +57,7 @@ impl Engine {
             clock,
             staged,
             closed,
+            answer_takes_acks,
             ..
         } = self;
         let entry = qps.get_mut(qpn)?;
@@ -86,6 +88,7 @@ impl Engine {
             alone,
             built: false,
             any: false,
+            takes_acks: *answer_takes_acks && way == Some(true),
         })
     }
 
@@ -117,6 +120,10 @@ impl Engine {
         }
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
+        if self.answer_takes_acks && by_memory && entry.held_ack.is_held() {
+            let (link, memory, srqs) = (&mut self.link, &self.memory, &self.srqs);
+            lone::acknowledge(entry, link, memory, srqs, &mut self.ahs, &mut self.staged);
+        }
         let mut sink = PathSink {
             qpn,
             link: &mut self.link,
@@ -241,6 +248,18 @@ impl Posting<'_> {
         let now = time_of_post(self.entry, self.clock);
         self.any = true;
         self.link.set_time(now);
+        if self.takes_acks && self.entry.held_ack.is_held() {
+            let Posting {
+                entry,
+                link,
+                memory,
+                srqs,
+                ahs,
+                staged,
+                ..
+            } = self;
+            lone::acknowledge(entry, link, memory, srqs, ahs, staged);
+        }
         let mut sink = PathSink {
             qpn: self.entry.shared.qpn,
             link: self.link,

@@ -65,16 +65,33 @@ pub(super) struct Offers {
     preempted: Option<u64>,
     /// Longer is more than a moment, ns.
     moment: u64,
+    /// So many were made.
+    count: u32,
 }
 
 impl Offers {
     /// Of a thread that stays for so many nanoseconds.
     pub(super) fn new(now: u64, stay: u64) -> Offers {
+        Offers::after(now, stay, OFFER_NS)
+    }
+
+    /// The same, and the first offer comes at once: what it waits for mostly comes from a thread that takes it.
+    pub(super) fn at_once(now: u64, stay: u64) -> Offers {
+        Offers::after(now, stay, 0)
+    }
+
+    fn after(now: u64, stay: u64, first: u64) -> Offers {
         Offers {
-            last: now,
+            last: now.saturating_sub(OFFER_NS - first),
             preempted: None,
             moment: stay.max(TAKEN_NS),
+            count: 0,
         }
+    }
+
+    /// How many were made.
+    pub(super) fn count(&self) -> u32 {
+        self.count
     }
 
     /// There was something to do.
@@ -91,6 +108,7 @@ impl Offers {
         let before = self.preempted.unwrap_or_else(sys::times_preempted);
         self.preempted = Some(before);
         std::thread::yield_now();
+        self.count += 1;
         self.last = sys::now_ns();
         if self.last.saturating_sub(now) < self.moment {
             return false;

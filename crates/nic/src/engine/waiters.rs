@@ -11,21 +11,65 @@
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rnic_link::Glance;
 
 use super::awake::Awake;
+use super::drive::Acks;
 use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
 use super::stay::Offers;
+use crate::error::{Error, Result};
 use crate::sys::{self, PerThread};
 
 /// Wake-ups in one wait that found nothing: somebody else drives.
 const NEEDLESS: u32 = 16;
 /// Rounds of work without an end after which others are to go on with it: the thread cannot be cancelled meanwhile.
 const ROUNDS: u32 = 256;
+
+/// How threads wait for events: `RNIC_WAIT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Asleep.
+    Sleep,
+    /// Awake for a moment first where that has paid.
+    Adaptive,
+    /// Awake, unless others need the core.
+    Spin,
+}
+
+/// What those that spin stay awake for, ns: a minute's wait is no wait for a message.
+const SPIN_NS: u64 = 1_000_000_000;
+
+impl Manner {
+    /// That of the process, by its environment.
+    ///
+    /// # Errors
+    /// EINVAL: the variable says what it cannot.
+    pub(super) fn of_process() -> Result<Manner> {
+        static MANNER: OnceLock<Option<Manner>> = OnceLock::new();
+        let said = || std::env::var_os("RNIC_WAIT").unwrap_or_default();
+        let manner = MANNER.get_or_init(|| Manner::of(&said().to_string_lossy()));
+        manner.ok_or_else(|| {
+            let why = format!(
+                "RNIC_WAIT is {:?}, possible are sleep, adaptive and spin",
+                said()
+            );
+            Error::invalid("ibv_open_device", why)
+        })
+    }
+
+    fn of(said: &str) -> Option<Manner> {
+        match said {
+            "sleep" => Some(Manner::Sleep),
+            "" | "adaptive" => Some(Manner::Adaptive),
+            "spin" => Some(Manner::Spin),
+            _ => None,
+        }
+    }
+}
 
 /// How many threads of the process wait for events.
 #[derive(Debug, Default)]
@@ -151,12 +195,13 @@ pub enum Waiting {
 impl Nic {
     /// This thread waits until `over`, which queue pairs of `shards` bring about, and which it was not just now. `woken`: it
     /// slept on the descriptors that the last call gave, and these are
-    /// readable now; `None`: it begins to wait.
+    /// readable now; `None`: it begins to wait. `acks`: what becomes of the ACK of what it waited for. The next wait sends it.
     pub(crate) fn wait(
         &self,
         shards: &ShardSet,
         woken: Option<[bool; 2]>,
         may_drive: bool,
+        acks: Acks,
         over: impl Fn() -> bool,
     ) -> Waiting {
         let waiting = WAIT.with(|wait| {
@@ -172,7 +217,7 @@ impl Nic {
             let waiting = wait.as_mut().and_then(|wait| {
                 let shard = shards.only().map(|only| self.shard(only));
                 match shard.filter(|shard| Arc::ptr_eq(&shard.waiters, &wait.waiters)) {
-                    Some(shard) => shard.drive_while_waiting(wait, woken, &over),
+                    Some(shard) => shard.drive_while_waiting(wait, woken, acks, &over),
                     // Queue pairs of other shards have come.
                     None => {
                         wait.go_to_sleep();
@@ -192,18 +237,28 @@ impl Nic {
     }
 }
 
+/// How a wait ended in which a thread stayed awake.
+#[derive(Clone, Copy, Debug)]
+enum Spun {
+    /// What it waited for is there; `offered`: right after it had offered its core.
+    Over { offered: bool },
+    /// It did not come in time, or others need the core.
+    InVain,
+}
+
 impl Shard {
     /// `None`: the thread does not drive, or not any more.
     fn drive_while_waiting(
         &self,
         wait: &mut Wait,
         mut woken: Option<[bool; 2]>,
+        acks: Acks,
         over: impl Fn() -> bool,
     ) -> Option<Waiting> {
         if wait.role == Role::Sleeps {
             return None;
         }
-        if woken.is_none() && self.stay_awake(wait.since, &over) {
+        if woken.is_none() && self.stay_awake(wait.since, acks, &over) {
             return Some(Waiting::Over);
         }
         let mut look = woken.is_some();
@@ -214,9 +269,7 @@ impl Shard {
                 if let Some([socket, rings]) = woken.take() {
                     engine.link.woken(sys::now_ns(), socket, rings);
                 }
-                // ACKs leave at once: perftest takes one completion per event, and its queue overruns if its peer is woken
-                // once by ACK and answer.
-                let received = engine.round(false);
+                let received = engine.round_until(acks, &over);
                 wait.needless = if received > 0 { 0 } else { wait.needless + 1 };
             }
             look = engine.link.fall_asleep() || engine.has_turns();
@@ -242,40 +295,74 @@ impl Shard {
     }
 
     /// Drives the engine awake since `since`, if that is worth it; true: it is `over`.
-    fn stay_awake(&self, since: u64, over: impl Fn() -> bool) -> bool {
-        let background = &self.background;
+    fn stay_awake(&self, since: u64, acks: Acks, over: impl Fn() -> bool) -> bool {
         let mut awake = AWAKE.get();
-        let spun = awake
-            .begin(background.wake_up())
-            .map(|stay| self.drive_until(since, stay, over));
+        let stay = match Manner::of_process() {
+            Ok(Manner::Sleep) => None,
+            Ok(Manner::Spin) => Some(SPIN_NS),
+            _ => awake.begin(self.background.wake_up()),
+        };
+        let spun = stay.map(|stay| {
+            let offers = match awake.shares_core() {
+                true => Offers::at_once(since, stay),
+                false => Offers::new(since, stay),
+            };
+            self.drive_until(since, stay, offers, acks, over)
+        });
         match spun {
-            Some(true) => awake.paid(),
-            Some(false) => awake.in_vain(),
+            Some(Spun::Over { offered }) => awake.paid(offered),
+            Some(Spun::InVain) => awake.in_vain(),
             None => {}
         }
         AWAKE.set(awake);
-        spun == Some(true)
+        matches!(spun, Some(Spun::Over { .. }))
     }
 
     /// For `stay` ns at most, and while nobody else needs the core.
-    fn drive_until(&self, since: u64, stay: u64, over: impl Fn() -> bool) -> bool {
-        let mut offers = Offers::new(since, stay);
+    fn drive_until(
+        &self,
+        since: u64,
+        stay: u64,
+        mut offers: Offers,
+        acks: Acks,
+        over: impl Fn() -> bool,
+    ) -> Spun {
+        let mut offered = false;
         loop {
             self.count_poll();
             if let Some(mut engine) = self.engine.try_lock() {
                 if engine.glance() == Glance::Something {
-                    engine.round(false);
+                    engine.round_until(acks, &over);
                 }
                 self.after_drive(engine);
             }
             if over() {
-                return true;
+                return Spun::Over { offered };
             }
             let now = sys::now_ns();
+            let before = offers.count();
             if now.saturating_sub(since) > stay || offers.in_vain(now) {
-                return false;
+                return Spun::InVain;
             }
+            offered = offers.count() != before;
             std::hint::spin_loop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The environment says how threads wait, in three words.
+
+    use super::*;
+
+    #[test]
+    fn a_manner_of_waiting_is_one_of_three() {
+        assert_eq!(Manner::of(""), Some(Manner::Adaptive));
+        assert_eq!(Manner::of("adaptive"), Some(Manner::Adaptive));
+        assert_eq!(Manner::of("sleep"), Some(Manner::Sleep));
+        assert_eq!(Manner::of("spin"), Some(Manner::Spin));
+        assert_eq!(Manner::of("Spin"), None);
+        assert_eq!(Manner::of("1"), None);
     }
 }

@@ -1,0 +1,369 @@
+//! Waiting for descriptors of which some are completion channels'.
+//!
+//! A program that sleeps in `epoll_wait` until its channel is readable costs each message two wake-ups: that of the background
+//! thread, which a packet wakes, and its own, when that thread has found the completion. So where the calls that wait are
+//! interposed ([`crate::hooks`]), a thread that waits for a channel looks after packets itself, as one in `ibv_get_cq_event`
+//! does (`rnic_nic`'s `engine/waiters.rs`): it first stays awake for a moment where that has paid, and then sleeps on what the
+//! program waits for and on the descriptors of packets.
+//!
+//! What is ready is for the kernel to say: the channel's descriptor is a counter of events like any other, whatever set it is
+//! in, however often it was duplicated, level- or edge-triggered. The table here only tells which calls are worth
+//! the trouble. A set that it does not know of, or knows by mistake, gets the same answers.
+
+use core::ffi::{c_int, c_long};
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rnic_nic::{CompChannel, Waiting, WeakCompChannel};
+use rustix_futex_sync::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+/// How deep sets of sets are looked into, as the kernel allows (epoll_ctl(2), ELOOP).
+const DEEPEST: u32 = 5;
+/// While a thread stays awake for its channels, how often it looks at what else it waits for.
+const OTHERS: Duration = Duration::from_micros(5);
+
+/// Some channels.
+pub type Channels = SmallVec<[CompChannel; 2]>;
+
+#[derive(Default)]
+struct Table {
+    channels: Vec<(RawFd, WeakCompChannel)>,
+    /// Epoll sets, and a channel's descriptor or another set that each holds. In order.
+    members: Vec<(RawFd, RawFd)>,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table {
+    channels: Vec::new(),
+    members: Vec::new(),
+});
+/// Channels in it.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Table {
+    fn know(&mut self, channel: &CompChannel) {
+        let fd = channel.fd();
+        // One that was closed behind the library's back had the same number.
+        self.forget(fd);
+        self.channels.push((fd, channel.downgrade()));
+    }
+
+    fn forget(&mut self, fd: RawFd) {
+        self.channels.retain(|(of, _)| *of != fd);
+        self.members.retain(|(_, member)| *member != fd);
+    }
+
+    fn change(&mut self, set: RawFd, fd: RawFd, is_in: bool) {
+        match self.members.binary_search(&(set, fd)) {
+            Ok(at) if !is_in => {
+                self.members.remove(at);
+            }
+            Err(at) if is_in && (self.channel(fd).is_some() || self.holds_something(fd)) => {
+                self.members.insert(at, (set, fd));
+            }
+            _ => {}
+        }
+    }
+
+    fn channel(&self, fd: RawFd) -> Option<CompChannel> {
+        let known = self.channels.iter().find(|(of, _)| *of == fd)?;
+        // A parent's is not a forked child's to wait for.
+        known.1.upgrade().filter(CompChannel::is_alive)
+    }
+
+    fn holds_something(&self, set: RawFd) -> bool {
+        let first = self.members.partition_point(|(of, _)| *of < set);
+        self.members.get(first).is_some_and(|(of, _)| *of == set)
+    }
+
+    fn find(&self, set: RawFd, deep: u32, found: &mut Channels) {
+        let first = self.members.partition_point(|(of, _)| *of < set);
+        let of_set = self.members[first..]
+            .iter()
+            .take_while(|(of, _)| *of == set);
+        for &(_, member) in of_set {
+            match self.channel(member) {
+                Some(channel) => found.push(channel),
+                None if deep < DEEPEST => self.find(member, deep + 1, found),
+                None => {}
+            }
+        }
+    }
+}
+
+/// A fork may have left the lock taken for ever: then nothing is known of any set.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+fn lock_soon() -> Option<MutexGuard<'static, Table>> {
+    rnic_nic::within(PATIENCE, || TABLE.try_lock())
+}
+
+/// A channel was made.
+pub fn know(channel: &CompChannel) {
+    if let Some(mut table) = lock_soon() {
+        table.know(channel);
+        COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// It will be destroyed.
+pub fn forget(channel: &CompChannel) {
+    if let Some(mut table) = lock_soon() {
+        table.forget(channel.fd());
+        COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// There is no channel.
+#[inline]
+pub fn are_none() -> bool {
+    COUNT.load(Ordering::Relaxed) == 0
+}
+
+/// A new epoll set has this number.
+pub fn set_made(set: RawFd) {
+    if !are_none()
+        && let Some(mut table) = lock_soon()
+    {
+        table
+            .members
+            .retain(|(of, member)| *of != set && *member != set);
+    }
+}
+
+/// `epoll_ctl` has put `fd` into `set`, or taken it out.
+pub fn set_changed(set: RawFd, fd: RawFd, is_in: bool) {
+    if !are_none()
+        && let Some(mut table) = lock_soon()
+    {
+        table.change(set, fd, is_in);
+    }
+}
+
+/// The channels in an epoll set. None while another thread has the table, as one does that a signal interrupted.
+pub fn of_set(set: RawFd) -> Channels {
+    let mut found = Channels::new();
+    if let Some(table) = TABLE.try_lock() {
+        table.find(set, 0, &mut found);
+    }
+    found
+}
+
+/// Those among descriptors.
+pub fn among(fds: impl Iterator<Item = RawFd>) -> Channels {
+    let mut found = Channels::new();
+    if let Some(table) = TABLE.try_lock() {
+        for fd in fds {
+            found.extend(table.channel(fd));
+        }
+    }
+    found
+}
+
+/// When a wait ends at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    Never,
+    Now,
+    At(Instant),
+}
+
+impl Until {
+    pub fn millis(timeout: c_int) -> Until {
+        match timeout {
+            0 => Until::Now,
+            1.. => Until::after(Duration::from_millis(timeout.unsigned_abs().into())),
+            _ => Until::Never,
+        }
+    }
+
+    pub fn after(time: Duration) -> Until {
+        if time.is_zero() {
+            return Until::Now;
+        }
+        Instant::now()
+            .checked_add(time)
+            .map_or(Until::Never, Until::At)
+    }
+
+    /// What is left, for ppoll(2); `None`: no end.
+    pub fn left(self) -> Option<libc::timespec> {
+        let left = match self {
+            Until::Never => return None,
+            Until::Now => Duration::ZERO,
+            Until::At(at) => at.saturating_duration_since(Instant::now()),
+        };
+        Some(libc::timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: c_long::from(left.subsec_nanos()),
+        })
+    }
+
+    /// The same in whole milliseconds, rounded up; -1: no end.
+    pub fn left_in_millis(self) -> c_int {
+        let Some(left) = self.left() else {
+            return -1;
+        };
+        let millis = (left.tv_nsec + 999_999) / 1_000_000 + left.tv_sec.saturating_mul(1000);
+        c_int::try_from(millis).unwrap_or(c_int::MAX)
+    }
+}
+
+/// What a sleep was ended by.
+#[derive(Clone, Copy, Debug)]
+pub struct Woken {
+    /// As poll(2): 0 at the end of the time, negative with errno.
+    pub count: c_int,
+    /// Something that the program waits for.
+    pub its: bool,
+    /// The two others.
+    pub packets: [bool; 2],
+}
+
+/// A call that waits. Nothing of it may need to be cleaned up: a thread may be cancelled in it.
+pub trait Call: Copy {
+    /// Channels among what it waits for.
+    fn channels(&self) -> Channels;
+    /// Something is ready, which this does not take.
+    fn is_ready(&self) -> bool;
+    /// Sleeps until something is ready, or one of two other descriptors is.
+    fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken;
+    /// Does what the program called.
+    fn finish(&self, until: Until) -> c_int;
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Finish,
+    Sleep([RawFd; 2]),
+}
+
+/// Does what the program called, and looks after packets meanwhile. `channels` are those of the call, for the first look.
+#[inline(always)]
+pub fn wait<C: Call>(call: C, until: Until) -> c_int {
+    let Some(seen) = begin(&call, until) else {
+        return call.finish(until);
+    };
+    let mut woken = None;
+    loop {
+        match step(&call, seen, woken) {
+            Step::Finish => break,
+            Step::Sleep(packets) => {
+                let now = call.sleep(packets, until);
+                if now.count < 0 {
+                    crate::seam::keeping_errno(CompChannel::end_wait);
+                    return -1;
+                }
+                if now.count == 0 || now.its {
+                    break;
+                }
+                woken = Some(now.packets);
+            }
+        }
+    }
+    let count = call.finish(until);
+    crate::seam::keeping_errno(CompChannel::end_wait);
+    count
+}
+
+/// The events that had come before the wait; `None`: there is nothing to wait for in this way.
+fn begin<C: Call>(call: &C, until: Until) -> Option<u32> {
+    crate::seam::attempt(|| {
+        let channels = call.channels();
+        let first = channels.first()?;
+        if until == Until::Now {
+            first.drive();
+            return None;
+        }
+        let seen = events_of(&channels);
+        let may_be_ready = channels.iter().any(CompChannel::has_event);
+        (!may_be_ready || !call.is_ready()).then_some(seen)
+    })
+}
+
+fn events_of(channels: &[CompChannel]) -> u32 {
+    let counts = channels.iter().map(CompChannel::events_so_far);
+    counts.fold(0, u32::wrapping_add)
+}
+
+fn step<C: Call>(call: &C, seen: u32, woken: Option<[bool; 2]>) -> Step {
+    let step = crate::seam::attempt(|| {
+        let channels = call.channels();
+        let looked = Cell::new(Instant::now());
+        let over = || {
+            if events_of(&channels) != seen {
+                return true;
+            }
+            if looked.get().elapsed() < OTHERS {
+                return false;
+            }
+            looked.set(Instant::now());
+            call.is_ready()
+        };
+        match CompChannel::wait_for_any(&channels, woken, over) {
+            Ok(Some(Waiting::SleepOn(packets))) => Some(Step::Sleep(packets)),
+            _ => None,
+        }
+    });
+    step.unwrap_or(Step::Finish)
+}
+
+#[cfg(test)]
+mod tests {
+    //! The table knows which sets hold channels, as deep as the kernel lets sets be in sets, and takes no harm from numbers that
+    //! are used again.
+
+    use super::*;
+
+    fn members(pairs: &[(RawFd, RawFd)]) -> Table {
+        let mut table = Table::default();
+        for &(set, fd) in pairs {
+            table.change(set, fd, true);
+        }
+        table
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_channel_is_not_kept() {
+        assert!(members(&[(5, 6), (6, 7)]).members.is_empty());
+    }
+
+    #[test]
+    fn a_channel_is_found_through_sets_of_sets_and_circles_end() {
+        let context = rnic_nic::Context::open().expect("a device");
+        let channel = context.create_comp_channel().expect("a channel");
+        let fd = channel.fd();
+        let mut table = Table::default();
+        table.know(&channel);
+        for pair in [(100, fd), (101, 100), (102, 101), (103, 102), (100, 103)] {
+            table.change(pair.0, pair.1, true);
+        }
+        let found = |table: &Table, set| {
+            let mut found = Channels::new();
+            table.find(set, 0, &mut found);
+            found.len()
+        };
+        assert!(found(&table, 100) >= 1);
+        assert!(found(&table, 103) >= 1);
+        table.change(100, 103, false);
+        assert_eq!([100, 101, 102, 103].map(|set| found(&table, set)), [1; 4]);
+        table.change(101, 100, false);
+        assert_eq!([100, 101, 102].map(|set| found(&table, set)), [1, 0, 0]);
+        table.forget(fd);
+        assert_eq!(found(&table, 100), 0);
+        // What has its number now is another thing.
+        assert!(!table.members.iter().any(|(_, member)| *member == fd));
+    }
+
+    #[test]
+    fn times_are_rounded_up_so_that_nobody_wakes_early() {
+        assert_eq!(Until::millis(-1).left_in_millis(), -1);
+        assert_eq!(Until::millis(0).left_in_millis(), 0);
+        let left = Until::after(Duration::from_micros(300)).left_in_millis();
+        assert!(left <= 1);
+        assert_eq!(Until::after(Duration::MAX).left_in_millis(), -1);
+        assert!(Until::millis(c_int::MAX).left_in_millis() > c_int::MAX - 60_000);
+    }
+}
