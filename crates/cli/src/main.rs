@@ -65,6 +65,7 @@ Environment of every program that uses the NIC:
                        memory; shared memory, with every operation in packets; UDP
   RNIC_GSO             `on` (default), `local` or `off`: the kernel may segment batches everywhere,
                        only to this host, nowhere
+  RNIC_WAIT            how threads wait for events: `adaptive` (default), `sleep` or `spin`
   RNIC_SHARDS          engines, for threads with completion queues of their own: 1 to 16, or `auto`
                        (default): half of the cores, at most 8, but one with RNIC_XDP
   RNIC_GUARDED_MEMORY  1: access to memory that was unmapped while registered is an error, no crash
