@@ -6,7 +6,7 @@
  * has to come once and in order. What hangs ends with a message that says where. Prints "CASE: well" at the end.
  */
 #define _GNU_SOURCE
-#define DEADLINE_SECONDS 60
+#define DEADLINE_SECONDS 40
 #include "rc.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
-enum { DEPTH = 32, LENGTH = 64, MOST = 8, SECOND = 1000 };
+enum { DEPTH = 32, LENGTH = 64, MOST = 8 };
 
 static int gid_index;
 
@@ -883,34 +883,38 @@ static void set_becomes_socket(void)
         die("a socket for a set");
 }
 
-/* 50 ms, with nothing to come; and no time at all. */
-static void measure_timeouts(const char *when, double *worst)
+/* 50 ms, with nothing to come, and no time at all. Never early; how late depends on what else the machine does, so the best of
+ * several counts. */
+static void measure_timeouts(const char *when)
 {
+    double worst = 0;
     for (int way = 0; way < WAYS; way++) {
         struct waiter w = make_waiter(way, one.channel->fd);
-        for (int i = 0; i < 5; i++) {
-            int result, ms = i == 4 ? 0 : 50;
-            here(way_names[way], i);
-            double took = timed(&w, ms, &result);
-            if (result != 0)
-                die("%s of %d ms, %s: %d", way_names[way], ms, when, result);
-            if (took * 1000 < ms)
-                die("%s of %d ms, %s: back after %.3f ms", way_names[way], ms, when, took * 1000);
-            if (took * 1000 - ms > *worst)
-                *worst = took * 1000 - ms;
+        for (int ms = 0; ms <= 50; ms += 50) {
+            double best = 1e9;
+            for (int i = 0; i < 4; i++) {
+                int result;
+                here(way_names[way], ms);
+                double late = timed(&w, ms, &result) * 1e3 - ms;
+                if (result != 0)
+                    die("%s of %d ms, %s: %d", way_names[way], ms, when, result);
+                if (late < 0)
+                    die("%s of %d ms, %s: back %.3f ms early", way_names[way], ms, when, -late);
+                best = late < best ? late : best;
+                worst = late > worst ? late : worst;
+            }
+            if (best > 200)
+                die("%s of %d ms, %s: never less than %.1f ms late", way_names[way], ms, when, best);
         }
         end_waiter(&w);
     }
+    say("%s: %.2f ms late at most", when, worst);
 }
 
 static void timeouts(void)
 {
     open_one();
-    double worst = 0;
-    measure_timeouts("nothing arriving", &worst);
-    say("timeouts: %.2f ms late at most", worst);
-    if (worst > 2 * SECOND)
-        die("late by %.1f ms", worst);
+    measure_timeouts("nothing arriving");
 }
 
 /* The same while a peer writes, of which no completion tells: that is work, but nothing that the program waits for. */
@@ -918,13 +922,9 @@ static void timeouts_in_traffic(void)
 {
     open_one();
     for (int gap = 0; gap <= 20; gap += 20) {
-        double worst = 0;
         order(WRITE, 0, 0, gap);
-        measure_timeouts("being written to", &worst);
+        measure_timeouts(gap ? "written to every 20 us" : "written to all the time");
         order(WRITE_NO_MORE, 0, 0, 0);
-        say("timeouts in traffic, %d us between: %.2f ms late at most", gap, worst);
-        if (worst > 2 * SECOND)
-            die("late by %.1f ms", worst);
     }
 }
 
@@ -981,7 +981,7 @@ static void interrupted(void)
     for (int way = 0; way < WAYS; way++)
         for (int round = 0; round < 8; round++) {
             handle(SIGUSR1, count_signal, round % 2 ? SA_RESTART : 0);
-            struct sleeper s = {.waiter = make_waiter(way, one.channel->fd), .ms = round < 4 ? -1 : 600 * SECOND};
+            struct sleeper s = {.waiter = make_waiter(way, one.channel->fd), .ms = round < 4 ? -1 : 600000};
             int before_it = handled;
             pthread_t thread = start(sleep_there, &s);
             here(way_names[way], round);
@@ -1005,7 +1005,7 @@ static void interrupted_in_traffic(void)
     int lost = 0, rounds = 0;
     for (int round = 0; round < 20; round++)
         for (int way = 0; way < WAYS; way++, rounds++) {
-            struct sleeper s = {.waiter = make_waiter(way, one.channel->fd), .ms = 2 * SECOND};
+            struct sleeper s = {.waiter = make_waiter(way, one.channel->fd), .ms = 2000};
             pthread_t thread = start(sleep_there, &s);
             here(way_names[way], round);
             while (!s.thread)

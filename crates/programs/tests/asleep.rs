@@ -6,7 +6,7 @@ use rnic_programs::{Finished, Place, Process, Trial, User, compile};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// `waits.c` ends itself after a minute, with a message that says where it hung.
+/// `waits.c` ends itself after 40 seconds, with a message that says where it hung.
 const TIME: Duration = Duration::from_secs(120);
 
 /// How programs are run.
