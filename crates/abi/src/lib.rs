@@ -53,6 +53,10 @@ mod sysfs;
 )]
 mod types;
 mod unsupported;
+#[cfg_attr(
+    test,
+    allow(dead_code, reason = "the calls are interposed in the library alone")
+)]
 mod waits;
 mod wr;
 mod xrc;

@@ -43,6 +43,30 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Table {
+    fn know(&mut self, channel: &CompChannel) {
+        let fd = channel.fd();
+        // One that was closed behind the library's back had the same number.
+        self.forget(fd);
+        self.channels.push((fd, channel.downgrade()));
+    }
+
+    fn forget(&mut self, fd: RawFd) {
+        self.channels.retain(|(of, _)| *of != fd);
+        self.members.retain(|(_, member)| *member != fd);
+    }
+
+    fn change(&mut self, set: RawFd, fd: RawFd, is_in: bool) {
+        match self.members.binary_search(&(set, fd)) {
+            Ok(at) if !is_in => {
+                self.members.remove(at);
+            }
+            Err(at) if is_in && (self.channel(fd).is_some() || self.holds_something(fd)) => {
+                self.members.insert(at, (set, fd));
+            }
+            _ => {}
+        }
+    }
+
     fn channel(&self, fd: RawFd) -> Option<CompChannel> {
         let known = self.channels.iter().find(|(of, _)| *of == fd)?;
         // A parent's is not a forked child's to wait for.
@@ -78,22 +102,18 @@ fn lock_soon() -> Option<MutexGuard<'static, Table>> {
 
 /// A channel was made.
 pub fn know(channel: &CompChannel) {
-    let Some(mut table) = lock_soon() else { return };
-    let fd = channel.fd();
-    // One that was closed behind the library's back had the same number.
-    table.channels.retain(|(of, _)| *of != fd);
-    table.members.retain(|(_, member)| *member != fd);
-    table.channels.push((fd, channel.downgrade()));
-    COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
+    if let Some(mut table) = lock_soon() {
+        table.know(channel);
+        COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
+    }
 }
 
 /// It will be destroyed.
 pub fn forget(channel: &CompChannel) {
-    let Some(mut table) = lock_soon() else { return };
-    let fd = channel.fd();
-    table.channels.retain(|(of, _)| *of != fd);
-    table.members.retain(|(_, member)| *member != fd);
-    COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
+    if let Some(mut table) = lock_soon() {
+        table.forget(channel.fd());
+        COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
+    }
 }
 
 /// There is no channel.
@@ -115,19 +135,10 @@ pub fn set_made(set: RawFd) {
 
 /// `epoll_ctl` has put `fd` into `set`, or taken it out.
 pub fn set_changed(set: RawFd, fd: RawFd, is_in: bool) {
-    if are_none() {
-        return;
-    }
-    let Some(mut table) = lock_soon() else { return };
-    let at = table.members.binary_search(&(set, fd));
-    match at {
-        Ok(at) if !is_in => {
-            table.members.remove(at);
-        }
-        Err(at) if is_in && (table.channel(fd).is_some() || table.holds_something(fd)) => {
-            table.members.insert(at, (set, fd));
-        }
-        _ => {}
+    if !are_none()
+        && let Some(mut table) = lock_soon()
+    {
+        table.change(set, fd, is_in);
     }
 }
 
@@ -195,7 +206,7 @@ impl Until {
         let Some(left) = self.left() else {
             return -1;
         };
-        let millis = (left.tv_nsec as i64 + 999_999) / 1_000_000 + left.tv_sec.saturating_mul(1000);
+        let millis = (left.tv_nsec + 999_999) / 1_000_000 + left.tv_sec.saturating_mul(1000);
         c_int::try_from(millis).unwrap_or(c_int::MAX)
     }
 }
@@ -297,4 +308,62 @@ fn step<C: Call>(call: &C, seen: u32, woken: Option<[bool; 2]>) -> Step {
         }
     });
     step.unwrap_or(Step::Finish)
+}
+
+#[cfg(test)]
+mod tests {
+    //! The table knows which sets hold channels, as deep as the kernel lets sets be in sets, and takes no harm from numbers that
+    //! are used again.
+
+    use super::*;
+
+    fn members(pairs: &[(RawFd, RawFd)]) -> Table {
+        let mut table = Table::default();
+        for &(set, fd) in pairs {
+            table.change(set, fd, true);
+        }
+        table
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_channel_is_not_kept() {
+        assert!(members(&[(5, 6), (6, 7)]).members.is_empty());
+    }
+
+    #[test]
+    fn a_channel_is_found_through_sets_of_sets_and_circles_end() {
+        let context = rnic_nic::Context::open().expect("a device");
+        let channel = context.create_comp_channel().expect("a channel");
+        let fd = channel.fd();
+        let mut table = Table::default();
+        table.know(&channel);
+        for pair in [(100, fd), (101, 100), (102, 101), (103, 102), (100, 103)] {
+            table.change(pair.0, pair.1, true);
+        }
+        let found = |table: &Table, set| {
+            let mut found = Channels::new();
+            table.find(set, 0, &mut found);
+            found.len()
+        };
+        assert!(found(&table, 100) >= 1);
+        assert!(found(&table, 103) >= 1);
+        table.change(100, 103, false);
+        assert_eq!([100, 101, 102, 103].map(|set| found(&table, set)), [1; 4]);
+        table.change(101, 100, false);
+        assert_eq!([100, 101, 102].map(|set| found(&table, set)), [1, 0, 0]);
+        table.forget(fd);
+        assert_eq!(found(&table, 100), 0);
+        // What has its number now is another thing.
+        assert!(!table.members.iter().any(|(_, member)| *member == fd));
+    }
+
+    #[test]
+    fn times_are_rounded_up_so_that_nobody_wakes_early() {
+        assert_eq!(Until::millis(-1).left_in_millis(), -1);
+        assert_eq!(Until::millis(0).left_in_millis(), 0);
+        let left = Until::after(Duration::from_micros(300)).left_in_millis();
+        assert!(left <= 1);
+        assert_eq!(Until::after(Duration::MAX).left_in_millis(), -1);
+        assert!(Until::millis(c_int::MAX).left_in_millis() > c_int::MAX - 60_000);
+    }
 }

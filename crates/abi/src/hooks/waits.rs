@@ -5,10 +5,10 @@
 
 use core::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::RawFd;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
-use libc::{epoll_event, pollfd, sigset_t, timespec};
+use libc::{epoll_event, fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::next::{call_next, hook};
 use crate::waits::{self, Call, Channels, Until, Woken, wait};
@@ -207,6 +207,123 @@ impl Call for OfDescriptors {
     }
 }
 
+/// What select(2) waits for with each of its sets, as poll(2) does.
+const SELECTS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+
+/// A wait for the descriptors of sets.
+#[derive(Clone, Copy)]
+struct OfBits {
+    /// One more than the highest.
+    end: c_int,
+    sets: [*mut fd_set; 3],
+    mask: *const sigset_t,
+    /// select(2) tells how much time was left, pselect(2) does not.
+    time: *mut timeval,
+    fds: [pollfd; MOST],
+    count: usize,
+}
+
+/// Whether a descriptor is in a set.
+///
+/// # Safety
+/// NULL, or a set of as many descriptors at least.
+unsafe fn is_in(set: *const fd_set, fd: c_int) -> bool {
+    let (word, bit) = (fd as usize / 64, fd as usize % 64);
+    // SAFETY: by contract; a set is an array of words.
+    !set.is_null() && unsafe { *set.cast::<u64>().add(word) } >> bit & 1 == 1
+}
+
+impl OfBits {
+    /// `None`: it is to be passed on.
+    ///
+    /// # Safety
+    /// The arguments of pselect(2).
+    unsafe fn new(
+        end: c_int,
+        sets: [*mut fd_set; 3],
+        mask: *const sigset_t,
+        time: *mut timeval,
+    ) -> Option<OfBits> {
+        if waits::are_none() || !(1..=libc::FD_SETSIZE as c_int).contains(&end) {
+            return None;
+        }
+        let mut call = OfBits {
+            end,
+            sets,
+            mask,
+            time,
+            fds: [readable(-1); MOST],
+            count: 0,
+        };
+        for fd in 0..end {
+            let mut events = 0;
+            for (set, event) in sets.into_iter().zip(SELECTS) {
+                // SAFETY: by contract.
+                if unsafe { is_in(set, fd) } {
+                    events |= event;
+                }
+            }
+            if events != 0 {
+                *call.fds.get_mut(call.count)? = pollfd {
+                    fd,
+                    events,
+                    revents: 0,
+                };
+                call.count += 1;
+            }
+        }
+        (call.count > 0).then_some(call)
+    }
+
+    fn descriptors(&self) -> OfDescriptors {
+        OfDescriptors {
+            fds: self.fds.as_ptr().cast_mut(),
+            count: self.count,
+            mask: self.mask,
+        }
+    }
+}
+
+impl Call for OfBits {
+    fn channels(&self) -> Channels {
+        self.descriptors().channels()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.descriptors().is_ready()
+    }
+
+    #[inline(always)]
+    fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken {
+        self.descriptors().sleep(packets, until)
+    }
+
+    #[inline(always)]
+    fn finish(&self, until: Until) -> c_int {
+        let [read, write, except] = self.sets;
+        let left = until.left();
+        let time = left.as_ref().map_or(null(), |left| &raw const *left);
+        let count = call_next!(
+            c"pselect"
+                as fn(
+                    c_int,
+                    *mut fd_set,
+                    *mut fd_set,
+                    *mut fd_set,
+                    *const timespec,
+                    *const sigset_t,
+                ) -> c_int,
+            (self.end, read, write, except, time, self.mask),
+            -1
+        );
+        // SAFETY: NULL, or the program's.
+        if let (Some(left), Some(time)) = (until.left(), unsafe { self.time.as_mut() }) {
+            (time.tv_sec, time.tv_usec) = (left.tv_sec, left.tv_nsec / 1000);
+        }
+        count
+    }
+}
+
 /// The wait for these, if it may be more than passed on.
 fn ours(fds: *mut pollfd, count: c_ulong, mask: *const sigset_t) -> Option<OfDescriptors> {
     let count = usize::try_from(count).ok()?;
@@ -231,6 +348,20 @@ unsafe fn until(time: *const timespec) -> Option<Until> {
         u64::try_from(time.tv_sec).ok()?,
         nanos,
     )))
+}
+
+/// # Safety
+/// NULL, or a time.
+unsafe fn until_of(time: *const timeval) -> Option<Until> {
+    // SAFETY: by contract.
+    let Some(time) = (unsafe { time.as_ref() }) else {
+        return Some(Until::Never);
+    };
+    let micros = u64::try_from(time.tv_usec).ok()?;
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).ok()?);
+    Some(Until::after(
+        seconds.checked_add(Duration::from_micros(micros))?,
+    ))
 }
 
 const fn of_set(
@@ -318,6 +449,24 @@ hook! {
             _ => call_next!(
                 c"__ppoll_chk" as fn(*mut pollfd, c_ulong, *const timespec, *const sigset_t, usize) -> c_int,
                 (fds, count, time, mask, room), -1),
+        }
+    };
+
+    select(end: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval) -> c_int = {
+        let sets = [read, write, except];
+        match (OfBits::new(end, sets, null(), time), until_of(time)) {
+            (Some(call), Some(until)) => wait(call, until),
+            _ => call_next!(c"select" as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int,
+                (end, read, write, except, time), -1),
+        }
+    };
+    pselect(end: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *const timespec,
+        mask: *const sigset_t) -> c_int = {
+        match (OfBits::new(end, [read, write, except], mask, null_mut()), until(time)) {
+            (Some(call), Some(until)) => wait(call, until),
+            _ => call_next!(
+                c"pselect" as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int,
+                (end, read, write, except, time, mask), -1),
         }
     };
 }

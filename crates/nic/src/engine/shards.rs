@@ -11,6 +11,7 @@ use rnic_link::{LinkConfig, LinkError, RoceLink};
 use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::shard::{MAX_SHARDS, Shard};
+use super::waiters::Manner;
 use super::{Engine, background, config_from_environment};
 use crate::error::{Error, Result};
 use crate::sys;
@@ -57,6 +58,7 @@ impl Shards {
             None => by_default(cores),
         };
         let wanted = wanted(std::env::var_os("RNIC_SHARDS").as_deref(), most)?;
+        Manner::of_process()?;
         let engine = Engine::open(&config).map_err(failed)?;
         let first = enter(engine)?;
         let shards = Shards {

@@ -11,8 +11,8 @@
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rnic_link::Glance;
 
@@ -21,12 +21,55 @@ use super::drive::Acks;
 use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
 use super::stay::Offers;
+use crate::error::{Error, Result};
 use crate::sys::{self, PerThread};
 
 /// Wake-ups in one wait that found nothing: somebody else drives.
 const NEEDLESS: u32 = 16;
 /// Rounds of work without an end after which others are to go on with it: the thread cannot be cancelled meanwhile.
 const ROUNDS: u32 = 256;
+
+/// How threads wait for events: `RNIC_WAIT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Asleep.
+    Sleep,
+    /// Awake for a moment first where that has paid.
+    Adaptive,
+    /// Awake, unless others need the core.
+    Spin,
+}
+
+/// What those that spin stay awake for, ns: a minute's wait is no wait for a message.
+const SPIN_NS: u64 = 1_000_000_000;
+
+impl Manner {
+    /// That of the process, by its environment.
+    ///
+    /// # Errors
+    /// EINVAL: the variable says what it cannot.
+    pub(super) fn of_process() -> Result<Manner> {
+        static MANNER: OnceLock<Option<Manner>> = OnceLock::new();
+        let said = || std::env::var_os("RNIC_WAIT").unwrap_or_default();
+        let manner = MANNER.get_or_init(|| Manner::of(&said().to_string_lossy()));
+        manner.ok_or_else(|| {
+            let why = format!(
+                "RNIC_WAIT is {:?}, possible are sleep, adaptive and spin",
+                said()
+            );
+            Error::invalid("ibv_open_device", why)
+        })
+    }
+
+    fn of(said: &str) -> Option<Manner> {
+        match said {
+            "sleep" => Some(Manner::Sleep),
+            "" | "adaptive" => Some(Manner::Adaptive),
+            "spin" => Some(Manner::Spin),
+            _ => None,
+        }
+    }
+}
 
 /// How many threads of the process wait for events.
 #[derive(Debug, Default)]
@@ -253,9 +296,13 @@ impl Shard {
 
     /// Drives the engine awake since `since`, if that is worth it; true: it is `over`.
     fn stay_awake(&self, since: u64, acks: Acks, over: impl Fn() -> bool) -> bool {
-        let background = &self.background;
         let mut awake = AWAKE.get();
-        let spun = awake.begin(background.wake_up()).map(|stay| {
+        let stay = match Manner::of_process() {
+            Ok(Manner::Sleep) => None,
+            Ok(Manner::Spin) => Some(SPIN_NS),
+            _ => awake.begin(self.background.wake_up()),
+        };
+        let spun = stay.map(|stay| {
             let offers = match awake.shares_core() {
                 true => Offers::at_once(since, stay),
                 false => Offers::new(since, stay),
@@ -300,5 +347,22 @@ impl Shard {
             offered = offers.count() != before;
             std::hint::spin_loop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The environment says how threads wait, in three words.
+
+    use super::*;
+
+    #[test]
+    fn a_manner_of_waiting_is_one_of_three() {
+        assert_eq!(Manner::of(""), Some(Manner::Adaptive));
+        assert_eq!(Manner::of("adaptive"), Some(Manner::Adaptive));
+        assert_eq!(Manner::of("sleep"), Some(Manner::Sleep));
+        assert_eq!(Manner::of("spin"), Some(Manner::Spin));
+        assert_eq!(Manner::of("Spin"), None);
+        assert_eq!(Manner::of("1"), None);
     }
 }
