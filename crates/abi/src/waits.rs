@@ -188,6 +188,10 @@ impl Until {
             .map_or(Until::Never, Until::At)
     }
 
+    fn is_over(self, now: Instant) -> bool {
+        matches!(self, Until::At(at) if at <= now)
+    }
+
     /// What is left, for ppoll(2); `None`: no end.
     pub fn left(self) -> Option<libc::timespec> {
         let left = match self {
@@ -248,7 +252,7 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
     };
     let mut woken = None;
     loop {
-        match step(&call, seen, woken) {
+        match step(&call, until, seen, woken) {
             Step::Finish => break,
             Step::Sleep(packets) => {
                 let now = call.sleep(packets, until);
@@ -288,7 +292,7 @@ fn events_of(channels: &[CompChannel]) -> u32 {
     counts.fold(0, u32::wrapping_add)
 }
 
-fn step<C: Call>(call: &C, seen: u32, woken: Option<[bool; 2]>) -> Step {
+fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) -> Step {
     let step = crate::seam::attempt(|| {
         let channels = call.channels();
         let looked = Cell::new(Instant::now());
@@ -299,8 +303,9 @@ fn step<C: Call>(call: &C, seen: u32, woken: Option<[bool; 2]>) -> Step {
             if looked.get().elapsed() < OTHERS {
                 return false;
             }
-            looked.set(Instant::now());
-            call.is_ready()
+            let now = Instant::now();
+            looked.set(now);
+            until.is_over(now) || call.is_ready()
         };
         match CompChannel::wait_for_any(&channels, woken, over) {
             Ok(Some(Waiting::SleepOn(packets))) => Some(Step::Sleep(packets)),
