@@ -234,6 +234,11 @@ pub trait Call: Copy {
     fn is_ready(&self) -> bool;
     /// Sleeps until something is ready, or one of two other descriptors is.
     fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken;
+    /// What the kernel says at once: something is ready, which it gives, or there is nothing to wait for. Before the first sleep.
+    #[inline(always)]
+    fn at_once(&self) -> Option<c_int> {
+        None
+    }
     /// Does what the program called.
     fn finish(&self, until: Until) -> c_int;
 }
@@ -255,6 +260,12 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
         match step(&call, until, seen, woken) {
             Step::Finish => break,
             Step::Sleep(packets) => {
+                if woken.is_none()
+                    && let Some(count) = call.at_once()
+                {
+                    crate::seam::keeping_errno(CompChannel::end_wait);
+                    return count;
+                }
                 let now = call.sleep(packets, until);
                 if now.count < 0 {
                     crate::seam::keeping_errno(CompChannel::end_wait);
@@ -267,9 +278,9 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
             }
         }
     }
-    let count = call.finish(until);
-    crate::seam::keeping_errno(CompChannel::end_wait);
-    count
+    // It may sleep after all: another thread took what was ready, or select(2) does not count it. Then others drive.
+    CompChannel::end_wait();
+    call.finish(until)
 }
 
 /// The events that had come before the wait; `None`: there is nothing to wait for in this way.
