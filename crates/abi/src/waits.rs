@@ -188,6 +188,10 @@ impl Until {
             .map_or(Until::Never, Until::At)
     }
 
+    fn is_over(self, now: Instant) -> bool {
+        matches!(self, Until::At(at) if at <= now)
+    }
+
     /// What is left, for ppoll(2); `None`: no end.
     pub fn left(self) -> Option<libc::timespec> {
         let left = match self {
@@ -230,6 +234,11 @@ pub trait Call: Copy {
     fn is_ready(&self) -> bool;
     /// Sleeps until something is ready, or one of two other descriptors is.
     fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken;
+    /// What the kernel says at once: something is ready, which it gives, or there is nothing to wait for. Before the first sleep.
+    #[inline(always)]
+    fn at_once(&self) -> Option<c_int> {
+        None
+    }
     /// Does what the program called.
     fn finish(&self, until: Until) -> c_int;
 }
@@ -248,9 +257,15 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
     };
     let mut woken = None;
     loop {
-        match step(&call, seen, woken) {
+        match step(&call, until, seen, woken) {
             Step::Finish => break,
             Step::Sleep(packets) => {
+                if woken.is_none()
+                    && let Some(count) = call.at_once()
+                {
+                    crate::seam::keeping_errno(CompChannel::end_wait);
+                    return count;
+                }
                 let now = call.sleep(packets, until);
                 if now.count < 0 {
                     crate::seam::keeping_errno(CompChannel::end_wait);
@@ -263,9 +278,9 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
             }
         }
     }
-    let count = call.finish(until);
-    crate::seam::keeping_errno(CompChannel::end_wait);
-    count
+    // It may sleep after all: another thread took what was ready, or select(2) does not count it. Then others drive.
+    CompChannel::end_wait();
+    call.finish(until)
 }
 
 /// The events that had come before the wait; `None`: there is nothing to wait for in this way.
@@ -288,7 +303,7 @@ fn events_of(channels: &[CompChannel]) -> u32 {
     counts.fold(0, u32::wrapping_add)
 }
 
-fn step<C: Call>(call: &C, seen: u32, woken: Option<[bool; 2]>) -> Step {
+fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) -> Step {
     let step = crate::seam::attempt(|| {
         let channels = call.channels();
         let looked = Cell::new(Instant::now());
@@ -299,8 +314,9 @@ fn step<C: Call>(call: &C, seen: u32, woken: Option<[bool; 2]>) -> Step {
             if looked.get().elapsed() < OTHERS {
                 return false;
             }
-            looked.set(Instant::now());
-            call.is_ready()
+            let now = Instant::now();
+            looked.set(now);
+            until.is_over(now) || call.is_ready()
         };
         match CompChannel::wait_for_any(&channels, woken, over) {
             Ok(Some(Waiting::SleepOn(packets))) => Some(Step::Sleep(packets)),

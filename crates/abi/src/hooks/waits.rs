@@ -13,6 +13,9 @@ use libc::{epoll_event, fd_set, pollfd, sigset_t, timespec, timeval};
 use super::next::{call_next, hook};
 use crate::waits::{self, Call, Channels, Until, Woken, wait};
 
+/// Most events of a call (EP_MAX_EVENTS).
+const MOST_EVENTS: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
+
 /// Most descriptors of a call to poll(2) that is more than passed on.
 const MOST: usize = 62;
 
@@ -90,7 +93,18 @@ struct OfSet {
 
 impl Call for OfSet {
     fn channels(&self) -> Channels {
-        waits::of_set(self.set)
+        // EINVAL otherwise.
+        match (1..=MOST_EVENTS).contains(&self.most) {
+            true => waits::of_set(self.set),
+            false => Channels::new(),
+        }
+    }
+
+    /// The number may not be a set's any more.
+    #[inline(always)]
+    fn at_once(&self) -> Option<c_int> {
+        let count = self.finish(Until::Now);
+        (count != 0).then_some(count)
     }
 
     fn is_ready(&self) -> bool {
