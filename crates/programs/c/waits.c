@@ -968,14 +968,17 @@ struct sleeper {
     struct waiter waiter;
     _Atomic pid_t thread;
     _Atomic int result, error;
-    int ms;
+    int ms, goes_on;
 };
 
 static void *sleep_there(void *argument)
 {
     struct sleeper *s = argument;
     s->thread = syscall(SYS_gettid);
-    int result = wait_for(&s->waiter, s->ms);
+    int result;
+    do
+        result = wait_for(&s->waiter, s->ms);
+    while (s->goes_on && result < 0 && errno == EINTR);
     s->error = errno;
     s->result = result;
     return NULL;
@@ -1527,7 +1530,8 @@ static void started_programs(void)
     char *words[] = {"true", NULL}, *no_environment[] = {NULL};
     for (int i = 0; i < 10; i++) {
         exchange(&one, &w, 20);
-        struct sleeper s = {.waiter = make_waiter(i % WAYS, one.channel->fd), .ms = -1};
+        /* SIGCHLD may interrupt it, though no handler runs: the thread that starts the program holds signals meanwhile. */
+        struct sleeper s = {.waiter = make_waiter(i % WAYS, one.channel->fd), .ms = -1, .goes_on = 1};
         pthread_t thread = start(sleep_there, &s);
         until_it_waits(&s);
         pid_t child;
