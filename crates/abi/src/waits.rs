@@ -13,9 +13,11 @@
 use core::ffi::{c_int, c_long};
 use std::cell::Cell;
 use std::os::fd::RawFd;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use libc::sigset_t;
 use rnic_nic::{CompChannel, Waiting, WeakCompChannel};
 use rustix_futex_sync::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -239,13 +241,20 @@ pub trait Call: Copy {
     fn at_once(&self) -> Option<c_int> {
         None
     }
+    /// The same with this mask, if it has none of its own.
+    fn masked(self, mask: *const sigset_t) -> Self;
+    fn mask(&self) -> *const sigset_t;
     /// Does what the program called.
     fn finish(&self, until: Until) -> c_int;
 }
 
 #[derive(Clone, Copy)]
 enum Step {
+    /// Something is ready, or the time is over.
     Finish,
+    /// Others drive.
+    SleepInKernel,
+    TakeSignals,
     Sleep([RawFd; 2]),
 }
 
@@ -255,10 +264,74 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
     let Some(seen) = begin(&call, until) else {
         return call.finish(until);
     };
+    let mask = hold_signals();
+    let count = wait_masked(call.masked(&raw const mask), until, seen);
+    give_signals(&mask);
+    count
+}
+
+/// Signals wait for the sleep, which they end: a handler that ran while the engine is driven would end nothing. The mask before.
+#[inline(always)]
+fn hold_signals() -> sigset_t {
+    /// They tell of what the thread does itself.
+    const OWN: [c_int; 6] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+    ];
+    // SAFETY: zeros are a valid value of that plain C struct, and all else are places for one.
+    unsafe {
+        let mut held: sigset_t = core::mem::zeroed();
+        let mut before = held;
+        libc::sigfillset(&mut held);
+        for signal in OWN {
+            libc::sigdelset(&mut held, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
+        before
+    }
+}
+
+/// One that this mask does not hold is there.
+fn signal_came(mask: *const sigset_t) -> bool {
+    // SAFETY: zeros are a valid value of that plain C struct, and a place for one; the mask is the program's, or `wait`'s.
+    unsafe {
+        let mut pending: sigset_t = core::mem::zeroed();
+        libc::sigpending(&mut pending);
+        (1..=64).any(|signal| {
+            libc::sigismember(&pending, signal) == 1 && libc::sigismember(mask, signal) != 1
+        })
+    }
+}
+
+/// Handlers of those that came since run now.
+#[inline(always)]
+fn give_signals(mask: &sigset_t) {
+    // SAFETY: a mask. errno is left as it is.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, null_mut()) };
+}
+
+#[inline(always)]
+fn wait_masked<C: Call>(call: C, until: Until, seen: u32) -> c_int {
     let mut woken = None;
     loop {
         match step(&call, until, seen, woken) {
             Step::Finish => break,
+            // epoll_pwait(2), unlike ppoll(2), is also ended by those that are ignored and had been held.
+            step @ (Step::TakeSignals | Step::SleepInKernel) => {
+                CompChannel::end_wait();
+                let now = call.sleep([-1; 2], Until::Now);
+                if now.count < 0 {
+                    return -1;
+                }
+                if now.its || matches!(step, Step::SleepInKernel) {
+                    break;
+                }
+                woken = None;
+            }
             Step::Sleep(packets) => {
                 if woken.is_none()
                     && let Some(count) = call.at_once()
@@ -307,6 +380,7 @@ fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) ->
     let step = crate::seam::attempt(|| {
         let channels = call.channels();
         let looked = Cell::new(Instant::now());
+        let signal = Cell::new(false);
         let over = || {
             if events_of(&channels) != seen {
                 return true;
@@ -316,14 +390,17 @@ fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) ->
             }
             let now = Instant::now();
             looked.set(now);
-            until.is_over(now) || call.is_ready()
+            signal.set(signal_came(call.mask()));
+            signal.get() || until.is_over(now) || call.is_ready()
         };
         match CompChannel::wait_for_any(&channels, woken, over) {
             Ok(Some(Waiting::SleepOn(packets))) => Some(Step::Sleep(packets)),
+            Ok(Some(Waiting::Over)) if signal.get() => Some(Step::TakeSignals),
+            Ok(Some(Waiting::Over)) => Some(Step::Finish),
             _ => None,
         }
     });
-    step.unwrap_or(Step::Finish)
+    step.unwrap_or(Step::SleepInKernel)
 }
 
 #[cfg(test)]

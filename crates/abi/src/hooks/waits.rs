@@ -100,6 +100,22 @@ impl Call for OfSet {
         }
     }
 
+    fn mask(&self) -> *const sigset_t {
+        self.mask
+    }
+
+    fn masked(self, mask: *const sigset_t) -> OfSet {
+        match self.function {
+            Epoll::Wait => OfSet {
+                function: Epoll::Pwait,
+                mask,
+                ..self
+            },
+            _ if self.mask.is_null() => OfSet { mask, ..self },
+            _ => self,
+        }
+    }
+
     /// The number may not be a set's any more.
     #[inline(always)]
     fn at_once(&self) -> Option<c_int> {
@@ -197,6 +213,17 @@ impl Call for OfDescriptors {
 
     fn is_ready(&self) -> bool {
         are_ready(&mut self.with([-1, -1])[..self.count])
+    }
+
+    fn mask(&self) -> *const sigset_t {
+        self.mask
+    }
+
+    fn masked(self, mask: *const sigset_t) -> OfDescriptors {
+        match self.mask.is_null() {
+            true => OfDescriptors { mask, ..self },
+            false => self,
+        }
     }
 
     #[inline(always)]
@@ -305,6 +332,17 @@ impl Call for OfBits {
 
     fn is_ready(&self) -> bool {
         self.descriptors().is_ready()
+    }
+
+    fn mask(&self) -> *const sigset_t {
+        self.mask
+    }
+
+    fn masked(self, mask: *const sigset_t) -> OfBits {
+        match self.mask.is_null() {
+            true => OfBits { mask, ..self },
+            false => self,
+        }
     }
 
     #[inline(always)]
