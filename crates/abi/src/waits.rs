@@ -27,11 +27,15 @@ const DEEPEST: u32 = 5;
 /// While a thread stays awake for its channels, how often it looks at what else it waits for.
 const OTHERS: Duration = Duration::from_micros(5);
 
+/// Channels of a call that are looked at. For events of others the kernel is asked, or ends the sleep.
+const MOST: usize = 8;
+
 /// Some channels.
 pub type Channels = SmallVec<[CompChannel; 2]>;
 
 #[derive(Default)]
 struct Table {
+    /// By their descriptors, in order.
     channels: Vec<(RawFd, WeakCompChannel)>,
     /// Epoll sets, and a channel's descriptor or another set that each holds. In order.
     members: Vec<(RawFd, RawFd)>,
@@ -49,7 +53,8 @@ impl Table {
         let fd = channel.fd();
         // One that was closed behind the library's back had the same number.
         self.forget(fd);
-        self.channels.push((fd, channel.downgrade()));
+        let at = self.channels.partition_point(|(of, _)| *of < fd);
+        self.channels.insert(at, (fd, channel.downgrade()));
     }
 
     fn forget(&mut self, fd: RawFd) {
@@ -70,9 +75,12 @@ impl Table {
     }
 
     fn channel(&self, fd: RawFd) -> Option<CompChannel> {
-        let known = self.channels.iter().find(|(of, _)| *of == fd)?;
+        let at = self
+            .channels
+            .binary_search_by_key(&fd, |(of, _)| *of)
+            .ok()?;
         // A parent's is not a forked child's to wait for.
-        known.1.upgrade().filter(CompChannel::is_alive)
+        self.channels[at].1.upgrade().filter(CompChannel::is_alive)
     }
 
     fn holds_something(&self, set: RawFd) -> bool {
@@ -86,6 +94,9 @@ impl Table {
             .iter()
             .take_while(|(of, _)| *of == set);
         for &(_, member) in of_set {
+            if found.len() >= MOST {
+                return;
+            }
             match self.channel(member) {
                 Some(channel) => found.push(channel),
                 None if deep < DEEPEST => self.find(member, deep + 1, found),
@@ -157,9 +168,8 @@ pub fn of_set(set: RawFd) -> Channels {
 pub fn among(fds: impl Iterator<Item = RawFd>) -> Channels {
     let mut found = Channels::new();
     if let Some(table) = TABLE.try_lock() {
-        for fd in fds {
-            found.extend(table.channel(fd));
-        }
+        let channels = fds.filter_map(|fd| table.channel(fd));
+        found.extend(channels.take(MOST));
     }
     found
 }
@@ -261,13 +271,74 @@ enum Step {
 /// Does what the program called, and looks after packets meanwhile. `channels` are those of the call, for the first look.
 #[inline(always)]
 pub fn wait<C: Call>(call: C, until: Until) -> c_int {
-    let Some(seen) = begin(&call, until) else {
+    if !has_channels(&call) {
         return call.finish(until);
-    };
+    }
     let mask = hold_signals();
-    let count = wait_masked(call.masked(&raw const mask), until, seen);
+    if !is_usual(&mask) {
+        give_signals(&mask);
+        return call.finish(until);
+    }
+    let count = match begin(&call, until) {
+        Some(seen) => wait_masked(call.masked(&raw const mask), until, seen),
+        None => call.masked(&raw const mask).finish(until),
+    };
     give_signals(&mask);
     count
+}
+
+fn has_channels<C: Call>(call: &C) -> bool {
+    crate::seam::attempt(|| Some(!call.channels().is_empty())).unwrap_or(false)
+}
+
+/// Signals that a thread holds as a rule.
+#[derive(Clone, Copy)]
+struct Usual {
+    /// None before the first wait.
+    mask: Option<u64>,
+    /// Waits in a row in which it held more.
+    more: u8,
+}
+
+/// So many, and that is the rule from now on.
+const MORE: u8 = 16;
+
+thread_local! {
+    static USUAL: Cell<Usual> = const { Cell::new(Usual { mask: None, more: 0 }) };
+}
+
+/// A handler holds the signal that it is for. It may have interrupted the thread anywhere, within this library, too, where what
+/// a wait would need is in use: so a thread that holds more signals than before sleeps in the kernel, and so does one in its first
+/// wait. The device's own thread then brings what they wait for, within a tick at most.
+fn is_usual(mask: &sigset_t) -> bool {
+    // SAFETY: on Linux it begins with a word of a bit for each signal.
+    let held = unsafe { *(&raw const *mask).cast::<u64>() };
+    let (usual, next) = USUAL.get().judge(held);
+    USUAL.set(next);
+    usual
+}
+
+impl Usual {
+    fn judge(self, held: u64) -> (bool, Usual) {
+        let now = Usual {
+            mask: Some(held),
+            more: 0,
+        };
+        match self.mask {
+            Some(usual) if held & !usual == 0 => (true, now),
+            Some(usual) if self.more < MORE => {
+                let more = self.more + 1;
+                (
+                    false,
+                    Usual {
+                        mask: Some(usual),
+                        more,
+                    },
+                )
+            }
+            _ => (false, now),
+        }
+    }
 }
 
 /// Signals wait for the sleep, which they end: a handler that ran while the engine is driven would end nothing. The mask before.
@@ -448,6 +519,27 @@ mod tests {
         assert_eq!(found(&table, 100), 0);
         // What has its number now is another thing.
         assert!(!table.members.iter().any(|(_, member)| *member == fd));
+    }
+
+    #[test]
+    fn a_handler_sleeps_in_the_kernel_and_a_thread_that_holds_more_from_now_on_does_not() {
+        let mut usual = Usual {
+            mask: None,
+            more: 0,
+        };
+        let mut is_usual = |held| {
+            let (answer, next) = usual.judge(held);
+            usual = next;
+            answer
+        };
+        assert!(!is_usual(0b1), "nothing is known yet");
+        assert!(is_usual(0b1));
+        assert!(!is_usual(0b101), "a handler");
+        assert!(is_usual(0b1));
+        assert!((0..=MORE).all(|_| !is_usual(0b11)));
+        assert!(is_usual(0b11));
+        assert!(is_usual(0b10), "it holds fewer");
+        assert!(!is_usual(0b11));
     }
 
     #[test]

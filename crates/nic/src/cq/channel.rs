@@ -244,6 +244,9 @@ impl CompChannel {
         let shards = &first.shared.shards;
         let only = shards.only();
         if only.is_none() || channels.iter().any(|c| c.shared.shards.only() != only) {
+            for channel in channels {
+                nic.expect_sleep(&channel.shared.shards);
+            }
             return Ok(None);
         }
         let waiting = nic.wait(shards, woken, true, Acks::UntilWait, over);

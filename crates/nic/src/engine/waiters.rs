@@ -40,8 +40,8 @@ pub(super) enum Manner {
     Spin,
 }
 
-/// What those that spin stay awake for, ns: a minute's wait is no wait for a message.
-const SPIN_NS: u64 = 1_000_000_000;
+/// How long those that spin stay awake at most, ns: a thread cannot be cancelled meanwhile.
+const SPIN_NS: u64 = 50_000_000;
 
 impl Manner {
     /// That of the process, by its environment.
