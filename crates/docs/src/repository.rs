@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Folders that hold no sources.
-const SKIPPED: [&str; 4] = [".git", "target", "shared", "node_modules"];
+const LEFT_OUT: [&str; 3] = [".git", "target", "node_modules"];
 
 /// Written by programs.
 const WRITTEN_BY_PROGRAMS: [&str; 2] = ["bench/results/", "docs/interop-table"];
@@ -43,7 +43,7 @@ impl Repository {
                 let kind = fs::metadata(entry.path());
                 if kind.is_ok_and(|kind| kind.is_dir()) {
                     let is_link = entry.file_type()?.is_symlink();
-                    if !SKIPPED.contains(&name.as_str()) && !is_link {
+                    if !LEFT_OUT.contains(&name.as_str()) && !is_link {
                         folders.push(path.clone());
                         repository.folders.insert(path);
                     }
