@@ -82,6 +82,7 @@ impl Process {
             .env(ROLE, role)
             .env(SOCKET, dir.join("wire"))
             .env("RNIC_HOST_PATH", path)
+            .env("RNIC_SHARDS", "1")
             .stdout(Stdio::piped())
             .spawn();
         Process(child.expect("it starts"))

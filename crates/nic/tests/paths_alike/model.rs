@@ -306,7 +306,9 @@ pub fn expected(cell: &Cell) -> Outcome {
         // A SEND takes its receive with its first packet, and a WRITE with its last.
         End::NotReady if op == Op::WriteImm => before_the_last(cell),
         // It is too long from its last packet on: the receive lacks one byte.
-        End::Refused(_, Some(Status::LocalLengthError)) => before_the_last(cell),
+        End::Refused(_, Some(Status::LocalLengthError)) if service != Service::Ud => {
+            before_the_last(cell)
+        }
         // What is before the wrong entry has its place.
         End::Refused(_, Some(Status::LocalProtectionError)) if good_bytes(cell) > 0 => {
             Bytes::Begun(good_bytes(cell))
