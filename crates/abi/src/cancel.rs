@@ -15,12 +15,12 @@ use crate::seam::{self, Result, Verb};
 unsafe extern "C-unwind" {
     /// The declaration in the libc crate promises that it does not unwind.
     fn read(fd: c_int, buffer: *mut c_void, length: usize) -> isize;
-    #[cfg(test)]
+    #[cfg(any(test, thread_sanitizer))]
     fn poll(fds: *mut pollfd, count: c_ulong, timeout: c_int) -> c_int;
 }
 
 /// The library's own poll(2) is the one that programs call.
-#[cfg(not(test))]
+#[cfg(not(any(test, thread_sanitizer)))]
 use crate::hooks::libc_poll as poll;
 
 /// What `verb` does, which takes an event: `prepare` gives the descriptor, one token of which is an event; `take` takes the

@@ -54,7 +54,7 @@ mod sysfs;
 mod types;
 mod unsupported;
 #[cfg_attr(
-    test,
+    any(test, thread_sanitizer),
     allow(dead_code, reason = "the calls are interposed in the library alone")
 )]
 mod waits;

@@ -23,8 +23,8 @@ mod next;
 #[cfg(not(test))]
 mod sockets;
 mod tree;
-#[cfg(not(test))]
+#[cfg(not(any(test, thread_sanitizer)))]
 mod waits;
 
-#[cfg(not(test))]
+#[cfg(not(any(test, thread_sanitizer)))]
 pub use waits::libc_poll;

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The names under which programs look for the two libraries.
 pub const NAMES: [&str; 4] = [
@@ -281,7 +281,7 @@ pub fn text(output: &Output) -> String {
 pub fn output(mut command: Command) -> Output {
     use std::os::unix::process::CommandExt;
     use std::process::Stdio;
-    let mut child = command
+    let child = command
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -290,19 +290,25 @@ pub fn output(mut command: Command) -> Output {
         .expect("the program starts");
     // Sanitizers make all of it several times slower.
     let patience = if sanitizer().is_some() { 500 } else { 120 };
-    let deadline = Instant::now() + Duration::from_secs(patience);
-    while child.try_wait().expect("a child of ours").is_none() {
-        if Instant::now() > deadline {
-            // The whole group: a child of its own would keep our pipes open.
-            let group = -(child.id() as libc::pid_t);
-            // SAFETY: takes no pointer; the group is of our own making, and its leader has not been waited for.
+    // The whole group: a child of its own would keep our pipes open.
+    let group = -(child.id() as libc::pid_t);
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let waited = is_over.recv_timeout(Duration::from_secs(patience));
+        let hangs = waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        if hangs {
+            // SAFETY: takes no pointer; the group is of our own making. Its leader is waited for when its pipes are closed, which
+            // nobody of the group does before this.
             unsafe { libc::kill(group, libc::SIGKILL) };
-            let output = child.wait_with_output().expect("output");
-            panic!("{command:?} hangs: {}", text(&output));
         }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.wait_with_output().expect("output")
+        hangs
+    });
+    // A program that says much is read meanwhile.
+    let output = child.wait_with_output().expect("output");
+    drop(over);
+    let hangs = watch.join().expect("it waits");
+    assert!(!hangs, "{command:?} hangs: {}", text(&output));
+    output
 }
 
 /// Programs that close a device, or end, with objects left: as with hardware, these stay where the program has pointers to.
