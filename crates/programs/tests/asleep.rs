@@ -34,7 +34,7 @@ const UDP: Manner = Manner {
 };
 
 /// The usual ones, those of threads that never stay awake or always do, and where the library has no part in the wait.
-const MANNERS: [Manner; 8] = [
+const MANNERS: [Manner; 6] = [
     SHARED_MEMORY,
     UDP,
     Manner {
@@ -48,11 +48,6 @@ const MANNERS: [Manner; 8] = [
         ..UDP
     },
     Manner {
-        name: "shared memory, RNIC_WAIT=sleep",
-        wait: Some("sleep"),
-        ..SHARED_MEMORY
-    },
-    Manner {
         name: "UDP, RNIC_WAIT=sleep",
         wait: Some("sleep"),
         ..UDP
@@ -61,11 +56,6 @@ const MANNERS: [Manner; 8] = [
         name: "shared memory, RNIC_WAIT=spin",
         wait: Some("spin"),
         ..SHARED_MEMORY
-    },
-    Manner {
-        name: "UDP, RNIC_WAIT=spin",
-        wait: Some("spin"),
-        ..UDP
     },
 ];
 
