@@ -287,7 +287,8 @@ pub fn wait<C: Call>(call: C, until: Until) -> c_int {
     count
 }
 
-fn has_channels<C: Call>(call: &C) -> bool {
+/// A channel is among what it waits for.
+pub fn has_channels<C: Call>(call: &C) -> bool {
     crate::seam::attempt(|| Some(!call.channels().is_empty())).unwrap_or(false)
 }
 

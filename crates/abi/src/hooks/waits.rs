@@ -313,7 +313,7 @@ impl OfBits {
                 call.count += 1;
             }
         }
-        (call.count > 0).then_some(call)
+        (call.count > 0 && waits::has_channels(&call)).then_some(call)
     }
 
     fn descriptors(&self) -> OfDescriptors {
@@ -376,14 +376,15 @@ impl Call for OfBits {
     }
 }
 
-/// The wait for these, if it may be more than passed on.
+/// The wait for these, if it may be more than passed on. The others are passed on as they are called: what stands in front of the
+/// C library (librspreload) may know other descriptors than the kernel's, and not by each of these functions.
 fn ours(fds: *mut pollfd, count: c_ulong, mask: *const sigset_t) -> Option<OfDescriptors> {
     let count = usize::try_from(count).ok()?;
-    (!waits::are_none() && !fds.is_null() && (1..=MOST).contains(&count)).then_some(OfDescriptors {
-        fds,
-        count,
-        mask,
-    })
+    if waits::are_none() || fds.is_null() || !(1..=MOST).contains(&count) {
+        return None;
+    }
+    let call = OfDescriptors { fds, count, mask };
+    waits::has_channels(&call).then_some(call)
 }
 
 /// # Safety
