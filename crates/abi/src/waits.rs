@@ -268,7 +268,7 @@ enum Step {
     Sleep([RawFd; 2]),
 }
 
-/// Does what the program called, and looks after packets meanwhile. `channels` are those of the call, for the first look.
+/// Does what the program called, and looks after packets meanwhile.
 #[inline(always)]
 pub fn wait<C: Call>(call: C, until: Until) -> c_int {
     if !has_channels(&call) {
