@@ -59,7 +59,8 @@ pub enum When {
     Later,
 }
 
-/// What does not fit, beside the path MTUs.
+/// What does not fit, beside the path MTUs. A foreign P_Key is none of these: the device has one P_Key, so only somebody else's
+/// packet can carry another (`tests/partitions.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
     Nothing,

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use rnic_wire::{Bth, Ext, Flow, ICRC_LEN, Opcode, Operation, Psn, ROCE_PORT, Service, emit};
+use rnic_wire::{Bth, Deth, Ext, Flow, ICRC_LEN, Opcode, Operation, Psn, ROCE_PORT, Service, emit};
 
 /// The address that everybody here has.
 pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -58,5 +58,31 @@ pub fn send_only(service: Service, qpn: u32, psn: u32, payload: &[u8]) -> Vec<u8
     let mut packet = vec![0; Bth::LEN];
     emit(&bth, &Ext::default(), &mut packet);
     packet.extend_from_slice(payload);
+    packet
+}
+
+/// The same for a UD queue pair.
+#[allow(dead_code, reason = "most tests have queue pairs that are connected")]
+pub fn datagram(qpn: u32, qkey: u32, payload: &[u8]) -> Vec<u8> {
+    let bth = Bth {
+        opcode: Opcode::new(Service::Ud, Operation::SendOnly),
+        pkey: 0xffff,
+        dest_qp: qpn,
+        ..Bth::default()
+    };
+    let ext = Ext {
+        deth: Some(Deth { qkey, src_qp: 2 }),
+        ..Ext::default()
+    };
+    let mut packet = vec![0; Bth::LEN + Deth::LEN];
+    emit(&bth, &ext, &mut packet);
+    packet.extend_from_slice(payload);
+    packet
+}
+
+/// The packet with another P_Key.
+#[allow(dead_code, reason = "most tests stay in the default partition")]
+pub fn with_pkey(mut packet: Vec<u8>, pkey: u16) -> Vec<u8> {
+    packet[2..4].copy_from_slice(&pkey.to_be_bytes());
     packet
 }
