@@ -3,7 +3,7 @@
 //! A program that sleeps in `epoll_wait` until its channel is readable costs each message two wake-ups: that of the background
 //! thread, which a packet wakes, and its own, when that thread has found the completion. So where the calls that wait are
 //! interposed ([`crate::hooks`]), a thread that waits for a channel looks after packets itself, as one in `ibv_get_cq_event`
-//! does (`rnic_nic`'s `engine/waiters.rs`): it first stays awake for a moment where that has paid, and then sleeps on what the
+//! does (`rnic_nic`'s `driving/event_wait.rs`): it first stays awake for a moment where that has paid, and then sleeps on what the
 //! program waits for and on the descriptors of packets.
 //!
 //! What is ready is for the kernel to say: the channel's descriptor is a counter of events like any other, whatever set it is

@@ -11,7 +11,7 @@ use rustix_futex_sync::Mutex;
 
 use crate::cq::{CompChannel, Cq, CqOptions};
 use crate::device::{DeviceAttr, PortAttr};
-use crate::engine::Nic;
+use crate::driving::Nic;
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
 use crate::neighbour::{Card, Origin};

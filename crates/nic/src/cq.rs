@@ -15,7 +15,7 @@ use rustix_futex_sync::OnceLock;
 
 use crate::bias::{Biased, Guard};
 use crate::context::{AsyncEvent, Context, ContextShared};
-use crate::engine::{Driven, ShardSet};
+use crate::driving::{Driven, ShardSet};
 use crate::error::{Error, Result};
 use crate::sys;
 use channel::ChannelShared;

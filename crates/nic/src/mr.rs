@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::dm::{Dm, DmShared};
-use crate::engine::{NoKey, Uses};
+use crate::driving::NoKey;
+use crate::engine::Uses;
 use crate::error::{Error, Result};
 use crate::memory::{Access, RegionSpec, WindowsBound};
 use crate::pd::Pd;

@@ -13,7 +13,8 @@ use rnic_link::inquiry::{self, Respondent};
 use rnic_link::registry::range_of;
 
 use crate::cm;
-use crate::engine::{Common, Engine, NicShared, PortCounters, current, sum};
+use crate::driving::{NicShared, current};
+use crate::engine::{Common, Engine, PortCounters, sum};
 use crate::neighbour::{list_question, listed};
 use crate::pd;
 use crate::qp::{QpEntry, QpState, QpType, ReceiveSource};

@@ -206,6 +206,17 @@ impl Inbounds {
 
     /// Sees to the connections on which something happened.
     pub(super) fn attend(&mut self, counters: &mut LinkCounters) {
+        // With one connection there is nothing to ask the set for.
+        if let (Some(place), true) = (self.only_connection(), self.silent.is_empty()) {
+            let ring = &mut self.rings[place];
+            let connection = ring.connection.as_deref();
+            ring.over |= connection.is_some_and(is_over);
+            self.hot.insert(place);
+            if ring.over {
+                self.close_those(|ring| ring.over && ring.consumer.is_empty());
+            }
+            return;
+        }
         for name in self.set.ready() {
             if let Some(place) = self.silent.iter().position(|(n, _)| *n == name) {
                 let (name, connection) = self.silent.remove(place);
@@ -219,6 +230,15 @@ impl Inbounds {
         }
         if self.rings.iter().any(|ring| ring.over) {
             self.close_those(|ring| ring.over && ring.consumer.is_empty());
+        }
+    }
+
+    /// The only ring that another process may wake this one for.
+    fn only_connection(&self) -> Option<usize> {
+        match &self.rings[..] {
+            [one] if one.connection.is_some() => Some(0),
+            [own, _] if own.connection.is_none() => Some(1),
+            _ => None,
         }
     }
 

@@ -297,6 +297,16 @@ impl HostPath {
         self.out.send_short(route, packet, now, counters)
     }
 
+    /// See [`crate::RoceLink::expect_another`].
+    pub(crate) fn expect_another(&mut self, follows: bool) {
+        self.out.expect_another(follows);
+    }
+
+    /// See [`crate::RoceLink::wake_unwoken`].
+    pub(crate) fn wake_unwoken(&mut self, counters: &mut LinkCounters) {
+        self.out.wake_unwoken(counters);
+    }
+
     /// Takes back the packet that was given out last.
     pub(crate) fn retract(&mut self) {
         self.out.retract();

@@ -107,6 +107,10 @@ pub(super) struct Outbounds {
     published: Vec<usize>,
     /// What a stopped consumer has no room for is lost after a while, too.
     pub(super) lossy: bool,
+    /// A short packet wakes nobody: another follows right behind it.
+    another_follows: bool,
+    /// The place of the ring whose consumer was not woken for that reason.
+    unwoken: Option<usize>,
 }
 
 impl Default for Outbounds {
@@ -117,6 +121,8 @@ impl Default for Outbounds {
             pending: None,
             published: Vec::new(),
             lossy: false,
+            another_follows: false,
+            unwoken: None,
         }
     }
 }
@@ -391,6 +397,7 @@ impl Outbounds {
         if self.has_pending() {
             return false;
         }
+        let another_follows = self.another_follows;
         let Some(ring) = self.get(route) else {
             return false;
         };
@@ -404,10 +411,35 @@ impl Outbounds {
         ring.producer
             .push(Kind::Packet { flow: route.flow }, packet);
         count(counters, packet.len());
+        let place = usize::from(route.place);
+        if another_follows {
+            self.unwoken = Some(place);
+            return true;
+        }
         if ring.producer.must_wake() {
-            self.wake(usize::from(route.place), counters);
+            self.wake(place, counters);
         }
         true
+    }
+
+    /// The next short packet is the first of two: its consumer is woken with the second, or by
+    /// [`Outbounds::wake_unwoken`].
+    pub(super) fn expect_another(&mut self, follows: bool) {
+        self.another_follows = follows;
+    }
+
+    /// The second has left, or does not come.
+    pub(super) fn wake_unwoken(&mut self, counters: &mut LinkCounters) {
+        let Some(place) = self.unwoken.take() else {
+            return;
+        };
+        let ring = self
+            .slots
+            .get_mut(place)
+            .and_then(|slot| slot.ring.as_mut());
+        if ring.is_some_and(|ring| ring.producer.must_wake()) {
+            self.wake(place, counters);
+        }
     }
 
     #[inline]

@@ -326,6 +326,23 @@ impl RoceLink {
         }
     }
 
+    /// Another short packet follows right behind the next one: by memory its receiver is woken once for both, at the
+    /// latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the caller owes.
+    pub fn expect_another(&mut self, follows: bool) {
+        let live = self.live.as_mut();
+        if let Some(host) = live.and_then(|live| live.host.as_mut()) {
+            host.expect_another(follows);
+        }
+    }
+
+    /// Wakes the receiver of a short packet that [`expect_another`](RoceLink::expect_another) kept from waking it.
+    pub fn wake_unwoken(&mut self) {
+        let live = self.live.as_mut();
+        if let Some(host) = live.and_then(|live| live.host.as_mut()) {
+            host.wake_unwoken(&mut self.counters);
+        }
+    }
+
     /// Takes back the packet given out last.
     pub fn retract(&mut self) {
         if let Some(live) = &mut self.live {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::event::Event;
 use super::slab::Key;
-use crate::engine::Nic;
+use crate::driving::Nic;
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd};
 

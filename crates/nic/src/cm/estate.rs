@@ -12,7 +12,7 @@ use rnic_link::wills::{Estate, WILL_LEN, WillId};
 
 use super::slab::Key;
 use super::state::{Cm, Connection, Number};
-use crate::engine::Nic;
+use crate::driving::Nic;
 use crate::error::Result;
 use crate::sys;
 

@@ -14,7 +14,7 @@ use super::route::Route;
 use super::slab::Key;
 use super::state::{Cm, Entry, Marks, State, Waiting};
 use crate::busy::while_busy;
-use crate::engine::Nic;
+use crate::driving::Nic;
 use crate::error::{Error, Result};
 use crate::gid_table::{GidEntry, gid_table};
 use crate::qp::{QpAttr, QpAttrMask, QpState, QpType};

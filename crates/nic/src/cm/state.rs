@@ -25,7 +25,7 @@ use super::qp1::{Arrived, Qp1};
 use super::route::PathRecord;
 use super::slab::{Key, Slab};
 use super::waits::Waits;
-use crate::engine::Nic;
+use crate::driving::Nic;
 use crate::gid_table::GidEntry;
 use crate::qp::QpType;
 use crate::sys::EventFd;

@@ -9,7 +9,8 @@ use rustix_futex_sync::Mutex;
 
 use super::CqShared;
 use crate::context::{Context, ContextShared};
-use crate::engine::{Acks, ShardSet, Waiting, end_wait};
+use crate::driving::{ShardSet, Waiting, end_wait};
+use crate::engine::Acks;
 use crate::error::{Error, Result};
 use crate::sys::EventFd;
 

@@ -7,7 +7,7 @@ use rnic_link::QpnRange;
 use rnic_link::registry::{RANGES, range_of};
 use rustix_futex_sync::Mutex;
 
-use super::watch::PortCounters;
+use super::counters::PortCounters;
 use crate::cq;
 
 /// Nobody who has its lock waits for another.
@@ -38,7 +38,7 @@ impl Default for Common {
 }
 
 impl Common {
-    pub(super) fn add_range(&self, range: QpnRange, shard: usize) {
+    pub(crate) fn add_range(&self, range: QpnRange, shard: usize) {
         if let Some(owner) = self.ranges.get(range_of(range.first) as usize) {
             owner.store(shard as u8 + 1, Ordering::Release);
         }
@@ -48,7 +48,7 @@ impl Common {
         self.door.load(Ordering::Relaxed)
     }
 
-    pub(super) fn know_cq(&self, facts: &Arc<cq::Facts>) {
+    pub(crate) fn know_cq(&self, facts: &Arc<cq::Facts>) {
         let mut cqs = self.cqs.lock();
         // Now and then: programs have thousands.
         if cqs.len().is_power_of_two() {

@@ -195,7 +195,7 @@ impl Congestion {
     }
 
     /// A queue pair to this host is in its crowd, if there is one.
-    pub(super) fn join(&mut self, host: IpAddr, place: &mut Place, of: Requests) {
+    pub(crate) fn join(&mut self, host: IpAddr, place: &mut Place, of: Requests) {
         if let Some(crowd) = self.crowds.iter_mut().find(|crowd| crowd.host == host)
             && place.crowd != crowd.number
         {

@@ -31,7 +31,7 @@ pub(super) fn give_way(
 }
 
 /// It is in the crowd of its host, if there is one, also if it was connected, or left the path through memory, after the others.
-pub(super) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &mut Congestion) {
+pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &mut Congestion) {
     if !entry.place.is_in_crowd()
         && let Some(host) = crowds_at(entry, link)
     {

@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// A round after which the background thread sleeps until the next deadline at most.
-    pub(super) fn round_with(&mut self, look: Look, acks: Acks) -> usize {
+    pub(crate) fn round_with(&mut self, look: Look, acks: Acks) -> usize {
         let now = self.now();
         let received = self.take_in(now, look);
         self.send_out(now, acks);
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     /// A round for a thread that waits until `over`. If that is now, ACKs do as said, and leave otherwise.
-    pub(super) fn round_until(&mut self, acks: Acks, over: impl Fn() -> bool) -> usize {
+    pub(crate) fn round_until(&mut self, acks: Acks, over: impl Fn() -> bool) -> usize {
         let now = self.now();
         let received = self.take_in(now, Look::Poll);
         let acks = match acks {
@@ -87,7 +87,7 @@ impl Engine {
     /// Nothing is there that was not there at the last round, a few glances ago: whoever polls for a message need not go
     /// through the whole of a round each time. What has its time is attended to by the next one. After `Something` a round is to follow.
     #[inline]
-    pub(super) fn glance(&mut self) -> Glance {
+    pub(crate) fn glance(&mut self) -> Glance {
         if self.pace.rests() {
             return Glance::NothingInMemory;
         }
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// The first half of a round: receive and fire timers.
-    pub(super) fn take_in(&mut self, now: u64, look: Look) -> usize {
+    pub(crate) fn take_in(&mut self, now: u64, look: Look) -> usize {
         if self.closed {
             return 0;
         }
@@ -188,7 +188,7 @@ impl Engine {
     }
 
     /// The second half of a round is left to the next one, which will not put it off again.
-    pub(super) fn put_off(&mut self) {
+    pub(crate) fn put_off(&mut self) {
         self.held = if self.has_to_send() { PUT_OFF } else { 0 };
     }
 
@@ -211,9 +211,14 @@ impl Engine {
             || self.unanswered.deadline().is_some()
     }
 
+    /// Messages wait for receives: what carries them stays readable.
+    pub(crate) fn waits_for_receives(&self) -> bool {
+        self.patience.is_waiting()
+    }
+
     /// Some queue pair may have a turn now.
     #[inline]
-    pub(super) fn has_turns(&self) -> bool {
+    pub(crate) fn has_turns(&self) -> bool {
         !self.ready.is_empty() || self.timers.congestion.has_room()
     }
 
@@ -384,7 +389,10 @@ impl Engine {
         if for_answer && lone::waits_for_answer(entry, &self.link, &mut self.unanswered, now) {
             return turn;
         }
+        // Behind what was posted: the peer is woken once for both.
+        let with_answer = requests && self.answer_takes_acks && entry.held_ack.is_held();
         let hold = owes_only_ack
+            && !with_answer
             && match acks {
                 Acks::MayWait => entry.held_ack.may_wait(now),
                 Acks::UntilWait => entry.held_ack.waits_for_answer(),
@@ -510,7 +518,7 @@ impl Engine {
     }
 
     /// When the engine must run again although nothing arrives.
-    pub(super) fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         match (self.next_deadline_of_polled(), self.rows.deadline()) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -518,7 +526,7 @@ impl Engine {
     }
 
     /// The same while the application polls, by which rows are done.
-    pub(super) fn next_deadline_of_polled(&self) -> Option<u64> {
+    pub(crate) fn next_deadline_of_polled(&self) -> Option<u64> {
         let timer = self.timers.next().map(|t| self.arrears.deadline(t.0));
         let link = self.link.next_timeout();
         let (gate, patience) = (self.gate.deadline(), self.patience.deadline());

@@ -7,9 +7,9 @@
 //! under way. Where nobody waits they go on undivided, which is faster.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Posted;
-use super::shards::Shards;
 use rnic_wire::{Operation, Packet};
 
 /// Bytes of a short message, at most.
@@ -52,6 +52,18 @@ impl Lately {
             self.at
         }
     }
+}
+
+/// The process has several engines: what a thread does in one keeps it from another.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// From now on it has.
+pub(crate) fn several_engines() {
+    SEVERAL.store(true, Ordering::Relaxed);
+}
+
+fn are_several() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
 }
 
 thread_local! {
@@ -103,7 +115,7 @@ impl Fairness {
     #[inline]
     pub(super) fn short(&mut self, qpn: u32, now: u64) {
         self.qps.had(qpn, now);
-        if Shards::are_several() {
+        if are_several() {
             DRIVEN.with(|driven| {
                 let mut lately = driven.get();
                 lately.had(self.shard, now);
@@ -128,7 +140,7 @@ impl Fairness {
     /// Queue pairs of other shards have short messages, and whoever drives those drives this one.
     #[inline]
     fn is_wanted_elsewhere(&mut self, now: u64) -> bool {
-        if !Shards::are_several() {
+        if !are_several() {
             return false;
         }
         let own = DRIVEN.get().other_than(self.shard);
@@ -191,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_a_thread_drives_is_one_device_in_however_many_shards() {
-        Shards::pretend_several();
+        several_engines();
         let (mut first, mut second) = (Fairness::of(1), Fairness::of(2));
         // What a background thread sees, which has short messages of no other shard.
         let waits = |who: &mut Fairness| {

@@ -15,7 +15,7 @@ use crate::qp::QpEntry;
 
 /// What became of an ACK that the peer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(crate) enum Awaited {
     /// There is none.
     None,
     /// It is still to be sent.
@@ -29,7 +29,7 @@ impl Engine {
     /// short: by the network stack it would hold the application up for longer than the peer. Past the stack the round sends it before the
     /// application has its completion, if that will not answer.
     #[inline]
-    pub(super) fn acknowledge_awaited(&mut self, now: u64) -> Awaited {
+    pub(crate) fn acknowledge_awaited(&mut self, now: u64) -> Awaited {
         let only = self.has_one_turn_to_give();
         let last = self.ready.back().and_then(|qpn| self.qps.get_mut(*qpn));
         let Some(entry) = last.filter(|entry| entry.held_ack.is_awaited()) else {
@@ -169,6 +169,21 @@ pub(super) fn acknowledge(
     say(entry, link, memory, srqs, ahs, staged, |rc, host, sink| {
         rc.acknowledge_straight(host, sink)
     })
+}
+
+/// The same, in front of a message that is being posted: the peer is woken once for both. The caller owes
+/// [`RoceLink::wake_unwoken`].
+pub(super) fn acknowledge_first(
+    entry: &mut QpEntry,
+    link: &mut RoceLink,
+    memory: &MemoryTable,
+    srqs: &SrqTable,
+    ahs: &mut AhTable,
+    staged: &mut usize,
+) {
+    link.expect_another(true);
+    acknowledge(entry, link, memory, srqs, ahs, staged);
+    link.expect_another(false);
 }
 
 /// Has a connection say what is all that it has to say. False: it has more, or there is no room, and nothing was done, or it has failed.

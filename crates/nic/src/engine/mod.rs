@@ -6,50 +6,31 @@
 
 mod acks;
 mod addresses;
-mod alarm;
 mod answers;
 mod arrears;
-mod awake;
-mod background;
 mod common;
 mod congestion;
+mod counters;
 mod crowds;
 mod delivery;
 mod drive;
 mod fairness;
-mod fork;
 mod gate;
 mod gather;
 mod host;
-mod kernel_tables;
 mod late;
-mod linger;
 mod lone;
-mod nic;
-mod objects;
 mod one_sided;
 mod pace;
 mod patience;
-mod polling;
-mod port;
 mod posting;
-mod punctual;
-mod regions;
 mod rows;
-mod shard;
-mod shards;
 mod sink;
-mod spin;
 mod srq_table;
 mod stalled;
-mod stay;
 mod table;
 mod timers;
 mod uc_writes;
-mod waiters;
-mod wakeup;
-mod watch;
-mod worth;
 
 use std::collections::{TryReserveError, VecDeque};
 use std::sync::Arc;
@@ -62,16 +43,12 @@ use rnic_wire::Gid;
 pub(crate) use acks::HeldAck;
 pub(crate) use addresses::{AhNumber, AhTable};
 pub(crate) use answers::Answers;
+pub(crate) use counters::sum;
+pub use counters::{Objects, PortCounters, watch_counters};
 pub(crate) use drive::Acks;
-pub(crate) use fork::current;
-pub use fork::{forks_within, guard_forks};
 pub(crate) use host::withdraw;
 pub(crate) use late::Late;
-pub(crate) use nic::{Nic, NicShared};
-pub use nic::{shutdown, stats};
-pub use objects::{Objects, objects};
-pub(crate) use watch::sum;
-pub use watch::{PortCounters, port_counters, watch_counters};
+pub(crate) use lone::Awaited;
 
 use crate::cm::Cm;
 use crate::cq::CqTasks;
@@ -87,8 +64,9 @@ use crate::xrcd::Domains;
 use answers::Unanswered;
 use arrears::Arrears;
 pub(crate) use common::Common;
-pub(crate) use congestion::{Place, Requests};
+pub(crate) use congestion::{Congestion, Place, Requests};
 use fairness::Fairness;
+pub(crate) use fairness::several_engines;
 use gate::Gate;
 use gather::Gather;
 pub(crate) use gather::Posted;
@@ -97,17 +75,16 @@ pub(crate) use one_sided::Uses;
 use pace::Pace;
 use patience::Patience;
 pub(crate) use posting::{Ended, ShortPost};
-pub(crate) use regions::NoKey;
 use rows::Rows;
 pub(crate) use rows::Succession;
-pub(crate) use shard::{Driven, Shard, ShardSet};
 pub(crate) use srq_table::SrqTable;
 use stalled::Stalled;
 pub(crate) use table::QpTable;
 pub(crate) use timers::Timers;
 pub(crate) use uc_writes::UcWrites;
-pub use waiters::Waiting;
-pub(crate) use waiters::end_wait;
+
+/// How often somebody looks after an engine that the application drives, ns, where that costs little.
+pub(crate) const TICK_NS: u64 = 1_000_000;
 
 /// Bounds of a queue pair's send window, bytes.
 const WINDOW: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;
@@ -170,7 +147,7 @@ pub(crate) struct Engine {
     pub(crate) rows: Rows,
     stalled: Stalled,
     /// ACKs that wait for the application's answer, and completions that wait for the peer's.
-    unanswered: Unanswered,
+    pub(crate) unanswered: Unanswered,
     patience: Patience,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
@@ -179,14 +156,14 @@ pub(crate) struct Engine {
     pub(crate) domains: Domains,
     pub(crate) neighbours: Neighbourhood,
     pub(crate) timers: Timers,
-    cq_tasks: Arc<CqTasks>,
+    pub(crate) cq_tasks: Arc<CqTasks>,
     pub(crate) ready: VecDeque<u32>,
     /// Requests of this round that came by rings and were executed.
     shown: Vec<one_sided::Shown>,
     /// Queue pairs whose packets pointed at memory, and some that did.
     pointing: Vec<u32>,
     /// So many of those were left there at the last transmission, since their ACKs may wait.
-    held: usize,
+    pub(crate) held: usize,
     /// ACKs are held for a thread that waited and has its event: they leave with what it posts, in one wake-up of the peer.
     answer_takes_acks: bool,
     /// See [`Engine::glance`].
@@ -199,14 +176,14 @@ pub(crate) struct Engine {
     drops: DropCounters,
     /// Counts of queue pairs that were destroyed.
     retired: Counters,
-    told: watch::Told,
+    told: counters::Told,
     /// The process is about to end: nothing is received any more.
-    closed: bool,
+    pub(crate) closed: bool,
 }
 
 impl Engine {
     /// The first, or only, one.
-    fn open(config: &LinkConfig) -> std::result::Result<Engine, LinkError> {
+    pub(crate) fn open(config: &LinkConfig) -> std::result::Result<Engine, LinkError> {
         let link = RoceLink::open(config)?;
         let common = Arc::<Common>::default();
         for range in link.qpn_ranges() {
@@ -218,7 +195,7 @@ impl Engine {
     }
 
     /// For the link of another one beside this one, which is the first.
-    fn config_beside(&self, own: &LinkConfig) -> LinkConfig {
+    pub(crate) fn config_beside(&self, own: &LinkConfig) -> LinkConfig {
         LinkConfig {
             beside: self.link.card().map(|(_, door)| door),
             ..own.clone()
@@ -226,7 +203,11 @@ impl Engine {
     }
 
     /// That other one, with all that is the same in both.
-    fn beside(&self, index: usize, link: RoceLink) -> std::result::Result<Engine, TryReserveError> {
+    pub(crate) fn beside(
+        &self,
+        index: usize,
+        link: RoceLink,
+    ) -> std::result::Result<Engine, TryReserveError> {
         let memory = self.memory.beside()?;
         Ok(Engine::new(index, link, self.common.clone(), memory))
     }
@@ -272,7 +253,7 @@ impl Engine {
             staged: 0,
             drops: DropCounters::default(),
             retired: Counters::default(),
-            told: watch::Told::default(),
+            told: counters::Told::default(),
             closed: false,
         }
     }
@@ -658,7 +639,7 @@ fn host_path() -> std::result::Result<(bool, bool), LinkError> {
     }
 }
 
-fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
+pub(crate) fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
     let mut config = LinkConfig::default();
     if let Some(text) = std::env::var_os("RNIC_FAULTS").filter(|text| !text.is_empty()) {
         let text = text.to_string_lossy();

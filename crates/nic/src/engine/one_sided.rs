@@ -72,7 +72,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    pub(super) fn join(&mut self, more: Uses) {
+    pub(crate) fn join(&mut self, more: Uses) {
         self.imports.join(more.imports);
         self.copies.join(more.copies);
     }

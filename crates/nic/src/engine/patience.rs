@@ -53,7 +53,7 @@ impl Patience {
     }
 
     /// Packets wait for receives.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 

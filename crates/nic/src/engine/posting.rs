@@ -120,9 +120,10 @@ impl Engine {
         }
         let now = time_of_post(entry, &mut self.clock);
         self.link.set_time(now);
-        if self.answer_takes_acks && by_memory && entry.held_ack.is_held() {
+        let with_ack = self.answer_takes_acks && by_memory && entry.held_ack.is_held();
+        if with_ack {
             let (link, memory, srqs) = (&mut self.link, &self.memory, &self.srqs);
-            lone::acknowledge(entry, link, memory, srqs, &mut self.ahs, &mut self.staged);
+            lone::acknowledge_first(entry, link, memory, srqs, &mut self.ahs, &mut self.staged);
         }
         let mut sink = PathSink {
             qpn,
@@ -137,13 +138,18 @@ impl Engine {
         let QueuePair::Rc(rc) = transport else {
             return ShortPost::NotThisWay;
         };
-        if !rc.post_short(Time(now), short, asks, &host, &mut sink) {
+        let left = rc.post_short(Time(now), short, asks, &host, &mut sink);
+        if with_ack {
+            self.link.wake_unwoken();
+        }
+        if !left {
             return ShortPost::NotThisWay;
         }
         entry.signals.posted(short.signaled);
         self.timers.note(entry);
         self.fairness.short(qpn, now);
         if by_memory {
+            entry.held_ack.requested();
             return ShortPost::Left;
         }
         stage(entry, &mut self.ready);
@@ -248,7 +254,8 @@ impl Posting<'_> {
         let now = time_of_post(self.entry, self.clock);
         self.any = true;
         self.link.set_time(now);
-        if self.takes_acks && self.entry.held_ack.is_held() {
+        let with_ack = self.takes_acks && self.entry.held_ack.is_held();
+        if with_ack {
             let Posting {
                 entry,
                 link,
@@ -258,7 +265,7 @@ impl Posting<'_> {
                 staged,
                 ..
             } = self;
-            lone::acknowledge(entry, link, memory, srqs, ahs, staged);
+            lone::acknowledge_first(entry, link, memory, srqs, ahs, staged);
         }
         let mut sink = PathSink {
             qpn: self.entry.shared.qpn,
@@ -276,10 +283,18 @@ impl Posting<'_> {
             }
             self.straight = rc.post_straight(Time(now), wqe, &mut host, &mut sink);
         }
-        if self.alone && self.straight {
+        if with_ack {
+            self.link.wake_unwoken();
+        }
+        if !self.straight {
+            return;
+        }
+        if self.alone {
             // What is behind it has company.
             self.straight = false;
             self.built = true;
+        } else {
+            self.entry.held_ack.requested();
         }
     }
 

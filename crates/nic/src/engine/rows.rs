@@ -7,8 +7,8 @@
 
 use rnic_transport::QueuePair;
 
+use super::TICK_NS;
 use super::gather::{self, Gather, Posted};
-use super::punctual::TICK_NS;
 use crate::qp::QpEntry;
 use crate::sys::{self, StreamClock};
 
@@ -134,7 +134,7 @@ impl Rows {
     }
 
     /// The background thread looks, and comes back if something goes on.
-    pub(super) fn looked(&mut self, now: u64) {
+    pub(crate) fn looked(&mut self, now: u64) {
         if self.look_at.is_some_and(|at| at <= now) {
             let again = std::mem::take(&mut self.used);
             self.look_at = again.then(|| now.saturating_add(TICK_NS));

@@ -11,7 +11,7 @@ use rnic_transport::Pd;
 
 use super::message::{Message, Object, Token};
 use crate::dm::{self, DmShared};
-use crate::engine::Nic;
+use crate::driving::Nic;
 use crate::error::{Error, Result};
 use crate::memory::{Exported, MemoryTable};
 use crate::pd;

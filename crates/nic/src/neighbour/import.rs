@@ -10,7 +10,7 @@ use rnic_transport::Pd;
 
 use super::export::Named;
 use super::message::{Message, Object, Token};
-use crate::engine::Nic;
+use crate::driving::Nic;
 use crate::error::{Error, Result};
 use crate::memory::{Exported, Foreign};
 use crate::sys::{self, Gate};

@@ -27,8 +27,9 @@ use crate::bias::Guard;
 use crate::context::ContextShared;
 use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
+use crate::driving::Shard;
 use crate::engine::{
-    self, Answers, Engine, HeldAck, Late, Place, Requests, Shard, SrqTable, Succession, UcWrites,
+    self, Answers, Engine, HeldAck, Late, Place, Requests, SrqTable, Succession, UcWrites,
 };
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;

@@ -9,7 +9,8 @@ use rnic_transport::{Counters, Traffic};
 
 use super::line::Line;
 use super::{State, append, is_on, lint, settings, state, write};
-use crate::engine::{DropCounters, Engine, NicShared};
+use crate::driving::NicShared;
+use crate::engine::{DropCounters, Engine};
 use crate::qp::{QpEntry, QpState};
 use crate::sys;
 

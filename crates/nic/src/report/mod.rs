@@ -25,7 +25,8 @@ pub(crate) use counters::{destroyed, note_all};
 pub use failure::refused_verb;
 pub(crate) use failure::{Access, evidence, failed, local_fault, remote_fault};
 
-use crate::engine::{Engine, NicShared};
+use crate::driving::NicShared;
+use crate::engine::Engine;
 use crate::memory::Access as Rights;
 use crate::qp::{QpAttr, QpState};
 use crate::sys;

@@ -3,25 +3,23 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rnic_link::registry::Registry;
 use rnic_link::{LinkConfig, LinkError, RoceLink};
 use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::background;
+use super::event_wait::Manner;
 use super::shard::{MAX_SHARDS, Shard};
-use super::waiters::Manner;
-use super::{Engine, background, config_from_environment};
+use crate::engine::{Engine, config_from_environment, several_engines};
 use crate::error::{Error, Result};
 use crate::sys;
 
 const VERB: &str = "ibv_open_device";
 /// By default there are at most so many.
 const MOST_BY_DEFAULT: usize = 8;
-
-/// This process's engine has, or had, more than one.
-static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 /// One at least, in order.
 pub(super) struct Shards {
@@ -72,17 +70,6 @@ impl Shards {
         };
         let _ = shards.places[0].set(first);
         Ok(shards)
-    }
-
-    /// There may be more than the first.
-    #[inline]
-    pub(super) fn are_several() -> bool {
-        SEVERAL.load(Ordering::Relaxed)
-    }
-
-    #[cfg(test)]
-    pub(super) fn pretend_several() {
-        SEVERAL.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn first(&self) -> &Arc<Shard> {
@@ -182,7 +169,7 @@ impl Shards {
         };
         let shard = enter(engine)?;
         background::start(&shard)?;
-        SEVERAL.store(true, Ordering::Relaxed);
+        several_engines();
         for range in ranges {
             common.add_range(range, index);
         }

@@ -11,13 +11,15 @@ use rnic_link::{Glance, Look};
 use rustix_futex_sync::Mutex;
 
 use super::background::{Background, STREAM};
-use super::drive::Acks;
-use super::lone::Awaited;
-use super::waiters::Waiters;
-use super::{Engine, port, spin};
+use super::event_wait::Waiters;
+use super::kernel_events;
+use super::yielding;
 use crate::bias::{Biased, Guard};
 use crate::busy::while_busy;
 use crate::cq::CqTasks;
+use crate::engine::Acks;
+use crate::engine::Awaited;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::sys;
 
@@ -48,7 +50,7 @@ pub(crate) struct Shard {
     pub(super) background: Background,
     pub(super) waiters: Arc<Waiters>,
     /// Those of the first hear of the port.
-    pub(super) contexts: port::Contexts,
+    pub(super) contexts: kernel_events::Contexts,
 }
 
 impl std::fmt::Debug for Shard {
@@ -67,7 +69,7 @@ impl Shard {
             polls: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             waiters: Arc::default(),
-            contexts: port::Contexts::default(),
+            contexts: kernel_events::Contexts::default(),
         })
     }
 
@@ -75,7 +77,7 @@ impl Shard {
         self.index
     }
 
-    /// The engine, waiting for its lock. Not in a forked child ([`super::Nic::check_alive`]).
+    /// The engine, waiting for its lock. Not in a forked child ([`super::nic::Nic::check_alive`]).
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, Engine> {
         self.engine.lock()
@@ -257,7 +259,7 @@ impl Shard {
     /// packets of this shard alone.
     #[inline]
     pub(super) fn spin_or_rest(&self, driven: Driven, found: bool, only: bool) {
-        spin::spin_or_rest(self, driven, found, only);
+        yielding::spin_or_rest(self, driven, found, only);
     }
 }
 

@@ -117,6 +117,18 @@ thread_local! {
     };
 }
 
+/// A thread that sleeps between its polls does not spin.
+pub(super) fn begin_anew() {
+    VAIN.with(|vain| {
+        let before = vain.get();
+        vain.set(Vain {
+            polls: 0,
+            since: 0,
+            ..before
+        });
+    });
+}
+
 /// After each poll: one that found nothing may let others run.
 #[inline]
 pub(super) fn spin_or_rest(shared: &Shard, driven: Driven, found: bool, only: bool) {

@@ -1,11 +1,12 @@
-//! What the port has counted in this process, and whoever wants to hear of it.
+//! What the port has counted in this process, a watcher of these counts, and how many of each object live: what a test or a
+//! monitor compares to find a leak.
 
 use std::sync::OnceLock;
 
 use rnic_link::LinkCounters;
 use rnic_transport::Counters;
 
-use super::{DropCounters, Engine, fork};
+use super::{DropCounters, Engine};
 use crate::sys;
 
 /// With more queue pairs than this their counts are added up now and then only.
@@ -30,13 +31,6 @@ static WATCHER: OnceLock<fn(&PortCounters)> = OnceLock::new();
 /// nothing of this crate. There can be one; the first stays.
 pub fn watch_counters(watcher: fn(&PortCounters)) {
     let _ = WATCHER.set(watcher);
-}
-
-/// The counts now; zero if the device is not open.
-pub fn port_counters() -> PortCounters {
-    let handle = fork::current().filter(|handle| handle.shared.is_alive());
-    let shards = handle.iter().flat_map(|handle| handle.shared.shards.iter());
-    sum(shards.map(|shard| shard.lock().port_counters()))
 }
 
 pub(crate) fn sum(counters: impl Iterator<Item = PortCounters>) -> PortCounters {
@@ -71,7 +65,7 @@ impl Engine {
 
     /// Tells the watcher, if there is one and something has changed.
     #[inline]
-    pub(super) fn tell(&mut self) {
+    pub(crate) fn tell(&mut self) {
         if let Some(watcher) = WATCHER.get() {
             self.tell_watcher(*watcher);
         }
@@ -99,5 +93,37 @@ impl Engine {
         }
         counted[self.index] = own;
         watcher(&sum(counted.iter().copied()));
+    }
+}
+
+/// Objects of this process's NIC that live now, counted by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Memory regions and bound windows.
+    pub memory: usize,
+    /// Event channels of the connection manager.
+    pub cm_channels: usize,
+    /// Its ids, requests that wait at listeners included.
+    pub cm_ids: usize,
+    /// Its connections and resolutions, those in time-wait included.
+    pub cm_connections: usize,
+    /// Requests that nobody listens for, so far.
+    pub cm_held: usize,
+}
+
+impl Engine {
+    /// Regions and the like are the same in all shards, and other objects are in the first alone.
+    pub(crate) fn objects(&self) -> Objects {
+        let (cm_channels, cm_ids, cm_connections) = self.cm.objects();
+        Objects {
+            queue_pairs: self.qps.len(),
+            memory: self.memory.len(),
+            cm_channels,
+            cm_ids,
+            cm_connections,
+            cm_held: self.cm.held.len(),
+        }
     }
 }

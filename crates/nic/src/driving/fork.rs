@@ -16,9 +16,9 @@ use std::sync::{Arc, Weak};
 
 use rustix_futex_sync::{Mutex, MutexGuard};
 
-use super::Engine;
 use super::nic::{NicHandle, NicShared};
 use crate::bias::Guard;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gid_table::{RowsGuard, lock_rows};
 use crate::{dm, pd, sys};

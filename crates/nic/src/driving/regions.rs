@@ -6,9 +6,9 @@
 
 use rnic_transport::Pd;
 
-use super::Engine;
 use super::nic::Nic;
-use super::one_sided::Uses;
+use crate::engine::Engine;
+use crate::engine::Uses;
 use crate::memory::{Exported, Foreign, RegionSpec, WindowsBound};
 use crate::report::RegionFacts;
 use crate::reserve;

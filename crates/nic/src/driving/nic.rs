@@ -7,14 +7,15 @@ use rnic_link::LinkCounters;
 use rustix_futex_sync::Mutex;
 
 use super::background;
-use super::common::Common;
-use super::congestion::Congestion;
+use super::fork;
 use super::shard::{Driven, Shard, ShardSet};
 use super::shards::Shards;
-use super::{DropCounters, Engine, fork};
 use crate::bias::Guard;
 use crate::context::AsyncEvents;
 use crate::cq::{self, CqTasks};
+use crate::engine::Common;
+use crate::engine::Congestion;
+use crate::engine::{DropCounters, Engine, Objects, PortCounters, sum};
 use crate::error::{Error, Result};
 use crate::memory::Windows;
 use crate::report;
@@ -324,4 +325,21 @@ pub fn stats() -> Option<(LinkCounters, DropCounters)> {
         all.1 += drops;
     }
     Some(all)
+}
+
+/// The counts now; zero if the device is not open.
+pub fn port_counters() -> PortCounters {
+    let handle = fork::current().filter(|handle| handle.shared.is_alive());
+    let shards = handle.iter().flat_map(|handle| handle.shared.shards.iter());
+    sum(shards.map(|shard| shard.lock().port_counters()))
+}
+
+/// What lives now, if the device is open.
+pub fn objects() -> Option<Objects> {
+    let handle = fork::current().filter(|handle| handle.shared.is_alive())?;
+    let mut objects = handle.shared.shards.first().lock().objects();
+    for shard in handle.shared.shards.iter().skip(1) {
+        objects.queue_pairs += shard.lock().qps.len();
+    }
+    Some(objects)
 }

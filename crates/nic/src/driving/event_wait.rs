@@ -5,7 +5,7 @@
 //! only while no other waits: where several wait, whoever is woken may be the wrong one and busy afterwards. The
 //! background thread then has one more thread that looks after packets, as one that polls is, and it knows in the same
 //! way when there is none (`background.rs`): packets are waiting, and nobody takes them. Before it sleeps it stays awake for a
-//! moment if that is worth it (`awake.rs`).
+//! moment if that is worth it (`halt_poll.rs`).
 //!
 //! A thread may be cancelled while it waits. What it holds is therefore not in its stack, but in a thread-local variable.
 
@@ -16,11 +16,11 @@ use std::sync::{Arc, OnceLock};
 
 use rnic_link::Glance;
 
-use super::awake::Awake;
-use super::drive::Acks;
+use super::halt_poll::{self, Found, HaltPoll, Offers};
 use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
-use super::stay::Offers;
+use super::yielding;
+use crate::engine::Acks;
 use crate::error::{Error, Result};
 use crate::sys::{self, PerThread};
 
@@ -173,7 +173,7 @@ impl Drop for Wait {
 static WAIT: PerThread<Wait> = PerThread::new();
 
 thread_local! {
-    static AWAKE: Cell<Awake> = const { Cell::new(Awake::new()) };
+    static HALT: Cell<HaltPoll> = const { Cell::new(HaltPoll::new()) };
 }
 
 /// This thread waits no longer.
@@ -209,6 +209,7 @@ impl Nic {
             if woken.is_none() {
                 // What a thread left that did not come back from its sleep ends first.
                 *wait = None;
+                yielding::begin_anew();
                 *wait = match shards.only() {
                     Some(only) => Some(Wait::begin(&self.shard(only).waiters, may_drive)),
                     None => Wait::sleep(shards.iter().map(|i| self.shard(i).waiters.clone())),
@@ -240,10 +241,12 @@ impl Nic {
 /// How a wait ended in which a thread stayed awake.
 #[derive(Clone, Copy, Debug)]
 enum Spun {
-    /// What it waited for is there; `offered`: right after it had offered its core.
-    Over { offered: bool },
-    /// It did not come in time, or others need the core.
+    /// What it waited for is there.
+    Over(Found),
+    /// It did not come in time.
     InVain,
+    /// Others need the core.
+    Crowded,
 }
 
 impl Shard {
@@ -274,13 +277,14 @@ impl Shard {
             }
             look = engine.link.fall_asleep() || engine.has_turns();
             // What waits for receives would wake the thread over and over.
-            let in_vain = engine.patience.is_waiting() || wait.needless > NEEDLESS;
+            let in_vain = engine.waits_for_receives() || wait.needless > NEEDLESS;
             let fds = [engine.link.rx_fd(), engine.link.wake_fd()];
             self.after_drive(engine);
             if over() {
-                let mut awake = AWAKE.get();
-                awake.slept(sys::now_ns().saturating_sub(wait.since));
-                AWAKE.set(awake);
+                let stay = halt_poll::how_long(self.background.wake_up());
+                let mut halt = HALT.get();
+                halt.slept(sys::now_ns().saturating_sub(wait.since), stay);
+                HALT.set(halt);
                 return Some(Waiting::Over);
             }
             if in_vain {
@@ -296,26 +300,29 @@ impl Shard {
 
     /// Drives the engine awake since `since`, if that is worth it; true: it is `over`.
     fn stay_awake(&self, since: u64, acks: Acks, over: impl Fn() -> bool) -> bool {
-        let mut awake = AWAKE.get();
+        let mut halt = HALT.get();
+        let adaptive = halt_poll::how_long(self.background.wake_up());
         let stay = match Manner::of_process() {
             Ok(Manner::Sleep) => None,
             Ok(Manner::Spin) => Some(SPIN_NS),
-            _ => awake.begin(self.background.wake_up()),
+            _ => halt.begins(since, false).then_some(adaptive),
         };
         let spun = stay.map(|stay| {
-            let offers = match awake.shares_core() {
+            let offers = match halt.shares_core() {
                 true => Offers::at_once(since, stay),
                 false => Offers::new(since, stay),
             };
             self.drive_until(since, stay, offers, acks, over)
         });
+        let now = || sys::now_ns();
         match spun {
-            Some(Spun::Over { offered }) => awake.paid(offered),
-            Some(Spun::InVain) => awake.in_vain(),
+            Some(Spun::Over(found)) => halt.paid(now().saturating_sub(since), found),
+            Some(Spun::InVain) => halt.in_vain(now()),
+            Some(Spun::Crowded) => halt.crowded(now()),
             None => {}
         }
-        AWAKE.set(awake);
-        matches!(spun, Some(Spun::Over { .. }))
+        HALT.set(halt);
+        matches!(spun, Some(Spun::Over(_)))
     }
 
     /// For `stay` ns at most, and while nobody else needs the core.
@@ -327,7 +334,7 @@ impl Shard {
         acks: Acks,
         over: impl Fn() -> bool,
     ) -> Spun {
-        let mut offered = false;
+        let mut found = Found::AtOnce;
         loop {
             self.count_poll();
             if let Some(mut engine) = self.engine.try_lock() {
@@ -337,14 +344,20 @@ impl Shard {
                 self.after_drive(engine);
             }
             if over() {
-                return Spun::Over { offered };
+                return Spun::Over(found);
             }
             let now = sys::now_ns();
             let before = offers.count();
-            if now.saturating_sub(since) > stay || offers.in_vain(now) {
+            if now.saturating_sub(since) > stay {
                 return Spun::InVain;
             }
-            offered = offers.count() != before;
+            if offers.in_vain(now) {
+                return Spun::Crowded;
+            }
+            found = match offers.count() == before {
+                true => Found::Looking,
+                false => Found::Offering,
+            };
             std::hint::spin_loop();
         }
     }

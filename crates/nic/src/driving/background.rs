@@ -4,7 +4,7 @@
 //! (*armed*). While the application polls, a woken thread would only find the packet gone and cost both sides
 //! microseconds; so after some needless wake-ups it leaves the socket out of its set and only looks whether the application
 //! still polls (*watching*): once per millisecond, or less often where to wake takes long or the application
-//! puts that off by polling all the time (`alarm`).
+//! puts that off by polling all the time (`watchdog`). Which of both it is to be is decided by `election`.
 //!
 //! It queues for the engine's lock only if nothing else helps: a lock is handed to whoever waits in line for it, asleep,
 //! and until that thread has a core the application polls in vain.
@@ -17,20 +17,15 @@ use std::time::Duration;
 use rnic_link::{Glance, Look};
 use smallvec::{SmallVec, smallvec};
 
-use super::Engine;
-use super::alarm::{self, Alarm, Timer};
-use super::drive::Acks;
-use super::kernel_tables::KernelTables;
-use super::linger::Linger;
-use super::polling::Polling;
-use super::port::PortWatch;
-use super::punctual::{Punctual, TICK_NS};
+use super::election::{Election, Woken};
+use super::halt_poll::{self, HaltPoll, Offers};
+use super::kernel_events::{KernelTables, PortWatch};
 use super::shard::Shard;
-use super::spin::Crowd;
-use super::stay::{self, Offers};
 use super::wakeup::{Bell, Wakeup};
-use super::worth::Worth;
+use super::watchdog::{self, Alarm, Ticks, Timer};
+use super::yielding::Crowd;
 use crate::bias::Guard;
+use crate::engine::{Acks, Engine, TICK_NS};
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd, TimerFd};
 
@@ -39,16 +34,10 @@ pub(super) const STREAM: usize = 8;
 /// How long a stream is waited for awake: to wake a sleeping thread costs the sender more than a batch of packets.
 const FOLLOW_NS: u64 = 30_000;
 /// How long the thread waits awake at most before it looks after the rest of its duties.
-const LINGER_NS: u64 = 2_000_000;
-/// Undisturbed watching after which all lateness is forgotten, ns.
-const FORGET_NS: u64 = 50_000_000;
+const AWAKE_NS: u64 = 2_000_000;
 /// How often it tries to get the engine from whoever has it. Between two tries a round that found nothing is over. More would be
 /// in vain where it took the core from that very thread.
 const TRIES: u32 = 8;
-/// Ticks in which nothing happens after which it does not watch over a thread that waits for an event any more.
-const QUIET: u32 = 50;
-/// Ticks that such a thread leaves packets for before it is not waited for: they woke it, and it is on its way as a rule.
-const ON_ITS_WAY: u32 = 4;
 
 /// The background thread as the application's threads see it.
 pub(super) struct Background {
@@ -141,15 +130,12 @@ fn run(shared: &Shard, port: PortWatch) {
         (link.rx_fd(), link.wake_fd(), link.door_fds(), link.ways())
     };
     let mut tables = KernelTables::new(port, ways);
-    let mut worth = Worth::new();
-    // Since when it watches undisturbed.
-    let mut calm_since = 0;
-    let mut quiet_ticks = 0;
-    let mut awake = Linger::default();
-    let mut left = Left::default();
-    let mut polling = Polling::new(shared.polls.load(Ordering::Relaxed));
+    let mut election = Election::new(shared.polls.load(Ordering::Relaxed));
+    let mut halt = HaltPoll::new();
+    // When packets woke it last.
+    let mut woken_at = 0;
     let mut maintain_at = 0;
-    let mut punctual = Punctual::measure();
+    let mut ticks = Ticks::measure();
     // Of the engine, as it was left last.
     let (mut deadline, mut patient) = (u64::MAX, false);
     // It looks after its other duties, but packets come so fast that it does not sleep meanwhile.
@@ -161,8 +147,7 @@ fn run(shared: &Shard, port: PortWatch) {
         if watching {
             // The application has the engine; what it leaves there has time until the next tick.
         } else if let Some(mut engine) = engine_soon(shared) {
-            (deadline, patient) =
-                look_after(&mut engine, &mut maintain_at, punctual.late(), watching);
+            (deadline, patient) = look_after(&mut engine, &mut maintain_at, ticks.late(), watching);
             state.wakeup.will_sleep(deadline);
             // What waits for receives is no work.
             let arrived = engine.link.fall_asleep() && !patient;
@@ -181,12 +166,12 @@ fn run(shared: &Shard, port: PortWatch) {
         let tables_at = fds.len();
         fds.extend(tables.fds());
         let until = deadline.min(tables.deadline());
-        state.wake_up.store(punctual.late(), Ordering::Relaxed);
+        state.wake_up.store(ticks.late(), Ordering::Relaxed);
         let before = sys::now_ns();
         let ready = if watching {
-            sleep_watching(shared, &mut fds, until, &mut punctual)
+            sleep_watching(shared, &mut fds, until, &mut ticks)
         } else {
-            punctual.no_tick();
+            ticks.no_tick();
             sleep(&fds, if work || stays { 0 } else { until })
         };
         let slept = sys::now_ns().saturating_sub(before);
@@ -194,18 +179,13 @@ fn run(shared: &Shard, port: PortWatch) {
         tables.look(shared, [ready[tables_at], ready[tables_at + 1]]);
         let found = Found::of(&ready[..tables_at], patient, watching);
         let polls = || shared.polls.load(Ordering::Relaxed);
-        let application_polls = polling.seen(slept, polls, std::thread::yield_now);
+        let application_polls = election.polled(slept, polls, std::thread::yield_now);
 
         if watching {
             // A poll that finds much lasts longer than a tick.
             let application_polls = application_polls || shared.engine.try_lock().is_none();
-            quiet_ticks = if application_polls {
-                0
-            } else {
-                quiet_ticks + 1
-            };
-            let looked_after = application_polls || (shared.waiters.drive() && quiet_ticks < QUIET);
-            if looked_after && !asked && !neglected(shared, rx, &mut punctual, &mut left) {
+            let looked_after = election.is_looked_after(application_polls, shared.waiters.drive());
+            if looked_after && !asked && !neglected(shared, rx, &mut ticks, &mut election) {
                 // The application drives; only what it never looks at is left to do here.
                 deadline = u64::MAX;
                 if let Some(mut engine) = engine_soon(shared) {
@@ -220,11 +200,9 @@ fn run(shared: &Shard, port: PortWatch) {
                         engine.send_out(now, Acks::Leave);
                     }
                     (deadline, patient) =
-                        look_after(&mut engine, &mut maintain_at, punctual.late(), true);
+                        look_after(&mut engine, &mut maintain_at, ticks.late(), true);
                 }
-                if sys::now_ns().saturating_sub(calm_since) > FORGET_NS {
-                    worth.forget_lateness();
-                }
+                election.undisturbed(sys::now_ns());
                 continue;
             }
             state.wakeup.watch(false);
@@ -233,11 +211,9 @@ fn run(shared: &Shard, port: PortWatch) {
                 engine.link.leave_to_polling(false);
                 engine.round_with(Look::Doors, Acks::MayWaitForAnswer) > 0
             };
-            worth.begin_anew();
             // One that packets wake was kept from its core, and would have been by this thread as well.
-            if late && !asked && !shared.waiters.drive() {
-                worth.was_late(|lateness| punctual.worth(lateness));
-            }
+            let late = late && !asked && !shared.waiters.drive();
+            election.takes_back(late, |lateness| ticks.worth(lateness));
             continue;
         }
         let rests = state.resting.load(Ordering::Relaxed) > 0 || shared.waiters.drive();
@@ -251,30 +227,36 @@ fn run(shared: &Shard, port: PortWatch) {
         };
         let stayed = std::mem::take(&mut stays);
         let needed = (received > 0 || stayed) && !application_polls && !contended && !rests;
-        let moment = stay::how_long(punctual.late());
-        if needed && (stayed || awake.woken(sys::now_ns(), received >= STREAM, moment)) {
-            stays = linger(shared, &mut awake, moment);
+        let stay = halt_poll::how_long(ticks.late());
+        let now = sys::now_ns();
+        if needed && !stayed {
+            halt.slept(now.saturating_sub(woken_at), stay);
+            woken_at = now;
+        }
+        if needed && (stayed || halt.begins(now, received >= STREAM)) {
+            stays = stay_awake(shared, &mut halt, stay);
             if stays {
                 continue;
             }
         } else if received >= STREAM {
             follow(shared);
         }
-        if found.packets {
+        let woken = if found.packets {
             // An application that polls would have found the packet itself, even if this thread was quicker. One that spins
             // and did not was kept from its core, perhaps by this thread.
             let needless = application_polls || contended || rests || received == 0;
-            worth.packets(needless, polling.spins());
+            Woken::ByPackets { needless }
         } else if ready[0] && !asked && application_polls {
-            worth.rang_in_vain();
-        }
-        if worth.leaves()
+            Woken::InVain
+        } else {
+            Woken::Otherwise
+        };
+        if election.leaves(woken)
             && let Some(mut engine) = engine_soon(shared)
         {
             engine.link.leave_to_polling(true);
             state.wakeup.watch(true);
-            calm_since = sys::now_ns();
-            worth.begin_anew();
+            election.watches(sys::now_ns());
         }
     }
 }
@@ -318,7 +300,7 @@ fn look_after(
         false => engine.next_deadline(),
     };
     let deadline = deadline.unwrap_or(u64::MAX).min(*maintain_at);
-    (deadline, engine.patience.is_waiting())
+    (deadline, engine.waits_for_receives())
 }
 
 /// Drives the engine as long as a stream goes on and nobody else does.
@@ -343,7 +325,7 @@ fn follow(shared: &Shard) {
 
 /// Drives the engine awake as long as that pays, nobody else does, and the core is free. `stay`: how long it waits for each
 /// packet, ns. True: it is to go on, when the thread has looked after its other duties.
-fn linger(shared: &Shard, awake: &mut Linger, stay: u64) -> bool {
+fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
     let (polls_before, begin) = (polls(), sys::now_ns());
     let (mut last, mut offers) = (begin, Offers::new(begin, stay));
@@ -365,17 +347,17 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) -> bool {
         shared.cq_tasks.let_go();
         let now = sys::now_ns();
         if received > 0 {
-            awake.paid(now);
+            halt.paid(now.saturating_sub(last), halt_poll::Found::Looking);
             last = now;
             offers.found(now);
         } else if now - last > stay {
-            awake.in_vain();
+            halt.in_vain(now);
             break;
         } else if offers.in_vain(now) {
-            awake.crowded();
+            halt.crowded(now);
             break;
         }
-        if now - begin > LINGER_NS {
+        if now - begin > AWAKE_NS {
             goes_on = true;
             break;
         }
@@ -386,31 +368,9 @@ fn linger(shared: &Shard, awake: &mut Linger, stay: u64) -> bool {
     goes_on
 }
 
-/// Packets that wait for a thread which they woke.
-#[derive(Debug, Default)]
-struct Left {
-    /// Since so many ticks,
-    ticks: u32,
-    /// in which nobody polled: the count of polls.
-    polls: u64,
-}
-
-impl Left {
-    /// They still do.
-    fn tick(&mut self, polls: u64) -> u32 {
-        self.ticks = if self.polls == polls {
-            self.ticks + 1
-        } else {
-            0
-        };
-        self.polls = polls;
-        self.ticks
-    }
-}
-
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
-fn neglected(shared: &Shard, rx: RawFd, punctual: &mut Punctual, left: &mut Left) -> bool {
+fn neglected(shared: &Shard, rx: RawFd, ticks: &mut Ticks, election: &mut Election) -> bool {
     // Whoever has the engine takes in what has arrived: where much does, one poll lasts longer than this thread waits.
     let waiting = || {
         shared.engine.try_lock().is_some_and(|engine| {
@@ -423,10 +383,10 @@ fn neglected(shared: &Shard, rx: RawFd, punctual: &mut Punctual, left: &mut Left
     }
     let before = polls();
     if shared.waiters.drive() {
-        return left.tick(before) >= ON_ITS_WAY;
+        return election.is_overdue(before);
     }
     // Waits on nothing, for so long: this thread may have taken the core from the very thread that polls.
-    punctual.wait();
+    ticks.wait();
     polls() == before && waiting()
 }
 
@@ -496,21 +456,21 @@ fn sleep_watching(
     shared: &Shard,
     fds: &mut WaitSet,
     deadline: u64,
-    punctual: &mut Punctual,
+    ticks: &mut Ticks,
 ) -> [bool; 8] {
     let alarm = &shared.background.alarm;
-    let tick = punctual.tick();
+    let tick = ticks.tick();
     let now = sys::now_ns();
-    let at_most = now.saturating_add((alarm::AT_MOST * tick).as_nanos() as u64);
+    let at_most = now.saturating_add((watchdog::AT_MOST * tick).as_nanos() as u64);
     let until = deadline.min(at_most);
-    punctual.sleep(now);
+    ticks.sleep(now);
     alarm.set(now, tick, shared.done());
     fds.push(alarm.timer().fd());
     let ready = sleep(fds, until);
     // By itself.
     if !ready[..fds.len() - 1].contains(&true) {
         let rang = ready[fds.len() - 1];
-        punctual.woke(sys::now_ns(), if rang { alarm.due() } else { until });
+        ticks.woke(sys::now_ns(), if rang { alarm.due() } else { until });
     }
     ready
 }
@@ -565,24 +525,13 @@ mod tests {
             .expect("descriptors");
         let readable = EventFd::new().expect("a descriptor");
         readable.add(1);
-        let mut punctual = Punctual::measure();
+        let mut ticks = Ticks::measure();
         let mut is_neglected =
-            || neglected(&shard, readable.fd(), &mut punctual, &mut Left::default());
+            || neglected(&shard, readable.fd(), &mut ticks, &mut Election::new(0));
         assert!(is_neglected());
         let engine = shard.engine.lock();
         assert!(!is_neglected());
         drop(engine);
         assert!(is_neglected());
-    }
-
-    #[test]
-    fn a_thread_that_packets_woke_has_some_ticks_to_take_them() {
-        let mut left = Left::default();
-        let mut ticks = |polls, n: u32| (0..n).map(|_| left.tick(polls)).max();
-        // On its way, late, but it comes.
-        assert!(ticks(7, ON_ITS_WAY) < Some(ON_ITS_WAY));
-        assert!(ticks(8, ON_ITS_WAY) < Some(ON_ITS_WAY));
-        // It does not come any more.
-        assert!(ticks(9, ON_ITS_WAY + 1) >= Some(ON_ITS_WAY));
     }
 }

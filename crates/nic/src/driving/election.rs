@@ -1,0 +1,370 @@
+//! Who drives the engine: the application, which polls, or a thread of it that waits for an event, or the background thread.
+//!
+//! | the application | the background thread | packets are taken in by |
+//! | --- | --- | --- |
+//! | does not call | sleeps until a packet wakes it (*armed*), and stays awake for a moment where that pays (`halt_poll`) | the background thread |
+//! | polls | looks once a tick whether it still does (*watching*) | whoever polls |
+//! | waits for an event and drives | the same | the thread that waits (`event_wait`) |
+//! | waits for an event, and others drive | is armed | the background thread, or another thread that waits |
+//!
+//! While the application polls, a thread that a packet woke only finds it gone. So does one that the application rang for,
+//! because it left something in the engine, when the application is back first: where queue pairs of one process talk
+//! to each other nothing ever arrives from outside, and it rang 12,000 times a second. So the background thread counts what its
+//! wake-ups were worth, and leaves the engine to the application when they are worth nothing.
+//!
+//! The application polls if it did so while the thread slept. A thread that hardly slept may have the very core that the application
+//! would poll on, and would then take itself for needed, since it answers what the application cannot. So it offers its
+//! core before it judges.
+
+/// Undisturbed watching after which all lateness is forgotten, ns.
+const FORGET_NS: u64 = 50_000_000;
+/// Ticks in which nothing happens after which the thread does not watch over one that waits for an event any more.
+const QUIET: u32 = 50;
+/// Ticks that such a thread leaves packets for before it is not waited for: they woke it, and it is on its way as a rule.
+const ON_ITS_WAY: u32 = 4;
+
+/// What the background thread knows of who drives.
+#[derive(Debug)]
+pub(super) struct Election {
+    polling: Polling,
+    worth: Worth,
+    /// Since when it watches undisturbed.
+    calm_since: u64,
+    /// Ticks in which nobody polled.
+    quiet: u32,
+    left: Left,
+}
+
+/// What woke the background thread while it was armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Packets; `needless`: the application has them, or would have.
+    ByPackets { needless: bool },
+    /// The application, which has polled since.
+    InVain,
+    /// Something else.
+    Otherwise,
+}
+
+impl Election {
+    /// `polls`: the count so far.
+    pub(super) fn new(polls: u64) -> Election {
+        Election {
+            polling: Polling::new(polls),
+            worth: Worth::new(),
+            calm_since: 0,
+            quiet: 0,
+            left: Left::default(),
+        }
+    }
+
+    /// Whether the application has polled since the last call, after a sleep of so many nanoseconds.
+    pub(super) fn polled(
+        &mut self,
+        slept: u64,
+        count: impl Fn() -> u64,
+        offer: impl FnOnce(),
+    ) -> bool {
+        self.polling.seen(slept, count, offer)
+    }
+
+    /// A tick while it watches: somebody else looks after packets. `waits`: a thread that waits for an event does.
+    pub(super) fn is_looked_after(&mut self, polled: bool, waits: bool) -> bool {
+        self.quiet = if polled { 0 } else { self.quiet + 1 };
+        polled || waits && self.quiet < QUIET
+    }
+
+    /// Packets wait for a thread that they woke, with so many polls so far: it has not come for too long.
+    pub(super) fn is_overdue(&mut self, polls: u64) -> bool {
+        self.left.tick(polls) >= ON_ITS_WAY
+    }
+
+    /// It went on watching.
+    pub(super) fn undisturbed(&mut self, now: u64) {
+        if now.saturating_sub(self.calm_since) > FORGET_NS {
+            self.worth.forget_lateness();
+        }
+    }
+
+    /// It ends to watch; `late`: it found packets that nobody had taken. `price`: what so many cheap wake-ups come to here.
+    pub(super) fn takes_back(&mut self, late: bool, price: impl FnOnce(i32) -> i32) {
+        self.worth.begin_anew();
+        if late {
+            self.worth.was_late(price);
+        }
+    }
+
+    /// It woke while it was armed; true: from now on it is to watch.
+    pub(super) fn leaves(&mut self, woken: Woken) -> bool {
+        match woken {
+            Woken::ByPackets { needless } => self.worth.packets(needless, self.polling.spins()),
+            Woken::InVain => self.worth.rang_in_vain(),
+            Woken::Otherwise => {}
+        }
+        self.worth.leaves()
+    }
+
+    /// It begins to watch.
+    pub(super) fn watches(&mut self, now: u64) {
+        self.calm_since = now;
+        self.worth.begin_anew();
+    }
+}
+
+/// Needless wake-ups, less what useful ones earn, after which the thread leaves the engine alone.
+const NEEDLESS: i32 = 16;
+/// What one useful wake-up is worth.
+const USEFUL: i32 = 4;
+/// What finding packets late is worth, at first and at most: a thread that left the engine although it was needed stays
+/// for so many wake-ups, fewer where they are dear. It doubles each time, since a program that polls now and then does so again; an
+/// application that was just kept from its core, and spins, soon gets the engine back.
+const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
+
+/// What its wake-ups were worth.
+#[derive(Debug)]
+struct Worth {
+    score: i32,
+    /// So many wake-ups are to come before it leaves the engine to an application for spinning.
+    stay: i32,
+    lateness: i32,
+}
+
+impl Worth {
+    fn new() -> Worth {
+        Worth {
+            score: 0,
+            stay: 0,
+            lateness: *LATE.start(),
+        }
+    }
+
+    /// Packets woke it. `needless`: the application has them, or would have; `spins`: it does nothing but poll, so what it did
+    /// not take it was kept from, perhaps by this thread.
+    fn packets(&mut self, needless: bool, spins: bool) {
+        self.stay = (self.stay - 1).max(0);
+        if spins && self.stay == 0 {
+            self.score = NEEDLESS + 1;
+        } else if needless {
+            self.score += 1;
+        } else {
+            self.score = (self.score - USEFUL).max(-*LATE.end());
+        }
+    }
+
+    /// The application rang, and has polled since.
+    fn rang_in_vain(&mut self) {
+        self.score += 1;
+    }
+
+    /// The engine is better left to the application.
+    fn leaves(&self) -> bool {
+        self.score > NEEDLESS
+    }
+
+    /// It begins or ends to leave the engine.
+    fn begin_anew(&mut self) {
+        self.score = 0;
+    }
+
+    /// It had left the engine, and found packets there late. `price`: what that is worth here, of what it would be elsewhere.
+    fn was_late(&mut self, price: impl FnOnce(i32) -> i32) {
+        self.stay = price(self.lateness);
+        self.score = -self.stay;
+        self.lateness = (2 * self.lateness).min(*LATE.end());
+    }
+
+    /// It has left the engine for long, and was not needed.
+    fn forget_lateness(&mut self) {
+        self.lateness = *LATE.start();
+    }
+}
+
+/// Who sleeps for less has kept its core from everybody.
+const NO_SLEEP_NS: u64 = 10_000;
+
+/// So many polls in one sleep of the thread are those of a loop.
+const SPUN: u64 = 256;
+
+/// Whether the application polls, as the thread sees it.
+#[derive(Debug)]
+struct Polling {
+    /// The count of its polls.
+    count: u64,
+    /// It polled when it was looked at last.
+    polled: bool,
+    /// And so often that it does nothing else.
+    spun: bool,
+}
+
+impl Polling {
+    fn new(count: u64) -> Polling {
+        Polling {
+            count,
+            polled: false,
+            spun: false,
+        }
+    }
+
+    /// Whether the application has polled since the last call, after a sleep of so many nanoseconds.
+    fn seen(&mut self, slept: u64, count: impl Fn() -> u64, offer: impl FnOnce()) -> bool {
+        let mut polls = count();
+        if polls == self.count && self.polled && slept < NO_SLEEP_NS {
+            offer();
+            polls = count();
+        }
+        self.polled = polls != self.count;
+        self.spun = polls.wrapping_sub(self.count) >= SPUN;
+        self.count = polls;
+        self.polled
+    }
+
+    /// Whether it spins: whatever it left to the thread, it did not have its core.
+    fn spins(&self) -> bool {
+        self.spun
+    }
+}
+
+/// Packets that wait for a thread which they woke.
+#[derive(Debug, Default)]
+struct Left {
+    /// Since so many ticks,
+    ticks: u32,
+    /// in which nobody polled: the count of polls.
+    polls: u64,
+}
+
+impl Left {
+    /// They still do.
+    fn tick(&mut self, polls: u64) -> u32 {
+        self.ticks = if self.polls == polls {
+            self.ticks + 1
+        } else {
+            0
+        };
+        self.polls = polls;
+        self.ticks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who polls soon has the engine alone; who does not, keeps the thread. One that kept its core from the application does not take
+    //! itself for needed, and one that is on its way to its packets is waited for, but not for ever.
+
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// After how many wake-ups of this kind it leaves.
+    fn leaves_after(worth: &mut Worth, mut wake_up: impl FnMut(&mut Worth)) -> Option<i32> {
+        (1..=2 * *LATE.end()).find(|_| {
+            wake_up(worth);
+            worth.leaves()
+        })
+    }
+
+    #[test]
+    fn a_program_that_polls_is_left_alone_whatever_woke_the_thread() {
+        let packets = leaves_after(&mut Worth::new(), |worth| worth.packets(true, false));
+        let rings = leaves_after(&mut Worth::new(), Worth::rang_in_vain);
+        assert_eq!((packets, rings), (Some(NEEDLESS + 1), Some(NEEDLESS + 1)));
+    }
+
+    #[test]
+    fn useful_wake_ups_keep_the_thread() {
+        let mut turn = 0;
+        let mixed = |worth: &mut Worth| {
+            turn += 1;
+            match turn % (USEFUL + 1) {
+                0 => worth.packets(false, false),
+                _ => worth.rang_in_vain(),
+            }
+        };
+        assert_eq!(leaves_after(&mut Worth::new(), mixed), None);
+    }
+
+    #[test]
+    fn who_was_late_stays_longer_each_time_until_it_is_forgotten() {
+        let mut worth = Worth::new();
+        let needless = |worth: &mut Worth| worth.packets(true, false);
+        worth.was_late(|lateness| lateness);
+        let once = leaves_after(&mut worth, needless);
+        assert_eq!(once, Some(*LATE.start() + NEEDLESS + 1));
+        worth.begin_anew();
+        worth.was_late(|lateness| lateness);
+        let twice = leaves_after(&mut worth, needless);
+        assert_eq!(twice, Some(2 * *LATE.start() + NEEDLESS + 1));
+        worth.forget_lateness();
+        worth.was_late(|lateness| lateness);
+        assert_eq!(leaves_after(&mut worth, needless), once);
+    }
+
+    /// A wake-up may cost more than a tick that packets wait for is worth: a WRITE of 10 B took half as long again.
+    #[test]
+    fn where_wake_ups_are_dear_it_leaves_the_engine_again_after_fewer() {
+        let mut worth = Worth::new();
+        worth.was_late(|_| 5);
+        let stays = leaves_after(&mut worth, |worth| worth.packets(true, false));
+        assert_eq!(stays, Some(5 + NEEDLESS + 1));
+    }
+
+    #[test]
+    fn one_that_spins_gets_the_engine_back_after_what_the_lateness_costs_here() {
+        let mut worth = Worth::new();
+        let spins = |worth: &mut Worth| worth.packets(false, true);
+        assert_eq!(leaves_after(&mut worth, spins), Some(1));
+        worth.was_late(|_| 5);
+        assert_eq!(leaves_after(&mut worth, spins), Some(5));
+    }
+
+    const SLEPT: u64 = 90_000;
+
+    #[test]
+    fn an_application_that_polls_is_seen() {
+        let mut polling = Polling::new(0);
+        let mut seen = |count| {
+            let polls = polling.seen(SLEPT, || count, || panic!("it slept"));
+            (polls, polling.spins())
+        };
+        assert_eq!(seen(0), (false, false));
+        assert_eq!(seen(7), (true, false));
+        assert_eq!(seen(7), (false, false));
+        assert_eq!(seen(7 + SPUN), (true, true));
+    }
+
+    #[test]
+    fn one_that_was_kept_from_its_core_is_let_go_first() {
+        let mut polling = Polling::new(0);
+        let count = Cell::new(1);
+        assert!(polling.seen(SLEPT, || count.get(), || panic!("it slept")));
+        assert!(polling.seen(2_000, || count.get(), || count.set(2)));
+        let had_its_chance = polling.seen(2_000, || count.get(), || {});
+        assert!(!had_its_chance);
+        let never = || panic!("it does not poll");
+        assert!(!polling.seen(2_000, || count.get(), never));
+    }
+
+    #[test]
+    fn a_thread_that_packets_woke_has_some_ticks_to_take_them() {
+        let mut election = Election::new(0);
+        let mut overdue = |polls, n: u32| (0..n).any(|_| election.is_overdue(polls));
+        // On its way, late, but it comes.
+        assert!(!overdue(7, ON_ITS_WAY));
+        assert!(!overdue(8, ON_ITS_WAY));
+        // It does not come any more.
+        assert!(overdue(9, ON_ITS_WAY + 1));
+    }
+
+    /// Or a program that sleeps for long would be looked after once a tick for ever.
+    #[test]
+    fn a_thread_that_waits_is_watched_over_for_some_ticks() {
+        let mut election = Election::new(0);
+        assert!(election.is_looked_after(true, false));
+        let ticks = (0..1000)
+            .take_while(|_| election.is_looked_after(false, true))
+            .count();
+        assert_eq!(ticks as u32, QUIET - 1);
+        assert!(election.is_looked_after(true, true));
+        assert!(!election.is_looked_after(false, false), "nobody is there");
+    }
+}

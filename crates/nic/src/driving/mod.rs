@@ -1,0 +1,29 @@
+//! Who runs a round of the engine, and how a thread waits.
+//!
+//! The engine ([`crate::engine`]) has no thread. It is driven by whoever has its lock: a call of the application, a thread of it
+//! that waits for an event ([`event_wait`]), or the background thread ([`background`]). Who of them does is decided by
+//! [`election`], whether a thread stays awake by [`halt_poll`], whom a thread that spins lets run by [`yielding`], and how often the
+//! background thread looks after an application that polls by [`watchdog`]. [`wakeup`] is the promise that no work is left behind.
+
+mod background;
+mod election;
+mod event_wait;
+mod fork;
+mod halt_poll;
+mod kernel_events;
+mod nic;
+mod regions;
+mod shard;
+mod shards;
+mod wakeup;
+mod watchdog;
+mod yielding;
+
+pub use event_wait::Waiting;
+pub(crate) use event_wait::end_wait;
+pub(crate) use fork::current;
+pub use fork::{forks_within, guard_forks};
+pub(crate) use nic::{Nic, NicShared};
+pub use nic::{objects, port_counters, shutdown, stats};
+pub(crate) use regions::NoKey;
+pub(crate) use shard::{Driven, Shard, ShardSet};
