@@ -1,15 +1,18 @@
 //! Completion queues and the channels they report on.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix_futex_sync::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use crate::completion::Completion;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::nic::{self, CompletionOpcode};
+use crate::nic::{self, CompletionOpcode, Waiting};
 use crate::raw::fd;
 use crate::turn::Turn;
 use crate::work::{Work, WorkQueue, srq_of};
@@ -19,6 +22,8 @@ const BATCH: usize = 16;
 /// [`CompletionQueue::wait`] polls this long before it sleeps: longer than a round trip on a fast network, short enough
 /// not to starve a peer that shares the core.
 const SPIN: Duration = Duration::from_micros(50);
+/// While a thread stays awake for a channel, how often it looks at what else it waits for.
+const OTHERS: Duration = Duration::from_micros(5);
 
 /// A channel that becomes readable when an armed completion queue gets a completion (`ibv_comp_channel`).
 ///
@@ -60,6 +65,34 @@ impl CompletionChannel {
         }
     }
 
+    /// Waits until the channel has an event ([`CompletionChannel::try_event`] takes it), or one of `others` is readable; false: neither
+    /// in time. `None` waits for ever.
+    ///
+    /// This is for event loops. The thread takes in packets while it waits, so that a message costs one wake-up; in a wait for
+    /// [`AsFd`](std::os::fd::AsFd)'s descriptor alone, the device's own thread wakes first. An epoll set is one of `others`:
+    ///
+    /// ```no_run
+    /// # fn f(channel: &rnic::CompletionChannel, epoll: &impl std::os::fd::AsFd) -> rnic::Result<()> {
+    /// while channel.wait_with(&[epoll.as_fd()], None)? {
+    ///     while let Some(queue) = channel.try_event()? {
+    ///         // Arm and poll the queue of that id.
+    ///     }
+    ///     // What epoll has, without waiting.
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// ENODEV in a forked child; what poll(2) says.
+    pub fn wait_with(&self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+        wait_with(
+            self,
+            others,
+            timeout.and_then(|t| Instant::now().checked_add(t)),
+        )
+    }
+
     /// Waits for an event; [`Error::Timeout`] if there is none in time. `None` waits for ever.
     pub fn wait_event(&self, timeout: Option<Duration>) -> Result<u64> {
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
@@ -74,12 +107,71 @@ impl CompletionChannel {
     }
 }
 
+/// Sleeps until the channel has an event; false: the deadline passed.
 fn wait(channel: &CompletionChannel, deadline: Option<Instant>) -> Result<bool> {
-    fd::wait_readable(channel.raw.fd(), deadline).map_err(|source| Error::Verb {
+    wait_with(channel, &[], deadline)
+}
+
+/// The same, or until one of `others` is readable. Meanwhile the thread takes in packets, so that a message costs one wake-up, and
+/// none where it comes soon.
+fn wait_with(
+    channel: &CompletionChannel,
+    others: &[BorrowedFd<'_>],
+    deadline: Option<Instant>,
+) -> Result<bool> {
+    let failed = |source| Error::Verb {
         verb: "ibv_get_cq_event",
         reason: "cannot wait on the channel".to_owned(),
         source,
-    })
+    };
+    let others = others.iter().map(|fd| fd::readable(fd.as_raw_fd()));
+    let mut fds: SmallVec<[libc::pollfd; 8]> = others.collect();
+    let count = fds.len();
+    fds.extend([
+        fd::readable(channel.raw.fd()),
+        fd::readable(-1),
+        fd::readable(-1),
+    ]);
+    let fds = RefCell::new(fds);
+    let looked = Cell::new(Instant::now());
+    let over = || {
+        if channel.raw.has_event() {
+            return true;
+        }
+        if looked.get().elapsed() < OTHERS {
+            return false;
+        }
+        let now = Instant::now();
+        looked.set(now);
+        deadline.is_some_and(|at| at <= now) || fd::are_ready(&mut fds.borrow_mut()[..count])
+    };
+    let channels = [channel.raw.clone()];
+    let mut woken = None;
+    loop {
+        let waiting = nic::CompChannel::wait_for_any(&channels, woken, over)?;
+        let (packets, until) = match waiting {
+            Some(Waiting::SleepOn(packets)) => (packets, deadline),
+            // What is ready, if the time is not over.
+            Some(Waiting::Over) => ([-1; 2], Some(Instant::now())),
+            Some(Waiting::SleepOnChannel) | None => ([-1; 2], deadline),
+        };
+        let mut fds = fds.borrow_mut();
+        (fds[count + 1].fd, fds[count + 2].fd) = (packets[0], packets[1]);
+        let ready = fd::wait_any(&mut fds, until).map_err(failed);
+        let its = fds[..=count].iter().any(|fd| fd.revents != 0);
+        let sleeps_on_packets = matches!(waiting, Some(Waiting::SleepOn(_)));
+        if sleeps_on_packets && matches!(ready, Ok(true)) && !its {
+            woken = Some([fds[count + 1].revents != 0, fds[count + 2].revents != 0]);
+            continue;
+        }
+        nic::CompChannel::end_wait();
+        ready?;
+        if its || deadline.is_some_and(|at| at <= Instant::now()) {
+            return Ok(its);
+        }
+        // Another thread has taken the event.
+        woken = None;
+    }
 }
 
 /// Arguments of a completion queue; see [`Context::create_cq`].

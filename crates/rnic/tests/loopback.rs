@@ -1,5 +1,7 @@
 //! Two queue pairs of one process over loopback: every operation, and what a safe API promises beside.
 
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -856,4 +858,51 @@ fn a_bind_that_cannot_be_fails_with_its_own_status() {
         .expect("in range");
     right.qp.post(bind).expect("posted");
     assert_eq!(right.next().status(), Status::MemoryWindowBindError);
+}
+
+/// Who sleeps on the channel in an event loop gets each message, and everything else that the loop is for.
+#[test]
+fn a_wait_for_the_channel_or_others_ends_with_either() {
+    let (a, b) = pair();
+    let (mut pipe, write) = std::io::pipe().expect("a pipe");
+    let channel = b.cq.channel();
+    let short = Some(Duration::from_millis(5));
+    b.cq.arm(false);
+    let neither = channel.wait_with(&[pipe.as_fd()], short);
+    assert!(!neither.expect("a wait"), "nothing came");
+    for round in 0..200u32 {
+        let writer = write.try_clone().expect("a descriptor");
+        let text = round.to_le_bytes();
+        let into = b.buffer(&[0; 4]);
+        b.qp.post_recv(into, 1).expect("a receive");
+        let by_pipe = round % 3 == 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| match by_pipe {
+                true => (&writer).write_all(&text).expect("written"),
+                false => {
+                    a.qp.post(SendRequest::send(a.buffer(&text)))
+                        .expect("posted");
+                    a.done();
+                }
+            });
+            let either = channel.wait_with(&[pipe.as_fd()], Some(PATIENCE));
+            assert!(either.expect("a wait"), "something came");
+            if by_pipe {
+                let mut got = [0; 4];
+                pipe.read_exact(&mut got).expect("read");
+                assert_eq!(got, text);
+                assert_eq!(channel.try_event().expect("no event"), None);
+            }
+        });
+        if by_pipe {
+            a.qp.post(SendRequest::send(a.buffer(&text)))
+                .expect("posted");
+            a.done();
+            assert!(channel.wait_with(&[], Some(PATIENCE)).expect("a wait"));
+        }
+        assert!(channel.try_event().expect("an event").is_some());
+        b.cq.arm(false);
+        let got = b.done().into_buffer().expect("the buffer");
+        assert_eq!(got[..4], text);
+    }
 }

@@ -21,6 +21,20 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
 
 /// Waits until `fd` is readable; `false`: the deadline passed. `None` waits for ever.
 pub(crate) fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> io::Result<bool> {
+    wait_any(&mut [readable(fd)], deadline)
+}
+
+/// What poll(2) is asked for a descriptor; a negative one is left out.
+pub(crate) fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// Waits until one of these is ready, which its `revents` then says; `false`: the deadline passed. `None` waits for ever.
+pub(crate) fn wait_any(fds: &mut [libc::pollfd], deadline: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         // Rounded up, so that the last fraction of a millisecond does not spin.
@@ -28,14 +42,9 @@ pub(crate) fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> io::Result<
             None => -1,
             Some(left) => left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32,
         };
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: `poll` points to one valid pollfd for the whole call.
-        match unsafe { libc::poll(&mut poll, 1, millis) } {
-            1 => return Ok(true),
+        // SAFETY: as many valid pollfds as the slice has, for the whole call.
+        match unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) } {
+            1.. => return Ok(true),
             0 if left.is_some_and(|l| l <= Duration::from_millis(1)) => return Ok(false),
             0 => {}
             _ => {
@@ -46,6 +55,12 @@ pub(crate) fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> io::Result<
             }
         }
     }
+}
+
+/// Whether one of these is ready; looks without waiting.
+pub(crate) fn are_ready(fds: &mut [libc::pollfd]) -> bool {
+    // SAFETY: as many valid pollfds as the slice has, for the whole call.
+    !fds.is_empty() && unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) } > 0
 }
 
 /// Whether the other end of a pipe or connection is closed; looks without waiting.
