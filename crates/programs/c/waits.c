@@ -781,14 +781,33 @@ static void forked(void)
     }
 }
 
+/* A descriptor that was just made, at a number that was just given back: it has that number unless the device's thread
+ * gave back a lower one meanwhile. */
+static int with_number(int fd, int number)
+{
+    if (fd < 0)
+        die("no descriptor");
+    if (fd == number)
+        return fd;
+    if (fcntl(number, F_GETFD) >= 0)
+        die("the number %d is in use, and %d was given", number, fd);
+    if (dup2(fd, number) != number)
+        die("dup2");
+    close(fd);
+    return number;
+}
+
 /* A channel's number in a set, of which the channel is destroyed: what has the number next is not in the set. */
 static void renumbered_channel(void)
 {
     int set = make_set(), number = -1;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0, tries = 0; i < 3; i++) {
         open_one();
-        if (number >= 0 && one.channel->fd != number)
-            die("the number %d is not given again, but %d", number, one.channel->fd);
+        if (i && one.channel->fd != number) {
+            if (++tries > 20)
+                die("the number %d is never given again", number);
+            i = 0;
+        }
         number = one.channel->fd;
         struct epoll_event event;
         if (i) {
@@ -811,9 +830,7 @@ static void renumbered_channel(void)
         if (epoll_wait(set, &event, 1, 20) != 0)
             die("a set of nothing");
         /* Something else has the number for a while. */
-        int other = eventfd(1, 0);
-        if (other != number)
-            die("eventfd has %d", other);
+        int other = with_number(eventfd(1, 0), number);
         add(set, other, EPOLLIN);
         here("an eventfd in the channel's place", i);
         if (epoll_wait(set, &event, 1, -1) != 1 || event.data.fd != other)
@@ -844,9 +861,7 @@ static void renumbered_set(void)
         die("a closed set");
     /* As one that the C library did not make. */
     for (int i = 0; i < 2; i++) {
-        int next = i ? syscall(SYS_epoll_create1, 0) : make_set();
-        if (next != set)
-            die("the number %d is not given again, but %d", set, next);
+        int next = with_number(i ? syscall(SYS_epoll_create1, 0) : make_set(), set);
         int other = eventfd(0, 0);
         add(next, other, EPOLLIN);
         order(SEND, 0, 1, 0);
@@ -875,9 +890,7 @@ static void set_becomes_socket(void)
     struct waiter w = {.way = LEVEL, .fd = one.channel->fd, .set = set, .outer = -1};
     exchange(&one, &w, 50);
     close(set);
-    int socket_fd = socket(AF_INET, SOCK_DGRAM, 0);
-    if (socket_fd != set)
-        die("the socket has %d", socket_fd);
+    with_number(socket(AF_INET, SOCK_DGRAM, 0), set);
     here("epoll_wait for a socket", 0);
     if (epoll_wait(set, &(struct epoll_event){0}, 1, -1) != -1 || errno != EINVAL)
         die("a socket for a set");
