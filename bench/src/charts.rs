@@ -1,5 +1,7 @@
 //! The figures as bars, one SVG per kind: rnic between its floor and its peers.
 
+mod ratios;
+
 use std::fs;
 use std::path::Path;
 
@@ -9,6 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::Result;
 use crate::results::{Results, RowResult, Series};
 use crate::rows::Role;
+use crate::asleep::PROCESSOR;
 
 /// A chart: file name, title, names of its rows.
 const CHARTS: [(&str, &str, &[&str]); 3] = [
@@ -57,6 +60,47 @@ fn colour(role: Role) -> RGBColor {
     }
 }
 
+/// Of programs that sleep: file name, and title.
+pub const ASLEEP: [(&str, &str); 4] = [
+    ("asleep-latency.svg", "Programs that sleep: round trip of 64 B, median (shorter is better)"),
+    (
+        "asleep-processor.svg",
+        "Programs that sleep: processor time of a million messages of 64 B (shorter is better)",
+    ),
+    ("asleep-programs.svg", "Whole programs over rnic: times as fast as over TCP"),
+    (
+        "asleep-programs-processor.svg",
+        "Whole programs over rnic: processor time of the same work, as times that over TCP",
+    ),
+];
+
+/// Those of [`ASLEEP`].
+pub fn write_asleep(results: &Results, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let is_small = |row: &&RowResult| row.name.starts_with("asleep-");
+    let small: Vec<&RowResult> = results.rows.iter().filter(is_small).collect();
+    let whole = |row: &&RowResult| !is_small(row) && !row.name.starts_with("mixed");
+    let whole: Vec<&RowResult> = results.rows.iter().filter(whole).collect();
+    let drawn = [
+        draw(ASLEEP[0].1, &note(results), &small, "")?,
+        draw(ASLEEP[1].1, &note(results), &small, PROCESSOR)?,
+        ratios::draw(ASLEEP[2].1, &note(results), &whole, "")?,
+        ratios::draw(ASLEEP[3].1, &note(results), &whole, PROCESSOR)?,
+    ];
+    for ((file, _), text) in ASLEEP.into_iter().zip(drawn) {
+        fs::write(folder.join(file), text)?;
+    }
+    Ok(())
+}
+
+fn note(results: &Results) -> String {
+    format!(
+        "Medians of {} runs; processors {}. Each group has a scale of its own.",
+        results.repetitions,
+        results.state()
+    )
+}
+
 /// Writes all charts of which there is a row; gives their names.
 pub fn write(results: &Results, folder: &Path) -> Result<Vec<&'static str>> {
     fs::create_dir_all(folder)?;
@@ -64,27 +108,24 @@ pub fn write(results: &Results, folder: &Path) -> Result<Vec<&'static str>> {
     for (file, title, names) in CHARTS {
         let rows = names.iter().filter_map(|name| {
             let row = results.rows.iter().find(|row| row.name == *name)?;
-            bars(row).next().is_some().then_some(row)
+            bars(row, "").next().is_some().then_some(row)
         });
         let rows: Vec<&RowResult> = rows.collect();
         if rows.is_empty() {
             continue;
         }
-        let note = format!(
-            "Medians of {} runs; processors {}. Each group has a scale of its own.",
-            results.repetitions,
-            results.state()
-        );
-        fs::write(folder.join(file), draw(title, &note, &rows)?)?;
+        let text = draw(title, &note(results), &rows, "")?;
+        fs::write(folder.join(file), text)?;
         written.push(file);
     }
     Ok(written)
 }
 
-fn bars(row: &RowResult) -> impl Iterator<Item = (&Series, f64)> {
-    row.series.iter().filter_map(|series| {
+/// Each contender's figure of this name.
+fn bars<'a>(row: &'a RowResult, figure: &str) -> impl Iterator<Item = (&'a Series, f64)> {
+    row.series.iter().filter_map(move |series| {
         let median = series.summary?.median;
-        series.figure.is_empty().then_some((series, median))
+        (series.figure == figure).then_some((series, median))
     })
 }
 
@@ -95,8 +136,8 @@ fn mark(row: &RowResult) -> Option<f64> {
     marks.reduce(if less { f64::min } else { f64::max })
 }
 
-fn draw(title: &str, note: &str, rows: &[&RowResult]) -> Result<String> {
-    let lines: i32 = rows.iter().map(|row| bars(row).count() as i32).sum();
+fn draw(title: &str, note: &str, rows: &[&RowResult], figure: &str) -> Result<String> {
+    let lines: i32 = rows.iter().map(|row| bars(row, figure).count() as i32).sum();
     let height = 96 + lines * LINE + rows.len() as i32 * 2 * LINE;
     let mut text = String::new();
     {
@@ -133,10 +174,10 @@ fn draw(title: &str, note: &str, rows: &[&RowResult]) -> Result<String> {
             write(&row.title, (20, y + LINE / 2), 14, INK, HPos::Left)?;
             y += LINE + 4;
             let mark = mark(row);
-            let longest = bars(row).map(|(_, median)| median);
+            let longest = bars(row, figure).map(|(_, median)| median);
             let longest = longest.chain(mark).fold(f64::MIN_POSITIVE, f64::max);
             let x = |value: f64| LEFT + (value / longest * f64::from(RIGHT - LEFT)) as i32;
-            for (series, median) in bars(row) {
+            for (series, median) in bars(row, figure) {
                 let middle = y + LINE / 2;
                 write(&series.contender, (LEFT - 8, middle), 12, INK, HPos::Right)?;
                 let (top, bottom) = (middle - BAR / 2, middle + BAR / 2);
