@@ -140,8 +140,8 @@ pub fn iscsi(setting: &Setting, blocks: u32, at_once: u32, over: Over) -> Result
     let Ends(at_server, at_client) = ends(setting, over)?;
     let root = setting.programs.join("root/usr");
     let libraries = root.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
-    let socket = setting.places.folder().join("tgtd");
     let (tcp, rdma) = (free_port(), free_port());
+    let socket = setting.places.folder().join(format!("tgtd-{tcp}"));
     let started = |program: &str, over: Over, end: &End| {
         let mut command = over.command(setting, end);
         command
@@ -151,12 +151,13 @@ pub fn iscsi(setting: &Setting, blocks: u32, at_once: u32, over: Over) -> Result
         command
     };
     let mut server = started("sbin/tgtd", over, at_server);
-    server
-        .args(["-f", "--iscsi", &format!("portal={}:{tcp}", at_server.addr)])
-        .args(["--iser", &format!("port={rdma},pool_sz_mb=64")]);
+    server.args(["-f", "--iscsi", &format!("portal={}:{tcp}", at_server.addr)]);
+    if over.is_rdma() {
+        server.args(["--iser", &format!("port={rdma},pool_sz_mb=64")]);
+    }
     let mut server = Running::start(server, Stdio::null())?;
-    let lock = socket.with_extension("0");
-    server.wait_until(|| lock.exists())?;
+    let control = socket.with_extension("0");
+    server.wait_until(|| control.exists())?;
     let (kind, port, scheme) = match over.is_rdma() {
         true => ("iser", rdma, "iser"),
         false => ("iscsi", tcp, "iscsi"),
