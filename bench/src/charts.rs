@@ -9,9 +9,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::Result;
+use crate::asleep::PROCESSOR;
 use crate::results::{Results, RowResult, Series};
 use crate::rows::Role;
-use crate::asleep::PROCESSOR;
 
 /// A chart: file name, title, names of its rows.
 const CHARTS: [(&str, &str, &[&str]); 3] = [
@@ -41,10 +41,25 @@ const CHARTS: [(&str, &str, &[&str]); 3] = [
     ),
 ];
 
-const WIDTH: i32 = 960;
-/// Where bars begin and end.
-const LEFT: i32 = 400;
-const RIGHT: i32 = 860;
+/// How wide a chart is, and where its bars begin and end.
+#[derive(Clone, Copy)]
+struct Frame {
+    width: i32,
+    left: i32,
+    right: i32,
+}
+
+const WIDE: Frame = Frame {
+    width: 960,
+    left: 400,
+    right: 860,
+};
+/// For short names, and phones.
+const NARROW: Frame = Frame {
+    width: 560,
+    left: 150,
+    right: 470,
+};
 const LINE: i32 = 24;
 const BAR: i32 = 16;
 const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
@@ -62,15 +77,21 @@ fn colour(role: Role) -> RGBColor {
 
 /// Of programs that sleep: file name, and title.
 pub const ASLEEP: [(&str, &str); 4] = [
-    ("asleep-latency.svg", "Programs that sleep: round trip of 64 B, median (shorter is better)"),
+    (
+        "asleep-latency.svg",
+        "Programs that sleep: 64 B there and back, median",
+    ),
     (
         "asleep-processor.svg",
-        "Programs that sleep: processor time of a million messages of 64 B (shorter is better)",
+        "Processor time of a million messages of 64 B",
     ),
-    ("asleep-programs.svg", "Whole programs over rnic: times as fast as over TCP"),
+    (
+        "asleep-programs.svg",
+        "Whole programs over rnic: times as fast as over TCP",
+    ),
     (
         "asleep-programs-processor.svg",
-        "Whole programs over rnic: processor time of the same work, as times that over TCP",
+        "Whole programs over rnic: processor time for the same work, as times that over TCP",
     ),
 ];
 
@@ -79,13 +100,20 @@ pub fn write_asleep(results: &Results, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     let is_small = |row: &&RowResult| row.name.starts_with("asleep-");
     let small: Vec<&RowResult> = results.rows.iter().filter(is_small).collect();
-    let whole = |row: &&RowResult| !is_small(row) && !row.name.starts_with("mixed");
+    let whole = |row: &&RowResult| {
+        !["asleep", "idle", "mixed"].contains(&row.name.split('-').next().unwrap_or_default())
+    };
     let whole: Vec<&RowResult> = results.rows.iter().filter(whole).collect();
+    let short = format!(
+        "Medians of {} runs. Shorter is better; each group has a scale of its own.",
+        results.repetitions
+    );
+    let dots = format!("Medians of {} runs.", results.repetitions);
     let drawn = [
-        draw(ASLEEP[0].1, &note(results), &small, "")?,
-        draw(ASLEEP[1].1, &note(results), &small, PROCESSOR)?,
-        ratios::draw(ASLEEP[2].1, &note(results), &whole, "")?,
-        ratios::draw(ASLEEP[3].1, &note(results), &whole, PROCESSOR)?,
+        draw(NARROW, ASLEEP[0].1, &short, &small, "")?,
+        draw(NARROW, ASLEEP[1].1, &short, &small, PROCESSOR)?,
+        ratios::draw(ASLEEP[2].1, &dots, &whole, "")?,
+        ratios::draw(ASLEEP[3].1, &dots, &whole, PROCESSOR)?,
     ];
     for ((file, _), text) in ASLEEP.into_iter().zip(drawn) {
         fs::write(folder.join(file), text)?;
@@ -114,7 +142,7 @@ pub fn write(results: &Results, folder: &Path) -> Result<Vec<&'static str>> {
         if rows.is_empty() {
             continue;
         }
-        let text = draw(title, &note(results), &rows, "")?;
+        let text = draw(WIDE, title, &note(results), &rows, "")?;
         fs::write(folder.join(file), text)?;
         written.push(file);
     }
@@ -136,13 +164,22 @@ fn mark(row: &RowResult) -> Option<f64> {
     marks.reduce(if less { f64::min } else { f64::max })
 }
 
-fn draw(title: &str, note: &str, rows: &[&RowResult], figure: &str) -> Result<String> {
-    let lines: i32 = rows.iter().map(|row| bars(row, figure).count() as i32).sum();
+fn draw(
+    frame: Frame,
+    title: &str,
+    note: &str,
+    rows: &[&RowResult],
+    figure: &str,
+) -> Result<String> {
+    let lines: i32 = rows
+        .iter()
+        .map(|row| bars(row, figure).count() as i32)
+        .sum();
     let height = 96 + lines * LINE + rows.len() as i32 * 2 * LINE;
     let mut text = String::new();
     {
-        let area =
-            SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut text, (frame.width as u32, height as u32))
+            .into_drawing_area();
         area.fill(&WHITE)?;
         let write = |words: &str, at: (i32, i32), size: i32, ink: RGBColor, side: HPos| {
             let style = ("sans-serif", size)
@@ -176,13 +213,21 @@ fn draw(title: &str, note: &str, rows: &[&RowResult], figure: &str) -> Result<St
             let mark = mark(row);
             let longest = bars(row, figure).map(|(_, median)| median);
             let longest = longest.chain(mark).fold(f64::MIN_POSITIVE, f64::max);
-            let x = |value: f64| LEFT + (value / longest * f64::from(RIGHT - LEFT)) as i32;
+            let x = |value: f64| {
+                frame.left + (value / longest * f64::from(frame.right - frame.left)) as i32
+            };
             for (series, median) in bars(row, figure) {
                 let middle = y + LINE / 2;
-                write(&series.contender, (LEFT - 8, middle), 12, INK, HPos::Right)?;
+                write(
+                    &series.contender,
+                    (frame.left - 8, middle),
+                    12,
+                    INK,
+                    HPos::Right,
+                )?;
                 let (top, bottom) = (middle - BAR / 2, middle + BAR / 2);
                 area.draw(&Rectangle::new(
-                    [(LEFT, top), (x(median).max(LEFT + 1), bottom)],
+                    [(frame.left, top), (x(median).max(frame.left + 1), bottom)],
                     colour(series.role).filled(),
                 ))?;
                 let mut end = x(median);

@@ -182,9 +182,8 @@ pub fn asleep(results: &Results) -> String {
         let mut title = row.title.as_str();
         for main in row.contenders() {
             let mut who = main.contender.clone();
-            let good = |verdict: &Verdict| {
-                verdict.reached && verdict.aim.starts_with(&format!("{who}: "))
-            };
+            let good =
+                |verdict: &Verdict| verdict.reached && verdict.aim.starts_with(&format!("{who}: "));
             if row.verdicts.iter().any(good) {
                 who = format!("**{who}**");
             }
@@ -192,8 +191,7 @@ pub fn asleep(results: &Results) -> String {
             title = "";
             for column in &columns {
                 let mut series = row.series.iter();
-                let series =
-                    series.find(|s| s.contender == main.contender && s.figure == *column);
+                let series = series.find(|s| s.contender == main.contender && s.figure == *column);
                 let _ = match series.map(|series| (series.summary, &series.missing, series.unit)) {
                     Some((Some(summary), _, unit)) => {
                         write!(text, " {} |", unit.show(summary.median))

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use super::{programs, Over, P99, PROCESSOR, after, ends, milliseconds};
+use super::{Over, P99, PROCESSOR, after, ends, milliseconds, programs};
+use crate::Result;
 use crate::contender::{Figure, Setting, Unit, needs};
 use crate::pair;
 use crate::place::{End, Ends};
-use crate::Result;
 
 /// More round trips than there can be in the time.
 const COUNT: &str = "2000000";
@@ -106,7 +106,11 @@ pub fn mixed(setting: &Setting, has_busy: bool, over: Over) -> Result<Vec<Figure
             Unit::Micros,
             after(timer, "late median ")?,
         ),
-        ("timer late, 99%".into(), Unit::Micros, after(timer, "99% ")?),
+        (
+            "timer late, 99%".into(),
+            Unit::Micros,
+            after(timer, "99% ")?,
+        ),
         (
             "answers beside".into(),
             Unit::Thousands,

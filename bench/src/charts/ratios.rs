@@ -38,8 +38,11 @@ fn ratios<'a>(row: &'a RowResult, figure: &str) -> Vec<(&'a Series, f64)> {
 }
 
 pub fn draw(title: &str, note: &str, rows: &[&RowResult], figure: &str) -> Result<String> {
-    let rows = rows.iter().map(|row| (row.title.as_str(), ratios(row, figure)));
-    let rows: Vec<(&str, Vec<(&Series, f64)>)> = rows.filter(|(_, dots)| !dots.is_empty()).collect();
+    let rows = rows
+        .iter()
+        .map(|row| (row.title.as_str(), ratios(row, figure)));
+    let rows: Vec<(&str, Vec<(&Series, f64)>)> =
+        rows.filter(|(_, dots)| !dots.is_empty()).collect();
     let bottom = TOP + rows.len() as i32 * ROW;
     let mut text = String::new();
     {
@@ -58,13 +61,32 @@ pub fn draw(title: &str, note: &str, rows: &[&RowResult], figure: &str) -> Resul
         write(note, (LEFT, 58), 10, FAINT, HPos::Left)?;
         let ink = colour(Role::Rnic);
         area.draw(&Circle::new((LEFT + 6, 76), 5, ink.filled()))?;
-        write("through shared memory", (LEFT + 16, 76), 12, INK, HPos::Left)?;
+        write(
+            "through shared memory",
+            (LEFT + 16, 76),
+            12,
+            INK,
+            HPos::Left,
+        )?;
         area.draw(&Circle::new((LEFT + 186, 76), 5, ink.stroke_width(2)))?;
         write("over UDP", (LEFT + 196, 76), 12, INK, HPos::Left)?;
         for mark in MARKS {
-            let line = if mark == 1.0 { INK } else { RGBColor(0xd8, 0xdc, 0xe0) };
-            area.draw(&Rectangle::new([(x(mark), TOP), (x(mark) + 1, bottom)], line.filled()))?;
-            write(&format!("{mark} x"), (x(mark), bottom + 14), 12, FAINT, HPos::Center)?;
+            let line = if mark == 1.0 {
+                INK
+            } else {
+                RGBColor(0xd8, 0xdc, 0xe0)
+            };
+            area.draw(&Rectangle::new(
+                [(x(mark), TOP), (x(mark) + 1, bottom)],
+                line.filled(),
+            ))?;
+            write(
+                &format!("{mark} x"),
+                (x(mark), bottom + 14),
+                12,
+                FAINT,
+                HPos::Center,
+            )?;
         }
         for (n, (title, dots)) in rows.iter().enumerate() {
             let y = TOP + n as i32 * ROW;
