@@ -260,10 +260,10 @@ mod tests {
 
     #[test]
     fn charts_show_rows_that_exist() {
-        let known: HashSet<&str> = rows::all().iter().map(|row| row.name).collect();
+        let known: HashSet<String> = rows::all().into_iter().map(|row| row.name).collect();
         for (_, _, names) in CHARTS {
             for name in names {
-                assert!(known.contains(name), "{name}");
+                assert!(known.contains(*name), "{name}");
             }
         }
     }

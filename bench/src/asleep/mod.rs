@@ -210,15 +210,10 @@ fn time_of(process: u32) -> Result<f64> {
         };
         // The name before may hold anything.
         let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let fields: Vec<u64> = fields
-            .split_whitespace()
-            .skip(1)
-            .map_while(|f| f.parse().ok())
-            .collect();
-        if let (Some(parent), Some(user), Some(system)) =
-            (fields.first(), fields.get(10), fields.get(11))
-        {
-            all.push((id, *parent, user + system));
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
+        if let (Some(parent), Some(user), Some(system)) = (number(1), number(11), number(12)) {
+            all.push((id, parent, user + system));
         }
     }
     let mut family = vec![process];
