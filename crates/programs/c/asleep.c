@@ -1,7 +1,7 @@
 /* Ping-pong of two processes that sleep in epoll_wait, poll or select between two messages.
  *
- * asleep WHAT HOW SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]: WHAT is tcp, udp, eventfd or rc; HOW is epoll, edge, nested,
- * poll or select. It ends after COUNT round trips, or after so long. It starts the second process by itself, unless it is said to
+ * asleep WHAT HOW SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]: WHAT is tcp, udp, eventfd or rc; HOW is epoll, edge, nested
+ * (an epoll set in another one), polled (poll of an epoll set), poll or select. It ends after COUNT round trips, or after so long. It starts the second process by itself, unless it is said to
  * lead or to follow: then both have a socket to each other as standard input, and an address of their own.
  *
  * Prints round trips: median and 99th percentile in microseconds, and processor time of both processes per round trip. */
@@ -71,6 +71,11 @@ static void wait_for_it(void)
         FD_SET(fd, &set);
         struct timeval time = {.tv_sec = DEADLINE_SECONDS};
         n = select(fd + 1, &set, NULL, NULL, &time);
+    } else if (!strcmp(how, "polled")) {
+        struct pollfd one = {.fd = inner, .events = POLLIN};
+        n = poll(&one, 1, DEADLINE_SECONDS * 1000);
+        if (n == 1)
+            n = epoll_wait(inner, &event, 1, 0);
     } else {
         n = epoll_wait(outer, &event, 1, DEADLINE_SECONDS * 1000);
         if (n == 1 && outer != inner)
@@ -282,7 +287,7 @@ static double round_trip(enum word word)
 int main(int argc, char **argv)
 {
     if (argc != 5 && argc != 6 && argc != 8)
-        die("usage: asleep tcp|udp|eventfd|rc epoll|edge|nested|poll|select SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]");
+        die("usage: asleep tcp|udp|eventfd|rc epoll|edge|nested|polled|poll|select SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]");
     what = argv[1], how = argv[2], size = atoi(argv[3]);
     int most = atoi(argv[4]), meeting[2] = {STDIN_FILENO, STDIN_FILENO}, side = 0;
     double time = argc > 5 ? atoi(argv[5]) * 1e-3 : 1e9;
