@@ -1,7 +1,8 @@
 //! Programs that sleep until there is work, each beside itself over TCP: `bench/run --asleep`.
 //!
-//! Nothing is tied to a processor here, as programs are not, and where the scheduler puts them is part of what is measured. "Busy"
-//! rows have two endless loops beside them, one for each processor of the machine that they were made for.
+//! Nothing is tied to a processor here, as programs are not, and where the scheduler puts them is
+//! part of what is measured. "Busy" rows have two endless loops beside them, one for each processor
+//! of the machine that they were made for.
 
 mod programs;
 mod small;
@@ -55,7 +56,8 @@ impl Over {
         }
     }
 
-    /// A command that runs a program there, under `rnic run` if it is RDMA; the program is yet to be added.
+    /// A command that runs a program there, under `rnic run` if it is RDMA; the program is yet to
+    /// be added.
     fn command(self, setting: &Setting, end: &End) -> Command {
         let mut command = end.command("env");
         match self {
@@ -192,8 +194,8 @@ impl Meter {
     }
 }
 
-/// Of a process with all of its threads, and of those that it started (`rnic run` waits for its program): proc_pid_stat(5), the
-/// parent and fields 14 and 15.
+/// Of a process with all of its threads, and of those that it started (`rnic run` waits for its
+/// program): proc_pid_stat(5), the parent and fields 14 and 15.
 fn time_of(process: u32) -> Result<f64> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {

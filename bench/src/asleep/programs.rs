@@ -1,4 +1,5 @@
-//! Whole programs. Those that are not of this machine's packages are where `bench/programs` puts them.
+//! Whole programs. Those that are not of this machine's packages are where `bench/programs` puts
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -39,9 +40,9 @@ pub struct Mpi {
 }
 
 impl Valkey {
-    /// Over RDMA its server falls asleep with replies unsent, whatever the NIC, and goes on ten times a second: beforeSleep looks
-    /// for such connections before it writes replies, of which it writes 64 KiB to a client at once. What other clients ask wakes
-    /// it.
+    /// Over RDMA its server falls asleep with replies unsent, whatever the NIC, and goes on ten
+    /// times a second: beforeSleep looks for such connections before it writes replies, of which it
+    /// writes 64 KiB to a client at once. What other clients ask wakes it.
     pub fn stalls(&self) -> bool {
         self.test == "get" && self.clients == 1 && self.bytes * self.pipeline > 2 * 65536
     }

@@ -1,4 +1,5 @@
-//! Ratios as dots on a logarithmic axis, a row for each kind of work. Narrow, so that it can be read on a phone.
+//! Ratios as dots on a logarithmic axis, a row for each kind of work. Narrow, so that it can be
+//! read on a phone.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -22,7 +23,8 @@ fn x(ratio: f64) -> i32 {
     LEFT + (share.clamp(0.0, 1.0) * f64::from(RIGHT - LEFT)) as i32
 }
 
-/// rnic's figure beside the first peer's, for each of rnic's ways; a rate or a time that counts as how many times as fast.
+/// rnic's figure beside the first peer's, for each of rnic's ways; a rate or a time that counts as
+/// how many times as fast.
 fn ratios<'a>(row: &'a RowResult, figure: &str) -> Vec<(&'a Series, f64)> {
     let all = || row.series.iter().filter(|series| series.figure == figure);
     let Some(peer) = all().find(|series| series.role == Role::Peer) else {

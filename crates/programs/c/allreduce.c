@@ -1,7 +1,8 @@
 /* Ranks that agree on a sum, again and again.
  *
- * allreduce BYTES MILLISECONDS, under mpirun: prints how long an MPI_Allreduce of so many bytes takes, median and 99th percentile in
- * microseconds as rank 0 sees it, and the processor time of all ranks for each. */
+ * allreduce BYTES MILLISECONDS, under mpirun: prints how long an MPI_Allreduce of so many bytes
+ * takes, median and 99th percentile in microseconds as rank 0 sees it, and the processor time of
+ * all ranks for each. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,13 @@
 /* Ping-pong of two processes that sleep in epoll_wait, poll or select between two messages.
  *
- * asleep WHAT HOW SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]: WHAT is tcp, udp, eventfd or rc; HOW is epoll, edge, nested
- * (an epoll set in another one), polled (poll of an epoll set), poll or select. It ends after COUNT round trips, or after so long. It starts the second process by itself, unless it is said to
- * lead or to follow: then both have a socket to each other as standard input, and an address of their own.
+ * asleep WHAT HOW SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]: WHAT is tcp, udp, eventfd or rc;
+ * HOW is epoll, edge, nested (an epoll set in another one), polled (poll of an epoll set), poll or
+ * select. It ends after COUNT round trips, or after so long. It starts the second process by
+ * itself, unless it is said to lead or to follow: then both have a socket to each other as standard
+ * input, and an address of their own.
  *
- * Prints round trips: median and 99th percentile in microseconds, and processor time of both processes per round trip. */
+ * Prints round trips: median and 99th percentile in microseconds, and processor time of both
+ * processes per round trip. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,7 +1,8 @@
 /* What connections cost that nothing is sent over.
  *
- * idle tcp|rc CONNECTIONS MILLISECONDS: two processes with so many connections, each with a descriptor of its own, exchange a
- * message over each of them and then sleep in epoll_wait. Prints the processor time of both together, in percent of a core. */
+ * idle tcp|rc CONNECTIONS MILLISECONDS: two processes with so many connections, each with a
+ * descriptor of its own, exchange a message over each of them and then sleep in epoll_wait. Prints
+ * the processor time of both together, in percent of a core. */
 #include <sys/wait.h>
 
 #include "link.h"

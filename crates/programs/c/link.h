@@ -1,4 +1,5 @@
-/* A connection by TCP or by RC with a descriptor that becomes readable when a message has come, for programs with an event loop. */
+/* A connection by TCP or by RC with a descriptor that becomes readable when a message has come, for
+ * programs with an event loop. */
 #ifndef LINK_H
 #define LINK_H
 
@@ -34,7 +35,8 @@ static void post_receive(struct link *link)
         die("ibv_post_recv");
 }
 
-/* A channel, a completion queue and a queue pair, connected with those of the process at the other end of a socket. */
+/* A channel, a completion queue and a queue pair, connected with those of the process at the other
+ * end of a socket. */
 static void open_rc(struct link *link, int peer)
 {
     static struct ibv_context *context;

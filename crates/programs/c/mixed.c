@@ -1,8 +1,9 @@
 /* A timer and a TCP socket beside a busy connection, in one epoll set.
  *
- * mixed none|tcp|rc MILLISECONDS: a process waits for a timer of 1 ms, for a TCP socket over which another process asks it some
- * thousand times a second, and for a connection by TCP or RC over which a third process sends as soon as it is answered. Prints how
- * late the timer was handled and how long the round trips over the socket took, in microseconds, and the messages that were
+ * mixed none|tcp|rc MILLISECONDS: a process waits for a timer of 1 ms, for a TCP socket over which
+ * another process asks it some thousand times a second, and for a connection by TCP or RC over
+ * which a third process sends as soon as it is answered. Prints how late the timer was handled and
+ * how long the round trips over the socket took, in microseconds, and the messages that were
  * answered beside them. */
 #include <sys/timerfd.h>
 #include <sys/wait.h>
