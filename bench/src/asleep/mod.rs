@@ -75,8 +75,8 @@ impl Over {
 /// What is done.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// crates/programs/c/asleep.c, 64 bytes, with this way to send.
-    PingPong(&'static str),
+    /// crates/programs/c/asleep.c, 64 bytes: how to send, and how to wait.
+    PingPong(&'static str, &'static str),
     /// crates/programs/c/idle.c, with so many connections.
     Idle(u32),
     /// crates/programs/c/mixed.c; false: without a busy connection.
@@ -102,7 +102,7 @@ impl Sleeper {
     pub fn missing(&self, setting: &Setting) -> Option<String> {
         let ends = setting.places.ends(self.over.wire());
         let installed = match &self.work {
-            Work::PingPong(_) | Work::Idle(_) | Work::Mixed(_) => c_compiler(),
+            Work::PingPong(..) | Work::Idle(_) | Work::Mixed(_) => c_compiler(),
             Work::Valkey(load) if load.stalls() && self.over.is_rdma() => {
                 Err("Valkey's server falls asleep with replies unsent, on any NIC".into())
             }
@@ -126,7 +126,7 @@ impl Sleeper {
             .collect();
         let _loops = loops?;
         match &self.work {
-            Work::PingPong(what) => small::ping_pong(setting, what, self.over),
+            Work::PingPong(what, how) => small::ping_pong(setting, what, how, self.over),
             Work::Idle(count) => small::idle(setting, *count, self.over),
             Work::Mixed(has_busy) => small::mixed(setting, *has_busy, self.over),
             Work::Valkey(valkey) => programs::valkey(setting, valkey, self.over),
@@ -297,23 +297,29 @@ pub fn rows() -> Vec<Row> {
         for busy in [false, true] {
             let socket = Over::Sockets(wire);
             let mut contenders = vec![
-                contender("TCP", Role::Peer, Work::PingPong("tcp"), socket, busy),
+                contender(
+                    "TCP",
+                    Role::Peer,
+                    Work::PingPong("tcp", "epoll"),
+                    socket,
+                    busy,
+                ),
                 contender(
                     "UDP sockets",
                     Role::Floor,
-                    Work::PingPong("udp"),
+                    Work::PingPong("udp", "epoll"),
                     socket,
                     busy,
                 ),
             ];
             let mut ways = vec![Over::Rnic(Way::Udp(wire))];
             if wire == Wire::Lo {
-                let eventfd = Work::PingPong("eventfd");
+                let eventfd = Work::PingPong("eventfd", "epoll");
                 contenders.push(contender("eventfd", Role::Floor, eventfd, socket, busy));
                 ways.insert(0, HOST);
             }
             for over in ways {
-                let work = Work::PingPong("rc");
+                let work = Work::PingPong("rc", "epoll");
                 contenders.push(contender(over.describe(), Role::Rnic, work, over, busy));
             }
             let title = match wire {
@@ -323,6 +329,37 @@ pub fn rows() -> Vec<Row> {
             let (name, title) = ends(&format!("asleep-{place}"), title, busy);
             rows.push(row(name, title, contenders, "TCP"));
         }
+    }
+    for (how, title) in [
+        (
+            "crowd",
+            "ping-pong of 64 B, asleep in epoll_wait for 16 channels, one host",
+        ),
+        (
+            "polled",
+            "ping-pong of 64 B, asleep in poll of an epoll set, one host",
+        ),
+    ] {
+        let contenders = [
+            (TCP, "tcp", Role::Peer),
+            (HOST, "rc", Role::Rnic),
+            (LO, "rc", Role::Rnic),
+        ];
+        let contenders = contenders.map(|(over, what, role)| {
+            contender(
+                over.describe(),
+                role,
+                Work::PingPong(what, how),
+                over,
+                false,
+            )
+        });
+        rows.push(row(
+            format!("asleep-lo-{how}"),
+            title.into(),
+            contenders.into(),
+            "TCP",
+        ));
     }
     rows.push(beside_tcp(
         "idle".into(),

@@ -49,14 +49,14 @@ pub fn compiled(setting: &Setting, compiler: &str, name: &'static str) -> Result
 }
 
 /// Round trips.
-pub fn ping_pong(setting: &Setting, what: &str, over: Over) -> Result<Vec<Figure>> {
+pub fn ping_pong(setting: &Setting, what: &str, how: &str, over: Over) -> Result<Vec<Figure>> {
     let program = compiled(setting, "gcc", "asleep")?;
     let Ends(server, client) = ends(setting, over)?;
     let time = milliseconds(setting, 500);
     let command = |end: &End, role: &str| {
         let mut command = over.command(setting, end);
         command.arg(&program);
-        command.args([what, "epoll", "64", COUNT, &time, role, end.addr]);
+        command.args([what, how, "64", COUNT, &time, role, end.addr]);
         command
     };
     let text = pair::connected(command(server, "follow"), command(client, "lead"))?;

@@ -1,10 +1,11 @@
 /* Ping-pong of two processes that sleep in epoll_wait, poll or select between two messages.
  *
  * asleep WHAT HOW SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]: WHAT is tcp, udp, eventfd or rc;
- * HOW is epoll, edge, nested (an epoll set in another one), polled (poll of an epoll set), poll or
- * select. It ends after COUNT round trips, or after so long. It starts the second process by
- * itself, unless it is said to lead or to follow: then both have a socket to each other as standard
- * input, and an address of their own.
+ * HOW is epoll, edge, crowd (an epoll set with more descriptors, on which nothing comes), nested
+ * (an epoll set in another one), polled (poll of an epoll set), poll or select. It ends after COUNT
+ * round trips, or after so long. It starts the second process by itself, unless it is said to lead
+ * or to follow: then both have a socket to each other as standard input, and an address of their
+ * own.
  *
  * Prints round trips: median and 99th percentile in microseconds, and processor time of both
  * processes per round trip. */
@@ -30,6 +31,10 @@ static int fd = -1;      /* The descriptor that is waited for. */
 static int send_fd = -1; /* Where messages go, unless by RDMA. */
 static int outer = -1, inner = -1;
 
+/* Descriptors on which nothing comes: channels, or eventfds. */
+#define CROWD 15
+static int crowd[CROWD];
+
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
@@ -50,6 +55,9 @@ static void prepare(void)
     if (!strcmp(how, "poll") || !strcmp(how, "select"))
         return;
     inner = epoll_create1(0);
+    for (int i = 0; i < CROWD && !strcmp(how, "crowd"); i++)
+        if (add(inner, crowd[i], EPOLLIN))
+            die("crowd");
     if (inner < 0 || add(inner, fd, EPOLLIN | (strcmp(how, "edge") ? 0 : EPOLLET)))
         die("epoll");
     outer = inner;
@@ -100,6 +108,10 @@ static void open_rdma(int peer)
 {
     struct ibv_context *context = open_device();
     struct ibv_pd *pd = ibv_alloc_pd(context);
+    for (int i = 0; i < CROWD && !strcmp(how, "crowd"); i++) {
+        channel = ibv_create_comp_channel(context);
+        crowd[i] = channel ? channel->fd : -1;
+    }
     channel = ibv_create_comp_channel(context);
     if (!channel)
         die("ibv_create_comp_channel");
@@ -290,7 +302,7 @@ static double round_trip(enum word word)
 int main(int argc, char **argv)
 {
     if (argc != 5 && argc != 6 && argc != 8)
-        die("usage: asleep tcp|udp|eventfd|rc epoll|edge|nested|polled|poll|select SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]");
+        die("usage: asleep tcp|udp|eventfd|rc epoll|edge|crowd|nested|polled|poll|select SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]");
     what = argv[1], how = argv[2], size = atoi(argv[3]);
     int most = atoi(argv[4]), meeting[2] = {STDIN_FILENO, STDIN_FILENO}, side = 0;
     double time = argc > 5 ? atoi(argv[5]) * 1e-3 : 1e9;
@@ -311,6 +323,8 @@ int main(int argc, char **argv)
         open_rdma(peer);
     } else {
         buffer = calloc(2, size + 8);
+        for (int i = 0; i < CROWD; i++)
+            crowd[i] = eventfd(0, 0);
         if (!strcmp(what, "eventfd"))
             open_eventfds(peer);
         else
