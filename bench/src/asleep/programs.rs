@@ -52,7 +52,7 @@ pub fn has(setting: &Setting, file: &str) -> Result<()> {
     let path = setting.programs.join(file);
     match path.is_file() {
         true => Ok(()),
-        false => Err(format!("{} (bench/programs gets it)", path.display()).into()),
+        false => Err(format!("{file} (bench/programs gets it)").into()),
     }
 }
 
