@@ -154,7 +154,7 @@ fn run(cli: Cli) -> Result<()> {
     let whole = cli.only.is_empty() && !cli.quick;
     if whole || cli.update {
         let kept = checkout().join(set.kept());
-        std::fs::write(kept, serde_json::to_string_pretty(&results)? + "\n")?;
+        std::fs::write(kept, set.json(&results)? + "\n")?;
         publish(&results, set)?;
     }
     Ok(())
@@ -181,6 +181,14 @@ impl Set {
             Set::Rows => "bench/results.json",
             Set::Asleep => "bench/asleep.json",
         }
+    }
+
+    /// A line where there are many rows.
+    fn json(self, results: &Results) -> Result<String> {
+        Ok(match self {
+            Set::Rows => serde_json::to_string_pretty(results)?,
+            Set::Asleep => serde_json::to_string(results)?,
+        })
     }
 
     /// The one that a row is of.
