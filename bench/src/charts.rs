@@ -1,5 +1,7 @@
 //! The figures as bars, one SVG per kind: rnic between its floor and its peers.
 
+mod ratios;
+
 use std::fs;
 use std::path::Path;
 
@@ -7,6 +9,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::Result;
+use crate::asleep::PROCESSOR;
 use crate::results::{Results, RowResult, Series};
 use crate::rows::Role;
 
@@ -38,10 +41,25 @@ const CHARTS: [(&str, &str, &[&str]); 3] = [
     ),
 ];
 
-const WIDTH: i32 = 960;
-/// Where bars begin and end.
-const LEFT: i32 = 400;
-const RIGHT: i32 = 860;
+/// How wide a chart is, and where its bars begin and end.
+#[derive(Clone, Copy)]
+struct Frame {
+    width: i32,
+    left: i32,
+    right: i32,
+}
+
+const WIDE: Frame = Frame {
+    width: 960,
+    left: 400,
+    right: 860,
+};
+/// For short names, and phones.
+const NARROW: Frame = Frame {
+    width: 560,
+    left: 150,
+    right: 470,
+};
 const LINE: i32 = 24;
 const BAR: i32 = 16;
 const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
@@ -57,6 +75,60 @@ fn colour(role: Role) -> RGBColor {
     }
 }
 
+/// Of programs that sleep: file name, and title.
+pub const ASLEEP: [(&str, &str); 4] = [
+    (
+        "asleep-latency.svg",
+        "Programs that sleep: 64 B there and back, median",
+    ),
+    (
+        "asleep-processor.svg",
+        "Processor time of a million messages of 64 B",
+    ),
+    (
+        "asleep-programs.svg",
+        "Whole programs over rnic: times as fast as over TCP",
+    ),
+    (
+        "asleep-programs-processor.svg",
+        "Whole programs over rnic: processor time for the same work, as times that over TCP",
+    ),
+];
+
+/// Those of [`ASLEEP`].
+pub fn write_asleep(results: &Results, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let is_small = |row: &&RowResult| row.name.starts_with("asleep-");
+    let small: Vec<&RowResult> = results.rows.iter().filter(is_small).collect();
+    let whole = |row: &&RowResult| {
+        !["asleep", "idle", "mixed"].contains(&row.name.split('-').next().unwrap_or_default())
+    };
+    let whole: Vec<&RowResult> = results.rows.iter().filter(whole).collect();
+    let short = format!(
+        "Medians of {} runs. Shorter is better; each group has a scale of its own.",
+        results.repetitions
+    );
+    let dots = format!("Medians of {} runs.", results.repetitions);
+    let drawn = [
+        draw(NARROW, ASLEEP[0].1, &short, &small, "")?,
+        draw(NARROW, ASLEEP[1].1, &short, &small, PROCESSOR)?,
+        ratios::draw(ASLEEP[2].1, &dots, &whole, "")?,
+        ratios::draw(ASLEEP[3].1, &dots, &whole, PROCESSOR)?,
+    ];
+    for ((file, _), text) in ASLEEP.into_iter().zip(drawn) {
+        fs::write(folder.join(file), text)?;
+    }
+    Ok(())
+}
+
+fn note(results: &Results) -> String {
+    format!(
+        "Medians of {} runs; processors {}. Each group has a scale of its own.",
+        results.repetitions,
+        results.state()
+    )
+}
+
 /// Writes all charts of which there is a row; gives their names.
 pub fn write(results: &Results, folder: &Path) -> Result<Vec<&'static str>> {
     fs::create_dir_all(folder)?;
@@ -64,27 +136,24 @@ pub fn write(results: &Results, folder: &Path) -> Result<Vec<&'static str>> {
     for (file, title, names) in CHARTS {
         let rows = names.iter().filter_map(|name| {
             let row = results.rows.iter().find(|row| row.name == *name)?;
-            bars(row).next().is_some().then_some(row)
+            bars(row, "").next().is_some().then_some(row)
         });
         let rows: Vec<&RowResult> = rows.collect();
         if rows.is_empty() {
             continue;
         }
-        let note = format!(
-            "Medians of {} runs; processors {}. Each group has a scale of its own.",
-            results.repetitions,
-            results.state()
-        );
-        fs::write(folder.join(file), draw(title, &note, &rows)?)?;
+        let text = draw(WIDE, title, &note(results), &rows, "")?;
+        fs::write(folder.join(file), text)?;
         written.push(file);
     }
     Ok(written)
 }
 
-fn bars(row: &RowResult) -> impl Iterator<Item = (&Series, f64)> {
-    row.series.iter().filter_map(|series| {
+/// Each contender's figure of this name.
+fn bars<'a>(row: &'a RowResult, figure: &str) -> impl Iterator<Item = (&'a Series, f64)> {
+    row.series.iter().filter_map(move |series| {
         let median = series.summary?.median;
-        series.figure.is_empty().then_some((series, median))
+        (series.figure == figure).then_some((series, median))
     })
 }
 
@@ -95,13 +164,22 @@ fn mark(row: &RowResult) -> Option<f64> {
     marks.reduce(if less { f64::min } else { f64::max })
 }
 
-fn draw(title: &str, note: &str, rows: &[&RowResult]) -> Result<String> {
-    let lines: i32 = rows.iter().map(|row| bars(row).count() as i32).sum();
+fn draw(
+    frame: Frame,
+    title: &str,
+    note: &str,
+    rows: &[&RowResult],
+    figure: &str,
+) -> Result<String> {
+    let lines: i32 = rows
+        .iter()
+        .map(|row| bars(row, figure).count() as i32)
+        .sum();
     let height = 96 + lines * LINE + rows.len() as i32 * 2 * LINE;
     let mut text = String::new();
     {
-        let area =
-            SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut text, (frame.width as u32, height as u32))
+            .into_drawing_area();
         area.fill(&WHITE)?;
         let write = |words: &str, at: (i32, i32), size: i32, ink: RGBColor, side: HPos| {
             let style = ("sans-serif", size)
@@ -133,15 +211,23 @@ fn draw(title: &str, note: &str, rows: &[&RowResult]) -> Result<String> {
             write(&row.title, (20, y + LINE / 2), 14, INK, HPos::Left)?;
             y += LINE + 4;
             let mark = mark(row);
-            let longest = bars(row).map(|(_, median)| median);
+            let longest = bars(row, figure).map(|(_, median)| median);
             let longest = longest.chain(mark).fold(f64::MIN_POSITIVE, f64::max);
-            let x = |value: f64| LEFT + (value / longest * f64::from(RIGHT - LEFT)) as i32;
-            for (series, median) in bars(row) {
+            let x = |value: f64| {
+                frame.left + (value / longest * f64::from(frame.right - frame.left)) as i32
+            };
+            for (series, median) in bars(row, figure) {
                 let middle = y + LINE / 2;
-                write(&series.contender, (LEFT - 8, middle), 12, INK, HPos::Right)?;
+                write(
+                    &series.contender,
+                    (frame.left - 8, middle),
+                    12,
+                    INK,
+                    HPos::Right,
+                )?;
                 let (top, bottom) = (middle - BAR / 2, middle + BAR / 2);
                 area.draw(&Rectangle::new(
-                    [(LEFT, top), (x(median).max(LEFT + 1), bottom)],
+                    [(frame.left, top), (x(median).max(frame.left + 1), bottom)],
                     colour(series.role).filled(),
                 ))?;
                 let mut end = x(median);
@@ -174,10 +260,10 @@ mod tests {
 
     #[test]
     fn charts_show_rows_that_exist() {
-        let known: HashSet<&str> = rows::all().iter().map(|row| row.name).collect();
+        let known: HashSet<String> = rows::all().into_iter().map(|row| row.name).collect();
         for (_, _, names) in CHARTS {
             for name in names {
-                assert!(known.contains(name), "{name}");
+                assert!(known.contains(*name), "{name}");
             }
         }
     }

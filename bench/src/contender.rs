@@ -1,13 +1,13 @@
 //! Who is measured: perftest over rnic, a floor, or a peer. Each gives one or more figures per run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use rnic_programs::{netns::Netns, place::free_port, skip::find_program};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::asleep::{self, Sleeper};
 use crate::floor::Kind;
 use crate::pair::{self, Running};
 use crate::place::{End, Ends, Places, Wire};
@@ -27,9 +27,28 @@ pub enum Unit {
     /// Of what would be fair.
     #[serde(rename = "share")]
     Share,
+    /// Of a processor, or of several, for a million messages.
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "k/s")]
+    Thousands,
+    /// Of a processor's time.
+    #[serde(rename = "%")]
+    Percent,
 }
 
 impl Unit {
+    /// Above a column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Micros => "time",
+            Unit::Gigabytes | Unit::Millions | Unit::Thousands => "rate",
+            Unit::Bytes => "bytes",
+            Unit::Share => "share",
+            Unit::Seconds | Unit::Percent => "processor time",
+        }
+    }
+
     pub fn show(self, value: f64) -> String {
         match self {
             Unit::Micros if value < 1.0 => format!("{value:.3} us"),
@@ -38,12 +57,19 @@ impl Unit {
             Unit::Millions => format!("{value:.2} M/s"),
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Share => format!("{value:.2}"),
+            Unit::Seconds if value < 100.0 => format!("{value:.1} s"),
+            Unit::Seconds => format!("{value:.0} s"),
+            Unit::Thousands => format!("{value:.1} k/s"),
+            Unit::Percent => format!("{value:.2}%"),
         }
     }
 
     /// Whether less is better.
     pub fn less_is_better(self) -> bool {
-        matches!(self, Unit::Micros | Unit::Bytes)
+        matches!(
+            self,
+            Unit::Micros | Unit::Bytes | Unit::Seconds | Unit::Percent
+        )
     }
 }
 
@@ -57,7 +83,7 @@ pub enum Way {
 }
 
 impl Way {
-    fn wire(self) -> Wire {
+    pub fn wire(self) -> Wire {
         match self {
             Way::Host => Wire::Lo,
             Way::Udp(wire) | Way::Xdp(wire) => wire,
@@ -112,6 +138,8 @@ pub enum Program {
         endpoint: &'static str,
         args: String,
     },
+    /// One that sleeps until there is work.
+    Sleeper(Sleeper),
 }
 
 /// How long a program that needs no other may take.
@@ -127,7 +155,10 @@ pub struct Setting {
     pub cpus: Option<(usize, usize)>,
     /// Iterations and times, as shares of what a full run takes.
     pub effort: f64,
-    pub scale_c: PathBuf,
+    /// Where programs in C are.
+    pub c_programs: PathBuf,
+    /// Where whole programs are that are not of this machine's packages.
+    pub programs: PathBuf,
 }
 
 impl Setting {
@@ -156,14 +187,14 @@ impl Setting {
     }
 }
 
-fn needs(program: &str, package: &str) -> Result<()> {
+pub fn needs(program: &str, package: &str) -> Result<()> {
     match find_program(program) {
         Some(_) => Ok(()),
         None => Err(format!("{program} is not installed (apt-get install {package})").into()),
     }
 }
 
-fn rnic_run(setting: &Setting, mut command: Command, way: Way) -> Command {
+pub fn rnic_run(setting: &Setting, mut command: Command, way: Way) -> Command {
     command
         .env("RNIC_HOST_PATH", way.host_path())
         .arg(&setting.places.rnic)
@@ -209,13 +240,9 @@ impl Program {
             }
             Program::Ucx { .. } => needs("ucx_perftest", "ucx-utils"),
             Program::Libfabric { .. } => needs("fi_pingpong", "libfabric-bin"),
-            Program::Scale { .. } => {
-                needs("gcc", "gcc").and_then(|()| match Path::new(VERBS_H).exists() {
-                    true => Ok(()),
-                    false => Err(format!("{VERBS_H} (apt-get install libibverbs-dev)").into()),
-                })
-            }
+            Program::Scale { .. } => asleep::c_compiler(),
             Program::Floor { .. } | Program::Beside { .. } => Ok(()),
+            Program::Sleeper(sleeper) => return sleeper.missing(setting),
         };
         let wire = match self {
             Program::Perftest { way, .. } => way.wire(),
@@ -271,6 +298,7 @@ impl Program {
                 endpoint,
                 args,
             } => libfabric(setting, provider, endpoint, args),
+            Program::Sleeper(sleeper) => sleeper.run(setting),
         }
     }
 }
@@ -315,7 +343,7 @@ fn four_pairs(setting: &Setting, what: (&str, &str, Way)) -> Result<Vec<Figure>>
 }
 
 /// What a program prints that needs no other; None: it failed.
-fn output_of(command: Command) -> Result<Option<String>> {
+pub fn output_of(command: Command) -> Result<Option<String>> {
     let mut running = Running::start(command, std::process::Stdio::null())?;
     let output = running.output(std::time::Instant::now() + ALONE)?;
     Ok(output.ok.then_some(output.stdout))
@@ -348,26 +376,8 @@ fn beside(setting: &Setting, way: Way) -> Result<Vec<Figure>> {
     ])
 }
 
-const VERBS_H: &str = "/usr/include/infiniband/verbs.h";
-
 fn scale(setting: &Setting, count: u32) -> Result<Vec<Figure>> {
-    let program = setting.places.folder().join("scale");
-    // Compiled once in a run.
-    static COMPILED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
-    let compile = || {
-        let output = Command::new("gcc")
-            .args(["-std=gnu11", "-O2", "-o"])
-            .arg(&program)
-            .arg(&setting.scale_c)
-            .args(["-libverbs", "-lpthread"])
-            .output()
-            .map_err(|error| error.to_string())?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
-    };
-    COMPILED.get_or_init(compile).clone()?;
+    let program = asleep::compiled(setting, "gcc", "scale")?;
     let Ends(end, _) = setting.places.ends(Wire::Lo)?;
     let mut command = rnic_run(setting, setting.pinned(end, true), Way::Host);
     command.arg(&program).arg(count.to_string());

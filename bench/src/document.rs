@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::Result;
+use crate::charts;
 use crate::machine::State;
-use crate::results::{Results, RowResult, Series};
+use crate::results::{Results, RowResult, Series, Verdict};
 use crate::rows::Role;
 
 /// The lines around what `bench/run` writes.
@@ -151,6 +152,69 @@ pub fn markdown(results: &Results, charts: &[&str], folder: &str) -> String {
         }
     }
     text
+}
+
+/// For bench/results/asleep.md: a table for each kind of work, with a column for each figure.
+pub fn asleep(results: &Results) -> String {
+    let mut text = format!("{}\n", conditions(results));
+    for (chart, title) in charts::ASLEEP {
+        let _ = writeln!(text, "![{title}](../charts/{chart})\n");
+    }
+    text.push_str("Medians of the repetitions. Processor time is that of all processes together. **Bold**: rnic is no worse.\n");
+    let mut columns: Vec<&str> = Vec::new();
+    for row in &results.rows {
+        let own: Vec<&str> = figures(row);
+        if own.is_empty() {
+            // Nothing of it was measured.
+        } else if own != columns {
+            columns = own;
+            text.push_str("\n| work | by |");
+            for column in &columns {
+                let unit = row.series.iter().find(|s| s.figure == *column);
+                let unit = unit.map_or("", |series| series.unit.name());
+                let _ = match *column {
+                    "" => write!(text, " {unit} |"),
+                    column => write!(text, " {column} |"),
+                };
+            }
+            let _ = writeln!(text, "\n| --- | --- |{}", " ---: |".repeat(columns.len()));
+        }
+        let mut title = row.title.as_str();
+        for main in row.contenders() {
+            let mut who = main.contender.clone();
+            let good =
+                |verdict: &Verdict| verdict.reached && verdict.aim.starts_with(&format!("{who}: "));
+            if row.verdicts.iter().any(good) {
+                who = format!("**{who}**");
+            }
+            let _ = write!(text, "| {title} | {who} |");
+            title = "";
+            for column in &columns {
+                let mut series = row.series.iter();
+                let series = series.find(|s| s.contender == main.contender && s.figure == *column);
+                let _ = match series.map(|series| (series.summary, &series.missing, series.unit)) {
+                    Some((Some(summary), _, unit)) => {
+                        write!(text, " {} |", unit.show(summary.median))
+                    }
+                    Some((None, Some(why), _)) => write!(text, " missing: {why} |"),
+                    _ => write!(text, " |"),
+                };
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The names of a row's figures that were measured.
+fn figures(row: &RowResult) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for series in row.series.iter().filter(|s| s.summary.is_some()) {
+        if !names.contains(&series.figure.as_str()) {
+            names.push(&series.figure);
+        }
+    }
+    names
 }
 
 /// For people at a terminal.

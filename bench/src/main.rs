@@ -4,6 +4,7 @@
 //! machine's state hits all of them, and ratios are taken within a repetition.
 #![deny(unsafe_code)]
 
+mod asleep;
 mod charts;
 mod contender;
 mod document;
@@ -49,6 +50,8 @@ Examples:
   bench/run                                all rows; updates bench/results, bench/charts and bench/results.json
   bench/run --quick --only send-lat        one row, in seconds
   bench/run --render bench/results.json    the documents again, from figures that were kept
+  bench/run --asleep                       programs that sleep, each beside itself over TCP
+  bench/run --asleep --quick --only valkey   some of them, by name or by its beginning
   bench/run --parts                        what decoding, the ICRC, the transport, memory checks ... cost, by criterion
 
 Take an idle machine. Environment: RNIC_BIN_DIR, the folder of rnic and librnic_verbs.so."
@@ -59,9 +62,12 @@ struct Cli {
     /// Two short repetitions
     #[arg(long)]
     quick: bool,
-    /// Only these rows
+    /// Only these rows; the first word of a name means all that begin with it
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+    /// Programs that sleep, in place of the rows
+    #[arg(long, conflicts_with_all = ["parts", "render"])]
+    asleep: bool,
     /// Show the rows
     #[arg(long)]
     list: bool,
@@ -112,25 +118,34 @@ fn run(cli: Cli) -> Result<()> {
     if let Some(file) = &cli.render {
         let results: Results = serde_json::from_slice(&std::fs::read(file)?)?;
         print!("{}", document::plain(&results));
-        return publish(&results);
+        return publish(&results, Set::of(&results));
     }
     if cli.parts {
         return parts(cli.update);
     }
-    let mut chosen = rows::all();
+    let set = if cli.asleep { Set::Asleep } else { Set::Rows };
+    let mut chosen = set.rows();
+    let is_named = |row: &Row, name: &str| {
+        let rest = row.name.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with('-') && set == Set::Asleep))
+    };
     for name in &cli.only {
-        if !chosen.iter().any(|row| row.name == name) {
+        if !chosen.iter().any(|row| is_named(row, name)) {
             return Err(format!("no row `{name}`; --list shows them").into());
         }
     }
-    chosen.retain(|row| cli.only.is_empty() || cli.only.iter().any(|name| name == row.name));
+    chosen.retain(|row| cli.only.is_empty() || cli.only.iter().any(|name| is_named(row, name)));
     if cli.list {
         for row in &chosen {
-            println!("{:<20} {}", row.name, row.title);
+            println!("{:<24} {}", row.name, row.title);
         }
         return Ok(());
     }
-    let repetitions = cli.repetitions.unwrap_or(if cli.quick { 2 } else { 5 });
+    let repetitions = cli.repetitions.unwrap_or(match (cli.quick, set) {
+        (true, _) => 2,
+        (false, Set::Rows) => 5,
+        (false, Set::Asleep) => 3,
+    });
     let results = measure(&chosen, repetitions, if cli.quick { 0.2 } else { 1.0 })?;
     print!("{}", document::plain(&results));
     if let Some(file) = &cli.json {
@@ -138,14 +153,63 @@ fn run(cli: Cli) -> Result<()> {
     }
     let whole = cli.only.is_empty() && !cli.quick;
     if whole || cli.update {
-        let kept = checkout().join("bench/results.json");
-        std::fs::write(kept, serde_json::to_string_pretty(&results)? + "\n")?;
-        publish(&results)?;
+        let kept = checkout().join(set.kept());
+        std::fs::write(kept, set.json(&results)? + "\n")?;
+        publish(&results, set)?;
     }
     Ok(())
 }
 
-fn publish(results: &Results) -> Result<()> {
+/// Rows that are measured and published together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Set {
+    Rows,
+    Asleep,
+}
+
+impl Set {
+    fn rows(self) -> Vec<Row> {
+        match self {
+            Set::Rows => rows::all(),
+            Set::Asleep => asleep::rows(),
+        }
+    }
+
+    /// Where its figures are kept.
+    fn kept(self) -> &'static str {
+        match self {
+            Set::Rows => "bench/results.json",
+            Set::Asleep => "bench/asleep.json",
+        }
+    }
+
+    /// A line where there are many rows.
+    fn json(self, results: &Results) -> Result<String> {
+        Ok(match self {
+            Set::Rows => serde_json::to_string_pretty(results)?,
+            Set::Asleep => serde_json::to_string(results)?,
+        })
+    }
+
+    /// The one that a row is of.
+    fn of(results: &Results) -> Set {
+        let rows = asleep::rows();
+        let known = |name: &str| rows.iter().any(|row| row.name == name);
+        match results.rows.iter().any(|row| known(&row.name)) {
+            true => Set::Asleep,
+            false => Set::Rows,
+        }
+    }
+}
+
+fn publish(results: &Results, set: Set) -> Result<()> {
+    if set == Set::Asleep {
+        charts::write_asleep(results, &checkout().join("bench/charts"))?;
+        let path = checkout().join("bench/results/asleep.md");
+        document::update(&path, document::ROWS, &document::asleep(results))?;
+        eprintln!("bench: bench/results/asleep.md and bench/charts are written");
+        return Ok(());
+    }
     let charts = charts::write(results, &checkout().join("bench/charts"))?;
     let text = document::markdown(results, &charts, "../charts");
     document::update(
@@ -222,7 +286,8 @@ fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
         places: Places::new(&binaries)?,
         cpus: processors::pair(),
         effort,
-        scale_c: checkout().join("crates/programs/c/scale.c"),
+        c_programs: checkout().join("crates/programs/c"),
+        programs: asleep::programs_folder(&binaries),
     };
     let mut notes = setting.places.notes.clone();
     let mut missing: Vec<String> = chosen
@@ -247,8 +312,8 @@ fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
     let mut rows: Vec<RowResult> = chosen
         .iter()
         .map(|row| RowResult {
-            name: row.name.to_owned(),
-            title: row.title.to_owned(),
+            name: row.name.clone(),
+            title: row.title.clone(),
             series: Vec::new(),
             verdicts: Vec::new(),
         })
@@ -364,6 +429,7 @@ fn unit_of(program: &Program) -> contender::Unit {
         Program::Perftest { unit, .. } | Program::Ucx { unit, .. } => *unit,
         Program::FourPairs { .. } => Unit::Gigabytes,
         Program::Floor { kind, .. } => contender::unit_of_floor(*kind),
+        Program::Sleeper(sleeper) => sleeper.unit(),
         Program::Scale { .. } | Program::Beside { .. } | Program::Libfabric { .. } => Unit::Micros,
     }
 }

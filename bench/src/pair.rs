@@ -32,7 +32,11 @@ impl Running {
         Ok(Running { child, over: false })
     }
 
-    fn ended(&mut self) -> Result<bool> {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn ended(&mut self) -> Result<bool> {
         self.over = self.over || self.child.try_wait()?.is_some();
         Ok(self.over)
     }
@@ -60,6 +64,19 @@ impl Running {
             }
             if Instant::now() > deadline {
                 return Err(format!("it does not listen on TCP port {port}").into());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Waits until something is true of it that it does by itself.
+    pub fn wait_until(&mut self, ready: impl Fn() -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !ready() {
+            if self.ended()? || Instant::now() > deadline {
+                let output = self.output(Instant::now())?;
+                return Err(format!("it is not ready: {}", output.complaint()).into());
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -114,7 +131,7 @@ pub struct Output {
 
 impl Output {
     /// The last words, for a message.
-    fn complaint(&self) -> String {
+    pub fn complaint(&self) -> String {
         let text = [&self.stderr, &self.stdout];
         let last = text.iter().flat_map(|text| {
             text.lines()
@@ -125,7 +142,7 @@ impl Output {
         let why = why.unwrap_or_else(|| "it said nothing".into());
         match self.timely {
             true => why,
-            false => format!("not over after {PATIENCE:?}: {why}"),
+            false => format!("it did not end in time: {why}"),
         }
     }
 }

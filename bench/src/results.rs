@@ -94,7 +94,12 @@ impl RowResult {
         series.find(|s| s.role == Role::Rnic && s.figure == figure)
     }
 
-    /// Somebody else's figure that counts.
+    /// The figure that counts of each contender.
+    pub fn contenders(&self) -> impl Iterator<Item = &Series> {
+        self.series.iter().filter(|s| s.figure.is_empty())
+    }
+
+    /// Somebody's figure that counts.
     pub fn other(&self, contender: &str) -> Option<&Series> {
         let mut series = self.series.iter();
         series.find(|s| s.contender == contender && s.figure.is_empty())
@@ -109,6 +114,11 @@ impl RowResult {
             Some(sample.value / values?.into_iter().reduce(best)?)
         };
         own.samples.iter().filter_map(ratio).collect()
+    }
+
+    /// How many times another figure this one is: the median of the repetitions.
+    pub fn beside(&self, own: &Series, than: &Series) -> Option<f64> {
+        Some(Summary::of(self.ratios(own, &[than], f64::min))?.median)
     }
 
     pub fn judge(&mut self, row: &Row) {
@@ -207,6 +217,16 @@ impl RowResult {
                 Some(Verdict {
                     mark: best_of(&peers, f64::max).map(|peer| peer * times),
                     ..at_least(aim, format!("{value:.2} x"), value, *times)
+                })
+            }
+            Aim::AsGood(own, than) => {
+                let (own, than) = (self.other(own)?, self.other(than)?);
+                let value = self.beside(own, than)?;
+                let aim = format!("{}: no worse than {}", own.contender, than.contender);
+                let found = format!("{value:.2} x");
+                Some(match own.unit.less_is_better() {
+                    true => at_most(aim, found, value, 1.0),
+                    false => at_least(aim, found, value, 1.0),
                 })
             }
             Aim::Below(bound, why) => {

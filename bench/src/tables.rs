@@ -101,6 +101,27 @@ pub fn scale(text: &str) -> Option<Scale> {
     })
 }
 
+/// valkey-benchmark's last line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Valkey {
+    /// Per second.
+    pub requests: f64,
+    /// Of a request, microseconds.
+    pub median: f64,
+    pub p99: f64,
+}
+
+/// Its CSV: test, requests per second, average, least, 50%, 95%, 99%, most; milliseconds.
+pub fn valkey(text: &str) -> Option<Valkey> {
+    let fields: Vec<&str> = text.lines().last()?.split(',').collect();
+    let number = |n: usize| fields.get(n)?.trim_matches('"').parse::<f64>().ok();
+    Some(Valkey {
+        requests: number(1)?,
+        median: number(4)? * 1e3,
+        p99: number(6)? * 1e3,
+    })
+}
+
 /// A ping-pong beside a bulk transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beside {
@@ -172,6 +193,19 @@ mod tests {
                     64      20k     =20k     2.4m        1.92s      1.34      47.91       0.02\n";
         assert_eq!(libfabric(text), Some(47.91));
         assert_eq!(libfabric("usec/xfer\n"), None);
+    }
+
+    #[test]
+    fn requests_of_valkey() {
+        let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+                    \"GET\",\"31055.90\",\"0.380\",\"0.048\",\"0.135\",\"0.407\",\"6.615\",\"8.399\"\n";
+        let expected = Valkey {
+            requests: 31055.90,
+            median: 135.0,
+            p99: 6615.0,
+        };
+        assert_eq!(valkey(text), Some(expected));
+        assert_eq!(valkey("Could not connect\n"), None);
     }
 
     #[test]

@@ -1,7 +1,15 @@
 /* Ping-pong of two processes that sleep in epoll_wait, poll or select between two messages.
  *
- * asleep WHAT HOW SIZE COUNT: WHAT is tcp, udp, eventfd or rc; HOW is epoll, edge, nested, poll or select. Prints round trips:
- * median and 99th percentile in microseconds, and processor time of both processes per round trip. */
+ * asleep WHAT HOW SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]: WHAT is tcp, udp, eventfd or rc;
+ * HOW is epoll, edge, crowd (an epoll set with more descriptors, on which nothing comes), nested
+ * (an epoll set in another one), polled (poll of an epoll set), poll or select. It ends after COUNT
+ * round trips, or after so long. It starts the second process by itself, unless it is said to lead
+ * or to follow: then both have a socket to each other as standard input, and an address of their
+ * own.
+ *
+ * Prints round trips: median and 99th percentile in microseconds, and processor time of both
+ * processes per round trip. */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -14,11 +22,18 @@
 
 #include "rc.h"
 
-static const char *what, *how;
+/* What a message says. */
+enum word { GO_ON, WARM, OVER };
+
+static const char *what, *how, *own_address = "127.0.0.1";
 static size_t size;
 static int fd = -1;      /* The descriptor that is waited for. */
 static int send_fd = -1; /* Where messages go, unless by RDMA. */
 static int outer = -1, inner = -1;
+
+/* Descriptors on which nothing comes: channels, or eventfds. */
+#define CROWD 15
+static int crowd[CROWD];
 
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
@@ -40,6 +55,9 @@ static void prepare(void)
     if (!strcmp(how, "poll") || !strcmp(how, "select"))
         return;
     inner = epoll_create1(0);
+    for (int i = 0; i < CROWD && !strcmp(how, "crowd"); i++)
+        if (add(inner, crowd[i], EPOLLIN))
+            die("crowd");
     if (inner < 0 || add(inner, fd, EPOLLIN | (strcmp(how, "edge") ? 0 : EPOLLET)))
         die("epoll");
     outer = inner;
@@ -64,6 +82,11 @@ static void wait_for_it(void)
         FD_SET(fd, &set);
         struct timeval time = {.tv_sec = DEADLINE_SECONDS};
         n = select(fd + 1, &set, NULL, NULL, &time);
+    } else if (!strcmp(how, "polled")) {
+        struct pollfd one = {.fd = inner, .events = POLLIN};
+        n = poll(&one, 1, DEADLINE_SECONDS * 1000);
+        if (n == 1)
+            n = epoll_wait(inner, &event, 1, 0);
     } else {
         n = epoll_wait(outer, &event, 1, DEADLINE_SECONDS * 1000);
         if (n == 1 && outer != inner)
@@ -85,19 +108,25 @@ static void open_rdma(int peer)
 {
     struct ibv_context *context = open_device();
     struct ibv_pd *pd = ibv_alloc_pd(context);
+    for (int i = 0; i < CROWD && !strcmp(how, "crowd"); i++) {
+        channel = ibv_create_comp_channel(context);
+        crowd[i] = channel ? channel->fd : -1;
+    }
     channel = ibv_create_comp_channel(context);
     if (!channel)
         die("ibv_create_comp_channel");
     cq = ibv_create_cq(context, 256, NULL, channel, 0);
-    buffer = calloc(2, size);
+    buffer = calloc(2, size + 8);
     mr = ibv_reg_mr(pd, buffer, 2 * size, IBV_ACCESS_LOCAL_WRITE);
     if (!cq || !mr)
         die("objects");
     qp = make_qp(pd, cq, IBV_ACCESS_LOCAL_WRITE);
     struct endpoint mine = {.qpn = qp->qp_num, .psn = 7}, theirs;
     int gid = 0;
-    static const uint8_t loopback[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
-    while (!ibv_query_gid(context, 1, gid, &mine.gid) && memcmp(&mine.gid, loopback, 16))
+    uint8_t wanted[16] = {[10] = 0xff, [11] = 0xff};
+    if (inet_pton(AF_INET, own_address, wanted + 12) != 1)
+        die("address");
+    while (!ibv_query_gid(context, 1, gid, &mine.gid) && memcmp(&mine.gid, wanted, 16))
         gid++;
     put(peer, &mine, sizeof mine);
     if (!get(peer, &theirs, sizeof theirs))
@@ -111,8 +140,9 @@ static void open_rdma(int peer)
     meet(peer);
 }
 
-static void send_one(void)
+static void send_one(enum word word)
 {
+    buffer[size] = word;
     if (qp) {
         static unsigned sent;
         struct ibv_sge sge = {.addr = (uintptr_t)buffer + size, .length = size, .lkey = mr->lkey};
@@ -124,9 +154,10 @@ static void send_one(void)
             die("ibv_post_send");
         return;
     }
-    uint64_t one = 1;
+    /* An eventfd adds, and tells nothing of 0. */
+    uint64_t count = 1 + word;
     size_t length = strcmp(what, "eventfd") ? size : 8;
-    if (write(send_fd, strcmp(what, "eventfd") ? (void *)buffer : (void *)&one, length) != (ssize_t)length)
+    if (write(send_fd, strcmp(what, "eventfd") ? (void *)(buffer + size) : (void *)&count, length) != (ssize_t)length)
         die("write");
 }
 
@@ -148,7 +179,7 @@ static void take_completions(void)
 }
 
 /* As programs with an event loop do: the event, arm anew, then all completions. */
-static void receive_one(void)
+static enum word receive_one(void)
 {
     if (qp) {
         while (!received) {
@@ -166,7 +197,7 @@ static void receive_one(void)
             take_completions();
         }
         received--;
-        return;
+        return buffer[0];
     }
     size_t length = strcmp(what, "eventfd") ? size : 8;
     for (size_t done = 0; done < length;) {
@@ -179,37 +210,58 @@ static void receive_one(void)
         else if (errno != EAGAIN)
             die("read");
     }
+    return strcmp(what, "eventfd") ? buffer[0] : buffer[0] - 1;
 }
 
-static void tcp_pair(int ends[2])
+/* A socket of this type with the own address, at a port that the kernel chooses. */
+static int bound(int type, struct sockaddr_in *address)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    if (bind(listener, (void *)&address, sizeof address) || listen(listener, 1) ||
-        getsockname(listener, (void *)&address, &length))
+    socklen_t length = sizeof *address;
+    *address = (struct sockaddr_in){.sin_family = AF_INET};
+    int made = socket(AF_INET, type, 0);
+    if (inet_pton(AF_INET, own_address, &address->sin_addr) != 1 || bind(made, (void *)address, length) ||
+        getsockname(made, (void *)address, &length))
+        die("bind");
+    return made;
+}
+
+static void swap(int peer, struct sockaddr_in *mine, struct sockaddr_in *theirs)
+{
+    put(peer, mine, sizeof *mine);
+    if (!get(peer, theirs, sizeof *theirs))
+        die("the peer is gone");
+}
+
+static void open_sockets(int peer, int follows)
+{
+    struct sockaddr_in mine, theirs;
+    int type = strcmp(what, "tcp") ? SOCK_DGRAM : SOCK_STREAM, one = 1;
+    fd = bound(type, &mine);
+    if (type == SOCK_STREAM && follows && listen(fd, 1))
         die("listen");
-    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(ends[0], (void *)&address, sizeof address))
+    swap(peer, &mine, &theirs);
+    if (type == SOCK_STREAM && follows)
+        fd = accept(fd, NULL, NULL);
+    else if (connect(fd, (void *)&theirs, sizeof theirs))
         die("connect");
-    ends[1] = accept(listener, NULL, NULL);
-    for (int i = 0; i < 2; i++)
-        setsockopt(ends[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (fd < 0 || (type == SOCK_STREAM && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one)))
+        die("TCP");
+    send_fd = fd;
 }
 
-static void udp_pair(int ends[2])
+/* Each makes one and hands it to the other (unix(7)). */
+static void open_eventfds(int peer)
 {
-    struct sockaddr_in address[2];
-    for (int i = 0; i < 2; i++) {
-        socklen_t length = sizeof address[i];
-        address[i] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        ends[i] = socket(AF_INET, SOCK_DGRAM, 0);
-        if (bind(ends[i], (void *)&address[i], sizeof address[i]) || getsockname(ends[i], (void *)&address[i], &length))
-            die("bind");
-    }
-    for (int i = 0; i < 2; i++)
-        if (connect(ends[i], (void *)&address[!i], sizeof address[i]))
-            die("connect");
+    char byte = 0, room[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = {0};
+    struct iovec data = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    *head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    fd = eventfd(0, 0);
+    memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    if (fd < 0 || sendmsg(peer, &message, 0) != 1 || recvmsg(peer, &message, 0) != 1)
+        die("eventfd");
+    memcpy(&send_fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof send_fd);
 }
 
 static int by_size(const void *a, const void *b)
@@ -225,63 +277,82 @@ static double processor_time(int who)
     return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
+/* Answers until it is over; gives the processor time since it was warm. */
+static double follow(void)
+{
+    double before = 0;
+    for (;;) {
+        enum word word = receive_one();
+        if (word == WARM)
+            before = processor_time(RUSAGE_SELF);
+        send_one(word);
+        if (word == OVER)
+            return processor_time(RUSAGE_SELF) - before;
+    }
+}
+
+static double round_trip(enum word word)
+{
+    double start = now();
+    send_one(word);
+    receive_one();
+    return now() - start;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 5)
-        die("usage: asleep tcp|udp|eventfd|rc epoll|edge|nested|poll|select SIZE COUNT");
+    if (argc != 5 && argc != 6 && argc != 8)
+        die("usage: asleep tcp|udp|eventfd|rc epoll|edge|crowd|nested|polled|poll|select SIZE COUNT [MILLISECONDS [lead|follow ADDRESS]]");
     what = argv[1], how = argv[2], size = atoi(argv[3]);
-    int count = atoi(argv[4]), warm = count / 10, meeting[2], ends[2] = {-1, -1};
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, meeting))
-        die("socketpair");
-    if (!strcmp(what, "tcp"))
-        tcp_pair(ends);
-    else if (!strcmp(what, "udp"))
-        udp_pair(ends);
-    else if (!strcmp(what, "eventfd"))
-        for (int i = 0; i < 2; i++)
-            ends[i] = eventfd(0, 0);
-    pid_t child = fork();
-    if (child < 0)
-        die("fork");
-    int side = child == 0;
-    close(meeting[!side]);
-    if (!strcmp(what, "rc")) {
-        open_rdma(meeting[side]);
+    int most = atoi(argv[4]), meeting[2] = {STDIN_FILENO, STDIN_FILENO}, side = 0;
+    double time = argc > 5 ? atoi(argv[5]) * 1e-3 : 1e9;
+    if (size < 1 || most < 1)
+        die("SIZE and COUNT are 1 or more");
+    pid_t child = -1;
+    if (argc == 8) {
+        side = !strcmp(argv[6], "follow");
+        own_address = argv[7];
     } else {
-        fd = ends[side];
-        send_fd = strcmp(what, "eventfd") ? fd : ends[!side];
-        buffer = calloc(1, size + 8);
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, meeting) || (child = fork()) < 0)
+            die("the second process");
+        side = child == 0;
+        close(meeting[!side]);
+    }
+    int peer = meeting[side];
+    if (!strcmp(what, "rc")) {
+        open_rdma(peer);
+    } else {
+        buffer = calloc(2, size + 8);
+        for (int i = 0; i < CROWD; i++)
+            crowd[i] = eventfd(0, 0);
+        if (!strcmp(what, "eventfd"))
+            open_eventfds(peer);
+        else
+            open_sockets(peer, side);
     }
     prepare();
-    meet(meeting[side]);
+    meet(peer);
     if (side) {
-        double before = 0;
-        for (int i = 0; i < warm + count; i++) {
-            if (i == warm)
-                before = processor_time(RUSAGE_SELF);
-            receive_one();
-            send_one();
-        }
-        double used = processor_time(RUSAGE_SELF) - before;
-        put(meeting[side], &used, sizeof used);
-        meet(meeting[side]);
+        double used = follow();
+        put(peer, &used, sizeof used);
+        meet(peer);
         return 0;
     }
-    double *times = calloc(count, sizeof *times), before = 0, theirs;
-    for (int i = 0; i < warm + count; i++) {
-        if (i == warm)
-            before = processor_time(RUSAGE_SELF);
-        double start = now();
-        send_one();
-        receive_one();
-        if (i >= warm)
-            times[i - warm] = (now() - start) * 1e6;
-    }
+    double *times = calloc(most, sizeof *times), theirs, start = now();
+    for (int i = 0; i < most / 10 && now() - start < time / 10; i++)
+        round_trip(GO_ON);
+    round_trip(WARM);
+    double before = processor_time(RUSAGE_SELF);
+    int count = 0;
+    for (start = now(); count < most && now() - start < time; count++)
+        times[count] = round_trip(GO_ON) * 1e6;
+    round_trip(OVER);
     double used = processor_time(RUSAGE_SELF) - before;
-    if (!get(meeting[side], &theirs, sizeof theirs))
+    if (!get(peer, &theirs, sizeof theirs))
         die("the peer is gone");
-    meet(meeting[side]);
-    waitpid(child, NULL, 0);
+    meet(peer);
+    if (child > 0)
+        waitpid(child, NULL, 0);
     qsort(times, count, sizeof *times, by_size);
     printf("%s %s: median %.1f us, 99%% %.1f us, processor time %.1f us\n", what, how, times[count / 2],
            times[count * 99 / 100], (used + theirs) / count * 1e6);

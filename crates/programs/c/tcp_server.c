@@ -1,7 +1,9 @@
 /* A server that knows only TCP. It answers one client after another, each as it speaks: to a line that begins with "GET " it
  * says HTTP, everything else it sends back.
  *
- *     tcp_server ADDRESS PORT
+ *     tcp_server ADDRESS PORT [BYTES]
+ *
+ * With BYTES the answer is as long, and zeros.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -31,8 +33,10 @@ static void say(int fd, const char *bytes, size_t count)
 
 int main(int argc, char **argv)
 {
-	if (argc != 3)
+	if (argc != 3 && argc != 4)
 		return 2;
+	size_t length = argc == 4 ? strtoul(argv[3], NULL, 10) : 0;
+	char *zeros = argc == 4 ? calloc(1, length) : NULL;
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_PASSIVE }, *address;
 	if (getaddrinfo(argv[1], argv[2], &hints, &address))
 		return 2;
@@ -41,14 +45,18 @@ int main(int argc, char **argv)
 	TRY(bind(listener, address->ai_addr, address->ai_addrlen));
 	TRY(listen(listener, 5));
 	for (;;) {
-		static const char answer[] = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nhello over rsockets\n";
+		static const char head[] = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n", words[] = "hello over rsockets\n";
 		static char bytes[65536];
 		int client = accept(listener, NULL, NULL);
 		TRY(client);
 		ssize_t count;
 		while ((count = recv(client, bytes, sizeof bytes, 0)) > 0) {
 			if (!strncmp(bytes, "GET ", 4)) {
-				say(client, answer, sizeof answer - 1);
+				say(client, head, sizeof head - 1);
+				if (zeros)
+					say(client, zeros, length);
+				else
+					say(client, words, sizeof words - 1);
 				break;
 			}
 			say(client, bytes, count);

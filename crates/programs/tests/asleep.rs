@@ -216,7 +216,9 @@ fn two_processes_asleep_exchange_all_messages() {
     let Some(stage) = Stage::new(&trial, "asleep") else {
         return;
     };
-    let ways = ["epoll", "edge", "nested", "poll", "select"];
+    let ways = [
+        "epoll", "edge", "crowd", "nested", "polled", "poll", "select",
+    ];
     let mut all = Vec::new();
     for manner in MANNERS {
         for way in ways {
