@@ -27,11 +27,11 @@ const DEEPEST: u32 = 5;
 /// While a thread stays awake for its channels, how often it looks at what else it waits for.
 const OTHERS: Duration = Duration::from_micros(5);
 
-/// Channels of a call that are looked at. For events of others the kernel is asked, or ends the sleep.
-const MOST: usize = 8;
+/// Most channels of a call. For events of others the kernel is asked, or ends the sleep.
+const MOST: usize = 256;
 
-/// Some channels.
-pub type Channels = SmallVec<[CompChannel; 2]>;
+/// Channels among what a call waits for: one if the process has one engine, which serves all, or else all.
+pub type Channels = SmallVec<[CompChannel; 1]>;
 
 #[derive(Default)]
 struct Table {
@@ -88,20 +88,23 @@ impl Table {
         self.members.get(first).is_some_and(|(of, _)| *of == set)
     }
 
-    fn find(&self, set: RawFd, deep: u32, found: &mut Channels) {
+    /// The channels that a set holds, itself or in sets in it. False: the first will do, and was found.
+    fn find(&self, set: RawFd, deep: u32, first_will_do: bool, found: &mut Channels) -> bool {
         let first = self.members.partition_point(|(of, _)| *of < set);
-        let of_set = self.members[first..]
+        let mut of_set = self.members[first..]
             .iter()
             .take_while(|(of, _)| *of == set);
-        for &(_, member) in of_set {
-            if found.len() >= MOST {
-                return;
+        of_set.all(|&(_, member)| self.find_in(member, deep, first_will_do, found))
+    }
+
+    /// The same of a descriptor, which may be a channel's or a set's.
+    fn find_in(&self, fd: RawFd, deep: u32, first_will_do: bool, found: &mut Channels) -> bool {
+        match self.channel(fd) {
+            Some(channel) => {
+                found.push(channel);
+                !first_will_do && found.len() < MOST
             }
-            match self.channel(member) {
-                Some(channel) => found.push(channel),
-                None if deep < DEEPEST => self.find(member, deep + 1, found),
-                None => {}
-            }
+            None => deep >= DEEPEST || self.find(fd, deep + 1, first_will_do, found),
         }
     }
 }
@@ -159,17 +162,17 @@ pub fn set_changed(set: RawFd, fd: RawFd, is_in: bool) {
 pub fn of_set(set: RawFd) -> Channels {
     let mut found = Channels::new();
     if let Some(table) = TABLE.try_lock() {
-        table.find(set, 0, &mut found);
+        table.find(set, 0, CompChannel::has_one_engine(), &mut found);
     }
     found
 }
 
-/// Those among descriptors.
-pub fn among(fds: impl Iterator<Item = RawFd>) -> Channels {
+/// Those among descriptors, or in sets among them.
+pub fn among(mut fds: impl Iterator<Item = RawFd>) -> Channels {
     let mut found = Channels::new();
     if let Some(table) = TABLE.try_lock() {
-        let channels = fds.filter_map(|fd| table.channel(fd));
-        found.extend(channels.take(MOST));
+        let first_will_do = CompChannel::has_one_engine();
+        fds.all(|fd| table.find_in(fd, 0, first_will_do, &mut found));
     }
     found
 }
@@ -246,11 +249,8 @@ pub trait Call: Copy {
     fn is_ready(&self) -> bool;
     /// Sleeps until something is ready, or one of two other descriptors is.
     fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken;
-    /// What the kernel says at once: something is ready, which it gives, or there is nothing to wait for. Before the first sleep.
-    #[inline(always)]
-    fn at_once(&self) -> Option<c_int> {
-        None
-    }
+    /// Does what the program called if something is ready, or if there is nothing to wait for: what it gives then.
+    fn take(&self, until: Until) -> Option<c_int>;
     /// The same with this mask, if it has none of its own.
     fn masked(self, mask: *const sigset_t) -> Self;
     fn mask(&self) -> *const sigset_t;
@@ -387,11 +387,25 @@ fn give_signals(mask: &sigset_t) {
 }
 
 #[inline(always)]
-fn wait_masked<C: Call>(call: C, until: Until, seen: u32) -> c_int {
+fn wait_masked<C: Call>(call: C, until: Until, mut seen: u32) -> c_int {
+    if let Some(count) = call.take(until) {
+        return count;
+    }
     let mut woken = None;
     loop {
         match step(&call, until, seen, woken) {
-            Step::Finish => break,
+            Step::Finish => {
+                CompChannel::end_wait();
+                seen = CompChannel::events_so_far();
+                if let Some(count) = call.take(until) {
+                    return count;
+                }
+                if until.is_over(Instant::now()) {
+                    break;
+                }
+                // An event of a channel that this call does not wait for, or that another thread took.
+                woken = None;
+            }
             // epoll_pwait(2), unlike ppoll(2), is also ended by those that are ignored and had been held.
             step @ (Step::TakeSignals | Step::SleepInKernel) => {
                 CompChannel::end_wait();
@@ -405,12 +419,6 @@ fn wait_masked<C: Call>(call: C, until: Until, seen: u32) -> c_int {
                 woken = None;
             }
             Step::Sleep(packets) => {
-                if woken.is_none()
-                    && let Some(count) = call.at_once()
-                {
-                    crate::seam::keeping_errno(CompChannel::end_wait);
-                    return count;
-                }
                 let now = call.sleep(packets, until);
                 if now.count < 0 {
                     crate::seam::keeping_errno(CompChannel::end_wait);
@@ -431,21 +439,12 @@ fn wait_masked<C: Call>(call: C, until: Until, seen: u32) -> c_int {
 /// The events that had come before the wait; `None`: there is nothing to wait for in this way.
 fn begin<C: Call>(call: &C, until: Until) -> Option<u32> {
     crate::seam::attempt(|| {
-        let channels = call.channels();
-        let first = channels.first()?;
         if until == Until::Now {
-            first.drive();
+            call.channels().first()?.drive();
             return None;
         }
-        let seen = events_of(&channels);
-        let may_be_ready = channels.iter().any(CompChannel::has_event);
-        (!may_be_ready || !call.is_ready()).then_some(seen)
+        Some(CompChannel::events_so_far())
     })
-}
-
-fn events_of(channels: &[CompChannel]) -> u32 {
-    let counts = channels.iter().map(CompChannel::events_so_far);
-    counts.fold(0, u32::wrapping_add)
 }
 
 fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) -> Step {
@@ -454,7 +453,7 @@ fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) ->
         let looked = Cell::new(Instant::now());
         let signal = Cell::new(false);
         let over = || {
-            if events_of(&channels) != seen {
+            if CompChannel::events_so_far() != seen {
                 return true;
             }
             if looked.get().elapsed() < OTHERS {
@@ -507,11 +506,14 @@ mod tests {
         }
         let found = |table: &Table, set| {
             let mut found = Channels::new();
-            table.find(set, 0, &mut found);
+            table.find(set, 0, false, &mut found);
             found.len()
         };
         assert!(found(&table, 100) >= 1);
         assert!(found(&table, 103) >= 1);
+        let mut one = Channels::new();
+        assert!(!table.find(103, 0, true, &mut one));
+        assert_eq!(one.len(), 1);
         table.change(100, 103, false);
         assert_eq!([100, 101, 102, 103].map(|set| found(&table, set)), [1; 4]);
         table.change(101, 100, false);

@@ -118,7 +118,7 @@ impl Call for OfSet {
 
     /// The number may not be a set's any more.
     #[inline(always)]
-    fn at_once(&self) -> Option<c_int> {
+    fn take(&self, _: Until) -> Option<c_int> {
         let count = self.finish(Until::Now);
         (count != 0).then_some(count)
     }
@@ -213,6 +213,12 @@ impl Call for OfDescriptors {
 
     fn is_ready(&self) -> bool {
         are_ready(&mut self.with([-1, -1])[..self.count])
+    }
+
+    #[inline(always)]
+    fn take(&self, _: Until) -> Option<c_int> {
+        let count = self.finish(Until::Now);
+        (count != 0).then_some(count)
     }
 
     fn mask(&self) -> *const sigset_t {
@@ -332,6 +338,12 @@ impl Call for OfBits {
 
     fn is_ready(&self) -> bool {
         self.descriptors().is_ready()
+    }
+
+    /// A call that finds nothing empties the sets.
+    #[inline(always)]
+    fn take(&self, until: Until) -> Option<c_int> {
+        self.is_ready().then(|| self.finish(until))
     }
 
     fn mask(&self) -> *const sigset_t {

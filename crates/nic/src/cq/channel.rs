@@ -1,5 +1,6 @@
 //! Completion channels: events of completion queues, and a descriptor to wait on.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,7 @@ use rustix_futex_sync::Mutex;
 use super::CqShared;
 use crate::context::{Context, ContextShared};
 use crate::driving::{ShardSet, Waiting, end_wait};
-use crate::engine::Acks;
+use crate::engine::{Acks, are_several};
 use crate::error::{Error, Result};
 use crate::sys::EventFd;
 
@@ -19,8 +20,6 @@ pub(crate) struct ChannelShared {
     events: EventFd,
     queue: Mutex<VecDeque<Weak<CqShared>>>,
     pub(super) users: AtomicU32,
-    /// Events so far.
-    pushed: AtomicU32,
     /// So many waits more the descriptor is taken for non-blocking.
     non_blocking: AtomicU32,
     /// How surely the application waits for events in `ibv_get_cq_event`, and not on the descriptor.
@@ -34,6 +33,14 @@ const SURE: u32 = 16;
 
 /// A non-blocking descriptor is asked again after so many waits. One that blocks is slept on as by read(2) meanwhile.
 const KNOWN: u32 = 64;
+
+/// Events so far, of all channels of the process.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// This thread drives while it waits for the descriptors of channels. What it brings it waits for, as a rule.
+    static WAITS: Cell<bool> = const { Cell::new(false) };
+}
 
 impl ChannelShared {
     /// One completion queue more reports here. Its events need no more memory then, as long as the program takes each before it
@@ -85,9 +92,12 @@ impl ChannelShared {
             return;
         }
         queue.push_back(Arc::downgrade(cq));
-        self.pushed.fetch_add(1, Ordering::Relaxed);
         // Under the lock: who takes the entry back has to find its token.
         self.events.add(1);
+        EVENTS.fetch_add(1, Ordering::Release);
+        if WAITS.get() {
+            self.waits_inside.store(SURE, Ordering::Relaxed);
+        }
     }
 
     /// Drops the events of a queue that nobody has taken; no further one comes.
@@ -135,7 +145,6 @@ impl CompChannel {
                 events,
                 queue: Mutex::new(VecDeque::new()),
                 users: AtomicU32::new(0),
-                pushed: AtomicU32::new(0),
                 non_blocking: AtomicU32::new(0),
                 waits_inside: AtomicU32::new(0),
                 shards: ShardSet::default(),
@@ -222,13 +231,19 @@ impl CompChannel {
         }
     }
 
-    /// Events that have come so far, of all its queues. Modulo 2^32.
-    pub fn events_so_far(&self) -> u32 {
-        self.shared.pushed.load(Ordering::Acquire)
+    /// Events of all channels of the process so far, modulo 2^32. One that is counted makes its channel's descriptor readable.
+    pub fn events_so_far() -> u32 {
+        EVENTS.load(Ordering::Acquire)
+    }
+
+    /// The process has one engine: who waits for one channel takes in the packets for all.
+    pub fn has_one_engine() -> bool {
+        !are_several()
     }
 
     /// For who waits for the descriptors of several channels, and for others: [`CompChannel::wait`] until `over`, which is asked
-    /// often. `None`: nobody can drive for all of them.
+    /// often. Of a process with [one engine](CompChannel::has_one_engine), one of them will do. `None`: nobody can drive for all of
+    /// them.
     ///
     /// # Errors
     /// ENODEV in a forked child.
@@ -250,12 +265,9 @@ impl CompChannel {
             }
             return Ok(None);
         }
+        WAITS.set(true);
         let waiting = nic.wait(shards, woken, true, Acks::UntilWait, over);
-        if waiting != Waiting::SleepOnChannel {
-            for channel in channels {
-                channel.shared.waits_inside.store(SURE, Ordering::Relaxed);
-            }
-        }
+        WAITS.set(false);
         Ok(Some(waiting))
     }
 

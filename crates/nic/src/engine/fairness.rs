@@ -62,7 +62,7 @@ pub(crate) fn several_engines() {
     SEVERAL.store(true, Ordering::Relaxed);
 }
 
-fn are_several() -> bool {
+pub(crate) fn are_several() -> bool {
     SEVERAL.load(Ordering::Relaxed)
 }
 

@@ -66,7 +66,7 @@ use arrears::Arrears;
 pub(crate) use common::Common;
 pub(crate) use congestion::{Congestion, Place, Requests};
 use fairness::Fairness;
-pub(crate) use fairness::several_engines;
+pub(crate) use fairness::{are_several, several_engines};
 use gate::Gate;
 use gather::Gather;
 pub(crate) use gather::Posted;
