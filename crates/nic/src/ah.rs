@@ -46,7 +46,7 @@ impl Pd {
         let nic = &self.context().shared.nic;
         nic.check_alive(VERB)?;
         let mut engine = nic.lock();
-        if let Err(error) = engine.link.path_ip_mtu(&spec) {
+        if let Err(error) = engine.link.has_way(&spec) {
             // What else there is says nothing of the way.
             return Err(match shortage(&error) {
                 Some(_) => Error::os(VERB, "a socket to find the way", &error),

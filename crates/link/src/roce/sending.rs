@@ -112,13 +112,12 @@ impl RoceLink {
         self.live.as_mut().map_or(0, |live| live.backlog.most())
     }
 
-    /// What the kernel takes for the largest IP packet on the way to the peer, bytes (65536 on lo). It learned that from ICMP,
-    /// perhaps, which anybody can forge: it stops no packet.
+    /// A way leads to the peer.
     ///
     /// # Errors
-    /// Why it is not known: there is no way, or the system is [short](crate::shortage) of something.
-    pub fn path_ip_mtu(&self, spec: &PathSpec) -> std::io::Result<u32> {
-        udp::tx::path_mtu(spec)
+    /// There is none, or the system is [short](crate::shortage) of something.
+    pub fn has_way(&self, spec: &PathSpec) -> std::io::Result<()> {
+        udp::tx::way(spec).map(drop)
     }
 
     /// The way to the peer takes IP packets of `len` bytes, as far as this host's interfaces and routes go.

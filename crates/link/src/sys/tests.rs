@@ -186,3 +186,54 @@ pub(crate) fn in_another_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> 
         thread.join().expect("what is wrong was said")
     })
 }
+
+/// Runs `work` in a thread that cannot ask sockets for their options; `None`: that cannot be had here, which is said.
+pub(crate) fn without_options<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let step = |code: u32, jt, jf, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    // The number of the call is the first word of struct seccomp_data.
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            libc::SYS_getsockopt as u32,
+        ),
+        step(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::ENOPROTOOPT as u32,
+        ),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let mut set = || {
+        let filter = libc::sock_fprog {
+            len: steps.len() as u16,
+            filter: steps.as_mut_ptr(),
+        };
+        // SAFETY: the filter is only read; both calls are about this thread alone.
+        unsafe {
+            let (prctl, no) = (libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS);
+            check(libc::syscall(prctl, no, 1, 0, 0, 0))?;
+            let (seccomp, mode) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER);
+            check(libc::syscall(prctl, seccomp, mode, &raw const filter))
+        }
+    };
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| match set() {
+            Ok(_) => Some(work()),
+            Err(e) => {
+                rnic_skip::skipped(&test, &format!("no filter of system calls here: {e}"));
+                None
+            }
+        });
+        thread.join().expect("what is wrong was said")
+    })
+}

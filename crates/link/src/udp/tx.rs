@@ -382,20 +382,30 @@ fn is_local_in_trie(trie: &str, ip: std::net::Ipv4Addr) -> bool {
     })
 }
 
-/// What the kernel knows of the path MTU, IP header included: no more than the interface's, and less where ICMP said so.
-pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
+/// A way leads to the peer. The socket is connected to it, for questions only: nothing is sent from it.
+pub(crate) fn way(spec: &PathSpec) -> io::Result<Fd> {
     let remote = spec.remote_socket_addr();
-    let (family, level, option) = if remote.is_ipv4() {
-        (libc::AF_INET, libc::IPPROTO_IP, libc::IP_MTU)
+    let family = if remote.is_ipv4() {
+        libc::AF_INET
     } else {
-        (libc::AF_INET6, libc::IPPROTO_IPV6, libc::IPV6_MTU)
+        libc::AF_INET6
     };
     let fd = sys::socket(family, libc::SOCK_DGRAM)?;
     sys::bind(&fd, &Addr::inet(&spec.local_socket_addr(0)))?;
     choose_interface(&fd, spec).map_err(io::Error::other)?;
-    // Connected for the question only, nothing is sent from it.
     sys::connect(&fd, &Addr::inet(&remote))?;
-    let mtu = sys::get_option(&fd, level, option)?;
+    Ok(fd)
+}
+
+/// What the kernel knows of the path MTU, IP header included: no more than the interface's, and less where ICMP said so. An
+/// error says nothing of the way: under qemu's user mode nobody answers this.
+pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
+    let (level, option) = if spec.remote_socket_addr().is_ipv4() {
+        (libc::IPPROTO_IP, libc::IP_MTU)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+    };
+    let mtu = sys::get_option(&way(spec)?, level, option)?;
     mtu.try_into().map_err(io::Error::other)
 }
 
