@@ -351,10 +351,10 @@ fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
             last = now;
             offers.found(now);
         } else if now - last > stay {
-            halt.in_vain(now);
+            halt.in_vain(now, stay);
             break;
         } else if offers.in_vain(now) {
-            halt.crowded(now);
+            halt.crowded(now, stay);
             break;
         }
         if now - begin > AWAKE_NS {

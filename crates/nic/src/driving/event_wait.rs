@@ -317,8 +317,8 @@ impl Shard {
         let now = || sys::now_ns();
         match spun {
             Some(Spun::Over(found)) => halt.paid(now().saturating_sub(since), found),
-            Some(Spun::InVain) => halt.in_vain(now()),
-            Some(Spun::Crowded) => halt.crowded(now()),
+            Some(Spun::InVain) => halt.in_vain(now(), adaptive),
+            Some(Spun::Crowded) => halt.crowded(now(), adaptive),
             None => {}
         }
         HALT.set(halt);
