@@ -124,7 +124,12 @@ fn print(topic: &Topic, width: usize) {
             }
         }
     };
-    list("causes, the usual first:", topic.causes);
+    // A line of a program does not tell which of its causes it has.
+    let causes = match topic.kind {
+        Kind::Program => "possible causes:",
+        _ => "causes, the usual first:",
+    };
+    list(causes, topic.causes);
     list("check:", topic.check);
     line("follows:", topic.follows);
 }

@@ -522,8 +522,8 @@ fn is_endpoint(word: &str) -> bool {
         .is_some_and(|(host, port)| !host.is_empty() && is_number(port))
 }
 
-/// Whether `word` is what `pattern` asks of it: `*` any word, `#` a number, `HOST:PORT` an endpoint,
-/// `word:` this word with a colon, else this word.
+/// Whether `word` is what `pattern` asks of it: `*` any word, `#` a number, `HOST:PORT` an address
+/// with a port, `word:` this word with a colon, else this word.
 fn is(pattern: &str, word: &str) -> bool {
     match pattern {
         "*" => !bare(word).is_empty(),
