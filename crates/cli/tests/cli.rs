@@ -54,11 +54,32 @@ fn explain_by_number_name_and_message() {
     assert!(
         text(&["Failed", "status", "12:", "wr_id", "0", "syndrom", "0x81"]).contains("Mellanox")
     );
+    let line = text(&["Failed to get IB devices list: Function not implemented"]);
+    assert!(
+        line.starts_with("line of a program: list of devices"),
+        "{line}"
+    );
+    assert!(line.contains("rnic run -- ibv_devinfo"), "{line}");
+    assert!(line.contains("possible causes:"), "{line}");
+    assert!(!line.contains("ENOSYS"), "no verb was called: {line}");
     let list = text(&[]);
-    for name in ["IBV_QPS_SQE", "NAK invalid request", "IBV_WR_SEND", "EBUSY"] {
+    for name in [
+        "IBV_QPS_SQE",
+        "NAK invalid request",
+        "IBV_WR_SEND",
+        "EBUSY",
+        "modify QP to RTR",
+    ] {
         assert!(list.contains(name), "no {name}");
     }
 
+    let output = run(&["explain", "Couldn't connect to the database"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("nothing is known of"),
+        "{}",
+        stderr(&output)
+    );
     let output = run(&["explain", "IBV_WC_REM_ACESS_ERR"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

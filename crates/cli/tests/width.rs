@@ -82,6 +82,7 @@ fn explain_fits_the_terminal() {
             &["explain", "12"][..],
             &["explain"],
             &["explain", "nak", "0x60"],
+            &["explain", "client read/write"],
         ] {
             let text = on_a_terminal(columns, args);
             assert!(text.lines().count() > 10, "{text}");

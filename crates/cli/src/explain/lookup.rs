@@ -1,5 +1,6 @@
 //! From what a person typed, or copied from a log, to topics.
 
+use super::program;
 use super::topic::{Kind, Topic, all, numbered};
 
 /// What was found.
@@ -163,7 +164,7 @@ fn status_kind(event: &str, negative: bool) -> Option<Kind> {
     }
 }
 
-/// A line of a program's output: "Failed status 12: wr_id 0 syndrom 0x81", "mlx5: transport retry counter exceeded".
+/// A line of a program's output, the specific before the generic: "Failed status 12: wr_id 0 syndrom 0x81", "mlx5: transport retry counter exceeded".
 fn within(text: &str, tokens: &[&str]) -> Found {
     let mut found = Found::default();
     let mut add = |topic: &'static Topic| {
@@ -171,6 +172,10 @@ fn within(text: &str, tokens: &[&str]) -> Found {
             found.topics.push(topic);
         }
     };
+    let lines = program::matches(text);
+    for line in lines.iter().filter(|line| !line.introduces) {
+        add(&line.topic);
+    }
     let event = cm_event(tokens);
     if let Some(event) = event {
         add(event);
@@ -182,21 +187,40 @@ fn within(text: &str, tokens: &[&str]) -> Found {
             Some(event) if CM_STATUS.contains(&word(pair[0])) => {
                 status_kind(event.name, word(pair[1]).starts_with('-'))
             }
+            // "Couldn't allocate MR with error=12".
+            None if word(pair[0]) == "error" && !lines.is_empty() && !pair[1].starts_with('-') => {
+                Some(Kind::Errno)
+            }
             _ => Kind::from_word(word(pair[0])).filter(|kind| event.is_none() || *kind != Kind::Cm),
         };
-        if let Some(kind) = kind {
+        // The states that rping prints are its own.
+        if let Some(kind) = kind.filter(|kind| lines.is_empty() || *kind != Kind::State) {
             numbered(kind, n).for_each(&mut add);
         }
     }
-    for topic in all() {
+    for topic in all().filter(|topic| topic.kind != Kind::Program) {
         let name = topic.name.to_lowercase();
         let named = tokens
             .iter()
             .any(|token| token.trim_matches(|c: char| !c.is_alphanumeric() && c != '_') == name);
-        let quoted = topic.text.len() >= TELLING && text.contains(&topic.text.to_lowercase());
+        // "Poll send CQ error" is of a completion, not the event "CQ error".
+        let strerror = matches!(topic.kind, Kind::Errno | Kind::Status);
+        let quoted = (strerror || lines.is_empty())
+            && topic.text.len() >= TELLING
+            && text.contains(&topic.text.to_lowercase());
         if named || quoted {
             add(topic);
         }
+    }
+    if lines.iter().any(|line| line.hides_errno) {
+        // "Success" is what errno 0 reads like.
+        let of_errno = |topic: &Topic| {
+            topic.kind == Kind::Errno || (topic.kind == Kind::Status && topic.number == 0)
+        };
+        found.topics.retain(|topic| !of_errno(topic));
+    }
+    if found.topics.is_empty() {
+        found.topics = lines.iter().map(|line| &line.topic).collect();
     }
     found
 }

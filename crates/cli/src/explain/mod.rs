@@ -5,6 +5,7 @@ mod errno;
 mod event;
 mod lookup;
 mod nak;
+mod program;
 mod reject;
 mod request;
 mod state;
@@ -31,6 +32,7 @@ Examples:
   rnic explain nak 0x61
   rnic explain RDMA_CM_EVENT_REJECTED, error 8
   rnic explain Failed status 12: wr_id 0 syndrom 0x81
+  rnic explain Failed to modify QP to RTR
   rnic explain --report /tmp/report      why programs failed, see rnic run --print-env")]
 pub struct Args {
     /// A number, name or message [default: list all that is known]
@@ -91,6 +93,7 @@ fn paragraph(width: usize, first: &str, rest: &str, text: &str) -> String {
 fn number(topic: &Topic) -> String {
     match topic.kind {
         Kind::Nak | Kind::Vendor => format!("{:#04x}", topic.number),
+        Kind::Program => String::new(),
         _ => topic.number.to_string(),
     }
 }
@@ -103,12 +106,8 @@ fn print(topic: &Topic, width: usize) {
         "" => String::new(),
         text => format!(" \"{text}\""),
     };
-    let title = format!(
-        "{} {}: {}{text}",
-        topic.kind.title(),
-        number(topic),
-        topic.name
-    );
+    let title = format!("{} {}", topic.kind.title(), number(topic));
+    let title = format!("{}: {}{text}", title.trim_end(), topic.name);
     say("", "  ", &title);
     say("  ", "  ", topic.meaning);
     let line = |label: &str, text: &str| {
@@ -125,7 +124,12 @@ fn print(topic: &Topic, width: usize) {
             }
         }
     };
-    list("causes, the usual first:", topic.causes);
+    // A line of a program does not tell which of its causes it has.
+    let causes = match topic.kind {
+        Kind::Program => "possible causes:",
+        _ => "causes, the usual first:",
+    };
+    list(causes, topic.causes);
     list("check:", topic.check);
     line("follows:", topic.follows);
 }

@@ -25,10 +25,12 @@ pub enum Kind {
     Reject,
     /// Status of the answer to a CM service ID resolution (UD).
     Sidr,
+    /// A line that a program prints when something fails. It has no number.
+    Program,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Status,
         Kind::Errno,
         Kind::Event,
@@ -39,6 +41,7 @@ impl Kind {
         Kind::Cm,
         Kind::Reject,
         Kind::Sidr,
+        Kind::Program,
     ];
 
     /// The word to put before a number, on the command line.
@@ -54,6 +57,7 @@ impl Kind {
             Kind::Cm => "cm",
             Kind::Reject => "rej",
             Kind::Sidr => "sidr",
+            Kind::Program => "program",
         }
     }
 
@@ -70,6 +74,7 @@ impl Kind {
             Kind::Cm => "connection manager event",
             Kind::Reject => "reason of a CM reject (REJ)",
             Kind::Sidr => "status of a CM service ID resolution (SIDR_REP)",
+            Kind::Program => "line of a program",
         }
     }
 
@@ -93,6 +98,7 @@ impl Kind {
             Kind::Cm => &["cm", "cm_event", "rdma_cm_event"],
             Kind::Reject => &["rej", "reject", "rejected", "reason", "ib_cm_rej"],
             Kind::Sidr => &["sidr", "sidr_rep", "ib_sidr"],
+            Kind::Program => &["program"],
         }
     }
 
@@ -113,6 +119,7 @@ impl Serialize for Kind {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Topic {
     pub kind: Kind,
+    /// 0 for a line of a program.
     pub number: u32,
     /// As C programs spell it.
     pub name: &'static str,
@@ -142,6 +149,7 @@ pub fn all() -> impl Iterator<Item = &'static Topic> {
         .chain(super::request::TOPICS)
         .chain(super::cm::TOPICS)
         .chain(super::reject::TOPICS)
+        .chain(super::program::topics())
 }
 
 /// The topics of a number. An RNR NAK carries its timer in the number, an ACK its credits.
@@ -152,5 +160,7 @@ pub fn numbered(kind: Kind, number: u32) -> impl Iterator<Item = &'static Topic>
         (Kind::Nak, 0..=4) => number + 0x60,
         _ => number,
     };
-    all().filter(move |topic| topic.kind == kind && topic.number == number)
+    all()
+        .filter(move |topic| topic.kind == kind && topic.number == number)
+        .filter(|topic| topic.kind != Kind::Program)
 }

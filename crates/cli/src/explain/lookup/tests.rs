@@ -71,7 +71,7 @@ fn lines_of_programs_are_understood() {
     );
     assert_eq!(
         names("Failed to modify QP to RTR: Invalid argument"),
-        ["EINVAL"]
+        ["modify QP to RTR", "EINVAL"]
     );
     assert_eq!(names("ibv_reg_mr: Cannot allocate memory"), ["ENOMEM"]);
 }
@@ -113,6 +113,214 @@ fn the_status_of_a_cm_event_is_read_as_the_event_has_it() {
         ),
     ] {
         assert_eq!(names(line), topics, "{line}");
+    }
+}
+
+/// Lines of perftest, ibverbs-utils and rdmacm-utils lead to what the program was at, with the
+/// numbers, names and addresses that they carry. An errno of a verb comes after, other errnos not.
+#[test]
+fn lines_of_the_usual_programs_are_known() {
+    let lines: &[(&str, &[&str])] = &[
+        ("Failed to modify QP to INIT", &["modify QP to INIT"]),
+        (
+            "Failed to modify QP to INIT, ret=22",
+            &["modify QP to INIT", "EINVAL"],
+        ),
+        ("Failed to modify QP to RTR", &["modify QP to RTR"]),
+        (" Failed to modify QP 17 to RTR", &["modify QP to RTR"]),
+        ("Failed to modify QP[3] to RTR", &["modify QP to RTR"]),
+        ("Failed to modify recv QP[0] to RTR", &["modify QP to RTR"]),
+        (
+            "ibv_rc_pingpong: failed to modify QP to RTR.",
+            &["modify QP to RTR"],
+        ),
+        ("Failed to modify QP to RTS", &["modify QP to RTS"]),
+        ("Failed to modify send QP[1] to RTS", &["modify QP to RTS"]),
+        ("Couldn't connect to remote QP", &["connect to remote QP"]),
+        (
+            " Unable to Connect the HCA's through the link",
+            &["connect to remote QP"],
+        ),
+        ("Couldn't connect to 127.0.0.1:18515", &["connect over TCP"]),
+        (
+            "Couldn't connect to node-7.example.org:19000",
+            &["connect over TCP"],
+        ),
+        ("Couldn't connect to ::1:18515", &["connect over TCP"]),
+        (
+            "Couldn\u{2019}t connect to 10.0.0.2:18515",
+            &["connect over TCP"],
+        ),
+        (
+            "Couldn't connect to 10.0.0.2:1: Connection refused",
+            &["connect over TCP"],
+        ),
+        (
+            " Unable to init the socket connection",
+            &["connect over TCP"],
+        ),
+        ("Couldn't listen to port 18515", &["listen over TCP"]),
+        (
+            "client read/write: No such file or directory",
+            &["exchange over TCP"],
+        ),
+        (
+            "client read/write: Connection reset by peer",
+            &["exchange over TCP"],
+        ),
+        ("server read: Success", &["exchange over TCP"]),
+        ("0/52: Couldn't read remote address", &["exchange over TCP"]),
+        (
+            "ethernet_read_keys: Couldn't read remote address",
+            &["exchange over TCP"],
+        ),
+        (
+            " Failed to exchange data between server and clients",
+            &["exchange over TCP"],
+        ),
+        (
+            "Failed to get IB devices list: Function not implemented",
+            &["list of devices"],
+        ),
+        ("Failed to get IB devices list", &["list of devices"]),
+        (" Did not detect devices ", &["no device"]),
+        ("No IB devices found", &["no device"]),
+        ("No RDMA devices were detected", &["no device"]),
+        (
+            " Unable to find the Infiniband/RoCE device",
+            &["device not found"],
+        ),
+        ("IB device mlx5_0 not found", &["device not found"]),
+        ("IB device 'rnic7' wasn't found", &["device not found"]),
+        ("can't read sgid of index 99", &["read sgid"]),
+        (" Couldn't get context for the device", &["open device"]),
+        ("Couldn't get context for rnic0", &["open device"]),
+        ("Failed to open device", &["open device"]),
+        ("parse WC failed 1", &["parse WC"]),
+        ("parse WC failed", &["parse WC"]),
+        ("Couldn't post send", &["post send"]),
+        (
+            "Couldn't post send: qp 0 scnt=128 || err=12 tx_depth=128",
+            &["post send", "ENOMEM"],
+        ),
+        ("post send error 22", &["post send", "EINVAL"]),
+        ("Couldn't post receive (1)", &["post receive"]),
+        ("Couldn't post recv Qp=0 rcnt=512", &["post receive"]),
+        ("ibv_post_recv failed: 12", &["post receive"]),
+        ("poll CQ failed -22", &["poll CQ"]),
+        ("Poll Receive CQ failed -1", &["poll CQ"]),
+        ("cmatose: failed polling CQ: -1", &["poll CQ"]),
+        ("Failed status", &["failed completion"]),
+        ("Failed status 99: wr_id 0", &["failed completion"]),
+        (
+            "Failed status unknown (99) for wr_id 1",
+            &["failed completion"],
+        ),
+        (" Completion with error at client", &["failed completion"]),
+        ("Completion with error", &["failed completion"]),
+        ("cq completion failed status 5", &["IBV_WC_WR_FLUSH_ERR"]),
+        (
+            "Poll send CQ error status=12 qp 0",
+            &["IBV_WC_RETRY_EXC_ERR"],
+        ),
+        (
+            "Failed status transport retry counter exceeded (12) for wr_id 2",
+            &["IBV_WC_RETRY_EXC_ERR"],
+        ),
+        ("Couldn't allocate MR", &["register memory"]),
+        (
+            "Couldn't allocate MR with error=12",
+            &["register memory", "ENOMEM"],
+        ),
+        ("Couldn't register MR", &["register memory"]),
+        ("rdma_buf reg_mr failed", &["register memory"]),
+        ("Couldn't create QP", &["create QP"]),
+        (
+            "Couldn't create send QP[0] errno 12",
+            &["create QP", "ENOMEM"],
+        ),
+        (" Unable to create QP.", &["create QP"]),
+        ("Failed to create CQ", &["create CQ"]),
+        ("Failed to create CQs", &["create CQ"]),
+        (
+            "Couldn't create CQ: Cannot allocate memory",
+            &["create CQ", "ENOMEM"],
+        ),
+        ("rdma_resolve_addr", &["rdma_resolve_addr"]),
+        (
+            "rdma_resolve_addr: Network is unreachable",
+            &["rdma_resolve_addr", "ENETUNREACH"],
+        ),
+        (
+            "waiting for addr/route resolution state 1",
+            &["rdma_resolve_addr"],
+        ),
+        ("rping: cma event ...", &["CM event"]),
+        ("unexpected CM event", &["CM event"]),
+        ("wait for CONNECTED state 4", &["rping connection"]),
+        ("connect error -1", &["rping connection"]),
+    ];
+    let wrong: Vec<_> = lines
+        .iter()
+        .map(|(line, topics)| (line, topics, names(line)))
+        .filter(|(_, topics, found)| found != *topics)
+        .collect();
+    assert!(wrong.is_empty(), "line, wanted, found: {wrong:#?}");
+}
+
+/// What only resembles such a line is not explained by it.
+#[test]
+fn other_lines_are_not_taken_for_those_of_programs() {
+    for line in [
+        "Failed to modify QP",
+        "Failed to modify the file to RTR",
+        "Failed to modify QP to reach RTR",
+        "modified QP to RTR",
+        "Couldn't connect to the database",
+        "Couldn't connect to localhost",
+        "Couldn't connect to 10.0.0.2:http",
+        "Couldn't get context for the next request",
+        "can't read sgid of index",
+        "can't read the configuration",
+        "Failed status page",
+        "HTTP completion with error handling",
+        "the server read 5 lines",
+        "parse failed",
+        "poll failed -1",
+        "device not here",
+        "Failed to create CQE",
+        "couldn't create QPs[x]",
+        "program 0",
+        "program 3",
+        "[]",
+        "qp[",
+        "Couldn't connect to :1",
+    ] {
+        assert_eq!(names(line), [""; 0], "{line}");
+    }
+    // The errno alone is one of a verb, as before.
+    assert_eq!(names("No such file or directory"), ["ENOENT"]);
+    assert_eq!(names("read: Function not implemented"), ["ENOSYS"]);
+}
+
+/// A line says what to look at, and the line that a topic shows leads to it.
+#[test]
+fn each_line_of_a_program_has_causes_checks_and_an_example() {
+    for topic in all().filter(|topic| topic.kind == Kind::Program) {
+        assert!(
+            !topic.causes.is_empty() && !topic.check.is_empty(),
+            "{}",
+            topic.name
+        );
+        assert_eq!(names(topic.text), [topic.name]);
+        let example = topic
+            .text
+            .replace("HOST:PORT", "host:1")
+            .replace("PORT", "1");
+        let example = example.replace(" N", " 1");
+        let found = program::matches(&normal(&example));
+        let found: Vec<_> = found.iter().map(|line| line.topic.name).collect();
+        assert_eq!(found, [topic.name], "{example}");
     }
 }
 
