@@ -206,26 +206,18 @@ impl Inbounds {
 
     /// Sees to the connections on which something happened.
     pub(super) fn attend(&mut self, counters: &mut LinkCounters) {
-        // With one connection there is nothing to ask the set for.
-        if let (Some(place), true) = (self.only_connection(), self.silent.is_empty()) {
-            let ring = &mut self.rings[place];
-            let connection = ring.connection.as_deref();
-            ring.over |= connection.is_some_and(is_over);
-            self.hot.insert(place);
-            if ring.over {
-                self.close_those(|ring| ring.over && ring.consumer.is_empty());
-            }
-            return;
-        }
-        for name in self.set.ready() {
-            if let Some(place) = self.silent.iter().position(|(n, _)| *n == name) {
-                let (name, connection) = self.silent.remove(place);
-                self.meet(name, connection, counters);
-            } else if let Some(place) = self.rings.iter().position(|ring| ring.name == name) {
-                let ring = &mut self.rings[place];
-                let connection = ring.connection.as_deref();
-                ring.over |= connection.is_none_or(is_over);
-                self.hot.insert(place);
+        match self.only_connection() {
+            // There is nothing to ask the set for.
+            Some(place) => self.hear(place),
+            None => {
+                for name in self.set.ready() {
+                    if let Some(place) = self.silent.iter().position(|(n, _)| *n == name) {
+                        let (name, connection) = self.silent.remove(place);
+                        self.meet(name, connection, counters);
+                    } else if let Some(place) = self.rings.iter().position(|r| r.name == name) {
+                        self.hear(place);
+                    }
+                }
             }
         }
         if self.rings.iter().any(|ring| ring.over) {
@@ -233,8 +225,19 @@ impl Inbounds {
         }
     }
 
-    /// The only ring that another process may wake this one for.
+    /// Its producer has woken this process, or is gone.
+    fn hear(&mut self, place: usize) {
+        let ring = &mut self.rings[place];
+        let connection = ring.connection.as_deref();
+        ring.over |= connection.is_none_or(is_over);
+        self.hot.insert(place);
+    }
+
+    /// The ring of the only connection there is.
     fn only_connection(&self) -> Option<usize> {
+        if !self.silent.is_empty() {
+            return None;
+        }
         match &self.rings[..] {
             [one] if one.connection.is_some() => Some(0),
             [own, _] if own.connection.is_none() => Some(1),
