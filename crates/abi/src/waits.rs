@@ -1,14 +1,16 @@
 //! Waiting for descriptors of which some are completion channels'.
 //!
-//! A program that sleeps in `epoll_wait` until its channel is readable costs each message two wake-ups: that of the background
-//! thread, which a packet wakes, and its own, when that thread has found the completion. So where the calls that wait are
-//! interposed ([`crate::hooks`]), a thread that waits for a channel looks after packets itself, as one in `ibv_get_cq_event`
-//! does (`rnic_nic`'s `driving/event_wait.rs`): it first stays awake for a moment where that has paid, and then sleeps on what the
-//! program waits for and on the descriptors of packets.
+//! A program that sleeps in `epoll_wait` until its channel is readable costs each message two
+//! wake-ups: that of the background thread, which a packet wakes, and its own, when that thread has
+//! found the completion. So where the calls that wait are interposed ([`crate::hooks`]), a thread
+//! that waits for a channel looks after packets itself, as one in `ibv_get_cq_event` does
+//! (`rnic_nic`'s `driving/event_wait.rs`): it first stays awake for a moment where that has paid,
+//! and then sleeps on what the program waits for and on the descriptors of packets.
 //!
-//! What is ready is for the kernel to say: the channel's descriptor is a counter of events like any other, whatever set it is
-//! in, however often it was duplicated, level- or edge-triggered. The table here only tells which calls are worth
-//! the trouble. A set that it does not know of, or knows by mistake, gets the same answers.
+//! What is ready is for the kernel to say: the channel's descriptor is a counter of events like any
+//! other, whatever set it is in, however often it was duplicated, level- or edge-triggered. The
+//! table here only tells which calls are worth the trouble. A set that it does not know of, or
+//! knows by mistake, gets the same answers.
 
 use core::ffi::{c_int, c_long};
 use std::cell::Cell;
@@ -30,7 +32,8 @@ const OTHERS: Duration = Duration::from_micros(5);
 /// Most channels of a call. For events of others the kernel is asked, or ends the sleep.
 const MOST: usize = 256;
 
-/// Channels among what a call waits for: one if the process has one engine, which serves all, or else all.
+/// Channels among what a call waits for: one if the process has one engine, which serves all, or
+/// else all.
 pub type Channels = SmallVec<[CompChannel; 1]>;
 
 #[derive(Default)]
@@ -88,7 +91,8 @@ impl Table {
         self.members.get(first).is_some_and(|(of, _)| *of == set)
     }
 
-    /// The channels that a set holds, itself or in sets in it. False: the first will do, and was found.
+    /// The channels that a set holds, itself or in sets in it. False: the first will do, and was
+    /// found.
     fn find(&self, set: RawFd, deep: u32, first_will_do: bool, found: &mut Channels) -> bool {
         let first = self.members.partition_point(|(of, _)| *of < set);
         let mut of_set = self.members[first..]
@@ -158,7 +162,8 @@ pub fn set_changed(set: RawFd, fd: RawFd, is_in: bool) {
     }
 }
 
-/// The channels in an epoll set. None while another thread has the table, as one does that a signal interrupted.
+/// The channels in an epoll set. None while another thread has the table, as one does that a signal
+/// interrupted.
 pub fn of_set(set: RawFd) -> Channels {
     let mut found = Channels::new();
     if let Some(table) = TABLE.try_lock() {
@@ -249,7 +254,8 @@ pub trait Call: Copy {
     fn is_ready(&self) -> bool;
     /// Sleeps until something is ready, or one of two other descriptors is.
     fn sleep(&self, packets: [RawFd; 2], until: Until) -> Woken;
-    /// Does what the program called if something is ready, or if there is nothing to wait for: what it gives then.
+    /// Does what the program called if something is ready, or if there is nothing to wait for: what
+    /// it gives then.
     fn take(&self, until: Until) -> Option<c_int>;
     /// The same with this mask, if it has none of its own.
     fn masked(self, mask: *const sigset_t) -> Self;
@@ -308,9 +314,10 @@ thread_local! {
     static USUAL: Cell<Usual> = const { Cell::new(Usual { mask: None, more: 0 }) };
 }
 
-/// A handler holds the signal that it is for. It may have interrupted the thread anywhere, within this library, too, where what
-/// a wait would need is in use: so a thread that holds more signals than before sleeps in the kernel, and so does one in its first
-/// wait. The device's own thread then brings what they wait for, within a tick at most.
+/// A handler holds the signal that it is for. It may have interrupted the thread anywhere, within
+/// this library, too, where what a wait would need is in use: so a thread that holds more signals
+/// than before sleeps in the kernel, and so does one in its first wait. The device's own thread
+/// then brings what they wait for, within a tick at most.
 fn is_usual(mask: &sigset_t) -> bool {
     // SAFETY: on Linux it begins with a word of a bit for each signal.
     let held = unsafe { *(&raw const *mask).cast::<u64>() };
@@ -342,7 +349,8 @@ impl Usual {
     }
 }
 
-/// Signals wait for the sleep, which they end: a handler that ran while the engine is driven would end nothing. The mask before.
+/// Signals wait for the sleep, which they end: a handler that ran while the engine is driven would
+/// end nothing. The mask before.
 #[inline(always)]
 fn hold_signals() -> sigset_t {
     /// They tell of what the thread does itself.
@@ -369,7 +377,8 @@ fn hold_signals() -> sigset_t {
 
 /// One that this mask does not hold is there.
 fn signal_came(mask: *const sigset_t) -> bool {
-    // SAFETY: zeros are a valid value of that plain C struct, and a place for one; the mask is the program's, or `wait`'s.
+    // SAFETY: zeros are a valid value of that plain C struct, and a place for one; the mask is the
+    // program's, or `wait`'s.
     unsafe {
         let mut pending: sigset_t = core::mem::zeroed();
         libc::sigpending(&mut pending);
@@ -403,10 +412,12 @@ fn wait_masked<C: Call>(call: C, until: Until, mut seen: u32) -> c_int {
                 if until.is_over(Instant::now()) {
                     break;
                 }
-                // An event of a channel that this call does not wait for, or that another thread took.
+                // An event of a channel that this call does not wait for, or that another thread
+                // took.
                 woken = None;
             }
-            // epoll_pwait(2), unlike ppoll(2), is also ended by those that are ignored and had been held.
+            // epoll_pwait(2), unlike ppoll(2), is also ended by those that are ignored and had been
+            // held.
             step @ (Step::TakeSignals | Step::SleepInKernel) => {
                 CompChannel::end_wait();
                 let now = call.sleep([-1; 2], Until::Now);
@@ -431,7 +442,8 @@ fn wait_masked<C: Call>(call: C, until: Until, mut seen: u32) -> c_int {
             }
         }
     }
-    // It may sleep after all: another thread took what was ready, or select(2) does not count it. Then others drive.
+    // It may sleep after all: another thread took what was ready, or select(2) does not count it.
+    // Then others drive.
     CompChannel::end_wait();
     call.finish(until)
 }
@@ -476,8 +488,8 @@ fn step<C: Call>(call: &C, until: Until, seen: u32, woken: Option<[bool; 2]>) ->
 
 #[cfg(test)]
 mod tests {
-    //! The table knows which sets hold channels, as deep as the kernel lets sets be in sets, and takes no harm from numbers that
-    //! are used again.
+    //! The table knows which sets hold channels, as deep as the kernel lets sets be in sets, and
+    //! takes no harm from numbers that are used again.
 
     use super::*;
 

@@ -1,5 +1,6 @@
-//! A packet of a foreign partition is dropped without a word and counted: no receive, no answer, no change of state (IBTA vol. 1,
-//! 9.6.1.1.1 and 10.9.3). The device is a full member of the default partition, so both members of that one reach it.
+//! A packet of a foreign partition is dropped without a word and counted: no receive, no answer, no
+//! change of state (IBTA vol. 1, 9.6.1.1.1 and 10.9.3). The device is a full member of the default
+//! partition, so both members of that one reach it.
 
 mod pair;
 mod region;

@@ -19,13 +19,14 @@ use crate::work::{Work, WorkQueue, srq_of};
 
 /// Completions taken from the device at once.
 const BATCH: usize = 16;
-/// [`CompletionQueue::wait`] polls this long before it sleeps: longer than a round trip on a fast network, short enough
-/// not to starve a peer that shares the core.
+/// [`CompletionQueue::wait`] polls this long before it sleeps: longer than a round trip on a fast
+/// network, short enough not to starve a peer that shares the core.
 const SPIN: Duration = Duration::from_micros(50);
 /// While a thread stays awake for a channel, how often it looks at what else it waits for.
 const OTHERS: Duration = Duration::from_micros(5);
 
-/// A channel that becomes readable when an armed completion queue gets a completion (`ibv_comp_channel`).
+/// A channel that becomes readable when an armed completion queue gets a completion
+/// (`ibv_comp_channel`).
 ///
 /// Its descriptor ([`AsFd`](std::os::fd::AsFd)) fits any event loop.
 #[derive(Clone)]
@@ -56,7 +57,8 @@ impl CompletionChannel {
     }
 
     /// Takes one event if there is one (`ibv_get_cq_event`): the id of the queue that has it
-    /// ([`CompletionQueueBuilder::id`]). Arm the queue again and poll it *after* that, or a completion can be missed.
+    /// ([`CompletionQueueBuilder::id`]). Arm the queue again and poll it *after* that, or a
+    /// completion can be missed.
     pub fn try_event(&self) -> Result<Option<u64>> {
         match self.raw.get_event() {
             Ok(id) => Ok(Some(id)),
@@ -65,11 +67,12 @@ impl CompletionChannel {
         }
     }
 
-    /// Waits until the channel has an event ([`CompletionChannel::try_event`] takes it), or one of `others` is readable; false: neither
-    /// in time. `None` waits for ever.
+    /// Waits until the channel has an event ([`CompletionChannel::try_event`] takes it), or one of
+    /// `others` is readable; false: neither in time. `None` waits for ever.
     ///
-    /// This is for event loops. The thread takes in packets while it waits, so that a message costs one wake-up; in a wait for
-    /// [`AsFd`](std::os::fd::AsFd)'s descriptor alone, the device's own thread wakes first. An epoll set is one of `others`:
+    /// This is for event loops. The thread takes in packets while it waits, so that a message costs
+    /// one wake-up; in a wait for [`AsFd`](std::os::fd::AsFd)'s descriptor alone, the device's own
+    /// thread wakes first. An epoll set is one of `others`:
     ///
     /// ```no_run
     /// # fn f(channel: &rnic::CompletionChannel, epoll: &impl std::os::fd::AsFd) -> rnic::Result<()> {
@@ -112,8 +115,8 @@ fn wait(channel: &CompletionChannel, deadline: Option<Instant>) -> Result<bool> 
     wait_with(channel, &[], deadline)
 }
 
-/// The same, or until one of `others` is readable. Meanwhile the thread takes in packets, so that a message costs one wake-up, and
-/// none where it comes soon.
+/// The same, or until one of `others` is readable. Meanwhile the thread takes in packets, so that a
+/// message costs one wake-up, and none where it comes soon.
 fn wait_with(
     channel: &CompletionChannel,
     others: &[BorrowedFd<'_>],
@@ -276,8 +279,8 @@ impl CompletionQueue {
         &self.inner.channel
     }
 
-    /// Takes the oldest completion, if there is one (`ibv_poll_cq`). Polling drives the NIC: a loop around this call is
-    /// the fastest way to wait.
+    /// Takes the oldest completion, if there is one (`ibv_poll_cq`). Polling drives the NIC: a loop
+    /// around this call is the fastest way to wait.
     pub fn poll_one(&self) -> Result<Option<Completion>> {
         self.inner.raw.check_alive("ibv_poll_cq")?;
         self.inner.state.lock().next(&self.inner.raw)
@@ -296,16 +299,18 @@ impl CompletionQueue {
         Ok(max)
     }
 
-    /// Everything that has completed by now, oldest first. In a forked child nothing: see [`CompletionQueue::poll_one`].
+    /// Everything that has completed by now, oldest first. In a forked child nothing: see
+    /// [`CompletionQueue::poll_one`].
     pub fn drain(&self) -> impl Iterator<Item = Completion> + '_ {
         std::iter::from_fn(|| self.poll_one().ok().flatten())
     }
 
-    /// Waits for a completion: polls a little, then sleeps until there is one. [`Error::Timeout`] if there is none in
-    /// time.
+    /// Waits for a completion: polls a little, then sleeps until there is one. [`Error::Timeout`]
+    /// if there is none in time.
     ///
-    /// Any number of threads may wait. A queue that shares its channel polls and naps instead of sleeping, so as not to
-    /// take events of others; on a channel of its own, do not mix this call with [`CompletionChannel::wait_event`].
+    /// Any number of threads may wait. A queue that shares its channel polls and naps instead of
+    /// sleeping, so as not to take events of others; on a channel of its own, do not mix this call
+    /// with [`CompletionChannel::wait_event`].
     pub fn wait(&self, timeout: Duration) -> Result<Completion> {
         self.wait_spinning(SPIN, timeout)
     }
@@ -331,8 +336,8 @@ impl CompletionQueue {
                 std::thread::sleep(SPIN);
                 continue;
             }
-            // One thread at a time sleeps on the channel. The next one arms and polls anew, so an event that its
-            // predecessor took, or completions that it left, cannot be missed.
+            // One thread at a time sleeps on the channel. The next one arms and polls anew, so an
+            // event that its predecessor took, or completions that it left, cannot be missed.
             let deadline = start.checked_add(timeout);
             let Some(_sleeper) = self.inner.sleeper.take(deadline) else {
                 continue;
@@ -350,13 +355,15 @@ impl CompletionQueue {
         }
     }
 
-    /// The next completion is to be reported on the channel (`ibv_req_notify_cq`). Poll after it until nothing is left: what an
-    /// earlier poll has taken from the device with the one that it gave out is not reported.
+    /// The next completion is to be reported on the channel (`ibv_req_notify_cq`). Poll after it
+    /// until nothing is left: what an earlier poll has taken from the device with the one that it
+    /// gave out is not reported.
     pub fn arm(&self, solicited_only: bool) {
         self.inner.raw.request_notify(solicited_only);
     }
 
-    /// What belongs to the completions. `None` in a forked child, where whoever has it locked may not exist.
+    /// What belongs to the completions. `None` in a forked child, where whoever has it locked may
+    /// not exist.
     fn state(&self) -> Option<MutexGuard<'_, State>> {
         let alive = self.inner.raw.check_alive("ibv_poll_cq").is_ok();
         alive.then(|| self.inner.state.lock())
@@ -401,7 +408,8 @@ impl CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// The queue pair has failed for good: its receives are taken out of the shared queue, and their buffers go.
+    /// The queue pair has failed for good: its receives are taken out of the shared queue, and
+    /// their buffers go.
     pub(crate) fn reclaim(&self, qpn: u32, queue: &Mutex<WorkQueue>) {
         let Some(mut state) = self.state() else {
             return;

@@ -16,7 +16,8 @@ use crate::sys::{self, Fd};
 
 use rnic_wire::{ICRC_LEN, PathMtu};
 
-/// A consumer that takes nothing for so long loses packets, unless it is stopped and what is sent to it is to wait.
+/// A consumer that takes nothing for so long loses packets, unless it is stopped and what is sent
+/// to it is to wait.
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// How often a peer whose ring is full is asked whether it lives.
 const ASK_NS: u64 = 1_000_000;
@@ -83,7 +84,8 @@ struct Pending {
     size: Size,
     /// The sender's path MTU, if its payload lies apart or is pointed at.
     mtu: Option<PathMtu>,
-    /// Of its front, what is in front of the headers of a packet that points, and how many bytes it points at.
+    /// Of its front, what is in front of the headers of a packet that points, and how many bytes it
+    /// points at.
     preface: usize,
     pointed: usize,
     /// Its part that lies apart is in its place.
@@ -128,7 +130,8 @@ impl Default for Outbounds {
 }
 
 impl Outbounds {
-    /// The way to a peer: `None`: there is no ring yet; `Some(None)`: it has no room for more flows.
+    /// The way to a peer: `None`: there is no ring yet; `Some(None)`: it has no room for more
+    /// flows.
     pub(super) fn find(&mut self, peer: u32, flow: Flow) -> Option<Option<HostRoute>> {
         let (place, slot) = self
             .slots
@@ -263,7 +266,8 @@ impl Outbounds {
         let Some(ring) = self.get(route) else {
             return Room::Gone;
         };
-        // A consumer that has closed the ring takes nothing more from it, and does not say so to who need not wake him.
+        // A consumer that has closed the ring takes nothing more from it, and does not say so to
+        // who need not wake him.
         let closed = now >= ring.look_at && {
             ring.look_at = now.saturating_add(LOOK_NS);
             ring.is_over()
@@ -370,7 +374,8 @@ impl Outbounds {
         &mut self.buffer[self.pending.map_or(0..0, range)]
     }
 
-    /// The headers of the long packet that there was room for, and where its payload goes. `None`: it will be lost.
+    /// The headers of the long packet that there was room for, and where its payload goes. `None`:
+    /// it will be lost.
     pub(super) fn vacant(&mut self) -> Option<(&mut [u8], Vacant<'_>)> {
         let pending = self.pending.as_mut().filter(|pending| !pending.lost)?;
         let slot = self.slots.get(usize::from(pending.route.place))?;
@@ -384,8 +389,8 @@ impl Outbounds {
         self.pending = None;
     }
 
-    /// Publishes a short packet and wakes who has to be, if its ring has room and nothing else is to be seen to. False:
-    /// nothing was done, [`Outbounds::room`] sees to it.
+    /// Publishes a short packet and wakes who has to be, if its ring has room and nothing else is
+    /// to be seen to. False: nothing was done, [`Outbounds::room`] sees to it.
     #[inline(always)]
     pub(super) fn send_short(
         &mut self,
@@ -454,7 +459,8 @@ impl Outbounds {
             return;
         };
         let place = usize::from(pending.route.place);
-        // Its ring may have been closed meanwhile, and another one be in its place, which knows nothing of the flow.
+        // Its ring may have been closed meanwhile, and another one be in its place, which knows
+        // nothing of the flow.
         let ring = match self.slots.get_mut(place) {
             Some(slot) if slot.generation == pending.route.generation => slot.ring.as_mut(),
             _ => None,
@@ -531,7 +537,8 @@ impl Drop for Outbound {
 }
 
 impl Outbound {
-    /// Is there room for a packet of that flow? The consumer is told of the flow before its first one.
+    /// Is there room for a packet of that flow? The consumer is told of the flow before its first
+    /// one.
     #[inline]
     fn make_room(&mut self, flow: u16, size: Size) -> Result<bool, Wrong> {
         while self.announced <= usize::from(flow) {
@@ -555,8 +562,8 @@ impl Outbound {
         }
     }
 
-    /// No path leads through it, so another may have its place. The one to this process itself stays: its other end would not
-    /// notice.
+    /// No path leads through it, so another may have its place. The one to this process itself
+    /// stays: its other end would not notice.
     fn is_unused(&self) -> bool {
         self.users == 0 && self.connection.is_some()
     }

@@ -22,29 +22,33 @@ pub(crate) struct ChannelShared {
     pub(super) users: AtomicU32,
     /// So many waits more the descriptor is taken for non-blocking.
     non_blocking: AtomicU32,
-    /// How surely the application waits for events in `ibv_get_cq_event`, and not on the descriptor.
+    /// How surely the application waits for events in `ibv_get_cq_event`, and not on the
+    /// descriptor.
     waits_inside: AtomicU32,
     /// Those of all queue pairs that complete into its queues.
     pub(super) shards: ShardSet,
 }
 
-/// So many events that nobody had to wait for in the verb make an application one that waits elsewhere.
+/// So many events that nobody had to wait for in the verb make an application one that waits
+/// elsewhere.
 const SURE: u32 = 16;
 
-/// A non-blocking descriptor is asked again after so many waits. One that blocks is slept on as by read(2) meanwhile.
+/// A non-blocking descriptor is asked again after so many waits. One that blocks is slept on as by
+/// read(2) meanwhile.
 const KNOWN: u32 = 64;
 
 /// Events so far, of all channels of the process.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// This thread drives while it waits for the descriptors of channels. What it brings it waits for, as a rule.
+    /// This thread drives while it waits for the descriptors of channels. What it brings it waits
+    /// for, as a rule.
     static WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
 impl ChannelShared {
-    /// One completion queue more reports here. Its events need no more memory then, as long as the program takes each before it
-    /// asks for the next.
+    /// One completion queue more reports here. Its events need no more memory then, as long as the
+    /// program takes each before it asks for the next.
     pub(super) fn enter(&self) -> Result<()> {
         let mut queue = self.queue.lock();
         let users = self.users.load(Ordering::Relaxed) as usize;
@@ -66,7 +70,8 @@ impl ChannelShared {
         self.waits_inside.load(Ordering::Relaxed) > 0
     }
 
-    /// The application has not made the descriptor non-blocking. If it had, it is not asked again each time.
+    /// The application has not made the descriptor non-blocking. If it had, it is not asked again
+    /// each time.
     fn blocks(&self) -> bool {
         let known = self.non_blocking.load(Ordering::Relaxed);
         if known > 0 {
@@ -158,7 +163,8 @@ impl CompChannel {
         self.shared.events.fd()
     }
 
-    /// Takes the next event, blocking in read(2) unless O_NONBLOCK is set; gives the cookie of its queue.
+    /// Takes the next event, blocking in read(2) unless O_NONBLOCK is set; gives the cookie of its
+    /// queue.
     ///
     /// # Errors
     /// EAGAIN when non-blocking and none waits, EINTR on a signal, ENODEV in a forked child: the parent's events are not
@@ -176,9 +182,11 @@ impl CompChannel {
         }
     }
 
-    /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he may sleep there.
-    /// Says how, and drives the engine meanwhile if he may. `woken`: he slept as the last call said, and which of the
-    /// two descriptors are readable; `None`: he begins to wait. After [`Waiting::Over`] and [`Waiting::SleepOnChannel`] he takes a token, and calls [`CompChannel::end_wait`].
+    /// For who reads the descriptor's tokens himself (eight bytes are one): to be called before he
+    /// may sleep there. Says how, and drives the engine meanwhile if he may. `woken`: he slept as
+    /// the last call said, and which of the two descriptors are readable; `None`: he begins to
+    /// wait. After [`Waiting::Over`] and [`Waiting::SleepOnChannel`] he takes a token, and calls
+    /// [`CompChannel::end_wait`].
     ///
     /// # Errors
     /// ENODEV in a forked child.
@@ -200,8 +208,8 @@ impl CompChannel {
             return Ok(Waiting::SleepOnChannel);
         }
         let over = || shared.has_event();
-        // ACKs leave at once: perftest takes one completion per event, and its queue overruns if its peer is woken once by
-        // ACK and answer.
+        // ACKs leave at once: perftest takes one completion per event, and its queue overruns if
+        // its peer is woken once by ACK and answer.
         let waiting = nic.wait(&shared.shards, woken, may_drive, Acks::Leave, over);
         if waiting != Waiting::SleepOnChannel {
             shared.waits_inside.store(SURE, Ordering::Relaxed);
@@ -231,7 +239,8 @@ impl CompChannel {
         }
     }
 
-    /// Events of all channels of the process so far, modulo 2^32. One that is counted makes its channel's descriptor readable.
+    /// Events of all channels of the process so far, modulo 2^32. One that is counted makes its
+    /// channel's descriptor readable.
     pub fn events_so_far() -> u32 {
         EVENTS.load(Ordering::Acquire)
     }
@@ -241,9 +250,10 @@ impl CompChannel {
         !are_several()
     }
 
-    /// For who waits for the descriptors of several channels, and for others: [`CompChannel::wait`] until `over`, which is asked
-    /// often. Of a process with [one engine](CompChannel::has_one_engine), one of them will do. `None`: nobody can drive for all of
-    /// them.
+    /// For who waits for the descriptors of several channels, and for others: [`CompChannel::wait`]
+    /// until `over`, which is asked often. Of a process with [one
+    /// engine](CompChannel::has_one_engine), one of them will do. `None`: nobody can drive for all
+    /// of them.
     ///
     /// # Errors
     /// ENODEV in a forked child.
@@ -282,9 +292,11 @@ impl CompChannel {
         Ok(())
     }
 
-    /// The event of a token that was read: the cookie of its queue. `None`: the queue was destroyed meanwhile.
+    /// The event of a token that was read: the cookie of its queue. `None`: the queue was destroyed
+    /// meanwhile.
     pub fn event_of_token(&self) -> Option<u64> {
-        // Counted under the lock that `revoke` takes: whoever destroys the queue revokes the event or sees it counted.
+        // Counted under the lock that `revoke` takes: whoever destroys the queue revokes the event
+        // or sees it counted.
         let mut queue = self.shared.queue.lock();
         // A queue destroyed between its event and now leaves a token without an entry.
         let cq = queue.pop_front()?.upgrade()?;

@@ -1,4 +1,5 @@
-//! Who drives the engine: the application, which polls, or a thread of it that waits for an event, or the background thread.
+//! Who drives the engine: the application, which polls, or a thread of it that waits for an event,
+//! or the background thread.
 //!
 //! | the application | the background thread | packets are taken in by |
 //! | --- | --- | --- |
@@ -7,20 +8,23 @@
 //! | waits for an event and drives | the same | the thread that waits (`event_wait`) |
 //! | waits for an event, and others drive | is armed | the background thread, or another thread that waits |
 //!
-//! While the application polls, a thread that a packet woke only finds it gone. So does one that the application rang for,
-//! because it left something in the engine, when the application is back first: where queue pairs of one process talk
-//! to each other nothing ever arrives from outside, and it rang 12,000 times a second. So the background thread counts what its
-//! wake-ups were worth, and leaves the engine to the application when they are worth nothing.
+//! While the application polls, a thread that a packet woke only finds it gone. So does one that
+//! the application rang for, because it left something in the engine, when the application is back
+//! first: where queue pairs of one process talk to each other nothing ever arrives from outside,
+//! and it rang 12,000 times a second. So the background thread counts what its wake-ups were worth,
+//! and leaves the engine to the application when they are worth nothing.
 //!
-//! The application polls if it did so while the thread slept. A thread that hardly slept may have the very core that the application
-//! would poll on, and would then take itself for needed, since it answers what the application cannot. So it offers its
-//! core before it judges.
+//! The application polls if it did so while the thread slept. A thread that hardly slept may have
+//! the very core that the application would poll on, and would then take itself for needed, since
+//! it answers what the application cannot. So it offers its core before it judges.
 
 /// Undisturbed watching after which all lateness is forgotten, ns.
 const FORGET_NS: u64 = 50_000_000;
-/// Ticks in which nothing happens after which the thread does not watch over one that waits for an event any more.
+/// Ticks in which nothing happens after which the thread does not watch over one that waits for an
+/// event any more.
 const QUIET: u32 = 50;
-/// Ticks that such a thread leaves packets for before it is not waited for: they woke it, and it is on its way as a rule.
+/// Ticks that such a thread leaves packets for before it is not waited for: they woke it, and it is
+/// on its way as a rule.
 const ON_ITS_WAY: u32 = 4;
 
 /// What the background thread knows of who drives.
@@ -58,7 +62,8 @@ impl Election {
         }
     }
 
-    /// Whether the application has polled since the last call, after a sleep of so many nanoseconds.
+    /// Whether the application has polled since the last call, after a sleep of so many
+    /// nanoseconds.
     pub(super) fn polled(
         &mut self,
         slept: u64,
@@ -68,13 +73,15 @@ impl Election {
         self.polling.seen(slept, count, offer)
     }
 
-    /// A tick while it watches: somebody else looks after packets. `waits`: a thread that waits for an event does.
+    /// A tick while it watches: somebody else looks after packets. `waits`: a thread that waits for
+    /// an event does.
     pub(super) fn is_looked_after(&mut self, polled: bool, waits: bool) -> bool {
         self.quiet = if polled { 0 } else { self.quiet + 1 };
         polled || waits && self.quiet < QUIET
     }
 
-    /// Packets wait for a thread that they woke, with so many polls so far: it has not come for too long.
+    /// Packets wait for a thread that they woke, with so many polls so far: it has not come for too
+    /// long.
     pub(super) fn is_overdue(&mut self, polls: u64) -> bool {
         self.left.tick(polls) >= ON_ITS_WAY
     }
@@ -86,7 +93,8 @@ impl Election {
         }
     }
 
-    /// It ends to watch; `late`: it found packets that nobody had taken. `price`: what so many cheap wake-ups come to here.
+    /// It ends to watch; `late`: it found packets that nobody had taken. `price`: what so many
+    /// cheap wake-ups come to here.
     pub(super) fn takes_back(&mut self, late: bool, price: impl FnOnce(i32) -> i32) {
         self.worth.begin_anew();
         if late {
@@ -115,9 +123,10 @@ impl Election {
 const NEEDLESS: i32 = 16;
 /// What one useful wake-up is worth.
 const USEFUL: i32 = 4;
-/// What finding packets late is worth, at first and at most: a thread that left the engine although it was needed stays
-/// for so many wake-ups, fewer where they are dear. It doubles each time, since a program that polls now and then does so again; an
-/// application that was just kept from its core, and spins, soon gets the engine back.
+/// What finding packets late is worth, at first and at most: a thread that left the engine although
+/// it was needed stays for so many wake-ups, fewer where they are dear. It doubles each time, since
+/// a program that polls now and then does so again; an application that was just kept from its
+/// core, and spins, soon gets the engine back.
 const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
 
 /// What its wake-ups were worth.
@@ -138,8 +147,8 @@ impl Worth {
         }
     }
 
-    /// Packets woke it. `needless`: the application has them, or would have; `spins`: it does nothing but poll, so what it did
-    /// not take it was kept from, perhaps by this thread.
+    /// Packets woke it. `needless`: the application has them, or would have; `spins`: it does
+    /// nothing but poll, so what it did not take it was kept from, perhaps by this thread.
     fn packets(&mut self, needless: bool, spins: bool) {
         self.stay = (self.stay - 1).max(0);
         if spins && self.stay == 0 {
@@ -166,7 +175,8 @@ impl Worth {
         self.score = 0;
     }
 
-    /// It had left the engine, and found packets there late. `price`: what that is worth here, of what it would be elsewhere.
+    /// It had left the engine, and found packets there late. `price`: what that is worth here, of
+    /// what it would be elsewhere.
     fn was_late(&mut self, price: impl FnOnce(i32) -> i32) {
         self.stay = price(self.lateness);
         self.score = -self.stay;
@@ -205,7 +215,8 @@ impl Polling {
         }
     }
 
-    /// Whether the application has polled since the last call, after a sleep of so many nanoseconds.
+    /// Whether the application has polled since the last call, after a sleep of so many
+    /// nanoseconds.
     fn seen(&mut self, slept: u64, count: impl Fn() -> u64, offer: impl FnOnce()) -> bool {
         let mut polls = count();
         if polls == self.count && self.polled && slept < NO_SLEEP_NS {
@@ -248,8 +259,9 @@ impl Left {
 
 #[cfg(test)]
 mod tests {
-    //! Who polls soon has the engine alone; who does not, keeps the thread. One that kept its core from the application does not take
-    //! itself for needed, and one that is on its way to its packets is waited for, but not for ever.
+    //! Who polls soon has the engine alone; who does not, keeps the thread. One that kept its core
+    //! from the application does not take itself for needed, and one that is on its way to its
+    //! packets is waited for, but not for ever.
 
     use std::cell::Cell;
 
@@ -299,7 +311,8 @@ mod tests {
         assert_eq!(leaves_after(&mut worth, needless), once);
     }
 
-    /// A wake-up may cost more than a tick that packets wait for is worth: a WRITE of 10 B took half as long again.
+    /// A wake-up may cost more than a tick that packets wait for is worth: a WRITE of 10 B took
+    /// half as long again.
     #[test]
     fn where_wake_ups_are_dear_it_leaves_the_engine_again_after_fewer() {
         let mut worth = Worth::new();

@@ -1,15 +1,19 @@
-//! Whether a thread that has nothing to do stays awake for what may come soon, for how long, and to whom it gives its core meanwhile:
-//! halt polling, as Linux's haltpoll governor and KVM do it for processors.
+//! Whether a thread that has nothing to do stays awake for what may come soon, for how long, and
+//! which thread gets its core meanwhile: halt polling, as Linux's haltpoll governor and KVM do it
+//! for processors.
 //!
-//! To put a thread to sleep and wake it costs more than most answers take: some 25 us where a message takes one. So a thread
-//! that waits for an event, and the background thread behind packets that nobody else takes in, drive the engine awake for a moment
-//! first, as long as that paid lately: for about as long as a peer, asleep too, would take to wake and answer. Once one of two
+//! To put a thread to sleep and wake it costs more than most answers take: some 25 us where a
+//! message takes one. So a thread that waits for an event, and the background thread behind packets
+//! that nobody else takes in, drive the engine awake for a moment first, as long as that paid
+//! lately: for about as long as a peer, asleep too, would take to wake and answer. Once one of two
 //! is found awake, the other's next wait is short.
 //!
-//! What it costs is bounded. Where nothing comes in time [`CREDIT`] times, or where others want the core, the thread sleeps at once
-//! for as long as [`RESTS`] stays, twice as long each time, until staying awake has paid for as long. Threads that share a core and answer each
-//! other are the exception: each offers its core at once, and the event comes with it. An offer of theirs that somebody else took
-//! for long costs no more than the sleep would have, as that one was due for its share.
+//! What it costs is bounded. Where nothing comes in time [`CREDIT`] times, or where others want the
+//! core, the thread sleeps at once for as long as [`RESTS`] stays. The next rest is twice as long,
+//! until staying awake has paid for as long. Threads that share a core and answer each other are
+//! the exception: each offers its core at once, and the event comes with it. An offer of theirs
+//! that somebody else took for long costs no more than the sleep would have, as that one was due
+//! for its share.
 
 use std::ops::RangeInclusive;
 
@@ -19,19 +23,22 @@ use crate::sys;
 const WAKE_UPS: u64 = 2;
 /// But no less and no more, ns.
 const STAY_NS: RangeInclusive<u64> = 50_000..=1_000_000;
-/// What came to a thread that slept within so many times its stay would have been worth waiting for, or the next may be.
+/// What came to a thread that slept within so many times its stay would have been worth waiting
+/// for, or the next may be.
 const NEAR: u64 = 4;
 /// How often it waits in vain before it does no more.
 const CREDIT: u32 = 4;
-/// How long it then sleeps at once, in stays: at first and at most. That is 10 to 40 ms where it costs little to wake: a core that others
-/// want costs a thread some milliseconds, once in so long, and their share is theirs anyway.
+/// How long it then sleeps at once, in stays: at first and at most. That is 10 to 40 ms where it
+/// costs little to wake: a core that others want costs a thread some milliseconds, once in so long,
+/// and their share is theirs anyway.
 const RESTS: RangeInclusive<u64> = 200..=800;
-/// So many events that came when the core had been offered, one after the other, and the next is expected to.
+/// So many events that came when the core had been offered, one after the other, and the next is
+/// expected to.
 const BY_OFFER: u8 = 3;
 /// After so long in vain it offers its core to others, and again after as long, ns.
 const OFFER_NS: u64 = 5_000;
-/// Who takes it for longer than this, ns, and than the stay, needs it for more than a moment. Where to wake is dear, so are the
-/// moments of others.
+/// Who takes it for longer than this, ns, and than the stay, needs it for more than a moment. Where
+/// to wake is dear, so are the moments of others.
 const TAKEN_NS: u64 = 100_000;
 
 /// How long to stay, ns, where to wake costs so much.
@@ -83,7 +90,8 @@ impl HaltPoll {
         now >= self.rests_until && (sure || self.credit > 0)
     }
 
-    /// An event came to a thread that slept, so long after it had begun to wait, or after the one before.
+    /// An event came to a thread that slept, so long after it had begun to wait, or after the one
+    /// before.
     pub(super) fn slept(&mut self, ns: u64, stay: u64) {
         if ns < NEAR * stay {
             self.credit = self.credit.max(1);
@@ -141,8 +149,8 @@ impl HaltPoll {
 pub(super) struct Offers {
     /// When it had something to do, or made the last one.
     last: u64,
-    /// How often others had taken the core when it was looked at last: not before each offer, since that takes longer than
-    /// an offer that nobody takes.
+    /// How often others had taken the core when it was looked at last: not before each offer, since
+    /// that takes longer than an offer that nobody takes.
     preempted: Option<u64>,
     /// Longer is more than a moment, ns.
     moment: u64,
@@ -161,8 +169,8 @@ impl Offers {
         }
     }
 
-    /// The same, and the first offer comes at once: what it waits for mostly comes from a thread that takes it. Each that takes long
-    /// was taken.
+    /// The same, and the first offer comes at once: what it waits for mostly comes from a thread
+    /// that takes it. Each that takes long was taken.
     pub(super) fn at_once(now: u64, stay: u64) -> Offers {
         Offers {
             last: now.saturating_sub(OFFER_NS),
@@ -182,7 +190,8 @@ impl Offers {
         self.last = now;
     }
 
-    /// There is nothing to do. Offers the core if it is time; true: a thread took it that needs it for more than a moment.
+    /// There is nothing to do. Offers the core if it is time; true: a thread took it that needs it
+    /// for more than a moment.
     pub(super) fn in_vain(&mut self, now: u64) -> bool {
         if now.saturating_sub(self.last) < OFFER_NS {
             return false;
@@ -211,14 +220,15 @@ fn is_taken(before: u64, after: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Two that answer each other soon stay awake, nobody spends much on waits that are long, and a core that others want is theirs.
+    //! Two that answer each other soon stay awake, nobody spends much on waits that are long, and a
+    //! core that others want is theirs.
 
     use super::*;
 
     const STAY: u64 = *STAY_NS.start();
 
-    /// A program whose events come `gap` ns after it begins to wait, for so long. Gives the events, those that found it awake, and the
-    /// time it was awake in vain.
+    /// A program whose events come `gap` ns after it begins to wait, for so long. Gives the events,
+    /// those that found it awake, and the time it was awake in vain.
     fn run(halt: &mut HaltPoll, wake_up: u64, gap: u64, time: u64) -> (u64, u64, u64) {
         let stay = how_long(wake_up);
         let (mut now, mut events, mut awake, mut vain) = (0, 0, 0, 0);
@@ -255,7 +265,8 @@ mod tests {
         assert_eq!((awake, vain), (events - 1, 0));
     }
 
-    /// Whatever the gap, and whatever it costs to wake: an eight-hundredth of a core in the long run.
+    /// Whatever the gap, and whatever it costs to wake: an eight-hundredth of a core in the long
+    /// run.
     #[test]
     fn long_waits_are_slept_through() {
         let minute = 60_000_000_000;
@@ -289,7 +300,8 @@ mod tests {
         assert_eq!(halt.rest, *RESTS.start());
     }
 
-    /// Two processes on one core, beside a third that computes: it gets its share, whether they sleep or not.
+    /// Two processes on one core, beside a third that computes: it gets its share, whether they
+    /// sleep or not.
     #[test]
     fn those_who_share_a_core_go_on_although_others_have_their_share() {
         let mut halt = HaltPoll::new();

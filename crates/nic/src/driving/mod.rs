@@ -1,9 +1,11 @@
 //! Who runs a round of the engine, and how a thread waits.
 //!
-//! The engine ([`crate::engine`]) has no thread. It is driven by whoever has its lock: a call of the application, a thread of it
-//! that waits for an event ([`event_wait`]), or the background thread ([`background`]). Who of them does is decided by
-//! [`election`], whether a thread stays awake by [`halt_poll`], whom a thread that spins lets run by [`yielding`], and how often the
-//! background thread looks after an application that polls by [`watchdog`]. [`wakeup`] is the promise that no work is left behind.
+//! The engine ([`crate::engine`]) has no thread. It is driven by whoever has its lock: a call of
+//! the application, a thread of it that waits for an event ([`event_wait`]), or the background
+//! thread ([`background`]). [`election`] decides which of them does. [`halt_poll`] decides whether
+//! a thread stays awake, and [`yielding`] which other thread one that spins lets run. [`watchdog`]
+//! decides how often the background thread looks after an application that polls. [`wakeup`] is the
+//! promise that no work is left behind.
 
 mod background;
 mod election;

@@ -1,15 +1,18 @@
-//! The watchdog: what wakes a background thread that watches whether the application polls, how often, and what that costs.
+//! The watchdog: what wakes a background thread that watches whether the application polls, how
+//! often, and what that costs.
 //!
-//! A timer and a wake-up take some microseconds on one machine and a good part of a millisecond on another, a virtual
-//! one perhaps, or a crowded one. To look often costs the application more there, and a thread that does not look after
-//! its packets may just be on its way. The thread sees it by its own ticks ([`Ticks`]): how late it woke, and how long it was until it
-//! slept again, on a core that the application may have spun on.
+//! A timer and a wake-up take some microseconds on one machine and a good part of a millisecond on
+//! another, a virtual one perhaps, or a crowded one. To look often costs the application more
+//! there, and a thread that does not look after its packets may just be on its way. The thread sees
+//! it by its own ticks ([`Ticks`]): how late it woke, and how long it was until it slept again, on
+//! a core that the application may have spun on.
 //!
-//! A thread that wakes once a tick to find that the application polls, as it did before, takes its core from it, and where to
-//! wake is dear that is a good part of the time. So an application that polls all the time puts the [`Alarm`] off itself, by a
-//! system call that wakes nobody, and it goes off only once nobody has polled for as long as a tick. An application that polls now
-//! and then may leave packets meanwhile, and does not put it off: that is for the thread to judge. Nor does the thread rely on it for
-//! ever ([`AT_MOST`]).
+//! A thread that wakes once a tick to find that the application polls, as it did before, takes its
+//! core from it. Where to wake is dear that is a good part of the time. So an application that
+//! polls all the time puts the [`Alarm`] off itself, by a system call that wakes nobody, and it
+//! goes off only once nobody has polled for as long as a tick. An application that polls now and
+//! then may leave packets meanwhile, and does not put it off: that is for the thread to judge. Nor
+//! does the thread rely on it for ever ([`AT_MOST`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,8 +22,8 @@ use crate::sys;
 
 /// How often a watching thread looks whether the application still polls at least.
 const SELDOM_NS: u64 = 4 * TICK_NS;
-/// How long it waits for somebody who leaves packets, at least and at most: it may have taken the core from the very
-/// thread that polls.
+/// How long it waits for somebody who leaves packets, at least and at most: it may have taken the
+/// core from the very thread that polls.
 const PATIENCE_NS: std::ops::RangeInclusive<u64> = 100_000..=1_000_000;
 /// A tick is so many times what it takes.
 const TICK_FACTOR: u64 = 32;
@@ -76,8 +79,8 @@ impl Ticks {
         self.began = Some(due);
     }
 
-    /// Waits on nothing for as long as somebody may just be late: this thread may have taken the core from the very thread that
-    /// polls.
+    /// Waits on nothing for as long as somebody may just be late: this thread may have taken the
+    /// core from the very thread that polls.
     pub(super) fn wait(&mut self) {
         let before = sys::now_ns();
         let _ = sys::poll(&[], Some(self.patience()));
@@ -100,8 +103,8 @@ impl Ticks {
         Duration::from_nanos((TICK_FACTOR * cost).clamp(TICK_NS, SELDOM_NS))
     }
 
-    /// As many wake-ups as cost what so many cheap ones do, and a few at least. What is gained by waking at once is a tick at
-    /// most; it is not to cost more where to wake is dear.
+    /// As many wake-ups as cost what so many cheap ones do, and a few at least. What is gained by
+    /// waking at once is a tick at most; it is not to cost more where to wake is dear.
     pub(super) fn worth(&self, cheap: i32) -> i32 {
         let wakeups = i64::from(cheap) * CHEAP_NS as i64 / self.late.max(CHEAP_NS) as i64;
         (wakeups as i32).max(FEW.min(cheap))
@@ -114,7 +117,8 @@ impl Ticks {
     }
 }
 
-/// Polls in half a tick of an application that does little else, or packets that fewer of them took in.
+/// Polls in half a tick of an application that does little else, or packets that fewer of them took
+/// in.
 const DENSE: u64 = 16;
 /// The thread looks after so many ticks, whoever polls.
 pub(super) const AT_MOST: u32 = 32;
@@ -166,7 +170,8 @@ impl<T: Timer> Alarm<T> {
         self.due.load(Ordering::Relaxed)
     }
 
-    /// The application has done so much by now ([`super::shard::Shard::done`]), and goes on as a rule.
+    /// The application has done so much by now ([`super::shard::Shard::done`]), and goes on as a
+    /// rule.
     #[inline]
     pub(super) fn put_off(&self, now: u64, done: u64) {
         if now >= self.look_at.load(Ordering::Relaxed) {
@@ -205,7 +210,8 @@ impl<T: Timer> Alarm<T> {
 #[cfg(test)]
 mod tests {
     mod ticks {
-        //! Where waking is cheap nothing changes; where it is dear, it is done less often, within bounds.
+        //! Where waking is cheap nothing changes; where it is dear, it is done less often, within
+        //! bounds.
 
         use super::super::*;
 
@@ -280,7 +286,8 @@ mod tests {
     }
 
     mod alarm {
-        //! It goes off a tick after the last of many polls, and does not wait for who polls now and then.
+        //! It goes off a tick after the last of many polls, and does not wait for who polls now and
+        //! then.
 
         use std::cell::Cell;
 

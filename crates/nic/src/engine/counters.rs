@@ -1,5 +1,5 @@
-//! What the port has counted in this process, a watcher of these counts, and how many of each object live: what a test or a
-//! monitor compares to find a leak.
+//! What the port has counted in this process, a watcher of these counts, and how many of each
+//! object live: what a test or a monitor compares to find a leak.
 
 use std::sync::OnceLock;
 
@@ -27,8 +27,8 @@ pub struct PortCounters {
 
 static WATCHER: OnceLock<fn(&PortCounters)> = OnceLock::new();
 
-/// Has `watcher` called whenever packets have come or gone. It runs under the engine's lock: it must be quick and call
-/// nothing of this crate. There can be one; the first stays.
+/// Has `watcher` called whenever packets have come or gone. It runs under the engine's lock: it
+/// must be quick and call nothing of this crate. There can be one; the first stays.
 pub fn watch_counters(watcher: fn(&PortCounters)) {
     let _ = WATCHER.set(watcher);
 }

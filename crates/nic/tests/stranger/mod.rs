@@ -1,5 +1,5 @@
-//! Somebody who is no process of this user, as far as these can tell: a bare socket of this host, which sends whatever it likes with a
-//! right ICRC.
+//! Somebody who is no process of this user, as far as these can tell: a bare socket of this host,
+//! which sends whatever it likes with a right ICRC.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
