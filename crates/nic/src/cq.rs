@@ -102,8 +102,6 @@ pub(crate) struct CqShared {
     len: AtomicUsize,
     cookie: AtomicU64,
     channel: Option<Arc<ChannelShared>>,
-    /// Completions are stamped.
-    stamped: bool,
     /// The program was told by an event to look here, and has not polled since.
     told: AtomicBool,
     /// No event of it enters the channel any more. Under the lock of the channel's queue.
@@ -131,11 +129,6 @@ pub(crate) struct Facts {
 static NEXT_CQ: AtomicU32 = AtomicU32::new(1);
 
 impl CqShared {
-    /// Nobody sleeps until something completes here, nor is told when it did.
-    pub(crate) fn is_polled(&self) -> bool {
-        self.channel.is_none() && !self.stamped
-    }
-
     /// Programs may sleep until something completes here.
     pub(crate) fn has_channel(&self) -> bool {
         self.channel.is_some()
@@ -440,7 +433,6 @@ impl Cq {
                 len: AtomicUsize::new(0),
                 cookie: AtomicU64::new(cookie),
                 channel,
-                stamped: options.timestamps,
                 told: AtomicBool::new(false),
                 detached: AtomicBool::new(false),
                 context: context.shared.clone(),

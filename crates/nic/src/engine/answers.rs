@@ -130,8 +130,7 @@ impl Answers {
     }
 }
 
-/// Queue pairs whose ACKs wait, or completions of UC ([`super::late`]), in the order in which that ends: with ACKs that in which they came, since all
-/// wait as long.
+/// Queue pairs whose ACKs wait, in the order in which the wait ends.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     waiting: VecDeque<(u64, u32)>,

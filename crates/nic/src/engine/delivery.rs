@@ -209,12 +209,6 @@ fn deliver(
     let spared = !packet.bth.ack_req && ends_message(&packet);
     // What answers is none of the peer's messages.
     let request = packet.bth.opcode.operation().filter(|o| o.is_request());
-    if let Some(late) = &mut entry.late
-        && ends_message(&packet)
-    {
-        late.came(request.is_some_and(is_silent), now.0);
-        entry.complete_late();
-    }
     if entry.transport.owes_only_ack() {
         if let Some(last) = request {
             entry.held_ack.arrived(now.0, !spared);

@@ -4,7 +4,6 @@ use rnic_link::{Glance, Look, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
-use super::answers::Unanswered;
 use super::arrears::POSTS;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
@@ -311,9 +310,6 @@ impl Engine {
             if entry.answers.in_vain(at) {
                 schedule(entry, &mut self.ready);
             }
-            if entry.late.as_mut().is_some_and(|late| late.in_vain(at)) {
-                entry.complete_late();
-            }
         }
         if self.timers.congestion.is_active() {
             self.admit_from_crowds();
@@ -434,9 +430,6 @@ impl Engine {
         }
         let may_execute =
             entry.reach.is_some() && entry.uc_writes.begins(&entry.transport, sys::ticks_or_ns);
-        if requests && unreliable {
-            late_completion(&self.link, entry, &mut self.unanswered, now);
-        }
         if requests {
             entry.held_ack.requested();
         }
@@ -557,32 +550,6 @@ fn look_for_peer(entry: &mut QpEntry, link: &mut RoceLink, now: Time) {
     let (qpn, srq) = (rc.attr().dest_qpn, rc.awaited_srq());
     let stopped = sys::uncancelled(|| link.peer_is_stopped(peer.path, qpn, srq, now.0));
     rc.peer_stopped(stopped);
-}
-
-/// A message of a queue pair leaves: with UC, its completion may wait for the answer. What waits from before is complete: the
-/// program goes on without it.
-fn late_completion(link: &RoceLink, entry: &mut QpEntry, waiting: &mut Unanswered, now: u64) {
-    let (QueuePair::Uc(uc), Some(peer)) = (&entry.transport, entry.peer) else {
-        return;
-    };
-    let Some(alone) = uc.next_is_lone_write() else {
-        return;
-    };
-    let may_wait = alone
-        && !link.is_by_memory(peer.path)
-        && entry
-            .shared
-            .send_cq
-            .as_ref()
-            .is_some_and(|cq| cq.is_polled());
-    entry.complete_late();
-    let Some(late) = &mut entry.late else { return };
-    if late.until().is_some() {
-        waiting.forget(entry.shared.qpn);
-    }
-    if let Some(until) = late.leaves(may_wait, now, waiting.soon()) {
-        waiting.add(until, entry.shared.qpn);
-    }
 }
 
 #[cfg(test)]

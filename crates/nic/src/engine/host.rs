@@ -15,7 +15,6 @@ use crate::neighbour::Elsewhere;
 use crate::qp::{QpShared, ReceiveSource, Signals};
 use crate::report::{self, lint};
 
-use super::late::Late;
 use super::srq_table::SrqTable;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
@@ -35,8 +34,6 @@ pub(crate) struct DeviceHost<'a> {
     pub(super) reach: Option<&'a Reach>,
     /// Packets of the queue pair pointed at memory since this was last withdrawn.
     pub(super) pointed: &'a mut bool,
-    /// UC: completions may wait for an answer.
-    pub(super) late: Option<&'a mut Late>,
 }
 
 impl DeviceHost<'_> {
@@ -405,14 +402,6 @@ impl Host for DeviceHost<'_> {
             send: send_slots,
             recv: 0,
         };
-        if let Some(late) = &mut self.late {
-            if let Some((before, freed)) = late.take() {
-                cq.push(&before, &self.shared.slots, freed);
-            }
-            if late.keeps(&completion, freed) {
-                return;
-            }
-        }
         cq.push(&completion, &self.shared.slots, freed);
     }
 

@@ -18,7 +18,6 @@ mod fairness;
 mod gate;
 mod gather;
 mod host;
-mod late;
 mod lone;
 mod one_sided;
 mod pace;
@@ -47,7 +46,6 @@ pub(crate) use counters::sum;
 pub use counters::{Objects, PortCounters, watch_counters};
 pub(crate) use drive::Acks;
 pub(crate) use host::withdraw;
-pub(crate) use late::Late;
 pub(crate) use lone::Awaited;
 
 use crate::cm::Cm;
@@ -146,7 +144,7 @@ pub(crate) struct Engine {
     gather: Gather,
     pub(crate) rows: Rows,
     stalled: Stalled,
-    /// ACKs that wait for the application's answer, and completions that wait for the peer's.
+    /// ACKs that wait for the application's answer.
     pub(crate) unanswered: Unanswered,
     patience: Patience,
     /// Numbers of the UD queue pairs.
@@ -491,7 +489,6 @@ impl Engine {
             ..
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
-            entry.complete_late();
             let (transport, mut host) = lend(entry, memory, srqs);
             transport.fail(&mut host);
             timers.note(entry);
@@ -509,7 +506,6 @@ impl Engine {
         } = self;
         if let Some(entry) = qps.get_mut(qpn) {
             let notify = entry.attr.en_sqd_async_notify;
-            entry.complete_late();
             let (transport, mut host) = lend(entry, memory, srqs);
             transport.drain(notify, &mut host);
         }
@@ -561,7 +557,6 @@ pub(crate) fn lend<'a>(
         elsewhere,
         reach,
         pointed,
-        late,
         ..
     } = entry;
     let host = DeviceHost {
@@ -575,7 +570,6 @@ pub(crate) fn lend<'a>(
         elsewhere,
         reach: reach.as_deref(),
         pointed,
-        late: late.as_deref_mut(),
     };
     (transport, host)
 }

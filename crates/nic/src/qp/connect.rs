@@ -207,7 +207,6 @@ fn apply(
             entry.completion_lost = false;
             entry.receives.clear();
             entry.signals.reset();
-            entry.late = entry.late.take().map(|_| Box::default());
             entry.attr = QpAttr {
                 cap: entry.attr.cap,
                 ..QpAttr::default()

@@ -29,7 +29,7 @@ use crate::cq::{Cq, CqShared, Slots};
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::driving::Shard;
 use crate::engine::{
-    self, Answers, Engine, HeldAck, Late, Place, Requests, SrqTable, Succession, UcWrites,
+    self, Answers, Engine, HeldAck, Place, Requests, SrqTable, Succession, UcWrites,
 };
 use crate::error::{Error, Result};
 use crate::gid_table::gid_table;
@@ -230,8 +230,6 @@ pub(crate) struct QpEntry {
     pub(crate) succession: Succession,
     /// How turns of one of UC follow each other.
     pub(crate) uc_writes: UcWrites,
-    /// Completions of one of UC that wait for an answer.
-    pub(crate) late: Option<Box<Late>>,
     /// In the engine's list of queue pairs that want to transmit.
     pub(crate) ready: bool,
     /// A request of it is a packet that leaves at its turn.
@@ -259,7 +257,6 @@ pub(crate) struct QpEntry {
 impl QpEntry {
     /// In RESET.
     fn new(shared: Arc<QpShared>) -> QpEntry {
-        let late = (shared.qp_type == QpType::Uc).then(Box::default);
         QpEntry {
             attr: QpAttr {
                 cap: shared.cap,
@@ -281,7 +278,6 @@ impl QpEntry {
             answers: Answers::default(),
             succession: Succession::default(),
             uc_writes: UcWrites::default(),
-            late,
             completion_lost: false,
             awaited: false,
             reach: None,
@@ -324,14 +320,6 @@ impl QpEntry {
             attr.rq_psn = self.transport.rq_psn().value();
         }
         attr
-    }
-
-    /// The completion that waits for an answer, if one does, is there from now on.
-    pub(crate) fn complete_late(&mut self) {
-        let waits = self.late.as_mut().and_then(|late| late.take());
-        if let (Some((completion, freed)), Some(cq)) = (waits, &self.shared.send_cq) {
-            cq.push(&completion, &self.shared.slots, freed);
-        }
     }
 
     /// By the network stack, what it has under way may count ([`crate::engine::Place`]): RC, if it finds out before long that it was lost.

@@ -11,7 +11,7 @@ mod responder;
 use crate::output::Output;
 use crate::rc::Drain;
 use crate::unacknowledged::{SendQueue, State};
-use crate::{Counters, Host, PacketSink, Pd, SendOp, SendWqe, Time};
+use crate::{Counters, Host, PacketSink, Pd, SendWqe, Time};
 use alloc::collections::TryReserveError;
 use responder::Responder;
 use rnic_wire::{Packet, PathMtu, Psn, Service};
@@ -185,13 +185,6 @@ impl Uc {
     /// WQEs posted and not yet handed over.
     pub fn sends_outstanding(&self) -> u32 {
         self.sends.outstanding()
-    }
-
-    /// Whether the message that leaves next is all that is posted, and an RDMA WRITE without immediate data. `None`: there is
-    /// none, or a part of it has left.
-    pub fn next_is_lone_write(&self) -> Option<bool> {
-        let next = self.sends.queue.front().filter(|_| self.sent == 0)?;
-        Some(self.sends.outstanding() == 1 && matches!(next.op, SendOp::Write { .. }))
     }
 
     /// A receive is taken and not completed: a message is arriving, or one was dropped.
