@@ -236,7 +236,7 @@ fn fill(c: &mut verbs_context, device: *mut ibv_device, nic: &Context) {
 /// One line on stderr: what failed, why, and what to do next where the reason does not say so itself. Programs report
 /// no more than "failed to open device".
 pub fn explain(error: &rnic_nic::Error) {
-    if std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
+    if rnic_settings::QUIET.is_on() {
         return;
     }
     rnic_link::tell(format_args!(
@@ -402,8 +402,8 @@ mod tests {
         let in_folder = format!("cannot use the runtime folder {}: why", folder.display());
         assert!(next(libc::ENOENT, &in_folder).contains("set RNIC_RUNTIME_DIR"));
         // Another folder would not help.
-        assert!(!next(libc::EMFILE, &in_folder).contains("RNIC_RUNTIME_DIR"));
-        assert!(!next(libc::EACCES, "a UDP socket: why").contains("RNIC_RUNTIME_DIR"));
+        assert!(!next(libc::EMFILE, &in_folder).contains(rnic_settings::RUNTIME_DIR.name));
+        assert!(!next(libc::EACCES, "a UDP socket: why").contains(rnic_settings::RUNTIME_DIR.name));
         let pcap = "RNIC_PCAP: cannot open the capture file /nowhere/x: why";
         assert_eq!(next(libc::EINVAL, pcap), "");
         assert_eq!(next(libc::ENOENT, pcap), "");

@@ -179,9 +179,7 @@ fn tell(error: &Error, kind: Kind) {
 /// `RNIC_LOG` is set to something other than `0` or `off`.
 fn log_enabled() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
-    *ENABLED.get_or_init(|| {
-        std::env::var_os("RNIC_LOG").is_some_and(|v| !v.is_empty() && v != "0" && v != "off")
-    })
+    *ENABLED.get_or_init(|| rnic_settings::LOG.is_on())
 }
 
 /// Verb, errno and words of a line that was written.

@@ -6,12 +6,16 @@ use rnic::{Context, GidEntry, PathMtu, PortState};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::settings::{self, Setting};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     json: bool,
+    /// Print every setting that is in force, too
+    #[arg(long, short)]
+    verbose: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -19,6 +23,9 @@ struct Listing {
     /// Of the format that docs/json.md describes. Fields may be added to it.
     version: u32,
     devices: Vec<Device>,
+    /// With `--verbose`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<Vec<Setting>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -113,6 +120,7 @@ fn look() -> (Listing, Option<Failure>) {
                 }],
             })
             .collect(),
+        settings: None,
     };
     (listing, failure)
 }
@@ -179,13 +187,17 @@ fn print(listing: &Listing) {
 }
 
 pub fn main(args: Args) -> Result<()> {
-    let (listing, failure) = look();
+    let (mut listing, failure) = look();
+    listing.settings = args.verbose.then(settings::in_force);
     if args.json {
         let text =
             serde_json::to_string_pretty(&listing).map_err(|e| Failure::new(e.to_string()))?;
         crate::say!("{text}");
     } else {
         print(&listing);
+        if let Some(settings) = &listing.settings {
+            settings::print(settings);
+        }
     }
     failure.map_or(Ok(()), Err)
 }

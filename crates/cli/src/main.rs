@@ -18,6 +18,7 @@ mod pages;
 mod part;
 mod replace;
 mod run;
+mod settings;
 mod size;
 #[allow(
     unsafe_code,
@@ -38,46 +39,37 @@ use clap::{Parser, Subcommand};
     version,
     arg_required_else_help = true,
     max_term_width = out::WIDTH,
-    after_help = AFTER_HELP
+    after_help = after_help()
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-/// In lines of 100 columns at most, which is the width of all help: a longer one would go on below its beginning.
-const AFTER_HELP: &str = "\
+/// What follows the help: first steps, the settings, ports. In lines of 100 columns at most, which
+/// is the width of all help: a longer one would go on below its beginning.
+fn after_help() -> String {
+    let programs = settings::help(rnic_settings::ALL);
+    let run_alone = settings::help(&[&rnic_settings::LIB]);
+    [
+        FIRST_STEPS,
+        &format!("Environment of every program that uses the NIC:\n{programs}"),
+        &format!("Environment of `rnic run` alone:\n{run_alone}"),
+        PORTS,
+    ]
+    .join("\n\n")
+}
+
+const FIRST_STEPS: &str = "\
 First steps:
   rnic demo                            see RDMA happen between two processes
   rnic devices                         the device and its GIDs
   rnic run -- ibv_rc_pingpong -g 0     run an RDMA program (this is the server side)
   rnic run --pcap out.pcap -- PROGRAM  and keep its packets for Wireshark
   rnic dissect out.pcap                what the packets mean, and what went wrong
-  rnic explain 12                      what an error means
+  rnic explain 12                      what an error means";
 
-Environment of every program that uses the NIC:
-  RNIC_FAULTS          damage what the process sends:
-                       drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42
-  RNIC_PCAP            append every packet to this file
-  RNIC_XDP             interfaces whose packets bypass the kernel's network stack (root): eth0,
-                       eth0:zerocopy (without copies) or eth0:generic (a driver without XDP)
-  RNIC_HOST_PATH       `on` (default), `rings` or `off`: between processes of this host, shared
-                       memory; shared memory, with every operation in packets; UDP
-  RNIC_GSO             `on` (default), `local` or `off`: the kernel may segment batches everywhere,
-                       only to this host, nowhere
-  RNIC_WAIT            how threads wait for events: `adaptive` (default), `sleep` or `spin`
-  RNIC_SHARDS          engines, for threads with completion queues of their own: 1 to 16, or `auto`
-                       (default): half of the cores, at most 8, but one with RNIC_XDP
-  RNIC_GUARDED_MEMORY  1: access to memory that was unmapped while registered is an error, no crash
-  RNIC_LOG             1: say in words why a verb was refused
-  RNIC_QUIET           1: say nothing on standard error
-  RNIC_LIBRDMACM       the stock librdmacm.so.1, for rsockets (default: the installed one)
-  RNIC_RUNTIME_DIR     folder for what processes of one user share (default: /tmp/rnic-UID)
-
-Environment of `rnic run` alone:
-  RNIC_LIB             the library to preload (default: librnic_verbs.so, found near rnic
-                       or inside it)
-
+const PORTS: &str = "\
 Ports that two hosts need (rdma_cm needs no TCP):
   UDP 4791             the packets themselves (RoCEv2)
   TCP 18515            perftest (ib_send_lat, ...) and ibv_*_pingpong

@@ -164,7 +164,7 @@ mod tests {
             let row = format!("| TCP {port} | `rnic {command}` |");
             assert!(document.contains(&row), "no {row}");
             let row = format!("  TCP {port}            rnic {command}");
-            assert!(crate::AFTER_HELP.contains(&row), "no {row}");
+            assert!(crate::PORTS.contains(&row), "no {row}");
         }
     }
 

@@ -100,7 +100,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The variables that are string literals in the sources: names are given to the functions that read them in no other way.
+/// The variables that are string literals in the sources. Only `settings` may name one: whoever wants
+/// a setting asks there.
 fn read_by_the_sources() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
@@ -119,7 +120,14 @@ fn read_by_the_sources() -> BTreeSet<String> {
             let name = rest.split('"').next().unwrap_or_default();
             let is_name = |byte: u8| byte.is_ascii_uppercase() || byte == b'_';
             if !name.is_empty() && name.bytes().all(is_name) {
-                names.insert(format!("RNIC_{name}"));
+                let name = format!("RNIC_{name}");
+                let place = file.to_string_lossy();
+                let may = place.contains("/settings/src/") || INTERNAL.contains(&&*name);
+                assert!(
+                    may,
+                    "{place} names {name}; rnic-settings is the place for that"
+                );
+                names.insert(name);
             }
         }
     }
@@ -186,4 +194,49 @@ fn choices_are_documented() {
             }
         }
     }
+}
+
+#[test]
+fn devices_says_which_settings_are_in_force() {
+    let mut command = rnic();
+    command.args(["devices", "-v"]).env("RNIC_WAIT", "spin");
+    let output = command.output().expect("rnic starts");
+    expect_success(&output);
+    let said = stdout(&output);
+    let row = |name: &str| {
+        let found = said.lines().find(|line| line.contains(name));
+        found.unwrap_or_else(|| panic!("no {name} in {said}"))
+    };
+    assert_eq!(
+        row("RNIC_WAIT").split_whitespace().collect::<Vec<_>>(),
+        ["*", "RNIC_WAIT", "spin"]
+    );
+    assert_eq!(
+        row("RNIC_GSO").split_whitespace().collect::<Vec<_>>(),
+        ["RNIC_GSO", "on"]
+    );
+    for name in read_by_the_sources() {
+        assert!(name == "RNIC_LIB" || !row(&name).is_empty());
+    }
+
+    let output = {
+        let mut command = rnic();
+        command
+            .args(["devices", "-v", "--json"])
+            .env("RNIC_SHARDS", "many");
+        command.output().expect("rnic starts")
+    };
+    assert_eq!(output.status.code(), Some(1));
+    let listing: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let settings = listing["settings"].as_array().expect("a list");
+    let shards = settings
+        .iter()
+        .find(|s| s["variable"] == "RNIC_SHARDS")
+        .expect("one");
+    assert_eq!(
+        (&shards["value"], &shards["is_set"]),
+        (&"many".into(), &true.into())
+    );
+    let problem = shards["problem"].as_str().expect("a problem");
+    assert!(problem.contains("1 to 16"), "{problem}");
 }

@@ -69,3 +69,9 @@ impl LinkError {
         move |source| LinkError::Io { what, source }
     }
 }
+
+impl From<rnic_settings::Invalid> for LinkError {
+    fn from(invalid: rnic_settings::Invalid) -> LinkError {
+        LinkError::variable(invalid.variable, invalid.why)
+    }
+}

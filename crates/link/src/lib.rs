@@ -64,6 +64,7 @@ pub use path::{PathId, PathSpec};
 pub use ports::{BindFlags, PortClaim, Ports};
 pub use qp1::QP1;
 pub use registry::QpnRange;
+pub use rnic_settings::Gso;
 pub use roce::{Glance, Look, Received, RoceLink};
 pub use source_ports::SourcePorts;
 pub use steering::MULTICAST_QPN;
@@ -96,36 +97,6 @@ pub struct LinkConfig {
     /// This process has a link already, and this is the number of its door ([`RoceLink::card`]): the port of the connection
     /// manager, QP 1, stays with that one.
     pub beside: Option<u32>,
-}
-
-/// Where packets may be left to the kernel to cut (UDP_SEGMENT); environment variable `RNIC_GSO`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gso {
-    /// `on`: wherever the kernel does it.
-    #[default]
-    On,
-    /// `local`: only towards addresses of this host, where no network card has a say in the IP identification.
-    LocalOnly,
-    /// `off`: nowhere.
-    Off,
-}
-
-impl Gso {
-    fn from_environment(config: &LinkConfig) -> Result<Gso, LinkError> {
-        if config.no_gso {
-            return Ok(Gso::Off);
-        }
-        let said = std::env::var_os("RNIC_GSO").unwrap_or_default();
-        match said.to_str() {
-            Some("" | "on" | "1") => Ok(Gso::On),
-            Some("local") => Ok(Gso::LocalOnly),
-            Some("off" | "0") => Ok(Gso::Off),
-            _ => {
-                let why = format!("{said:?} is none of on, local and off");
-                Err(LinkError::variable("RNIC_GSO", why))
-            }
-        }
-    }
 }
 
 /// Counts of what passed and what was dropped, by cause.

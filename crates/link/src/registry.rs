@@ -155,8 +155,8 @@ impl Drop for Locked {
 pub fn runtime_dir() -> PathBuf {
     /// What the variable said at first and what that meant: it means the same after chdir(2).
     static FIRST: OnceLock<(OsString, PathBuf)> = OnceLock::new();
-    match std::env::var_os("RNIC_RUNTIME_DIR") {
-        Some(dir) if !dir.is_empty() => {
+    match rnic_settings::RUNTIME_DIR.text() {
+        Some(dir) => {
             let whole = || std::path::absolute(&dir).unwrap_or_else(|_| dir.clone().into());
             let (said, meant) = FIRST.get_or_init(|| (dir.clone(), whole()));
             if *said == dir { meant.clone() } else { whole() }

@@ -70,7 +70,10 @@ struct Live {
 impl RoceLink {
     /// Joins the host's port 4791 and claims a first QPN range.
     pub fn open(config: &LinkConfig) -> Result<RoceLink, LinkError> {
-        let gso = Gso::from_environment(config)?;
+        let gso = match config.no_gso {
+            true => Gso::Off,
+            false => rnic_settings::gso()?,
+        };
         let capture = config.pcap.as_deref().map(capture_in).transpose()?;
         let mut share = Share::join(config.beside)?;
         sys::keep_spare();
@@ -253,7 +256,7 @@ fn capture_in(file: &Path) -> Result<Capture, LinkError> {
         };
         let why = format!("cannot open the capture file {}: {source}", file.display());
         LinkError::Io {
-            what: "RNIC_PCAP",
+            what: rnic_settings::PCAP.name,
             source: std::io::Error::new(source.kind(), why),
         }
     })

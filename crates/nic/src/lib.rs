@@ -50,7 +50,9 @@ pub use context::{AsyncEvent, Context};
 pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp, WeakCompChannel};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
 pub use dm::Dm;
-pub use driving::{Waiting, forks_within, guard_forks, objects, port_counters, shutdown, stats};
+pub use driving::{
+    Waiting, forks_within, guard_forks, objects, port_counters, shards_by_default, shutdown, stats,
+};
 pub use engine::{DropCounters, Objects, PortCounters, watch_counters};
 pub use error::{Error, Result};
 pub use gid_table::{GidEntry, device_guid, gid_table, netdev};

@@ -21,8 +21,7 @@ pub(crate) use host::{
     InterfaceAddress, interface_addresses, interface_mtu, interface_of, knock, way_to,
 };
 pub(crate) use memory::{
-    ForkWitness, Mapping, guarded_memory, is_mapped, is_shared_file, memlock_limit, pages,
-    populate, write_back,
+    ForkWitness, Mapping, is_mapped, is_shared_file, memlock_limit, pages, populate, write_back,
 };
 pub(crate) use process::{
     DEVICE_SLOT, Gate, SLOTS, is_proc, note, own_memory, peek, read_at, write_at,

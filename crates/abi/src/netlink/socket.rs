@@ -380,7 +380,7 @@ fn tell_silent(pids: &[u32]) {
     told.clear();
     told.extend_from_slice(pids);
     drop(told);
-    if news.is_empty() || std::env::var_os("RNIC_QUIET").is_some_and(|v| v == "1") {
+    if news.is_empty() || rnic_settings::QUIET.is_on() {
         return;
     }
     let (es, whose) = match news.len() {

@@ -5,6 +5,7 @@
 //! which it is not yet if the program has loaded it with dlopen(3).
 
 use core::ffi::{c_char, c_void};
+use rnic_settings::LIBRDMACM;
 use std::ffi::{CStr, CString, OsString};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
@@ -18,9 +19,6 @@ use super::symbolic::{self, Calls};
 use crate::seam;
 
 const NAME: &str = "librdmacm.so.1";
-
-/// The file to take, whatever is installed.
-const OVERRIDE: &str = "RNIC_LIBRDMACM";
 
 /// Where distributions have it, when the cache of ldconfig(8) does not say.
 const FOLDERS: [&str; 9] = [
@@ -48,7 +46,7 @@ pub(super) fn functions() -> Option<&'static Functions> {
     let load = || match Library::load() {
         Ok(library) => Some(Functions::find(&library)),
         Err(why) => {
-            if std::env::var_os("RNIC_QUIET").is_none_or(|v| v != "1") {
+            if !rnic_settings::QUIET.is_on() {
                 rnic_link::tell(format_args!("no rsockets: {why}"));
             }
             None
@@ -99,7 +97,8 @@ impl Library {
             false => failures.join("; "),
         };
         Err(format!(
-            "they need the librdmacm of rdma-core (Debian: librdmacm1), or its path in {OVERRIDE}; {tried}"
+            "they need the librdmacm of rdma-core (Debian: librdmacm1), or its path in {}; {tried}",
+            LIBRDMACM.name
         ))
     }
 
@@ -166,8 +165,8 @@ impl Library {
 
 /// Files that may be the library, the likeliest first.
 fn candidates() -> Vec<PathBuf> {
-    if let Some(path) = std::env::var_os(OVERRIDE).filter(|path| !path.is_empty()) {
-        return vec![path.into()];
+    if let Some(path) = LIBRDMACM.path() {
+        return vec![path];
     }
     let mut found = in_cache(&std::fs::read("/etc/ld.so.cache").unwrap_or_default());
     for folder in FOLDERS {

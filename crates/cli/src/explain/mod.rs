@@ -194,7 +194,7 @@ fn explain_report(file: &Path, args: &Args) -> Result<()> {
             .cause(error.to_string())
             .next("`rnic run --print-env --report FILE` makes one, and prints what programs need to write to it")
     })?;
-    let faults = std::env::var_os("RNIC_FAULTS").is_some_and(|value| !value.is_empty());
+    let faults = rnic_settings::FAULTS.text().is_some();
     let words = report::words(opened, args.from, &args.name, faults);
     if !words.is_empty() {
         crate::say!("{}", words.trim_end());

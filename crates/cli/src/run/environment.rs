@@ -52,7 +52,7 @@ pub fn of(args: &Args) -> Result<Environment> {
     };
     variables.push(("LD_PRELOAD", prepend(preload.into(), "LD_PRELOAD")));
     if let Some(shared) = folders::instead_of_tmp() {
-        variables.push(("RNIC_RUNTIME_DIR", shared.into()));
+        variables.push((rnic_settings::RUNTIME_DIR.name, shared.into()));
     }
     if let Some(faults) = faults {
         if !args.quiet {
@@ -60,10 +60,10 @@ pub fn of(args: &Args) -> Result<Environment> {
                 "rnic: faults {faults} (packets take the network stack within this host, too)"
             );
         }
-        variables.push(("RNIC_FAULTS", faults.to_string().into()));
+        variables.push((rnic_settings::FAULTS.name, faults.to_string().into()));
     }
     if let Some(xdp) = xdp {
-        variables.push(("RNIC_XDP", xdp.to_string().into()));
+        variables.push((rnic_settings::XDP.name, xdp.to_string().into()));
     }
     if let Some(pcap) = pcap {
         if !args.quiet {
@@ -72,10 +72,10 @@ pub fn of(args: &Args) -> Result<Environment> {
                 pcap.display()
             );
         }
-        variables.push(("RNIC_PCAP", pcap.into()));
+        variables.push((rnic_settings::PCAP.name, pcap.into()));
     }
     if args.quiet {
-        variables.push(("RNIC_QUIET", "1".into()));
+        variables.push((rnic_settings::QUIET.name, "1".into()));
     }
     Ok(Environment { variables, library })
 }
@@ -112,10 +112,13 @@ pub fn print(args: &Args, format: Format) -> Result<()> {
         );
     }
     if let Some(report) = &args.report {
-        variables.push(("RNIC_REPORT", report_file(report)?));
+        variables.push((rnic_settings::REPORT.name, report_file(report)?));
     }
     let wishes = args.wishes();
-    for (name, wanted) in [("RNIC_STATS", wishes.stats), ("RNIC_LINT", wishes.lint)] {
+    for (name, wanted) in [
+        (rnic_settings::STATS.name, wishes.stats),
+        (rnic_settings::LINT.name, wishes.lint),
+    ] {
         if wanted {
             variables.push((name, "1".into()));
         }

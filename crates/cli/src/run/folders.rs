@@ -33,8 +33,7 @@ impl From<Unusable> for Failure {
 
 /// The variable that names the folder, if it does.
 fn named() -> Option<PathBuf> {
-    let named = std::env::var_os("RNIC_RUNTIME_DIR").filter(|dir| !dir.is_empty());
-    named.map(PathBuf::from)
+    rnic_settings::RUNTIME_DIR.path()
 }
 
 /// Where `rnic run` may keep files, the best first. One that the user names is the only one.

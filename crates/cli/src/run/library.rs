@@ -42,8 +42,7 @@ impl From<PathBuf> for Library {
 /// Finds the library: `RNIC_LIB`, else near this program, else inside it. A program that has one inside takes one beside it
 /// only if the two are the same.
 pub fn find() -> Result<Library> {
-    if let Some(path) = std::env::var_os("RNIC_LIB").filter(|p| !p.is_empty()) {
-        let path = PathBuf::from(path);
+    if let Some(path) = rnic_settings::LIB.path() {
         return named(&path).map(Library::from).map_err(|error| {
             Failure::new(format!(
                 "RNIC_LIB names {}, which cannot be used",

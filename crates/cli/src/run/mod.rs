@@ -154,7 +154,11 @@ fn start(args: Args) -> Result<()> {
     command.arg0(program).args(rest).envs(variables);
     sys::keep_signals(&mut command);
     if wishes.none() {
-        for name in ["RNIC_REPORT", "RNIC_STATS", "RNIC_LINT"] {
+        for name in [
+            rnic_settings::REPORT.name,
+            rnic_settings::STATS.name,
+            rnic_settings::LINT.name,
+        ] {
             command.env_remove(name);
         }
         if library.held.is_some() {

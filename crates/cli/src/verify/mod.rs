@@ -188,7 +188,7 @@ struct Report {
 
 /// What this process sends is damaged on purpose.
 fn has_faults() -> bool {
-    std::env::var_os("RNIC_FAULTS").is_some_and(|spec| !spec.is_empty())
+    rnic_settings::FAULTS.text().is_some()
 }
 
 impl Report {
@@ -537,7 +537,7 @@ fn restart_with_faults(text: &str) -> Result<()> {
     }
     let error = Command::new(std::env::current_exe()?)
         .args(kept)
-        .env("RNIC_FAULTS", spec.to_string())
+        .env(rnic_settings::FAULTS.name, spec.to_string())
         .exec();
     Err(Failure::from(error).during("starting again with faults"))
 }

@@ -21,7 +21,6 @@ use super::nic::Nic;
 use super::shard::{Shard, ShardSet};
 use super::yielding;
 use crate::engine::Acks;
-use crate::error::{Error, Result};
 use crate::sys::{self, PerThread};
 
 /// Wake-ups in one wait that found nothing: somebody else drives.
@@ -29,46 +28,13 @@ const NEEDLESS: u32 = 16;
 /// Rounds of work without an end after which others are to go on with it: the thread cannot be cancelled meanwhile.
 const ROUNDS: u32 = 256;
 
-/// How threads wait for events: `RNIC_WAIT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Asleep.
-    Sleep,
-    /// Awake for a moment first where that has paid.
-    Adaptive,
-    /// Awake, unless others need the core.
-    Spin,
-}
-
 /// How long those that spin stay awake at most, ns: a thread cannot be cancelled meanwhile.
 const SPIN_NS: u64 = 50_000_000;
 
-impl Manner {
-    /// That of the process, by its environment.
-    ///
-    /// # Errors
-    /// EINVAL: the variable says what it cannot.
-    pub(super) fn of_process() -> Result<Manner> {
-        static MANNER: OnceLock<Option<Manner>> = OnceLock::new();
-        let said = || std::env::var_os("RNIC_WAIT").unwrap_or_default();
-        let manner = MANNER.get_or_init(|| Manner::of(&said().to_string_lossy()));
-        manner.ok_or_else(|| {
-            let why = format!(
-                "RNIC_WAIT is {:?}, possible are sleep, adaptive and spin",
-                said()
-            );
-            Error::invalid("ibv_open_device", why)
-        })
-    }
-
-    fn of(said: &str) -> Option<Manner> {
-        match said {
-            "sleep" => Some(Manner::Sleep),
-            "" | "adaptive" => Some(Manner::Adaptive),
-            "spin" => Some(Manner::Spin),
-            _ => None,
-        }
-    }
+/// How threads of this process wait. A value that cannot be kept the device from being opened.
+fn wait_setting() -> rnic_settings::Wait {
+    static WAIT: OnceLock<rnic_settings::Wait> = OnceLock::new();
+    *WAIT.get_or_init(|| rnic_settings::wait().unwrap_or_default())
 }
 
 /// How many threads of the process wait for events.
@@ -302,10 +268,10 @@ impl Shard {
     fn stay_awake(&self, since: u64, acks: Acks, over: impl Fn() -> bool) -> bool {
         let mut halt = HALT.get();
         let adaptive = halt_poll::how_long(self.background.wake_up());
-        let stay = match Manner::of_process() {
-            Ok(Manner::Sleep) => None,
-            Ok(Manner::Spin) => Some(SPIN_NS),
-            _ => halt.begins(since, false).then_some(adaptive),
+        let stay = match wait_setting() {
+            rnic_settings::Wait::Sleep => None,
+            rnic_settings::Wait::Spin => Some(SPIN_NS),
+            rnic_settings::Wait::Adaptive => halt.begins(since, false).then_some(adaptive),
         };
         let spun = stay.map(|stay| {
             let offers = match halt.shares_core() {
@@ -360,22 +326,5 @@ impl Shard {
             };
             std::hint::spin_loop();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! The environment says how threads wait, in three words.
-
-    use super::*;
-
-    #[test]
-    fn a_manner_of_waiting_is_one_of_three() {
-        assert_eq!(Manner::of(""), Some(Manner::Adaptive));
-        assert_eq!(Manner::of("adaptive"), Some(Manner::Adaptive));
-        assert_eq!(Manner::of("sleep"), Some(Manner::Sleep));
-        assert_eq!(Manner::of("spin"), Some(Manner::Spin));
-        assert_eq!(Manner::of("Spin"), None);
-        assert_eq!(Manner::of("1"), None);
     }
 }

@@ -29,3 +29,4 @@ pub(crate) use nic::{Nic, NicShared};
 pub use nic::{objects, port_counters, shutdown, stats};
 pub(crate) use regions::NoKey;
 pub(crate) use shard::{Driven, Shard, ShardSet};
+pub use shards::shards_by_default;

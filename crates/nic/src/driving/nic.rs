@@ -77,7 +77,7 @@ impl Nic {
                 common,
                 witness: ForkWitness::new(),
                 dead: AtomicBool::new(false),
-                guarded_memory: sys::guarded_memory(),
+                guarded_memory: rnic_settings::GUARDED_MEMORY.is_on(),
                 imports: Mutex::default(),
             });
             background::start(shared.shards.first())?;

@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::sys;
 
 /// Most shards of a process.
-pub(crate) const MAX_SHARDS: usize = 16;
+pub(crate) use rnic_settings::MAX_SHARDS;
 
 /// What a poll did with a shard. Of several, the last of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,7 +126,7 @@ impl Shard {
             let received = engine.take_in(now, Look::Poll);
             let acks = self.acks();
             let few = received < STREAM;
-            let patient = few && received > 0 && !owed && acks == Acks::MayWait;
+            let patient = few && received > 0 && !owed && acks == Acks::MayWait && !engine.strict;
             let awaited = match patient {
                 true => engine.acknowledge_awaited(now),
                 false => Awaited::Owed,

@@ -1,6 +1,5 @@
 //! The shards of an engine: the first is opened with the device, each other one when a completion queue first needs it.
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -11,7 +10,6 @@ use rnic_link::{LinkConfig, LinkError, RoceLink};
 use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::background;
-use super::event_wait::Manner;
 use super::shard::{MAX_SHARDS, Shard};
 use crate::engine::{Engine, config_from_environment, several_engines};
 use crate::error::{Error, Result};
@@ -49,14 +47,14 @@ impl Shards {
     /// Opens the first.
     pub(super) fn open() -> Result<Shards> {
         let config = config_from_environment().map_err(failed)?;
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Only the first shard's packets go past the network stack.
         let most = match config.xdp {
             Some(_) => 1,
-            None => by_default(cores),
+            None => shards_by_default(),
         };
-        let wanted = wanted(std::env::var_os("RNIC_SHARDS").as_deref(), most)?;
-        Manner::of_process()?;
+        let wanted = rnic_settings::shards().map_err(|e| failed(e.into()))?;
+        let wanted = wanted.unwrap_or(most);
+        rnic_settings::wait().map_err(|e| failed(e.into()))?;
         let engine = Engine::open(&config).map_err(failed)?;
         let first = enter(engine)?;
         let shards = Shards {
@@ -212,20 +210,6 @@ fn failed(e: LinkError) -> Error {
     Error::new(VERB, errno, e.to_string())
 }
 
-/// How many shards the engine may have: `RNIC_SHARDS`, a number or `auto`, which is what it is by default.
-fn wanted(said: Option<&OsStr>, by_default: usize) -> Result<usize> {
-    let said = said.unwrap_or_default().to_string_lossy();
-    let number = match &*said {
-        "" | "auto" => Some(by_default),
-        number => number.parse().ok(),
-    };
-    let possible = 1..=MAX_SHARDS;
-    number.filter(|n| possible.contains(n)).ok_or_else(|| {
-        let why = format!("RNIC_SHARDS is {said:?}, possible are 1 to {MAX_SHARDS} and auto");
-        Error::invalid(VERB, why)
-    })
-}
-
 /// With one, threads that drive queue pairs of one process take turns, and each finds in the other's cache what it needs; with
 /// several, those of different completion queues need not. But each shard has sockets, rings and a background thread
 /// of its own, which is awake while packets come that nobody polls for: so there are no more than half of the cores.
@@ -233,18 +217,14 @@ fn by_default(cores: usize) -> usize {
     (cores / 2).clamp(1, MOST_BY_DEFAULT)
 }
 
+/// How many engines a process of this machine has at most, if nothing else is said.
+pub fn shards_by_default() -> usize {
+    by_default(std::thread::available_parallelism().map_or(1, |n| n.get()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_number_of_shards_is_one_that_can_be() {
-        let given = |said: &str| wanted(Some(OsStr::new(said)), 5).ok();
-        assert_eq!((given("1"), given("3")), (Some(1), Some(3)));
-        assert_eq!((given("0"), given("17"), given("many")), (None, None, None));
-        assert_eq!((given("auto"), given("")), (Some(5), Some(5)));
-        assert_eq!(wanted(None, 5).ok(), Some(5));
-    }
 
     #[test]
     fn half_of_the_cores_are_the_programs() {

@@ -74,7 +74,7 @@ impl Engine {
         let now = self.now();
         let received = self.take_in(now, Look::Poll);
         let acks = match acks {
-            Acks::UntilWait if received > 0 && over() => Acks::UntilWait,
+            Acks::UntilWait if received > 0 && !self.strict && over() => Acks::UntilWait,
             _ => Acks::Leave,
         };
         self.send_out(now, acks);
@@ -87,7 +87,7 @@ impl Engine {
     /// through the whole of a round each time. What has its time is attended to by the next one. After `Something` a round is to follow.
     #[inline]
     pub(crate) fn glance(&mut self) -> Glance {
-        if self.pace.rests() {
+        if !self.strict && self.pace.rests() {
             return Glance::NothingInMemory;
         }
         let left = self.ready.len() != self.held || !self.stalled.is_empty();
@@ -188,11 +188,13 @@ impl Engine {
 
     /// The second half of a round is left to the next one, which will not put it off again.
     pub(crate) fn put_off(&mut self) {
+        debug_assert!(!self.strict, "nothing is put off");
         self.held = if self.has_to_send() { PUT_OFF } else { 0 };
     }
 
     /// The second half: what is ready to be sent leaves.
     pub(crate) fn send_out(&mut self, now: u64, acks: Acks) {
+        let acks = if self.strict { Acks::Leave } else { acks };
         if self.closed || !self.has_to_send() {
             self.held = 0;
         } else if !self.answer_alone(now) {
@@ -259,6 +261,7 @@ impl Engine {
 
     /// Lets the queue pairs that want to transmit do so, in turn.
     pub(crate) fn transmit(&mut self, acks: Acks) {
+        let acks = if self.strict { Acks::Leave } else { acks };
         self.pace.sent();
         let now = self.now();
         self.transmit_at(now, acks);
@@ -268,6 +271,9 @@ impl Engine {
     /// [`super::gather`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
     #[inline]
     pub(crate) fn may_gather(&mut self, qpn: u32, posted: Posted) -> bool {
+        if self.strict {
+            return false;
+        }
         let Some(entry) = self.qps.get_mut(qpn) else {
             return false;
         };
@@ -422,11 +428,8 @@ impl Engine {
         let others_wait = self.fairness.others_wait(qpn, now);
         if let QueuePair::Rc(rc) = &mut entry.transport {
             rc.share_window(others_wait);
-            rc.send_in_trains(
-                entry
-                    .peer
-                    .is_some_and(|peer| !self.link.is_by_memory(peer.path)),
-            );
+            let peer = entry.peer.filter(|_| !self.strict);
+            rc.send_in_trains(peer.is_some_and(|peer| !self.link.is_by_memory(peer.path)));
         }
         let may_execute =
             entry.reach.is_some() && entry.uc_writes.begins(&entry.transport, sys::ticks_or_ns);

@@ -32,10 +32,13 @@ mod timers;
 mod uc_writes;
 
 use std::collections::{TryReserveError, VecDeque};
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink, SourcePorts};
+use rnic_settings::HostPath;
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
 
@@ -175,6 +178,8 @@ pub(crate) struct Engine {
     /// Counts of queue pairs that were destroyed.
     retired: Counters,
     told: counters::Told,
+    /// Nothing is held back for speed (`RNIC_STRICT`): what is posted or owed leaves at once.
+    pub(crate) strict: bool,
     /// The process is about to end: nothing is received any more.
     pub(crate) closed: bool,
 }
@@ -252,6 +257,7 @@ impl Engine {
             drops: DropCounters::default(),
             retired: Counters::default(),
             told: counters::Told::default(),
+            strict: rnic_settings::STRICT.is_on(),
             closed: false,
         }
     }
@@ -618,35 +624,28 @@ pub(crate) fn settle(entry: &mut QpEntry, ready: &mut VecDeque<u32>, timers: &mu
     timers.note(entry);
 }
 
-/// Packets by memory, and operations without packets. `RNIC_HOST_PATH=off`: all packets take the network stack; `rings`: all
-/// operations take packets.
-fn host_path() -> std::result::Result<(bool, bool), LinkError> {
-    let said = std::env::var_os("RNIC_HOST_PATH").unwrap_or_default();
-    match said.to_str() {
-        Some("" | "on" | "1") => Ok((true, true)),
-        Some("rings") => Ok((true, false)),
-        Some("off" | "0") => Ok((false, false)),
-        _ => {
-            let why = format!("{said:?} is none of on, rings and off");
-            Err(LinkError::variable("RNIC_HOST_PATH", why))
-        }
-    }
+/// How the link is opened, by the [settings](rnic_settings).
+pub(crate) fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
+    let host_path = rnic_settings::host_path()?;
+    Ok(LinkConfig {
+        faults: parsed(&rnic_settings::FAULTS)?,
+        xdp: parsed(&rnic_settings::XDP)?,
+        pcap: rnic_settings::PCAP.path(),
+        host_path: host_path != HostPath::Off,
+        one_sided: host_path == HostPath::On,
+        ..LinkConfig::default()
+    })
 }
 
-pub(crate) fn config_from_environment() -> std::result::Result<LinkConfig, LinkError> {
-    let mut config = LinkConfig::default();
-    if let Some(text) = std::env::var_os("RNIC_FAULTS").filter(|text| !text.is_empty()) {
-        let text = text.to_string_lossy();
-        let parsed = text.parse();
-        config.faults = Some(parsed.map_err(|e| LinkError::variable("RNIC_FAULTS", e))?);
-    }
-    if let Some(text) = std::env::var_os("RNIC_XDP").filter(|text| !text.is_empty()) {
-        let text = text.to_string_lossy();
-        let parsed = text.parse();
-        config.xdp = Some(parsed.map_err(|e| LinkError::variable("RNIC_XDP", e))?);
-    }
-    let pcap = std::env::var_os("RNIC_PCAP").filter(|file| !file.is_empty());
-    config.pcap = pcap.map(Into::into);
-    (config.host_path, config.one_sided) = host_path()?;
-    Ok(config)
+/// What the link has a language of its own for.
+fn parsed<T: FromStr<Err: Display>>(
+    variable: &rnic_settings::Variable,
+) -> std::result::Result<Option<T>, LinkError> {
+    let Some(text) = variable.text() else {
+        return Ok(None);
+    };
+    let parsed = text.to_string_lossy().parse();
+    parsed
+        .map(Some)
+        .map_err(|why: T::Err| LinkError::variable(variable.name, why))
 }

@@ -105,7 +105,7 @@ impl Engine {
             return ShortPost::NotThisWay;
         };
         let by_memory = self.link.is_by_memory(peer.path);
-        let joins = !by_memory && may_join(entry);
+        let joins = !by_memory && !self.strict && may_join(entry);
         // One behind this one does, perhaps.
         let asks = if joins && entry.signals.left(1) > 1 {
             Asks::Later

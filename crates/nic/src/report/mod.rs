@@ -69,14 +69,12 @@ struct Settings {
 
 fn settings() -> Option<&'static Settings> {
     static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
-    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     SETTINGS
         .get_or_init(|| {
-            let file = std::env::var_os("RNIC_REPORT").filter(|file| !file.is_empty())?;
             Some(Settings {
-                file: file.into(),
-                stats: set("RNIC_STATS"),
-                lint: set("RNIC_LINT"),
+                file: rnic_settings::REPORT.path()?,
+                stats: rnic_settings::STATS.is_on(),
+                lint: rnic_settings::LINT.is_on(),
             })
         })
         .as_ref()

@@ -99,11 +99,6 @@ impl Drop for Mapping {
     }
 }
 
-/// What `RNIC_GUARDED_MEMORY` says.
-pub(crate) fn guarded_memory() -> bool {
-    std::env::var_os("RNIC_GUARDED_MEMORY").is_some_and(|v| !v.is_empty() && v != "0")
-}
-
 /// msync(2), past the C library, for which it is a cancellation point: whoever polls must not be cancelled here.
 fn sync(start: usize, span: usize, flags: libc::c_int) -> libc::c_long {
     // SAFETY: changes no contents; the kernel checks the range.

@@ -86,8 +86,11 @@ impl Collector {
 
     /// Tells the program where to.
     pub fn prepare(&self, command: &mut Command, wishes: Wishes) {
-        command.env("RNIC_REPORT", &self.file);
-        for (name, wanted) in [("RNIC_STATS", wishes.stats), ("RNIC_LINT", wishes.lint)] {
+        command.env(rnic_settings::REPORT.name, &self.file);
+        for (name, wanted) in [
+            (rnic_settings::STATS.name, wishes.stats),
+            (rnic_settings::LINT.name, wishes.lint),
+        ] {
             if wanted {
                 command.env(name, "1");
             } else {

@@ -1,0 +1,289 @@
+//! The environment variables that set up the NIC.
+//!
+//! Every setting of rnic is read here and nowhere else: its name, its values, its default and what
+//! it means stand in one table, from which `rnic --help` and `rnic devices -v` are made. A program
+//! may change its environment until a setting is first used; whoever uses one often keeps it.
+
+#![deny(unsafe_code)]
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// A variable of the environment.
+#[derive(Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What is in force without it, in words or as a value.
+    pub default: &'static str,
+    /// What it does, in lines that are short enough for a terminal.
+    pub meaning: &'static [&'static str],
+    /// Whether the value can be used.
+    check: fn(&Variable) -> Result<(), Invalid>,
+}
+
+/// The value of a variable is none of those that it may have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{variable} is wrong: {why}")]
+pub struct Invalid {
+    /// Its name.
+    pub variable: &'static str,
+    /// What it says, and what it may say.
+    pub why: String,
+}
+
+/// Takes any value.
+fn anything(_: &Variable) -> Result<(), Invalid> {
+    Ok(())
+}
+
+macro_rules! variables {
+    ($($(#[$doc:meta])* $name:ident($text:literal, $default:literal, $check:expr):
+        $($line:literal),+;)+) => {
+        $(
+            $(#[$doc])*
+            pub static $name: Variable = Variable {
+                name: $text,
+                default: $default,
+                meaning: &[$($line),+],
+                check: $check,
+            };
+        )+
+        /// All variables, in the order in which people are shown them.
+        pub static ALL: &[&Variable] = &[$(&$name),+];
+    };
+}
+
+variables! {
+    /// Fault injection on what the process sends. The link parses it.
+    FAULTS("RNIC_FAULTS", "none", anything):
+        "damage what the process sends:",
+        "drop=1%,dup=1%,reorder=5%,corrupt=1%,delay=10us,seed=42";
+    /// A pcap file to which every packet is appended.
+    PCAP("RNIC_PCAP", "none", anything):
+        "append every packet to this file";
+    /// Interfaces of AF_XDP. The link parses it.
+    XDP("RNIC_XDP", "none", anything):
+        "interfaces whose packets bypass the kernel's network stack (root): eth0,",
+        "eth0:zerocopy (without copies) or eth0:generic (a driver without XDP)";
+    /// How processes of one host reach each other.
+    HOST_PATH("RNIC_HOST_PATH", "on", |_| host_path().map(drop)):
+        "`on` (default), `rings` or `off`: between processes of this host, shared",
+        "memory; shared memory, with every operation in packets; UDP";
+    /// Where the kernel may segment batches of packets (UDP_SEGMENT).
+    GSO("RNIC_GSO", "on", |_| gso().map(drop)):
+        "`on` (default), `local` or `off`: the kernel may segment batches everywhere,",
+        "only to this host, nowhere";
+    /// How threads wait for events.
+    WAIT("RNIC_WAIT", "adaptive", |_| wait().map(drop)):
+        "how threads wait for events: `adaptive` (default), `sleep` or `spin`";
+    /// The number of engines.
+    SHARDS("RNIC_SHARDS", "auto", |_| shards().map(drop)):
+        "engines, for threads with completion queues of their own: 1 to 16, or `auto`",
+        "(default): half of the cores, at most 8, but one with RNIC_XDP";
+    /// Nothing is held back for speed.
+    STRICT("RNIC_STRICT", "off", anything):
+        "1: hold nothing back for speed: posts and ACKs leave at once, to debug with";
+    /// Access to user memory goes through the kernel.
+    GUARDED_MEMORY("RNIC_GUARDED_MEMORY", "off", anything):
+        "1: access to memory that was unmapped while registered is an error, no crash";
+    /// Refused verbs are told.
+    LOG("RNIC_LOG", "off", anything):
+        "1: say in words why a verb was refused";
+    /// Nothing is told.
+    QUIET("RNIC_QUIET", "off", anything):
+        "1: say nothing on standard error";
+    /// The stock librdmacm.so.1.
+    LIBRDMACM("RNIC_LIBRDMACM", "the installed one", anything):
+        "the stock librdmacm.so.1, for rsockets (default: the installed one)";
+    /// The folder that processes of one user share.
+    RUNTIME_DIR("RNIC_RUNTIME_DIR", "/tmp/rnic-UID", anything):
+        "folder for what processes of one user share (default: /tmp/rnic-UID)";
+}
+
+/// The library that `rnic run` preloads. Programs do not read it.
+pub static LIB: Variable = Variable {
+    name: "RNIC_LIB",
+    default: "librnic_verbs.so, found near rnic or inside it",
+    meaning: &[
+        "the library to preload (default: librnic_verbs.so, found near rnic",
+        "or inside it)",
+    ],
+    check: anything,
+};
+/// Where a process that `rnic run` started writes what it has to report. People do not set it.
+pub static REPORT: Variable = internal("RNIC_REPORT");
+/// The report has counters, too.
+pub static STATS: Variable = internal("RNIC_STATS");
+/// The report has what would fail on hardware, too.
+pub static LINT: Variable = internal("RNIC_LINT");
+
+/// One of those that `rnic run` sets for the programs that it starts.
+const fn internal(name: &'static str) -> Variable {
+    Variable {
+        name,
+        default: "off",
+        meaning: &["set by `rnic run`"],
+        check: anything,
+    }
+}
+
+impl Variable {
+    /// What it says; `None` if it is not set, or empty.
+    pub fn text(&self) -> Option<OsString> {
+        env::var_os(self.name).filter(|text| !text.is_empty())
+    }
+
+    /// The same, as the name of a file.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.text().map(PathBuf::from)
+    }
+
+    /// It is set to something other than `0` and `off`.
+    pub fn is_on(&self) -> bool {
+        self.text().is_some_and(|text| text != "0" && text != "off")
+    }
+
+    /// One of several words, each with what it means; the first is the default.
+    fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, Invalid> {
+        let Some(text) = self.text() else {
+            return Ok(words[0].1);
+        };
+        let found = words.iter().find(|(word, _)| text == *word);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let possible: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            self.invalid(&text, possible.join(", "))
+        })
+    }
+
+    fn invalid(&self, said: &OsString, possible: impl Display) -> Invalid {
+        Invalid {
+            variable: self.name,
+            why: format!("{said:?} is none of {possible}"),
+        }
+    }
+
+    /// What is in force: the value of the environment, or the default.
+    pub fn in_force(&self) -> InForce {
+        let said = self.text();
+        InForce {
+            value: match &said {
+                Some(text) => text.to_string_lossy().into_owned(),
+                None => self.default.to_owned(),
+            },
+            is_set: said.is_some(),
+            problem: (self.check)(self).err().map(|invalid| invalid.why),
+        }
+    }
+}
+
+/// A setting as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// What the environment says, or the default.
+    pub value: String,
+    /// The environment says it.
+    pub is_set: bool,
+    /// Why the device cannot be opened with it.
+    pub problem: Option<String>,
+}
+
+/// How processes of one user reach each other on one host ([`HOST_PATH`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostPath {
+    /// Shared memory; WRITEs and READs may go without packets.
+    #[default]
+    On,
+    /// Shared memory, and every operation takes packets.
+    Rings,
+    /// UDP, as between hosts.
+    Off,
+}
+
+/// Says how processes of one host reach each other.
+///
+/// # Errors
+/// [`HOST_PATH`] is set to something else.
+pub fn host_path() -> Result<HostPath, Invalid> {
+    use HostPath::{Off, On, Rings};
+    HOST_PATH.one_of(&[
+        ("on", On),
+        ("1", On),
+        ("rings", Rings),
+        ("off", Off),
+        ("0", Off),
+    ])
+}
+
+/// Where packets may be left to the kernel to segment (UDP_SEGMENT, [`GSO`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gso {
+    /// `on`: wherever the kernel does it.
+    #[default]
+    On,
+    /// `local`: only towards addresses of this host, where no network card has a say in the IP
+    /// identification.
+    LocalOnly,
+    /// `off`: nowhere.
+    Off,
+}
+
+/// Says where the kernel may segment packets.
+///
+/// # Errors
+/// [`GSO`] is set to something else.
+pub fn gso() -> Result<Gso, Invalid> {
+    use Gso::{LocalOnly, Off, On};
+    GSO.one_of(&[
+        ("on", On),
+        ("1", On),
+        ("local", LocalOnly),
+        ("off", Off),
+        ("0", Off),
+    ])
+}
+
+/// How threads wait for events ([`WAIT`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Awake for a moment where that has paid, then asleep.
+    #[default]
+    Adaptive,
+    /// Asleep at once.
+    Sleep,
+    /// Awake, unless others need the core.
+    Spin,
+}
+
+/// Says how threads wait for events.
+///
+/// # Errors
+/// [`WAIT`] is set to something else.
+pub fn wait() -> Result<Wait, Invalid> {
+    use Wait::{Adaptive, Sleep, Spin};
+    WAIT.one_of(&[("adaptive", Adaptive), ("sleep", Sleep), ("spin", Spin)])
+}
+
+/// Most engines of a process.
+pub const MAX_SHARDS: usize = 16;
+
+/// Gives the number of engines that a process may have; `None`: as many as suit the machine.
+///
+/// # Errors
+/// [`SHARDS`] is neither a number from 1 to [`MAX_SHARDS`] nor `auto`.
+pub fn shards() -> Result<Option<usize>, Invalid> {
+    let Some(text) = SHARDS.text().filter(|text| text != "auto") else {
+        return Ok(None);
+    };
+    let number = text.to_str().and_then(|text| text.parse().ok());
+    let possible = 1..=MAX_SHARDS;
+    let number = number.filter(|n| possible.contains(n));
+    number
+        .map(Some)
+        .ok_or_else(|| SHARDS.invalid(&text, format_args!("1 to {MAX_SHARDS} and auto")))
+}
+
+#[cfg(test)]
+mod tests;
