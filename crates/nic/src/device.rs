@@ -2,7 +2,7 @@
 
 use rnic_wire::PathMtu;
 
-use crate::gid_table::{GidEntry, active_mtu, device_guid};
+use crate::addressing::gid_table::{GidEntry, active_mtu, device_guid};
 
 /// The device's name.
 pub const DEVICE_NAME: &str = "rnic0";

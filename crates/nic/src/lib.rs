@@ -7,66 +7,48 @@
 //! Handles are cheap to clone and may be used from any thread. The C ABI and the safe Rust API are both thin layers over
 //! this crate.
 //!
-//! Environment: `RNIC_FAULTS` (fault injection, see [`rnic_link::FaultSpec`]), `RNIC_PCAP` (file to append packets to),
-//! `RNIC_XDP` (interfaces whose packets go past the kernel's network stack, see [`rnic_link::XdpSpec`]),
-//! `RNIC_GSO` (where the kernel cuts packets, see [`rnic_link::Gso`]), `RNIC_GUARDED_MEMORY` (reach all user memory through the kernel: what was
-//! unmapped without deregistration is then an error instead of the end of the process, at 1 to 2 us per packet),
-//! `RNIC_REPORT`, `RNIC_STATS` and `RNIC_LINT` (what `rnic run` wants to know, see module `report`).
+//! What sets it up from outside is in `rnic-settings`.
 
-mod address;
-mod ah;
-mod bias;
-mod busy;
+mod addressing;
 pub mod cm;
-mod context;
-mod cq;
 mod device;
-mod dm;
-mod dmabuf;
 mod driving;
 mod engine;
 mod error;
-mod gid_table;
 mod memory;
-mod mr;
-mod multicast;
-mod mw;
-mod neighbour;
+mod objects;
+mod observe;
 #[doc(hidden)]
 pub mod parts;
-mod pd;
-mod qp;
-mod report;
+mod peers;
 pub mod reserve;
-pub mod resources;
-mod srq;
+mod sync;
 mod sys;
-mod within;
-mod xrcd;
 
-pub use address::AhAttr;
-pub use ah::{Ah, ah_attr_from_header};
-pub use context::{AsyncEvent, Context};
-pub use cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp, WeakCompChannel};
+pub use addressing::address::AhAttr;
+pub use addressing::gid_table::{GidEntry, device_guid, gid_table, netdev};
 pub use device::{DEVICE_NAME, DeviceAttr, PortAttr, PortState, VENDOR_ID, VENDOR_PART_ID};
-pub use dm::Dm;
 pub use driving::{
     Waiting, forks_within, guard_forks, objects, port_counters, shards_by_default, shutdown, stats,
 };
 pub use engine::{DropCounters, Objects, PortCounters, watch_counters};
 pub use error::{Error, Result};
-pub use gid_table::{GidEntry, device_guid, gid_table, netdev};
 pub use memory::Access;
-pub use mr::{Advice, Mr, Rereg, ReregError};
-pub use mw::{Mw, MwType};
-pub use pd::{Pd, PdHold, Td};
-pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
-pub use srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+pub use objects::ah::{Ah, ah_attr_from_header};
+pub use objects::context::{AsyncEvent, Context};
+pub use objects::cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp, WeakCompChannel};
+pub use objects::dm::Dm;
+pub use objects::mr::{Advice, Mr, Rereg, ReregError};
+pub use objects::mw::{Mw, MwType};
+pub use objects::pd::{Pd, PdHold, Td};
+pub use objects::qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+pub use objects::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
+pub use objects::xrcd::Xrcd;
+pub use sync::within::within;
 pub use sys::PerThread;
-pub use within::within;
-pub use xrcd::Xrcd;
 
-pub use report::{MOST_FAILURES, refused_verb};
+pub use observe::resources;
+pub use observe::{MOST_FAILURES, refused_verb};
 pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec, is_stopped};
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rnic_transport::{Completion, Pd, RemoteAccess};
 
-use crate::cq::{Cq, Freed, Slots};
 use crate::memory::{Access, MemoryTable, RegionSpec};
+use crate::objects::cq::{Cq, Freed, Slots};
 
 const PAGE: usize = 4096;
 

@@ -15,7 +15,7 @@ fn repository() -> Repository {
         ("README.md", "# rnic\n## Try it\n"),
         ("docs/running.md", "# Running\n"),
         ("crates/nic/src/engine/mod.rs", ""),
-        ("crates/nic/src/cq.rs", ""),
+        ("crates/nic/src/objects/cq.rs", ""),
         ("bench/run", ""),
     ])
 }
@@ -193,10 +193,10 @@ fn files_that_are_gone() {
     let there = repository();
     let check = |text: &str| paths(&parse("x.md", text), &there);
     for good in [
-        "`crates/nic/src/cq.rs`",
+        "`crates/nic/src/objects/cq.rs`",
         "`nic/src/engine`",
         "`engine/mod.rs`",
-        "`nic/src/{cq,engine/mod}.rs`",
+        "`nic/src/{objects/cq,engine/mod}.rs`",
         "`bench/run`",
         "`nic/src/engine/*.rs`",
         "`/tmp/rnic-1000/a.rs`",

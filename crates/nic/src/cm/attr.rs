@@ -5,10 +5,10 @@ use rnic_wire::PathMtu;
 use super::PortSpace;
 use super::UDP_QKEY;
 use super::state::{Entry, Phase};
-use crate::address::AhAttr;
+use crate::addressing::address::AhAttr;
 use crate::error::{Error, Result};
 use crate::memory::Access;
-use crate::qp::{QpAttr, QpAttrMask as M, QpState, QpType};
+use crate::objects::qp::{QpAttr, QpAttrMask as M, QpState, QpType};
 
 const VERB: &str = "rdma_init_qp_attr";
 

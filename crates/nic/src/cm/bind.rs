@@ -12,8 +12,8 @@ use super::params::IdOption;
 use super::slab::{Key, Slab};
 use super::state::{Cm, Entry, State, Waiting};
 use crate::error::{Error, Result};
-use crate::qp::QpType;
-use crate::report;
+use crate::objects::qp::QpType;
+use crate::observe;
 use crate::sys;
 
 /// Requests that may wait at a listener (`net.rdma_ucm.max_backlog`).
@@ -211,7 +211,7 @@ fn holders(ports: &Ports, space: PortSpace, addr: SocketAddr, error: &io::Error)
         return String::new();
     }
     let holders = ports.holders(ServiceId::new(space, addr.port()).0);
-    let names: Vec<String> = holders.iter().map(report::cm::name_of).collect();
+    let names: Vec<String> = holders.iter().map(observe::cm::name_of).collect();
     match names.is_empty() {
         true => String::new(),
         false => format!(": it is taken: {}", names.join(", ")),

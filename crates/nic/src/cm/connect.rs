@@ -7,10 +7,10 @@ use super::attr::{Terms, ack_timeout};
 use super::params::{ConnParam, Ece};
 use super::slab::Key;
 use super::state::{Cm, Connection, Entry, Number, Phase, State};
-use crate::address::AhAttr;
+use crate::addressing::address::AhAttr;
 use crate::device::LOCAL_CA_ACK_DELAY;
 use crate::error::{Error, Result};
-use crate::qp::QpType;
+use crate::objects::qp::QpType;
 use crate::sys;
 
 /// There are no LIDs on RoCE.

@@ -11,9 +11,9 @@ use super::qp1::{Arrived, Taken};
 use super::slab::{Key, Slab};
 use super::state::{Cm, Source, Waiting};
 use super::tell::{admit, wanted};
+use crate::addressing::gid_table::{GidEntry, device_guid, gid_table};
 use crate::engine::Engine;
-use crate::gid_table::{GidEntry, device_guid, gid_table};
-use crate::report;
+use crate::observe;
 use crate::sys;
 
 impl Cm {
@@ -129,7 +129,7 @@ impl Cm {
                     Admission::Drop
                 }
                 Admission::NobodyListens => {
-                    report::cm::nobody_listens(incoming, wanted(incoming));
+                    observe::cm::nobody_listens(incoming, wanted(incoming));
                     Admission::NobodyListens
                 }
                 admission => admission,

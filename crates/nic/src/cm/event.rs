@@ -1,6 +1,6 @@
 //! Events.
 
-use crate::address::AhAttr;
+use crate::addressing::address::AhAttr;
 
 use super::id::Id;
 use super::params::Ece;

@@ -13,12 +13,12 @@ use super::resolve;
 use super::route::Route;
 use super::slab::Key;
 use super::state::{Cm, Entry, Marks, State, Waiting};
-use crate::busy::while_busy;
+use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::driving::Nic;
 use crate::error::{Error, Result};
-use crate::gid_table::{GidEntry, gid_table};
-use crate::qp::{QpAttr, QpAttrMask, QpState, QpType};
-use crate::report;
+use crate::objects::qp::{QpAttr, QpAttrMask, QpState, QpType};
+use crate::observe;
+use crate::sync::busy::while_busy;
 use crate::sys;
 
 /// An endpoint of the connection manager (`struct rdma_cm_id`). A handle: clones are the same id. It ends with
@@ -253,7 +253,7 @@ impl Id {
             } else {
                 cm.note(Some(key), |attempt| {
                     let why = resolve::not_the_devices(way.addr.ip());
-                    report::cm::address_error(attempt, -libc::ENODEV, &why);
+                    observe::cm::address_error(attempt, -libc::ENODEV, &why);
                 });
                 cm.entry(VERB, key)?.forget_what_was_found();
                 cm.post(Waiting {

@@ -11,7 +11,7 @@ use rnic_link::wills::WillId;
 use super::slab::Key;
 use super::state::{Cm, Connection, Number};
 use crate::engine::Engine;
-use crate::report;
+use crate::observe;
 use crate::sys;
 
 /// How often the peers are looked after: a killed one is noticed within a second, with plenty of time to spare.
@@ -159,7 +159,7 @@ impl Cm {
             for key in self.life.peers.remove(&range).into_iter().flatten() {
                 let connection = self.ids.get(key).and_then(|entry| entry.connection);
                 if let Some(Number::Conn(conn)) = connection.map(|c| c.number) {
-                    self.note(Some(key), report::cm::peer_died);
+                    self.note(Some(key), observe::cm::peer_died);
                     self.endpoint.peer_died(Time(now), conn);
                 }
             }

@@ -12,9 +12,9 @@ use super::UDP_QKEY;
 use super::event::{EventKind, EventParam, UdEvent};
 use super::slab::Key;
 use super::state::{Cm, Membership, State, Waiting};
-use crate::address::AhAttr;
+use crate::addressing::address::AhAttr;
 use crate::error::{Error, Result};
-use crate::qp::QpType;
+use crate::objects::qp::QpType;
 
 /// Linux' hop limit of groups.
 const HOP_LIMIT: u8 = 64;

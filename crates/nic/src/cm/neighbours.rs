@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::event::EventKind;
 use super::slab::Key;
 use super::state::{Cm, State, Waiting};
-use crate::report;
+use crate::observe;
 use crate::sys;
 use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
 
@@ -113,7 +113,7 @@ impl Cm {
                 let status = -libc::ETIMEDOUT;
                 self.note(Some(query.id), |attempt| {
                     let why = format!("nobody answers to {} (ARP, neighbour discovery)", query.hop);
-                    report::cm::address_error(attempt, status, &why);
+                    observe::cm::address_error(attempt, status, &why);
                 });
                 if let Some(entry) = self.ids.get_mut(query.id) {
                     entry.forget_what_was_found();

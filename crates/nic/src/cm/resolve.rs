@@ -7,8 +7,8 @@ use rnic_wire::{Gid, PathMtu};
 
 use super::route::PathRecord;
 use super::state::{Entry, Source};
+use crate::addressing::gid_table::GidEntry;
 use crate::error::{Error, Result};
-use crate::gid_table::GidEntry;
 use crate::sys;
 
 /// Linux' hop limit on RoCE v2.

@@ -25,9 +25,9 @@ use super::qp1::{Arrived, Qp1};
 use super::route::PathRecord;
 use super::slab::{Key, Slab};
 use super::waits::Waits;
+use crate::addressing::gid_table::GidEntry;
 use crate::driving::Nic;
-use crate::gid_table::GidEntry;
-use crate::qp::QpType;
+use crate::objects::qp::QpType;
 use crate::sys::EventFd;
 
 /// How far an id has come; the states of Linux' cma.

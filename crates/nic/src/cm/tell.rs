@@ -16,9 +16,9 @@ use super::resolve::PKEY;
 use super::route::PathRecord;
 use super::slab::{Key, Slab};
 use super::state::{Cm, Connection, Entry, Number, Phase, Source, State, Waiting};
-use crate::gid_table::GidEntry;
-use crate::qp::QpType;
-use crate::report;
+use crate::addressing::gid_table::GidEntry;
+use crate::objects::qp::QpType;
+use crate::observe;
 use crate::reserve;
 
 /// The address that a request is for.
@@ -54,12 +54,12 @@ pub(super) fn admit(
             | (Some(Transport::Xrc), QpType::XrcRecv)
     );
     if !fits {
-        report::cm::other_service(incoming, wanted, entry.qp_type);
+        observe::cm::other_service(incoming, wanted, entry.qp_type);
         return Admission::Refuse(RejectReason::CONSUMER_DEFINED);
     }
     if entry.backlog == 0 {
         // As Linux: the peer asks again, and may have better luck.
-        report::cm::backlog_full(incoming, wanted);
+        observe::cm::backlog_full(incoming, wanted);
         return Admission::Drop;
     }
     if reserve::is_short() {
@@ -145,14 +145,14 @@ impl Cm {
     }
 
     /// Evidence of a failure, if somebody wants it.
-    pub(super) fn note(&self, key: Option<Key>, tell: impl FnOnce(&report::cm::Attempt)) {
-        if !report::is_on() {
+    pub(super) fn note(&self, key: Option<Key>, tell: impl FnOnce(&observe::cm::Attempt)) {
+        if !observe::is_on() {
             return;
         }
         let Some(entry) = key.and_then(|key| self.ids.get(key)) else {
             return;
         };
-        tell(&report::cm::Attempt {
+        tell(&observe::cm::Attempt {
             service: ServiceId::new(entry.port_space, entry.peer.map_or(0, |peer| peer.port())),
             local: entry.local,
             peer: entry.peer,
@@ -162,7 +162,7 @@ impl Cm {
     fn note_silence(&self, key: Key, now: u64) {
         let silence = self.silence(key, now);
         self.note(Some(key), |attempt| {
-            report::cm::unreachable(attempt, silence, self.ports.as_ref())
+            observe::cm::unreachable(attempt, silence, self.ports.as_ref())
         });
     }
 
@@ -205,7 +205,7 @@ impl Cm {
             return self.endpoint.destroy(Time(now), conn);
         };
         let fits = PathMtu::largest_for_netdev(row.netdev_mtu);
-        report::cm::too_wide(request, row.addr, fits);
+        observe::cm::too_wide(request, row.addr, fits);
         // The field of a REQ: the upper four bits.
         let info = [(fits.to_ibv() as u8) << 4];
         let reason = RejectReason::INVALID_MTU;
@@ -400,7 +400,7 @@ impl Cm {
         self.forget_connection(key);
         let reason = rejection.reason.0;
         self.note(Some(key), |attempt| {
-            report::cm::rejected(
+            observe::cm::rejected(
                 attempt,
                 reason,
                 &rejection.private_data,
@@ -451,7 +451,7 @@ impl Cm {
             let status = rep.status.0;
             let private = rep.private_data;
             self.note(Some(key), |attempt| {
-                report::cm::datagrams_refused(attempt, status, &private, self.ports.as_ref());
+                observe::cm::datagrams_refused(attempt, status, &private, self.ports.as_ref());
             });
         }
         self.post(Waiting {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::slab::Key;
 use super::state::{Cm, Number, Phase};
-use crate::report;
+use crate::observe;
 
 /// After how long without an answer that is noted: a program that is killed later has no time for it.
 const SOON: u64 = 1_000_000_000;
@@ -22,7 +22,7 @@ impl Waits {
 impl Cm {
     /// An id has asked its peer.
     pub(super) fn has_asked(&mut self, key: Key, now: u64) {
-        if report::is_on() {
+        if observe::is_on() {
             self.waits.0.push_back((now.saturating_add(SOON), key));
         }
     }
@@ -52,7 +52,7 @@ impl Cm {
         connection.noted = true;
         let silence = self.silence(key, now);
         self.note(Some(key), |attempt| {
-            report::cm::no_answer_yet(attempt, silence, self.ports.as_ref())
+            observe::cm::no_answer_yet(attempt, silence, self.ports.as_ref())
         });
     }
 
@@ -60,19 +60,19 @@ impl Cm {
     pub(super) fn note_answer(&mut self, key: Key) {
         let connection = self.ids.get(key).and_then(|entry| entry.connection);
         let late = connection.is_some_and(|connection| connection.noted);
-        if late || report::cm::has_told() {
-            self.note(Some(key), report::cm::answered);
+        if late || observe::cm::has_told() {
+            self.note(Some(key), observe::cm::answered);
         }
     }
 
     /// How long, and how often, an id has asked in vain.
-    pub(super) fn silence(&self, key: Key, now: u64) -> report::cm::Silence {
+    pub(super) fn silence(&self, key: Key, now: u64) -> observe::cm::Silence {
         let connection = self.ids.get(key).and_then(|entry| entry.connection);
         let tries = connection.and_then(|connection| match connection.number {
             Number::Conn(conn) => self.endpoint.tries(conn),
             Number::Sidr(sidr) => self.endpoint.sidr_tries(sidr),
         });
-        report::cm::Silence {
+        observe::cm::Silence {
             // The endpoint forgets who never was answered.
             tries: tries.unwrap_or(u32::from(self.endpoint.config().max_retries) + 1),
             waited_ns: connection.map_or(0, |connection| now.saturating_sub(connection.asked_at)),

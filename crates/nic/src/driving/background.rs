@@ -24,9 +24,9 @@ use super::shard::Shard;
 use super::wakeup::{Bell, Wakeup};
 use super::watchdog::{self, Alarm, Ticks, Timer};
 use super::yielding::Crowd;
-use crate::bias::Guard;
 use crate::engine::{Acks, Engine, TICK_NS};
 use crate::error::{Error, Result};
+use crate::sync::bias::Guard;
 use crate::sys::{self, EventFd, TimerFd};
 
 /// So many packets in one round are a stream, of which more is on its way.

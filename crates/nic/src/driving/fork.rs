@@ -17,11 +17,12 @@ use std::sync::{Arc, Weak};
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::nic::{NicHandle, NicShared};
-use crate::bias::Guard;
+use crate::addressing::gid_table::{RowsGuard, lock_rows};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::gid_table::{RowsGuard, lock_rows};
-use crate::{dm, pd, sys};
+use crate::objects::{dm, pd};
+use crate::sync::bias::Guard;
+use crate::sys;
 
 static CURRENT: Mutex<Weak<NicHandle>> = Mutex::new(Weak::new());
 /// What the one in [`CURRENT`] shares. Nobody waits for another lock who has this one.
@@ -54,7 +55,7 @@ type Still = super::shards::Still<'static>;
 struct Held {
     // Taken in the order current, the number of shards, the engine's shards, rows, report, and the two lists, which nobody has who waits for another lock.
     // Nobody who waits for the engine has what comes after it.
-    report: crate::report::Guard,
+    report: crate::observe::Guard,
     engine: Option<(Vec<Locked>, Still, Arc<NicHandle>)>,
     current: Current,
     rows: RowsGuard,
@@ -133,7 +134,7 @@ fn before_fork() {
     let rows = lock_rows();
     HELD.with_borrow_mut(|held| {
         *held = Some(ManuallyDrop::new(Held {
-            report: crate::report::hold(),
+            report: crate::observe::hold(),
             engine,
             current,
             rows,

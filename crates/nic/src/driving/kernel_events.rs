@@ -9,9 +9,9 @@ use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
 use super::shard::Shard;
-use crate::context::{AsyncEvent, AsyncEvents};
+use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::device::PortState;
-use crate::gid_table::{GidEntry, gid_table};
+use crate::objects::context::{AsyncEvent, AsyncEvents};
 use crate::sys;
 
 /// The number of the one port.

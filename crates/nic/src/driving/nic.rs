@@ -10,15 +10,15 @@ use super::background;
 use super::fork;
 use super::shard::{Driven, Shard, ShardSet};
 use super::shards::Shards;
-use crate::bias::Guard;
-use crate::context::AsyncEvents;
-use crate::cq::{self, CqTasks};
 use crate::engine::Common;
 use crate::engine::Congestion;
 use crate::engine::{DropCounters, Engine, Objects, PortCounters, sum};
 use crate::error::{Error, Result};
 use crate::memory::Windows;
-use crate::report;
+use crate::objects::context::AsyncEvents;
+use crate::objects::cq::{self, CqTasks};
+use crate::observe;
+use crate::sync::bias::Guard;
 use crate::sys::{self, ForkWitness};
 
 /// What all threads of the process share.
@@ -57,7 +57,7 @@ impl Nic {
         // Before the first lock is taken that they hold.
         fork::guard_forks()?;
         fork::get_or_open(|| {
-            if crate::gid_table().is_empty() {
+            if crate::addressing::gid_table::gid_table().is_empty() {
                 return Err(Error::new(
                     "ibv_open_device",
                     libc::ENODEV,
@@ -81,7 +81,7 @@ impl Nic {
                 imports: Mutex::default(),
             });
             background::start(shared.shards.first())?;
-            report::opened(&shared);
+            observe::opened(&shared);
             Ok(Arc::new(NicHandle { shared }))
         })
         .map(|handle| Nic { handle })
@@ -244,7 +244,7 @@ impl NicShared {
         let mut qps = 0;
         for shard in self.shards.iter() {
             let engine = shard.lock();
-            report::note_all(&engine, false);
+            observe::note_all(&engine, false);
             if engine.closed {
                 return None;
             }
@@ -274,7 +274,7 @@ impl Drop for NicHandle {
                 if !engine.closed {
                     engine.close_cm();
                 }
-                report::note_all(&engine, true);
+                observe::note_all(&engine, true);
             }
             return;
         }
@@ -308,7 +308,7 @@ pub fn shutdown() {
             engine.link.send_what_waits();
             engine.closed = true;
             engine.timers.congestion = Congestion::default();
-            report::note_all(&engine, true);
+            observe::note_all(&engine, true);
             drop(engine);
             copies.wait();
         }

@@ -10,7 +10,7 @@ use super::nic::Nic;
 use crate::engine::Engine;
 use crate::engine::Uses;
 use crate::memory::{Exported, Foreign, RegionSpec, WindowsBound};
-use crate::report::RegionFacts;
+use crate::observe::RegionFacts;
 use crate::reserve;
 
 /// Why there is no key for a region, in words.

@@ -14,13 +14,13 @@ use super::background::{Background, STREAM};
 use super::event_wait::Waiters;
 use super::kernel_events;
 use super::yielding;
-use crate::bias::{Biased, Guard};
-use crate::busy::while_busy;
-use crate::cq::CqTasks;
 use crate::engine::Acks;
 use crate::engine::Awaited;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::objects::cq::CqTasks;
+use crate::sync::bias::{Biased, Guard};
+use crate::sync::busy::while_busy;
 use crate::sys;
 
 /// Most shards of a process.

@@ -8,7 +8,7 @@ use rnic_link::registry::{RANGES, range_of};
 use rustix_futex_sync::Mutex;
 
 use super::counters::PortCounters;
-use crate::cq;
+use crate::objects::cq;
 
 /// Nobody who has its lock waits for another.
 #[derive(Debug)]

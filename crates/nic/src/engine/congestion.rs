@@ -12,7 +12,7 @@
 //! was answered for a while (its host may be dead, which each has to find out by itself), and when nobody had to wait for long.
 //!
 //! A queue pair that has been silent for longer than one ACK timeout does not count and does not wait, for its peer may be dead: it has one
-//! packet under way now and then. Nor does one with a long ACK timeout, or without ([`crate::qp::QpEntry::may_crowd`]).
+//! packet under way now and then. Nor does one with a long ACK timeout, or without ([`crate::objects::qp::QpEntry::may_crowd`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -7,7 +7,7 @@ use rnic_transport::{QueuePair, Time};
 
 use super::congestion::{Congestion, FEW};
 use super::{Engine, schedule};
-use crate::qp::QpEntry;
+use crate::objects::qp::QpEntry;
 
 /// A queue pair that may send requests has its turn: it is held back if it has to wait for others.
 pub(super) fn give_way(

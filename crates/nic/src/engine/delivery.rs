@@ -18,8 +18,8 @@ use super::timers::Timers;
 use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::cm::Taken;
 use crate::memory::{ApartPacket, MemoryTable, PacketMemory};
-use crate::neighbour::Neighbourhood;
-use crate::qp::{Peer, QpEntry};
+use crate::objects::qp::{Peer, QpEntry};
+use crate::peers::Neighbourhood;
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;

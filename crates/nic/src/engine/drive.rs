@@ -8,7 +8,7 @@ use super::arrears::POSTS;
 use super::gather::{self, Posted};
 use super::sink::PathSink;
 use super::{Engine, crowds, lend, lone, rows, schedule, settle};
-use crate::qp::QpEntry;
+use crate::objects::qp::QpEntry;
 use crate::sys;
 
 /// Bytes of packets one queue pair may build before the next has its turn, or a little less: see [`Engine::quantum`].

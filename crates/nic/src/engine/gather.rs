@@ -195,7 +195,7 @@ mod tests {
     //! Who streams gets batches, who turns away soon has its messages sent at once, and nobody's wait without end.
 
     use super::*;
-    use crate::qp::Signals;
+    use crate::objects::qp::Signals;
 
     const ONE: Posted = Posted { count: 1, bytes: 8 };
 

@@ -9,11 +9,11 @@ use rnic_transport::{
     RemoteFault, Sge, Status,
 };
 
-use crate::cq::Freed;
 use crate::memory::{self, MemoryTable, PacketMemory};
-use crate::neighbour::Elsewhere;
-use crate::qp::{QpShared, ReceiveSource, Signals};
-use crate::report::{self, lint};
+use crate::objects::cq::Freed;
+use crate::objects::qp::{QpShared, ReceiveSource, Signals};
+use crate::observe::{self, lint};
+use crate::peers::Elsewhere;
 
 use super::srq_table::SrqTable;
 
@@ -46,13 +46,13 @@ impl DeviceHost<'_> {
         write: bool,
         fault: LocalFault,
     ) -> LocalFault {
-        let access = report::Access {
+        let access = observe::Access {
             key,
             addr,
             length,
             pd: pd.0,
         };
-        report::local_fault(
+        observe::local_fault(
             self.shared.qpn,
             access,
             write,
@@ -71,13 +71,13 @@ impl DeviceHost<'_> {
         right: Option<RemoteAccess>,
         fault: RemoteFault,
     ) -> RemoteFault {
-        let access = report::Access {
+        let access = observe::Access {
             key,
             addr,
             length,
             pd: pd.0,
         };
-        report::remote_fault(
+        observe::remote_fault(
             self.shared.qpn,
             access,
             right,
@@ -104,7 +104,7 @@ impl DeviceHost<'_> {
     /// Tells a failure to whoever reads the report.
     #[cold]
     fn failed(&self, completion: &Completion, receive: bool) {
-        report::failed(self.shared, completion, receive);
+        observe::failed(self.shared, completion, receive);
     }
 }
 
@@ -433,6 +433,6 @@ impl Host for DeviceHost<'_> {
     }
 
     fn evidence(&mut self, evidence: &Evidence) {
-        report::evidence(self.shared.qpn, evidence);
+        observe::evidence(self.shared.qpn, evidence);
     }
 }

@@ -11,7 +11,7 @@ use super::host::DeviceHost;
 use super::sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
 use crate::memory::MemoryTable;
-use crate::qp::QpEntry;
+use crate::objects::qp::QpEntry;
 
 /// What became of an ACK that the peer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

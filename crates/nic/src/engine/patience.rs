@@ -12,7 +12,7 @@
 use rnic_transport::QueuePair;
 use rnic_wire::Packet;
 
-use crate::qp::{QpEntry, ReceiveSource};
+use crate::objects::qp::{QpEntry, ReceiveSource};
 
 /// An application that is kept from its core on a loaded machine gets it within that.
 const PATIENCE_NS: u64 = 50_000_000;

@@ -17,8 +17,8 @@ use super::sink::PathSink;
 use super::{AhTable, Engine, Posted, SrqTable, Timers, crowds, lend, lone, settle};
 use super::{fairness, gather};
 use crate::memory::MemoryTable;
-use crate::qp::{QpEntry, QpState};
-use crate::report::lint;
+use crate::objects::qp::{QpEntry, QpState};
+use crate::observe::lint;
 use crate::sys::{self, StreamClock};
 
 /// A queue pair to which work requests are posted, and what they need to leave at once.

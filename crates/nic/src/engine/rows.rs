@@ -9,7 +9,7 @@ use rnic_transport::QueuePair;
 
 use super::TICK_NS;
 use super::gather::{self, Gather, Posted};
-use crate::qp::QpEntry;
+use crate::objects::qp::QpEntry;
 use crate::sys::{self, StreamClock};
 
 /// Posts, or the end of what was done and the next post, that are no further apart are close, in [`sys::ticks_or_ns`]: about a

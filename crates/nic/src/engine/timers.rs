@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, TryReserveError};
 use rnic_transport::Time;
 
 use super::congestion::Congestion;
-use crate::qp::QpEntry;
+use crate::objects::qp::QpEntry;
 
 /// Earliest deadlines first.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use super::foreign::Reach;
 use super::index_table::IndexTable;
 use super::key;
 use super::window::Windows;
-use crate::report::RegionFacts;
+use crate::observe::RegionFacts;
 
 /// What a key stands for: a range and rights.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::index_table::IndexTable;
 use super::region::WindowsBound;
 use super::table::{CAPACITY, Entry};
 use super::{Access, MemoryTable, key};
-use crate::report::RegionFacts;
+use crate::observe::RegionFacts;
 
 /// All windows of the process, by key, and which regions they are bound to.
 #[derive(Debug, Default)]

@@ -1,0 +1,4 @@
+//! Which addresses the device has, and which a packet may have.
+
+pub(crate) mod address;
+pub(crate) mod gid_table;

@@ -1,0 +1,235 @@
+//! Counters for `rnic run --stats`: of every queue pair when it ends, and now and then before, as programs are killed.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+use rnic_link::LinkCounters;
+use rnic_transport::{Counters, Traffic};
+
+use super::line::Line;
+use super::{State, append, is_on, lint, settings, state, write};
+use crate::driving::NicShared;
+use crate::engine::{DropCounters, Engine};
+use crate::objects::qp::{QpEntry, QpState};
+use crate::sys;
+
+/// Between two looks at a few queue pairs; with many it is longer.
+const PERIOD: Duration = Duration::from_millis(400);
+/// Queue pairs that may double the period.
+const FEW: usize = 64;
+
+/// What was written last, so that only news is written.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    qps: BTreeMap<u32, (Counters, QpState)>,
+    /// By shard of the engine.
+    devices: Vec<(LinkCounters, DropCounters)>,
+}
+
+impl Snapshots {
+    pub(super) const fn new() -> Snapshots {
+        Snapshots {
+            qps: BTreeMap::new(),
+            devices: Vec::new(),
+        }
+    }
+}
+
+/// Counters are wanted.
+fn wanted() -> bool {
+    settings().is_some_and(|settings| settings.stats || settings.lint)
+}
+
+/// A queue pair is about to be destroyed.
+pub(crate) fn destroyed(entry: &QpEntry) {
+    if !is_on() {
+        return;
+    }
+    if let Some(mut state) = state() {
+        if wanted() {
+            let line = state.qp(entry, true);
+            write(line);
+        }
+        state.snapshots.qps.remove(&entry.shared.qpn);
+        state.forget(entry.shared.qpn);
+        lint::destroyed(&mut state, entry);
+    }
+}
+
+/// Notes what has changed since the last time. `last`: nothing will come any more.
+pub(crate) fn note_all(engine: &Engine, last: bool) {
+    if !wanted() {
+        return;
+    }
+    let Some(mut state) = state() else {
+        return;
+    };
+    // In one go: the engine is locked, and a file opened for each of many queue pairs would keep it so for long.
+    let mut lines = String::new();
+    for entry in engine.entries() {
+        let now = (entry.transport.counters(), entry.shared.state());
+        let known = state.snapshots.qps.get(&entry.shared.qpn);
+        if last || known != Some(&now) {
+            state.snapshots.qps.insert(entry.shared.qpn, now);
+            lines += &state.qp(entry, last).finish();
+        }
+    }
+    let device = engine.counters();
+    let devices = &mut state.snapshots.devices;
+    if devices.get(engine.index) != Some(&device) {
+        if devices.len() <= engine.index {
+            devices.resize(engine.index + 1, Default::default());
+        }
+        devices[engine.index] = device;
+        let mut all = (LinkCounters::default(), DropCounters::default());
+        for (link, drops) in devices {
+            all.0 += *link;
+            all.1 += *drops;
+        }
+        lines += &state.device(&all).finish();
+    }
+    if !lines.is_empty() {
+        append(&lines);
+    }
+}
+
+/// Starts the thread that notes counters now and then, if they are wanted.
+pub(super) fn start_snapshots(nic: Weak<NicShared>) {
+    if !wanted() {
+        return;
+    }
+    // Failing to start it costs nothing but what a killed program would have shown.
+    let _ = sys::with_signals_blocked(|| {
+        sys::spawn(c"rnic-report", 256 * 1024, move || {
+            let mut rest = PERIOD;
+            loop {
+                std::thread::sleep(rest);
+                let Some(nic) = nic.upgrade() else {
+                    break;
+                };
+                let Some(qps) = nic.note_counters() else {
+                    break;
+                };
+                rest = PERIOD * (1 + qps / FEW) as u32;
+            }
+        })
+    });
+}
+
+impl State {
+    fn qp(&mut self, entry: &QpEntry, end: bool) -> Line {
+        let shared = &entry.shared;
+        let mut line = self.record("qp");
+        self.name_qp(&mut line, shared.qpn);
+        line.text("qp_type", shared.type_name())
+            .text("state", state_name(shared.state()))
+            .flag("end", end);
+        if let Some(connection) = self.connections.get(&shared.qpn) {
+            let attr = &connection.attr;
+            line.number("max_rd_atomic", u64::from(attr.max_rd_atomic))
+                .number("max_dest_rd_atomic", u64::from(attr.max_dest_rd_atomic));
+            if let Some(mtu) = attr.path_mtu {
+                line.number("path_mtu", mtu.bytes() as u64);
+            }
+        }
+        let counters = entry.transport.counters();
+        line.object("counters", |line| write_counters(line, &counters));
+        line
+    }
+
+    fn device(&mut self, (link, drops): &(LinkCounters, DropCounters)) -> Line {
+        let mut line = self.record("device");
+        line.object("link", |line| {
+            line.number("tx_packets", link.tx_packets)
+                .number("tx_bytes", link.tx_bytes)
+                .number("tx_multicast", link.tx_multicast)
+                .number("tx_xdp_packets", link.tx_xdp_packets)
+                .number("tx_zero_copy_packets", link.tx_zero_copy_packets)
+                .number("tx_detour_packets", link.tx_detour_packets)
+                .number("rx_xdp_packets", link.rx_xdp_packets)
+                .number("tx_host_packets", link.tx_host_packets)
+                .number("tx_host_bytes", link.tx_host_bytes)
+                .number("out_of_reach", link.host_out_of_reach)
+                .number("tx_errors", link.tx_errors)
+                .number("tx_waited", link.tx_waited)
+                .number("rx_packets", link.rx_packets)
+                .number("rx_bytes", link.rx_bytes)
+                .number("rx_multicast", link.rx_multicast)
+                .number("rx_host_packets", link.rx_host_packets)
+                .number("rx_host_bytes", link.rx_host_bytes)
+                .number("rx_host_pointed", link.rx_host_pointed);
+        });
+        line.object("drops", |line| {
+            line.number("bad_icrc", link.rx_bad_icrc)
+                .number("truncated", link.rx_truncated)
+                .number("receive_buffer_full", link.rx_overrun)
+                .number("unknown_process", link.rx_unknown_qpn)
+                .number("unknown_qpn", drops.unknown_qpn)
+                .number("malformed", drops.malformed)
+                .number("bad_pkey", drops.bad_pkey)
+                .number("wrong_address", drops.wrong_address)
+                .number("wrong_process", drops.wrong_process)
+                .number("not_ready", drops.not_ready)
+                .number("wrong_rings", link.host_rings_wrong)
+                .number("no_room", drops.no_room);
+        });
+        line
+    }
+}
+
+pub(super) fn state_name(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::Rtr => "RTR",
+        QpState::Rts => "RTS",
+        QpState::Sqd => "SQD",
+        QpState::Sqe => "SQE",
+        QpState::Err => "ERR",
+    }
+}
+
+fn write_counters(line: &mut Line, c: &Counters) {
+    let traffic = |line: &mut Line, name: &str, t: Traffic| {
+        line.object(name, |line| {
+            line.number("messages", t.messages).number("bytes", t.bytes);
+        });
+    };
+    for (name, by) in [("requested", c.requested), ("served", c.served)] {
+        line.object(name, |line| {
+            traffic(line, "send", by.send);
+            traffic(line, "write", by.write);
+            traffic(line, "read", by.read);
+            traffic(line, "atomic", by.atomic);
+            traffic(line, "flush", by.flush);
+        });
+    }
+    for (name, value) in [
+        ("messages_without_packets", c.without_packets.messages),
+        ("bytes_without_packets", c.without_packets.bytes),
+        ("packets_sent", c.packets_sent),
+        ("packets_received", c.packets_received),
+        ("bytes_sent", c.bytes_sent),
+        ("bytes_received", c.bytes_received),
+        ("retransmitted_packets", c.retransmitted_packets),
+        ("timeouts", c.timeouts),
+        ("sequence_naks_sent", c.sequence_naks_sent),
+        ("sequence_naks_received", c.sequence_naks_received),
+        ("rnr_naks_sent", c.rnr_naks_sent),
+        ("rnr_naks_received", c.rnr_naks_received),
+        ("access_naks_sent", c.access_naks_sent),
+        ("access_naks_received", c.access_naks_received),
+        ("invalid_naks_sent", c.invalid_naks_sent),
+        ("invalid_naks_received", c.invalid_naks_received),
+        ("operational_naks_sent", c.operational_naks_sent),
+        ("operational_naks_received", c.operational_naks_received),
+        ("duplicates_received", c.duplicates_received),
+        ("out_of_sequence", c.out_of_sequence),
+        ("messages_dropped", c.messages_dropped),
+        ("qkey_violations", c.qkey_violations),
+        ("dropped", c.dropped),
+    ] {
+        line.number(name, value);
+    }
+}

@@ -1,0 +1,488 @@
+//! Failures of work requests, refusals of the peer's requests and of verbs.
+
+use std::net::IpAddr;
+
+use rnic_transport::{
+    Completion, CompletionOpcode, Evidence, Flush, LocalFault, Refused, RemoteAccess, RemoteFault,
+    RequestRefused, SendFailed, SendOp, Status,
+};
+
+use rnic_link::udp::tx::learned_mtu;
+use rnic_wire::Operation;
+
+use super::line::Line;
+use super::{Connection, Kind, RegionFacts, State, lint, state, write};
+use crate::error::Error;
+use crate::memory::Access as Rights;
+use crate::objects::qp::{QpShared, headroom};
+use crate::sys;
+
+/// The range that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub(crate) key: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) pd: u32,
+}
+
+/// Memory that a local work request may not use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalNote {
+    access: Access,
+    write: bool,
+    fault: LocalFault,
+    region: Option<RegionFacts>,
+}
+
+/// Memory that the peer may not use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteNote {
+    access: Access,
+    /// `None`: to be invalidated.
+    right: Option<RemoteAccess>,
+    fault: RemoteFault,
+    region: Option<RegionFacts>,
+}
+
+/// A scatter/gather entry was refused; the completion will follow.
+#[cold]
+pub(crate) fn local_fault(
+    qpn: u32,
+    access: Access,
+    write: bool,
+    fault: LocalFault,
+    region: Option<RegionFacts>,
+) {
+    if let Some(mut state) = state() {
+        let note = LocalNote {
+            access,
+            write,
+            fault,
+            region,
+        };
+        state.local.insert(qpn, note);
+    }
+}
+
+/// A remote access was refused; the refusal of the request will follow.
+#[cold]
+pub(crate) fn remote_fault(
+    qpn: u32,
+    access: Access,
+    right: Option<RemoteAccess>,
+    fault: RemoteFault,
+    region: Option<RegionFacts>,
+) {
+    if let Some(mut state) = state() {
+        let note = RemoteNote {
+            access,
+            right,
+            fault,
+            region,
+        };
+        state.remote.insert(qpn, note);
+    }
+}
+
+/// What the transport tells.
+#[cold]
+pub(crate) fn evidence(qpn: u32, evidence: &Evidence) {
+    let Some(mut state) = state() else {
+        return;
+    };
+    match evidence {
+        Evidence::SendFailed(failed) => {
+            state.sends.insert(qpn, *failed);
+        }
+        Evidence::RequestRefused(refused) => state.request_refused(qpn, refused),
+        Evidence::ReceiverNeverReady { naks, waited_ns } => {
+            if state.spend(Kind::Failure) {
+                let mut line = state.record("waiting");
+                state.name_qp(&mut line, qpn);
+                line.number("naks", u64::from(*naks))
+                    .number("waited_ns", *waited_ns);
+                write(line);
+            }
+            lint::never_ready(&mut state, qpn, u64::from(*naks), *waited_ns);
+        }
+        Evidence::PeerStopped { waited_ns, srq } => {
+            let stopped = sys::uncancelled(|| state.stopped_peer(qpn, *srq));
+            if let Some(pid) = stopped
+                && state.spend(Kind::Patience)
+            {
+                let mut line = state.record("stopped");
+                state.name_qp(&mut line, qpn);
+                line.number("waited_ns", *waited_ns);
+                name_process(&mut line, pid);
+                write(line);
+            }
+        }
+    }
+}
+
+/// A work request completed with an error.
+#[cold]
+pub(crate) fn failed(shared: &QpShared, completion: &Completion, receive: bool) {
+    let qpn = shared.qpn;
+    let Some(mut state) = state() else {
+        return;
+    };
+    let sent = match receive {
+        true => None,
+        false => state.sends.remove(&qpn),
+    };
+    if completion.status == Status::WorkRequestFlushed {
+        // Told only where it is the first that is heard of it: the program moved the queue pair to ERR itself.
+        if state.broken.insert(qpn) && state.spend(Kind::Flush) {
+            let mut line = state.record("flushed");
+            state.name_qp(&mut line, qpn);
+            line.number("wr_id", completion.wr_id);
+            write(line);
+        }
+        return;
+    }
+    let first = state.broken.insert(qpn);
+    if !state.spend(Kind::Failure) {
+        return;
+    }
+    let note = match completion.status {
+        Status::LocalProtectionError => state.local.remove(&qpn),
+        _ => None,
+    };
+    let mut line = state.record("failure");
+    state.name_qp(&mut line, qpn);
+    line.text("qp_type", shared.type_name())
+        .text("queue", if receive { "receive" } else { "send" })
+        .flag("first", first)
+        .number("wr_id", completion.wr_id)
+        .text("operation", opcode_name(completion.opcode))
+        .number("status", completion.status as u64)
+        .number("vendor_err", u64::from(completion.vendor_err));
+    state.name_mtus(&mut line, qpn);
+    if let Some(note) = note {
+        let grave = state.grave(note.access.key);
+        line.object("memory", |line| write_local(line, &note, grave));
+    }
+    if let Some(sent) = sent {
+        line.object("request", |line| write_request(line, &sent));
+    }
+    if completion.status == Status::RetryExceeded {
+        let (peer, stopped) = state.look_for_peer(qpn);
+        line.text("peer_process", peer);
+        if let Some(pid) = stopped {
+            name_process(&mut line, pid);
+        }
+        if let Some(bytes) = state.path_too_short(qpn) {
+            line.number("path_bytes", bytes.into());
+        }
+    }
+    write(line);
+}
+
+impl State {
+    /// As responder, a queue pair refused for good.
+    fn request_refused(&mut self, qpn: u32, refused: &RequestRefused) {
+        let note = match refused.why {
+            Refused::Access | Refused::Invalidate => self.remote.remove(&qpn),
+            _ => None,
+        };
+        let first = self.broken.insert(qpn);
+        if !self.spend(Kind::Failure) {
+            return;
+        }
+        let mut line = self.record("refusal");
+        self.name_qp(&mut line, qpn);
+        line.flag("first", first)
+            .text("operation", operation_name(refused.operation))
+            .number("psn", u64::from(refused.psn.value()))
+            .text("why", refused_name(refused.why));
+        self.name_mtus(&mut line, qpn);
+        if let Refused::PacketLength(length) = refused.why {
+            line.number("length", u64::from(length));
+        }
+        if refused.why == Refused::TooLong {
+            line.number("room", refused.room)
+                .number("length", refused.length);
+        }
+        if let (Refused::TooManyReads, Some(connection)) = (refused.why, self.connections.get(&qpn))
+        {
+            line.number("limit", u64::from(connection.attr.max_dest_rd_atomic));
+        }
+        if let Some(note) = note {
+            let grave = self.grave(note.access.key);
+            line.object("memory", |line| write_remote(line, &note, grave));
+        }
+        write(line);
+    }
+
+    /// The queue pair's path MTU, and its peer's if that is of this process, too.
+    fn name_mtus(&self, line: &mut Line, qpn: u32) {
+        let mtu = |connection: &Connection| Some(connection.attr.path_mtu?.bytes() as u64);
+        let Some(own) = self.connections.get(&qpn) else {
+            return;
+        };
+        if let Some(mtu) = mtu(own) {
+            line.number("path_mtu", mtu);
+        }
+        let peer = self.connections.get(&own.attr.dest_qp_num);
+        let is_opposite = |peer: &&Connection| {
+            (peer.local, peer.remote, peer.attr.dest_qp_num) == (own.remote, own.local, qpn)
+        };
+        if let Some(mtu) = peer.filter(is_opposite).and_then(mtu) {
+            line.number("peer_path_mtu", mtu);
+        }
+    }
+
+    /// The region that had this key, and how long ago it ended.
+    fn grave(&self, key: u32) -> Option<(RegionFacts, u64)> {
+        let (_, region, at) = self.graves.iter().rev().find(|(k, ..)| *k == key)?;
+        Some((*region, sys::now_ns().saturating_sub(*at)))
+    }
+
+    /// Whether the peer of a queue pair that got no answer is still there; its process if that is stopped.
+    fn look_for_peer(&self, qpn: u32) -> (&'static str, Option<u32>) {
+        sys::uncancelled(|| match self.peer_as_it_is(qpn) {
+            "alive" => match self.stopped_peer(qpn, None) {
+                Some(pid) => ("stopped", Some(pid)),
+                None => ("alive", None),
+            },
+            other => (other, None),
+        })
+    }
+
+    /// The process of this host that a queue pair waits for, if it is stopped: the peer's, or that of a shared receive queue.
+    fn stopped_peer(&self, qpn: u32, srq: Option<u32>) -> Option<u32> {
+        let peer = self.connections.get(&qpn)?.attr.dest_qp_num;
+        let numbers = std::iter::once(peer).chain(srq);
+        let mut owners = numbers.filter_map(rnic_link::registry::owner);
+        owners.find(|pid| rnic_link::is_stopped(*pid))
+    }
+
+    /// What ICMP has said of the way, if long packets of this queue pair are longer than it takes.
+    fn path_too_short(&self, qpn: u32) -> Option<u32> {
+        let connection = self.connections.get(&qpn)?;
+        let mtu = connection.attr.path_mtu?.bytes() as u32;
+        let learned = sys::uncancelled(|| learned_mtu(connection.local, connection.remote))?;
+        (learned < mtu + headroom(connection.remote)).then_some(learned)
+    }
+
+    fn peer_as_it_is(&self, qpn: u32) -> &'static str {
+        let Some(connection) = self.connections.get(&qpn) else {
+            return "unknown";
+        };
+        let is_here = |addr: IpAddr| {
+            addr == connection.local
+                || crate::addressing::gid_table::gid_table()
+                    .iter()
+                    .any(|gid| gid.addr == addr)
+        };
+        if !is_here(connection.remote) {
+            return "elsewhere";
+        }
+        let dest = connection.attr.dest_qp_num;
+        match rnic_link::registry::owner(dest) {
+            None => "gone",
+            Some(pid) if pid == std::process::id() => match self.connections.get(&dest) {
+                None => "own, not connected",
+                Some(_) if self.broken.contains(&dest) => "own, in error",
+                Some(_) => "own",
+            },
+            Some(_) => "alive",
+        }
+    }
+}
+
+pub(super) fn name_process(line: &mut Line, pid: u32) {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    line.number("peer_pid", pid.into())
+        .text("peer_program", name.trim_end());
+}
+
+/// A verb refused its arguments; the reason is what C has no room for.
+#[cold]
+pub fn refused_verb(error: &Error) {
+    let Some(mut state) = state() else {
+        return;
+    };
+    // Some programs ask what is not there, or post until there is no room, again and again.
+    let count = state
+        .verbs
+        .entry((error.verb(), error.errno()))
+        .or_default();
+    *count += 1;
+    if *count > 4 {
+        return;
+    }
+    let mut line = state.record("verb");
+    line.text("verb", error.verb())
+        .number("errno", error.errno() as u64)
+        .text("reason", error.reason());
+    write(line);
+}
+
+fn write_access(line: &mut Line, access: &Access) {
+    line.number("key", u64::from(access.key))
+        .number("addr", access.addr)
+        .number("length", access.length);
+}
+
+fn write_region(line: &mut Line, access: &Access, region: Option<RegionFacts>) {
+    if let Some(region) = region {
+        line.object("region", |line| {
+            line.number("addr", region.addr)
+                .number("length", region.length)
+                .text("access", &rights(region.access))
+                .flag("same_pd", region.pd == access.pd);
+        });
+    }
+}
+
+fn write_grave(line: &mut Line, grave: Option<(RegionFacts, u64)>) {
+    if let Some((region, ns)) = grave {
+        line.object("deregistered", |line| {
+            line.number("addr", region.addr)
+                .number("length", region.length)
+                .number("ago_ns", ns);
+        });
+    }
+}
+
+fn write_local(line: &mut Line, note: &LocalNote, grave: Option<(RegionFacts, u64)>) {
+    write_access(line, &note.access);
+    line.flag("write", note.write).text(
+        "fault",
+        match note.fault {
+            LocalFault::UnknownKey => "unknown key",
+            LocalFault::OtherPd => "other pd",
+            LocalFault::OutOfRange => "out of range",
+            LocalFault::NoLocalWrite => "no right",
+            LocalFault::Unmapped => "unmapped",
+        },
+    );
+    write_region(line, &note.access, note.region);
+    write_grave(line, grave);
+}
+
+fn write_remote(line: &mut Line, note: &RemoteNote, grave: Option<(RegionFacts, u64)>) {
+    write_access(line, &note.access);
+    line.text(
+        "fault",
+        match note.fault {
+            RemoteFault::UnknownKey => "unknown key",
+            RemoteFault::OtherPd => "other pd",
+            RemoteFault::OutOfRange => "out of range",
+            RemoteFault::NoRight => "no right",
+            RemoteFault::Unmapped => "unmapped",
+        },
+    )
+    .text(
+        "right",
+        match note.right {
+            Some(RemoteAccess::Read) => "IBV_ACCESS_REMOTE_READ",
+            Some(RemoteAccess::Write) => "IBV_ACCESS_REMOTE_WRITE",
+            Some(RemoteAccess::Atomic) => "IBV_ACCESS_REMOTE_ATOMIC",
+            Some(RemoteAccess::FlushGlobal) => "IBV_ACCESS_FLUSH_GLOBAL",
+            Some(RemoteAccess::FlushPersistent) => "IBV_ACCESS_FLUSH_PERSISTENT",
+            None => "invalidation",
+        },
+    );
+    write_region(line, &note.access, note.region);
+    write_grave(line, grave);
+}
+
+fn write_request(line: &mut Line, sent: &SendFailed) {
+    line.number("length", sent.len)
+        .number("psn", u64::from(sent.psn.value()))
+        .flag("sent", sent.sent)
+        .number("tries", u64::from(sent.tries))
+        .number("heard", sent.heard)
+        .number("heard_ever", sent.heard_ever)
+        .number("waited_ns", sent.waited_ns)
+        .number("stopped_ns", sent.stopped_ns);
+    if let Some(response) = sent.response {
+        line.number("response", u64::from(response));
+    }
+    if let SendOp::Write { remote_addr, rkey }
+    | SendOp::WriteImm {
+        remote_addr, rkey, ..
+    }
+    | SendOp::Read { remote_addr, rkey }
+    | SendOp::CompareSwap {
+        remote_addr, rkey, ..
+    }
+    | SendOp::FetchAdd {
+        remote_addr, rkey, ..
+    }
+    | SendOp::AtomicWrite { remote_addr, rkey }
+    | SendOp::Flush(Flush {
+        remote_addr, rkey, ..
+    }) = sent.op
+    {
+        line.number("remote_addr", remote_addr)
+            .number("rkey", u64::from(rkey));
+    }
+}
+
+fn rights(access: Rights) -> String {
+    let names = [
+        (Rights::LOCAL_WRITE, "LOCAL_WRITE"),
+        (Rights::REMOTE_WRITE, "REMOTE_WRITE"),
+        (Rights::REMOTE_READ, "REMOTE_READ"),
+        (Rights::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+        (Rights::FLUSH_GLOBAL, "FLUSH_GLOBAL"),
+        (Rights::FLUSH_PERSISTENT, "FLUSH_PERSISTENT"),
+    ];
+    let has: Vec<&str> = names
+        .iter()
+        .filter(|(right, _)| access.contains(*right))
+        .map(|(_, name)| *name)
+        .collect();
+    has.join(" | ")
+}
+
+fn opcode_name(opcode: CompletionOpcode) -> &'static str {
+    match opcode {
+        CompletionOpcode::Send => "SEND",
+        CompletionOpcode::RdmaWrite => "RDMA WRITE",
+        CompletionOpcode::RdmaRead => "RDMA READ",
+        CompletionOpcode::CompareSwap => "compare-and-swap",
+        CompletionOpcode::FetchAdd => "fetch-and-add",
+        CompletionOpcode::AtomicWrite => "atomic write",
+        CompletionOpcode::Flush => "FLUSH",
+        CompletionOpcode::BindMw => "bind of a memory window",
+        CompletionOpcode::LocalInvalidate => "local invalidate",
+        CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm => "receive",
+    }
+}
+
+fn operation_name(operation: Operation) -> &'static str {
+    use Operation::*;
+    match operation {
+        SendFirst | SendMiddle | SendLast | SendLastImm | SendOnly | SendOnlyImm
+        | SendLastInvalidate | SendOnlyInvalidate => "SEND",
+        WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => {
+            "RDMA WRITE"
+        }
+        ReadRequest => "RDMA READ",
+        AtomicWrite => "atomic write",
+        Flush => "FLUSH",
+        CompareSwap => "compare-and-swap",
+        FetchAdd => "fetch-and-add",
+        _ => "a response",
+    }
+}
+
+fn refused_name(why: Refused) -> &'static str {
+    match why {
+        Refused::Access => "access",
+        Refused::ReceiveMemory => "receive memory",
+        Refused::TooLong => "too long",
+        Refused::NotAllowed => "not allowed",
+        Refused::TooManyReads => "too many reads",
+        Refused::Unaligned => "unaligned",
+        Refused::Invalidate => "invalidate",
+        Refused::PacketLength(_) => "packet length",
+        Refused::Malformed => "malformed",
+    }
+}

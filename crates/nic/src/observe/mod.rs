@@ -1,0 +1,285 @@
+//! What a software NIC can tell and hardware cannot: which memory, which right, which peer.
+//!
+//! `rnic run` names a file in `RNIC_REPORT` and reads it when the program has ended. Every record is one line, appended
+//! by one write(2) to a file opened for it alone: processes do not disturb one another, nothing is open in between, and
+//! what was recorded survives `_exit` and SIGKILL. Without the variable nothing is kept and nothing is written.
+//!
+//! All of this lies on the way into a failure or in verbs that are slow anyway; the data path only tests
+//! [`lint::is_on`] where it says so.
+
+pub(crate) mod cm;
+mod counters;
+mod failure;
+mod line;
+pub(crate) mod lint;
+pub mod resources;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use rustix_futex_sync::{Mutex, MutexGuard};
+
+pub(crate) use counters::{destroyed, note_all};
+pub use failure::refused_verb;
+pub(crate) use failure::{Access, evidence, failed, local_fault, remote_fault};
+
+use crate::driving::NicShared;
+use crate::engine::Engine;
+use crate::memory::Access as Rights;
+use crate::objects::qp::{QpAttr, QpState};
+use crate::sys;
+use line::Line;
+
+/// What is told of a process, each kind up to a number of its own: the first ones matter, and a file has an end. What belongs to
+/// each connection that ends well must not leave nothing for the one that fails.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Failures and refusals.
+    Failure,
+    /// Queue pairs that the program moved to ERR.
+    Flush,
+    /// Connections that did not come about, and requests that were refused.
+    Connection,
+    /// Connections that take long.
+    Patience,
+    /// What became of them, and of those behind one that did not come about.
+    Answer,
+}
+
+/// Failures and refusals that a process tells of.
+pub const MOST_FAILURES: u32 = 256;
+
+impl Kind {
+    const MOST: [u32; 5] = [MOST_FAILURES, 16, 128, 64, 256];
+}
+/// Regions remembered after their end.
+const GRAVES: usize = 64;
+
+/// What `rnic run` asked for.
+#[derive(Debug)]
+struct Settings {
+    file: PathBuf,
+    /// `RNIC_STATS`: counters, too.
+    stats: bool,
+    /// `RNIC_LINT`: what would fail on hardware, too.
+    lint: bool,
+}
+
+fn settings() -> Option<&'static Settings> {
+    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+    SETTINGS
+        .get_or_init(|| {
+            Some(Settings {
+                file: rnic_settings::REPORT.path()?,
+                stats: rnic_settings::STATS.is_on(),
+                lint: rnic_settings::LINT.is_on(),
+            })
+        })
+        .as_ref()
+}
+
+/// Somebody reads what is recorded.
+pub(crate) fn is_on() -> bool {
+    settings().is_some()
+}
+
+/// The two ends of a connected queue pair, and what they agreed on.
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    local: IpAddr,
+    remote: IpAddr,
+    attr: QpAttr,
+}
+
+/// A region as messages name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionFacts {
+    pub(crate) pd: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) access: Rights,
+}
+
+/// What is known of this process.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Process id, to notice a fork, and a random number, as ids come again.
+    process: Option<(u32, u64)>,
+    connections: BTreeMap<u32, Connection>,
+    /// The last fault of each queue pair, until the completion that it causes.
+    local: BTreeMap<u32, failure::LocalNote>,
+    remote: BTreeMap<u32, failure::RemoteNote>,
+    sends: BTreeMap<u32, rnic_transport::SendFailed>,
+    /// Queue pairs that failed or refused something: what is flushed there is no news.
+    broken: BTreeSet<u32>,
+    /// Regions that were deregistered last: key, what it was, when.
+    graves: VecDeque<(u32, RegionFacts, u64)>,
+    /// Of each [`Kind`].
+    written: [u32; Kind::MOST.len()],
+    verbs: BTreeMap<(&'static str, i32), u32>,
+    findings: lint::Findings,
+    snapshots: counters::Snapshots,
+}
+
+impl State {
+    const fn new() -> State {
+        State {
+            process: None,
+            connections: BTreeMap::new(),
+            local: BTreeMap::new(),
+            remote: BTreeMap::new(),
+            sends: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            graves: VecDeque::new(),
+            written: [0; Kind::MOST.len()],
+            verbs: BTreeMap::new(),
+            findings: lint::Findings::new(),
+            snapshots: counters::Snapshots::new(),
+        }
+    }
+
+    /// A record of this process. The first one introduces it.
+    fn record(&mut self, name: &str) -> Line {
+        let id = match self.process {
+            Some((_, id)) => id,
+            None => {
+                // JSON numbers are exact up to 2^53.
+                let id = sys::random_u64() >> 12;
+                self.process = Some((std::process::id(), id));
+                let program = std::env::args_os().next().unwrap_or_default();
+                let program = std::path::Path::new(&program);
+                let mut line = Line::new("process");
+                line.number("process", id)
+                    .number("pid", u64::from(std::process::id()))
+                    .text(
+                        "program",
+                        &program.file_name().unwrap_or_default().to_string_lossy(),
+                    );
+                write(line);
+                id
+            }
+        };
+        let mut line = Line::new(name);
+        line.number("process", id).number("ns", sys::now_ns());
+        line
+    }
+
+    /// One more of that kind may be told.
+    fn spend(&mut self, kind: Kind) -> bool {
+        let written = &mut self.written[kind as usize];
+        *written = written.saturating_add(1);
+        *written <= Kind::MOST[kind as usize]
+    }
+
+    /// Writes who the queue pair is and with whom it talks.
+    fn name_qp(&self, line: &mut Line, qpn: u32) {
+        line.number("qpn", u64::from(qpn));
+        if let Some(connection) = self.connections.get(&qpn) {
+            line.text("local", &connection.local.to_string())
+                .text("peer", &connection.remote.to_string())
+                .number("peer_qpn", u64::from(connection.attr.dest_qp_num));
+        }
+    }
+}
+
+static STATE: Mutex<State> = Mutex::new(State::new());
+
+pub(crate) type Guard = MutexGuard<'static, State>;
+
+/// The state of this process; `None` if nobody reads it.
+fn state() -> Option<Guard> {
+    settings()?;
+    let mut state = hold();
+    if state
+        .process
+        .is_some_and(|(pid, _)| pid != std::process::id())
+    {
+        // A forked child: the parent tells its own story.
+        *state = State::new();
+    }
+    Some(state)
+}
+
+/// Held across fork(2), so that the child finds the state in order and no descriptor of it open.
+pub(crate) fn hold() -> Guard {
+    STATE.lock()
+}
+
+/// Appends one record. That it cannot is no reason to disturb the program.
+fn write(line: Line) {
+    append(&line.finish());
+}
+
+/// The same of several records, each with its end.
+fn append(lines: &str) {
+    let Some(settings) = settings() else {
+        return;
+    };
+    sys::uncancelled(|| {
+        let file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&settings.file);
+        if let Ok(mut file) = file {
+            let _ = file.write_all(lines.as_bytes());
+        }
+    });
+}
+
+/// The device was opened by this process.
+pub(crate) fn opened(nic: &Arc<NicShared>) {
+    let Some(settings) = settings() else {
+        return;
+    };
+    lint::switch(settings.lint);
+    if let Some(mut state) = state() {
+        let line = state.record("opened");
+        write(line);
+    }
+    counters::start_snapshots(Arc::downgrade(nic));
+}
+
+/// A queue pair's state or attributes were changed.
+pub(crate) fn modified(engine: &mut Engine, qpn: u32) {
+    let (Some(mut state), Some(entry)) = (state(), engine.qp_mut(qpn)) else {
+        return;
+    };
+    let now = entry.shared.state();
+    if now == QpState::Reset {
+        // What comes is another life of it.
+        state.forget(qpn);
+    }
+    if let Some(peer) = entry.peer {
+        let connection = Connection {
+            local: peer.local,
+            remote: peer.remote,
+            attr: entry.attr,
+        };
+        state.connections.insert(qpn, connection);
+    }
+    if lint::is_on() {
+        lint::reached(&mut state, entry, now);
+    }
+}
+
+impl State {
+    fn forget(&mut self, qpn: u32) {
+        self.connections.remove(&qpn);
+        self.local.remove(&qpn);
+        self.remote.remove(&qpn);
+        self.sends.remove(&qpn);
+        self.broken.remove(&qpn);
+    }
+}
+
+/// A region has ended, or is about to.
+pub(crate) fn deregistered(key: u32, region: Option<RegionFacts>) {
+    if let (Some(mut state), Some(region)) = (state(), region) {
+        if state.graves.len() == GRAVES {
+            state.graves.pop_front();
+        }
+        state.graves.push_back((key, region, sys::now_ns()));
+    }
+}
