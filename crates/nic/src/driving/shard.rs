@@ -253,7 +253,7 @@ impl ShardSet {
     }
 }
 
-/// Where application threads spin: see [`spin`].
+/// Where application threads spin: see [`super::yielding`].
 impl Shard {
     /// Called after each poll: if cores are short, an application that finds nothing lets others run. `only`: it waits for
     /// packets of this shard alone.

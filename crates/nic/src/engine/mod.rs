@@ -1,35 +1,23 @@
 //! The engine: what moves packets between the link and the queue pairs of this process.
 //!
-//! *Whoever polls, drives.* There is one engine per process, or several ([`shard`]), each behind a lock. `ibv_poll_cq` and
+//! *Whoever polls, drives.* There is one engine per process, or several ([`shard`](crate::driving)), each behind a lock. `ibv_poll_cq` and
 //! `ibv_post_send` run it in the caller's thread; a background thread runs it when the application does not call (see
-//! [`background`]).
+//! [`crate::driving`]).
 
-mod acks;
-mod addresses;
-mod answers;
-mod arrears;
-mod common;
-mod congestion;
+mod batching;
 mod counters;
-mod crowds;
-mod delivery;
-mod drive;
-mod fairness;
-mod gate;
-mod gather;
-mod host;
-mod lone;
+mod device_view;
+mod fast_post;
+mod fast_reply;
+mod flow;
 mod one_sided;
 mod pace;
-mod patience;
-mod posting;
-mod rows;
-mod sink;
-mod srq_table;
-mod stalled;
-mod table;
+mod packet_sink;
+mod receive;
+mod round;
+mod tables;
 mod timers;
-mod uc_writes;
+mod tx_blocked;
 
 use std::collections::{TryReserveError, VecDeque};
 use std::fmt::Display;
@@ -42,14 +30,17 @@ use rnic_settings::HostPath;
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
 
-pub(crate) use acks::HeldAck;
-pub(crate) use addresses::{AhNumber, AhTable};
-pub(crate) use answers::Answers;
+pub(crate) use ack_coalescing::HeldAck;
+pub(crate) use ack_piggyback::Answers;
+pub(crate) use ah_table::{AhNumber, AhTable};
+use batching::{ack_coalescing, ack_piggyback, doorbell, one_sided_batch, uc_writes};
 pub(crate) use counters::sum;
 pub use counters::{Objects, PortCounters, watch_counters};
-pub(crate) use drive::Acks;
-pub(crate) use host::withdraw;
-pub(crate) use lone::Awaited;
+pub(crate) use device_view::withdraw;
+pub(crate) use fast_reply::Awaited;
+use flow::{fairness, incast, incast_group, local_pause, receive_hold, receive_horizon};
+pub(crate) use round::Acks;
+use tables::{ah_table, common, qp_table, srq_table};
 
 use crate::addressing::gid_table::GidEntry;
 use crate::cm::Cm;
@@ -62,26 +53,26 @@ use crate::objects::xrcd::Domains;
 use crate::observe;
 use crate::peers::Neighbourhood;
 use crate::sys::StreamClock;
-use answers::Unanswered;
-use arrears::Arrears;
+use ack_piggyback::Unanswered;
 pub(crate) use common::Common;
-pub(crate) use congestion::{Congestion, Place, Requests};
+use device_view::DeviceHost;
+use doorbell::Gather;
+pub(crate) use doorbell::Posted;
 use fairness::Fairness;
 pub(crate) use fairness::{are_several, several_engines};
-use gate::Gate;
-use gather::Gather;
-pub(crate) use gather::Posted;
-use host::DeviceHost;
+pub(crate) use fast_post::{Ended, ShortPost};
+pub(crate) use incast::{Congestion, Place, Requests};
+use local_pause::Gate;
 pub(crate) use one_sided::Uses;
+use one_sided_batch::Rows;
+pub(crate) use one_sided_batch::Succession;
 use pace::Pace;
-use patience::Patience;
-pub(crate) use posting::{Ended, ShortPost};
-use rows::Rows;
-pub(crate) use rows::Succession;
+pub(crate) use qp_table::QpTable;
+use receive_hold::Patience;
+use receive_horizon::Arrears;
 pub(crate) use srq_table::SrqTable;
-use stalled::Stalled;
-pub(crate) use table::QpTable;
 pub(crate) use timers::Timers;
+use tx_blocked::Stalled;
 pub(crate) use uc_writes::UcWrites;
 
 /// How often somebody looks after an engine that the application drives, ns, where that costs little.
@@ -272,7 +263,7 @@ impl Engine {
         self.qps.get_mut(qpn)
     }
 
-    /// EBUSY as well: see [`Shard::lock_with`].
+    /// EBUSY as well: see [`crate::driving::Shard::lock_with`].
     pub(crate) fn allocate_qpn(&mut self) -> Result<u32> {
         const VERB: &str = "ibv_create_qp";
         let live = self.common.live.load(Ordering::Relaxed);
@@ -300,7 +291,7 @@ impl Engine {
             .ok_or_else(|| Error::new(VERB, libc::ENOMEM, "no free queue pair number"))
     }
 
-    /// EBUSY as well: see [`Shard::lock_with`].
+    /// EBUSY as well: see [`crate::driving::Shard::lock_with`].
     pub(crate) fn allocate_srqn(&mut self) -> Result<u32> {
         const VERB: &str = "ibv_create_srq";
         let Engine {

@@ -1,7 +1,7 @@
 //! RDMA WRITEs and READs without packets: what peers of this host are granted, and what is taken back from them.
 //!
 //! A peer whose request was executed has shown that it knows the key and is connected: from then on it may do the same by
-//! itself, until the region or the queue pair changes in whatever way. How that works: `rnic_link`'s `host::grants`.
+//! itself, until the region or the queue pair changes in whatever way. How that works: `rnic_link`'s `device_view::grants`.
 
 use rnic_link::{Copies, Grant, GrantName, RingId, RoceLink};
 use rnic_transport::{QueuePair, Role};

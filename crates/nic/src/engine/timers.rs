@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, TryReserveError};
 
 use rnic_transport::Time;
 
-use super::congestion::Congestion;
+use super::incast::Congestion;
 use crate::objects::qp::QpEntry;
 
 /// Earliest deadlines first.

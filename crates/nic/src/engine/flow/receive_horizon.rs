@@ -13,11 +13,11 @@ const BACKLOG_NS: u64 = 20_000_000;
 /// A timer that is held up is looked at again after so long, whoever else drives, ns.
 const AGAIN_NS: u64 = 1_000_000;
 /// Work requests posted without a round in between: a quarter of a millisecond, and more than programs post that poll.
-pub(super) const POSTS: usize = 1024;
+pub(in crate::engine) const POSTS: usize = 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Arrears {
+pub(in crate::engine) struct Arrears {
     /// All that came until then is known, ns.
     known: u64,
     /// The first round since then that left something, ns.
@@ -33,7 +33,7 @@ pub(super) struct Arrears {
 impl Arrears {
     /// A round that began at `now` took in so many packets, and perhaps left some. Gives the time that timers go by.
     #[inline]
-    pub(super) fn taken_in(&mut self, now: u64, packets: usize, all: bool) -> u64 {
+    pub(in crate::engine) fn taken_in(&mut self, now: u64, packets: usize, all: bool) -> u64 {
         self.posts = 0;
         if all {
             (self.known, self.since, self.taken) = (now, None, 0);
@@ -54,13 +54,13 @@ impl Arrears {
 
     /// What timers went by last, ns.
     #[cfg(test)]
-    pub(super) fn known(&self) -> u64 {
+    pub(in crate::engine) fn known(&self) -> u64 {
         self.known
     }
 
     /// When a timer is to be looked at that ends at `at`.
     #[inline]
-    pub(super) fn deadline(&self, at: u64) -> u64 {
+    pub(in crate::engine) fn deadline(&self, at: u64) -> u64 {
         match self.since {
             Some(_) => at.max(self.last.saturating_add(AGAIN_NS)),
             None => at,
@@ -69,7 +69,7 @@ impl Arrears {
 
     /// The program has posted so many. True: so many by now that somebody should look what came.
     #[inline]
-    pub(super) fn posted(&mut self, count: usize) -> bool {
+    pub(in crate::engine) fn posted(&mut self, count: usize) -> bool {
         self.posts += count;
         let many = self.posts >= POSTS;
         if many {

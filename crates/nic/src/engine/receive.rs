@@ -10,10 +10,10 @@ use rnic_wire::{Operation, Packet, Usual};
 
 use super::fairness::Fairness;
 use super::one_sided::{Asking, Shown};
-use super::patience::{Patience, Round};
-use super::sink::network_header;
+use super::packet_sink::network_header;
+use super::qp_table::QpTable;
+use super::receive_hold::{Patience, Round};
 use super::srq_table::SrqTable;
-use super::table::QpTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::cm::Taken;
@@ -102,7 +102,7 @@ impl Engine {
 }
 
 /// Checks what the transport leaves to the device, and hands the packet to queue pair `qpn`; with a `round` of
-/// [`super::patience`] it may be left for later.
+/// [`super::receive_hold`] it may be left for later.
 #[allow(
     clippy::too_many_arguments,
     reason = "the parts of the engine, lent one by one"

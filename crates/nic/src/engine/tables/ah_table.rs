@@ -55,8 +55,8 @@ impl AhTable {
     /// There is no memory.
     pub(crate) fn try_reserve(&mut self) -> Result<(), TryReserveError> {
         let all = self.slots.len() + 1;
-        super::reserve_for(&mut self.slots, all)?;
-        super::reserve_for(&mut self.free, all)?;
+        crate::engine::reserve_for(&mut self.slots, all)?;
+        crate::engine::reserve_for(&mut self.free, all)?;
         let more = all.saturating_sub(self.retired.len());
         self.retired.try_reserve(more)
     }

@@ -22,7 +22,7 @@ const CROWD: usize = 4 << 20;
 
 /// Whether UC and UD may send to this host.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(in crate::engine) struct Gate {
     /// Bytes for this host since the last look.
     sent: usize,
     /// Closed since, and at least until.
@@ -38,13 +38,13 @@ pub(super) struct Gate {
 impl Gate {
     /// Packets for this host were built.
     #[inline]
-    pub(super) fn count(&mut self, len: usize, packets: usize) {
+    pub(in crate::engine) fn count(&mut self, len: usize, packets: usize) {
         self.sent += (len + OVERHEAD) * packets;
     }
 
     /// So much was sent that it is time to look; what was built is to be flushed before.
     #[inline]
-    pub(super) fn is_due(&mut self, link: &RoceLink) -> bool {
+    pub(in crate::engine) fn is_due(&mut self, link: &RoceLink) -> bool {
         if self.half == 0 {
             self.half = link.receive_buffer().clamp(1, CROWD);
         }
@@ -52,7 +52,7 @@ impl Gate {
     }
 
     /// Closes if there is no room for more.
-    pub(super) fn look(&mut self, link: &mut RoceLink, now: u64) {
+    pub(in crate::engine) fn look(&mut self, link: &mut RoceLink, now: u64) {
         self.sent = 0;
         if now >= self.blind_until && self.is_crowded(link) {
             self.closed = Some((now, now.saturating_add(PAUSE_NS)));
@@ -60,28 +60,32 @@ impl Gate {
     }
 
     #[inline]
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::engine) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
     /// Makes room for so many.
-    pub(super) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
-        super::reserve_for(&mut self.held, most)
+    pub(in crate::engine) fn try_reserve(&mut self, most: usize) -> Result<(), TryReserveError> {
+        crate::engine::reserve_for(&mut self.held, most)
     }
 
     /// A queue pair waits until the gate opens.
-    pub(super) fn hold(&mut self, qpn: u32) {
+    pub(in crate::engine) fn hold(&mut self, qpn: u32) {
         self.held.push(qpn);
     }
 
     /// When it is to be looked at again.
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(in crate::engine) fn deadline(&self) -> Option<u64> {
         let (_, until) = self.closed?;
         (!self.held.is_empty()).then_some(until)
     }
 
     /// Opens if it is time and there is room, or nobody makes any; gives those who waited.
-    pub(super) fn try_open(&mut self, link: &mut RoceLink, now: u64) -> impl Iterator<Item = u32> {
+    pub(in crate::engine) fn try_open(
+        &mut self,
+        link: &mut RoceLink,
+        now: u64,
+    ) -> impl Iterator<Item = u32> {
         let opens = self.opens(link, now);
         let waited = if opens { self.held.len() } else { 0 };
         self.held.drain(..waited)

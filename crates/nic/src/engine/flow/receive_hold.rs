@@ -4,7 +4,7 @@
 //! has a core to itself: while it posts anew what it polled, a card does not take in a whole socket buffer. Here one round
 //! of the engine does, perhaps in the background thread and while the application waits for its core. So packets are left
 //! in the socket as soon as a queue pair's receives are used up, until the application has posted more, though not for
-//! long: then the message is lost. Meanwhile the buffer fills and holds up senders on this host ([`super::gate`]).
+//! long: then the message is lost. Meanwhile the buffer fills and holds up senders on this host ([`crate::engine::local_pause`]).
 //!
 //! Everything that arrives for the process waits then. Where there are connections with acknowledgements too, whose
 //! timers run, nobody is waited for; nor is a receive queue again that was waited for in vain, until it has a receive.
@@ -21,7 +21,7 @@ const PAUSE_NS: u64 = 200_000;
 
 /// For whom the process's packets wait.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(in crate::engine) struct Patience {
     /// Queue pairs with acknowledgements.
     reliable: usize,
     /// A queue pair without receives, since when, and when to look again.
@@ -37,18 +37,18 @@ struct Waiting {
 
 /// What one round knows of it.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(in crate::engine) struct Round {
     before: Option<Waiting>,
     patient: bool,
     now: u64,
 }
 
 impl Patience {
-    pub(super) fn added(&mut self, entry: &QpEntry) {
+    pub(in crate::engine) fn added(&mut self, entry: &QpEntry) {
         self.reliable += usize::from(is_reliable(entry));
     }
 
-    pub(super) fn removed(&mut self, entry: &QpEntry) {
+    pub(in crate::engine) fn removed(&mut self, entry: &QpEntry) {
         self.reliable -= usize::from(is_reliable(entry));
     }
 
@@ -58,12 +58,12 @@ impl Patience {
     }
 
     /// When the engine must look again.
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(in crate::engine) fn deadline(&self) -> Option<u64> {
         self.waiting.map(|waiting| waiting.again)
     }
 
     /// A round of receiving begins: whoever has to be waited for shows anew.
-    pub(super) fn begin(&mut self, now: u64) -> Round {
+    pub(in crate::engine) fn begin(&mut self, now: u64) -> Round {
         Round {
             before: self.waiting.take(),
             patient: self.reliable == 0,
@@ -73,7 +73,7 @@ impl Patience {
 
     /// Whether a packet has to wait for a receive.
     #[inline]
-    pub(super) fn must_wait(
+    pub(in crate::engine) fn must_wait(
         &mut self,
         round: &Round,
         entry: &mut QpEntry,

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 /// So many may always have something under way to a host.
 const FEWEST: u32 = 16;
 /// So many make no crowd.
-pub(super) const FEW: u32 = 2 * FEWEST;
+pub(in crate::engine) const FEW: u32 = 2 * FEWEST;
 /// Timers that end so soon after one another speak of one crowd, ns.
 const ONE_CROWD_NS: u64 = 10_000_000;
 /// Turns of one that goes on while others wait.
@@ -118,7 +118,7 @@ pub(crate) struct Requests {
 impl Requests {
     /// It has been silent for so long that it neither counts nor waits.
     #[inline]
-    pub(super) fn is_silent(&self) -> bool {
+    pub(in crate::engine) fn is_silent(&self) -> bool {
         self.silences >= SILENT
     }
 }
@@ -147,7 +147,7 @@ impl Crowd {
 impl Congestion {
     /// There is a crowd.
     #[inline]
-    pub(super) fn is_active(&self) -> bool {
+    pub(in crate::engine) fn is_active(&self) -> bool {
         !self.crowds.is_empty()
     }
 
@@ -157,7 +157,7 @@ impl Congestion {
 
     /// The ACK timer has ended of a queue pair to this host that was not silent. True: look how many have something under way there, they may
     /// be a crowd.
-    pub(super) fn timed_out(&mut self, now: u64, host: IpAddr) -> bool {
+    pub(in crate::engine) fn timed_out(&mut self, now: u64, host: IpAddr) -> bool {
         let soon = |at: u64| now.saturating_sub(at) <= ONE_CROWD_NS;
         if let Some(crowd) = self.crowds.iter_mut().find(|crowd| crowd.host == host) {
             if !soon(crowd.cut_at) {
@@ -177,7 +177,7 @@ impl Congestion {
 
     /// So many have something under way to a host that has no crowd, and timers end. Whoever has a queue pair there [joins](Self::join) and is
     /// [noted](Self::note).
-    pub(super) fn form(&mut self, now: u64, host: IpAddr, count: u32) {
+    pub(in crate::engine) fn form(&mut self, now: u64, host: IpAddr, count: u32) {
         self.last = self.last.checked_add(1).unwrap_or(1);
         self.crowds.push(Crowd {
             number: self.last,
@@ -211,7 +211,7 @@ impl Congestion {
     }
 
     /// A queue pair of a crowd may have changed.
-    pub(super) fn note(&mut self, place: &mut Place, of: Requests) {
+    pub(in crate::engine) fn note(&mut self, place: &mut Place, of: Requests) {
         let Some(crowd) = self.crowd(place.crowd) else {
             *place = Place::default();
             return;
@@ -252,7 +252,7 @@ impl Congestion {
     }
 
     /// A queue pair whose requests may leave has its turn: whether they have to wait all the same.
-    pub(super) fn must_wait(&mut self, place: &mut Place, of: Requests) -> bool {
+    pub(in crate::engine) fn must_wait(&mut self, place: &mut Place, of: Requests) -> bool {
         let Some(crowd) = self.crowd(place.crowd) else {
             return false;
         };
@@ -276,7 +276,7 @@ impl Congestion {
 
     /// A request may leave without a turn.
     #[inline]
-    pub(super) fn is_free(&self, place: Place) -> bool {
+    pub(in crate::engine) fn is_free(&self, place: Place) -> bool {
         if !place.is_in_crowd() {
             return true;
         }
@@ -287,7 +287,7 @@ impl Congestion {
     }
 
     /// A queue pair is held back from now on, until it is [next](Self::next).
-    pub(super) fn wait(&mut self, now: u64, qpn: u32, place: Place) {
+    pub(in crate::engine) fn wait(&mut self, now: u64, qpn: u32, place: Place) {
         if let Some(crowd) = self.crowd(place.crowd) {
             if crowd.waiting.is_empty() {
                 (crowd.heard, crowd.heard_at) = (false, now);
@@ -298,18 +298,23 @@ impl Congestion {
 
     /// Somebody waits, and there is room.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::engine) fn has_room(&self) -> bool {
         self.crowds.iter().any(Crowd::has_room)
     }
 
     /// Who waits longest where there is room, and in which crowd. It may be gone, or be in another one.
-    pub(super) fn next(&mut self) -> Option<(u32, u32)> {
+    pub(in crate::engine) fn next(&mut self) -> Option<(u32, u32)> {
         let crowd = self.crowds.iter_mut().find(|crowd| crowd.has_room())?;
         Some((crowd.waiting.pop_front()?, crowd.number))
     }
 
     /// One of this crowd that was next is held back no more. False: it is not of this crowd.
-    pub(super) fn admit(&mut self, number: u32, place: &mut Place, of: Requests) -> bool {
+    pub(in crate::engine) fn admit(
+        &mut self,
+        number: u32,
+        place: &mut Place,
+        of: Requests,
+    ) -> bool {
         if place.crowd != number {
             return false;
         }
@@ -320,7 +325,7 @@ impl Congestion {
     }
 
     /// A crowd to be [dissolved](Self::dissolve), by the time up to which all that came is known.
-    pub(super) fn over(&mut self, now: u64) -> Option<u32> {
+    pub(in crate::engine) fn over(&mut self, now: u64) -> Option<u32> {
         let mut crowds = self.crowds.iter_mut();
         let over = crowds.position(|crowd| {
             if crowd.waiting.is_empty() {
@@ -336,7 +341,7 @@ impl Congestion {
     }
 
     /// There is no such crowd any more; whoever was in it is let go by the caller.
-    pub(super) fn dissolve(&mut self, now: u64, number: u32) {
+    pub(in crate::engine) fn dissolve(&mut self, now: u64, number: u32) {
         if let Some(crowd) = self.crowd(number)
             && !crowd.waiting.is_empty()
         {
@@ -346,13 +351,13 @@ impl Congestion {
     }
 
     /// A queue pair is in this crowd.
-    pub(super) fn is_of(place: Place, number: u32) -> bool {
+    pub(in crate::engine) fn is_of(place: Place, number: u32) -> bool {
         place.crowd == number
     }
 
     /// When to look again though nothing comes, ns.
     #[inline]
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(in crate::engine) fn deadline(&self) -> Option<u64> {
         if !self.is_active() {
             return None;
         }

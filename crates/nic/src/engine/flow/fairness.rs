@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Posted;
+use crate::engine::Posted;
 use rnic_wire::{Operation, Packet};
 
 /// Bytes of a short message, at most.
@@ -73,7 +73,7 @@ thread_local! {
 
 /// What an engine knows of its queue pairs.
 #[derive(Debug)]
-pub(super) struct Fairness {
+pub(in crate::engine) struct Fairness {
     /// Its place among the shards.
     shard: u32,
     qps: Lately,
@@ -84,7 +84,7 @@ pub(super) struct Fairness {
 }
 
 impl Fairness {
-    pub(super) fn of(shard: usize) -> Fairness {
+    pub(in crate::engine) fn of(shard: usize) -> Fairness {
         Fairness {
             shard: shard as u32,
             qps: Lately::NOBODY,
@@ -103,7 +103,7 @@ impl Fairness {
 
     /// A packet came.
     #[inline]
-    pub(super) fn came(&mut self, qpn: u32, packet: &Packet<'_>, now: u64) {
+    pub(in crate::engine) fn came(&mut self, qpn: u32, packet: &Packet<'_>, now: u64) {
         match message_of(packet) {
             Some(bytes) => self.message(qpn, bytes, now),
             None if packet.payload.len() > SHORT / 4 => self.long_at = now,
@@ -113,7 +113,7 @@ impl Fairness {
 
     /// That queue pair had a short message.
     #[inline]
-    pub(super) fn short(&mut self, qpn: u32, now: u64) {
+    pub(in crate::engine) fn short(&mut self, qpn: u32, now: u64) {
         self.qps.had(qpn, now);
         if are_several() {
             DRIVEN.with(|driven| {
@@ -126,13 +126,13 @@ impl Fairness {
 
     /// Others than that queue pair have short messages.
     #[inline]
-    pub(super) fn others_wait(&mut self, qpn: u32, now: u64) -> bool {
+    pub(in crate::engine) fn others_wait(&mut self, qpn: u32, now: u64) -> bool {
         is_recent(self.qps.other_than(qpn), now) || self.is_wanted_elsewhere(now)
     }
 
     /// Packets of short messages come among those of long ones.
     #[inline]
-    pub(super) fn is_mixed(&mut self, now: u64) -> bool {
+    pub(in crate::engine) fn is_mixed(&mut self, now: u64) -> bool {
         is_recent(self.long_at, now)
             && (is_recent(self.qps.at, now) || self.is_wanted_elsewhere(now))
     }
@@ -151,7 +151,7 @@ impl Fairness {
 
 /// Messages of that length, all in all, do not make others wait.
 #[inline]
-pub(super) fn is_short(posted: Posted) -> bool {
+pub(in crate::engine) fn is_short(posted: Posted) -> bool {
     posted.bytes <= SHORT as u64
 }
 

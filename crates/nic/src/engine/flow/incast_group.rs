@@ -1,16 +1,16 @@
-//! What the engine does about [`super::congestion`]: finds crowds, holds their queue pairs back and lets them go.
+//! What the engine does about [`crate::engine::incast`]: finds crowds, holds their queue pairs back and lets them go.
 
 use std::net::IpAddr;
 
 use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Time};
 
-use super::congestion::{Congestion, FEW};
-use super::{Engine, schedule};
+use crate::engine::incast::{Congestion, FEW};
+use crate::engine::{Engine, schedule};
 use crate::objects::qp::QpEntry;
 
 /// A queue pair that may send requests has its turn: it is held back if it has to wait for others.
-pub(super) fn give_way(
+pub(in crate::engine) fn give_way(
     entry: &mut QpEntry,
     link: &RoceLink,
     congestion: &mut Congestion,
@@ -41,7 +41,7 @@ pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &mut Conges
 }
 
 /// What was under way was lost, perhaps. The host at which there may be a crowd.
-pub(super) fn lost(
+pub(in crate::engine) fn lost(
     entry: &mut QpEntry,
     link: &RoceLink,
     congestion: &mut Congestion,
@@ -61,7 +61,7 @@ pub(super) fn lost(
 }
 
 /// The host at which what a queue pair has under way may be too much.
-pub(super) fn crowds_at(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
+pub(in crate::engine) fn crowds_at(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
     let peer = entry.peer?;
     (entry.may_crowd() && !link.is_by_memory(peer.path)).then_some(peer.remote)
 }
@@ -69,7 +69,7 @@ pub(super) fn crowds_at(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
 impl Engine {
     /// An ACK timer ended of a queue pair to this host, which has no crowd. Rare, as it looks at all.
     #[cold]
-    pub(super) fn look_for_crowd(&mut self, now: u64, host: IpAddr) {
+    pub(in crate::engine) fn look_for_crowd(&mut self, now: u64, host: IpAddr) {
         let all = self.qps.qpns();
         let mut of_host = Vec::new();
         let mut under_way = 0;
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// Lets all of a crowd go that is none any more. `known`: what came until then is taken in.
-    pub(super) fn dissolve_crowds(&mut self, known: u64) {
+    pub(in crate::engine) fn dissolve_crowds(&mut self, known: u64) {
         while let Some(number) = self.timers.congestion.over(known) {
             self.timers.congestion.dissolve(known, number);
             for qpn in self.qps.qpns() {
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// Lets those go for whom there is room.
-    pub(super) fn admit_from_crowds(&mut self) {
+    pub(in crate::engine) fn admit_from_crowds(&mut self) {
         while let Some((qpn, number)) = self.timers.congestion.next() {
             let Some(entry) = self.qps.get_mut(qpn) else {
                 continue;

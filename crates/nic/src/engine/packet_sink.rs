@@ -7,8 +7,8 @@ use rnic_transport::{Address, Load, PacketSink, Piece, Pieces};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
 use rnic_wire::{Gid, Grh, ICRC_LEN, PathMtu, UdPrefix, pad_len};
 
-use super::addresses::{AhNumber, AhTable};
-use super::gate::Gate;
+use super::ah_table::{AhNumber, AhTable};
+use super::local_pause::Gate;
 use crate::memory::MemoryTable;
 
 /// What the link has of paths, as the transport's place for packets.

@@ -1,14 +1,14 @@
 //! When short RDMA WRITEs and READs that need no packets wait for company, so that several are done in one system call.
 //!
-//! As with packets ([`super::gather`]), but nobody waits who might be alone: only what comes so soon after what was posted before
+//! As with packets ([`crate::engine::doorbell`]), but nobody waits who might be alone: only what comes so soon after what was posted before
 //! it to the same queue pair, and several times so, that more is surely on its way. They are done when there is a row of
 //! them, or the program polls, or posts something else. A program that does none of these and then looks at memory, say,
 //! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Gather`].
 
 use rnic_transport::QueuePair;
 
-use super::TICK_NS;
-use super::gather::{self, Gather, Posted};
+use crate::engine::TICK_NS;
+use crate::engine::doorbell::{self, Gather, Posted};
 use crate::objects::qp::QpEntry;
 use crate::sys::{self, StreamClock};
 
@@ -40,7 +40,7 @@ pub(crate) struct Succession {
 impl Succession {
     /// A post begins.
     #[inline]
-    pub(super) fn begin(&mut self, now: u64) {
+    pub(in crate::engine) fn begin(&mut self, now: u64) {
         self.began = now;
     }
 
@@ -60,7 +60,7 @@ impl Succession {
 
     /// What waited was done just now.
     #[inline]
-    pub(super) fn done(&mut self, now: u64) {
+    pub(in crate::engine) fn done(&mut self, now: u64) {
         self.last = now;
     }
 }
@@ -129,7 +129,7 @@ impl Rows {
 
     /// All that waited has its turn.
     #[inline]
-    pub(super) fn left(&mut self, now: u64) {
+    pub(in crate::engine) fn left(&mut self, now: u64) {
         self.gather.left_where(now, self.times());
     }
 
@@ -142,14 +142,14 @@ impl Rows {
     }
 
     #[inline]
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(in crate::engine) fn deadline(&self) -> Option<u64> {
         self.look_at
     }
 }
 
 /// What was just posted to this queue pair, whose packets go by memory, may wait for company.
 #[inline]
-pub(super) fn may_join(
+pub(in crate::engine) fn may_join(
     entry: &mut QpEntry,
     rows: &mut Rows,
     clock: &mut StreamClock,
@@ -160,7 +160,7 @@ pub(super) fn may_join(
     if alone || !is_one_sided(entry) {
         return false;
     }
-    let left = entry.signals.left(gather::POSTS);
+    let left = entry.signals.left(doorbell::POSTS);
     let now = sys::ticks_or_ns();
     let post = now.saturating_sub(entry.succession.began) / posted.count.max(1) as u64;
     let close = rows.close(post);
@@ -245,7 +245,7 @@ mod tests {
     fn a_slow_stream_goes_in_rows() {
         let mut rows = Rows::default();
         let (mut now, mut calls) = (0, 0);
-        for _ in 0..50 * gather::POSTS {
+        for _ in 0..50 * doorbell::POSTS {
             now += 15_000;
             if !rows.may_wait(ONE, 0, || now) {
                 rows.left(now);
@@ -295,8 +295,8 @@ mod tests {
     /// One row in ten is interrupted for 300 us, as where the processor is emulated.
     #[test]
     fn a_slow_stream_that_is_interrupted_goes_on_in_rows() {
-        let posts = 1000 * gather::POSTS as u64;
-        let halt = |n| (n % (10 * gather::POSTS as u64) == 17).then_some(300_000);
+        let posts = 1000 * doorbell::POSTS as u64;
+        let halt = |n| (n % (10 * doorbell::POSTS as u64) == 17).then_some(300_000);
         let waited = slow_stream(posts, 8_000, 1_000, halt);
         assert!(waited > posts * 9 / 10, "{waited} of {posts} waited");
     }
@@ -305,7 +305,7 @@ mod tests {
     /// is little where each post by itself costs more.
     #[test]
     fn a_slow_stream_that_stands_still_now_and_then_goes_on_in_rows() {
-        let posts = 750 * gather::POSTS as u64;
+        let posts = 750 * doorbell::POSTS as u64;
         let halt = |n| (n % 2_000 == 1_000).then_some(5_000_000);
         let waited = slow_stream(posts, 3_400, 13_000, halt);
         assert!(waited > posts * 9 / 10, "{waited} of {posts} waited");

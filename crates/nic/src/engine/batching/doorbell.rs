@@ -15,7 +15,7 @@
 use std::ops::RangeInclusive;
 
 /// Posts that make a batch, as a rule,
-pub(super) const POSTS: usize = 32;
+pub(in crate::engine) const POSTS: usize = 32;
 /// or bytes of their messages.
 const BYTES: u64 = 32 * 1024;
 /// How long the first of them may be waiting when another one comes, ns.
@@ -48,7 +48,7 @@ const PACKETS: Terms = Terms {
     penalty: PENALTY,
 };
 
-/// Of what needs no packets ([`super::rows`]). What is saved is a call in each case, and nobody comes earlier than the background
+/// Of what needs no packets ([`crate::engine::one_sided_batch`]). What is saved is a call in each case, and nobody comes earlier than the background
 /// thread. That posts are close is known by other means, however long they take here.
 const ROWS: Terms = Terms {
     bytes: 128 * 1024,
@@ -67,7 +67,7 @@ pub(crate) struct Posted {
 
 /// What waits for company in an engine, and how that went so far.
 #[derive(Clone, Debug)]
-pub(super) struct Gather {
+pub(in crate::engine) struct Gather {
     posts: usize,
     /// So many make this batch.
     size: usize,
@@ -93,7 +93,7 @@ impl Default for Gather {
 
 impl Gather {
     /// For what needs no packets.
-    pub(super) fn of_rows() -> Gather {
+    pub(in crate::engine) fn of_rows() -> Gather {
         Gather::with(&ROWS)
     }
 
@@ -114,7 +114,7 @@ impl Gather {
     /// They may wait. Once this was false all are expected to
     /// leave. The clock is not asked each time. `left`: posts behind them up to the next that is expected to be signaled; 0: not known.
     #[inline]
-    pub(super) fn may_wait(
+    pub(in crate::engine) fn may_wait(
         &mut self,
         posted: Posted,
         left: usize,
@@ -161,14 +161,14 @@ impl Gather {
 
     /// All that waited has its turn now.
     #[inline]
-    pub(super) fn left(&mut self, now: u64) {
+    pub(in crate::engine) fn left(&mut self, now: u64) {
         self.left_where(now, 1);
     }
 
     /// As [`Gather::left`], where all takes so many times as long as elsewhere. Interruptions do as well: what may have been one is
     /// neither late nor in time.
     #[inline]
-    pub(super) fn left_where(&mut self, now: u64, times: u64) {
+    pub(in crate::engine) fn left_where(&mut self, now: u64, times: u64) {
         if self.posts == 0 {
             return;
         }

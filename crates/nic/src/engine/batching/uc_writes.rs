@@ -4,7 +4,7 @@
 //! packet costs a fraction of the system call. Who waits for answers posts the next one no sooner than an answer can come,
 //! and that takes about as long as a WRITE: so one that follows much sooner, as those before it did, is one of a stream.
 //!
-//! RC, which has to ask, has [`super::rows`] for its streams.
+//! RC, which has to ask, has [`crate::engine::one_sided_batch`] for its streams.
 
 use rnic_transport::QueuePair;
 
@@ -39,7 +39,11 @@ impl Default for UcWrites {
 impl UcWrites {
     /// A turn begins; true: what is posted may go without packets.
     #[inline]
-    pub(super) fn begins(&mut self, transport: &QueuePair, clock: impl Fn() -> u64) -> bool {
+    pub(in crate::engine) fn begins(
+        &mut self,
+        transport: &QueuePair,
+        clock: impl Fn() -> u64,
+    ) -> bool {
         matches!(transport, QueuePair::Uc(_))
             && self.follows(transport.sends_outstanding(), clock())
     }
@@ -58,7 +62,7 @@ impl UcWrites {
     /// It is over; `executed`: something went without packets. (A thread that has lost its processor in the middle
     /// says nothing of the cost, so that grows slowly. With packets a turn takes next to nothing.)
     #[inline]
-    pub(super) fn ended(&mut self, executed: bool, clock: impl Fn() -> u64) {
+    pub(in crate::engine) fn ended(&mut self, executed: bool, clock: impl Fn() -> u64) {
         self.ended = self.began;
         if executed {
             self.ended = clock();

@@ -4,10 +4,10 @@ use rnic_link::{Glance, Look, RoceLink};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
-use super::arrears::POSTS;
-use super::gather::{self, Posted};
-use super::sink::PathSink;
-use super::{Engine, crowds, lend, lone, rows, schedule, settle};
+use super::doorbell::{self, Posted};
+use super::packet_sink::PathSink;
+use super::receive_horizon::POSTS;
+use super::{Engine, fast_reply, incast_group, lend, one_sided_batch, schedule, settle};
 use crate::objects::qp::QpEntry;
 use crate::sys;
 
@@ -33,11 +33,11 @@ pub(super) const PUT_OFF: usize = usize::MAX;
 pub(crate) enum Acks {
     /// It leaves.
     Leave,
-    /// It may be held ([`super::acks`]): whoever drives is back at once.
+    /// It may be held ([`super::ack_coalescing`]): whoever drives is back at once.
     MayWait,
     /// It may be held until the thread that waited for a message answers it, or waits again.
     UntilWait,
-    /// It may be held if the application is known to answer soon ([`super::answers`]): the background thread wakes in time.
+    /// It may be held if the application is known to answer soon ([`super::ack_piggyback`]): the background thread wakes in time.
     MayWaitForAnswer,
 }
 
@@ -94,7 +94,7 @@ impl Engine {
         let found = if self.glances == 0 || left {
             Glance::Something
         } else {
-            // Who holds an ACK back counts rounds ([`super::acks`]).
+            // Who holds an ACK back counts rounds ([`super::ack_coalescing`]).
             self.link.glance(self.ready.is_empty())
         };
         self.glances = match found {
@@ -244,7 +244,7 @@ impl Engine {
                 transport.handle_timeout(now, &mut host);
                 let lost = entry.requests().silences > before.silences && !before.is_silent();
                 let crowded =
-                    crowds::lost(entry, &self.link, &mut self.timers.congestion, now, lost);
+                    incast_group::lost(entry, &self.link, &mut self.timers.congestion, now, lost);
                 settle(entry, &mut self.ready, &mut self.timers);
                 if let Some(host) = crowded {
                     self.look_for_crowd(now.0, host);
@@ -268,7 +268,7 @@ impl Engine {
     }
 
     /// What was just posted to this queue pair, which is in the list of the ready, may wait there (see
-    /// [`super::gather`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
+    /// [`super::doorbell`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
     #[inline]
     pub(crate) fn may_gather(&mut self, qpn: u32, posted: Posted) -> bool {
         if self.strict {
@@ -284,9 +284,9 @@ impl Engine {
         let streams = rc.is_streaming() && !by_memory;
         rc.expect_more(streams && entry.signals.left(1) > 0);
         if by_memory {
-            return rows::may_join(entry, &mut self.rows, &mut self.clock, posted);
+            return one_sided_batch::may_join(entry, &mut self.rows, &mut self.clock, posted);
         }
-        let left = entry.signals.left(gather::POSTS);
+        let left = entry.signals.left(doorbell::POSTS);
         streams && self.gather.may_wait(posted, left, sys::now_ns)
     }
 
@@ -376,7 +376,7 @@ impl Engine {
         }
         entry.ready = false;
         if self.timers.congestion.is_active() && entry.transport.may_request() {
-            crowds::give_way(entry, &self.link, &mut self.timers.congestion, now);
+            incast_group::give_way(entry, &self.link, &mut self.timers.congestion, now);
         }
         let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
         let owes_only_ack = entry.transport.owes_only_ack();
@@ -388,7 +388,8 @@ impl Engine {
                 Acks::MayWait => entry.held_ack.is_awaited(),
                 Acks::MayWaitForAnswer => true,
             };
-        if for_answer && lone::waits_for_answer(entry, &self.link, &mut self.unanswered, now) {
+        if for_answer && fast_reply::waits_for_answer(entry, &self.link, &mut self.unanswered, now)
+        {
             return turn;
         }
         // Behind what was posted: the peer is woken once for both.
@@ -408,7 +409,7 @@ impl Engine {
                 return turn;
             }
             let (link, memory) = (&mut self.link, &self.memory);
-            if lone::acknowledge(
+            if fast_reply::acknowledge(
                 entry,
                 link,
                 memory,

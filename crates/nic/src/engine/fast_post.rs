@@ -4,7 +4,7 @@
 //!
 //! A ring takes packets one by one, so there is nothing to wait for: the transport builds the packet, if nothing of the queue pair
 //! waits before it, and the ring has it. Other queue pairs that want to send have their turns as ever. By the network stack a packet
-//! has company, or waits for it ([`super::gather`]), and takes the way of the engine's rounds; but one of few bytes is built at once, and so is
+//! has company, or waits for it ([`super::doorbell`]), and takes the way of the engine's rounds; but one of few bytes is built at once, and so is
 //! any signaled request of one packet that is posted while nothing is under way: it is dealt with once in place of twice.
 
 use std::collections::VecDeque;
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use rnic_link::RoceLink;
 use rnic_transport::{Asks, QueuePair, SendWqe, ShortSend, Time};
 
-use super::drive::PUT_OFF;
-use super::sink::PathSink;
-use super::{AhTable, Engine, Posted, SrqTable, Timers, crowds, lend, lone, settle};
-use super::{fairness, gather};
+use super::packet_sink::PathSink;
+use super::round::PUT_OFF;
+use super::{AhTable, Engine, Posted, SrqTable, Timers, fast_reply, incast_group, lend, settle};
+use super::{doorbell, fairness};
 use crate::memory::MemoryTable;
 use crate::objects::qp::{QpEntry, QpState};
 use crate::observe::lint;
@@ -113,7 +113,7 @@ impl Engine {
             Asks::Now
         };
         if self.timers.congestion.is_active() && !by_memory {
-            crowds::join(entry, &self.link, &mut self.timers.congestion);
+            incast_group::join(entry, &self.link, &mut self.timers.congestion);
             if !self.timers.congestion.is_free(entry.place) {
                 return ShortPost::NotThisWay;
             }
@@ -123,7 +123,14 @@ impl Engine {
         let with_ack = self.answer_takes_acks && by_memory && entry.held_ack.is_held();
         if with_ack {
             let (link, memory, srqs) = (&mut self.link, &self.memory, &self.srqs);
-            lone::acknowledge_first(entry, link, memory, srqs, &mut self.ahs, &mut self.staged);
+            fast_reply::acknowledge_first(
+                entry,
+                link,
+                memory,
+                srqs,
+                &mut self.ahs,
+                &mut self.staged,
+            );
         }
         let mut sink = PathSink {
             qpn,
@@ -157,7 +164,7 @@ impl Engine {
             count: 1,
             bytes: short.len() as u64,
         };
-        let left = entry.signals.left(gather::POSTS);
+        let left = entry.signals.left(doorbell::POSTS);
         if joins && self.gather.may_wait(posted, left, sys::now_ns) {
             ShortPost::Waits
         } else {
@@ -265,7 +272,7 @@ impl Posting<'_> {
                 staged,
                 ..
             } = self;
-            lone::acknowledge_first(entry, link, memory, srqs, ahs, staged);
+            fast_reply::acknowledge_first(entry, link, memory, srqs, ahs, staged);
         }
         let mut sink = PathSink {
             qpn: self.entry.shared.qpn,

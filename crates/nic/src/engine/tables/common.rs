@@ -7,7 +7,7 @@ use rnic_link::QpnRange;
 use rnic_link::registry::{RANGES, range_of};
 use rustix_futex_sync::Mutex;
 
-use super::counters::PortCounters;
+use crate::engine::counters::PortCounters;
 use crate::objects::cq;
 
 /// Nobody who has its lock waits for another.
@@ -16,11 +16,11 @@ pub(crate) struct Common {
     /// Whose shard each QPN range is, plus one; 0: another process's, or nobody's.
     ranges: Box<[AtomicU8]>,
     /// Queue pairs of all shards.
-    pub(super) live: AtomicUsize,
+    pub(in crate::engine) live: AtomicUsize,
     /// What each shard has counted when it told so last.
-    pub(super) counted: Mutex<Vec<PortCounters>>,
+    pub(in crate::engine) counted: Mutex<Vec<PortCounters>>,
     /// The number of the door of the first shard, by which others know the process.
-    pub(super) door: AtomicU32,
+    pub(in crate::engine) door: AtomicU32,
     /// The process's completion queues, past ones included.
     cqs: Mutex<Vec<Weak<cq::Facts>>>,
 }

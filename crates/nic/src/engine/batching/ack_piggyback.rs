@@ -6,7 +6,7 @@
 //! its background thread, on a core on which the application spins. If both come together, whoever polls for the ACK has
 //! the answer too, and no background thread is needed on either side.
 //!
-//! Who waits for a SEND polls for its completion ([`super::acks`]), so this is about WRITEs without immediate data.
+//! Who waits for a SEND polls for its completion ([`crate::engine::ack_coalescing`]), so this is about WRITEs without immediate data.
 //! Only a queue pair whose application was seen to answer soon, several times in a row, has its ACKs wait, by the network stack
 //! or past it, and not for long. An ACK that waited in vain makes it take longer until the next one does.
 

@@ -1,14 +1,14 @@
 //! An ACK, the answer to an atomic or a short READ, or a message that was just posted, which is all that a queue pair has to say.
 //!
 //! It is a short packet, and the peer may wait for it: it leaves without most of what a turn is otherwise about, and if nothing else is
-//! to be sent at all, without the rest of the round. Or the ACK waits for what the application posts next ([`super::answers`]).
+//! to be sent at all, without the rest of the round. Or the ACK waits for what the application posts next ([`super::ack_piggyback`]).
 
 use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Rc};
 
-use super::answers::{Unanswered, Wait};
-use super::host::DeviceHost;
-use super::sink::PathSink;
+use super::ack_piggyback::{Unanswered, Wait};
+use super::device_view::DeviceHost;
+use super::packet_sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
 use crate::memory::MemoryTable;
 use crate::objects::qp::QpEntry;

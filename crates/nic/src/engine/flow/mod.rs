@@ -1,0 +1,8 @@
+//! Who has to wait for whom: turns, incast, receivers that do not keep up.
+
+pub(in crate::engine) mod fairness;
+pub(in crate::engine) mod incast;
+pub(in crate::engine) mod incast_group;
+pub(in crate::engine) mod local_pause;
+pub(in crate::engine) mod receive_hold;
+pub(in crate::engine) mod receive_horizon;
