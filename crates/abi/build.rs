@@ -1,7 +1,7 @@
 //! Links the shared library under the name and with the symbol versions of the libraries it stands in for.
 //!
 //! The version script holds empty nodes only: which symbol has which version is said by `.symver` directives beside
-//! each exported function (see `src/symbols.rs`). rust-lld accepts it beside the script that rustc passes itself.
+//! each exported function (see `src/export/symbols.rs`). rust-lld accepts it beside the script that rustc passes itself.
 
 fn main() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("nodes.map");
