@@ -17,8 +17,6 @@ use source::Crate;
 /// circle, or makes it smaller, changes it here.
 const KNOWN: &[(&str, &str, &[&str])] = &[
     ("bench", "", &["asleep", "contender", "rows"]),
-    ("cli", "", &["explain", "run"]),
-    ("cli", "", &["measure", "node"]),
     ("cm", "", &["endpoint", "error"]),
     (
         "link",
@@ -184,7 +182,7 @@ fn arrows(source: &Crate, folder: &str, circle: &Circle<String>) -> String {
     for name in source.modules.keys() {
         let Some(from) = inside(name) else { continue };
         for to in source.named_by(name) {
-            if inside(&to).is_some_and(|to| to != from) {
+            if inside(to).is_some_and(|to| to != from) {
                 lines.insert(format!("    {} -> {}", name.join("::"), to.join("::")));
             }
         }
