@@ -86,7 +86,7 @@ pub enum CmError {
 
 impl CmError {
     /// Of an event that ends an attempt.
-    pub(super) fn of(
+    pub(crate) fn of(
         kind: EventKind,
         status: i32,
         peer: SocketAddr,
