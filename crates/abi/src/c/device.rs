@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::assert_layout;
 
-/// `struct ibv_device`. Providers append their own data: `verbs/device.rs` allocates more than this.
+/// `struct ibv_device`. Providers append their own data: `verbs/device.rs` allocates more.
 #[repr(C)]
 pub struct ibv_device {
     pub _ops: [*mut c_void; 2],

@@ -1,4 +1,5 @@
-//! Text for C; names of enum values, in the words that libibverbs uses: programs print them and scripts look for them.
+//! Text for C, and names of enum values, in the words that libibverbs uses: programs print them and
+//! scripts look for them.
 
 use core::ffi::{c_char, c_int, c_uint};
 use std::ffi::CStr;

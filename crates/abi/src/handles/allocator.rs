@@ -71,7 +71,8 @@ pub struct Room<T> {
 }
 
 impl<T> Room<T> {
-    /// Room from the allocator of the domain `pd`, or ours if there is none or it leaves that to us.
+    /// Takes room from the allocator of the domain `pd`. It is ours if there is no allocator, or if
+    /// that one leaves it to us.
     ///
     /// # Errors
     /// ENOMEM if the allocator gives nothing.

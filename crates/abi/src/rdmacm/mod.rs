@@ -8,7 +8,6 @@
 //! * [`qp`], [`states`], [`devices`]: the verbs side of ids; [`verbs`]: our own verbs as they need them.
 //! * [`addrinfo`], [`resolution`], [`ep`]: addresses by name, and ids from them.
 //!
-//!
 //! `rdma_event_str` is in [`crate::convert::strings`].
 
 mod address;

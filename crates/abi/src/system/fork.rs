@@ -20,9 +20,13 @@ use crate::export::symbols::export;
 /// earlier one.
 #[derive(Clone, Copy)]
 pub enum Lock {
+    /// The device that ids of the connection manager share.
     Devices,
+    /// The table of event channels.
     Channels,
+    /// The table of ids.
     Ids,
+    /// The list of open contexts.
     Contexts,
 }
 
@@ -44,14 +48,15 @@ type Guards = (
 );
 
 thread_local! {
-    /// Our own locks, while the process forks. Never dropped with the thread, as that would have to be registered: who forks
-    /// takes them out again.
+    /// Our own locks, while the process forks. They are never dropped with the thread, as that would
+    /// have to be registered: who forks takes them out again.
     static HELD: RefCell<Option<ManuallyDrop<Guards>>> = const { RefCell::new(None) };
 }
 
 extern "C" fn prepare() {
     seam::quiet(|| {
-        // In a signal's handler: whoever has these locks may be waiting for what the interrupted thread has.
+        // In a signal's handler: whoever has these locks may be waiting for what the interrupted
+        // thread has.
         if rnic_nic::forks_within() {
             return Ok(());
         }
@@ -70,7 +75,8 @@ extern "C" fn release() {
     });
 }
 
-/// Has forks take a lock: they call `hold` first, and drop its guard when they end, in parent and child.
+/// Has forks take a lock: each calls `hold` first, and drops the guard at its end, in parent and
+/// child.
 pub fn hold_at_forks(lock: Lock, hold: Hold) -> Result<()> {
     register()?;
     HOLDS.lock()[lock as usize] = Some(hold);

@@ -128,7 +128,7 @@ impl Crate {
             .collect()
     }
 
-    /// Returns the module that defines what a path from the root names. None if it is of another crate.
+    /// Returns the module that defines what a path from the root names; None for other crates.
     fn home(&self, path: &[String], depth: usize) -> Option<Name> {
         if depth > 16 {
             return None;
