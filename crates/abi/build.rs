@@ -1,7 +1,8 @@
 //! Links the shared library under the name and with the symbol versions of the libraries it stands in for.
 //!
-//! The version script holds empty nodes only: which symbol has which version is said by `.symver` directives beside
-//! each exported function (see `src/symbols.rs`). rust-lld accepts it beside the script that rustc passes itself.
+//! The version script holds empty nodes only. `.symver` directives beside each exported function say
+//! which symbol has which version (see `src/export/symbols.rs`). rust-lld accepts the script beside
+//! the one that rustc passes itself.
 
 fn main() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("nodes.map");

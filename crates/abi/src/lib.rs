@@ -3,12 +3,16 @@
 //! One shared object, mapped under both names. Programs compiled against rdma-core run unmodified when the dynamic
 //! linker finds it first; `rnic run` sets that up.
 //!
-//! * [`types`]: the structures of the headers, sizes and offsets asserted.
-//! * [`symbols`]: how functions get the names and versions that programs ask for.
-//! * [`seam`]: how results become errno; no panic passes it.
-//! * [`refusal`]: why a verb failed, in words for people.
-//! * [`object`]: what stands behind the pointers that programs hold.
-//! * the rest: one file per kind of verb.
+//! The rooms, from the bottom up. Each uses rooms that stand before it in this list alone:
+//!
+//! * [`c`]: the structures of the headers, sizes and offsets asserted.
+//! * [`export`]: names, versions and errors of the functions that C calls.
+//! * [`compat`]: symbols that other libraries want to find.
+//! * [`system`]: sysfs, netlink, fork(2), threads that wait.
+//! * [`handles`]: the objects behind the pointers that programs hold.
+//! * [`convert`]: values of C become those of the device, and back.
+//! * [`verbs`]: the calls of libibverbs, a file for each kind of object.
+//! * [`rdmacm`]: the calls of librdmacm.
 //!
 //! Nothing happens when the library is loaded: it comes into every child of a program that runs under it, shells and
 //! Python included. The engine starts with the first `ibv_open_device`.
@@ -20,46 +24,18 @@
     reason = "the types and symbols carry their C names"
 )]
 
-mod ah;
-mod cancel;
-mod cm;
-mod compat_1_0;
-mod counters;
-mod cq;
-mod cq_ex;
-mod device;
-mod event;
-mod fork;
-mod hooks;
-mod memory;
-mod netlink;
-mod object;
-mod per_process;
-mod post;
-mod private;
-mod qp;
-mod query;
-mod rate;
-mod refusal;
-mod rsocket;
-mod seam;
-mod srq;
-mod strings;
-mod symbols;
-mod sysfs;
 #[allow(
     dead_code,
     reason = "whole structures and enums, whether all of them is used or not"
 )]
-mod types;
-mod unsupported;
-#[cfg_attr(
-    any(test, thread_sanitizer),
-    allow(dead_code, reason = "the calls are interposed in the library alone")
-)]
-mod waits;
-mod wr;
-mod xrc;
+mod c;
+mod compat;
+mod convert;
+mod export;
+mod handles;
+mod rdmacm;
+mod system;
+mod verbs;
 
 /// Small allocations cannot fail, so what the system cannot give comes out of a reserve.
 #[global_allocator]

@@ -2,20 +2,20 @@
 
 mod common;
 
-#[path = "../src/types/mod.rs"]
+#[path = "../src/c/mod.rs"]
 #[allow(
     dead_code,
     non_camel_case_types,
     unused_imports,
     reason = "the library's own types"
 )]
-mod types;
+mod c;
 
 use std::process::Command;
 
-use types::cm::{ALL as RDMA, *};
-use types::consts;
-use types::*;
+use c::cm::{ALL as RDMA, *};
+use c::consts;
+use c::*;
 
 /// An expression of C and its value here.
 type Fact = (String, i64);

@@ -1,36 +1,27 @@
 //! The `rnic` program: a software RDMA NIC at the command line.
+//!
+//! The rooms, from the bottom up. Each uses rooms that stand before it in this list alone:
+//!
+//! * [`platform`]: output, failures, files, system calls.
+//! * [`text`]: sizes, times and GIDs, as people write and read them.
+//! * [`topics`]: what numbers, names and messages of the verbs mean.
+//! * [`peer`]: two processes that show or measure something together.
+//! * [`commands`]: a file or folder for each command.
 #![deny(unsafe_code)]
-// They panic where nobody reads: `say!` and `remark!` (`out.rs`) do not.
+// They panic where nobody reads: `say!` and `remark!` (`platform/out.rs`) do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod bench;
-mod demo;
-mod devices;
-mod dissect;
-mod explain;
-mod failure;
-mod gid;
-mod measure;
-mod meet;
-mod node;
-mod out;
-mod pages;
-mod part;
-mod replace;
-mod run;
-mod settings;
-mod size;
-#[allow(
-    unsafe_code,
-    reason = "the one place: system calls that the standard library lacks"
-)]
-mod sys;
-mod time;
-mod verify;
+mod commands;
+mod peer;
+mod platform;
+mod text;
+mod topics;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use commands::{bench, demo, devices, dissect, explain, pages, part, run, verify};
+use platform::out;
 
 /// A software RDMA NIC: run RDMA programs on any Linux machine, with no RDMA hardware, kernel module or privilege.
 #[derive(Debug, Parser)]
@@ -49,6 +40,7 @@ struct Cli {
 /// What follows the help: first steps, the settings, ports. In lines of 100 columns at most, which
 /// is the width of all help: a longer one would go on below its beginning.
 fn after_help() -> String {
+    use text::settings;
     let programs = settings::help(rnic_settings::ALL);
     let run_alone = settings::help(&[&rnic_settings::LIB]);
     [
@@ -110,7 +102,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Part(args) => part::main(args),
-        Command::Pages(args) => pages::main(args),
+        Command::Pages(args) => pages::main(args, Cli::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -124,7 +116,6 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

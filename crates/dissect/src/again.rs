@@ -4,7 +4,8 @@ use rnic_wire::{Operation, Psn};
 
 use crate::finding::What;
 use crate::gaps::Gap;
-use crate::model::{Cause, Kind, Mark, Outcome, Repeat};
+use crate::kind::Kind;
+use crate::model::{Cause, Mark, Outcome, Repeat};
 use crate::notes::Notes;
 use crate::packet::Packet;
 use crate::tracker::{Mtu, Tracker};

@@ -3,7 +3,8 @@
 use rnic_wire::{Aeth, NakCode, Operation, Psn, Syndrome, rnr_timer_ns};
 
 use crate::finding::{Finding, What};
-use crate::model::{Kind, Mark, Message, MtuSource, Outcome};
+use crate::kind::Kind;
+use crate::model::{Mark, Message, MtuSource, Outcome};
 use crate::notes::Notes;
 use crate::packet::Packet;
 use crate::tracker::{FullPacket, Mtu, Tracker, is_mtu, read_span};

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use rnic_wire::Psn;
 
+use crate::end::other;
 use crate::finding::What;
-use crate::model::{Conversation, other};
+use crate::model::Conversation;
 use crate::packet::Packet;
 
 /// So many are remembered.

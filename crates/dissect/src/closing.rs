@@ -1,8 +1,9 @@
 //! What remains to be said of a send queue: when a message is put away, and at the end of the capture.
 
 use crate::finding::{PeerHad, What};
+use crate::kind::Kind;
 use crate::latency::Latencies;
-use crate::model::{Cause, Kind, Message, Outcome, Repeat};
+use crate::model::{Cause, Message, Outcome, Repeat};
 use crate::notes::Notes;
 use crate::tracker::Tracker;
 

@@ -6,7 +6,7 @@ use rnic_wire::cm::{
     Answered, Attribute, IpCmHeader, Mad, Message, RejectReason, Rep, Req, ServiceId, SidrStatus,
 };
 
-use crate::model::{End, other};
+use crate::end::{End, other};
 
 /// A connection, or the resolution of a datagram service.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! From packets to conversations: who talks with whom, and which send queue a packet is about.
 
+mod pairing;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -11,13 +13,14 @@ use crate::bad::Bad;
 use crate::capture::Frame;
 use crate::closing::Agreed;
 use crate::connection::{Connection, Connections, News};
+use crate::end::{End, other};
 use crate::finding::What;
 use crate::frame::{self, Outer};
 use crate::live::Live;
-use crate::model::{Capture, End, Endpoint, Mark, MtuSource, Pairing, Place, other};
+use crate::model::{Capture, Endpoint, Mark, MtuSource, Pairing, Place};
 use crate::notes::Notes;
 use crate::packet::{self, Icrc, Packet};
-use crate::pairing::{FlowKey, flow_key};
+use pairing::{FlowKey, flow_key};
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use rnic_wire::{NakCode, Psn};
 
-use crate::model::{End, Kind};
+use crate::end::End;
+use crate::kind::Kind;
 use crate::packet::Icrc;
 
 /// How bad it is.

@@ -21,27 +21,30 @@ mod capture;
 mod closing;
 mod connection;
 mod dissector;
+mod end;
 mod finding;
 mod frame;
 mod gaps;
+mod kind;
 mod latency;
 mod live;
 mod model;
 mod notes;
 mod packet;
-mod pairing;
 mod tracker;
 mod twice;
 
 pub use capture::{CaptureError, Decoder, Format, Frame, link_type_name};
 pub use connection::{Connection, Step};
 pub use dissector::{Dissector, Finished, Limits};
+pub use end::{End, other};
 pub use finding::{Finding, PeerHad, Severity, What};
 pub use frame::{Outer, Skip};
+pub use kind::Kind;
 pub use latency::{Latencies, Summary};
 pub use model::{
-    Capture, Cause, Conversation, End, Endpoint, Kind, Mark, Message, MtuSource, Outcome, Pairing,
-    Place, Repeat, Side, Skipped, other,
+    Capture, Cause, Conversation, Endpoint, Mark, Message, MtuSource, Outcome, Pairing, Place,
+    Repeat, Side, Skipped,
 };
 pub use packet::{Icrc, NoPacket, Packet};
 

@@ -3,8 +3,9 @@
 use rnic_wire::Service;
 
 use crate::closing::Agreed;
+use crate::end::{End, other};
 use crate::finding::What;
-use crate::model::{Conversation, End, Endpoint, Pairing, Side, other};
+use crate::model::{Conversation, Endpoint, Pairing, Side};
 use crate::notes::{Notes, Numbers};
 use crate::packet::Packet;
 use crate::tracker::{FullPacket, Mtu, Tracker};

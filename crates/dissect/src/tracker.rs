@@ -6,9 +6,11 @@ use std::collections::VecDeque;
 
 use rnic_wire::{Operation, PathMtu, Psn};
 
+use crate::end::End;
 use crate::finding::What;
 use crate::gaps::Gaps;
-use crate::model::{End, Kind, Mark, Message, MtuSource, Outcome, Repeat, Side};
+use crate::kind::Kind;
+use crate::model::{Mark, Message, MtuSource, Outcome, Repeat, Side};
 use crate::notes::{Notes, Numbers};
 use crate::packet::Packet;
 use crate::twice::Twice;

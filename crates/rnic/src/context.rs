@@ -1,6 +1,7 @@
 //! Devices, and the open device.
 
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::cq::{CompletionChannel, CompletionQueueBuilder};
@@ -178,4 +179,11 @@ impl Context {
 /// The largest path MTU that packets from this address can have.
 pub(crate) fn path_mtu_of(entry: &GidEntry) -> PathMtu {
     PathMtu::largest_for_netdev(entry.netdev_mtu)
+}
+
+impl AsFd for Context {
+    /// Readable: [`Context::try_async_event`] has something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        fd::of_context(&self.raw)
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -465,5 +465,26 @@ impl State {
             entry,
             released,
         }
+    }
+}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.nic().fd()
+    }
+}
+
+impl AsFd for CompletionChannel {
+    /// Readable: [`CompletionChannel::try_event`] has something. Level-triggered pollers may be used as they are;
+    /// edge-triggered ones must take all events and then poll the queues once more.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        fd::of_channel(self.nic())
+    }
+}
+
+impl AsFd for CompletionQueue {
+    /// The descriptor of the queue's channel, see [`CompletionQueue::channel`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel().as_fd()
     }
 }

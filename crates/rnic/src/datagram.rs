@@ -31,13 +31,13 @@ use std::sync::Arc;
 
 use rustix_futex_sync::Mutex;
 
-use crate::Buffer;
 use crate::completion::Completion;
 use crate::error::{Error, Result};
 use crate::nic::{self, AhAttr, Counters, Gid, GidEntry, QpState};
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest};
 use crate::qp::Inner;
+use crate::raw::memory::Buffer;
 
 /// Bytes in front of every received datagram: the network header it came with (GRH). A receive has to have room for them
 /// and the message.

@@ -1,10 +1,14 @@
 //! Errors: which verb failed, the errno as the source, and what to do about it.
 
+mod cm;
+mod completion;
+
 use std::io;
 use std::time::Duration;
 
-use crate::cm::CmError;
-use crate::completion::CompletionError;
+pub use cm::{CmError, RejectReason};
+pub use completion::{CompletionError, usual_cause};
+
 use crate::nic;
 
 /// What can go wrong.

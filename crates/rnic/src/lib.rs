@@ -90,12 +90,12 @@ pub use cm::{
     CmChannel, CmConnection, CmConnector, CmError, CmEvent, CmListener, CmMulticast, CmPending,
     CmRequest,
 };
-pub use completion::{Completion, CompletionError, usual_cause};
+pub use completion::Completion;
 pub use context::{Context, Device, devices};
 pub use cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use datagram::{AddressHandle, DatagramQueuePair, Destination, HEADER_LEN, MULTICAST_QPN};
 pub use endpoint::{Endpoint, RemoteMemory};
-pub use error::{Error, Result};
+pub use error::{CompletionError, Error, Result, usual_cause};
 pub use pd::{ProtectionDomain, WritableRegionBuilder};
 pub use post::{PostError, RecvError, SendRequest};
 pub use qp::{

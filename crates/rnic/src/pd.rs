@@ -45,7 +45,7 @@ impl ProtectionDomain {
 
     /// Registers `len` zeroed bytes for local use (`ibv_reg_mr` with `LOCAL_WRITE`).
     pub fn buffer(&self, len: usize) -> Result<Buffer> {
-        Buffer::allocate(self, len)
+        Buffer::allocate(self.nic(), len)
     }
 
     /// Registers a copy of `bytes` for local use.
@@ -57,7 +57,7 @@ impl ProtectionDomain {
 
     /// Lets peers read a buffer (`ibv_reg_mr` with `REMOTE_READ`). Nobody can write it until it is taken back.
     pub fn share(&self, buffer: Buffer) -> Result<ReadableRegion> {
-        ReadableRegion::register(self, buffer)
+        ReadableRegion::register(self.nic(), buffer)
     }
 
     /// Registers `len` zeroed bytes that peers may write (`ibv_reg_mr` with `REMOTE_WRITE`), and more if the builder is
@@ -114,7 +114,7 @@ impl WritableRegionBuilder {
 
     /// Registers it.
     pub fn build(self) -> Result<WritableRegion> {
-        WritableRegion::allocate(&self.pd, self.len, self.access)
+        WritableRegion::allocate(self.pd.nic(), self.len, self.access)
     }
 }
 

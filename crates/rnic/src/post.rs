@@ -4,10 +4,10 @@ use std::ops::RangeBounds;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::Buffer;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
 use crate::nic::{Address, Flush, Placement, SendData, SendOp, SendWqe, SgList, Sge};
+use crate::raw::memory::Buffer;
 use crate::raw::memory::resolve_range;
 
 /// A request for the send queue (`struct ibv_send_wr`): an operation, its data, and flags.

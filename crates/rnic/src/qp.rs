@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::Buffer;
 use crate::connect::{self, Place, Settings, common_setters};
 use crate::cq::CompletionQueue;
 use crate::datagram::DatagramQueuePair;
@@ -14,6 +13,7 @@ use crate::nic::{
 };
 use crate::pd::ProtectionDomain;
 use crate::post::{PostError, RecvError, SendRequest, check_len, receive_sges};
+use crate::raw::memory::Buffer;
 use crate::srq::SharedReceiveQueue;
 use crate::work::{Entry, Work};
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rustix_futex_sync::Mutex;
 
-use crate::Buffer;
 use crate::error::{Error, Result};
 use crate::nic::{self, SrqAttr, SrqAttrMask, SrqInit};
 use crate::pd::ProtectionDomain;
 use crate::post::{RecvError, check_len, receive_sges};
+use crate::raw::memory::Buffer;
 use crate::work::{Entry, WorkQueue};
 
 /// A shared receive queue (`ibv_create_srq`): buffers for the messages of any number of queue pairs, which take them as

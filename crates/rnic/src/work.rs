@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix_futex_sync::Mutex;
 
-use crate::Buffer;
+use crate::raw::memory::Buffer;
 
 /// A posted work request.
 #[derive(Debug)]

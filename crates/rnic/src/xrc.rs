@@ -40,7 +40,6 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use crate::Buffer;
 use crate::connect::{self, Place, Settings, common_setters};
 use crate::context::Context;
 use crate::cq::CompletionQueue;
@@ -49,6 +48,7 @@ use crate::error::Result;
 use crate::nic::{self, Access, Counters, GidEntry, PathMtu, QpState};
 use crate::pd::ProtectionDomain;
 use crate::post::RecvError;
+use crate::raw::memory::Buffer;
 use crate::srq::SharedReceiveQueue;
 
 /// An XRC domain (`ibv_open_xrcd`): its targets reach its receive queues. Cheap to clone.

@@ -1,6 +1,7 @@
 //! Event channels: what happened, and to whom.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -190,5 +191,18 @@ impl CmChannel {
             reason: "cannot wait on the channel".to_owned(),
             source,
         })
+    }
+}
+
+impl AsRawFd for CmChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.nic().fd()
+    }
+}
+
+impl AsFd for CmChannel {
+    /// Readable: [`CmChannel::try_event`] has something. Edge-triggered pollers must take all events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        fd::of_events(self.nic())
     }
 }

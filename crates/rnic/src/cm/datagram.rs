@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::channel::CmChannel;
 use super::connector::outcome;
-use super::error::CmError;
 use super::object::{Kind, Link, Object, Phase, RESOLVE_MS, Ready, Reports, Role};
 use crate::datagram::{DatagramQueuePair, Destination};
+use crate::error::CmError;
 use crate::error::{Error, Result};
 use crate::nic::QpType;
 use crate::nic::cm;

@@ -93,15 +93,14 @@ mod channel;
 mod connection;
 mod connector;
 mod datagram;
-mod error;
 mod listener;
 mod object;
 
+pub use crate::error::{CmError, RejectReason};
 pub use channel::{CmChannel, CmEvent};
 pub use connection::{CmConnection, CmPending};
 pub use connector::CmConnector;
 pub use datagram::{CmDatagramPeer, CmJoining, CmMulticast, CmSearch};
-pub use error::{CmError, RejectReason};
 pub use listener::{CmListener, CmListenerBuilder, CmRequest};
 
 pub use crate::nic::cm::UDP_QKEY;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 use super::channel::{CmChannel, CmEvent};
-use super::error::CmError;
 use crate::connect::{self, Settings};
 use crate::endpoint::Endpoint;
+use crate::error::CmError;
 use crate::error::{Error, Result};
 use crate::nic::cm::{self, ConnParam, EventKind, EventParam, PortSpace};
 use crate::nic::{self, PathMtu, QpState, QpType};

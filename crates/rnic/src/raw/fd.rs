@@ -1,12 +1,10 @@
 //! Waiting on file descriptors, and lending them.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::cm::CmChannel;
-use crate::context::Context;
-use crate::cq::{CompletionChannel, CompletionQueue};
+use crate::nic;
 
 /// Makes reads of `fd` return EAGAIN instead of blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
@@ -88,46 +86,20 @@ fn has(fd: BorrowedFd<'_>, asked: i16, wanted: i16) -> bool {
     ready > 0 && poll.revents & wanted != 0
 }
 
-impl AsRawFd for CompletionChannel {
-    fn as_raw_fd(&self) -> RawFd {
-        self.nic().fd()
-    }
+/// The descriptor of a completion channel.
+pub(crate) fn of_channel(channel: &nic::CompChannel) -> BorrowedFd<'_> {
+    // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel` is one.
+    unsafe { BorrowedFd::borrow_raw(channel.fd()) }
 }
 
-impl AsFd for CompletionChannel {
-    /// Readable: [`CompletionChannel::try_event`] has something. Level-triggered pollers may be used as they are;
-    /// edge-triggered ones must take all events and then poll the queues once more.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `self` is one.
-        unsafe { BorrowedFd::borrow_raw(self.nic().fd()) }
-    }
+/// The descriptor of a channel of the connection manager.
+pub(crate) fn of_events(channel: &nic::cm::EventChannel) -> BorrowedFd<'_> {
+    // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `channel` is one.
+    unsafe { BorrowedFd::borrow_raw(channel.fd()) }
 }
 
-impl AsRawFd for CmChannel {
-    fn as_raw_fd(&self) -> RawFd {
-        self.nic().fd()
-    }
-}
-
-impl AsFd for CmChannel {
-    /// Readable: [`CmChannel::try_event`] has something. Edge-triggered pollers must take all events.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel owns the descriptor and closes it when its last handle drops; `self` is one.
-        unsafe { BorrowedFd::borrow_raw(self.nic().fd()) }
-    }
-}
-
-impl AsFd for Context {
-    /// Readable: [`Context::try_async_event`] has something.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the device keeps the descriptor open while a handle of the context lives; `self` holds one.
-        unsafe { BorrowedFd::borrow_raw(self.raw.async_fd()) }
-    }
-}
-
-impl AsFd for CompletionQueue {
-    /// The descriptor of the queue's channel, see [`CompletionQueue::channel`].
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel().as_fd()
-    }
+/// The descriptor of a context's asynchronous events.
+pub(crate) fn of_context(context: &nic::Context) -> BorrowedFd<'_> {
+    // SAFETY: the device keeps the descriptor open while a handle of the context lives; `context` is one.
+    unsafe { BorrowedFd::borrow_raw(context.async_fd()) }
 }

@@ -12,7 +12,6 @@ use rustix_futex_sync::Mutex;
 use crate::endpoint::RemoteMemory;
 use crate::error::{Error, Result};
 use crate::nic::{self, Access};
-use crate::pd::ProtectionDomain;
 
 /// Pages: so that no two regions share one, and atomics are aligned.
 const ALIGN: usize = 4096;
@@ -61,7 +60,6 @@ impl Drop for Storage {
 struct Registered {
     mr: nic::Mr,
     storage: ManuallyDrop<Storage>,
-    _pd: ProtectionDomain,
 }
 
 /// What a peer that is stopped in the middle of a copy may go on to write to. Never freed, and listed so that tools that look
@@ -80,16 +78,15 @@ impl Drop for Registered {
 }
 
 impl Registered {
-    fn new(pd: &ProtectionDomain, len: usize, access: Access) -> Result<Registered> {
+    fn new(pd: &nic::Pd, len: usize, access: Access) -> Result<Registered> {
         let storage = Storage::new(len)?;
         let ptr = storage.ptr.as_ptr();
         // SAFETY: `storage` lives as long as the registration (`drop` above). Its bytes are reached by nobody else
         // while the NIC may touch them: see the types below.
-        let mr = unsafe { pd.nic().reg_mr(ptr, len, ptr as u64, access) }?;
+        let mr = unsafe { pd.reg_mr(ptr, len, ptr as u64, access) }?;
         Ok(Registered {
             mr,
             storage: ManuallyDrop::new(storage),
-            _pd: pd.clone(),
         })
     }
 }
@@ -111,7 +108,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn allocate(pd: &ProtectionDomain, len: usize) -> Result<Buffer> {
+    pub(crate) fn allocate(pd: &nic::Pd, len: usize) -> Result<Buffer> {
         Ok(Buffer {
             region: Arc::new(Registered::new(pd, len, Access::LOCAL_WRITE)?),
             start: 0,
@@ -212,11 +209,11 @@ struct Shared {
 }
 
 impl ReadableRegion {
-    pub(crate) fn register(pd: &ProtectionDomain, buffer: Buffer) -> Result<ReadableRegion> {
+    pub(crate) fn register(pd: &nic::Pd, buffer: Buffer) -> Result<ReadableRegion> {
         let (ptr, len) = (buffer.ptr(), buffer.len);
         // SAFETY: the buffer moves into the region and is given back only after the registration has ended; without
         // LOCAL_WRITE and REMOTE_WRITE nobody writes it meanwhile.
-        let mr = unsafe { pd.nic().reg_mr(ptr, len, ptr as u64, Access::REMOTE_READ) }?;
+        let mr = unsafe { pd.reg_mr(ptr, len, ptr as u64, Access::REMOTE_READ) }?;
         Ok(ReadableRegion {
             inner: Arc::new(Shared { mr, buffer }),
         })
@@ -264,11 +261,7 @@ pub struct WritableRegion {
 }
 
 impl WritableRegion {
-    pub(crate) fn allocate(
-        pd: &ProtectionDomain,
-        len: usize,
-        access: Access,
-    ) -> Result<WritableRegion> {
+    pub(crate) fn allocate(pd: &nic::Pd, len: usize, access: Access) -> Result<WritableRegion> {
         Ok(WritableRegion {
             inner: Arc::new(Registered::new(pd, len, access)?),
         })

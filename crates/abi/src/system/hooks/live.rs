@@ -1,0 +1,141 @@
+//! Files whose contents are a counter, at any time they are read.
+//!
+//! Programs open a counter once and read it again and again. So it is a file in memory (memfd_create(2)) that is mapped
+//! here, and the numbers are stored into the mapping as the engine runs: whoever reads finds the latest. That costs nothing
+//! in processes that open no counter.
+
+use std::ffi::CString;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rnic_nic::PortCounters;
+use rustix_futex_sync::{Mutex, MutexGuard};
+
+use crate::system::counters::COUNTERS;
+
+/// Length of a file: the longest number and a newline, in whole words.
+const WORDS: usize = 3;
+
+struct Live {
+    counter: usize,
+    fd: i32,
+    text: &'static [AtomicU64; WORDS],
+    value: u64,
+}
+
+/// The open counters of the process with this id.
+struct Open {
+    pid: u32,
+    files: Vec<Live>,
+}
+
+static OPEN: Mutex<Open> = Mutex::new(Open {
+    pid: 0,
+    files: Vec::new(),
+});
+
+/// A fork may have left the lock taken for ever: then there are no live files.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Unless it stays locked that long.
+fn lock_soon() -> Option<MutexGuard<'static, Open>> {
+    rnic_nic::within(PATIENCE, || OPEN.try_lock())
+}
+
+/// A path by which the live file of a counter can be opened.
+pub fn path(counter: usize) -> Option<CString> {
+    let mut open = lock_soon()?;
+    if open.pid != std::process::id() {
+        // Made by the parent, which goes on writing to them. The child's copies stay open: they do no harm.
+        open.files.clear();
+        open.pid = std::process::id();
+    }
+    let known = open.files.iter().find(|live| live.counter == counter);
+    let fd = match known {
+        Some(live) => live.fd,
+        None => {
+            let live = create(counter)?;
+            let fd = live.fd;
+            open.files.push(live);
+            fd
+        }
+    };
+    drop(open);
+    rnic_nic::watch_counters(update);
+    update(&rnic_nic::port_counters());
+    CString::new(format!("/proc/self/fd/{fd}")).ok()
+}
+
+fn create(counter: usize) -> Option<Live> {
+    let size = WORDS * size_of::<AtomicU64>();
+    // SAFETY: system calls with a C string and integers; a mapping that is never undone lives for 'static, and zeros are
+    // valid atomics.
+    unsafe {
+        let name = c"rnic-counter".as_ptr();
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let fd = libc::syscall(libc::SYS_memfd_create, name, flags) as i32;
+        if fd < 0 {
+            return None;
+        }
+        // Filled at once: a hole for which there is no memory would be SIGBUS at the next count.
+        let mapped = if libc::syscall(libc::SYS_fallocate, fd, 0, 0usize, size) == 0 {
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), size, rights, libc::MAP_SHARED, fd, 0)
+        } else {
+            libc::MAP_FAILED
+        };
+        if mapped == libc::MAP_FAILED {
+            libc::syscall(libc::SYS_close, fd);
+            return None;
+        }
+        // A file that somebody cuts short would end this process by SIGBUS at the next count.
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        if libc::syscall(libc::SYS_fcntl, fd, libc::F_ADD_SEALS, seals) != 0 {
+            libc::munmap(mapped, size);
+            libc::syscall(libc::SYS_close, fd);
+            return None;
+        }
+        let live = Live {
+            counter,
+            fd,
+            text: &*mapped.cast::<[AtomicU64; WORDS]>(),
+            value: 0,
+        };
+        live.store(0);
+        Some(live)
+    }
+}
+
+/// Stores what has changed.
+fn update(counters: &PortCounters) {
+    let Some(mut open) = lock_soon() else {
+        return;
+    };
+    if open.pid != std::process::id() {
+        return;
+    }
+    for live in &mut open.files {
+        let value = (COUNTERS[live.counter].value)(counters);
+        // Counts only grow: a smaller one was taken earlier and comes late.
+        if value > live.value {
+            live.value = value;
+            live.store(value);
+        }
+    }
+}
+
+impl Live {
+    /// Digits, and newlines up to the end. Without memory of the allocator: the engine's lock is held.
+    fn store(&self, value: u64) {
+        let mut bytes = [b'\n'; WORDS * 8];
+        let count = value.checked_ilog10().unwrap_or(0) as usize + 1;
+        let mut rest = value;
+        for byte in bytes[..count].iter_mut().rev() {
+            *byte = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        for (word, chunk) in self.text.iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `rnic demo`: two processes do every operation, check every byte, and measure.
+
+mod steps;
+
+use std::time::{Duration, Instant};
+
+use rnic::Context;
+
+use crate::peer::bulk::usual_depth;
+use crate::peer::measure::{self, Operation};
+use crate::peer::node::{self, Peer, REGION, Station};
+use crate::platform::failure::{Failure, Result};
+use crate::text::gid::Choice;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    gid: Choice,
+    /// Skip the measurements
+    #[arg(long)]
+    no_bench: bool,
+}
+
+fn connect(exchange: rnic::exchange::Exchange, gid: &Choice) -> Result<Station> {
+    Station::connect(
+        exchange,
+        |context| gid.resolve(context, Context::loopback_gid),
+        None,
+        REGION,
+    )
+}
+
+/// The second process.
+pub fn follow(gid: &Choice) -> Result<()> {
+    let mut station = connect(node::parent()?, gid)?;
+    steps::follow(&mut station)?;
+    measure::follow(&mut station)
+}
+
+pub fn main(args: Args) -> Result<()> {
+    let began = Instant::now();
+    let (peer, exchange) = Peer::start("demo", &args.gid.to_args())?;
+    let mut station = connect(exchange, &args.gid)?;
+    introduce(&station, &peer);
+    let before = station.qp.counters();
+    steps::lead(&mut station)?;
+    let after = station.qp.counters();
+    crate::say!(
+        "\nEvery byte was checked. {} packets left this process and {} came in; {} were sent again.",
+        after.packets_sent - before.packets_sent,
+        after.packets_received - before.packets_received,
+        after.retransmitted_packets - before.retransmitted_packets
+    );
+    if !args.no_bench {
+        table(&mut station)?;
+    }
+    measure::end(&mut station)?;
+    let Station { exchange, qp, .. } = station;
+    // Its last acknowledgement is out: the peer waits for the end of the channel only.
+    drop(qp);
+    peer.finish(exchange)?;
+    crate::say!(
+        "\nDone in {:.1} s. Next:\n  \
+         rnic run -- PROGRAM                      your program; if it fails, rnic says which work request and why\n  \
+         rnic explain 12                          what a status, errno or event means\n  \
+         rnic run --pcap trace.pcap -- PROGRAM    see the packets",
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn introduce(station: &Station, peer: &Peer) {
+    let (local, remote) = (&station.gid, station.qp.remote());
+    crate::say!(
+        "Two processes, each with a queue pair (QP) of the software NIC rnic0, connected as RC (reliable)."
+    );
+    crate::say!(
+        "Packets are RoCEv2, here with addresses of {}. Between processes of one host they go through shared\n\
+         memory, up to 16 KiB in one; with RNIC_HOST_PATH=off, and to other hosts, by UDP port 4791 and as long\n\
+         as the path MTU of {} bytes allows.\n",
+        local.ifname,
+        station.qp.path_mtu().bytes()
+    );
+    crate::say!(
+        "  this process  pid {:<8} QP {:#08x}  GID {} = {}",
+        std::process::id(),
+        station.qp.qpn(),
+        local.index,
+        local.addr
+    );
+    crate::say!(
+        "  the peer      pid {:<8} QP {:#08x}  {}\n",
+        peer.id(),
+        remote.qpn,
+        remote.addr()
+    );
+}
+
+const LATENCY_SIZES: [usize; 4] = [8, 1024, 4096, 65536];
+const BANDWIDTH_SIZES: [usize; 2] = [65536, 1 << 20];
+/// Of one cell of the table.
+const CELL: Duration = Duration::from_millis(120);
+
+fn table(station: &mut Station) -> Result<()> {
+    let size = |bytes: usize| match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    };
+    let head = || {
+        crate::say!(
+            "{:>24}  {:>10}  {:>10}  {:>10}",
+            "",
+            "send",
+            "write",
+            "read"
+        )
+    };
+    crate::say!(
+        "\nLatency, median (send and write one way, read there and back; both sides poll):"
+    );
+    head();
+    for bytes in LATENCY_SIZES {
+        let mut cells = Vec::new();
+        for operation in Operation::SIZED {
+            let times = measure::latency_for(station, operation, bytes, CELL)?;
+            cells.push(format!("{:.2} us", times.median()));
+        }
+        crate::say!(
+            "{:>24}  {:>10}  {:>10}  {:>10}",
+            size(bytes),
+            cells[0],
+            cells[1],
+            cells[2]
+        );
+    }
+    crate::say!("\nBandwidth, several operations at once:");
+    head();
+    for bytes in BANDWIDTH_SIZES {
+        let mut cells = Vec::new();
+        for operation in Operation::SIZED {
+            let depth = usual_depth(bytes);
+            let rate = measure::bandwidth_for(station, operation, bytes, depth, CELL)?;
+            cells.push(format!("{:.2} GB/s", rate / 1e9));
+        }
+        crate::say!(
+            "{:>24}  {:>10}  {:>10}  {:>10}",
+            size(bytes),
+            cells[0],
+            cells[1],
+            cells[2]
+        );
+    }
+    Ok(())
+}
+
+impl From<steps::Mismatch> for Failure {
+    fn from(mismatch: steps::Mismatch) -> Failure {
+        Failure::new(mismatch.to_string())
+            .cause("this is a bug of rnic")
+            .next("please report it, with the packets: RNIC_PCAP=bug.pcap rnic demo")
+    }
+}

@@ -1,0 +1,44 @@
+//! `rnic part ROLE`: the second process of demo, bench and verify.
+
+use clap::Subcommand;
+
+use super::{bench, demo, verify};
+use crate::platform::failure::Result;
+use crate::text::gid::Choice;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The peer of `rnic demo`
+    Demo {
+        #[command(flatten)]
+        gid: Choice,
+    },
+    /// The peer of `rnic bench`
+    Bench {
+        #[command(flatten)]
+        gid: Choice,
+    },
+    /// The server of `rnic verify`
+    Verify {
+        #[command(flatten)]
+        gid: Choice,
+    },
+}
+
+pub fn main(args: Args) -> Result<()> {
+    match args.role {
+        Role::Demo { gid } => {
+            demo::follow(&gid).map_err(|failure| failure.during("the peer process"))
+        }
+        Role::Bench { gid } => {
+            bench::follow(&gid).map_err(|failure| failure.during("the peer process"))
+        }
+        Role::Verify { gid } => verify::follow(&gid),
+    }
+}

@@ -1,0 +1,342 @@
+//! What is said when the program has ended: why it failed, what it moved, what would fail on hardware.
+
+mod cm;
+mod lint;
+pub mod record;
+mod stats;
+mod story;
+mod why;
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde_json::{Value, json};
+
+use record::{
+    Attempt, Device, Failure, Flushed, Lint, Qp, Record, Refusal, Stopped, Verb, Waiting,
+};
+
+/// What was asked for beside the closing words.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes {
+    pub quiet: bool,
+    pub stats: bool,
+    pub lint: bool,
+    pub json: bool,
+}
+
+impl Wishes {
+    /// Nothing is wanted: the program may take the place of this process.
+    pub fn none(self) -> bool {
+        self.quiet && !self.stats && !self.lint && !self.json
+    }
+}
+
+/// The file that the program's NIC appends to. Removed when dropped.
+#[derive(Debug)]
+pub struct Collector {
+    file: PathBuf,
+    /// Locked, if it is in a folder, as long as this run lives. A process number would not tell: containers may share the folder.
+    _lock: File,
+}
+
+const PREFIX: &str = "report-";
+
+impl Collector {
+    /// A file in the runtime folder, which is the user's alone.
+    pub fn new(runtime: &Path) -> std::io::Result<Collector> {
+        prune(runtime);
+        loop {
+            let name = std::hash::RandomState::new().build_hasher().finish();
+            let draft = runtime.join(format!(".{PREFIX}{name:016x}"));
+            let created = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&draft);
+            let lock = match created {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                created => created?,
+            };
+            // Others see it only once it is locked.
+            lock.lock()?;
+            let file = runtime.join(format!("{PREFIX}{name:016x}"));
+            std::fs::rename(&draft, &file)?;
+            return Ok(Collector { file, _lock: lock });
+        }
+    }
+
+    /// A file in memory, where no folder can be written to. Its name leads through this process, which outlives the program.
+    pub fn in_memory() -> std::io::Result<Collector> {
+        let memory = File::from(memfd_create("rnic-report", MemfdFlags::CLOEXEC)?);
+        let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+        Ok(Collector {
+            file: file.into(),
+            _lock: memory,
+        })
+    }
+
+    /// Tells the program where to.
+    pub fn prepare(&self, command: &mut Command, wishes: Wishes) {
+        command.env(rnic_settings::REPORT.name, &self.file);
+        for (name, wanted) in [
+            (rnic_settings::STATS.name, wishes.stats),
+            (rnic_settings::LINT.name, wishes.lint),
+        ] {
+            if wanted {
+                command.env(name, "1");
+            } else {
+                command.env_remove(name);
+            }
+        }
+    }
+
+    /// Reads what has come.
+    pub fn read(&self) -> Report {
+        match File::open(&self.file) {
+            Ok(file) => Report::read(file, 0),
+            Err(_) => Report::default(),
+        }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// Removes files of runs that were killed.
+fn prune(runtime: &Path) {
+    for entry in std::fs::read_dir(runtime).into_iter().flatten().flatten() {
+        let ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
+        if ours && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// One process that used the device.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub id: u64,
+    pub pid: u32,
+    pub program: String,
+    pub opened: bool,
+}
+
+/// Everything that was recorded in a run.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub processes: Vec<Process>,
+    pub failures: Vec<Failure>,
+    pub refusals: Vec<Refusal>,
+    pub flushed: Vec<Flushed>,
+    pub verbs: Vec<Verb>,
+    pub waiting: Vec<Waiting>,
+    pub stopped: Vec<Stopped>,
+    pub attempts: Vec<Attempt>,
+    /// The last news of each queue pair, in the order of their first.
+    pub qps: Vec<Qp>,
+    live: HashMap<(u64, u32), usize>,
+    pub devices: HashMap<u64, Device>,
+    pub lints: Vec<Lint>,
+    /// What failed is a part of a program, a test: it has no exit status.
+    pub of_a_part: bool,
+}
+
+impl Report {
+    /// Reads the records from byte `from` on. Of those before it, it takes who the processes are.
+    pub fn read(file: File, from: u64) -> Report {
+        let mut report = Report::default();
+        let mut at = 0;
+        for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+            let before = at < from;
+            at += line.len() as u64 + 1;
+            // A line that cannot be read was written by something else: leave it.
+            match serde_json::from_slice(&line) {
+                Ok(record @ (Record::Process { .. } | Record::Opened { .. })) => report.add(record),
+                Ok(record) if !before => report.add(record),
+                _ => {}
+            }
+        }
+        report.finish();
+        report
+    }
+
+    fn add(&mut self, record: Record) {
+        match record {
+            Record::Process {
+                process,
+                pid,
+                program,
+            } => self.processes.push(Process {
+                id: process,
+                pid,
+                program,
+                opened: false,
+            }),
+            Record::Opened { process } => {
+                if let Some(known) = self.processes.iter_mut().find(|p| p.id == process) {
+                    known.opened = true;
+                }
+            }
+            Record::Failure(failure) => self.failures.push(failure),
+            Record::Refusal(refusal) => self.refusals.push(refusal),
+            Record::Flushed(flushed) => self.flushed.push(flushed),
+            Record::Verb(verb) => self.verbs.push(verb),
+            Record::Waiting(waiting) => self.waiting.push(waiting),
+            Record::Stopped(stopped) => self.stopped.push(stopped),
+            Record::Connection(attempt) => self.attempts.push(*attempt),
+            Record::Qp(qp) => self.add_qp(*qp),
+            Record::Device(device) => {
+                self.devices.insert(device.process, device);
+            }
+            Record::Lint(lint) => {
+                let same = |known: &&mut Lint| {
+                    (known.process, &known.kind, known.object)
+                        == (lint.process, &lint.kind, lint.object)
+                };
+                match self.lints.iter_mut().find(same) {
+                    Some(known) => *known = lint,
+                    None => self.lints.push(lint),
+                }
+            }
+            Record::Unknown => {}
+        }
+    }
+
+    fn add_qp(&mut self, qp: Qp) {
+        let key = (qp.process, qp.ends.qpn);
+        let end = qp.end;
+        match self.live.get(&key) {
+            Some(&at) => {
+                // A queue pair that was reset has forgotten its peer, the last one stays of interest.
+                let mut qp = qp;
+                if qp.ends.peer.is_none() {
+                    qp.ends = self.qps[at].ends.clone();
+                }
+                self.qps[at] = qp;
+            }
+            None => {
+                self.live.insert(key, self.qps.len());
+                self.qps.push(qp);
+            }
+        }
+        if end {
+            self.live.remove(&key);
+        }
+    }
+
+    fn finish(&mut self) {
+        // CLOCK_MONOTONIC is one clock for all processes of the host.
+        self.failures.sort_by_key(|failure| failure.ns);
+        self.refusals.sort_by_key(|refusal| refusal.ns);
+        self.verbs.sort_by_key(|verb| verb.ns);
+        self.attempts.sort_by_key(|attempt| attempt.ns);
+        for stopped in &mut self.stopped {
+            stopped.still = rnic_nic::is_stopped(stopped.peer_pid);
+        }
+        lint::match_ends(self);
+    }
+
+    /// How the program ended, for sentences.
+    pub fn ending(&self, status: ExitStatus) -> String {
+        match status.signal() {
+            _ if self.of_a_part => "failed".to_owned(),
+            Some(signal) => format!("was ended by signal {signal}"),
+            None => format!("ended with exit status {}", status.code().unwrap_or(0)),
+        }
+    }
+
+    pub fn process(&self, id: u64) -> String {
+        match self.processes.iter().find(|process| process.id == id) {
+            Some(process) => format!("{} (pid {})", process.program, process.pid),
+            None => "a process".to_owned(),
+        }
+    }
+}
+
+/// Of the format that docs/json.md describes. Fields may be added to it.
+const VERSION: u32 = 1;
+
+/// Everything for machines. `ended`: `None` if the program was never started, of which `failure` tells.
+fn document(
+    report: &Report,
+    program: &str,
+    ended: Option<ExitStatus>,
+    failure: Option<Value>,
+    wishes: Wishes,
+) -> Value {
+    json!({
+        "version": VERSION,
+        "program": program,
+        "started": ended.is_some(),
+        "exit_status": ended.and_then(|status| status.code()),
+        "signal": ended.and_then(|status| status.signal()),
+        "failure": failure,
+        "failures": report.failures,
+        "refusals": report.refusals,
+        "refused_verbs": report.verbs,
+        "waiting_for_receives": report.waiting,
+        "waiting_for_stopped": report.stopped,
+        "connections": report.attempts,
+        "stats": wishes.stats.then(|| stats::to_json(report)),
+        "lint": wishes.lint.then(|| lint::to_json(report)),
+    })
+}
+
+/// The line for machines of a program that could not be started.
+pub fn not_started(
+    program: &str,
+    failure: &crate::platform::failure::Failure,
+    wishes: Wishes,
+) -> String {
+    let nothing = Report::default();
+    document(&nothing, program, None, Some(failure.to_json()), wishes).to_string()
+}
+
+/// Prints what is to be said, to standard error: the program's own output stays what it is.
+pub fn close(report: &Report, program: &str, status: ExitStatus, wishes: Wishes, faults: bool) {
+    if wishes.json {
+        let failure = why::tell(report, program, status, faults).map(|story| story.to_json());
+        let document = document(report, program, Some(status), failure, wishes);
+        crate::remark!("{document}");
+        return;
+    }
+    if wishes.stats {
+        stats::print(report);
+    }
+    if wishes.lint {
+        lint::print(report);
+    }
+    if !wishes.quiet
+        && let Some(story) = why::tell(report, program, status, faults)
+    {
+        story.print();
+    }
+}
+
+/// `rnic explain --report`: why `name`, a part of a program, failed, as far as the records from byte `from` on tell. Empty if
+/// the NIC has nothing to say of it.
+pub fn words(file: File, from: u64, name: &str, faults: bool) -> String {
+    let mut report = Report::read(file, from);
+    report.of_a_part = true;
+    let failed = ExitStatus::from_raw(1 << 8);
+    let story = why::tell(&report, name, failed, faults);
+    story.map_or(String::new(), |story| story.to_string())
+}
+
+#[cfg(test)]
+mod documented;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,675 @@
+use std::os::unix::process::ExitStatusExt;
+
+use super::*;
+
+/// A report of lines as the NIC writes them; the two processes are there.
+fn report(lines: &[&str]) -> Report {
+    let mut report = Report::default();
+    for line in [
+        r#"{"record":"process","process":1,"pid":11,"program":"client"}"#,
+        r#"{"record":"opened","process":1,"ns":1}"#,
+        r#"{"record":"process","process":2,"pid":22,"program":"server"}"#,
+        r#"{"record":"opened","process":2,"ns":1}"#,
+        r#"{"record":"of the future","process":2,"ns":1,"what":[1]}"#,
+    ]
+    .iter()
+    .chain(lines)
+    {
+        report.add(serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")));
+    }
+    report.finish();
+    report
+}
+
+fn failure(status: u32, ns: u64, more: &str) -> String {
+    format!(
+        r#"{{"record":"failure","process":1,"ns":{ns},"qpn":16,"local":"10.0.0.1","peer":"10.0.0.2","peer_qpn":32,
+        "qp_type":"RC","queue":"send","first":true,"wr_id":7,"operation":"RDMA WRITE","status":{status},"vendor_err":1
+        {more}}}"#
+    )
+}
+
+fn refusal(why: &str, ns: u64, more: &str) -> String {
+    format!(
+        r#"{{"record":"refusal","process":2,"ns":{ns},"qpn":32,"local":"10.0.0.2","peer":"10.0.0.1","peer_qpn":16,
+        "first":true,"operation":"RDMA WRITE","psn":5,"why":"{why}"{more}}}"#
+    )
+}
+
+fn request(tries: u32, heard: u64, heard_ever: u64) -> String {
+    format!(
+        r#","request":{{"length":64,"psn":9,"sent":true,"tries":{tries},"heard":{heard},"heard_ever":{heard_ever},
+        "waited_ns":4300000000,"remote_addr":4096,"rkey":255}}"#
+    )
+}
+
+fn told(report: &Report) -> String {
+    why::tell(report, "client", ExitStatus::from_raw(0x100), false)
+        .map(|story| story.to_string())
+        .unwrap_or_default()
+}
+
+#[track_caller]
+fn expect(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+/// It says which memory was where, and what programs refused.
+#[test]
+fn the_report_is_for_nobody_else() {
+    use std::os::unix::fs::MetadataExt;
+    let runtime = std::env::temp_dir().join(format!("rnic-report-{}", std::process::id()));
+    std::fs::create_dir(&runtime).unwrap();
+    let collector = Collector::new(&runtime).unwrap();
+    let mode = std::fs::metadata(&collector.file).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(collector);
+    std::fs::remove_dir_all(&runtime).unwrap();
+}
+
+#[test]
+fn silence_has_several_causes() {
+    for (peer, heard, ever, cause) in [
+        ("gone", 0, 0, "the peer process has ended"),
+        ("alive", 0, 0, "its queue pair does not answer"),
+        ("alive", 0, 9, "its queue pair fell silent"),
+        ("own, not connected", 0, 9, "of this very process"),
+        ("elsewhere", 0, 0, "blocked by a firewall"),
+        ("elsewhere", 0, 9, "its queue pair is destroyed"),
+        ("elsewhere", 3, 9, "get through in part"),
+    ] {
+        let more = format!(r#"{},"peer_process":"{peer}""#, request(8, heard, ever));
+        let text = told(&report(&[&failure(12, 5, &more)]));
+        expect(
+            &text,
+            &[
+                "client (pid 11): QP 0x10 -> 10.0.0.2 QP 0x20: work request 7 (RDMA WRITE)",
+                "status 12 (transport retry counter exceeded)",
+                "PSN 0x000009 was sent 8 times in 4.3 s",
+                cause,
+                "rnic explain 12",
+            ],
+        );
+    }
+}
+
+/// What a router said is told, but is no proof.
+#[test]
+fn what_icmp_said_of_the_way_is_told() {
+    let silence = request(8, 0, 0);
+    let said = format!(r#"{silence},"peer_process":"elsewhere","path_bytes":1400"#);
+    let text = told(&report(&[&failure(12, 5, &said)]));
+    expect(
+        &text,
+        &[
+            "takes IP packets of 1400 bytes",
+            "give the interface that MTU",
+        ],
+    );
+    let quiet = format!(r#"{silence},"peer_process":"elsewhere""#);
+    let text = told(&report(&[&failure(12, 5, &quiet)]));
+    assert!(!text.contains("ICMP"), "{text}");
+}
+
+#[test]
+fn a_stopped_peer_is_named() {
+    let peer = r#","peer_process":"stopped","peer_pid":4711,"peer_program":"server""#;
+    let more = format!("{}{peer}", request(8, 0, 9));
+    expect(
+        &told(&report(&[&failure(12, 5, &more)])),
+        &[
+            "the peer, server (pid 4711), is stopped (SIGSTOP, a debugger's breakpoint, Ctrl-Z)",
+            "kill -CONT 4711",
+        ],
+    );
+    let silence =
+        request(8, 0, 9).replace("\"waited_ns\"", "\"stopped_ns\":2500000000,\"waited_ns\"");
+    let more = format!(r#"{silence},"peer_process":"gone""#);
+    expect(
+        &told(&report(&[&failure(12, 5, &more)])),
+        &["the peer process has ended after it was stopped for 2.5 s"],
+    );
+    let elsewhere = format!(r#"{},"peer_process":"elsewhere""#, request(8, 0, 9));
+    expect(
+        &told(&report(&[&failure(12, 5, &elsewhere)])),
+        &["has ended or is stopped"],
+    );
+}
+
+/// Whoever ends a program that waits wants to know for whom; one that went on is not the reason.
+#[test]
+fn who_waits_for_a_stopped_peer_is_told_so_when_it_is_ended() {
+    let stopped = r#"{"record":"stopped","process":1,"ns":5,"qpn":16,"waited_ns":1500000000,"peer_pid":1,"peer_program":"server"}"#;
+    let mut report = report(&[stopped]);
+    let tell = |report: &Report| {
+        why::tell(report, "client", ExitStatus::from_raw(libc::SIGINT), false)
+            .map(|story| story.to_string())
+    };
+    assert!(!report.stopped[0].still, "process 1 runs");
+    assert_eq!(tell(&report), None);
+    report.stopped[0].still = true;
+    expect(
+        &tell(&report).expect("told"),
+        &[
+            "client (pid 11): QP 0x10 had waited for a process that is stopped",
+            "no answer for 1.5 s and longer",
+            "the peer, server (pid 1), is stopped",
+            "kill -CONT 1",
+        ],
+    );
+    assert!(why::tell(&report, "client", ExitStatus::from_raw(0), false).is_none());
+}
+
+#[test]
+fn a_peer_that_failed_itself_is_the_cause() {
+    let text = told(&report(&[
+        &failure(12, 50, &request(8, 0, 9)),
+        &refusal("malformed", 40, "").replace("\"ns\":40", "\"ns\":60"),
+    ]));
+    assert!(!text.contains("failed itself"), "it refused later:\n{text}");
+    let mut lines = [failure(12, 50, &request(8, 0, 9)), failure(4, 40, "")];
+    lines[1] = lines[1]
+        .replace("\"process\":1", "\"process\":2")
+        .replace("\"qpn\":16", "\"qpn\":32")
+        .replace("\"peer_qpn\":32", "\"peer_qpn\":16");
+    let report = report(&[&lines[0], &lines[1]]);
+    // The first failure is the peer's; what is told of the other one points there.
+    expect(
+        &told(&report),
+        &["server (pid 22)", "status 4", "in all, 2"],
+    );
+}
+
+#[test]
+fn a_refusal_is_told_by_the_responder() {
+    let memory = r#","memory":{"key":255,"addr":4096,"length":64,"fault":"out of range","right":"IBV_ACCESS_REMOTE_WRITE",
+        "region":{"addr":4000,"length":100,"access":"LOCAL_WRITE","same_pd":true}}"#;
+    let failed = failure(10, 50, &request(0, 1, 1));
+    let both = report(&[&failed, &refusal("access", 40, memory)]);
+    expect(
+        &told(&both),
+        &[
+            "client (pid 11)",
+            "status 10",
+            "server (pid 22), refused it",
+            "ends 60 bytes past the region of rkey 0xff",
+            "rkey 0xff",
+        ],
+    );
+    expect(
+        &told(&report(&[&failed])),
+        &["only it knows why", "run the peer under `rnic run`"],
+    );
+    expect(
+        &told(&report(&[&refusal("access", 40, memory)])),
+        &[
+            "server (pid 22)",
+            "refused a request",
+            "completes with status 10",
+        ],
+    );
+    for (why, more, cause) in [
+        (
+            "too long",
+            r#","room":1024,"length":4096"#,
+            "room for 1024 bytes",
+        ),
+        ("not allowed", "", "qp_access_flags"),
+        ("too many reads", r#","limit":1"#, "max_dest_rd_atomic of 1"),
+        ("unaligned", "", "multiple of 8"),
+        ("malformed", "", "path_mtu"),
+        (
+            "packet length",
+            r#","length":1024,"path_mtu":4096"#,
+            "a packet of 1024 bytes of payload came (RDMA WRITE, PSN 0x000005), and path_mtu of the responder is 4096",
+        ),
+    ] {
+        expect(
+            &told(&report(&[&failure(9, 50, ""), &refusal(why, 40, more)])),
+            &["status 9", cause],
+        );
+    }
+}
+
+/// Whoever's record has the peer's path MTU: its own queue pairs, what the peer refused, or what `--lint` knows.
+#[test]
+fn two_path_mtus_are_the_cause() {
+    let cause = "path_mtu differs between the sides: 4096 bytes here, 1024 bytes at the peer";
+    let own = r#","path_mtu":4096"#;
+    let refused = refusal("packet length", 40, r#","length":4096,"path_mtu":1024"#);
+    let text = told(&report(&[&failure(9, 50, own), &refused]));
+    expect(
+        &text,
+        &["server (pid 22), refused it", cause, "set the smaller"],
+    );
+
+    let of_read = request(0, 1, 1).replace(r#""waited_ns""#, r#""response":1024,"waited_ns""#);
+    let here = format!(r#"{own},"peer_path_mtu":1024{of_read}"#);
+    let text = told(&report(&[&failure(7, 50, &here)]));
+    expect(&text, &["status 7", "a packet brought 1024", cause]);
+    let known = qp(2, 32, 16, false, 1).replace(r#""state""#, r#""path_mtu":1024,"state""#);
+    let text = told(&report(&[
+        &failure(7, 50, &format!("{own}{of_read}")),
+        &known,
+    ]));
+    expect(&text, &[cause]);
+    let text = told(&report(&[&failure(7, 50, &format!("{own}{of_read}"))]));
+    expect(
+        &text,
+        &["path_mtu is 4096 bytes here", "has the peer another one?"],
+    );
+
+    // Another reason is told although they differ, and none is made of one that is alike.
+    let other = refusal("unaligned", 40, r#","path_mtu":1024"#);
+    let text = told(&report(&[&failure(9, 50, own), &other]));
+    expect(&text, &["multiple of 8"]);
+    let alike = format!(r#"{own},"peer_path_mtu":4096{of_read}"#);
+    let text = told(&report(&[&failure(7, 50, &alike)]));
+    assert!(!text.contains("differs"), "{text}");
+}
+
+#[test]
+fn local_memory_in_words() {
+    let text = |memory: &str| {
+        told(&report(&[&failure(
+            4,
+            5,
+            &format!(r#","memory":{memory}"#),
+        )]))
+    };
+    let base = r#""key":3,"addr":100,"length":50,"write":true"#;
+    for (memory, cause) in [
+        (
+            format!(
+                r#"{{{base},"fault":"no right","region":{{"addr":0,"length":500,"access":"","same_pd":true}}}}"#
+            ),
+            "lacks IBV_ACCESS_LOCAL_WRITE",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"out of range","region":{{"addr":500,"length":5,"access":"","same_pd":true}}}}"#
+            ),
+            "lies outside",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"out of range","region":{{"addr":120,"length":500,"access":"","same_pd":true}}}}"#
+            ),
+            "begins 20 bytes before",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"other pd","region":{{"addr":0,"length":500,"access":"","same_pd":false}}}}"#
+            ),
+            "another protection domain",
+        ),
+        (
+            format!(
+                r#"{{{base},"fault":"unknown key","deregistered":{{"addr":0,"length":500,"ago_ns":2000000}}}}"#
+            ),
+            "was deregistered 2 ms before",
+        ),
+        (
+            format!(r#"{{{base},"fault":"unknown key"}}"#),
+            "no region of that process",
+        ),
+    ] {
+        expect(&text(&memory), &[cause, "rnic explain 4"]);
+    }
+}
+
+#[test]
+fn without_a_failed_request() {
+    let verb = r#"{"record":"verb","process":1,"ns":5,"verb":"ibv_modify_qp","errno":22,"reason":"is_global is 0"}"#;
+    let probe =
+        r#"{"record":"verb","process":1,"ns":9,"verb":"ibv_create_flow","errno":95,"reason":"no"}"#;
+    expect(
+        &told(&report(&[verb, probe])),
+        &[
+            "ended with exit status 1",
+            "ibv_modify_qp with errno 22 EINVAL",
+            "is_global is 0",
+        ],
+    );
+    let flushed = r#"{"record":"flushed","process":1,"ns":5,"qpn":16,"wr_id":3}"#;
+    expect(&told(&report(&[flushed])), &["the program itself moved"]);
+    let nothing = told(&report(&[]));
+    expect(
+        &nothing,
+        &["rnic saw no refused call; see the program's own messages"],
+    );
+    assert!(!nothing.contains("cause:"), "{nothing}");
+
+    let waiting =
+        r#"{"record":"waiting","process":1,"ns":5,"qpn":16,"naks":9,"waited_ns":1000000000}"#;
+    expect(
+        &told(&report(&[waiting])),
+        &["9 RNR NAKs in 1.0 s", "rnr_retry 7"],
+    );
+
+    let tell = |status, lines: &[&str]| {
+        why::tell(
+            &report(lines),
+            "client",
+            ExitStatus::from_raw(status),
+            false,
+        )
+        .is_some()
+    };
+    assert!(!tell(0, &[verb, flushed]), "success");
+    assert!(!tell(libc::SIGINT, &[verb]), "the user has ended it");
+    assert!(tell(libc::SIGSEGV, &[verb]));
+    assert!(tell(libc::SIGINT, &[waiting]), "it hung");
+    assert!(!tell(0, &[waiting]), "it did not hang for ever");
+    assert!(tell(0, &[&failure(12, 5, "")]), "a failure is told even so");
+    assert!(why::tell(&Report::default(), "x", ExitStatus::from_raw(0x100), false).is_none());
+}
+
+fn qp(process: u64, qpn: u32, peer_qpn: u32, end: bool, written: u64) -> String {
+    let none = r#"{"messages":0,"bytes":0}"#;
+    let by = |write: u64| {
+        format!(
+            r#"{{"send":{none},"write":{{"messages":1,"bytes":{write}}},"read":{none},"atomic":{none}}}"#
+        )
+    };
+    let (requested, served) = if process == 1 {
+        (written, 0)
+    } else {
+        (0, written)
+    };
+    format!(
+        r#"{{"record":"qp","process":{process},"ns":9,"qpn":{qpn},"local":"a","peer":"b","peer_qpn":{peer_qpn},"qp_type":"RC",
+        "state":"RTS","end":{end},"max_rd_atomic":{},"max_dest_rd_atomic":4,
+        "counters":{{"requested":{},"served":{},"packets_sent":3}}}}"#,
+        3 + process,
+        by(requested),
+        by(served)
+    )
+}
+
+#[test]
+fn the_last_news_of_each_queue_pair_count() {
+    let report = report(&[
+        &qp(1, 16, 32, false, 100),
+        &qp(1, 16, 32, true, 1000),
+        &qp(2, 32, 16, true, 1000),
+        &qp(1, 16, 99, false, 500),
+    ]);
+    assert_eq!(
+        report.qps.len(),
+        3,
+        "a number used again is another queue pair"
+    );
+    let json = stats::to_json(&report);
+    assert_eq!(json["total"]["queue_pairs"], 3);
+    assert_eq!(json["total"]["bytes_moved"], 1500, "each byte once");
+    assert_eq!(json["total"]["counters"]["packets_sent"], 9);
+    assert_eq!(
+        json["processes"][0]["queue_pairs"][0]["counters"]["requested"]["write"]["bytes"],
+        1000
+    );
+}
+
+#[test]
+fn reads_of_both_ends_are_compared() {
+    let report = report(&[&qp(1, 16, 32, true, 1), &qp(2, 32, 16, true, 1)]);
+    // 4 against 4, and 5 against 4.
+    let objects: Vec<_> = report
+        .lints
+        .iter()
+        .map(|l| (l.object, l.value, l.limit))
+        .collect();
+    assert_eq!(objects, [(32, 5, 4)]);
+}
+
+#[test]
+fn path_mtus_of_both_ends_are_compared() {
+    let with = |process, qpn, peer, mtu: u64| {
+        qp(process, qpn, peer, true, 1)
+            .replace(r#""max_rd_atomic":5"#, r#""max_rd_atomic":4"#)
+            .replace(r#""state""#, &format!(r#""path_mtu":{mtu},"state""#))
+    };
+    let report = report(&[
+        &with(1, 16, 32, 1024),
+        &with(2, 32, 16, 4096),
+        &with(1, 17, 33, 2048),
+        &with(2, 33, 17, 2048),
+    ]);
+    let found = report.lints.iter();
+    let found: Vec<_> = found
+        .map(|l| (&l.kind[..], l.object, l.value, l.limit))
+        .collect();
+    assert_eq!(found, [("path mtu", 32, 4096, 1024)]);
+}
+
+#[test]
+fn bytes_in_words() {
+    for (n, text) in [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_200, "1.2 kB"),
+        (1_200_000_000, "1.20 GB"),
+    ] {
+        assert_eq!(stats::bytes(n), text);
+    }
+}
+
+#[test]
+fn files_of_killed_runs_are_removed() {
+    let runtime = std::env::temp_dir().join(format!("rnic-reports-{}", std::process::id()));
+    std::fs::create_dir(&runtime).unwrap();
+    // Nobody has locked it.
+    let old = runtime.join("report-0123456789abcdef");
+    std::fs::write(&old, "").unwrap();
+    let collector = Collector::new(&runtime).unwrap();
+    assert!(!old.exists());
+    assert!(collector.file.exists());
+    let file = collector.file.clone();
+    drop(collector);
+    assert!(!file.exists());
+    std::fs::remove_dir(&runtime).unwrap();
+}
+
+/// Promise: where no folder can be written to, the program's failures are explained all the same.
+#[test]
+fn a_report_in_memory_is_read_like_any_other() {
+    let collector = Collector::in_memory().unwrap();
+    for process in [7, 8] {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&collector.file)
+            .unwrap();
+        let line = format!(
+            "{{\"record\":\"process\",\"process\":{process},\"pid\":1,\"program\":\"p\"}}\n"
+        );
+        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
+    }
+    let processes = collector.read().processes;
+    assert_eq!(processes.iter().map(|p| p.id).collect::<Vec<_>>(), [7, 8]);
+}
+
+/// Containers that share the folder know each other's processes by no number, and have the same ones.
+#[test]
+fn the_file_of_another_run_is_left_alone() {
+    let runtime = std::env::temp_dir().join(format!("rnic-runs-{}", std::process::id()));
+    std::fs::create_dir(&runtime).unwrap();
+    let files = || std::fs::read_dir(&runtime).unwrap().count();
+    let collectors = [(); 3].map(|()| Collector::new(&runtime).unwrap());
+    assert_eq!(files(), 3, "{collectors:?}");
+    drop(collectors);
+    assert_eq!(files(), 0);
+    std::fs::remove_dir(&runtime).unwrap();
+}
+
+/// A line of the connection manager's, of the client (process 1) or of the server (2).
+fn attempt(process: u32, ns: u64, what: &str, more: &str) -> String {
+    let ends = match process {
+        1 => r#""local":"10.0.0.1:40000","peer":"10.0.0.2:7471""#,
+        _ => r#""from":"10.0.0.1","address":"10.0.0.2""#,
+    };
+    format!(
+        r#"{{"record":"connection","process":{process},"ns":{ns},"what":"{what}","service":"RDMA_PS_TCP port 7471",{ends}{more}}}"#
+    )
+}
+
+#[test]
+fn a_connection_that_was_not_made_is_told() {
+    const HEAD: &str =
+        "client (pid 11): no connection 10.0.0.1:40000 -> 10.0.0.2:7471 (RDMA_PS_TCP)";
+    let rejected = |reason: u32, more: &str| {
+        attempt(1, 9, "rejected", &format!(r#","reason":{reason}{more}"#))
+    };
+    for (lines, parts) in [
+        (
+            vec![
+                attempt(2, 8, "nobody listens", ""),
+                rejected(
+                    8,
+                    r#","listeners":"RDMA_PS_TCP port 7472 at any address, server (pid 22)""#,
+                ),
+            ],
+            &[
+                HEAD,
+                "reason 8 (invalid service ID)",
+                "reached server (pid 22)",
+                "listening now: RDMA_PS_TCP port 7472",
+                "nobody listens on RDMA_PS_TCP port 7471 at 10.0.0.2",
+                "rnic explain rej 8",
+            ][..],
+        ),
+        (
+            vec![rejected(8, r#","listeners":"""#)],
+            &[HEAD, "nobody listens on any port"],
+        ),
+        (
+            vec![rejected(28, r#","private_data":"wrong version""#)],
+            &[
+                HEAD,
+                "says \"wrong version\"",
+                "called rdma_reject",
+                "server's output",
+            ],
+        ),
+        (
+            vec![
+                attempt(2, 8, "other service", r#","asked":"Uc","listener":"Rc""#),
+                rejected(28, ""),
+            ],
+            &[
+                HEAD,
+                "without private data",
+                "for Rc queue pairs, the request was for Uc",
+            ],
+        ),
+        (
+            vec![rejected(12, "")],
+            &[HEAD, "10.0.0.2 is not one of its GIDs", "another subnet"],
+        ),
+        (vec![rejected(31, "")], &[HEAD, "different versions"]),
+        (
+            vec![rejected(10, "")],
+            &[HEAD, "stale connection", "rnic explain rej 10"],
+        ),
+        (
+            vec![attempt(
+                1,
+                9,
+                "unreachable",
+                r#","tries":16,"waited_ns":102000000000"#,
+            )],
+            &[
+                HEAD,
+                "sent 16 times in 102.0 s",
+                "firewall",
+                "ping 10.0.0.2;",
+            ],
+        ),
+        (
+            vec![attempt(
+                1,
+                9,
+                "no answer yet",
+                r#","tries":2,"waited_ns":6400000000,"peer_here":true"#,
+            )],
+            &[
+                HEAD,
+                "still waiting",
+                "sent at least 2 times in 6.4 s",
+                "is an address of this host",
+            ],
+        ),
+        (
+            vec![
+                attempt(
+                    1,
+                    9,
+                    "no answer yet",
+                    r#","tries":1,"waited_ns":1000000000"#,
+                ),
+                attempt(1, 19, "answered", ""),
+                attempt(2, 8, "backlog full", ""),
+            ],
+            &["backlog is full"],
+        ),
+        (
+            vec![attempt(1, 9, "datagrams refused", r#","status":1"#)],
+            &[
+                HEAD,
+                "status 1 (service ID not supported)",
+                "rnic explain sidr 1",
+            ],
+        ),
+        (
+            vec![attempt(1, 9, "address error", r#","errno":19"#)],
+            &[
+                HEAD,
+                "status -19 (ENODEV)",
+                "no RDMA device",
+                "ip route get 10.0.0.2",
+            ],
+        ),
+        (
+            vec![
+                attempt(2, 8, "nobody listens", ""),
+                attempt(2, 9, "nobody listens", ""),
+            ],
+            &[
+                "server (pid 22): a request from 10.0.0.1",
+                "2 such requests",
+            ],
+        ),
+        (
+            vec![attempt(2, 8, "backlog full", "")],
+            &["was dropped", "backlog is full"],
+        ),
+        (
+            vec![attempt(
+                2,
+                8,
+                "path mtu",
+                r#","asked_mtu":4096,"most_mtu":1024"#,
+            )],
+            &[
+                "was refused",
+                "path MTU of 4096 bytes; the interface here takes 1024",
+                "rnic explain rej 26",
+            ],
+        ),
+    ] {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        expect(&told(&report(&lines)), parts);
+    }
+    // What is to be told is not what the program got over.
+    let later = attempt(1, 10, "answered", "");
+    let got_over = told(&report(&[&rejected(8, ""), &later]));
+    assert!(!got_over.contains("no connection"), "{got_over}");
+    let again = attempt(1, 11, "rejected", r#","reason":28"#);
+    let last = told(&report(&[&rejected(8, ""), &later, &again]));
+    assert!(last.contains("reason 28"), "{last}");
+    // A program that got over it has nothing to explain.
+    let report = report(&[&rejected(8, "")]);
+    let success = ExitStatus::from_raw(0);
+    assert!(why::tell(&report, "client", success, false).is_none());
+}

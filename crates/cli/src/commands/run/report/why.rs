@@ -1,0 +1,641 @@
+//! Why it failed: the first failing work request, what the NIC saw of it, the likely cause, and what to do next.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use rnic_nic as nic;
+
+use super::record::{Ends, Failure, Memory, Refusal, Request};
+use super::story::{Story, go_on, is_stopped, seconds};
+use super::{Report, cm};
+use crate::topics::catalogue;
+use crate::topics::topic::Kind;
+
+fn qp(ends: &Ends) -> String {
+    let mut text = format!("QP {:#x}", ends.qpn);
+    if let (Some(peer), Some(qpn)) = (&ends.peer, ends.peer_qpn) {
+        text += &format!(" -> {peer} QP {qpn:#x}");
+    }
+    text
+}
+
+fn range(addr: u64, length: u64) -> String {
+    format!("{addr:#x}..+{length}")
+}
+
+pub fn tell(report: &Report, program: &str, status: ExitStatus, faults: bool) -> Option<Story> {
+    let failure = report.failures.first();
+    let refusal = report.refusals.first();
+    let mut story = match (failure, refusal) {
+        (Some(failure), None) => of_failure(report, failure, faults),
+        (None, Some(refusal)) => of_refusal(report, refusal),
+        (Some(failure), Some(refusal)) => {
+            // The responder refuses first; the requester's completion is what programs see.
+            let sees = |f: &&Failure| f.ends.is_opposite(&refusal.ends) && f.ns >= refusal.ns;
+            if failure.ns <= refusal.ns {
+                of_failure(report, failure, faults)
+            } else if let Some(seen) = report.failures.iter().find(sees) {
+                of_failure(report, seen, faults)
+            } else {
+                of_refusal(report, refusal)
+            }
+        }
+        (None, None) => return without_failure(report, program, status),
+    };
+    let more = report.failures.len() + report.refusals.len();
+    if more > 1 {
+        let mut by_status: Vec<(u32, usize)> = Vec::new();
+        for failure in &report.failures {
+            match by_status.iter_mut().find(|(s, _)| *s == failure.status) {
+                Some((_, count)) => *count += 1,
+                None => by_status.push((failure.status, 1)),
+            }
+        }
+        let list: Vec<String> = by_status
+            .iter()
+            .map(|(status, count)| format!("{count} with status {status}"))
+            .collect();
+        let count = report.failures.len();
+        if count > 1 {
+            // A process tells of no more.
+            let more = if count >= nic::MOST_FAILURES as usize {
+                " or more"
+            } else {
+                ""
+            };
+            story.seen.push(format!(
+                "in all, {count}{more} work requests failed ({}); those with status 5 are a consequence and not counted",
+                list.join(", ")
+            ));
+        }
+    }
+    Some(story)
+}
+
+/// The program failed, but no work request did.
+fn without_failure(report: &Report, program: &str, status: ExitStatus) -> Option<Story> {
+    // Ended from outside: somebody knows why.
+    let stopped = matches!(
+        status.signal(),
+        Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGPIPE | libc::SIGKILL)
+    );
+    if !status.success()
+        && let Some(waiting) = report.waiting.first()
+    {
+        return Some(Story {
+            what: format!(
+                "{program} {}; {}: {} had waited for a receive of the peer",
+                report.ending(status),
+                report.process(waiting.process),
+                qp(&waiting.ends)
+            ),
+            seen: vec![format!(
+                "{} RNR NAKs in {}: the peer had no receive posted, and rnr_retry 7 means to wait for ever",
+                waiting.naks,
+                seconds(waiting.waited_ns)
+            )],
+            cause: Some("the peer posts no receives, or stopped to repost them".to_owned()),
+            next: vec![
+                "let the peer post receives, or set rnr_retry to 6 or less to get an error (status 13)".to_owned(),
+                "rnic explain 13".to_owned(),
+            ],
+        });
+    }
+    if !status.success()
+        && let Some(stopped) = report.stopped.iter().find(|stopped| stopped.still)
+    {
+        return Some(Story {
+            what: format!(
+                "{program} {}; {}: {} had waited for a process that is stopped",
+                report.ending(status),
+                report.process(stopped.process),
+                qp(&stopped.ends)
+            ),
+            seen: vec![format!(
+                "no answer for {} and longer; a stopped peer costs no retry",
+                seconds(stopped.waited_ns)
+            )],
+            cause: Some(is_stopped(&stopped.peer_program, stopped.peer_pid)),
+            next: vec![go_on(stopped.peer_pid)],
+        });
+    }
+    // A client that waits for an answer is what people stop; one that was refused says so.
+    if !status.success()
+        && let Some(attempt) = cm::tell(report)
+    {
+        return Some(attempt);
+    }
+    if status.success() || stopped || !report.processes.iter().any(|p| p.opened) {
+        return None;
+    }
+    let mut story = Story {
+        what: format!(
+            "{program} {}; no work request had failed",
+            report.ending(status)
+        ),
+        ..Story::default()
+    };
+    // What a device lacks is asked for in passing.
+    let telling = report
+        .verbs
+        .iter()
+        .rfind(|verb| verb.errno != libc::EOPNOTSUPP);
+    if let Some(verb) = telling {
+        let name = catalogue::numbered(Kind::Errno, verb.errno as u32)
+            .next()
+            .map_or(String::new(), |topic| format!(" {}", topic.name));
+        story.seen.push(format!(
+            "the last call that was refused in {}: {} with errno {}{name}",
+            report.process(verb.process),
+            verb.verb,
+            verb.errno
+        ));
+        story.cause = Some(verb.reason.clone());
+        story
+            .next
+            .push(format!("rnic explain errno {}", verb.errno));
+    } else if let Some(flushed) = report.flushed.first() {
+        story.seen.push(format!(
+            "{}: work request {} was flushed (status 5) because the program itself moved the queue pair to ERR",
+            qp(&flushed.ends),
+            flushed.wr_id
+        ));
+        story
+            .next
+            .push("look for what made the program end the connection".to_owned());
+    } else if report.of_a_part {
+        // The other parts of the program may have used the device, and this one not.
+        return None;
+    } else {
+        // What it saw is all it knows: an answer may have been an error to the program.
+        story
+            .seen
+            .push("rnic saw no refused call; see the program's own messages".to_owned());
+    }
+    Some(story)
+}
+
+fn of_failure(report: &Report, failure: &Failure, faults: bool) -> Story {
+    let topic = catalogue::numbered(Kind::Status, failure.status).next();
+    let mut what = format!(
+        "{}: {}: ",
+        report.process(failure.process),
+        qp(&failure.ends)
+    );
+    what += &match failure.queue.as_str() {
+        "receive" => format!("receive work request {}", failure.wr_id),
+        _ => format!("work request {} ({})", failure.wr_id, failure.operation),
+    };
+    what += &format!(
+        " completed with status {}{}, vendor_err {:#04x}",
+        failure.status,
+        topic.map_or(String::new(), |topic| format!(" ({})", topic.text)),
+        failure.vendor_err
+    );
+    let mut story = Story {
+        what,
+        ..Story::default()
+    };
+    if let Some(request) = &failure.request {
+        story.seen.extend(asked(failure, request));
+    }
+    match failure.status {
+        1 => length(report, failure, &mut story),
+        4 => memory(failure, &mut story),
+        7 => bad_response(report, failure, &mut story),
+        9..=11 => refused(report, failure, &mut story),
+        12 => unanswered(report, failure, faults, &mut story),
+        13 => not_ready(failure, &mut story),
+        _ => {}
+    }
+    if story.cause.is_none() {
+        story.cause = topic
+            .and_then(|topic| topic.causes.first())
+            .map(|cause| format!("usually: {cause}"));
+    }
+    story.next.push(format!(
+        "rnic explain {}      all causes of this status",
+        failure.status
+    ));
+    story
+}
+
+/// What the work request wanted.
+fn asked(failure: &Failure, request: &Request) -> Option<String> {
+    match (request.remote_addr, request.rkey) {
+        (Some(addr), Some(rkey)) => Some(format!(
+            "{} of {} bytes, remote address {addr:#x}, rkey {rkey:#x}",
+            failure.operation, request.length
+        )),
+        _ if request.length > 0 => {
+            Some(format!("{} of {} bytes", failure.operation, request.length))
+        }
+        _ => None,
+    }
+}
+
+/// Status 1: the sizes.
+fn length(report: &Report, failure: &Failure, story: &mut Story) {
+    let own = report
+        .refusals
+        .iter()
+        .find(|r| r.process == failure.process && r.ends.qpn == failure.ends.qpn);
+    if let Some(Refusal {
+        room: Some(room),
+        length: Some(length),
+        ..
+    }) = own
+    {
+        story.cause = Some(too_long(*room, *length, "the receive"));
+        story
+            .next
+            .push("post receives as long as the longest message".to_owned());
+    }
+}
+
+fn too_long(room: u64, length: u64, whose: &str) -> String {
+    format!("{whose} has room for {room} bytes, the message is longer: {length} bytes or more")
+}
+
+/// Status 4: which entry, and what it lacks.
+fn memory(failure: &Failure, story: &mut Story) {
+    let Some(memory) = &failure.memory else {
+        return;
+    };
+    story.cause = Some(fault(memory, "lkey", "the scatter/gather entry"));
+    story.next.push(match memory.fault.as_str() {
+        "no right" => "register the region with IBV_ACCESS_LOCAL_WRITE".to_owned(),
+        "other pd" => "register the region in the queue pair's protection domain".to_owned(),
+        "unknown key" if memory.deregistered.is_some() => {
+            "deregister only after the completion was polled".to_owned()
+        }
+        _ => "compare address, length and lkey of the entry with those of ibv_reg_mr".to_owned(),
+    });
+}
+
+/// What was wrong with an access; `key` is the name of the key.
+fn fault(memory: &Memory, key: &str, whose: &str) -> String {
+    let asked = range(memory.addr, memory.length);
+    let named = format!("{key} {:#x}", memory.key);
+    match (memory.fault.as_str(), &memory.region, &memory.deregistered) {
+        ("unknown key", _, Some(grave)) => format!(
+            "the region of {named} ({}) was deregistered {} before",
+            range(grave.addr, grave.length),
+            seconds(grave.ago_ns)
+        ),
+        ("unknown key", ..) => format!(
+            "no region of that process has {named}: never registered, or long deregistered ({whose} is {asked})"
+        ),
+        ("out of range", Some(region), _) => {
+            let (end, region_end) = (
+                u128::from(memory.addr) + u128::from(memory.length),
+                u128::from(region.addr) + u128::from(region.length),
+            );
+            let how = if u128::from(memory.addr) >= region_end || end <= u128::from(region.addr) {
+                "lies outside".to_owned()
+            } else if memory.addr < region.addr {
+                format!("begins {} bytes before", region.addr - memory.addr)
+            } else {
+                format!("ends {} bytes past", end - region_end)
+            };
+            format!(
+                "{whose}, {asked}, {how} the region of {named}, which is {}",
+                range(region.addr, region.length)
+            )
+        }
+        ("no right", Some(region), _) => format!(
+            "the region of {named} lacks {}; it has {}",
+            memory.right.as_deref().unwrap_or("IBV_ACCESS_LOCAL_WRITE"),
+            match region.access.as_str() {
+                "" => "no right beyond local reading",
+                access => access,
+            }
+        ),
+        ("other pd", ..) => {
+            format!(
+                "the region of {named} belongs to another protection domain than the queue pair"
+            )
+        }
+        ("unmapped", ..) => format!("the memory behind {named}, {asked}, is not mapped any more"),
+        (other, ..) => format!("{other}: {whose} is {asked}, {named}"),
+    }
+}
+
+/// Statuses 9, 10 and 11: the peer refused. If it runs under the same `rnic run`, it has said why.
+fn refused(report: &Report, failure: &Failure, story: &mut Story) {
+    let told = report
+        .refusals
+        .iter()
+        .rev()
+        .find(|refusal| refusal.ends.is_opposite(&failure.ends) && refusal.ns <= failure.ns);
+    match told {
+        Some(refusal) => {
+            story.seen.push(format!(
+                "the peer, {}, refused it",
+                report.process(refusal.process)
+            ));
+            let (cause, next) = why_refused(report, refusal);
+            let is_of_length = matches!(refusal.why.as_str(), "packet length" | "malformed");
+            if !is_of_length || !other_mtu(report, failure, story) {
+                story.cause = Some(cause);
+                story.next.extend(next);
+            }
+        }
+        None => {
+            story
+                .seen
+                .push("the peer's NIC refused; only it knows why".to_owned());
+            story.next.push(
+                "run the peer under `rnic run`, too: it says what it refused, with key, range and right"
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+/// The path MTUs of this side and of the peer, where both are known.
+fn path_mtus(report: &Report, failure: &Failure) -> Option<(u64, u64)> {
+    let opposite = |ends: &Ends| ends.is_opposite(&failure.ends);
+    let refusals = report.refusals.iter().filter(|r| opposite(&r.ends));
+    let qps = report.qps.iter().filter(|qp| opposite(&qp.ends));
+    let theirs = failure
+        .peer_path_mtu
+        .or_else(|| refusals.filter_map(|r| r.path_mtu).next_back())
+        .or_else(|| qps.filter_map(|qp| qp.path_mtu).next_back())?;
+    Some((failure.path_mtu?, theirs))
+}
+
+/// Says so if the two path MTUs differ; false: they do not, or one of them is not known.
+fn other_mtu(report: &Report, failure: &Failure, story: &mut Story) -> bool {
+    let Some((own, theirs)) = path_mtus(report, failure).filter(|(own, theirs)| own != theirs)
+    else {
+        return false;
+    };
+    story.cause = Some(format!(
+        "path_mtu differs between the sides: {own} bytes here, {theirs} bytes at the peer, so that each takes the other's \
+         packets for too long or too short"
+    ));
+    story
+        .next
+        .push("set the smaller path_mtu on both sides (ibv_modify_qp to RTR)".to_owned());
+    true
+}
+
+/// Status 7: the answer to a READ was of a wrong length, or of the wrong kind.
+fn bad_response(report: &Report, failure: &Failure, story: &mut Story) {
+    let response = failure
+        .request
+        .as_ref()
+        .and_then(|r| Some((r.length, r.response?)));
+    if let Some((length, response)) = response {
+        story.seen.push(format!(
+            "of the {length} bytes asked for, a packet brought {response}"
+        ));
+    }
+    if !other_mtu(report, failure, story)
+        && let (Some(_), Some(own)) = (response, failure.path_mtu)
+    {
+        story.cause = Some(format!(
+            "path_mtu is {own} bytes here, and the packet was none of those that this makes of the answer: has the peer another one?"
+        ));
+        story
+            .next
+            .push("compare path_mtu of both sides (ibv_modify_qp to RTR)".to_owned());
+    }
+}
+
+/// Cause and remedy of a refusal, as the responder knows them.
+fn why_refused(report: &Report, refusal: &Refusal) -> (String, Option<String>) {
+    let own_receive = || receive_of(report, refusal);
+    let (cause, next) = match refusal.why.as_str() {
+        "access" | "invalidate" => match &refusal.memory {
+            Some(memory) => (
+                fault(memory, "rkey", "the access"),
+                match memory.fault.as_str() {
+                    "no right" => "register the region with that right",
+                    "unknown key" => "send the peer the rkey of the region as it is now",
+                    "other pd" => "register the region in the queue pair's protection domain",
+                    _ => "compare remote address, length and rkey with those of the region",
+                },
+            ),
+            None => (
+                "key, range or right of the responder's memory".to_owned(),
+                "compare remote address, length and rkey with those of the region",
+            ),
+        },
+        "receive memory" => (
+            match own_receive().and_then(|failure| failure.memory.as_ref()) {
+                Some(memory) => fault(memory, "lkey", "the posted receive"),
+                None => "the posted receive names memory that may not be written".to_owned(),
+            },
+            "correct the receive's scatter/gather list",
+        ),
+        "too long" => (
+            too_long(
+                refusal.room.unwrap_or(0),
+                refusal.length.unwrap_or(0),
+                "the posted receive",
+            ),
+            "post receives as long as the longest message",
+        ),
+        "not allowed" => (
+            format!(
+                "qp_access_flags of the responder's queue pair do not allow {}",
+                refusal.operation
+            ),
+            "set them in ibv_modify_qp to INIT (IBV_QP_ACCESS_FLAGS)",
+        ),
+        "too many reads" => (
+            format!(
+                "more READs or atomics under way than the responder's max_dest_rd_atomic of {}",
+                refusal.limit.unwrap_or(0)
+            ),
+            "max_rd_atomic of the requester must not exceed it",
+        ),
+        "unaligned" => (
+            "the remote address of an atomic must be a multiple of 8".to_owned(),
+            "align it",
+        ),
+        "packet length" => (
+            format!(
+                "a packet of {} bytes of payload came ({}, PSN {:#08x}), and path_mtu of the responder is {}: the requester has \
+                 another path_mtu",
+                refusal.length.unwrap_or(0),
+                refusal.operation,
+                refusal.psn,
+                refusal.path_mtu.unwrap_or(0)
+            ),
+            "set the same path_mtu on both sides (ibv_modify_qp to RTR)",
+        ),
+        _ => (
+            format!(
+                "{} (PSN {:#08x}) was out of sequence or of a wrong length: does path_mtu differ between the sides?",
+                refusal.operation, refusal.psn
+            ),
+            "rnic run --pcap trace.pcap -- PROGRAM      the packets, for `rnic dissect trace.pcap`",
+        ),
+    };
+    (cause, Some(next.to_owned()))
+}
+
+/// The receive that failed on the responder's side.
+fn receive_of<'a>(report: &'a Report, refusal: &Refusal) -> Option<&'a Failure> {
+    report.failures.iter().find(|failure| {
+        failure.process == refusal.process
+            && failure.ends.qpn == refusal.ends.qpn
+            && failure.queue == "receive"
+    })
+}
+
+/// Only the responder's side ran here.
+fn of_refusal(report: &Report, refusal: &Refusal) -> Story {
+    let (cause, next) = why_refused(report, refusal);
+    let mut story = Story {
+        what: format!(
+            "{}: {}: refused a request of the peer ({}, PSN {:#08x})",
+            report.process(refusal.process),
+            qp(&refusal.ends),
+            refusal.operation,
+            refusal.psn
+        ),
+        cause: Some(cause),
+        ..Story::default()
+    };
+    let status = match refusal.why.as_str() {
+        "access" | "invalidate" => 10,
+        "receive memory" => 11,
+        _ => 9,
+    };
+    if let Some(receive) = receive_of(report, refusal) {
+        story.seen.push(format!(
+            "its receive work request {} completed with status {}",
+            receive.wr_id, receive.status
+        ));
+    }
+    story.seen.push(format!(
+        "both queue pairs are in ERR; the peer's work request completes with status {status}"
+    ));
+    story.next.extend(next);
+    story.next.push(format!("rnic explain {status}"));
+    story
+}
+
+/// Status 12: gone, not ready, packets lost, or answers lost.
+fn unanswered(report: &Report, failure: &Failure, faults: bool, story: &mut Story) {
+    let (heard, heard_ever) = match &failure.request {
+        Some(request) => {
+            let answers = match (request.heard, failure.vendor_err) {
+                (0, _) => "nothing came back".to_owned(),
+                (n, _) => format!("{n} packets came back, but not the answer"),
+            };
+            let ever = match request.heard_ever {
+                0 => "the peer's queue pair has never answered",
+                _ => "it had answered earlier",
+            };
+            story.seen.push(format!(
+                "PSN {:#08x} was sent {} times in {}; {answers}; {ever}",
+                request.psn,
+                request.tries.max(1),
+                seconds(request.waited_ns)
+            ));
+            (request.heard, request.heard_ever)
+        }
+        None => (0, 0),
+    };
+    if let Some(bytes) = failure.path_bytes {
+        story.seen.push(format!(
+            "ICMP messages said that the way takes IP packets of {bytes} bytes; full ones of this connection are longer \
+             (hardware heeds no ICMP, nor does rnic, since anybody can forge it)"
+        ));
+        story.next.push(
+            "if no larger packets get through, give the interface that MTU, or ask for a smaller path MTU".to_owned(),
+        );
+    }
+    let peer_qpn = failure.ends.peer_qpn.unwrap_or(0);
+    let stopped_ns = failure
+        .request
+        .as_ref()
+        .map_or(0, |request| request.stopped_ns);
+    let failed_itself = report
+        .failures
+        .iter()
+        .map(|f| (&f.ends, f.ns, f.process))
+        .chain(report.refusals.iter().map(|r| (&r.ends, r.ns, r.process)))
+        .find(|(ends, ns, _)| ends.is_opposite(&failure.ends) && *ns < failure.ns);
+    let peer = failure.peer_process.as_deref().unwrap_or("unknown");
+    let cause = if let Some((_, _, process)) = failed_itself {
+        format!(
+            "the peer's queue pair, of {}, had failed itself before: look there first",
+            report.process(process)
+        )
+    } else {
+        match (peer, heard, heard_ever) {
+            ("stopped", ..) => is_stopped(
+                failure.peer_program.as_deref().unwrap_or("a process"),
+                failure.peer_pid.unwrap_or(0),
+            ),
+            ("gone", ..) if stopped_ns > 0 => format!(
+                "the peer process has ended after it was stopped for {} (SIGSTOP, a debugger's breakpoint, Ctrl-Z): no \
+                 process of this user on this host has QP {peer_qpn:#x} now",
+                seconds(stopped_ns)
+            ),
+            ("gone", ..) => format!(
+                "the peer process has ended: no process of this user on this host has QP {peer_qpn:#x} now"
+            ),
+            ("own, not connected", ..) => {
+                "the peer is a queue pair of this very process that is destroyed, or was never moved to RTR".to_owned()
+            }
+            ("own, in error", ..) => "the peer is a queue pair of this very process that is in ERR".to_owned(),
+            ("alive" | "own", _, 0) => {
+                "the peer process runs, but its queue pair does not answer: not in RTR yet, another QPN, another \
+                 start PSN (its rq_psn must be this side's sq_psn), or it expects another address"
+                    .to_owned()
+            }
+            ("alive" | "own", 0, _) => {
+                "the peer process runs, but its queue pair fell silent: destroyed, reset, or in ERR".to_owned()
+            }
+            (_, 1.., _) => "packets get through in part: they are lost on the way there or back".to_owned(),
+            (_, _, 0) => {
+                "host unreachable, UDP port 4791 blocked by a firewall, a wrong GID or QPN, or the peer's queue pair \
+                 is not in RTR yet"
+                    .to_owned()
+            }
+            _ => {
+                "the peer's process has ended or is stopped (a debugger's breakpoint, Ctrl-Z), or its queue pair is \
+                 destroyed or in ERR; or the network broke"
+                    .to_owned()
+            }
+        }
+    };
+    story.cause = Some(match faults {
+        true => format!("{cause}. Mind that --faults damages what this side sends"),
+        false => cause,
+    });
+    story.next.push(match peer {
+        "stopped" => go_on(failure.peer_pid.unwrap_or(0)),
+        "gone" => "see how the peer ended; a side that is done should wait for the other before it leaves".to_owned(),
+        "alive" | "own" | "own, not connected" | "own, in error" => {
+            "connect both sides (RTR) before either sends; compare QPN, PSN and GID as both sides have them".to_owned()
+        }
+        _ => format!(
+            "ping {}; tcpdump -ni any udp port 4791 on both hosts",
+            failure.ends.peer.as_deref().unwrap_or("PEER")
+        ),
+    });
+}
+
+/// Status 13: no receive.
+fn not_ready(failure: &Failure, story: &mut Story) {
+    if let Some(request) = &failure.request {
+        story.seen.push(format!(
+            "the peer answered {} times within {} that it has no receive posted (RNR NAK)",
+            request.tries.max(1),
+            seconds(request.waited_ns)
+        ));
+    }
+    story.cause = Some("the peer posts its receives too late or too few".to_owned());
+    story.next.push(
+        "post receives before the sender starts, or set rnr_retry to 7, which waits for ever"
+            .to_owned(),
+    );
+}

@@ -1,0 +1,72 @@
+//! The settings, for people: the help that all commands share, and what is in force.
+
+use rnic_settings::{RUNTIME_DIR, SHARDS, Variable};
+use serde::Serialize;
+
+use crate::platform::sys;
+
+/// Where what a variable means begins, in columns.
+const MEANING: usize = 23;
+
+/// Names and meanings, a column each.
+pub fn help(variables: &[&Variable]) -> String {
+    let mut lines = Vec::new();
+    for variable in variables {
+        let mut name = variable.name;
+        for line in variable.meaning {
+            lines.push(format!("  {name:<0$}{line}", MEANING - 2));
+            name = "";
+        }
+    }
+    lines.join("\n")
+}
+
+/// A setting as programs of this environment have it.
+#[derive(Debug, Serialize)]
+pub struct Setting {
+    variable: &'static str,
+    value: String,
+    /// The environment says it; otherwise it is the default.
+    is_set: bool,
+    /// Why the device cannot be opened with it.
+    problem: Option<String>,
+}
+
+/// All of them.
+pub fn in_force() -> Vec<Setting> {
+    let one = |variable: &&'static Variable| {
+        let now = variable.in_force();
+        Setting {
+            variable: variable.name,
+            value: match (variable.name, &*now.value) {
+                (name, "auto") if name == SHARDS.name => {
+                    format!("auto: {}", rnic_nic::shards_by_default())
+                }
+                (name, _) if name == RUNTIME_DIR.name && !now.is_set => {
+                    format!("/tmp/rnic-{}", sys::effective_uid())
+                }
+                _ => now.value,
+            },
+            is_set: now.is_set,
+            problem: now.problem,
+        }
+    };
+    rnic_settings::ALL.iter().map(one).collect()
+}
+
+/// Prints them, those that the environment has set with what they do.
+pub fn print(settings: &[Setting]) {
+    crate::say!();
+    crate::say!("Settings in force (* from the environment):");
+    let width = settings.iter().map(|s| s.variable.len()).max().unwrap_or(0);
+    for setting in settings {
+        let mark = if setting.is_set { '*' } else { ' ' };
+        let problem = setting.problem.iter().map(|why| format!("  wrong: {why}"));
+        let problem: String = problem.collect();
+        crate::say!(
+            "{mark} {:<width$}  {}{problem}",
+            setting.variable,
+            setting.value
+        );
+    }
+}

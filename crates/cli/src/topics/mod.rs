@@ -1,0 +1,19 @@
+//! What numbers, names and messages of the verbs mean: a table for each kind.
+//!
+//! * [`topic`]: what a table has to say of one thing.
+//! * [`catalogue`]: all of them, and those of a number.
+//! * [`program`]: lines that programs print.
+
+mod cm;
+mod errno;
+mod event;
+mod nak;
+mod reject;
+mod request;
+mod state;
+mod status;
+mod vendor;
+
+pub mod catalogue;
+pub mod program;
+pub mod topic;

@@ -1,0 +1,220 @@
+//! The house keeps its order: arrows go downwards, and no circle of imports crosses a folder.
+//!
+//! `cargo test -p rnic-docs --test house -- --nocapture` also prints how many files of each crate
+//! are part of circles.
+
+mod circles;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use circles::{Circle, Graph, across_folders, of_files};
+use source::Crate;
+
+/// Circles that are known, by crate and folder below `src`. The list only shrinks: who opens a
+/// circle, or makes it smaller, changes it here.
+const KNOWN: &[(&str, &str, &[&str])] = &[
+    ("bench", "", &["asleep", "contender", "rows"]),
+    ("cm", "", &["endpoint", "error"]),
+    (
+        "link",
+        "",
+        &[
+            "batch",
+            "datagram",
+            "door",
+            "faults",
+            "host",
+            "path",
+            "pcap",
+            "roce",
+            "senders",
+            "share",
+            "source_ports",
+            "udp",
+            "xdp",
+        ],
+    ),
+    (
+        "link",
+        "host",
+        &["carried", "grants", "pointing", "reach", "ring"],
+    ),
+    (
+        "nic",
+        "",
+        &[
+            "addressing",
+            "cm",
+            "driving",
+            "engine",
+            "memory",
+            "objects",
+            "observe",
+            "peers",
+        ],
+    ),
+    (
+        "nic",
+        "objects",
+        &["context", "cq", "pd", "qp", "srq", "xrcd"],
+    ),
+    (
+        "transport",
+        "rc/requester",
+        &["execute", "point", "transmit"],
+    ),
+];
+
+/// The crates from the lowest floor up. A crate uses those of lower floors alone.
+const FLOORS: &[&[&str]] = &[
+    &["wire", "skip", "settings"],
+    &["transport", "cm", "link", "dissect"],
+    &["nic"],
+    &["rnic", "abi"],
+    &["cli"],
+];
+
+/// The crates that need no operating system.
+const BARE: [&str; 3] = ["wire", "transport", "cm"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The folders of all crates, with the name of each.
+fn crates() -> Vec<(String, PathBuf)> {
+    let root = repository();
+    let mut folders = vec![root.join("bench"), root.join("interop")];
+    let entries = fs::read_dir(root.join("crates")).expect("the folder `crates`");
+    folders.extend(entries.map(|entry| entry.expect("an entry").path()));
+    folders.retain(|folder| folder.join("Cargo.toml").is_file());
+    folders.sort();
+    let named = folders.into_iter().map(|folder| {
+        let name = folder.file_name().expect("a name").to_string_lossy();
+        (name.into_owned(), folder)
+    });
+    named.collect()
+}
+
+#[test]
+fn no_circle_of_imports_crosses_a_folder() {
+    let mut found: Vec<(String, String, Circle<String>)> = Vec::new();
+    let mut crates = BTreeMap::new();
+    for (name, folder) in self::crates() {
+        let source = Crate::read(&folder);
+        let files = of_files(&source);
+        let in_circles = circles::circles(&files);
+        let sizes: Vec<usize> = in_circles.iter().map(Circle::len).collect();
+        println!("{name}: {} files, circles of {sizes:?} files", files.len());
+        for circle in in_circles {
+            println!("    {circle:?}");
+        }
+        for (parent, circle) in across_folders(&source) {
+            found.push((name.clone(), parent.join("/"), circle));
+        }
+        crates.insert(name, source);
+    }
+    let known = |of: &str, folder: &str, circle: &Circle<String>| {
+        KNOWN.iter().any(|(name, parent, members)| {
+            let members: Circle<String> = members.iter().map(|m| (*m).to_owned()).collect();
+            (*name, *parent) == (of, folder) && members == *circle
+        })
+    };
+    let mut complaints = Vec::new();
+    for (name, folder, circle) in &found {
+        if !known(name, folder, circle) {
+            complaints.push(format!(
+                "a new circle, or a known one that changed: ({name:?}, {folder:?}, &{circle:?})\n{}",
+                arrows(&crates[name], folder, circle)
+            ));
+        }
+    }
+    for (name, folder, members) in KNOWN {
+        let members: Circle<String> = members.iter().map(|m| (*m).to_owned()).collect();
+        let is_there = found.contains(&((*name).to_owned(), (*folder).to_owned(), members));
+        if !is_there {
+            complaints.push(format!(
+                "no such circle any more, so take it off the list: {name} {folder}"
+            ));
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// The imports that make up a circle, a line for each.
+fn arrows(source: &Crate, folder: &str, circle: &Circle<String>) -> String {
+    let depth = folder.split('/').filter(|word| !word.is_empty()).count();
+    let inside = |name: &source::Name| {
+        let is_below = name
+            .iter()
+            .take(depth)
+            .map(String::as_str)
+            .eq(folder.split('/').filter(|word| !word.is_empty()));
+        let member = name.get(depth).filter(|_| is_below)?;
+        circle.contains(member).then(|| member.clone())
+    };
+    let mut lines = BTreeSet::new();
+    for name in source.modules.keys() {
+        let Some(from) = inside(name) else { continue };
+        for to in source.named_by(name) {
+            if inside(to).is_some_and(|to| to != from) {
+                lines.insert(format!("    {} -> {}", name.join("::"), to.join("::")));
+            }
+        }
+    }
+    lines.into_iter().collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_crate_uses_lower_floors_alone() {
+    let floor = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
+    for (name, folder) in crates() {
+        let Some(own) = floor(&name) else { continue };
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or("");
+        let lines = section.lines().take_while(|line| !line.starts_with('['));
+        let used = lines.filter_map(|line| line.split(['.', ' ', '=']).next());
+        for used in used.filter(|used| used.starts_with("rnic")) {
+            let used = used.strip_prefix("rnic-").unwrap_or(used);
+            let below = floor(used).unwrap_or_else(|| panic!("{name} uses {used}, of no floor"));
+            assert!(below < own, "{name} uses {used}, which is not below it");
+        }
+    }
+}
+
+/// The compiler does the rest: without the standard library there are no clocks, files or sockets.
+#[test]
+fn what_needs_no_operating_system_says_so() {
+    for name in BARE {
+        let folder = repository().join("crates").join(name);
+        let text = fs::read_to_string(folder.join("src/lib.rs")).expect("a crate");
+        for line in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+            assert!(text.lines().any(|is| is == line), "{name} has no {line}");
+        }
+        let source = Crate::read(&folder);
+        let files = source.foreign("std");
+        assert!(files.is_empty(), "{name} names std in {files:?}");
+    }
+}
+
+#[test]
+fn circles_are_found() {
+    let arrow = |from: &str, to: &[&str]| {
+        let to = to.iter().map(|to| (*to).to_owned()).collect();
+        (from.to_owned(), to)
+    };
+    let graph: Graph<String> = [
+        arrow("a", &["b", "d"]),
+        arrow("b", &["c"]),
+        arrow("c", &["a"]),
+        arrow("d", &["e"]),
+        arrow("e", &[]),
+    ]
+    .into();
+    let found = circles::circles(&graph);
+    let abc: Circle<String> = ["a", "b", "c"].map(str::to_owned).into();
+    assert_eq!(found, [abc]);
+}
