@@ -1,7 +1,7 @@
 //! Threads that wait for an event inside a verb, and drive the engine meanwhile.
 //!
-//! A thread that waits in `ibv_get_cq_event` would be woken by the background thread, which a packet
-//! woke before: two wake-ups for one message. So it waits for packets itself and runs the engine
+//! A thread that waits in `ibv_get_cq_event` would be woken by the background thread, which a
+//! packet woke before: two wake-ups for one message. So it waits for packets itself and runs the engine
 //! when they come. [`super::waiters`] decides which of the threads that wait does. The background
 //! thread knows in the same way as of one that polls when there is none (`background.rs`): packets
 //! are waiting, and nobody takes them. Before the thread sleeps it stays awake for a moment if that

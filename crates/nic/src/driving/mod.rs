@@ -4,8 +4,9 @@
 //! the application, a thread of it that waits for an event ([`event_wait`]), or the background
 //! thread ([`background`]). [`election`] decides which of them does. [`halt_poll`] decides whether
 //! a thread stays awake, and [`yielding`] which other thread one that spins lets run. [`watchdog`]
-//! decides how often the background thread looks after an application that polls. [`waiters`] decides
-//! which of several threads that wait drives. [`wakeup`] is the promise that no work is left behind.
+//! decides how often the background thread looks after an application that polls. [`waiters`]
+//! decides which of several threads that wait drives. [`wakeup`] is the promise that no work is
+//! left behind.
 
 mod background;
 mod election;
