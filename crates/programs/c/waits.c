@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -19,6 +20,7 @@
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -709,24 +711,52 @@ static void shared(void)
     }
 }
 
+/* Calls that make a duplicate. */
+enum { DUP, DUP2, DUP3, F_DUPFD_, F_DUPFD_CLOEXEC_, DUPLICATES };
+
+/* At `number`, or the next that is free. */
+static int duplicate(int call, int fd, int number)
+{
+    int copy;
+    switch (call) {
+    case DUP:
+        copy = dup(fd);
+        break;
+    case DUP2:
+        copy = dup2(fd, number);
+        break;
+    case DUP3:
+        copy = dup3(fd, number, O_CLOEXEC);
+        break;
+    default:
+        copy = fcntl(fd, call == F_DUPFD_ ? F_DUPFD : F_DUPFD_CLOEXEC, number);
+    }
+    if (copy < 0 || copy == fd)
+        die("duplicate %d", call);
+    return copy;
+}
+
 /* Duplicates of the channel's descriptor, and of the set's. */
 static void duplicates(void)
 {
     open_one();
-    for (int way = 0; way < WAYS; way++) {
-        int copy = dup(one.channel->fd);
-        struct waiter w = make_waiter(way, copy);
-        exchange(&one, &w, 100);
-        if (w.set >= 0) {
-            int original = w.set;
-            w.set = fcntl(original, F_DUPFD_CLOEXEC, 100);
-            if (w.outer < 0)
-                exchange(&one, &w, 100);
-            close(original);
+    for (int way = 0; way < WAYS; way++)
+        for (int call = 0; call < DUPLICATES; call++) {
+            int copy = duplicate(call, one.channel->fd, 200);
+            struct waiter w = make_waiter(way, copy);
+            exchange(&one, &w, 30);
+            if (w.set >= 0) {
+                int original = w.set;
+                w.set = duplicate(call, original, 300);
+                if (w.outer < 0)
+                    exchange(&one, &w, 30);
+                close(original);
+                if (w.outer < 0)
+                    exchange(&one, &w, 30);
+            }
+            end_waiter(&w);
+            close(copy);
         }
-        end_waiter(&w);
-        close(copy);
-    }
     /* Both are in one set: both are told. */
     int set = make_set(), copy = dup(one.channel->fd);
     add(set, one.channel->fd, EPOLLIN);
@@ -746,6 +776,328 @@ static void duplicates(void)
     if (wait_for(&w, 0))
         die("readable without an event");
     close(set);
+}
+
+/* The system call in which a thread of this process sleeps; -1: it is awake. */
+static long sleeps_in(pid_t thread)
+{
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
+    int fd = open(path, O_RDONLY);
+    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
+        die("%s", path);
+    close(fd);
+    return strncmp(text, "running", 7) ? strtol(text, NULL, 10) : -1;
+}
+
+static _Atomic pid_t known_thread;
+
+static void *wait_after_some(void *argument)
+{
+    exchange(&one, argument, 5);
+    known_thread = syscall(SYS_gettid);
+    here("epoll_wait of a duplicate", one.received);
+    if (wait_for(argument, -1) != 1)
+        die("epoll_wait of a duplicate");
+    return NULL;
+}
+
+/* Under `rnic run` a thread that waits for a duplicate sleeps on the descriptors of packets, too:
+ * that is another call than the program's. The same for a duplicate of a duplicate, and of a set. */
+static void duplicates_are_known(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    open_one();
+    for (int call = 0; call < DUPLICATES; call++)
+        for (int of_set = 0; of_set < 2; of_set++) {
+            int copy = duplicate(call, one.channel->fd, 200), second = duplicate(DUP, copy, 0);
+            struct waiter w = make_waiter(LEVEL, second);
+            close(copy);
+            int original = w.set;
+            if (of_set) {
+                w.set = duplicate(call, original, 300);
+                close(original);
+            }
+            known_thread = 0;
+            pthread_t thread = start(wait_after_some, &w);
+            here("the sleep in epoll_wait of a duplicate", call);
+            while (!known_thread)
+                sched_yield();
+            long in;
+            while ((in = sleeps_in(known_thread)) < 0)
+                sched_yield();
+            if ((in == SYS_ppoll) != !!preloaded)
+                die("duplicate %d, %s: a thread that waits for it sleeps in system call %ld", call,
+                    of_set ? "of the set" : "of the channel", in);
+            order(SEND, 0, 1, 0);
+            join(thread);
+            if (take(&one) != 1)
+                die("no completion");
+            end_waiter(&w);
+            close(second);
+        }
+}
+
+static int with_number(int fd, int number);
+
+/* Programs that keep low numbers free put the channel's descriptor elsewhere, and say so in the
+ * structure. */
+static void moved(void)
+{
+    open_one();
+    int low = one.channel->fd;
+    for (int way = 0; way < WAYS; way++) {
+        int to = fcntl(one.channel->fd, F_DUPFD_CLOEXEC, 100 + 7 * way);
+        struct waiter w = make_waiter(way, to);
+        exchange(&one, &w, 20);
+        close(one.channel->fd);
+        one.channel->fd = to;
+        exchange(&one, &w, 50);
+        end_waiter(&w);
+    }
+    int other = with_number(eventfd(0, EFD_NONBLOCK), low);
+    struct waiter w = make_waiter(LEVEL, one.channel->fd);
+    exchange(&one, &w, 50);
+    end_waiter(&w);
+    if (readable_now(other))
+        die("events go to what has the number that the channel once had");
+    int last = one.channel->fd;
+    order(CLOSE, 0, 0, 0);
+    close_connection(&one);
+    if ((errno = ibv_destroy_comp_channel(one.channel)))
+        die("ibv_destroy_comp_channel");
+    if (fcntl(last, F_GETFD) >= 0)
+        die("the descriptor of a channel that is gone is open");
+    if (fcntl(other, F_GETFD) < 0)
+        die("what has the number that the channel once had is closed");
+}
+
+/* A child waits for the channel of its parent, by its descriptor or a set that it inherited. */
+static void inherited(void)
+{
+    open_one();
+    for (int way = 0; way < WAYS; way++)
+        for (int round = 0; round < 3; round++) {
+            struct waiter w = make_waiter(way, one.channel->fd);
+            int ends[2];
+            if (pipe(ends))
+                die("pipe");
+            pid_t child = fork();
+            if (child == 0) {
+                start(watch, NULL);
+                here(way_names[way], round);
+                if (round == 1) {
+                    int copy = dup(w.fd);
+                    close(w.fd);
+                    w = make_waiter(way, copy);
+                }
+                if (write(ends[1], "", 1) != 1)
+                    die("write");
+                _exit(wait_for(&w, -1) == 1 ? 0 : 9);
+            }
+            char byte;
+            if (read(ends[0], &byte, 1) != 1)
+                die("read");
+            /* It sleeps by then, or is about to. */
+            pause_us(3000);
+            order(SEND, 0, 1, 0);
+            int status;
+            here("the child that waits", way);
+            if (waitpid(child, &status, 0) != child || status)
+                die("%s: the child ended with %#x", way_names[way], status);
+            if (take(&one) != 1)
+                die("no completion");
+            arm(&w);
+            exchange(&one, &w, 20);
+            end_waiter(&w);
+            close(ends[0]);
+            close(ends[1]);
+        }
+}
+
+/* A thread sleeps for its channel, and another polls a queue of its own now and then: a poll does
+ * not delay the sleeper's next message. */
+static _Atomic double came_at;
+static _Atomic long came;
+
+static void *wait_for_all(void *argument)
+{
+    struct connection *c = argument;
+    struct waiter w = make_waiter(LEVEL, c->channel->fd);
+    exchange(c, &w, 5);
+    long wanted = c->received + 200;
+    known_thread = syscall(SYS_gettid);
+    while ((long)c->received < wanted) {
+        if (wait_for(&w, -1) != 1)
+            die("epoll_wait");
+        if (take(c)) {
+            came_at = now();
+            came++;
+        }
+    }
+    end_waiter(&w);
+    return NULL;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void beside_polls(void)
+{
+    static struct connection sleeps, polls;
+    static double late[200];
+    open_to_peer(&sleeps, make_channel(), 0);
+    open_to_peer(&polls, make_channel(), 1);
+    pthread_t thread = start(wait_for_all, &sleeps);
+    here("the sleeper's first messages", 0);
+    while (!known_thread)
+        sched_yield();
+    for (int i = 0; i < 200; i++) {
+        uint64_t wanted = polls.received + 1;
+        send_one(&polls);
+        here("a poll beside a sleeper", i);
+        while (polls.received < wanted)
+            drain(&polls, 0);
+        pause_us(300);
+        double begin = now();
+        order(SEND, 0, 1, 0);
+        here("the sleeper's message", i);
+        while (came <= i)
+            sched_yield();
+        late[i] = came_at - begin;
+    }
+    join(thread);
+    qsort(late, 200, sizeof *late, by_time);
+    int ticks = 0;
+    while (ticks < 200 && late[199 - ticks] > 0.001)
+        ticks++;
+    say("a sleeper's message beside polls: median %.0f us, at most %.0f us, %d of 200 after more than 1 ms",
+        late[100] * 1e6, late[199] * 1e6, ticks);
+}
+
+/* --- io_uring, by system calls --- */
+
+struct ring {
+    int fd;
+    unsigned *sq_tail, *sq_mask, *sq_array, *cq_head, *cq_tail, *cq_mask;
+    struct io_uring_sqe *entries;
+    struct io_uring_cqe *completions;
+};
+
+static void *map(int fd, size_t size, off_t what)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, what);
+    if (at == MAP_FAILED)
+        die("mmap of the ring");
+    return at;
+}
+
+/* 0: the kernel refuses. */
+static int open_ring(struct ring *ring)
+{
+    struct io_uring_params p = {0};
+    if ((ring->fd = syscall(SYS_io_uring_setup, 8, &p)) < 0)
+        return 0;
+    char *sq = map(ring->fd, p.sq_off.array + p.sq_entries * sizeof(unsigned), IORING_OFF_SQ_RING);
+    char *cq = map(ring->fd, p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe), IORING_OFF_CQ_RING);
+    ring->entries = map(ring->fd, p.sq_entries * sizeof(struct io_uring_sqe), IORING_OFF_SQES);
+    ring->sq_tail = (void *)(sq + p.sq_off.tail);
+    ring->sq_mask = (void *)(sq + p.sq_off.ring_mask);
+    ring->sq_array = (void *)(sq + p.sq_off.array);
+    ring->cq_head = (void *)(cq + p.cq_off.head);
+    ring->cq_tail = (void *)(cq + p.cq_off.tail);
+    ring->cq_mask = (void *)(cq + p.cq_off.ring_mask);
+    ring->completions = (void *)(cq + p.cq_off.cqes);
+    return 1;
+}
+
+static void enter_ring(struct ring *ring, unsigned submit, unsigned wanted)
+{
+    int n;
+    do
+        n = syscall(SYS_io_uring_enter, ring->fd, submit, wanted, wanted ? IORING_ENTER_GETEVENTS : 0, NULL, 0);
+    while (n < 0 && errno == EINTR);
+    if (n != (int)submit)
+        die("io_uring_enter returns %d", n);
+}
+
+static void ask_ring(struct ring *ring, int fd, int many)
+{
+    unsigned tail = *ring->sq_tail, place = tail & *ring->sq_mask;
+    ring->entries[place] = (struct io_uring_sqe){.opcode = IORING_OP_POLL_ADD,
+                                                 .fd = fd,
+                                                 .poll32_events = POLLIN,
+                                                 .len = many ? IORING_POLL_ADD_MULTI : 0,
+                                                 .user_data = fd};
+    ring->sq_array[place] = place;
+    __atomic_store_n(ring->sq_tail, tail + 1, __ATOMIC_RELEASE);
+    enter_ring(ring, 1, 0);
+}
+
+/* Waits for the next completion; whether more will come of the same request. */
+static int wait_in_ring(struct ring *ring, int fd)
+{
+    unsigned head = *ring->cq_head;
+    if (head == __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE))
+        enter_ring(ring, 0, 1);
+    struct io_uring_cqe *cqe = &ring->completions[head & *ring->cq_mask];
+    if (head == __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE))
+        die("io_uring_enter returns without a completion");
+    if (cqe->user_data != (uint64_t)fd || cqe->res < 0 || !(cqe->res & POLLIN))
+        die("a completion %#x of %ld", cqe->res, (long)cqe->user_data);
+    int more = !!(cqe->flags & IORING_CQE_F_MORE);
+    __atomic_store_n(ring->cq_head, head + 1, __ATOMIC_RELEASE);
+    return more;
+}
+
+/* Requests that end with the first event, and those that tell of each; of the channel, a duplicate
+ * of it, and an epoll set. */
+static void io_uring(void)
+{
+    enum { COUNT = 200 };
+    struct ring ring;
+    open_one();
+    if (!open_ring(&ring)) {
+        say("refused: io_uring_setup, errno %d", errno);
+        return;
+    }
+    non_blocking(one.channel->fd);
+    int copy = dup(one.channel->fd), set = make_set();
+    add(set, one.channel->fd, EPOLLIN);
+    const int fds[] = {one.channel->fd, copy, set};
+    static const char *const names[] = {"the channel", "a duplicate", "an epoll set"};
+    for (int many = 0; many < 2; many++)
+        for (int kind = 0; kind < 3; kind++) {
+            double begin = now(), middle = 0;
+            uint64_t echoed = one.received + COUNT, wanted = echoed + 3 * 20;
+            int asked = 0;
+            send_one(&one);
+            while (one.received < wanted) {
+                if (!asked)
+                    ask_ring(&ring, fds[kind], many);
+                here(many ? "io_uring, many" : "io_uring, one", one.received);
+                asked = wait_in_ring(&ring, fds[kind]);
+                uint64_t before_it = one.received;
+                take(&one);
+                if (one.received < echoed && one.received > before_it)
+                    send_one(&one);
+                if (one.received >= echoed && before_it < echoed) {
+                    middle = now();
+                    for (int burst = 0; burst < 3; burst++)
+                        order(SEND, 0, 20, burst * 50);
+                }
+            }
+            say("%s, %s: %.1f us", names[kind], many ? "many" : "one", (middle - begin) / COUNT * 1e6);
+            /* The request that is left ends with its descriptor's last event. */
+            struct ring next;
+            close(ring.fd);
+            if (!open_ring(&next))
+                die("a second ring");
+            ring = next;
+        }
 }
 
 /* A set made before fork goes on in the child, which opens a device of its own, and then in the parent. */
@@ -1586,6 +1938,11 @@ static const struct {
     {"threads", threads},
     {"shared", shared},
     {"duplicates", duplicates},
+    {"duplicates_are_known", duplicates_are_known},
+    {"moved", moved},
+    {"inherited", inherited},
+    {"io_uring", io_uring},
+    {"beside_polls", beside_polls},
     {"forked", forked},
     {"renumbered_channel", renumbered_channel},
     {"renumbered_set", renumbered_set},

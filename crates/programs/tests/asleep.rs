@@ -2,7 +2,7 @@
 //! library may serve them while they wait; what they see is what the kernel says. `waits.c` counts each message.
 
 use rnic_programs::each::each;
-use rnic_programs::{Finished, Place, Process, Trial, User, compile};
+use rnic_programs::{Finished, Place, Process, Trial, User, compile, skip};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ struct Manner {
     wait: Option<&'static str>,
     /// The calls that wait are the library's, which looks after packets in them, and not the C library's own.
     preloaded: bool,
+    /// `RNIC_SHARDS`.
+    shards: Option<&'static str>,
 }
 
 const SHARED_MEMORY: Manner = Manner {
@@ -25,6 +27,7 @@ const SHARED_MEMORY: Manner = Manner {
     host_path: "on",
     wait: None,
     preloaded: true,
+    shards: None,
 };
 
 const UDP: Manner = Manner {
@@ -59,6 +62,26 @@ const MANNERS: [Manner; 6] = [
     },
 ];
 
+/// Each completion queue has an engine of its own, up to four.
+const SHARDS: [Manner; 3] = [
+    Manner {
+        name: "shared memory, RNIC_SHARDS=4",
+        shards: Some("4"),
+        ..SHARED_MEMORY
+    },
+    Manner {
+        name: "UDP, RNIC_SHARDS=4",
+        shards: Some("4"),
+        ..UDP
+    },
+    Manner {
+        name: "UDP, RNIC_SHARDS=4, not preloaded",
+        shards: Some("4"),
+        preloaded: false,
+        ..UDP
+    },
+];
+
 struct Stage {
     program: PathBuf,
     place: Place,
@@ -87,6 +110,10 @@ impl Stage {
             Some(wait) => command.env("RNIC_WAIT", wait),
             None => command.env_remove("RNIC_WAIT"),
         };
+        match manner.shards {
+            Some(shards) => command.env("RNIC_SHARDS", shards),
+            None => command.env_remove("RNIC_SHARDS"),
+        };
         command.args(["run", "--"]);
         if !manner.preloaded {
             command.args(["env", "-u", "LD_PRELOAD"]);
@@ -99,14 +126,19 @@ impl Stage {
 /// Runs these cases of `waits.c` in all manners.
 #[track_caller]
 fn cases(test: &str, names: &[&str]) {
+    cases_in(&MANNERS, test, names);
+}
+
+#[track_caller]
+fn cases_in(manners: &[Manner], test: &str, names: &[&str]) {
     let trial = Trial::start_beside_others(test);
     let Some(stage) = Stage::new(&trial, "waits") else {
         return;
     };
     let mut all = Vec::new();
-    for manner in MANNERS {
+    for manner in manners {
         for name in names {
-            all.push((format!("{name}, {}", manner.name), manner, *name));
+            all.push((format!("{name}, {}", manner.name), *manner, *name));
         }
     }
     each(
@@ -116,6 +148,10 @@ fn cases(test: &str, names: &[&str]) {
             let finished = stage.run(*manner, &[*name, &stage.gid]);
             finished.expect_success();
             println!("{title}:\n{}", finished.stdout);
+            let mut lines = finished.stdout.lines();
+            if let Some(why) = lines.find_map(|line| line.strip_prefix("refused: ")) {
+                skip::skipped(title, why);
+            }
             let well = format!("{name}: well");
             let said = finished.stdout.lines().last() == Some(well.as_str());
             assert!(said, "{}", finished.describe());
@@ -138,7 +174,23 @@ fn each_message_wakes_who_waits_in_any_way() {
 fn threads_and_channels_may_be_several() {
     cases(
         "threads_and_channels_may_be_several",
-        &["several", "threads", "shared", "many_channels"],
+        &[
+            "several",
+            "threads",
+            "shared",
+            "many_channels",
+            "beside_polls",
+        ],
+    );
+}
+
+/// Channels of several engines may be in one set, and each of several threads may have its own.
+#[test]
+fn channels_may_be_of_several_engines() {
+    cases_in(
+        &SHARDS,
+        "channels_may_be_of_several_engines",
+        &["several", "threads", "shared", "ways", "duplicates"],
     );
 }
 
@@ -149,6 +201,9 @@ fn descriptors_are_what_the_kernel_says() {
         "descriptors_are_what_the_kernel_says",
         &[
             "duplicates",
+            "duplicates_are_known",
+            "moved",
+            "inherited",
             "sets_of_sets",
             "forked",
             "renumbered_channel",
@@ -156,6 +211,12 @@ fn descriptors_are_what_the_kernel_says() {
             "set_becomes_socket",
         ],
     );
+}
+
+/// The kernel waits for a descriptor by itself, and the device's own thread brings the event.
+#[test]
+fn io_uring_tells_of_each_event() {
+    cases("io_uring_tells_of_each_event", &["io_uring"]);
 }
 
 /// What else a program waits for is seen in time while a channel is busy, in the same call; the latencies are printed.
@@ -233,6 +294,35 @@ fn two_processes_asleep_exchange_all_messages() {
             finished.expect_success();
             println!("{title}: {}", finished.stdout);
             let start = format!("rc {way}: median");
+            let said = finished.stdout.starts_with(&start);
+            assert!(said, "{}", finished.describe());
+        },
+    );
+}
+
+/// Threads with an event loop each exchange all messages, beside others that wait in vain. Round
+/// trips and sleeps are printed.
+#[test]
+fn each_thread_may_have_a_loop() {
+    let trial = Trial::start_beside_others("each_thread_may_have_a_loop");
+    let Some(stage) = Stage::new(&trial, "loops") else {
+        return;
+    };
+    let mut all = Vec::new();
+    for manner in MANNERS.iter().chain(&SHARDS) {
+        for (active, idle) in [("1", "0"), ("2", "0"), ("4", "0"), ("1", "3"), ("2", "2")] {
+            let title = format!("{active} threads and {idle} idle, {}", manner.name);
+            all.push((title, *manner, active, idle));
+        }
+    }
+    each(
+        &all,
+        |(title, ..)| title,
+        |(title, manner, active, idle)| {
+            let finished = stage.run(*manner, &["rc", active, idle, "300", "60000"]);
+            finished.expect_success();
+            println!("{title}: {}", finished.stdout);
+            let start = format!("rc, {active} threads and {idle} idle: median");
             let said = finished.stdout.starts_with(&start);
             assert!(said, "{}", finished.describe());
         },

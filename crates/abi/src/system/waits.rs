@@ -38,7 +38,8 @@ pub type Channels = SmallVec<[CompChannel; 1]>;
 
 #[derive(Default)]
 struct Table {
-    /// By their descriptors, in order.
+    /// By their descriptors, in order. One may have several, made by dup(2) and its kin. As close(2)
+    /// is not seen, some may be something else by now.
     channels: Vec<(RawFd, WeakCompChannel)>,
     /// Epoll sets, and a channel's descriptor or another set that each holds. In order.
     members: Vec<(RawFd, RawFd)>,
@@ -50,19 +51,59 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
 });
 /// Channels in it.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// The process that made the last one.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 impl Table {
-    fn know(&mut self, channel: &CompChannel) {
-        let fd = channel.fd();
+    fn know(&mut self, fd: RawFd, channel: WeakCompChannel) {
         // One that was closed behind the library's back had the same number.
-        self.forget(fd);
+        self.forget_number(fd);
         let at = self.channels.partition_point(|(of, _)| *of < fd);
-        self.channels.insert(at, (fd, channel.downgrade()));
+        self.channels.insert(at, (fd, channel));
     }
 
-    fn forget(&mut self, fd: RawFd) {
+    fn forget_number(&mut self, fd: RawFd) {
         self.channels.retain(|(of, _)| *of != fd);
         self.members.retain(|(_, member)| *member != fd);
+    }
+
+    /// All numbers of a channel, and of those that are gone.
+    fn forget(&mut self, channel: &CompChannel) {
+        let stays = |weak: &WeakCompChannel| weak.upgrade().is_some_and(|c| c.fd() != channel.fd());
+        let gone: Vec<_> = self
+            .channels
+            .iter()
+            .filter(|(_, weak)| !stays(weak))
+            .collect();
+        let is_gone = |fd: RawFd| gone.binary_search_by_key(&fd, |(of, _)| *of).is_ok();
+        self.members.retain(|(_, member)| !is_gone(*member));
+        self.channels.retain(|(_, weak)| stays(weak));
+    }
+
+    /// `copy` is the same as `fd` from now on.
+    fn duplicate(&mut self, fd: RawFd, copy: RawFd) {
+        let is_new = |(set, member): &(RawFd, RawFd)| *set != copy && *member != copy;
+        self.members.retain(is_new);
+        let channel = self.channel(fd).map(|channel| channel.downgrade());
+        match channel {
+            Some(channel) => self.know(copy, channel),
+            None => self.forget_number(copy),
+        }
+        let members: Vec<_> = self.members.iter().filter(|(set, _)| *set == fd).collect();
+        let copied: Vec<_> = members.iter().map(|(_, member)| (copy, *member)).collect();
+        let at = self.members.partition_point(|(set, _)| *set < copy);
+        self.members.splice(at..at, copied);
+    }
+
+    /// It has something to tell about this number.
+    fn knows(&self, fd: RawFd) -> bool {
+        self.channels
+            .binary_search_by_key(&fd, |(of, _)| *of)
+            .is_ok()
+            || self
+                .members
+                .iter()
+                .any(|(set, member)| *set == fd || *member == fd)
     }
 
     fn change(&mut self, set: RawFd, fd: RawFd, is_in: bool) {
@@ -120,10 +161,11 @@ fn lock_soon() -> Option<MutexGuard<'static, Table>> {
     rnic_nic::within(PATIENCE, || TABLE.try_lock())
 }
 
-/// A channel was made.
-pub fn know(channel: &CompChannel) {
+/// A channel was made that has this descriptor.
+pub fn know(fd: RawFd, channel: &CompChannel) {
     if let Some(mut table) = lock_soon() {
-        table.know(channel);
+        table.know(fd, channel.downgrade());
+        OWNER.store(std::process::id(), Ordering::Relaxed);
         COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
     }
 }
@@ -131,7 +173,21 @@ pub fn know(channel: &CompChannel) {
 /// It will be destroyed.
 pub fn forget(channel: &CompChannel) {
     if let Some(mut table) = lock_soon() {
-        table.forget(channel.fd());
+        table.forget(channel);
+        COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// dup(2) or one of its kin has made `copy` of `fd`. A child of vfork(2) does so to descriptors of
+/// its own, and leaves its parent's table as it is.
+pub fn duplicated(fd: RawFd, copy: RawFd) {
+    if !are_none()
+        && fd != copy
+        && let Some(mut table) = lock_soon()
+        && (table.knows(fd) || table.knows(copy))
+        && OWNER.load(Ordering::Relaxed) == std::process::id()
+    {
+        table.duplicate(fd, copy);
         COUNT.store(table.channels.len() as u32, Ordering::Relaxed);
     }
 }
@@ -512,7 +568,7 @@ mod tests {
         let channel = context.create_comp_channel().expect("a channel");
         let fd = channel.fd();
         let mut table = Table::default();
-        table.know(&channel);
+        table.know(fd, channel.downgrade());
         for pair in [(100, fd), (101, 100), (102, 101), (103, 102), (100, 103)] {
             table.change(pair.0, pair.1, true);
         }
@@ -530,10 +586,47 @@ mod tests {
         assert_eq!([100, 101, 102, 103].map(|set| found(&table, set)), [1; 4]);
         table.change(101, 100, false);
         assert_eq!([100, 101, 102].map(|set| found(&table, set)), [1, 0, 0]);
-        table.forget(fd);
+        table.forget(&channel);
         assert_eq!(found(&table, 100), 0);
         // What has its number now is another thing.
         assert!(!table.members.iter().any(|(_, member)| *member == fd));
+    }
+
+    #[test]
+    fn duplicates_are_known_until_their_number_is_something_else() {
+        let context = rnic_nic::Context::open().expect("a device");
+        let [one, other] = [(); 2].map(|()| context.create_comp_channel().expect("a channel"));
+        let mut table = Table::default();
+        table.know(100, one.downgrade());
+        table.know(50, other.downgrade());
+        // A duplicate of a duplicate, and of a set that holds one.
+        table.duplicate(100, 90);
+        table.duplicate(90, 110);
+        table.change(200, 90, true);
+        table.duplicate(200, 150);
+        let found = |table: &Table, fd| {
+            let mut found = Channels::new();
+            table.find_in(fd, 0, false, &mut found);
+            found.iter().map(|channel| channel.fd()).collect::<Vec<_>>()
+        };
+        for fd in [90, 100, 110, 150, 200] {
+            assert_eq!(found(&table, fd), [one.fd()], "{fd}");
+        }
+        // The original is closed and another channel's duplicate; a duplicate is what is no channel.
+        table.duplicate(50, 100);
+        table.duplicate(7, 110);
+        assert_eq!(found(&table, 100), [other.fd()]);
+        assert_eq!(found(&table, 110), [0; 0]);
+        assert_eq!(found(&table, 150), [one.fd()]);
+        table.duplicate(7, 150);
+        assert_eq!(found(&table, 150), [0; 0]);
+        table.forget(&one);
+        for fd in [90, 110, 150, 200] {
+            assert!(!table.knows(fd), "{fd}");
+        }
+        assert_eq!(found(&table, 100), [other.fd()]);
+        let order = |pairs: &[(RawFd, RawFd)]| pairs.is_sorted();
+        assert!(order(&table.members) && table.channels.is_sorted_by_key(|(fd, _)| *fd));
     }
 
     #[test]

@@ -3,13 +3,16 @@
 use core::ffi::{c_int, c_void};
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rnic_nic::{CompChannel, CqOptions, Waiting};
 
 use crate::c::*;
 use crate::convert::wc::work_completion;
-use crate::export::seam::{self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, PARENTS, Result, Verb};
+use crate::export::seam::{
+    self, EBUSY, EINVAL, EOPNOTSUPP, Errno, NULL, PARENTS, Refusal, Result, Verb,
+};
 use crate::export::symbols::export;
 use crate::handles::allocator::{Home, take_housed};
 use crate::handles::context::{opened, pass_async_lock};
@@ -18,14 +21,31 @@ use crate::handles::object::{acknowledge, from_c, into_c, take_c, zeroed};
 use crate::system::cancel;
 use crate::system::waits;
 
+/// A program may put its descriptor elsewhere: dup2(2), close(2), and the new number into `fd` of
+/// the structure. So it has one of its own, and events go by another.
+fn duplicate(fd: RawFd) -> Result<RawFd> {
+    // SAFETY: takes no pointer.
+    // By raw system call: a preloaded library may have its own idea of descriptors.
+    let copy = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) };
+    match RawFd::try_from(copy) {
+        Ok(copy @ 0..) => Ok(copy),
+        _ => {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            Err(Refusal::from(Errno(errno.unwrap_or(libc::EMFILE)))
+                .because("the channel's descriptor cannot be duplicated"))
+        }
+    }
+}
+
 pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     Verb("ibv_create_comp_channel").makes(destroy_comp_channel, || {
         // SAFETY: a context of ours, or NULL.
         let nic = unsafe { opened(context) }?.nic.create_comp_channel()?;
-        waits::know(&nic);
+        let fd = duplicate(nic.fd())?;
+        waits::know(fd, &nic);
         let c = ibv_comp_channel {
             context,
-            fd: nic.fd(),
+            fd,
             refcnt: 0,
         };
         Ok(into_c(Box::new(ChannelObject {
@@ -51,8 +71,11 @@ pub unsafe fn destroy_channel(channel: *mut ibv_comp_channel) -> Result<()> {
             .consequence());
     }
     waits::forget(&object.nic);
-    // SAFETY: checked for NULL, and the program gives it up.
-    drop(unsafe { take_c::<ChannelObject>(channel) });
+    // SAFETY: checked for NULL, and the program gives it and its descriptor up.
+    unsafe {
+        libc::syscall(libc::SYS_close, (*channel).fd);
+        drop(take_c::<ChannelObject>(channel));
+    }
     Ok(())
 }
 

@@ -48,6 +48,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
         &[
             "addressing",
             "cm",
+            "device",
             "driving",
             "engine",
             "memory",

@@ -193,9 +193,7 @@ fn run(shared: &Shard, port: PortWatch) {
                     let due = engine.next_deadline_of_polled();
                     if due.is_some_and(|at| at <= now) || found.door {
                         engine.round_with(Look::Doors, Acks::MayWaitForAnswer);
-                        if shared.waiters.drive() {
-                            wake_who_waits(&mut engine);
-                        }
+                        shared.leave_packets(&mut engine);
                     } else {
                         engine.send_out(now, Acks::Leave);
                     }
@@ -269,17 +267,6 @@ fn engine_soon(shared: &Shard) -> Option<Guard<'_, Engine>> {
         }
         shared.engine.try_lock()
     })
-}
-
-/// A round has told all peers that they need not wake this process; a thread that waits for an event is asleep.
-fn wake_who_waits(engine: &mut Engine) {
-    // Who leaves something there although packets come without end is found at the next ticks.
-    for _ in 0..TRIES {
-        if !engine.link.fall_asleep() {
-            break;
-        }
-        engine.round(true);
-    }
 }
 
 /// Keeps the link in order. When the engine must run again although nothing arrives, and whether what has arrived waits.

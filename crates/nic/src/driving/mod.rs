@@ -4,8 +4,9 @@
 //! the application, a thread of it that waits for an event ([`event_wait`]), or the background
 //! thread ([`background`]). [`election`] decides which of them does. [`halt_poll`] decides whether
 //! a thread stays awake, and [`yielding`] which other thread one that spins lets run. [`watchdog`]
-//! decides how often the background thread looks after an application that polls. [`wakeup`] is the
-//! promise that no work is left behind.
+//! decides how often the background thread looks after an application that polls. [`waiters`]
+//! decides which of several threads that wait drives. [`wakeup`] is the promise that no work is
+//! left behind.
 
 mod background;
 mod election;
@@ -17,11 +18,11 @@ mod nic;
 mod regions;
 mod shard;
 mod shards;
+mod waiters;
 mod wakeup;
 mod watchdog;
 mod yielding;
 
-pub use event_wait::Waiting;
 pub(crate) use event_wait::end_wait;
 pub(crate) use fork::current;
 pub use fork::{forks_within, guard_forks};
@@ -30,3 +31,4 @@ pub use nic::{objects, port_counters, shutdown, stats};
 pub(crate) use regions::NoKey;
 pub(crate) use shard::{Driven, Shard, ShardSet};
 pub use shards::shards_by_default;
+pub use waiters::Waiting;

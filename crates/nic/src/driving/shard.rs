@@ -11,8 +11,8 @@ use rnic_link::{Glance, Look};
 use rustix_futex_sync::Mutex;
 
 use super::background::{Background, STREAM};
-use super::event_wait::Waiters;
 use super::kernel_events;
+use super::waiters::Waiters;
 use super::yielding;
 use crate::engine::Acks;
 use crate::engine::Awaited;
@@ -68,7 +68,7 @@ impl Shard {
             engine: Biased::new(engine),
             polls: AtomicU64::new(0),
             taken: AtomicU64::new(0),
-            waiters: Arc::default(),
+            waiters: Waiters::new(),
             contexts: kernel_events::Contexts::default(),
         })
     }
@@ -136,6 +136,7 @@ impl Shard {
                 Awaited::None if satisfied() => engine.put_off(),
                 _ => engine.send_out(now, acks),
             }
+            self.leave_packets(&mut engine);
             self.after_drive(engine);
             if self.background.wakeup.is_watching() {
                 let mut now = now;
@@ -177,6 +178,19 @@ impl Shard {
             wakeup.hear(work_left, deadline);
         }
         self.cq_tasks.let_go();
+    }
+
+    /// After a round: a thread that waits may sleep on the descriptors of packets, and is woken by
+    /// those that come.
+    #[inline]
+    pub(super) fn leave_packets(&self, engine: &mut Engine) {
+        self.waiters.leave_packets(|| {
+            let left = engine.link.fall_asleep();
+            if left {
+                engine.round(true);
+            }
+            left
+        });
     }
 
     /// Leaves the engine with what may wait, for the application's next call or until the next deadline.

@@ -184,6 +184,7 @@ fn rest(shared: &Shard) {
         && let Some(mut engine) = shared.engine.try_lock()
     {
         engine.round(true);
+        shared.leave_packets(&mut engine);
         shared.after_drive(engine);
     }
 }

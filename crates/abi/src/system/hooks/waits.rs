@@ -429,6 +429,20 @@ unsafe fn until_of(time: *const timeval) -> Option<Until> {
     ))
 }
 
+/// `copy` is a duplicate of `fd`, unless it is negative. errno stays.
+fn noted(fd: c_int, copy: c_int) -> c_int {
+    if copy >= 0 && !waits::are_none() {
+        crate::export::seam::keeping_errno(|| waits::duplicated(fd, copy));
+    }
+    copy
+}
+
+/// This command of fcntl(2) makes a duplicate. The last argument is there for some commands only,
+/// a word at most, and lies where a function without `...` has it.
+const fn duplicates(what: c_int) -> bool {
+    matches!(what, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+}
+
 const fn of_set(
     function: Epoll,
     set: RawFd,
@@ -464,6 +478,28 @@ hook! {
             waits::set_changed(set, fd, what == libc::EPOLL_CTL_ADD);
         }
         done
+    };
+
+    dup(fd: c_int) -> c_int = {
+        noted(fd, call_next!(c"dup" as fn(c_int) -> c_int, (fd), -1))
+    };
+    dup2(fd: c_int, copy: c_int) -> c_int = {
+        noted(fd, call_next!(c"dup2" as fn(c_int, c_int) -> c_int, (fd, copy), -1))
+    };
+    dup3(fd: c_int, copy: c_int, flags: c_int) -> c_int = {
+        noted(fd, call_next!(c"dup3" as fn(c_int, c_int, c_int) -> c_int, (fd, copy, flags), -1))
+    };
+}
+
+hook! {
+    extern "C-unwind";
+    fcntl(fd: c_int, what: c_int, word: usize) -> c_int = {
+        let result = call_next!(c"fcntl" as fn(c_int, c_int, usize) -> c_int, (fd, what, word), -1);
+        if duplicates(what) { noted(fd, result) } else { result }
+    };
+    fcntl64(fd: c_int, what: c_int, word: usize) -> c_int = {
+        let result = call_next!(c"fcntl64" as fn(c_int, c_int, usize) -> c_int, (fd, what, word), -1);
+        if duplicates(what) { noted(fd, result) } else { result }
     };
 }
 

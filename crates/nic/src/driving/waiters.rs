@@ -1,0 +1,618 @@
+//! Which of the threads that wait for events drives the engine, and when it may sleep.
+//!
+//! One thread at most drives, and only if no other waits when it begins: where several wait, the
+//! one that is woken may be the wrong one and busy afterwards. The others sleep until somebody has
+//! driven. Each asks the background thread to wake for packets ([`super::wakeup`]) before that.
+//!
+//! The promise: no thread sleeps while its event is there, or while packets are there that nobody
+//! is woken for. A thread that drives looks in this order: it takes packets in, has their senders
+//! wake it from now on, looks whether more came meanwhile, and asks last whether it is over. The
+//! tests run the interleavings of this by loom:
+//! `RUSTFLAGS="--cfg loom" cargo test -p rnic-nic --lib waiters`.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Wake-ups in one wait that found nothing: somebody else drives.
+const NEEDLESS: u32 = 16;
+/// Rounds of work without an end after which others are to go on with it: the thread cannot be
+/// cancelled meanwhile.
+const ROUNDS: u32 = 256;
+/// Rounds that others run for a thread that sleeps before they leave packets that come without end
+/// to the next tick.
+const TRIES: u32 = 8;
+
+/// Of the thread that drives: it looks by itself, or sleeps on the descriptors of packets.
+const LOOKS: u32 = 1;
+const SLEEPS: u32 = 2;
+
+/// How many threads of the process wait for events.
+#[derive(Debug)]
+pub(super) struct Waiters {
+    /// And drive; at most one. Whether it [`LOOKS`] or [`SLEEPS`].
+    driving: AtomicU32,
+    /// And sleep until somebody else has driven.
+    asleep: AtomicU32,
+}
+
+impl Waiters {
+    pub(super) fn new() -> Arc<Waiters> {
+        Arc::new(Waiters {
+            driving: AtomicU32::new(0),
+            asleep: AtomicU32::new(0),
+        })
+    }
+
+    /// A thread looks after packets while it waits.
+    pub(super) fn drive(&self) -> bool {
+        self.driving.load(Ordering::Relaxed) > 0
+    }
+
+    /// A thread needs others to look after its packets.
+    pub(super) fn sleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed) > 0
+    }
+
+    /// The thread that drives, which has the engine, may sleep on the descriptors of packets after
+    /// it lets go of it.
+    pub(super) fn will_sleep_on_packets(&self) {
+        self.driving.store(SLEEPS, Ordering::Relaxed);
+    }
+
+    /// Whoever has run the engine, and has it still, may have told senders that it looks by itself.
+    /// If a thread sleeps on the descriptors of packets, they are to wake that. `more` has them do
+    /// so from now on; if something was there already it runs a round, and gives true.
+    #[inline]
+    pub(super) fn leave_packets(&self, mut more: impl FnMut() -> bool) {
+        if self.driving.load(Ordering::Relaxed) == SLEEPS {
+            let _ = (0..TRIES).all(|_| more());
+        }
+    }
+
+    fn one_more_sleeps(&self) {
+        self.asleep.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Drives,
+    Sleeps,
+}
+
+/// What a thread that waits is at.
+#[derive(Debug)]
+pub(super) struct Wait {
+    waiters: Arc<Waiters>,
+    /// Those of other shards, on which it sleeps, too.
+    others: Vec<Arc<Waiters>>,
+    role: Role,
+    needless: u32,
+    /// When it began, ns.
+    pub(super) since: u64,
+}
+
+impl Wait {
+    pub(super) fn begin(waiters: &Arc<Waiters>, may_drive: bool, since: u64) -> Wait {
+        let drives = may_drive
+            && !waiters.sleep()
+            && waiters
+                .driving
+                .compare_exchange(0, LOOKS, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        let mut wait = Wait {
+            waiters: waiters.clone(),
+            others: Vec::new(),
+            role: Role::Drives,
+            needless: 0,
+            since,
+        };
+        if !drives {
+            wait.role = Role::Sleeps;
+            wait.waiters.one_more_sleeps();
+        }
+        wait
+    }
+
+    /// Others drive all these shards.
+    pub(super) fn sleep(shards: impl Iterator<Item = Arc<Waiters>>) -> Option<Wait> {
+        let mut others: Vec<_> = shards.collect();
+        let waiters = others.pop()?;
+        for waiters in others.iter().chain([&waiters]) {
+            waiters.one_more_sleeps();
+        }
+        Some(Wait {
+            waiters,
+            others,
+            role: Role::Sleeps,
+            needless: 0,
+            since: 0,
+        })
+    }
+
+    pub(super) fn drives(&self) -> bool {
+        self.role == Role::Drives
+    }
+
+    /// It waits for what is brought about by the engine of these.
+    pub(super) fn is_among(&self, waiters: &Arc<Waiters>) -> bool {
+        Arc::ptr_eq(&self.waiters, waiters)
+    }
+
+    /// Others drive from now on. The background thread is to be told after this.
+    pub(super) fn go_to_sleep(&mut self) {
+        if self.role == Role::Drives {
+            self.waiters.driving.store(0, Ordering::Relaxed);
+            self.waiters.one_more_sleeps();
+            self.role = Role::Sleeps;
+        }
+    }
+
+    /// Looks after packets until it is over or the thread may sleep. `woken`: it slept on the
+    /// descriptors that the last call gave, and these are readable. `None`: others drive from now
+    /// on, or have all the time.
+    pub(super) fn drive(
+        &mut self,
+        woken: Option<[bool; 2]>,
+        awaited: &impl Awaitable,
+    ) -> Option<Waiting> {
+        if !self.drives() {
+            return None;
+        }
+        let mut look = woken.map_or(Look::First, Look::Woken);
+        for _ in 0..ROUNDS {
+            let looked = awaited.look(look);
+            match looked.received {
+                Some(0) => self.needless += 1,
+                Some(_) => self.needless = 0,
+                None => {}
+            }
+            if awaited.is_over() {
+                return Some(Waiting::Over);
+            }
+            // What waits for receives would wake the thread over and over.
+            if looked.waits_for_receives || self.needless > NEEDLESS {
+                break;
+            }
+            if !looked.left {
+                return Some(Waiting::SleepOn(looked.packets));
+            }
+            look = Look::Again;
+        }
+        self.go_to_sleep();
+        None
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        match self.role {
+            Role::Drives => self.waiters.driving.store(0, Ordering::Relaxed),
+            Role::Sleeps => {
+                for waiters in self.others.iter().chain([&self.waiters]) {
+                    waiters.asleep.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// What a thread that waits for an event is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The event is there.
+    Over,
+    /// Sleep until its channel or one of these descriptors is readable, then ask again.
+    SleepOn([RawFd; 2]),
+    /// Sleep until its channel is readable: others drive.
+    SleepOnChannel,
+}
+
+/// How a thread looks after packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It has just begun to wait, and need not run the engine.
+    First,
+    /// It slept on the descriptors of packets, and these are readable.
+    Woken([bool; 2]),
+    /// Something was left, or came meanwhile.
+    Again,
+}
+
+/// What it found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looked {
+    /// So many packets were taken in, if the engine was run.
+    pub(super) received: Option<usize>,
+    /// Something is there for which no descriptor becomes readable.
+    pub(super) left: bool,
+    pub(super) waits_for_receives: bool,
+    /// The descriptors that become readable for what comes later.
+    pub(super) packets: [RawFd; 2],
+}
+
+/// An event that a thread waits for, and the engine that brings it about.
+pub(super) trait Awaitable {
+    /// Runs the engine but at the first time, and has senders wake this thread from now on.
+    fn look(&self, look: Look) -> Looked;
+    /// The event is there.
+    fn is_over(&self) -> bool;
+}
+
+#[cfg(all(test, not(loom)))]
+mod alone {
+    //! Which thread drives, seen from one.
+
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// So many packets are found at each look.
+    struct Finds(Cell<usize>);
+
+    impl Awaitable for Finds {
+        fn look(&self, look: Look) -> Looked {
+            Looked {
+                received: (look != Look::First).then(|| self.0.get()),
+                left: false,
+                waits_for_receives: false,
+                packets: [3, 4],
+            }
+        }
+
+        fn is_over(&self) -> bool {
+            false
+        }
+    }
+
+    const ASLEEP: Option<Waiting> = Some(Waiting::SleepOn([3, 4]));
+
+    #[test]
+    fn one_thread_drives_and_others_sleep_until_none_does() {
+        let (waiters, packets) = (Waiters::new(), Finds(Cell::new(1)));
+        let mut first = Wait::begin(&waiters, true, 0);
+        assert_eq!(first.drive(None, &packets), ASLEEP);
+        let mut second = Wait::begin(&waiters, true, 0);
+        assert_eq!(second.drive(None, &packets), None);
+        assert_eq!(first.drive(Some([true; 2]), &packets), ASLEEP);
+        drop(first);
+        assert!(!waiters.drive() && waiters.sleep());
+        assert!(!Wait::begin(&waiters, true, 0).drives(), "another sleeps");
+        drop(second);
+        assert!(!Wait::begin(&waiters, false, 0).drives(), "it may not");
+        assert!(Wait::begin(&waiters, true, 0).drives() && !waiters.sleep());
+    }
+
+    #[test]
+    fn a_thread_that_finds_nothing_leaves_packets_to_others() {
+        let (waiters, packets) = (Waiters::new(), Finds(Cell::new(0)));
+        let mut wait = Wait::begin(&waiters, true, 0);
+        for _ in 0..NEEDLESS {
+            assert_eq!(wait.drive(Some([true; 2]), &packets), ASLEEP);
+        }
+        packets.0.set(1);
+        assert_eq!(wait.drive(Some([true; 2]), &packets), ASLEEP);
+        packets.0.set(0);
+        let woken = (0..).take_while(|_| wait.drive(Some([true; 2]), &packets) == ASLEEP);
+        assert_eq!(woken.count() as u32, NEEDLESS);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    //! No interleaving of threads that wait, the background thread and a peer leaves an event
+    //! unseen, and a thread that waits alone is woken once a message.
+    //!
+    //! There are no ticks: whatever is seen only at the background thread's next tick hangs, but
+    //! for what a thread leaves behind that waits no longer.
+
+    use loom::sync::{Condvar, Mutex};
+    use loom::thread;
+
+    use super::super::wakeup::{Bell, Wakeup};
+    use super::*;
+
+    /// What the kernel and the peer know. How a sender learns that it is to wake a process is
+    /// tested in `link/src/host/wake.rs`: here that is one step.
+    #[derive(Debug, Default)]
+    struct Outside {
+        /// Packets in the ring: the channel that each brings an event of.
+        packets: Vec<usize>,
+        /// Their sender is to wake this process,
+        wakes: bool,
+        /// and has done so.
+        woke: bool,
+        bell: u32,
+        events: [u32; 2],
+        tick: bool,
+        end: bool,
+        /// Sleeps that were ended by packets: of those who wait, and of the background thread.
+        woken: [u32; 2],
+    }
+
+    #[derive(Default)]
+    struct Kernel {
+        outside: Mutex<Outside>,
+        changed: Condvar,
+    }
+
+    impl Kernel {
+        fn change<T>(&self, change: impl FnOnce(&mut Outside) -> T) -> T {
+            let changed = change(&mut self.outside.lock().unwrap());
+            self.changed.notify_all();
+            changed
+        }
+
+        /// ppoll(2). Gives what `ready` gives.
+        fn sleep<T>(&self, ready: impl Fn(&mut Outside) -> Option<T>) -> T {
+            let mut outside = self.outside.lock().unwrap();
+            loop {
+                match ready(&mut outside) {
+                    Some(ready) => return ready,
+                    None => outside = self.changed.wait(outside).unwrap(),
+                }
+            }
+        }
+    }
+
+    #[derive(Clone)]
+    struct Rings(Arc<Kernel>);
+
+    impl Bell for Rings {
+        fn ring(&self) {
+            self.0.change(|outside| outside.bell += 1);
+        }
+
+        fn silence(&self) {
+            self.0.change(|outside| outside.bell -= 1);
+        }
+    }
+
+    struct World {
+        kernel: Arc<Kernel>,
+        /// Whether rounds are those of an application that polls, and senders need not wake it.
+        engine: Mutex<bool>,
+        wakeup: Wakeup<Rings>,
+        waiters: Arc<Waiters>,
+    }
+
+    impl World {
+        /// The background thread watches, or is armed.
+        fn new(watching: bool) -> Arc<World> {
+            let kernel = Arc::new(Kernel::default());
+            let wakeup = Wakeup::new(Rings(kernel.clone()));
+            wakeup.watch(watching);
+            kernel.change(|outside| outside.wakes = !watching);
+            Arc::new(World {
+                engine: Mutex::new(watching),
+                wakeup,
+                waiters: Waiters::new(),
+                kernel,
+            })
+        }
+
+        /// The peer sends one message to each of these channels.
+        fn send(&self, channels: &[usize]) {
+            for channel in channels {
+                self.kernel.change(|outside| {
+                    outside.packets.push(*channel);
+                    outside.woke |= std::mem::take(&mut outside.wakes);
+                });
+            }
+        }
+
+        /// A round of the engine, which is locked.
+        fn round(&self, polled: bool) -> usize {
+            self.kernel.change(|outside| {
+                let packets = std::mem::take(&mut outside.packets);
+                for channel in &packets {
+                    outside.events[*channel] += 1;
+                }
+                outside.wakes = !polled;
+                packets.len()
+            })
+        }
+
+        /// True: something is there already.
+        fn have_senders_wake(&self) -> bool {
+            self.kernel.change(|outside| {
+                outside.wakes = true;
+                !outside.packets.is_empty()
+            })
+        }
+
+        /// Another thread of the application polls once.
+        fn poll(&self) {
+            let polled = self.engine.lock().unwrap();
+            self.round(*polled);
+            self.waiters.leave_packets(|| {
+                let left = self.have_senders_wake();
+                if left {
+                    self.round(*polled);
+                }
+                left
+            });
+            drop(polled);
+        }
+
+        /// An application's thread waits for an event of a channel and takes it, as `Nic::wait` and
+        /// what calls it do.
+        fn wait(&self, channel: usize, may_drive: bool) {
+            let mut wait = Wait::begin(&self.waiters, may_drive, 0);
+            let mut woken = None;
+            loop {
+                match wait.drive(woken, &Of(self, channel)) {
+                    Some(Waiting::Over) => break,
+                    Some(_) => {
+                        let (its, rings) = self.kernel.sleep(|outside| {
+                            let its = outside.events[channel] > 0;
+                            (its || outside.woke).then_some((its, outside.woke))
+                        });
+                        if its {
+                            break;
+                        }
+                        self.kernel.change(|outside| outside.woken[0] += 1);
+                        woken = Some([false, rings]);
+                    }
+                    None => {
+                        self.wakeup.stop_watching();
+                        self.kernel
+                            .sleep(|outside| (outside.events[channel] > 0).then_some(()));
+                        break;
+                    }
+                }
+            }
+            drop(wait);
+            self.kernel.change(|outside| {
+                outside.events[channel] -= 1;
+                outside.tick = true;
+            });
+        }
+
+        /// The background thread, as `background::run`.
+        fn background(&self) {
+            loop {
+                let watching = self.wakeup.is_watching();
+                if !watching {
+                    let polled = self.engine.lock().unwrap();
+                    self.wakeup.will_sleep(u64::MAX);
+                    self.kernel.change(|outside| outside.wakes = true);
+                    drop(polled);
+                }
+                let (rang, packets) = self.kernel.sleep(|outside| {
+                    let packets = outside.woke || !outside.packets.is_empty();
+                    let packets = !watching && packets;
+                    let tick = watching && std::mem::take(&mut outside.tick);
+                    let rang = outside.bell > 0;
+                    (rang || packets || tick || outside.end).then_some((rang, packets))
+                });
+                let asked = self.wakeup.woke(rang);
+                if self.kernel.change(|outside| {
+                    outside.woken[1] += u32::from(packets);
+                    outside.end
+                }) {
+                    return;
+                }
+                if watching && self.waiters.drive() && !asked {
+                    continue;
+                }
+                self.wakeup.watch(false);
+                let mut polled = self.engine.lock().unwrap();
+                *polled = false;
+                self.kernel.change(|outside| outside.woke = false);
+                self.round(false);
+            }
+        }
+    }
+
+    struct Of<'a>(&'a World, usize);
+
+    impl Awaitable for Of<'_> {
+        fn look(&self, look: Look) -> Looked {
+            let Of(world, _) = self;
+            let polled = world.engine.lock().unwrap();
+            if let Look::Woken([_, true]) = look {
+                world.kernel.change(|outside| outside.woke = false);
+            }
+            let received = (look != Look::First).then(|| world.round(*polled));
+            let left = world.have_senders_wake();
+            world.waiters.will_sleep_on_packets();
+            drop(polled);
+            Looked {
+                received,
+                left,
+                waits_for_receives: false,
+                packets: [-1; 2],
+            }
+        }
+
+        fn is_over(&self) -> bool {
+            self.0.kernel.change(|outside| outside.events[self.1] > 0)
+        }
+    }
+
+    /// All interleavings take minutes: those with few preemptions find what there is. `check` is
+    /// asked at the end.
+    fn run(
+        watching: bool,
+        preemptions: usize,
+        messages: &'static [usize],
+        waits: Vec<fn(&World)>,
+        check: fn(&Outside),
+    ) {
+        let mut few = loom::model::Builder::new();
+        few.preemption_bound = Some(preemptions);
+        few.check(move || {
+            let world = World::new(watching);
+            let start = |body: fn(&World)| {
+                let world = world.clone();
+                thread::spawn(move || body(&world))
+            };
+            let background = start(World::background);
+            let waits: Vec<_> = waits.iter().map(|wait| start(*wait)).collect();
+            world.send(messages);
+            waits.into_iter().for_each(|wait| wait.join().unwrap());
+            world.kernel.change(|outside| outside.end = true);
+            background.join().unwrap();
+            let outside = world.kernel.outside.lock().unwrap();
+            assert!(outside.packets.is_empty() && outside.events == [0; 2]);
+            check(&outside);
+        });
+    }
+
+    #[test]
+    fn a_thread_that_waits_alone_is_woken_once_a_message() {
+        let twice = |world: &World| (0..2).for_each(|_| world.wait(0, true));
+        run(true, 2, &[0, 0], vec![twice], |outside| {
+            assert!(outside.woken[0] <= 2, "{outside:?}");
+        });
+    }
+
+    #[test]
+    fn the_background_thread_that_watches_is_not_woken_for_a_thread_that_waits() {
+        run(
+            true,
+            2,
+            &[0],
+            vec![|world| world.wait(0, true)],
+            |outside| {
+                assert_eq!(outside.woken[1], 0, "{outside:?}");
+            },
+        );
+    }
+
+    #[test]
+    fn a_thread_that_does_not_drive_is_woken_by_others() {
+        run(true, 2, &[0], vec![|world| world.wait(0, false)], |_| ());
+    }
+
+    #[test]
+    fn a_thread_that_gives_up_is_woken_by_others() {
+        let gives_up = |world: &World| {
+            let mut wait = Wait::begin(&world.waiters, true, 0);
+            wait.drive(None, &Of(world, 0));
+            wait.go_to_sleep();
+            world.wakeup.stop_watching();
+            let event = |outside: &mut Outside| (outside.events[0] > 0).then_some(());
+            world.kernel.sleep(event);
+            world.kernel.change(|outside| outside.events[0] -= 1);
+        };
+        run(true, 2, &[0], vec![gives_up], |_| ());
+    }
+
+    #[test]
+    fn a_thread_that_polls_once_leaves_packets_to_one_that_sleeps() {
+        let both: Vec<fn(&World)> = vec![|world| world.wait(0, true), World::poll];
+        run(true, 2, &[0], both, |_| ());
+    }
+
+    #[test]
+    fn of_two_threads_that_wait_each_sees_its_event() {
+        let both: Vec<fn(&World)> = vec![|world| world.wait(0, true), |world| world.wait(1, true)];
+        run(true, 1, &[1, 0], both, |_| ());
+    }
+}
