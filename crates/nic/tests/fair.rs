@@ -1,7 +1,7 @@
 //! A bulk transfer does not starve a ping-pong of the same engine: what of it passes while a short message is on its way
 //! stays below what a queue pair has under way when it is alone.
 //!
-//! Counted in bytes, not in time, so that it holds on a loaded machine. Not under sanitizers (`./test` skips it there), which slow
+//! Counted in bytes, not in time, so that it holds on a loaded machine. Not under sanitizers (`./test sanitize` skips it), which slow
 //! the engine down tenfold, and what the kernel does not.
 
 mod pair;

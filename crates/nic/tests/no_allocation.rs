@@ -211,12 +211,13 @@ fn traffic_over_udp_takes_no_memory() {
     in_a_process("off");
 }
 
-/// One process each: the way is chosen when the device is opened, and the allocations of all threads are counted. They take
-/// turns: while a process leaves the port that all share, packets of others may be late, and UC loses what is late.
+/// One process each: the way is chosen when the device is opened, and the allocations of all threads are counted. They have a
+/// network namespace each, and take turns: UC loses what another process at the port makes late.
 fn in_a_process(path: &str) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let output = Command::new(std::env::current_exe().expect("this program"))
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/alone"))
+        .arg(std::env::current_exe().expect("this program"))
         .args(["--exact", "inner", "--ignored"])
         .env("RNIC_HOST_PATH", path)
         .output()

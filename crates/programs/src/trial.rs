@@ -3,11 +3,11 @@
 use crate::netns::Netns;
 use crate::place::{Place, User};
 use crate::{skip, stage};
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 /// Tests that share the machine, as many as this at a time: programs that poll keep two cores busy, but most of their time
 /// perftest's spend on finding out their clock's rate, and all on starting and ending.
@@ -15,20 +15,33 @@ fn turns() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| 2 * cores.get())
 }
 
-/// How many tests of this process run; a whole machine's worth of them is one that has it for itself.
-static RUNNING: Mutex<usize> = Mutex::new(0);
-static ENDED: Condvar = Condvar::new();
-
-fn claim(wanted: usize) {
-    let mut running = RUNNING
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    while *running + wanted > turns() {
-        running = ENDED
-            .wait(running)
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+/// Takes as many turns as `wanted`. A turn is the lock of a file that all test processes of this user share, so cargo-nextest,
+/// which starts a process for each test, and `cargo test` share the machine alike. The kernel takes the locks of what dies.
+fn claim(wanted: usize) -> Vec<File> {
+    let uid = rustix::process::geteuid().as_raw();
+    let folder = std::env::temp_dir().join(format!("rnic-turns-{uid}"));
+    fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    let open = |name: String| {
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true);
+        options.open(folder.join(name)).expect("own folder")
+    };
+    // Nobody passes a test that waits for the whole machine.
+    let gate = open("gate".to_owned());
+    gate.lock().expect("files can be locked");
+    let mut free: Vec<File> = (0..turns()).map(|n| open(n.to_string())).collect();
+    let mut held = Vec::new();
+    loop {
+        let (taken, others): (Vec<_>, Vec<_>) =
+            free.into_iter().partition(|turn| turn.try_lock().is_ok());
+        held.extend(taken);
+        if held.len() >= wanted {
+            held.truncate(wanted);
+            return held;
+        }
+        free = others;
+        std::thread::sleep(Duration::from_millis(10));
     }
-    *running += wanted;
 }
 
 /// One test's claim to the machine: a turn among the tests, and a scratch folder with the binaries under test.
@@ -39,11 +52,11 @@ fn claim(wanted: usize) {
 pub struct Trial {
     name: String,
     folder: PathBuf,
-    turns: usize,
+    _turns: Vec<File>,
 }
 
 impl Trial {
-    /// Waits until no other test of this process runs and prepares the scratch folder. `name` is the test's, for messages.
+    /// Waits until no other test runs and prepares the scratch folder. `name` is the test's, for messages.
     pub fn start(name: &str) -> Trial {
         Trial::with(name, turns())
     }
@@ -55,18 +68,17 @@ impl Trial {
     }
 
     fn with(name: &str, turns: usize) -> Trial {
-        claim(turns);
+        let turns = claim(turns);
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let folder = std::env::temp_dir().join(format!(
             "rnic-test-{}-{}",
             std::process::id(),
             SERIAL.fetch_add(1, Ordering::Relaxed)
         ));
-        // From here on Drop gives the turn back, also when something below panics.
         let trial = Trial {
             name: name.to_owned(),
             folder,
-            turns,
+            _turns: turns,
         };
         fs::create_dir(&trial.folder).expect("the temporary folder is writable");
         fs::set_permissions(&trial.folder, Permissions::from_mode(0o755)).expect("own folder");
@@ -185,10 +197,5 @@ impl Trial {
 impl Drop for Trial {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
-        let mut running = RUNNING
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        *running -= self.turns;
-        ENDED.notify_all();
     }
 }

@@ -115,7 +115,7 @@ fn devices_on_this_machine() {
 
 #[test]
 fn devices_in_a_namespace() {
-    let trial = Trial::start("devices_in_a_namespace");
+    let trial = Trial::start_beside_others("devices_in_a_namespace");
     if !skip::have_programs(trial.name(), &["ibv_devices", "ibv_devinfo"]) {
         return;
     }
@@ -137,7 +137,7 @@ fn devices_in_a_namespace() {
 /// A new address is a new GID, without any restart; the text shows what the JSON does.
 #[test]
 fn gids_follow_the_addresses() {
-    let trial = Trial::start("gids_follow_the_addresses");
+    let trial = Trial::start_beside_others("gids_follow_the_addresses");
     let Some(place) = trial.fresh(User::Current) else {
         return;
     };
@@ -169,7 +169,7 @@ fn gids_follow_the_addresses() {
 /// `rnic run` says what is wrong in words, and gives the program's own exit status otherwise.
 #[test]
 fn run_explains_itself() {
-    let trial = Trial::start("run_explains_itself");
+    let trial = Trial::start_beside_others("run_explains_itself");
     let Some(place) = trial.loopback(User::Current) else {
         return;
     };
@@ -207,7 +207,7 @@ fn run_explains_itself() {
 /// A statically linked program cannot be given another library: said before it runs.
 #[test]
 fn run_refuses_static_programs() {
-    let trial = Trial::start("run_refuses_static_programs");
+    let trial = Trial::start_beside_others("run_refuses_static_programs");
     if !skip::have_programs(trial.name(), &["gcc"]) {
         return;
     }
@@ -239,7 +239,7 @@ fn run_refuses_static_programs() {
 /// Two users cannot share the port: the second is told what is the matter, the first is not disturbed.
 #[test]
 fn port_of_another_user() {
-    let trial = Trial::start("port_of_another_user");
+    let trial = Trial::start_beside_others("port_of_another_user");
     if !skip::have_programs(trial.name(), &["ibv_rc_pingpong", "ibv_devinfo"]) {
         return;
     }

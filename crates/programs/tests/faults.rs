@@ -124,7 +124,7 @@ programs! {
 /// was lost nobody is left to repeat it, on any NIC.
 #[test]
 fn memory_of_a_sleeping_process() {
-    let trial = Trial::start("memory_of_a_sleeping_process");
+    let trial = Trial::start_beside_others("memory_of_a_sleeping_process");
     let Some(program) = compile::c_program(&trial, "stream") else {
         return;
     };
@@ -155,7 +155,7 @@ fn memory_of_a_sleeping_process() {
 /// Across a veth link, where packets are also segmented and merged by the kernel.
 #[test]
 fn faults_across_namespaces() {
-    let trial = Trial::start("faults_across_namespaces");
+    let trial = Trial::start_beside_others("faults_across_namespaces");
     if !skip::have_programs(trial.name(), &["ib_write_bw", "ib_read_bw", "ib_send_bw"]) {
         return;
     }
@@ -177,7 +177,7 @@ fn faults_across_namespaces() {
 /// `rnic verify` checks every byte of sends, writes and reads, here under the same faults on both sides.
 #[test]
 fn every_byte_verified() {
-    let trial = Trial::start("every_byte_verified");
+    let trial = Trial::start_beside_others("every_byte_verified");
     for user in [User::Current, User::Nobody] {
         let Some(place) = trial.loopback(user) else {
             continue;
@@ -204,7 +204,7 @@ fn every_byte_verified() {
 /// What the library says (here the seed that was drawn) may find a full disk where standard error goes. The device opens all the same.
 #[test]
 fn standard_error_may_be_full() {
-    let trial = Trial::start("standard_error_may_be_full");
+    let trial = Trial::start_beside_others("standard_error_may_be_full");
     let Some(program) = compile::c_program(&trial, "scale") else {
         return;
     };

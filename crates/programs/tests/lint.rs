@@ -17,7 +17,7 @@ fn lint(place: &Place, program: &[&str]) -> String {
 
 #[test]
 fn each_habit_is_named_once() {
-    let trial = Trial::start("each_habit_is_named_once");
+    let trial = Trial::start_beside_others("each_habit_is_named_once");
     let Some(program) = compile::c_program(&trial, "lint") else {
         return;
     };
@@ -90,7 +90,7 @@ fn each_habit_is_named_once() {
 
 #[test]
 fn gids_of_two_kinds() {
-    let trial = Trial::start("gids_of_two_kinds");
+    let trial = Trial::start_beside_others("gids_of_two_kinds");
     let Some(program) = compile::c_program(&trial, "lint") else {
         return;
     };
@@ -124,7 +124,7 @@ fn gids_of_two_kinds() {
 /// perftest as it comes does nothing that hardware would refuse.
 #[test]
 fn perftest_is_clean() {
-    let trial = Trial::start("perftest_is_clean");
+    let trial = Trial::start_beside_others("perftest_is_clean");
     let programs = ["ib_send_bw", "ib_write_lat", "ib_read_bw", "ib_atomic_lat"];
     if !skip::have_programs("perftest_is_clean", &programs) {
         return;

@@ -36,7 +36,7 @@ fn all_sent(figures: &str) -> bool {
 }
 
 fn ucx(name: &str, transport: &str) {
-    let trial = Trial::start(name);
+    let trial = Trial::start_beside_others(name);
     if !skip::have_programs(name, &["ucx_perftest"]) {
         return;
     }
@@ -100,7 +100,7 @@ fn fi_pingpong(server: &Place, client: &Place, endpoint: &str) {
 
 #[test]
 fn libfabric_endpoints() {
-    let trial = Trial::start("libfabric_endpoints");
+    let trial = Trial::start_beside_others("libfabric_endpoints");
     if !skip::have_programs(trial.name(), &["fi_pingpong"]) {
         return;
     }

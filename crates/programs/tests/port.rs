@@ -58,7 +58,7 @@ impl Port {
 
 #[test]
 fn the_gid_table_keeps_its_rows() {
-    let trial = Trial::start("the_gid_table_keeps_its_rows");
+    let trial = Trial::start_beside_others("the_gid_table_keeps_its_rows");
     let Some(program) = compile::c_program(&trial, "port") else {
         return;
     };
@@ -129,7 +129,7 @@ fn watches(place: &Place) {
 
 #[test]
 fn asyncwatch_shows_them() {
-    let trial = Trial::start("asyncwatch_shows_them");
+    let trial = Trial::start_beside_others("asyncwatch_shows_them");
     if !skip::have_programs(trial.name(), &["ibv_asyncwatch", "stdbuf"]) {
         return;
     }

@@ -88,7 +88,7 @@ print("gids", len(table))
 
 #[test]
 fn pyverbs_lists_and_queries() {
-    let trial = Trial::start("pyverbs_lists_and_queries");
+    let trial = Trial::start_beside_others("pyverbs_lists_and_queries");
     let has = Command::new("/usr/bin/python3")
         .args(["-c", "import pyverbs.device"])
         .output();

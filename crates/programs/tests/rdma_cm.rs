@@ -259,7 +259,7 @@ const PROGRAMS: &[&str] = &[
 ];
 
 fn test(name: &str, path: Path, user: User, cases: &[Case]) {
-    let trial = Trial::start(name);
+    let trial = Trial::start_beside_others(name);
     if !skip::have_programs(name, PROGRAMS) {
         return;
     }

@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(2);
 /// A listener that was killed leaves no port behind: the next one has it at once, and serves.
 #[test]
 fn a_killed_listener_leaves_its_port() {
-    let trial = Trial::start("a_killed_listener_leaves_its_port");
+    let trial = Trial::start_beside_others("a_killed_listener_leaves_its_port");
     if !skip::have_programs(trial.name(), &["rping"]) {
         return;
     }

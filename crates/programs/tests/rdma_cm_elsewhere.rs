@@ -17,7 +17,8 @@ fn wait_for(process: &mut Process, line: &str) {
 /// beside it that uses the connection manager says it.
 #[test]
 fn the_peer_elsewhere_of_a_killed_process_is_disconnected() {
-    let trial = Trial::start("the_peer_elsewhere_of_a_killed_process_is_disconnected");
+    let trial =
+        Trial::start_beside_others("the_peer_elsewhere_of_a_killed_process_is_disconnected");
     if !skip::have_programs(trial.name(), &["rping"]) {
         return;
     }
@@ -45,7 +46,7 @@ fn the_peer_elsewhere_of_a_killed_process_is_disconnected() {
 /// As hardware: the neighbour does not answer, and the program's own timeout ends the wait (rping's is two seconds).
 #[test]
 fn an_address_that_nobody_has_is_not_resolved() {
-    let trial = Trial::start("an_address_that_nobody_has_is_not_resolved");
+    let trial = Trial::start_beside_others("an_address_that_nobody_has_is_not_resolved");
     if !skip::have_programs(trial.name(), &["rping"]) {
         return;
     }

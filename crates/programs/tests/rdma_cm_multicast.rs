@@ -70,7 +70,7 @@ fn judge(what: &str, outcome: &Outcome) {
 /// All at a time, as mckey sleeps most of it.
 #[test]
 fn mckey() {
-    let trial = Trial::start("mckey");
+    let trial = Trial::start_beside_others("mckey");
     if !skip::have_programs(trial.name(), &["mckey", "stdbuf"]) {
         return;
     }
@@ -91,7 +91,7 @@ fn mckey() {
 /// Both at once, so that each host has a process that is a member of the one group and not of the other.
 #[test]
 fn mckey_elsewhere() {
-    let trial = Trial::start("mckey_elsewhere");
+    let trial = Trial::start_beside_others("mckey_elsewhere");
     if !skip::have_programs(trial.name(), &["mckey", "stdbuf"]) {
         return;
     }

@@ -25,7 +25,7 @@ fn expect(finished: &Finished, parts: &[&str]) {
 /// Who has the port, by name and number.
 #[test]
 fn a_port_that_is_taken() {
-    let trial = Trial::start("a_port_that_is_taken");
+    let trial = Trial::start_beside_others("a_port_that_is_taken");
     if !skip::have_programs(trial.name(), &["rping"]) {
         return;
     }
@@ -47,7 +47,7 @@ fn a_port_that_is_taken() {
 /// A program that is killed while it waits has no time to say so.
 #[test]
 fn no_answer_yet() {
-    let trial = Trial::start("no_answer_yet");
+    let trial = Trial::start_beside_others("no_answer_yet");
     if !skip::have_programs(trial.name(), &["rping"]) {
         return;
     }
@@ -69,7 +69,7 @@ fn no_answer_yet() {
 /// Addresses and ways that lead nowhere.
 #[test]
 fn addresses_in_words() {
-    let trial = Trial::start("addresses_in_words");
+    let trial = Trial::start_beside_others("addresses_in_words");
     if !skip::have_programs(trial.name(), &["rping"]) {
         return;
     }

@@ -40,7 +40,7 @@ sys.exit(not result.wasSuccessful())
 
 /// Runs modules of the suite, of whose tests at least `passed` must pass and none fail.
 fn suite(name: &str, modules: &[&str], passed: usize) {
-    let trial = Trial::start(name);
+    let trial = Trial::start_beside_others(name);
     let bindings = Command::new("/usr/bin/python3")
         .args(["-c", "import pyverbs.device"])
         .output();

@@ -38,7 +38,7 @@ fn says(finished: &Finished, words: &[&str]) {
 
 #[test]
 fn rdma_shows_the_device() {
-    let trial = Trial::start("rdma_shows_the_device");
+    let trial = Trial::start_beside_others("rdma_shows_the_device");
     if !skip::have_programs(trial.name(), &["rdma"]) {
         return;
     }
@@ -105,7 +105,7 @@ fn rdma_shows_the_device() {
 #[test]
 fn rdma_shows_what_another_process_has() {
     const QPS: usize = 3000;
-    let trial = Trial::start("rdma_shows_what_another_process_has");
+    let trial = Trial::start_beside_others("rdma_shows_what_another_process_has");
     if !skip::have_programs(trial.name(), &["rdma"]) {
         return;
     }
@@ -215,7 +215,7 @@ fn number(of: &Value, name: &str) -> u64 {
 
 #[test]
 fn rdma_shows_who_listens() {
-    let trial = Trial::start("rdma_shows_who_listens");
+    let trial = Trial::start_beside_others("rdma_shows_who_listens");
     if !skip::have_programs(trial.name(), &["rdma", "rping"]) {
         return;
     }
@@ -248,7 +248,7 @@ fn rdma_shows_who_listens() {
 
 #[test]
 fn infiniband_diags_and_shells_find_the_port_and_its_interface() {
-    let trial = Trial::start("infiniband_diags_and_shells");
+    let trial = Trial::start_beside_others("infiniband_diags_and_shells");
     let Some(place) = trial.loopback(User::Current) else {
         return;
     };
@@ -399,7 +399,7 @@ for _ in range(1000):
     open_socket().close()
 print("well")
 "#;
-    let trial = Trial::start("netlink_by_hand");
+    let trial = Trial::start_beside_others("netlink_by_hand");
     if !skip::have_programs(trial.name(), &["python3"]) {
         return;
     }

@@ -18,7 +18,7 @@ fn run(place: &Place, log: bool, program: &[&str]) -> Finished {
 /// The beginner's mistake: a GID index that the table does not have.
 #[test]
 fn a_gid_index_beyond_the_table() {
-    let trial = Trial::start("a_gid_index_beyond_the_table");
+    let trial = Trial::start_beside_others("a_gid_index_beyond_the_table");
     if !skip::have_programs(trial.name(), &["ibv_rc_pingpong"]) {
         return;
     }
@@ -55,7 +55,7 @@ fn a_gid_index_beyond_the_table() {
 /// Who looks the device over is refused nothing, and ends in success: not a word, though each port has rows that are empty.
 #[test]
 fn looking_around_is_no_mistake() {
-    let trial = Trial::start("looking_around");
+    let trial = Trial::start_beside_others("looking_around");
     if !skip::have_programs(trial.name(), &["ibv_devinfo"]) {
         return;
     }

@@ -42,7 +42,7 @@ fn both_sides(program: &str, gid: &str) -> String {
 
 #[test]
 fn a_killed_peer() {
-    let trial = Trial::start("a_killed_peer");
+    let trial = Trial::start_beside_others("a_killed_peer");
     if !skip::have_programs("a_killed_peer", &["ib_write_bw", "stdbuf"]) {
         return;
     }
@@ -93,7 +93,7 @@ fn a_killed_peer() {
 
 #[test]
 fn refusals_in_words() {
-    let trial = Trial::start("refusals_in_words");
+    let trial = Trial::start_beside_others("refusals_in_words");
     let Some(program) = compile::c_program(&trial, "errors") else {
         return;
     };
@@ -169,7 +169,7 @@ fn refusals_in_words() {
 
 #[test]
 fn a_refused_verb_is_the_reason_of_a_failure() {
-    let trial = Trial::start("a_refused_verb");
+    let trial = Trial::start_beside_others("a_refused_verb");
     if !skip::have_programs("a_refused_verb", &["ibv_rc_pingpong"]) {
         return;
     }
@@ -201,7 +201,7 @@ fn a_refused_verb_is_the_reason_of_a_failure() {
 
 #[test]
 fn success_is_silent() {
-    let trial = Trial::start("success_is_silent");
+    let trial = Trial::start_beside_others("success_is_silent");
     if !skip::have_programs("success_is_silent", &["ib_send_lat"]) {
         return;
     }
@@ -225,7 +225,7 @@ fn success_is_silent() {
 
 #[test]
 fn counters_add_up() {
-    let trial = Trial::start("counters_add_up");
+    let trial = Trial::start_beside_others("counters_add_up");
     let needed = ["ib_send_bw", "ib_read_bw", "ib_atomic_bw"];
     if !skip::have_programs("counters_add_up", &needed) {
         return;
@@ -275,7 +275,7 @@ fn counters_add_up() {
 /// Without acknowledgements, and without a peer.
 #[test]
 fn datagrams_are_counted() {
-    let trial = Trial::start("datagrams_are_counted");
+    let trial = Trial::start_beside_others("datagrams_are_counted");
     if !skip::have_programs("datagrams_are_counted", &["ib_send_bw"]) {
         return;
     }
@@ -307,7 +307,7 @@ fn datagrams_are_counted() {
 /// What a program has done is known although it had no chance to say so.
 #[test]
 fn a_killed_program_has_counted() {
-    let trial = Trial::start("a_killed_program");
+    let trial = Trial::start_beside_others("a_killed_program");
     if !skip::have_programs("a_killed_program", &["ib_write_bw"]) {
         return;
     }
@@ -332,7 +332,7 @@ fn a_killed_program_has_counted() {
 /// A child that is forked while the parent works finds nothing open that is the report's.
 #[test]
 fn the_report_stays_out_of_the_way() {
-    let trial = Trial::start("the_report_stays_out");
+    let trial = Trial::start_beside_others("the_report_stays_out");
     if !skip::have_programs("the_report_stays_out", &["ibv_devinfo"]) {
         return;
     }
@@ -364,7 +364,7 @@ fn the_report_stays_out_of_the_way() {
 /// A client of rdma_cm that nobody waits for.
 #[test]
 fn connections_in_words() {
-    let trial = Trial::start("connections_in_words");
+    let trial = Trial::start_beside_others("connections_in_words");
     if !skip::have_programs("connections_in_words", &["rping"]) {
         return;
     }

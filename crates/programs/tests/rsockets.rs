@@ -108,7 +108,7 @@ fn run_stream(meeting: &Meeting, stream: &Stream) {
 }
 
 fn test(name: &str, path: Path, user: User, streams: &[Stream]) {
-    let trial = Trial::start(name);
+    let trial = Trial::start_beside_others(name);
     if !skip::have_programs(name, PROGRAMS) {
         return;
     }
@@ -230,7 +230,7 @@ fn over_rsockets(preload: &std::path::Path, program: &str) -> [String; 3] {
 /// above 16.)
 #[test]
 fn tcp_programs_over_rsockets() {
-    let trial = Trial::start("tcp_programs_over_rsockets");
+    let trial = Trial::start_beside_others("tcp_programs_over_rsockets");
     if !skip::have_programs(trial.name(), &["curl"]) {
         return;
     }

@@ -69,7 +69,7 @@ fn messages_without_acknowledgements_wait_for_nobody() {
 /// Whoever ends a program that hangs learns for whom it waited; so does who sees it fail.
 #[test]
 fn the_words_name_a_stopped_process() {
-    let trial = Trial::start("the_words_name_a_stopped_process");
+    let trial = Trial::start_beside_others("the_words_name_a_stopped_process");
     let Some((place, program, gid)) = arrange(&trial) else {
         return;
     };

@@ -42,7 +42,7 @@ fn learned_mtu(place: &Place, peer: &str) -> Option<u32> {
 /// being made: for that the interfaces' MTU counts alone, as for hardware. Long messages, that the kernel cuts, go on.
 #[test]
 fn a_forged_icmp_message_ends_no_connection() {
-    let trial = Trial::start("a_forged_icmp_message_ends_no_connection");
+    let trial = Trial::start_beside_others("a_forged_icmp_message_ends_no_connection");
     let Some(stream) = compile::c_program(&trial, "stream") else {
         return;
     };
