@@ -25,7 +25,7 @@ use std::time::Instant;
 /// Runs programs between Linux's Soft-RoCE and rnic.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only the subset that `./test` runs
+    /// Only the subset that `./test full` runs
     #[arg(long)]
     core: bool,
     /// Only cases whose name contains one of these; side by side, or whose command line does

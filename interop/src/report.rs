@@ -110,7 +110,7 @@ impl Report {
         cells.push((way, cell));
     }
 
-    /// Writes the table, and says how many passed. The last line is as cargo's, so that `./test` can count.
+    /// Writes the table, and says how many passed. The last line is as that of cargo test.
     ///
     /// # Panics
     /// When the folder cannot be written.
