@@ -24,6 +24,10 @@ pub fn library() -> &'static Path {
         if let Some(sanitizer) = sanitizer() {
             return sanitizer.library.clone();
         }
+        // `./test` builds it once, not each process of a test.
+        if let Some(library) = std::env::var_os("RNIC_TEST_LIBRARY") {
+            return library.into();
+        }
         let exe = std::env::current_exe().expect("own path");
         // <target>/<profile folder>/deps/<test>
         let profile_dir = exe.ancestors().nth(2).expect("target folder").to_path_buf();
