@@ -12,6 +12,8 @@
 //!
 //! A GSO batch and what GRO merged are steered whole by the first packet.
 
+use std::collections::VecDeque;
+
 use rnic_wire::cm::{Attribute, Mad};
 use rnic_wire::{Bth, Deth};
 
@@ -158,11 +160,16 @@ impl Probe {
     }
 }
 
-/// A process's place as far as probes have told.
+/// Rounds of probes that may be under way at once and are told apart: each process that comes, goes
+/// or finds packets astray sends one.
+const ROUNDS: usize = 8;
+
+/// A process's place as far as probes have told. Probes of several rounds may come mixed: those of an
+/// older one say nothing any more of the place, and are not taken for another new round.
 #[derive(Debug, Default)]
 pub struct Place {
-    round: Option<u64>,
-    lowest: u8,
+    /// The newest last, each with the lowest place that it has told.
+    rounds: VecDeque<(u64, u8)>,
     known: Option<u8>,
 }
 
@@ -174,13 +181,22 @@ impl Place {
 
     /// A probe arrived; true: the place is new or another one than before.
     pub fn learn(&mut self, probe: &Probe) -> bool {
-        if self.round == Some(probe.round) && probe.place >= self.lowest {
-            return false;
+        let seen = self.rounds.iter().position(|(id, _)| *id == probe.round);
+        match seen {
+            Some(at) => {
+                let (_, lowest) = &mut self.rounds[at];
+                *lowest = probe.place.min(*lowest);
+            }
+            None => {
+                if self.rounds.len() == ROUNDS {
+                    self.rounds.pop_front();
+                }
+                self.rounds.push_back((probe.round, probe.place));
+            }
         }
-        self.round = Some(probe.round);
-        self.lowest = probe.place;
-        let changed = self.known != Some(probe.place);
-        self.known = Some(probe.place);
+        let newest = self.rounds.back().map(|(_, lowest)| *lowest);
+        let changed = self.known != newest;
+        self.known = newest;
         changed
     }
 }

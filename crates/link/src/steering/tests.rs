@@ -169,6 +169,29 @@ fn a_place_is_the_lowest_of_a_round() {
     assert_eq!(place.known(), Some(1));
 }
 
+/// Two processes that come at once each send a round. A probe for a place that does not exist falls to
+/// anybody, and must not be taken for the first of a round that had begun before.
+#[test]
+fn rounds_that_come_mixed_are_told_apart() {
+    let probe = |place, round| Probe {
+        place,
+        cookie: 1,
+        round,
+    };
+    let mut place = Place::default();
+    assert!(place.learn(&probe(2, 10)));
+    assert!(!place.learn(&probe(2, 11)));
+    for (astray, round) in [(5, 10), (6, 11), (7, 10), (5, 11)] {
+        assert!(!place.learn(&probe(astray, round)));
+        assert_eq!(place.known(), Some(2));
+    }
+    // The group has shrunk: a later round says so, and the rest of older ones changes nothing.
+    assert!(place.learn(&probe(1, 12)));
+    assert!(!place.learn(&probe(3, 11)));
+    assert!(!place.learn(&probe(0, 10)));
+    assert_eq!(place.known(), Some(1));
+}
+
 #[test]
 fn probes_survive_the_wire() {
     let probe = Probe {
