@@ -38,7 +38,7 @@ fn bench_devices_and_explain() {
     ]);
     is_documented(&document(&bench), "`rnic bench --json`");
     is_documented(
-        &document(&run(&["devices", "--json"])),
+        &document(&run(&["devices", "--verbose", "--json"])),
         "`rnic devices --json`",
     );
     let explain = document(&run(&["explain", "--json", "12"]));
