@@ -165,7 +165,7 @@ impl Engine {
             bytes: short.len() as u64,
         };
         let left = entry.signals.left(doorbell::POSTS);
-        if joins && self.gather.may_wait(posted, left, sys::now_ns) {
+        if joins && self.batcher.may_wait(posted, left, sys::now_ns) {
             ShortPost::Waits
         } else {
             ShortPost::Due

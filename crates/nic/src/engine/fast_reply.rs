@@ -143,7 +143,7 @@ impl Engine {
         self.ready.clear();
         self.held = 0;
         if self.link.has_pending() {
-            self.gather.left(now);
+            self.batcher.left(now);
             self.rows.left(now);
             self.flush(now);
         }

@@ -56,7 +56,7 @@ use crate::sys::StreamClock;
 use ack_piggyback::Unanswered;
 pub(crate) use common::Common;
 use device_view::DeviceHost;
-use doorbell::Gather;
+use doorbell::Batcher;
 pub(crate) use doorbell::Posted;
 use fairness::Fairness;
 pub(crate) use fairness::{are_several, several_engines};
@@ -135,7 +135,7 @@ pub(crate) struct Engine {
     groups: Groups,
     fairness: Fairness,
     gate: Gate,
-    gather: Gather,
+    batcher: Batcher,
     pub(crate) rows: Rows,
     stalled: Stalled,
     /// ACKs that wait for the application's answer.
@@ -223,7 +223,7 @@ impl Engine {
             groups: Groups::default(),
             fairness: Fairness::of(index),
             gate: Gate::default(),
-            gather: Gather::default(),
+            batcher: Batcher::default(),
             rows: Rows::default(),
             stalled: Stalled::default(),
             unanswered: Unanswered::default(),

@@ -270,7 +270,7 @@ impl Engine {
     /// What was just posted to this queue pair, which is in the list of the ready, may wait there (see
     /// [`super::doorbell`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
     #[inline]
-    pub(crate) fn may_gather(&mut self, qpn: u32, posted: Posted) -> bool {
+    pub(crate) fn may_batch(&mut self, qpn: u32, posted: Posted) -> bool {
         if self.strict {
             return false;
         }
@@ -287,11 +287,11 @@ impl Engine {
             return one_sided_batch::may_join(entry, &mut self.rows, &mut self.clock, posted);
         }
         let left = entry.signals.left(doorbell::POSTS);
-        streams && self.gather.may_wait(posted, left, sys::now_ns)
+        streams && self.batcher.may_wait(posted, left, sys::now_ns)
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {
-        self.gather.left(now);
+        self.batcher.left(now);
         self.rows.left(now);
         if self.gate.is_closed() {
             self.ready.extend(self.gate.try_open(&mut self.link, now));

@@ -3,12 +3,12 @@
 //! As with packets ([`crate::engine::doorbell`]), but nobody waits who might be alone: only what comes so soon after what was posted before
 //! it to the same queue pair, and several times so, that more is surely on its way. They are done when there is a row of
 //! them, or the program polls, or posts something else. A program that does none of these and then looks at memory, say,
-//! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Gather`].
+//! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Batcher`].
 
 use rnic_transport::QueuePair;
 
 use crate::engine::TICK_NS;
-use crate::engine::doorbell::{self, Gather, Posted};
+use crate::engine::doorbell::{self, Batcher, Posted};
 use crate::objects::qp::QpEntry;
 use crate::sys::{self, StreamClock};
 
@@ -68,7 +68,7 @@ impl Succession {
 /// What waits in an engine.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    gather: Gather,
+    batcher: Batcher,
     /// What a post takes here up to the call; 0: not known.
     post: u64,
     /// When the background thread looks; `None`: nothing has waited lately.
@@ -82,7 +82,7 @@ pub(crate) struct Rows {
 impl Default for Rows {
     fn default() -> Rows {
         Rows {
-            gather: Gather::of_rows(),
+            batcher: Batcher::of_rows(),
             post: 0,
             look_at: None,
             used: false,
@@ -110,7 +110,7 @@ impl Rows {
 
     #[inline]
     fn may_wait(&mut self, posted: Posted, left: usize, mut clock: impl FnMut() -> u64) -> bool {
-        let waits = self.gather.may_wait(posted, left, &mut clock);
+        let waits = self.batcher.may_wait(posted, left, &mut clock);
         if waits {
             self.used = true;
             if self.look_at.is_none() {
@@ -130,7 +130,7 @@ impl Rows {
     /// All that waited has its turn.
     #[inline]
     pub(in crate::engine) fn left(&mut self, now: u64) {
-        self.gather.left_where(now, self.times());
+        self.batcher.left_where(now, self.times());
     }
 
     /// The background thread looks, and comes back if something goes on.
