@@ -144,7 +144,7 @@ impl Engine {
         self.held = 0;
         if self.link.has_pending() {
             self.batcher.left(now);
-            self.rows.left(now);
+            self.one_sided_batch.left(now);
             self.flush(now);
         }
     }

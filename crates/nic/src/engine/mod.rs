@@ -64,7 +64,7 @@ pub(crate) use fast_post::{Ended, ShortPost};
 pub(crate) use incast::{Congestion, Place, Requests};
 use local_pause::Gate;
 pub(crate) use one_sided::Uses;
-use one_sided_batch::Rows;
+use one_sided_batch::OneSidedBatch;
 pub(crate) use one_sided_batch::Succession;
 use pace::Pace;
 pub(crate) use qp_table::QpTable;
@@ -136,7 +136,7 @@ pub(crate) struct Engine {
     fairness: Fairness,
     gate: Gate,
     batcher: Batcher,
-    pub(crate) rows: Rows,
+    pub(crate) one_sided_batch: OneSidedBatch,
     stalled: Stalled,
     /// ACKs that wait for the application's answer.
     pub(crate) unanswered: Unanswered,
@@ -224,7 +224,7 @@ impl Engine {
             fairness: Fairness::of(index),
             gate: Gate::default(),
             batcher: Batcher::default(),
-            rows: Rows::default(),
+            one_sided_batch: OneSidedBatch::default(),
             stalled: Stalled::default(),
             unanswered: Unanswered::default(),
             patience: Patience::default(),

@@ -284,7 +284,12 @@ impl Engine {
         let streams = rc.is_streaming() && !by_memory;
         rc.expect_more(streams && entry.signals.left(1) > 0);
         if by_memory {
-            return one_sided_batch::may_join(entry, &mut self.rows, &mut self.clock, posted);
+            return one_sided_batch::may_join(
+                entry,
+                &mut self.one_sided_batch,
+                &mut self.clock,
+                posted,
+            );
         }
         let left = entry.signals.left(doorbell::POSTS);
         streams && self.batcher.may_wait(posted, left, sys::now_ns)
@@ -292,7 +297,7 @@ impl Engine {
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {
         self.batcher.left(now);
-        self.rows.left(now);
+        self.one_sided_batch.left(now);
         if self.gate.is_closed() {
             self.ready.extend(self.gate.try_open(&mut self.link, now));
         }
@@ -516,7 +521,10 @@ impl Engine {
 
     /// When the engine must run again although nothing arrives.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        match (self.next_deadline_of_polled(), self.rows.deadline()) {
+        match (
+            self.next_deadline_of_polled(),
+            self.one_sided_batch.deadline(),
+        ) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }

@@ -93,7 +93,7 @@ impl Default for Batcher {
 
 impl Batcher {
     /// For what needs no packets.
-    pub(in crate::engine) fn of_rows() -> Batcher {
+    pub(in crate::engine) fn of_one_sided() -> Batcher {
         Batcher::with(&ROWS)
     }
 

@@ -375,7 +375,7 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
     } else {
         engine.schedule_posted(shared.qpn, posted);
         if !caught_up && engine.may_batch(shared.qpn, posted) {
-            if engine.rows.take_news() {
+            if engine.one_sided_batch.take_news() {
                 shard.leave_for_later(engine);
             }
             return;
