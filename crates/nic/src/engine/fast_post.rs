@@ -139,7 +139,7 @@ impl Engine {
             ahs: &mut self.ahs,
             path: Some(peer.path),
             staged: &mut self.staged,
-            gate: None,
+            local_pause: None,
         };
         let (transport, host) = lend(entry, &self.memory, &self.srqs);
         let QueuePair::Rc(rc) = transport else {
@@ -281,7 +281,7 @@ impl Posting<'_> {
             ahs: self.ahs,
             path: self.entry.peer.map(|peer| peer.path),
             staged: self.staged,
-            gate: None,
+            local_pause: None,
         };
         let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
         if let QueuePair::Rc(rc) = transport {

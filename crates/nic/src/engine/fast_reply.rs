@@ -130,7 +130,7 @@ impl Engine {
         self.ready.len() == 1
             && self.stalled.is_empty()
             && self.link.next_timeout().is_none()
-            && self.gate.deadline().is_none()
+            && self.local_pause.deadline().is_none()
             && self.unanswered.deadline().is_none()
             && !self.neighbours.has_questions()
             && !self.ahs.has_retired()
@@ -207,7 +207,7 @@ fn say(
         ahs,
         path: entry.peer.map(|peer| peer.path),
         staged,
-        gate: None,
+        local_pause: None,
     };
     let left = match lend(entry, memory, srqs) {
         (QueuePair::Rc(rc), mut host) => what(rc, &mut host, &mut sink),

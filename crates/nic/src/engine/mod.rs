@@ -62,7 +62,7 @@ use fairness::Fairness;
 pub(crate) use fairness::{are_several, several_engines};
 pub(crate) use fast_post::{Ended, ShortPost};
 pub(crate) use incast::{Congestion, Place, Requests};
-use local_pause::Gate;
+use local_pause::LocalPause;
 pub(crate) use one_sided::Uses;
 use one_sided_batch::OneSidedBatch;
 pub(crate) use one_sided_batch::Succession;
@@ -134,7 +134,7 @@ pub(crate) struct Engine {
     pub(crate) cm: Cm,
     groups: Groups,
     fairness: Fairness,
-    gate: Gate,
+    local_pause: LocalPause,
     batcher: Batcher,
     pub(crate) one_sided_batch: OneSidedBatch,
     stalled: Stalled,
@@ -222,7 +222,7 @@ impl Engine {
             cm,
             groups: Groups::default(),
             fairness: Fairness::of(index),
-            gate: Gate::default(),
+            local_pause: LocalPause::default(),
             batcher: Batcher::default(),
             one_sided_batch: OneSidedBatch::default(),
             stalled: Stalled::default(),
@@ -342,7 +342,7 @@ impl Engine {
         reserve_for(&mut self.pointing, all)?;
         reserve_for(&mut self.datagram_qps, all)?;
         self.stalled.try_reserve(all)?;
-        self.gate.try_reserve(all)?;
+        self.local_pause.try_reserve(all)?;
         self.unanswered.try_reserve(all)?;
         self.timers.try_reserve(all)?;
         if matches!(entry.transport, QueuePair::Ud(_)) {

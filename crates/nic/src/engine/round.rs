@@ -207,7 +207,7 @@ impl Engine {
         self.has_turns()
             || self.link.has_pending()
             || self.link.next_timeout().is_some()
-            || self.gate.deadline().is_some()
+            || self.local_pause.deadline().is_some()
             || !self.stalled.is_empty()
             || self.unanswered.deadline().is_some()
     }
@@ -298,8 +298,9 @@ impl Engine {
     fn transmit_at(&mut self, now: u64, acks: Acks) {
         self.batcher.left(now);
         self.one_sided_batch.left(now);
-        if self.gate.is_closed() {
-            self.ready.extend(self.gate.try_open(&mut self.link, now));
+        if self.local_pause.is_closed() {
+            self.ready
+                .extend(self.local_pause.try_open(&mut self.link, now));
         }
         self.link.set_time(now);
         // What waits for a socket goes before those who wait for it to go.
@@ -375,8 +376,8 @@ impl Engine {
             entry.revoke_failed(&mut self.link);
         }
         let unreliable = !matches!(entry.transport, QueuePair::Rc(_));
-        if unreliable && self.gate.is_closed() {
-            self.gate.hold(qpn);
+        if unreliable && self.local_pause.is_closed() {
+            self.local_pause.hold(qpn);
             return turn;
         }
         entry.ready = false;
@@ -451,7 +452,7 @@ impl Engine {
             ahs: &mut self.ahs,
             path: entry.peer.map(|peer| peer.path),
             staged: &mut self.staged,
-            gate: unreliable.then_some(&mut self.gate),
+            local_pause: unreliable.then_some(&mut self.local_pause),
         };
         if unreliable {
             sink.link.lose_what_stopped_peers_leave(true);
@@ -507,9 +508,9 @@ impl Engine {
             self.stalled.moved();
         }
         turn.held = hold && !entry.transport.may_request();
-        if unreliable && self.gate.is_due(&self.link) {
+        if unreliable && self.local_pause.is_due(&self.link) {
             self.flush(now);
-            self.gate.look(&mut self.link, now);
+            self.local_pause.look(&mut self.link, now);
         }
         turn
     }
@@ -534,7 +535,7 @@ impl Engine {
     pub(crate) fn next_deadline_of_polled(&self) -> Option<u64> {
         let timer = self.timers.next().map(|t| self.arrears.deadline(t.0));
         let link = self.link.next_timeout();
-        let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
+        let (local_pause, patience) = (self.local_pause.deadline(), self.patience.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
         let unanswered = self.unanswered.deadline();
@@ -543,7 +544,7 @@ impl Engine {
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
-        let paced = never(gate).min(never(patience)).min(never(stalled));
+        let paced = never(local_pause).min(never(patience)).min(never(stalled));
         let paced = paced.min(never(unanswered)).min(never(crowds));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
