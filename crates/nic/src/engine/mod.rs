@@ -68,7 +68,7 @@ use one_sided_batch::OneSidedBatch;
 pub(crate) use one_sided_batch::Succession;
 use pace::Pace;
 pub(crate) use qp_table::QpTable;
-use receive_hold::Patience;
+use receive_hold::ReceiveHold;
 use receive_horizon::Arrears;
 pub(crate) use srq_table::SrqTable;
 pub(crate) use timers::Timers;
@@ -140,7 +140,7 @@ pub(crate) struct Engine {
     stalled: Stalled,
     /// ACKs that wait for the application's answer.
     pub(crate) unanswered: Unanswered,
-    patience: Patience,
+    receive_hold: ReceiveHold,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
     pub(crate) qps: QpTable,
@@ -227,7 +227,7 @@ impl Engine {
             one_sided_batch: OneSidedBatch::default(),
             stalled: Stalled::default(),
             unanswered: Unanswered::default(),
-            patience: Patience::default(),
+            receive_hold: ReceiveHold::default(),
             datagram_qps: Vec::new(),
             qps,
             srqs: SrqTable::default(),
@@ -348,7 +348,7 @@ impl Engine {
         if matches!(entry.transport, QueuePair::Ud(_)) {
             self.datagram_qps.push(entry.shared.qpn);
         }
-        self.patience.added(&entry);
+        self.receive_hold.added(&entry);
         self.common.live.fetch_add(1, Ordering::Relaxed);
         self.qps.insert(entry);
         Ok(())
@@ -364,7 +364,7 @@ impl Engine {
             entry.withdraw();
             self.timers.congestion.leave(&mut entry.place);
             self.common.live.fetch_sub(1, Ordering::Relaxed);
-            self.patience.removed(&entry);
+            self.receive_hold.removed(&entry);
             observe::destroyed(&entry);
             self.retired += entry.transport.counters();
             self.neighbours.take_leave(&entry, false, &mut self.link);

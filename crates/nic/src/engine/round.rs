@@ -214,7 +214,7 @@ impl Engine {
 
     /// Messages wait for receives: what carries them stays readable.
     pub(crate) fn waits_for_receives(&self) -> bool {
-        self.patience.is_waiting()
+        self.receive_hold.is_waiting()
     }
 
     /// Some queue pair may have a turn now.
@@ -535,7 +535,8 @@ impl Engine {
     pub(crate) fn next_deadline_of_polled(&self) -> Option<u64> {
         let timer = self.timers.next().map(|t| self.arrears.deadline(t.0));
         let link = self.link.next_timeout();
-        let (local_pause, patience) = (self.local_pause.deadline(), self.patience.deadline());
+        let (local_pause, receive_hold) =
+            (self.local_pause.deadline(), self.receive_hold.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
         let unanswered = self.unanswered.deadline();
@@ -544,7 +545,9 @@ impl Engine {
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
-        let paced = never(local_pause).min(never(patience)).min(never(stalled));
+        let paced = never(local_pause)
+            .min(never(receive_hold))
+            .min(never(stalled));
         let paced = paced.min(never(unanswered)).min(never(crowds));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
