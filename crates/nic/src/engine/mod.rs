@@ -69,7 +69,7 @@ pub(crate) use one_sided_batch::Succession;
 use pace::Pace;
 pub(crate) use qp_table::QpTable;
 use receive_hold::ReceiveHold;
-use receive_horizon::Arrears;
+use receive_horizon::ReceiveHorizon;
 pub(crate) use srq_table::SrqTable;
 pub(crate) use timers::Timers;
 use tx_blocked::Stalled;
@@ -161,7 +161,7 @@ pub(crate) struct Engine {
     /// See [`Engine::glance`].
     glances: u8,
     pace: Pace,
-    arrears: Arrears,
+    receive_horizon: ReceiveHorizon,
     clock: StreamClock,
     /// Bytes built since the last flush.
     staged: usize,
@@ -242,7 +242,7 @@ impl Engine {
             answer_takes_acks: false,
             glances: 0,
             pace: Pace::default(),
-            arrears: Arrears::default(),
+            receive_horizon: ReceiveHorizon::default(),
             clock: StreamClock::default(),
             staged: 0,
             drops: DropCounters::default(),

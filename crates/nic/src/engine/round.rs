@@ -116,7 +116,7 @@ impl Engine {
             _ => look,
         };
         let (received, all) = self.receive(now, look);
-        let known = self.arrears.taken_in(now, received, all);
+        let known = self.receive_horizon.taken_in(now, received, all);
         let received = received + self.hear_neighbours(now, look == Look::Doors);
         if self.cm.is_due(now) {
             sys::uncancelled(|| self.attend_to_cm(now));
@@ -138,7 +138,7 @@ impl Engine {
     /// So many work requests were posted. A program that posts over and over takes in what comes, too: true, if it just did.
     #[inline]
     pub(crate) fn count_posts(&mut self, count: usize) -> bool {
-        let many = self.arrears.posted(count);
+        let many = self.receive_horizon.posted(count);
         if many {
             self.catch_up();
         }
@@ -533,7 +533,10 @@ impl Engine {
 
     /// The same while the application polls, by which rows are done.
     pub(crate) fn next_deadline_of_polled(&self) -> Option<u64> {
-        let timer = self.timers.next().map(|t| self.arrears.deadline(t.0));
+        let timer = self
+            .timers
+            .next()
+            .map(|t| self.receive_horizon.deadline(t.0));
         let link = self.link.next_timeout();
         let (local_pause, receive_hold) =
             (self.local_pause.deadline(), self.receive_hold.deadline());
@@ -541,7 +544,7 @@ impl Engine {
         let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
         let unanswered = self.unanswered.deadline();
         let crowds = self.timers.congestion.deadline();
-        let crowds = crowds.map(|at| self.arrears.deadline(at));
+        let crowds = crowds.map(|at| self.receive_horizon.deadline(at));
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
@@ -579,7 +582,7 @@ mod tests {
         let mut posts = 1..=100_000;
         let took_in = posts.find(|_| {
             engine.count_posts(1);
-            engine.arrears.known() > 0
+            engine.receive_horizon.known() > 0
         });
         assert!(took_in.is_some());
     }
