@@ -128,7 +128,7 @@ impl Engine {
     #[inline]
     fn has_one_turn_to_give(&self) -> bool {
         self.ready.len() == 1
-            && self.stalled.is_empty()
+            && self.tx_blocked.is_empty()
             && self.link.next_timeout().is_none()
             && self.local_pause.deadline().is_none()
             && self.unanswered.deadline().is_none()

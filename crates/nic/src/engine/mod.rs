@@ -72,7 +72,7 @@ use receive_hold::ReceiveHold;
 use receive_horizon::ReceiveHorizon;
 pub(crate) use srq_table::SrqTable;
 pub(crate) use timers::Timers;
-use tx_blocked::Stalled;
+use tx_blocked::TxBlocked;
 pub(crate) use uc_writes::UcWrites;
 
 /// How often somebody looks after an engine that the application drives, ns, where that costs little.
@@ -137,7 +137,7 @@ pub(crate) struct Engine {
     local_pause: LocalPause,
     batcher: Batcher,
     pub(crate) one_sided_batch: OneSidedBatch,
-    stalled: Stalled,
+    tx_blocked: TxBlocked,
     /// ACKs that wait for the application's answer.
     pub(crate) unanswered: Unanswered,
     receive_hold: ReceiveHold,
@@ -225,7 +225,7 @@ impl Engine {
             local_pause: LocalPause::default(),
             batcher: Batcher::default(),
             one_sided_batch: OneSidedBatch::default(),
-            stalled: Stalled::default(),
+            tx_blocked: TxBlocked::default(),
             unanswered: Unanswered::default(),
             receive_hold: ReceiveHold::default(),
             datagram_qps: Vec::new(),
@@ -341,7 +341,7 @@ impl Engine {
             .try_reserve((all + 8).saturating_sub(self.ready.len()))?;
         reserve_for(&mut self.pointing, all)?;
         reserve_for(&mut self.datagram_qps, all)?;
-        self.stalled.try_reserve(all)?;
+        self.tx_blocked.try_reserve(all)?;
         self.local_pause.try_reserve(all)?;
         self.unanswered.try_reserve(all)?;
         self.timers.try_reserve(all)?;

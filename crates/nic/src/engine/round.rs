@@ -90,7 +90,7 @@ impl Engine {
         if !self.strict && self.pace.rests() {
             return Glance::NothingInMemory;
         }
-        let left = self.ready.len() != self.held || !self.stalled.is_empty();
+        let left = self.ready.len() != self.held || !self.tx_blocked.is_empty();
         let found = if self.glances == 0 || left {
             Glance::Something
         } else {
@@ -208,7 +208,7 @@ impl Engine {
             || self.link.has_pending()
             || self.link.next_timeout().is_some()
             || self.local_pause.deadline().is_some()
-            || !self.stalled.is_empty()
+            || !self.tx_blocked.is_empty()
             || self.unanswered.deadline().is_some()
     }
 
@@ -304,16 +304,16 @@ impl Engine {
         }
         self.link.set_time(now);
         // What waits for a socket goes before those who wait for it to go.
-        if !self.stalled.is_empty() && self.link.next_timeout().is_some_and(|at| at <= now) {
+        if !self.tx_blocked.is_empty() && self.link.next_timeout().is_some_and(|at| at <= now) {
             self.flush(now);
         }
         // More of them than turns would never leave the list empty, and the engine without rest.
-        if !self.stalled.is_empty()
+        if !self.tx_blocked.is_empty()
             && (self.ready.is_empty()
-                || self.ready.len() + self.stalled.len() <= TURNS
-                || self.stalled.deadline().is_some_and(|at| at <= now))
+                || self.ready.len() + self.tx_blocked.len() <= TURNS
+                || self.tx_blocked.deadline().is_some_and(|at| at <= now))
         {
-            self.ready.extend(self.stalled.take());
+            self.ready.extend(self.tx_blocked.take());
         }
         while let Some((at, qpn)) = self.unanswered.pop_due(now) {
             let Some(entry) = self.qps.get_mut(qpn) else {
@@ -427,7 +427,7 @@ impl Engine {
                     entry.answers.left_alone(now);
                 }
                 self.link.take_blocked();
-                self.stalled.moved();
+                self.tx_blocked.moved();
                 return turn;
             }
         }
@@ -501,11 +501,11 @@ impl Engine {
         if self.link.take_blocked() {
             if entry.ready && self.ready.back() == Some(&qpn) {
                 self.ready.pop_back();
-                self.stalled.hold(qpn, now);
+                self.tx_blocked.hold(qpn, now);
                 return turn;
             }
         } else {
-            self.stalled.moved();
+            self.tx_blocked.moved();
         }
         turn.held = hold && !entry.transport.may_request();
         if unreliable && self.local_pause.is_due(&self.link) {
@@ -541,7 +541,7 @@ impl Engine {
         let (local_pause, receive_hold) =
             (self.local_pause.deadline(), self.receive_hold.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
-        let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
+        let (neighbours, tx_blocked) = (self.neighbours.deadline(), self.tx_blocked.deadline());
         let unanswered = self.unanswered.deadline();
         let crowds = self.timers.congestion.deadline();
         let crowds = crowds.map(|at| self.receive_horizon.deadline(at));
@@ -550,7 +550,7 @@ impl Engine {
         let own = never(timer).min(never(link)).min(never(cq_tasks));
         let paced = never(local_pause)
             .min(never(receive_hold))
-            .min(never(stalled));
+            .min(never(tx_blocked));
         let paced = paced.min(never(unanswered)).min(never(crowds));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
