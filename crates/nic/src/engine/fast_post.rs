@@ -68,7 +68,7 @@ impl Engine {
             && way == Some(false)
             && entry.shared.slots.send.used() == 0
             && entry.elsewhere.is_none()
-            && !timers.congestion.is_active();
+            && !timers.incast.is_active();
         let straight = alone || may_leave && way == Some(true);
         // What is posted alone waits for no company.
         if entry.reach.is_some() && entry.shared.slots.send.used() > 0 {
@@ -112,9 +112,9 @@ impl Engine {
         } else {
             Asks::Now
         };
-        if self.timers.congestion.is_active() && !by_memory {
-            incast_group::join(entry, &self.link, &mut self.timers.congestion);
-            if !self.timers.congestion.is_free(entry.place) {
+        if self.timers.incast.is_active() && !by_memory {
+            incast_group::join(entry, &self.link, &mut self.timers.incast);
+            if !self.timers.incast.is_free(entry.incast_member) {
                 return ShortPost::NotThisWay;
             }
         }

@@ -75,7 +75,7 @@ impl Engine {
     pub(crate) fn send_posted(&mut self, qpn: u32) -> bool {
         if !self.has_one_turn_to_give()
             || self.ready.front() != Some(&qpn)
-            || self.timers.congestion.is_active()
+            || self.timers.incast.is_active()
         {
             return false;
         }
@@ -134,7 +134,7 @@ impl Engine {
             && self.unanswered.deadline().is_none()
             && !self.neighbours.has_questions()
             && !self.ahs.has_retired()
-            && !self.timers.congestion.has_room()
+            && !self.timers.incast.has_room()
     }
 
     /// It has said it.

@@ -61,7 +61,7 @@ pub(crate) use doorbell::Posted;
 use fairness::Fairness;
 pub(crate) use fairness::{are_several, several_engines};
 pub(crate) use fast_post::{Ended, ShortPost};
-pub(crate) use incast::{Congestion, Place, Requests};
+pub(crate) use incast::{Incast, IncastMember, Requests};
 use local_pause::LocalPause;
 pub(crate) use one_sided::Uses;
 use one_sided_batch::OneSidedBatch;
@@ -362,7 +362,7 @@ impl Engine {
         self.memory.windows().close_those_of(qpn);
         if let Some(mut entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
             entry.withdraw();
-            self.timers.congestion.leave(&mut entry.place);
+            self.timers.incast.leave(&mut entry.incast_member);
             self.common.live.fetch_sub(1, Ordering::Relaxed);
             self.receive_hold.removed(&entry);
             observe::destroyed(&entry);

@@ -125,9 +125,9 @@ impl Engine {
         if self.cq_tasks.next().is_some_and(|at| at <= now) {
             self.attend_to_cqs(now);
         }
-        if self.timers.congestion.is_active() {
-            self.dissolve_crowds(known);
-            self.admit_from_crowds();
+        if self.timers.incast.is_active() {
+            self.dissolve_incast_groups(known);
+            self.admit_from_incast_groups();
         }
         if received > 0 {
             self.pace.received(received);
@@ -220,7 +220,7 @@ impl Engine {
     /// Some queue pair may have a turn now.
     #[inline]
     pub(crate) fn has_turns(&self) -> bool {
-        !self.ready.is_empty() || self.timers.congestion.has_room()
+        !self.ready.is_empty() || self.timers.incast.has_room()
     }
 
     /// Those that were due when `known` was: what came until then has been taken in.
@@ -244,10 +244,10 @@ impl Engine {
                 transport.handle_timeout(now, &mut host);
                 let lost = entry.requests().silences > before.silences && !before.is_silent();
                 let crowded =
-                    incast_group::lost(entry, &self.link, &mut self.timers.congestion, now, lost);
+                    incast_group::lost(entry, &self.link, &mut self.timers.incast, now, lost);
                 settle(entry, &mut self.ready, &mut self.timers);
                 if let Some(host) = crowded {
-                    self.look_for_crowd(now.0, host);
+                    self.look_for_incast(now.0, host);
                 }
             } else {
                 self.timers.note(entry);
@@ -323,8 +323,8 @@ impl Engine {
                 schedule(entry, &mut self.ready);
             }
         }
-        if self.timers.congestion.is_active() {
-            self.admit_from_crowds();
+        if self.timers.incast.is_active() {
+            self.admit_from_incast_groups();
         }
         let mut turns = TURNS;
         // Of those for whom others wait.
@@ -381,8 +381,8 @@ impl Engine {
             return turn;
         }
         entry.ready = false;
-        if self.timers.congestion.is_active() && entry.transport.may_request() {
-            incast_group::give_way(entry, &self.link, &mut self.timers.congestion, now);
+        if self.timers.incast.is_active() && entry.transport.may_request() {
+            incast_group::give_way(entry, &self.link, &mut self.timers.incast, now);
         }
         let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
         let owes_only_ack = entry.transport.owes_only_ack();
@@ -543,7 +543,7 @@ impl Engine {
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
         let (neighbours, tx_blocked) = (self.neighbours.deadline(), self.tx_blocked.deadline());
         let unanswered = self.unanswered.deadline();
-        let crowds = self.timers.congestion.deadline();
+        let crowds = self.timers.incast.deadline();
         let crowds = crowds.map(|at| self.receive_horizon.deadline(at));
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
