@@ -40,6 +40,7 @@ pub(crate) use device_view::withdraw;
 pub(crate) use fast_reply::Awaited;
 use flow::{fairness, incast, incast_group, local_pause, receive_hold, receive_horizon};
 pub(crate) use round::Acks;
+use tables::multicast::Groups;
 use tables::{ah_table, common, qp_table, srq_table};
 
 use crate::addressing::gid_table::GidEntry;
@@ -47,7 +48,6 @@ use crate::cm::Cm;
 use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
 use crate::objects::cq::CqTasks;
-use crate::objects::multicast::Groups;
 use crate::objects::qp::{QpEntry, QpState};
 use crate::objects::xrcd::Domains;
 use crate::observe;
