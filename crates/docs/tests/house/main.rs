@@ -45,17 +45,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     (
         "nic",
         "",
-        &[
-            "addressing",
-            "cm",
-            "device",
-            "driving",
-            "engine",
-            "memory",
-            "objects",
-            "observe",
-            "peers",
-        ],
+        &["cm", "driving", "engine", "objects", "observe", "peers"],
     ),
     (
         "nic",

@@ -6,8 +6,8 @@ use rnic_link::PathSpec;
 use rnic_wire::Gid;
 
 use crate::addressing::gid_table::GidEntry;
+use crate::addressing::group::group_address;
 use crate::error::{Error, Result};
-use crate::objects::multicast::group_address;
 
 /// Address vector (`struct ibv_ah_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

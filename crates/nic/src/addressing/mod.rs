@@ -2,3 +2,4 @@
 
 pub(crate) mod address;
 pub(crate) mod gid_table;
+pub(crate) mod group;

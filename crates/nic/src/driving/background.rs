@@ -278,7 +278,7 @@ fn look_after(
 ) -> (u64, bool) {
     let now = sys::now_ns();
     engine.unanswered.wake_up_costs(wake_up);
-    engine.rows.looked(now);
+    engine.one_sided_batch.looked(now);
     if now >= *maintain_at {
         *maintain_at = now.saturating_add(engine.link.maintain(now));
     }

@@ -11,7 +11,7 @@ use super::fork;
 use super::shard::{Driven, Shard, ShardSet};
 use super::shards::Shards;
 use crate::engine::Common;
-use crate::engine::Congestion;
+use crate::engine::Incast;
 use crate::engine::{DropCounters, Engine, Objects, PortCounters, sum};
 use crate::error::{Error, Result};
 use crate::memory::Windows;
@@ -307,7 +307,7 @@ pub fn shutdown() {
             engine.close_cm();
             engine.link.send_what_waits();
             engine.closed = true;
-            engine.timers.congestion = Congestion::default();
+            engine.timers.incast = Incast::default();
             observe::note_all(&engine, true);
             drop(engine);
             copies.wait();

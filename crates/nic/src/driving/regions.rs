@@ -9,8 +9,8 @@ use rnic_transport::Pd;
 use super::nic::Nic;
 use crate::engine::Engine;
 use crate::engine::Uses;
+use crate::memory::RegionFacts;
 use crate::memory::{Exported, Foreign, RegionSpec, WindowsBound};
-use crate::observe::RegionFacts;
 use crate::reserve;
 
 /// Why there is no key for a region, in words.

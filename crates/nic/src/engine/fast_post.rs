@@ -68,7 +68,7 @@ impl Engine {
             && way == Some(false)
             && entry.shared.slots.send.used() == 0
             && entry.elsewhere.is_none()
-            && !timers.congestion.is_active();
+            && !timers.incast.is_active();
         let straight = alone || may_leave && way == Some(true);
         // What is posted alone waits for no company.
         if entry.reach.is_some() && entry.shared.slots.send.used() > 0 {
@@ -112,9 +112,9 @@ impl Engine {
         } else {
             Asks::Now
         };
-        if self.timers.congestion.is_active() && !by_memory {
-            incast_group::join(entry, &self.link, &mut self.timers.congestion);
-            if !self.timers.congestion.is_free(entry.place) {
+        if self.timers.incast.is_active() && !by_memory {
+            incast_group::join(entry, &self.link, &mut self.timers.incast);
+            if !self.timers.incast.is_free(entry.incast_member) {
                 return ShortPost::NotThisWay;
             }
         }
@@ -139,7 +139,7 @@ impl Engine {
             ahs: &mut self.ahs,
             path: Some(peer.path),
             staged: &mut self.staged,
-            gate: None,
+            local_pause: None,
         };
         let (transport, host) = lend(entry, &self.memory, &self.srqs);
         let QueuePair::Rc(rc) = transport else {
@@ -165,7 +165,7 @@ impl Engine {
             bytes: short.len() as u64,
         };
         let left = entry.signals.left(doorbell::POSTS);
-        if joins && self.gather.may_wait(posted, left, sys::now_ns) {
+        if joins && self.batcher.may_wait(posted, left, sys::now_ns) {
             ShortPost::Waits
         } else {
             ShortPost::Due
@@ -281,7 +281,7 @@ impl Posting<'_> {
             ahs: self.ahs,
             path: self.entry.peer.map(|peer| peer.path),
             staged: self.staged,
-            gate: None,
+            local_pause: None,
         };
         let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
         if let QueuePair::Rc(rc) = transport {

@@ -75,7 +75,7 @@ impl Engine {
     pub(crate) fn send_posted(&mut self, qpn: u32) -> bool {
         if !self.has_one_turn_to_give()
             || self.ready.front() != Some(&qpn)
-            || self.timers.congestion.is_active()
+            || self.timers.incast.is_active()
         {
             return false;
         }
@@ -128,13 +128,13 @@ impl Engine {
     #[inline]
     fn has_one_turn_to_give(&self) -> bool {
         self.ready.len() == 1
-            && self.stalled.is_empty()
+            && self.tx_blocked.is_empty()
             && self.link.next_timeout().is_none()
-            && self.gate.deadline().is_none()
+            && self.local_pause.deadline().is_none()
             && self.unanswered.deadline().is_none()
             && !self.neighbours.has_questions()
             && !self.ahs.has_retired()
-            && !self.timers.congestion.has_room()
+            && !self.timers.incast.has_room()
     }
 
     /// It has said it.
@@ -143,8 +143,8 @@ impl Engine {
         self.ready.clear();
         self.held = 0;
         if self.link.has_pending() {
-            self.gather.left(now);
-            self.rows.left(now);
+            self.batcher.left(now);
+            self.one_sided_batch.left(now);
             self.flush(now);
         }
     }
@@ -207,7 +207,7 @@ fn say(
         ahs,
         path: entry.peer.map(|peer| peer.path),
         staged,
-        gate: None,
+        local_pause: None,
     };
     let left = match lend(entry, memory, srqs) {
         (QueuePair::Rc(rc), mut host) => what(rc, &mut host, &mut sink),

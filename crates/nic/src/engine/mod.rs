@@ -40,6 +40,7 @@ pub(crate) use device_view::withdraw;
 pub(crate) use fast_reply::Awaited;
 use flow::{fairness, incast, incast_group, local_pause, receive_hold, receive_horizon};
 pub(crate) use round::Acks;
+use tables::multicast::Groups;
 use tables::{ah_table, common, qp_table, srq_table};
 
 use crate::addressing::gid_table::GidEntry;
@@ -47,7 +48,6 @@ use crate::cm::Cm;
 use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
 use crate::objects::cq::CqTasks;
-use crate::objects::multicast::Groups;
 use crate::objects::qp::{QpEntry, QpState};
 use crate::objects::xrcd::Domains;
 use crate::observe;
@@ -56,23 +56,23 @@ use crate::sys::StreamClock;
 use ack_piggyback::Unanswered;
 pub(crate) use common::Common;
 use device_view::DeviceHost;
-use doorbell::Gather;
+use doorbell::Batcher;
 pub(crate) use doorbell::Posted;
 use fairness::Fairness;
 pub(crate) use fairness::{are_several, several_engines};
 pub(crate) use fast_post::{Ended, ShortPost};
-pub(crate) use incast::{Congestion, Place, Requests};
-use local_pause::Gate;
+pub(crate) use incast::{Incast, IncastMember, Requests};
+use local_pause::LocalPause;
 pub(crate) use one_sided::Uses;
-use one_sided_batch::Rows;
+use one_sided_batch::OneSidedBatch;
 pub(crate) use one_sided_batch::Succession;
 use pace::Pace;
 pub(crate) use qp_table::QpTable;
-use receive_hold::Patience;
-use receive_horizon::Arrears;
+use receive_hold::ReceiveHold;
+use receive_horizon::ReceiveHorizon;
 pub(crate) use srq_table::SrqTable;
 pub(crate) use timers::Timers;
-use tx_blocked::Stalled;
+use tx_blocked::TxBlocked;
 pub(crate) use uc_writes::UcWrites;
 
 /// How often somebody looks after an engine that the application drives, ns, where that costs little.
@@ -134,13 +134,13 @@ pub(crate) struct Engine {
     pub(crate) cm: Cm,
     groups: Groups,
     fairness: Fairness,
-    gate: Gate,
-    gather: Gather,
-    pub(crate) rows: Rows,
-    stalled: Stalled,
+    local_pause: LocalPause,
+    batcher: Batcher,
+    pub(crate) one_sided_batch: OneSidedBatch,
+    tx_blocked: TxBlocked,
     /// ACKs that wait for the application's answer.
     pub(crate) unanswered: Unanswered,
-    patience: Patience,
+    receive_hold: ReceiveHold,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
     pub(crate) qps: QpTable,
@@ -161,7 +161,7 @@ pub(crate) struct Engine {
     /// See [`Engine::glance`].
     glances: u8,
     pace: Pace,
-    arrears: Arrears,
+    receive_horizon: ReceiveHorizon,
     clock: StreamClock,
     /// Bytes built since the last flush.
     staged: usize,
@@ -222,12 +222,12 @@ impl Engine {
             cm,
             groups: Groups::default(),
             fairness: Fairness::of(index),
-            gate: Gate::default(),
-            gather: Gather::default(),
-            rows: Rows::default(),
-            stalled: Stalled::default(),
+            local_pause: LocalPause::default(),
+            batcher: Batcher::default(),
+            one_sided_batch: OneSidedBatch::default(),
+            tx_blocked: TxBlocked::default(),
             unanswered: Unanswered::default(),
-            patience: Patience::default(),
+            receive_hold: ReceiveHold::default(),
             datagram_qps: Vec::new(),
             qps,
             srqs: SrqTable::default(),
@@ -242,7 +242,7 @@ impl Engine {
             answer_takes_acks: false,
             glances: 0,
             pace: Pace::default(),
-            arrears: Arrears::default(),
+            receive_horizon: ReceiveHorizon::default(),
             clock: StreamClock::default(),
             staged: 0,
             drops: DropCounters::default(),
@@ -341,14 +341,14 @@ impl Engine {
             .try_reserve((all + 8).saturating_sub(self.ready.len()))?;
         reserve_for(&mut self.pointing, all)?;
         reserve_for(&mut self.datagram_qps, all)?;
-        self.stalled.try_reserve(all)?;
-        self.gate.try_reserve(all)?;
+        self.tx_blocked.try_reserve(all)?;
+        self.local_pause.try_reserve(all)?;
         self.unanswered.try_reserve(all)?;
         self.timers.try_reserve(all)?;
         if matches!(entry.transport, QueuePair::Ud(_)) {
             self.datagram_qps.push(entry.shared.qpn);
         }
-        self.patience.added(&entry);
+        self.receive_hold.added(&entry);
         self.common.live.fetch_add(1, Ordering::Relaxed);
         self.qps.insert(entry);
         Ok(())
@@ -362,9 +362,9 @@ impl Engine {
         self.memory.windows().close_those_of(qpn);
         if let Some(mut entry) = self.qps.remove(qpn, crate::sys::now_ns()) {
             entry.withdraw();
-            self.timers.congestion.leave(&mut entry.place);
+            self.timers.incast.leave(&mut entry.incast_member);
             self.common.live.fetch_sub(1, Ordering::Relaxed);
-            self.patience.removed(&entry);
+            self.receive_hold.removed(&entry);
             observe::destroyed(&entry);
             self.retired += entry.transport.counters();
             self.neighbours.take_leave(&entry, false, &mut self.link);

@@ -8,7 +8,7 @@ use rnic_wire::ip::{Ipv4Header, UDP_LEN};
 use rnic_wire::{Gid, Grh, ICRC_LEN, PathMtu, UdPrefix, pad_len};
 
 use super::ah_table::{AhNumber, AhTable};
-use super::local_pause::Gate;
+use super::local_pause::LocalPause;
 use crate::memory::MemoryTable;
 
 /// What the link has of paths, as the transport's place for packets.
@@ -22,7 +22,7 @@ pub(super) struct PathSink<'a> {
     pub(super) path: Option<PathId>,
     pub(super) staged: &'a mut usize,
     /// Of a service without acknowledgements.
-    pub(super) gate: Option<&'a mut Gate>,
+    pub(super) local_pause: Option<&'a mut LocalPause>,
 }
 
 const _: () = assert!(Pieces::MOST <= MOST_PIECES, "a list of pieces fits");
@@ -33,10 +33,10 @@ const NOWHERE: PathId = PathId(u32::MAX);
 impl PathSink<'_> {
     #[inline]
     fn packet_by(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
-        if let Some(gate) = &mut self.gate
+        if let Some(local_pause) = &mut self.local_pause
             && self.link.is_local(path)
         {
-            gate.count(len, 1);
+            local_pause.count(len, 1);
         }
         let room = self.link.packet(path, len)?;
         *self.staged += len;
@@ -53,10 +53,10 @@ impl PacketSink for PathSink<'_> {
     fn row(&mut self, len: usize, most: usize, build: impl FnMut(&mut [u8]) -> bool) -> usize {
         let path = self.path.unwrap_or(NOWHERE);
         let count = self.link.row(path, len, most, build);
-        if let Some(gate) = &mut self.gate
+        if let Some(local_pause) = &mut self.local_pause
             && self.link.is_local(path)
         {
-            gate.count(len, count);
+            local_pause.count(len, count);
         }
         *self.staged += len * count;
         count

@@ -12,7 +12,7 @@ use super::fairness::Fairness;
 use super::one_sided::{Asking, Shown};
 use super::packet_sink::network_header;
 use super::qp_table::QpTable;
-use super::receive_hold::{Patience, Round};
+use super::receive_hold::{ReceiveHold, Round};
 use super::srq_table::SrqTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, schedule, settle};
@@ -38,7 +38,7 @@ impl Engine {
             drops,
             timers,
             groups,
-            patience,
+            receive_hold,
             cm,
             neighbours,
             shown,
@@ -47,7 +47,7 @@ impl Engine {
             ..
         } = self;
         let source_ports = source_ports.as_deref();
-        let round = patience.begin(now);
+        let round = receive_hold.begin(now);
         let budget = if fairness.is_mixed(now) {
             RECEIVE_SHARED
         } else {
@@ -65,7 +65,7 @@ impl Engine {
                     ready,
                     timers,
                     drops,
-                    patience,
+                    receive_hold,
                     if may_wait { Some(&round) } else { None },
                     neighbours,
                     shown,
@@ -118,7 +118,7 @@ fn deliver(
     ready: &mut VecDeque<u32>,
     timers: &mut Timers,
     drops: &mut DropCounters,
-    patience: &mut Patience,
+    receive_hold: &mut ReceiveHold,
     round: Option<&Round>,
     neighbours: &mut Neighbourhood,
     shown: &mut Vec<Shown>,
@@ -185,7 +185,7 @@ fn deliver(
         return DONE;
     }
     if let Some(round) = round
-        && patience.must_wait(round, entry, &packet)
+        && receive_hold.must_wait(round, entry, &packet)
     {
         return ControlFlow::Break(());
     }

@@ -90,7 +90,7 @@ impl Engine {
         if !self.strict && self.pace.rests() {
             return Glance::NothingInMemory;
         }
-        let left = self.ready.len() != self.held || !self.stalled.is_empty();
+        let left = self.ready.len() != self.held || !self.tx_blocked.is_empty();
         let found = if self.glances == 0 || left {
             Glance::Something
         } else {
@@ -116,7 +116,7 @@ impl Engine {
             _ => look,
         };
         let (received, all) = self.receive(now, look);
-        let known = self.arrears.taken_in(now, received, all);
+        let known = self.receive_horizon.taken_in(now, received, all);
         let received = received + self.hear_neighbours(now, look == Look::Doors);
         if self.cm.is_due(now) {
             sys::uncancelled(|| self.attend_to_cm(now));
@@ -125,9 +125,9 @@ impl Engine {
         if self.cq_tasks.next().is_some_and(|at| at <= now) {
             self.attend_to_cqs(now);
         }
-        if self.timers.congestion.is_active() {
-            self.dissolve_crowds(known);
-            self.admit_from_crowds();
+        if self.timers.incast.is_active() {
+            self.dissolve_incast_groups(known);
+            self.admit_from_incast_groups();
         }
         if received > 0 {
             self.pace.received(received);
@@ -138,7 +138,7 @@ impl Engine {
     /// So many work requests were posted. A program that posts over and over takes in what comes, too: true, if it just did.
     #[inline]
     pub(crate) fn count_posts(&mut self, count: usize) -> bool {
-        let many = self.arrears.posted(count);
+        let many = self.receive_horizon.posted(count);
         if many {
             self.catch_up();
         }
@@ -207,20 +207,20 @@ impl Engine {
         self.has_turns()
             || self.link.has_pending()
             || self.link.next_timeout().is_some()
-            || self.gate.deadline().is_some()
-            || !self.stalled.is_empty()
+            || self.local_pause.deadline().is_some()
+            || !self.tx_blocked.is_empty()
             || self.unanswered.deadline().is_some()
     }
 
     /// Messages wait for receives: what carries them stays readable.
     pub(crate) fn waits_for_receives(&self) -> bool {
-        self.patience.is_waiting()
+        self.receive_hold.is_waiting()
     }
 
     /// Some queue pair may have a turn now.
     #[inline]
     pub(crate) fn has_turns(&self) -> bool {
-        !self.ready.is_empty() || self.timers.congestion.has_room()
+        !self.ready.is_empty() || self.timers.incast.has_room()
     }
 
     /// Those that were due when `known` was: what came until then has been taken in.
@@ -244,10 +244,10 @@ impl Engine {
                 transport.handle_timeout(now, &mut host);
                 let lost = entry.requests().silences > before.silences && !before.is_silent();
                 let crowded =
-                    incast_group::lost(entry, &self.link, &mut self.timers.congestion, now, lost);
+                    incast_group::lost(entry, &self.link, &mut self.timers.incast, now, lost);
                 settle(entry, &mut self.ready, &mut self.timers);
                 if let Some(host) = crowded {
-                    self.look_for_crowd(now.0, host);
+                    self.look_for_incast(now.0, host);
                 }
             } else {
                 self.timers.note(entry);
@@ -270,7 +270,7 @@ impl Engine {
     /// What was just posted to this queue pair, which is in the list of the ready, may wait there (see
     /// [`super::doorbell`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
     #[inline]
-    pub(crate) fn may_gather(&mut self, qpn: u32, posted: Posted) -> bool {
+    pub(crate) fn may_batch(&mut self, qpn: u32, posted: Posted) -> bool {
         if self.strict {
             return false;
         }
@@ -284,30 +284,36 @@ impl Engine {
         let streams = rc.is_streaming() && !by_memory;
         rc.expect_more(streams && entry.signals.left(1) > 0);
         if by_memory {
-            return one_sided_batch::may_join(entry, &mut self.rows, &mut self.clock, posted);
+            return one_sided_batch::may_join(
+                entry,
+                &mut self.one_sided_batch,
+                &mut self.clock,
+                posted,
+            );
         }
         let left = entry.signals.left(doorbell::POSTS);
-        streams && self.gather.may_wait(posted, left, sys::now_ns)
+        streams && self.batcher.may_wait(posted, left, sys::now_ns)
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {
-        self.gather.left(now);
-        self.rows.left(now);
-        if self.gate.is_closed() {
-            self.ready.extend(self.gate.try_open(&mut self.link, now));
+        self.batcher.left(now);
+        self.one_sided_batch.left(now);
+        if self.local_pause.is_closed() {
+            self.ready
+                .extend(self.local_pause.try_open(&mut self.link, now));
         }
         self.link.set_time(now);
         // What waits for a socket goes before those who wait for it to go.
-        if !self.stalled.is_empty() && self.link.next_timeout().is_some_and(|at| at <= now) {
+        if !self.tx_blocked.is_empty() && self.link.next_timeout().is_some_and(|at| at <= now) {
             self.flush(now);
         }
         // More of them than turns would never leave the list empty, and the engine without rest.
-        if !self.stalled.is_empty()
+        if !self.tx_blocked.is_empty()
             && (self.ready.is_empty()
-                || self.ready.len() + self.stalled.len() <= TURNS
-                || self.stalled.deadline().is_some_and(|at| at <= now))
+                || self.ready.len() + self.tx_blocked.len() <= TURNS
+                || self.tx_blocked.deadline().is_some_and(|at| at <= now))
         {
-            self.ready.extend(self.stalled.take());
+            self.ready.extend(self.tx_blocked.take());
         }
         while let Some((at, qpn)) = self.unanswered.pop_due(now) {
             let Some(entry) = self.qps.get_mut(qpn) else {
@@ -317,8 +323,8 @@ impl Engine {
                 schedule(entry, &mut self.ready);
             }
         }
-        if self.timers.congestion.is_active() {
-            self.admit_from_crowds();
+        if self.timers.incast.is_active() {
+            self.admit_from_incast_groups();
         }
         let mut turns = TURNS;
         // Of those for whom others wait.
@@ -370,13 +376,13 @@ impl Engine {
             entry.revoke_failed(&mut self.link);
         }
         let unreliable = !matches!(entry.transport, QueuePair::Rc(_));
-        if unreliable && self.gate.is_closed() {
-            self.gate.hold(qpn);
+        if unreliable && self.local_pause.is_closed() {
+            self.local_pause.hold(qpn);
             return turn;
         }
         entry.ready = false;
-        if self.timers.congestion.is_active() && entry.transport.may_request() {
-            incast_group::give_way(entry, &self.link, &mut self.timers.congestion, now);
+        if self.timers.incast.is_active() && entry.transport.may_request() {
+            incast_group::give_way(entry, &self.link, &mut self.timers.incast, now);
         }
         let requests = std::mem::take(&mut entry.staged) || entry.transport.may_request();
         let owes_only_ack = entry.transport.owes_only_ack();
@@ -421,7 +427,7 @@ impl Engine {
                     entry.answers.left_alone(now);
                 }
                 self.link.take_blocked();
-                self.stalled.moved();
+                self.tx_blocked.moved();
                 return turn;
             }
         }
@@ -446,7 +452,7 @@ impl Engine {
             ahs: &mut self.ahs,
             path: entry.peer.map(|peer| peer.path),
             staged: &mut self.staged,
-            gate: unreliable.then_some(&mut self.gate),
+            local_pause: unreliable.then_some(&mut self.local_pause),
         };
         if unreliable {
             sink.link.lose_what_stopped_peers_leave(true);
@@ -495,16 +501,16 @@ impl Engine {
         if self.link.take_blocked() {
             if entry.ready && self.ready.back() == Some(&qpn) {
                 self.ready.pop_back();
-                self.stalled.hold(qpn, now);
+                self.tx_blocked.hold(qpn, now);
                 return turn;
             }
         } else {
-            self.stalled.moved();
+            self.tx_blocked.moved();
         }
         turn.held = hold && !entry.transport.may_request();
-        if unreliable && self.gate.is_due(&self.link) {
+        if unreliable && self.local_pause.is_due(&self.link) {
             self.flush(now);
-            self.gate.look(&mut self.link, now);
+            self.local_pause.look(&mut self.link, now);
         }
         turn
     }
@@ -516,7 +522,10 @@ impl Engine {
 
     /// When the engine must run again although nothing arrives.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        match (self.next_deadline_of_polled(), self.rows.deadline()) {
+        match (
+            self.next_deadline_of_polled(),
+            self.one_sided_batch.deadline(),
+        ) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
@@ -524,18 +533,24 @@ impl Engine {
 
     /// The same while the application polls, by which rows are done.
     pub(crate) fn next_deadline_of_polled(&self) -> Option<u64> {
-        let timer = self.timers.next().map(|t| self.arrears.deadline(t.0));
+        let timer = self
+            .timers
+            .next()
+            .map(|t| self.receive_horizon.deadline(t.0));
         let link = self.link.next_timeout();
-        let (gate, patience) = (self.gate.deadline(), self.patience.deadline());
+        let (local_pause, receive_hold) =
+            (self.local_pause.deadline(), self.receive_hold.deadline());
         let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
-        let (neighbours, stalled) = (self.neighbours.deadline(), self.stalled.deadline());
+        let (neighbours, tx_blocked) = (self.neighbours.deadline(), self.tx_blocked.deadline());
         let unanswered = self.unanswered.deadline();
-        let crowds = self.timers.congestion.deadline();
-        let crowds = crowds.map(|at| self.arrears.deadline(at));
+        let crowds = self.timers.incast.deadline();
+        let crowds = crowds.map(|at| self.receive_horizon.deadline(at));
         // Asked with every message: no list of options, whose order costs ten times as much.
         let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
         let own = never(timer).min(never(link)).min(never(cq_tasks));
-        let paced = never(gate).min(never(patience)).min(never(stalled));
+        let paced = never(local_pause)
+            .min(never(receive_hold))
+            .min(never(tx_blocked));
         let paced = paced.min(never(unanswered)).min(never(crowds));
         let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
         (earliest != u64::MAX).then_some(earliest)
@@ -567,7 +582,7 @@ mod tests {
         let mut posts = 1..=100_000;
         let took_in = posts.find(|_| {
             engine.count_posts(1);
-            engine.arrears.known() > 0
+            engine.receive_horizon.known() > 0
         });
         assert!(took_in.is_some());
     }

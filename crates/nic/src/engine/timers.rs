@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, TryReserveError};
 
 use rnic_transport::Time;
 
-use super::incast::Congestion;
+use super::incast::Incast;
 use crate::objects::qp::QpEntry;
 
 /// Earliest deadlines first.
@@ -13,7 +13,7 @@ use crate::objects::qp::QpEntry;
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u32)>>,
     /// Who may have requests under way, of which timers and answers tell.
-    pub(crate) congestion: Congestion,
+    pub(crate) incast: Incast,
 }
 
 impl Timers {
@@ -26,9 +26,9 @@ impl Timers {
     /// Notes the deadline a queue pair has now. A later deadline than the one noted costs nothing: it is corrected when
     /// the earlier one comes up.
     pub(crate) fn note(&mut self, entry: &mut QpEntry) {
-        if entry.place.is_in_crowd() {
+        if entry.incast_member.is_in_crowd() {
             let requests = entry.requests();
-            self.congestion.note(&mut entry.place, requests);
+            self.incast.note(&mut entry.incast_member, requests);
         }
         if let Some(at) = entry.transport.next_timeout()
             && entry.armed.is_none_or(|armed| at < armed)

@@ -12,15 +12,15 @@ const PAUSE_NS: std::ops::RangeInclusive<u64> = 30_000..=5_000_000;
 
 /// Those that wait.
 #[derive(Debug)]
-pub(super) struct Stalled {
+pub(super) struct TxBlocked {
     qpns: Vec<u32>,
     again: u64,
     pause: u64,
 }
 
-impl Default for Stalled {
-    fn default() -> Stalled {
-        Stalled {
+impl Default for TxBlocked {
+    fn default() -> TxBlocked {
+        TxBlocked {
             qpns: Vec::new(),
             again: 0,
             pause: *PAUSE_NS.start(),
@@ -28,7 +28,7 @@ impl Default for Stalled {
     }
 }
 
-impl Stalled {
+impl TxBlocked {
     /// A queue pair found no room.
     pub(super) fn hold(&mut self, qpn: u32, now: u64) {
         // Rounds of an application that polls come in between.

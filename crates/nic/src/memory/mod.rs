@@ -41,5 +41,5 @@ pub(crate) use copies::{ApartPacket, PacketMemory, fetch};
 pub(crate) use device_memory::{DEVICE_MEMORY, DeviceMemory};
 pub(crate) use foreign::{Exported, Foreign};
 pub(crate) use region::{RegionSpec, WindowsBound};
-pub(crate) use table::MemoryTable;
+pub(crate) use table::{MemoryTable, RegionFacts};
 pub(crate) use window::Windows;

@@ -11,7 +11,6 @@ use super::foreign::Reach;
 use super::index_table::IndexTable;
 use super::key;
 use super::window::Windows;
-use crate::observe::RegionFacts;
 
 /// What a key stands for: a range and rights.
 #[derive(Clone, Debug)]
@@ -152,6 +151,15 @@ impl MemoryTable {
         self.windows.clear();
         self.reaches.clear();
     }
+}
+
+/// A region as messages name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionFacts {
+    pub(crate) pd: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) access: Access,
 }
 
 impl RegionFacts {

@@ -13,9 +13,8 @@ use super::copies::{Backing, Place};
 use super::fault::Fault;
 use super::index_table::IndexTable;
 use super::region::WindowsBound;
-use super::table::{CAPACITY, Entry};
+use super::table::{CAPACITY, Entry, RegionFacts};
 use super::{Access, MemoryTable, key};
-use crate::observe::RegionFacts;
 
 /// All windows of the process, by key, and which regions they are bound to.
 #[derive(Debug, Default)]

@@ -6,7 +6,6 @@ pub(crate) mod cq;
 pub(crate) mod dm;
 pub(crate) mod dmabuf;
 pub(crate) mod mr;
-pub(crate) mod multicast;
 pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod qp;

@@ -11,9 +11,9 @@ use rnic_link::udp::tx::learned_mtu;
 use rnic_wire::Operation;
 
 use super::line::Line;
-use super::{Connection, Kind, RegionFacts, State, lint, state, write};
+use super::{Connection, Kind, State, lint, state, write};
 use crate::error::Error;
-use crate::memory::Access as Rights;
+use crate::memory::{Access as Rights, RegionFacts};
 use crate::objects::qp::{QpShared, headroom};
 use crate::sys;
 

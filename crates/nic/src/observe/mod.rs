@@ -28,7 +28,7 @@ pub(crate) use failure::{Access, evidence, failed, local_fault, remote_fault};
 
 use crate::driving::NicShared;
 use crate::engine::Engine;
-use crate::memory::Access as Rights;
+use crate::memory::RegionFacts;
 use crate::objects::qp::{QpAttr, QpState};
 use crate::sys;
 use line::Line;
@@ -92,15 +92,6 @@ struct Connection {
     local: IpAddr,
     remote: IpAddr,
     attr: QpAttr,
-}
-
-/// A region as messages name it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RegionFacts {
-    pub(crate) pd: u32,
-    pub(crate) addr: u64,
-    pub(crate) length: u64,
-    pub(crate) access: Rights,
 }
 
 /// What is known of this process.

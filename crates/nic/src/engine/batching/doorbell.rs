@@ -67,7 +67,7 @@ pub(crate) struct Posted {
 
 /// What waits for company in an engine, and how that went so far.
 #[derive(Clone, Debug)]
-pub(in crate::engine) struct Gather {
+pub(in crate::engine) struct Batcher {
     posts: usize,
     /// So many make this batch.
     size: usize,
@@ -85,20 +85,20 @@ pub(in crate::engine) struct Gather {
     in_time: u32,
 }
 
-impl Default for Gather {
-    fn default() -> Gather {
-        Gather::with(&PACKETS)
+impl Default for Batcher {
+    fn default() -> Batcher {
+        Batcher::with(&PACKETS)
     }
 }
 
-impl Gather {
+impl Batcher {
     /// For what needs no packets.
-    pub(in crate::engine) fn of_rows() -> Gather {
-        Gather::with(&ROWS)
+    pub(in crate::engine) fn of_one_sided() -> Batcher {
+        Batcher::with(&ROWS)
     }
 
-    fn with(terms: &'static Terms) -> Gather {
-        Gather {
+    fn with(terms: &'static Terms) -> Batcher {
+        Batcher {
             posts: 0,
             size: POSTS,
             bytes: 0,
@@ -121,7 +121,7 @@ impl Gather {
         clock: impl FnOnce() -> u64,
     ) -> bool {
         if self.posts == 0 {
-            self.size = Gather::size(left + posted.count);
+            self.size = Batcher::size(left + posted.count);
         }
         if self.at_once > 0 {
             self.at_once = self.at_once.saturating_sub(posted.count);
@@ -165,7 +165,7 @@ impl Gather {
         self.left_where(now, 1);
     }
 
-    /// As [`Gather::left`], where all takes so many times as long as elsewhere. Interruptions do as well: what may have been one is
+    /// As [`Batcher::left`], where all takes so many times as long as elsewhere. Interruptions do as well: what may have been one is
     /// neither late nor in time.
     #[inline]
     pub(in crate::engine) fn left_where(&mut self, now: u64, times: u64) {
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn a_stream_leaves_in_batches() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         let mut batches = 0;
         for n in 0..10 * POSTS as u64 {
-            if !gather.may_wait(ONE, 0, || n * 100) {
-                gather.left(n * 100);
+            if !batcher.may_wait(ONE, 0, || n * 100) {
+                batcher.left(n * 100);
                 batches += 1;
             }
         }
@@ -214,29 +214,29 @@ mod tests {
 
     #[test]
     fn much_to_send_does_not_wait() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         let long = Posted {
             bytes: BYTES,
             ..ONE
         };
-        assert!(!gather.may_wait(long, 0, || 0));
-        gather.left(0);
+        assert!(!batcher.may_wait(long, 0, || 0));
+        batcher.left(0);
         let many = Posted {
             count: POSTS,
             ..ONE
         };
-        assert!(!gather.may_wait(many, 0, || 0));
+        assert!(!batcher.may_wait(many, 0, || 0));
     }
 
     /// Posts of which every `period`th is signaled; the sizes of their batches, up to the one that ends with the last.
     fn batches(period: usize, posts: usize) -> Vec<usize> {
-        let (mut gather, mut signals) = (Gather::default(), Signals::default());
+        let (mut batcher, mut signals) = (Batcher::default(), Signals::default());
         let (mut sizes, mut size) = (Vec::new(), 0);
         for n in 1..=posts {
             signals.posted(n.is_multiple_of(period));
             size += 1;
-            if !gather.may_wait(ONE, signals.left(POSTS), || n as u64) {
-                gather.left(n as u64);
+            if !batcher.may_wait(ONE, signals.left(POSTS), || n as u64) {
+                batcher.left(n as u64);
                 sizes.push(std::mem::take(&mut size));
             }
         }
@@ -271,23 +271,23 @@ mod tests {
 
     #[test]
     fn slow_posts_wait_for_few_others_only() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         let waited = (0..)
-            .take_while(|n| gather.may_wait(ONE, 0, || n * MOMENT))
+            .take_while(|n| batcher.may_wait(ONE, 0, || n * MOMENT))
             .count();
         assert!(waited < LOOK_EVERY);
     }
 
     #[test]
     fn who_turns_away_is_late_a_few_times_only() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         let mut late = 0;
         for round in 0..20_000u64 {
             let now = round * 2_000_000;
             // The second of two posts, whose program then computes.
-            if gather.may_wait(ONE, 0, || now) {
+            if batcher.may_wait(ONE, 0, || now) {
                 late += 1;
-                gather.left(now + 1_000_000);
+                batcher.left(now + 1_000_000);
             }
         }
         assert!(late <= 9, "{late} of 20000 messages were late");
@@ -295,15 +295,15 @@ mod tests {
 
     #[test]
     fn a_program_that_is_kept_from_its_core_now_and_then_goes_on_in_batches() {
-        let mut gather = Gather::default();
+        let mut batcher = Batcher::default();
         let (mut batched, mut alone) = (0, 0);
         // Short queues: a batch never fills. One in a hundred is late.
         for round in 0..20_000u64 {
             let now = round * 2_000_000;
-            let waits = (0..8).filter(|_| gather.may_wait(ONE, 0, || now)).count();
+            let waits = (0..8).filter(|_| batcher.may_wait(ONE, 0, || now)).count();
             if waits > 0 {
                 batched += 1;
-                gather.left(now + if round % 100 == 0 { 200_000 } else { 4_000 });
+                batcher.left(now + if round % 100 == 0 { 200_000 } else { 4_000 });
             } else {
                 alone += 1;
             }

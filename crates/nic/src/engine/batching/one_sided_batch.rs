@@ -3,12 +3,12 @@
 //! As with packets ([`crate::engine::doorbell`]), but nobody waits who might be alone: only what comes so soon after what was posted before
 //! it to the same queue pair, and several times so, that more is surely on its way. They are done when there is a row of
 //! them, or the program polls, or posts something else. A program that does none of these and then looks at memory, say,
-//! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Gather`].
+//! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Batcher`].
 
 use rnic_transport::QueuePair;
 
 use crate::engine::TICK_NS;
-use crate::engine::doorbell::{self, Gather, Posted};
+use crate::engine::doorbell::{self, Batcher, Posted};
 use crate::objects::qp::QpEntry;
 use crate::sys::{self, StreamClock};
 
@@ -67,8 +67,8 @@ impl Succession {
 
 /// What waits in an engine.
 #[derive(Debug)]
-pub(crate) struct Rows {
-    gather: Gather,
+pub(crate) struct OneSidedBatch {
+    batcher: Batcher,
     /// What a post takes here up to the call; 0: not known.
     post: u64,
     /// When the background thread looks; `None`: nothing has waited lately.
@@ -79,10 +79,10 @@ pub(crate) struct Rows {
     news: bool,
 }
 
-impl Default for Rows {
-    fn default() -> Rows {
-        Rows {
-            gather: Gather::of_rows(),
+impl Default for OneSidedBatch {
+    fn default() -> OneSidedBatch {
+        OneSidedBatch {
+            batcher: Batcher::of_one_sided(),
             post: 0,
             look_at: None,
             used: false,
@@ -91,7 +91,7 @@ impl Default for Rows {
     }
 }
 
-impl Rows {
+impl OneSidedBatch {
     /// A post took so long up to the call. Gives what is close.
     #[inline]
     fn close(&mut self, post: u64) -> u64 {
@@ -110,7 +110,7 @@ impl Rows {
 
     #[inline]
     fn may_wait(&mut self, posted: Posted, left: usize, mut clock: impl FnMut() -> u64) -> bool {
-        let waits = self.gather.may_wait(posted, left, &mut clock);
+        let waits = self.batcher.may_wait(posted, left, &mut clock);
         if waits {
             self.used = true;
             if self.look_at.is_none() {
@@ -130,7 +130,7 @@ impl Rows {
     /// All that waited has its turn.
     #[inline]
     pub(in crate::engine) fn left(&mut self, now: u64) {
-        self.gather.left_where(now, self.times());
+        self.batcher.left_where(now, self.times());
     }
 
     /// The background thread looks, and comes back if something goes on.
@@ -151,7 +151,7 @@ impl Rows {
 #[inline]
 pub(in crate::engine) fn may_join(
     entry: &mut QpEntry,
-    rows: &mut Rows,
+    rows: &mut OneSidedBatch,
     clock: &mut StreamClock,
     posted: Posted,
 ) -> bool {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_close_grows_where_posts_take_long() {
-        let mut rows = Rows::default();
+        let mut rows = OneSidedBatch::default();
         for post in [200, 400, CLOSE / CLOSE_POSTS] {
             for _ in 0..100 {
                 rows.close(post);
@@ -243,7 +243,7 @@ mod tests {
     /// A program whose posts are some microseconds apart, since all takes that long here, is not taken for one that turned away.
     #[test]
     fn a_slow_stream_goes_in_rows() {
-        let mut rows = Rows::default();
+        let mut rows = OneSidedBatch::default();
         let (mut now, mut calls) = (0, 0);
         for _ in 0..50 * doorbell::POSTS {
             now += 15_000;
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn who_is_late_is_so_by_how_long_all_takes() {
         for (post, late) in [(500, true), (8_000, false)] {
-            let mut rows = Rows::default();
+            let mut rows = OneSidedBatch::default();
             for _ in 0..100 {
                 rows.close(post);
             }
@@ -274,7 +274,7 @@ mod tests {
 
     /// Posts that are so far apart where each takes `post` up to the call, some of which are followed by a halt; how many waited.
     fn slow_stream(posts: u64, post: u64, apart: u64, halt: impl Fn(u64) -> Option<u64>) -> u64 {
-        let mut rows = Rows::default();
+        let mut rows = OneSidedBatch::default();
         for _ in 0..100 {
             rows.close(post);
         }
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn bursts_that_end_in_a_pause_are_late_a_few_times_only() {
         for burst in [6, 40, 100, 250] {
-            let mut rows = Rows::default();
+            let mut rows = OneSidedBatch::default();
             let (mut now, mut late) = (0, 0);
             for _ in 0..2_000 {
                 let mut waits = false;
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_background_thread_looks_as_long_as_something_waits_now_and_then() {
-        let mut rows = Rows::default();
+        let mut rows = OneSidedBatch::default();
         assert_eq!(rows.deadline(), None);
         assert!(rows.may_wait(ONE, 0, || 1_000) && rows.take_news());
         let first = 1_000 + TICK_NS;
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn who_turns_away_seldom_has_to_wait_for_the_background_thread() {
-        let mut rows = Rows::default();
+        let mut rows = OneSidedBatch::default();
         let mut late = 0;
         for round in 0..100_000_u64 {
             let now = round * 2 * TICK_NS;

@@ -7,12 +7,12 @@
 //! time that as many as may have been answered there may be one more; each time that timers end, half as many. One that goes on and on while others
 //! wait gives way after a few turns.
 //!
-//! Who has something under way is not kept book of by events, but looked up whenever a queue pair may have changed ([`Congestion::note`]), and
-//! who is held back is always in a line ([`Congestion::wait`], [`Congestion::next`]). A crowd is dissolved, and all of it let go, when nobody
+//! Who has something under way is not kept book of by events, but looked up whenever a queue pair may have changed ([`Incast::note`]), and
+//! who is held back is always in a line ([`Incast::wait`], [`Incast::next`]). A crowd is dissolved, and all of it let go, when nobody
 //! was answered for a while (its host may be dead, which each has to find out by itself), and when nobody had to wait for long.
 //!
 //! A queue pair that has been silent for longer than one ACK timeout does not count and does not wait, for its peer may be dead: it has one
-//! packet under way now and then. Nor does one with a long ACK timeout, or without ([`crate::objects::qp::QpEntry::may_crowd`]).
+//! packet under way now and then. Nor does one with a long ACK timeout, or without ([`crate::objects::qp::QpEntry::may_join_incast`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ const DEAD_NS: u64 = 5_000_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Congestion {
+pub(crate) struct Incast {
     crowds: Vec<Crowd>,
     /// The number that the last one got.
     last: u32,
@@ -75,7 +75,7 @@ struct Crowd {
 
 /// What a queue pair is in a crowd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct IncastMember {
     /// Its number; 0: in none.
     crowd: u32,
     /// It counts among those that have something under way.
@@ -90,7 +90,7 @@ pub(crate) struct Place {
     acknowledged: u64,
 }
 
-impl Place {
+impl IncastMember {
     /// It is, or was, in a crowd.
     #[inline]
     pub(crate) fn is_in_crowd(&self) -> bool {
@@ -144,7 +144,7 @@ impl Crowd {
     }
 }
 
-impl Congestion {
+impl Incast {
     /// There is a crowd.
     #[inline]
     pub(in crate::engine) fn is_active(&self) -> bool {
@@ -195,25 +195,25 @@ impl Congestion {
     }
 
     /// A queue pair to this host is in its crowd, if there is one.
-    pub(crate) fn join(&mut self, host: IpAddr, place: &mut Place, of: Requests) {
+    pub(crate) fn join(&mut self, host: IpAddr, place: &mut IncastMember, of: Requests) {
         if let Some(crowd) = self.crowds.iter_mut().find(|crowd| crowd.host == host)
             && place.crowd != crowd.number
         {
             crowd.quiet = crowd
                 .quiet
                 .max(of.timeout_ns.saturating_mul(QUIET_TIMEOUTS));
-            *place = Place {
+            *place = IncastMember {
                 crowd: crowd.number,
                 acknowledged: of.acknowledged,
-                ..Place::default()
+                ..IncastMember::default()
             };
         }
     }
 
     /// A queue pair of a crowd may have changed.
-    pub(in crate::engine) fn note(&mut self, place: &mut Place, of: Requests) {
+    pub(in crate::engine) fn note(&mut self, place: &mut IncastMember, of: Requests) {
         let Some(crowd) = self.crowd(place.crowd) else {
-            *place = Place::default();
+            *place = IncastMember::default();
             return;
         };
         if !of.failed && of.acknowledged != place.acknowledged {
@@ -242,7 +242,7 @@ impl Congestion {
     }
 
     /// A queue pair is reset or destroyed, or goes elsewhere.
-    pub(crate) fn leave(&mut self, place: &mut Place) {
+    pub(crate) fn leave(&mut self, place: &mut IncastMember) {
         let place = std::mem::take(place);
         if let Some(crowd) = self.crowd(place.crowd)
             && place.counts
@@ -252,7 +252,7 @@ impl Congestion {
     }
 
     /// A queue pair whose requests may leave has its turn: whether they have to wait all the same.
-    pub(in crate::engine) fn must_wait(&mut self, place: &mut Place, of: Requests) -> bool {
+    pub(in crate::engine) fn must_wait(&mut self, place: &mut IncastMember, of: Requests) -> bool {
         let Some(crowd) = self.crowd(place.crowd) else {
             return false;
         };
@@ -276,7 +276,7 @@ impl Congestion {
 
     /// A request may leave without a turn.
     #[inline]
-    pub(in crate::engine) fn is_free(&self, place: Place) -> bool {
+    pub(in crate::engine) fn is_free(&self, place: IncastMember) -> bool {
         if !place.is_in_crowd() {
             return true;
         }
@@ -287,7 +287,7 @@ impl Congestion {
     }
 
     /// A queue pair is held back from now on, until it is [next](Self::next).
-    pub(in crate::engine) fn wait(&mut self, now: u64, qpn: u32, place: Place) {
+    pub(in crate::engine) fn wait(&mut self, now: u64, qpn: u32, place: IncastMember) {
         if let Some(crowd) = self.crowd(place.crowd) {
             if crowd.waiting.is_empty() {
                 (crowd.heard, crowd.heard_at) = (false, now);
@@ -312,7 +312,7 @@ impl Congestion {
     pub(in crate::engine) fn admit(
         &mut self,
         number: u32,
-        place: &mut Place,
+        place: &mut IncastMember,
         of: Requests,
     ) -> bool {
         if place.crowd != number {
@@ -351,7 +351,7 @@ impl Congestion {
     }
 
     /// A queue pair is in this crowd.
-    pub(in crate::engine) fn is_of(place: Place, number: u32) -> bool {
+    pub(in crate::engine) fn is_of(place: IncastMember, number: u32) -> bool {
         place.crowd == number
     }
 

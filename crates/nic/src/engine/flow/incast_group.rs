@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Time};
 
-use crate::engine::incast::{Congestion, FEW};
+use crate::engine::incast::{FEW, Incast};
 use crate::engine::{Engine, schedule};
 use crate::objects::qp::QpEntry;
 
@@ -13,30 +13,30 @@ use crate::objects::qp::QpEntry;
 pub(in crate::engine) fn give_way(
     entry: &mut QpEntry,
     link: &RoceLink,
-    congestion: &mut Congestion,
+    incast: &mut Incast,
     now: u64,
 ) {
-    join(entry, link, congestion);
+    join(entry, link, incast);
     // One that is held back may still ask for an answer.
     let held = matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_held_back());
-    if entry.place.is_in_crowd() && !held {
+    if entry.incast_member.is_in_crowd() && !held {
         let requests = entry.requests();
-        if congestion.must_wait(&mut entry.place, requests)
+        if incast.must_wait(&mut entry.incast_member, requests)
             && let QueuePair::Rc(rc) = &mut entry.transport
         {
             rc.hold_back(true);
-            congestion.wait(now, entry.shared.qpn, entry.place);
+            incast.wait(now, entry.shared.qpn, entry.incast_member);
         }
     }
 }
 
 /// It is in the crowd of its host, if there is one, also if it was connected, or left the path through memory, after the others.
-pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &mut Congestion) {
-    if !entry.place.is_in_crowd()
+pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, incast: &mut Incast) {
+    if !entry.incast_member.is_in_crowd()
         && let Some(host) = crowds_at(entry, link)
     {
         let requests = entry.requests();
-        congestion.join(host, &mut entry.place, requests);
+        incast.join(host, &mut entry.incast_member, requests);
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, congestion: &mut Conges
 pub(in crate::engine) fn lost(
     entry: &mut QpEntry,
     link: &RoceLink,
-    congestion: &mut Congestion,
+    incast: &mut Incast,
     now: Time,
     lost: bool,
 ) -> Option<IpAddr> {
@@ -57,19 +57,19 @@ pub(in crate::engine) fn lost(
     {
         rc.hold_back(false);
     }
-    crowds_at(entry, link).filter(|host| congestion.timed_out(now.0, *host))
+    crowds_at(entry, link).filter(|host| incast.timed_out(now.0, *host))
 }
 
 /// The host at which what a queue pair has under way may be too much.
 pub(in crate::engine) fn crowds_at(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
     let peer = entry.peer?;
-    (entry.may_crowd() && !link.is_by_memory(peer.path)).then_some(peer.remote)
+    (entry.may_join_incast() && !link.is_by_memory(peer.path)).then_some(peer.remote)
 }
 
 impl Engine {
     /// An ACK timer ended of a queue pair to this host, which has no crowd. Rare, as it looks at all.
     #[cold]
-    pub(in crate::engine) fn look_for_crowd(&mut self, now: u64, host: IpAddr) {
+    pub(in crate::engine) fn look_for_incast(&mut self, now: u64, host: IpAddr) {
         let all = self.qps.qpns();
         let mut of_host = Vec::new();
         let mut under_way = 0;
@@ -85,25 +85,25 @@ impl Engine {
         if under_way <= FEW {
             return;
         }
-        self.timers.congestion.form(now, host, under_way);
+        self.timers.incast.form(now, host, under_way);
         for qpn in of_host {
             if let Some(entry) = self.qps.get_mut(qpn) {
                 let requests = entry.requests();
                 self.timers
-                    .congestion
-                    .join(host, &mut entry.place, requests);
+                    .incast
+                    .join(host, &mut entry.incast_member, requests);
                 self.timers.note(entry);
             }
         }
     }
 
     /// Lets all of a crowd go that is none any more. `known`: what came until then is taken in.
-    pub(in crate::engine) fn dissolve_crowds(&mut self, known: u64) {
-        while let Some(number) = self.timers.congestion.over(known) {
-            self.timers.congestion.dissolve(known, number);
+    pub(in crate::engine) fn dissolve_incast_groups(&mut self, known: u64) {
+        while let Some(number) = self.timers.incast.over(known) {
+            self.timers.incast.dissolve(known, number);
             for qpn in self.qps.qpns() {
                 let entry = self.qps.get_mut(qpn);
-                if entry.is_some_and(|entry| Congestion::is_of(entry.place, number)) {
+                if entry.is_some_and(|entry| Incast::is_of(entry.incast_member, number)) {
                     self.let_go(qpn);
                 }
             }
@@ -111,8 +111,8 @@ impl Engine {
     }
 
     /// Lets those go for whom there is room.
-    pub(in crate::engine) fn admit_from_crowds(&mut self) {
-        while let Some((qpn, number)) = self.timers.congestion.next() {
+    pub(in crate::engine) fn admit_from_incast_groups(&mut self) {
+        while let Some((qpn, number)) = self.timers.incast.next() {
             let Some(entry) = self.qps.get_mut(qpn) else {
                 continue;
             };
@@ -125,8 +125,8 @@ impl Engine {
                 let requests = entry.requests();
                 if !self
                     .timers
-                    .congestion
-                    .admit(number, &mut entry.place, requests)
+                    .incast
+                    .admit(number, &mut entry.incast_member, requests)
                 {
                     // It waits elsewhere, and is let go a little early.
                     self.timers.note(entry);
@@ -141,7 +141,7 @@ impl Engine {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return;
         };
-        self.timers.congestion.leave(&mut entry.place);
+        self.timers.incast.leave(&mut entry.incast_member);
         if let QueuePair::Rc(rc) = &mut entry.transport
             && rc.is_held_back()
         {

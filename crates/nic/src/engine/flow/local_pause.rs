@@ -22,7 +22,7 @@ const CROWD: usize = 4 << 20;
 
 /// Whether UC and UD may send to this host.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Gate {
+pub(in crate::engine) struct LocalPause {
     /// Bytes for this host since the last look.
     sent: usize,
     /// Closed since, and at least until.
@@ -35,7 +35,7 @@ pub(in crate::engine) struct Gate {
     half: usize,
 }
 
-impl Gate {
+impl LocalPause {
     /// Packets for this host were built.
     #[inline]
     pub(in crate::engine) fn count(&mut self, len: usize, packets: usize) {

@@ -1,4 +1,4 @@
-//! Patience with receivers of services without acknowledgements.
+//! ReceiveHold with receivers of services without acknowledgements.
 //!
 //! A message of UC and UD that finds no receive is lost, on hardware too. But there the wire is paced, and the application
 //! has a core to itself: while it posts anew what it polled, a card does not take in a whole socket buffer. Here one round
@@ -21,7 +21,7 @@ const PAUSE_NS: u64 = 200_000;
 
 /// For whom the process's packets wait.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Patience {
+pub(in crate::engine) struct ReceiveHold {
     /// Queue pairs with acknowledgements.
     reliable: usize,
     /// A queue pair without receives, since when, and when to look again.
@@ -43,7 +43,7 @@ pub(in crate::engine) struct Round {
     now: u64,
 }
 
-impl Patience {
+impl ReceiveHold {
     pub(in crate::engine) fn added(&mut self, entry: &QpEntry) {
         self.reliable += usize::from(is_reliable(entry));
     }

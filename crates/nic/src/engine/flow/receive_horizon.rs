@@ -17,7 +17,7 @@ pub(in crate::engine) const POSTS: usize = 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Arrears {
+pub(in crate::engine) struct ReceiveHorizon {
     /// All that came until then is known, ns.
     known: u64,
     /// The first round since then that left something, ns.
@@ -30,7 +30,7 @@ pub(in crate::engine) struct Arrears {
     posts: usize,
 }
 
-impl Arrears {
+impl ReceiveHorizon {
     /// A round that began at `now` took in so many packets, and perhaps left some. Gives the time that timers go by.
     #[inline]
     pub(in crate::engine) fn taken_in(&mut self, now: u64, packets: usize, all: bool) -> u64 {
@@ -87,18 +87,18 @@ mod tests {
 
     #[test]
     fn timers_go_by_what_is_known() {
-        let mut arrears = Arrears::default();
-        assert_eq!(arrears.taken_in(100, 3, true), 100);
-        assert_eq!(arrears.taken_in(200, 256, false), 100);
-        assert_eq!(arrears.taken_in(300, 256, false), 100);
-        assert_eq!(arrears.taken_in(400, 255, true), 400);
+        let mut horizon = ReceiveHorizon::default();
+        assert_eq!(horizon.taken_in(100, 3, true), 100);
+        assert_eq!(horizon.taken_in(200, 256, false), 100);
+        assert_eq!(horizon.taken_in(300, 256, false), 100);
+        assert_eq!(horizon.taken_in(400, 255, true), 400);
     }
 
     #[test]
     fn packets_without_end_hold_them_up_for_a_while() {
-        let mut arrears = Arrears::default();
-        arrears.taken_in(1, 0, true);
-        let mut rounds = (2..).map(|now| (now, arrears.taken_in(now, 256, false)));
+        let mut horizon = ReceiveHorizon::default();
+        horizon.taken_in(1, 0, true);
+        let mut rounds = (2..).map(|now| (now, horizon.taken_in(now, 256, false)));
         let (now, known) = rounds.find(|(_, known)| *known > 1).expect("an end");
         assert_eq!(known, 2);
         assert_eq!(now as usize, 1 + BACKLOG / 256);
@@ -109,34 +109,35 @@ mod tests {
 
     #[test]
     fn so_do_few_at_a_time() {
-        let mut arrears = Arrears::default();
-        arrears.taken_in(1, 0, true);
-        assert_eq!(arrears.taken_in(2, 24, false), 1);
-        assert_eq!(arrears.taken_in(1 + BACKLOG_NS, 24, false), 1);
-        assert_eq!(arrears.taken_in(2 + BACKLOG_NS, 24, false), 2);
+        let mut horizon = ReceiveHorizon::default();
+        horizon.taken_in(1, 0, true);
+        assert_eq!(horizon.taken_in(2, 24, false), 1);
+        assert_eq!(horizon.taken_in(1 + BACKLOG_NS, 24, false), 1);
+        assert_eq!(horizon.taken_in(2 + BACKLOG_NS, 24, false), 2);
     }
 
     /// Or the background thread finds a time that is over, looks, and finds it again.
     #[test]
     fn a_timer_that_is_held_up_is_looked_at_later() {
-        let mut arrears = Arrears::default();
-        arrears.taken_in(100, 0, true);
-        assert_eq!(arrears.deadline(50), 50);
-        arrears.taken_in(200, 256, false);
-        assert_eq!(arrears.deadline(50), 200 + AGAIN_NS);
-        assert_eq!(arrears.deadline(1 << 40), 1 << 40);
-        arrears.taken_in(300, 0, true);
-        assert_eq!(arrears.deadline(50), 50);
+        let mut horizon = ReceiveHorizon::default();
+        horizon.taken_in(100, 0, true);
+        assert_eq!(horizon.deadline(50), 50);
+        horizon.taken_in(200, 256, false);
+        assert_eq!(horizon.deadline(50), 200 + AGAIN_NS);
+        assert_eq!(horizon.deadline(1 << 40), 1 << 40);
+        horizon.taken_in(300, 0, true);
+        assert_eq!(horizon.deadline(50), 50);
     }
 
     #[test]
     fn who_only_posts_looks_now_and_then() {
-        let mut arrears = Arrears::default();
-        let posts = |arrears: &mut Arrears| (1..).find(|_| arrears.posted(1)).expect("an end");
-        assert_eq!(posts(&mut arrears), POSTS);
-        arrears.taken_in(1, 0, true);
-        assert_eq!(posts(&mut arrears), POSTS);
-        arrears.taken_in(2, 0, true);
-        assert!(arrears.posted(POSTS));
+        let mut horizon = ReceiveHorizon::default();
+        let posts =
+            |horizon: &mut ReceiveHorizon| (1..).find(|_| horizon.posted(1)).expect("an end");
+        assert_eq!(posts(&mut horizon), POSTS);
+        horizon.taken_in(1, 0, true);
+        assert_eq!(posts(&mut horizon), POSTS);
+        horizon.taken_in(2, 0, true);
+        assert!(horizon.posted(POSTS));
     }
 }

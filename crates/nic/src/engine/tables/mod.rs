@@ -2,5 +2,6 @@
 
 pub(in crate::engine) mod ah_table;
 pub(in crate::engine) mod common;
+pub(in crate::engine) mod multicast;
 pub(in crate::engine) mod qp_table;
 pub(in crate::engine) mod srq_table;

@@ -27,7 +27,7 @@ use crate::addressing::gid_table::gid_table;
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::driving::Shard;
 use crate::engine::{
-    self, Answers, Engine, HeldAck, Place, Requests, SrqTable, Succession, UcWrites,
+    self, Answers, Engine, HeldAck, IncastMember, Requests, SrqTable, Succession, UcWrites,
 };
 use crate::error::{Error, Result};
 use crate::objects::context::ContextShared;
@@ -251,7 +251,7 @@ pub(crate) struct QpEntry {
     /// Deadline that the engine's timer heap holds for it.
     pub(crate) armed: Option<Time>,
     /// RC, by the network stack: what it is among those that write to the same host.
-    pub(crate) place: Place,
+    pub(crate) incast_member: IncastMember,
 }
 
 impl QpEntry {
@@ -286,7 +286,7 @@ impl QpEntry {
             lingers: false,
             elsewhere: None,
             armed: None,
-            place: Place::default(),
+            incast_member: IncastMember::default(),
         }
     }
 
@@ -322,9 +322,9 @@ impl QpEntry {
         attr
     }
 
-    /// By the network stack, what it has under way may count ([`crate::engine::Place`]): RC, if it finds out before long that it was lost.
+    /// By the network stack, what it has under way may count ([`crate::engine::IncastMember`]): RC, if it finds out before long that it was lost.
     #[inline]
-    pub(crate) fn may_crowd(&self) -> bool {
+    pub(crate) fn may_join_incast(&self) -> bool {
         matches!(self.transport, QueuePair::Rc(_))
             && (1..=LONGEST_TIMEOUT).contains(&self.attr.timeout)
     }

@@ -374,8 +374,8 @@ fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Poste
         engine.flush_qp(shared.qpn);
     } else {
         engine.schedule_posted(shared.qpn, posted);
-        if !caught_up && engine.may_gather(shared.qpn, posted) {
-            if engine.rows.take_news() {
+        if !caught_up && engine.may_batch(shared.qpn, posted) {
+            if engine.one_sided_batch.take_news() {
                 shard.leave_for_later(engine);
             }
             return;

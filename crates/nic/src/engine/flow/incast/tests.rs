@@ -38,27 +38,27 @@ const FAILED: Requests = Requests {
     ..IDLE
 };
 
-fn of(number: u32) -> Place {
-    Place {
+fn of(number: u32) -> IncastMember {
+    IncastMember {
         crowd: number,
-        ..Place::default()
+        ..IncastMember::default()
     }
 }
 
 /// Of `n` queue pairs with something under way, one of which lost it at `now`.
-fn crowd(now: u64, n: u32) -> (Congestion, Vec<Place>) {
-    let mut congestion = Congestion::default();
-    assert!(congestion.timed_out(now, HOST));
-    congestion.form(now, HOST, n);
-    let mut places = vec![Place::default(); n as usize];
+fn crowd(now: u64, n: u32) -> (Incast, Vec<IncastMember>) {
+    let mut incast = Incast::default();
+    assert!(incast.timed_out(now, HOST));
+    incast.form(now, HOST, n);
+    let mut places = vec![IncastMember::default(); n as usize];
     for place in &mut places {
-        congestion.join(HOST, place, AWAITS);
-        congestion.note(place, AWAITS);
+        incast.join(HOST, place, AWAITS);
+        incast.note(place, AWAITS);
     }
-    (congestion, places)
+    (incast, places)
 }
 
-impl Congestion {
+impl Incast {
     fn only(&self) -> (u32, u32, usize) {
         let [crowd] = &self.crowds[..] else {
             panic!("{self:?}");
@@ -67,7 +67,7 @@ impl Congestion {
     }
 
     /// All that it had under way is acknowledged.
-    fn answer(&mut self, place: &mut Place) {
+    fn answer(&mut self, place: &mut IncastMember) {
         let of = Requests {
             acknowledged: place.acknowledged + 1,
             ..IDLE
@@ -76,7 +76,7 @@ impl Congestion {
     }
 
     /// The turn of one that wants to send, which is held back or sends.
-    fn turn(&mut self, now: u64, qpn: u32, place: &mut Place, of: Requests) -> bool {
+    fn turn(&mut self, now: u64, qpn: u32, place: &mut IncastMember, of: Requests) -> bool {
         let waits = self.must_wait(place, of);
         if waits {
             self.wait(now, qpn, *place);
@@ -96,271 +96,268 @@ impl Congestion {
 
 #[test]
 fn halves_once_for_all_timers_of_a_crowd() {
-    let (mut congestion, mut places) = crowd(1000 * MS, 100);
-    assert_eq!(congestion.only(), (50, 100, 0));
+    let (mut incast, mut places) = crowd(1000 * MS, 100);
+    assert_eq!(incast.only(), (50, 100, 0));
     for place in &mut places[..60] {
-        assert!(!congestion.timed_out(1005 * MS, HOST));
-        congestion.note(place, LOST);
+        assert!(!incast.timed_out(1005 * MS, HOST));
+        incast.note(place, LOST);
     }
-    assert_eq!(congestion.only(), (50, 40, 0));
+    assert_eq!(incast.only(), (50, 40, 0));
     for place in &mut places[60..] {
-        assert!(!congestion.timed_out(2000 * MS, HOST));
-        congestion.note(place, LOST);
+        assert!(!incast.timed_out(2000 * MS, HOST));
+        incast.note(place, LOST);
     }
-    assert_eq!(congestion.only(), (20, 0, 0));
+    assert_eq!(incast.only(), (20, 0, 0));
 }
 
 #[test]
 fn few_are_never_held_up() {
-    let (mut congestion, mut places) = crowd(1000 * MS, FEW + 1);
+    let (mut incast, mut places) = crowd(1000 * MS, FEW + 1);
     for (n, place) in (0..).zip(&mut places) {
-        congestion.timed_out((2000 + n) * 1000 * MS, HOST);
-        congestion.note(place, LOST);
+        incast.timed_out((2000 + n) * 1000 * MS, HOST);
+        incast.note(place, LOST);
     }
-    assert_eq!(congestion.only(), (FEWEST, 0, 0));
+    assert_eq!(incast.only(), (FEWEST, 0, 0));
     for (qpn, place) in (0..FEWEST).zip(&mut places) {
-        assert!(congestion.turn(9, qpn, place, LOST), "{qpn}");
+        assert!(incast.turn(9, qpn, place, LOST), "{qpn}");
     }
-    assert!(!congestion.turn(9, 99, &mut places[20], LOST));
+    assert!(!incast.turn(9, 99, &mut places[20], LOST));
 }
 
 #[test]
 fn who_waits_is_let_go_in_order() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     for qpn in 0..3 {
-        congestion.answer(&mut places[qpn as usize]);
-        assert!(!congestion.turn(2, qpn, &mut places[qpn as usize], WANTS));
+        incast.answer(&mut places[qpn as usize]);
+        assert!(!incast.turn(2, qpn, &mut places[qpn as usize], WANTS));
     }
-    assert_eq!((congestion.only(), congestion.next()), ((20, 37, 3), None));
+    assert_eq!((incast.only(), incast.next()), ((20, 37, 3), None));
     for place in &mut places[3..22] {
-        congestion.answer(place);
+        incast.answer(place);
     }
     // 22 were answered by now, so that there may be one more.
-    assert_eq!(congestion.only(), (21, 18, 3));
+    assert_eq!(incast.only(), (21, 18, 3));
     // There is room, but not for one that has just come.
-    assert!(congestion.has_room() && !congestion.is_free(places[30]));
+    assert!(incast.has_room() && !incast.is_free(places[30]));
     let mut late = of(places[0].crowd);
-    assert!(!congestion.turn(3, 7, &mut late, WANTS));
+    assert!(!incast.turn(3, 7, &mut late, WANTS));
     for qpn in 0..3 {
-        assert_eq!(congestion.next(), Some((qpn, places[0].crowd)));
-        assert!(congestion.admit(places[0].crowd, &mut places[qpn as usize], WANTS));
+        assert_eq!(incast.next(), Some((qpn, places[0].crowd)));
+        assert!(incast.admit(places[0].crowd, &mut places[qpn as usize], WANTS));
     }
-    assert_eq!((congestion.next(), congestion.only()), (None, (21, 21, 1)));
+    assert_eq!((incast.next(), incast.only()), (None, (21, 21, 1)));
 }
 
 /// A turn for its responder, an ACK of something else, a full socket: none of that takes its place away.
 #[test]
 fn who_was_let_go_sends_at_its_turn() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     let number = places[0].crowd;
     for place in &mut places[1..=30] {
-        congestion.answer(place);
+        incast.answer(place);
     }
-    congestion.answer(&mut places[0]);
+    incast.answer(&mut places[0]);
     let mut waits = of(number);
     for place in &mut places[31..] {
-        congestion.note(place, AWAITS);
+        incast.note(place, AWAITS);
     }
-    congestion.crowds[0].most = 9;
-    assert!(!congestion.turn(2, 5, &mut waits, WANTS));
-    congestion.note(&mut waits, IDLE);
-    assert_eq!(congestion.next(), None);
-    congestion.answer(&mut places[31]);
-    assert_eq!(congestion.next(), Some((5, number)));
-    assert!(congestion.admit(number, &mut waits, WANTS));
-    assert_eq!(congestion.only().1, 9);
-    congestion.note(&mut waits, WANTS);
-    assert_eq!(congestion.only().1, 9);
-    assert!(!congestion.must_wait(&mut waits, WANTS));
-    congestion.note(&mut waits, AWAITS);
-    assert_eq!(congestion.only().1, 9);
-    congestion.answer(&mut waits);
-    assert_eq!(congestion.only().1, 8);
+    incast.crowds[0].most = 9;
+    assert!(!incast.turn(2, 5, &mut waits, WANTS));
+    incast.note(&mut waits, IDLE);
+    assert_eq!(incast.next(), None);
+    incast.answer(&mut places[31]);
+    assert_eq!(incast.next(), Some((5, number)));
+    assert!(incast.admit(number, &mut waits, WANTS));
+    assert_eq!(incast.only().1, 9);
+    incast.note(&mut waits, WANTS);
+    assert_eq!(incast.only().1, 9);
+    assert!(!incast.must_wait(&mut waits, WANTS));
+    incast.note(&mut waits, AWAITS);
+    assert_eq!(incast.only().1, 9);
+    incast.answer(&mut waits);
+    assert_eq!(incast.only().1, 8);
 }
 
 #[test]
 fn who_was_let_go_for_nothing_takes_no_room() {
-    let (mut congestion, places) = crowd(1, 40);
+    let (mut incast, places) = crowd(1, 40);
     let number = places[0].crowd;
     let mut flushed = of(number);
-    assert!(congestion.admit(number, &mut flushed, IDLE));
-    assert_eq!(congestion.only().1, 40);
+    assert!(incast.admit(number, &mut flushed, IDLE));
+    assert_eq!(incast.only().1, 40);
     let mut elsewhere = of(number + 1);
-    assert!(!congestion.admit(number, &mut elsewhere, WANTS));
+    assert!(!incast.admit(number, &mut elsewhere, WANTS));
 }
 
 #[test]
 fn who_goes_on_gives_way() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     let streams = STREAMS;
     for _ in 0..100 {
-        assert!(!congestion.must_wait(&mut places[0], streams));
+        assert!(!incast.must_wait(&mut places[0], streams));
     }
     let mut waits = of(places[0].crowd);
-    assert!(!congestion.turn(2, 50, &mut waits, WANTS));
+    assert!(!incast.turn(2, 50, &mut waits, WANTS));
     for _ in 0..TURNS {
-        assert!(congestion.turn(2, 0, &mut places[0], streams));
+        assert!(incast.turn(2, 0, &mut places[0], streams));
     }
-    assert!(!congestion.turn(2, 0, &mut places[0], streams));
+    assert!(!incast.turn(2, 0, &mut places[0], streams));
     // Until it is answered it counts.
-    assert_eq!(congestion.only(), (20, 40, 2));
-    congestion.answer(&mut places[0]);
-    assert_eq!(congestion.only(), (20, 39, 2));
+    assert_eq!(incast.only(), (20, 40, 2));
+    incast.answer(&mut places[0]);
+    assert_eq!(incast.only(), (20, 39, 2));
 }
 
 #[test]
 fn grows_by_one_each_time_all_are_answered() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     for _ in 0..20 + 21 {
-        congestion.answer(&mut places[0]);
-        congestion.note(&mut places[0], AWAITS);
+        incast.answer(&mut places[0]);
+        incast.note(&mut places[0], AWAITS);
     }
-    assert_eq!(congestion.only().0, 22);
+    assert_eq!(incast.only().0, 22);
     // Who asks once more, who is told to send again and who fails was not answered.
     for of in [LOST, WANTS, IDLE, FAILED] {
         let acknowledged = places[0].acknowledged + u64::from(of.failed);
         for _ in 0..100 {
-            congestion.note(&mut places[0], Requests { acknowledged, ..of });
-            congestion.note(&mut places[0], AWAITS);
+            incast.note(&mut places[0], Requests { acknowledged, ..of });
+            incast.note(&mut places[0], AWAITS);
         }
     }
-    assert_eq!(congestion.only().0, 22);
+    assert_eq!(incast.only().0, 22);
 }
 
 #[test]
 fn who_is_silent_for_long_neither_counts_nor_waits() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     let silent = Requests {
         silences: SILENT,
         ..AWAITS
     };
     for place in &mut places {
-        congestion.note(place, silent);
+        incast.note(place, silent);
     }
-    assert_eq!(congestion.only().1, 0);
-    congestion.crowds[0].most = 0;
-    assert!(!congestion.must_wait(&mut places[0], silent));
+    assert_eq!(incast.only().1, 0);
+    incast.crowds[0].most = 0;
+    assert!(!incast.must_wait(&mut places[0], silent));
 }
 
 /// Or those that wait for a dead host would never fail.
 #[test]
 fn a_host_that_answers_nobody_makes_no_crowd() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     let number = places[0].crowd;
-    congestion.note(&mut places[0], LOST);
-    assert!(!congestion.turn(MS, 0, &mut places[0], LOST));
-    assert_eq!(congestion.over(2 * MS), None);
-    congestion.answer(&mut places[1]);
-    assert_eq!(congestion.over(400 * MS), None);
-    let at = congestion.deadline().expect("a time");
-    assert_eq!(congestion.over(at - 1), None);
-    assert_eq!(congestion.over(at), Some(number));
-    congestion.dissolve(at, number);
-    congestion.note(&mut places[0], LOST);
-    assert_eq!((congestion.deadline(), places[0]), (None, Place::default()));
+    incast.note(&mut places[0], LOST);
+    assert!(!incast.turn(MS, 0, &mut places[0], LOST));
+    assert_eq!(incast.over(2 * MS), None);
+    incast.answer(&mut places[1]);
+    assert_eq!(incast.over(400 * MS), None);
+    let at = incast.deadline().expect("a time");
+    assert_eq!(incast.over(at - 1), None);
+    assert_eq!(incast.over(at), Some(number));
+    incast.dissolve(at, number);
+    incast.note(&mut places[0], LOST);
+    assert_eq!(
+        (incast.deadline(), places[0]),
+        (None, IncastMember::default())
+    );
     // Nor does it soon, when those end that were let go.
-    assert!(!congestion.timed_out(at + 100 * MS, HOST));
-    assert!(congestion.timed_out(at + DEAD_NS + 1, HOST));
+    assert!(!incast.timed_out(at + 100 * MS, HOST));
+    assert!(incast.timed_out(at + DEAD_NS + 1, HOST));
 }
 
 #[test]
 fn a_crowd_of_which_nobody_waits_is_none_before_long() {
-    let (mut congestion, places) = crowd(1, 40);
-    assert_eq!(
-        (congestion.deadline(), congestion.over(IDLE_NS)),
-        (None, None)
-    );
-    assert_eq!(congestion.over(IDLE_NS + 2), Some(places[0].crowd));
+    let (mut incast, places) = crowd(1, 40);
+    assert_eq!((incast.deadline(), incast.over(IDLE_NS)), (None, None));
+    assert_eq!(incast.over(IDLE_NS + 2), Some(places[0].crowd));
 }
 
 #[test]
 fn who_leaves_makes_room() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     let mut waits = of(places[0].crowd);
-    assert!(!congestion.turn(2, 50, &mut waits, WANTS));
+    assert!(!incast.turn(2, 50, &mut waits, WANTS));
     for place in &mut places[..21] {
-        congestion.leave(place);
-        congestion.leave(place);
+        incast.leave(place);
+        incast.leave(place);
     }
-    assert_eq!(
-        (congestion.only(), congestion.deadline()),
-        ((20, 19, 1), Some(0))
-    );
+    assert_eq!((incast.only(), incast.deadline()), ((20, 19, 1), Some(0)));
 }
 
 /// One host that loses is no reason to hold anybody else up.
 #[test]
 fn each_host_has_its_own() {
-    let (mut congestion, _) = crowd(1, 40);
+    let (mut incast, _) = crowd(1, 40);
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-    let mut place = Place::default();
-    congestion.join(other, &mut place, IDLE);
-    assert!(congestion.is_free(place) && !congestion.must_wait(&mut place, WANTS));
+    let mut place = IncastMember::default();
+    incast.join(other, &mut place, IDLE);
+    assert!(incast.is_free(place) && !incast.must_wait(&mut place, WANTS));
     // Looked for again, but not with each timer.
-    assert!(!congestion.timed_out(2, other));
-    assert!(congestion.timed_out(20 * MS, other));
-    congestion.form(20 * MS, other, 64);
-    congestion.join(other, &mut place, IDLE);
-    congestion.note(&mut place, AWAITS);
-    assert_eq!(congestion.crowds[1].under_way, 1);
-    assert_eq!(congestion.crowds[0].under_way, 40);
+    assert!(!incast.timed_out(2, other));
+    assert!(incast.timed_out(20 * MS, other));
+    incast.form(20 * MS, other, 64);
+    incast.join(other, &mut place, IDLE);
+    incast.note(&mut place, AWAITS);
+    assert_eq!(incast.crowds[1].under_way, 1);
+    assert_eq!(incast.crowds[0].under_way, 40);
 }
 
 /// Or it would count twice, and its room be lost for good.
 #[test]
 fn a_queue_pair_joins_once() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     for place in &mut places {
-        congestion.join(HOST, place, STREAMS);
-        congestion.note(place, STREAMS);
+        incast.join(HOST, place, STREAMS);
+        incast.note(place, STREAMS);
     }
-    assert_eq!(congestion.only(), (20, 40, 0));
+    assert_eq!(incast.only(), (20, 40, 0));
 }
 
 /// What is acknowledged at its turn may be older than that.
 #[test]
 fn who_gave_way_and_was_let_go_has_its_turn() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     let number = places[0].crowd;
-    congestion.wait(2, 0, places[0]);
-    assert!(congestion.admit(number, &mut places[0], STREAMS));
+    incast.wait(2, 0, places[0]);
+    assert!(incast.admit(number, &mut places[0], STREAMS));
     let wants = Requests {
         acknowledged: 1,
         ..WANTS
     };
-    congestion.note(&mut places[0], wants);
-    assert_eq!(congestion.only().1, 40);
-    assert!(!congestion.must_wait(&mut places[0], wants));
+    incast.note(&mut places[0], wants);
+    assert_eq!(incast.only().1, 40);
+    assert!(!incast.must_wait(&mut places[0], wants));
 }
 
 /// Nor is one of whose answers all were lost, for as long as that may take to be found out.
 #[test]
 fn a_host_is_quiet_after_some_ack_timeouts() {
-    let (mut congestion, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = crowd(1, 40);
     let slow = Requests {
         timeout_ns: 1000 * MS,
         ..IDLE
     };
-    let mut place = Place::default();
-    congestion.join(HOST, &mut place, slow);
-    congestion.note(&mut places[0], LOST);
-    assert!(!congestion.turn(1, 0, &mut places[0], LOST));
-    assert_eq!(congestion.over(4000 * MS), None);
-    assert_eq!(congestion.over(4001 * MS), Some(place.crowd));
+    let mut place = IncastMember::default();
+    incast.join(HOST, &mut place, slow);
+    incast.note(&mut places[0], LOST);
+    assert!(!incast.turn(1, 0, &mut places[0], LOST));
+    assert_eq!(incast.over(4000 * MS), None);
+    assert_eq!(incast.over(4001 * MS), Some(place.crowd));
 }
 
 /// A slow host is not a dead one.
 #[test]
 fn an_answer_to_one_that_does_not_count_is_heard() {
-    let (mut congestion, mut places) = crowd(1, 40);
-    congestion.note(&mut places[0], LOST);
-    assert!(!congestion.turn(1, 0, &mut places[0], LOST));
+    let (mut incast, mut places) = crowd(1, 40);
+    incast.note(&mut places[0], LOST);
+    assert!(!incast.turn(1, 0, &mut places[0], LOST));
     for now in 1..10 {
         let late = Requests {
             acknowledged: now,
             ..WANTS
         };
-        congestion.note(&mut places[0], late);
-        assert_eq!(congestion.over(now * 400 * MS), None);
+        incast.note(&mut places[0], late);
+        assert_eq!(incast.over(now * 400 * MS), None);
     }
 }
