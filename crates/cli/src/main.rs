@@ -3,7 +3,7 @@
 //! The rooms, from the bottom up. Each uses rooms that stand before it in this list alone:
 //!
 //! * [`platform`]: output, failures, files, system calls.
-//! * [`text`]: sizes, times and GIDs, as people write and read them.
+//! * [`text`]: sizes, times, GIDs and settings, as people write and read them.
 //! * [`topics`]: what numbers, names and messages of the verbs mean.
 //! * [`peer`]: two processes that show or measure something together.
 //! * [`commands`]: a file or folder for each command.

@@ -170,17 +170,17 @@ const ROUNDS: usize = 8;
 pub struct Place {
     /// The newest last, each with the lowest place that it has told.
     rounds: VecDeque<(u64, u8)>,
-    known: Option<u8>,
 }
 
 impl Place {
     /// The place in the group.
     pub fn known(&self) -> Option<u8> {
-        self.known
+        self.rounds.back().map(|(_, lowest)| *lowest)
     }
 
     /// A probe arrived; true: the place is new or another one than before.
     pub fn learn(&mut self, probe: &Probe) -> bool {
+        let before = self.known();
         let seen = self.rounds.iter().position(|(id, _)| *id == probe.round);
         match seen {
             Some(at) => {
@@ -194,10 +194,7 @@ impl Place {
                 self.rounds.push_back((probe.round, probe.place));
             }
         }
-        let newest = self.rounds.back().map(|(_, lowest)| *lowest);
-        let changed = self.known != newest;
-        self.known = newest;
-        changed
+        self.known() != before
     }
 }
 

@@ -24,17 +24,12 @@ use crate::system::waits;
 /// A program may put its descriptor elsewhere: dup2(2), close(2), and the new number into `fd` of
 /// the structure. So it has one of its own, and events go by another.
 fn duplicate(fd: RawFd) -> Result<RawFd> {
-    // SAFETY: takes no pointer.
-    // By raw system call: a preloaded library may have its own idea of descriptors.
-    let copy = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0) };
-    match RawFd::try_from(copy) {
-        Ok(copy @ 0..) => Ok(copy),
-        _ => {
-            let errno = std::io::Error::last_os_error().raw_os_error();
-            Err(Refusal::from(Errno(errno.unwrap_or(libc::EMFILE)))
-                .because("the channel's descriptor cannot be duplicated"))
-        }
-    }
+    let copy = rnic_link::Fd::duplicate_of(fd).map_err(|error| {
+        Refusal::from(Errno(error.raw_os_error().unwrap_or(libc::EMFILE)))
+            .because("the channel's descriptor cannot be duplicated")
+    })?;
+    // It is the program's from now on: `destroy_channel` closes the number that stands there then.
+    Ok(ManuallyDrop::new(copy).raw())
 }
 
 pub unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {

@@ -54,7 +54,7 @@ pub fn in_force() -> Vec<Setting> {
     rnic_settings::ALL.iter().map(one).collect()
 }
 
-/// Prints them, those that the environment has set with what they do.
+/// Prints them; a star marks those that the environment has set.
 pub fn print(settings: &[Setting]) {
     crate::say!();
     crate::say!("Settings in force (* from the environment):");

@@ -74,7 +74,7 @@ impl Engine {
         let now = self.now();
         let received = self.take_in(now, Look::Poll);
         let acks = match acks {
-            Acks::UntilWait if received > 0 && !self.strict && over() => Acks::UntilWait,
+            Acks::UntilWait if received > 0 && over() => Acks::UntilWait,
             _ => Acks::Leave,
         };
         self.send_out(now, acks);
@@ -194,7 +194,6 @@ impl Engine {
 
     /// The second half: what is ready to be sent leaves.
     pub(crate) fn send_out(&mut self, now: u64, acks: Acks) {
-        let acks = if self.strict { Acks::Leave } else { acks };
         if self.closed || !self.has_to_send() {
             self.held = 0;
         } else if !self.answer_alone(now) {
@@ -261,7 +260,6 @@ impl Engine {
 
     /// Lets the queue pairs that want to transmit do so, in turn.
     pub(crate) fn transmit(&mut self, acks: Acks) {
-        let acks = if self.strict { Acks::Leave } else { acks };
         self.pace.sent();
         let now = self.now();
         self.transmit_at(now, acks);
@@ -296,6 +294,7 @@ impl Engine {
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {
+        let acks = if self.strict { Acks::Leave } else { acks };
         self.batcher.left(now);
         self.one_sided_batch.left(now);
         if self.local_pause.is_closed() {
