@@ -431,6 +431,15 @@ static void arm(struct waiter *w)
         die("EPOLL_CTL_MOD");
 }
 
+/* Until the kernel says that a wait would find the channel readable. A set learns of it some instructions after the
+ * descriptor shows it (`eventfd_write` counts before it wakes), so that the outermost set is asked. */
+static void wait_until_ready(const struct waiter *w)
+{
+    here("the kernel's word that the channel is readable", w->way);
+    while (!readable_now(w->outer >= 0 ? w->outer : w->set >= 0 ? w->set : w->fd))
+        sched_yield();
+}
+
 /* What the call returned; a negative time has no end. With `mask`, if the call takes one. */
 static int wait_masked(struct waiter *w, int ms, const sigset_t *mask)
 {
@@ -554,9 +563,7 @@ static void before(void)
         for (int ms = -1; ms <= 1; ms++) {
             struct waiter w = make_waiter(way, one.channel->fd);
             order(SEND, 0, 1, 0);
-            here("the kernel's word that the channel is readable", way);
-            while (!readable_now(one.channel->fd))
-                sched_yield();
+            wait_until_ready(&w);
             here(way_names[way], ms);
             if (wait_for(&w, ms * 1000) != 1)
                 die("%s, %d: the event before the wait is not seen", way_names[way], ms);
@@ -1441,9 +1448,7 @@ static void masks(void)
             die("%s: a blocked signal", way_names[w.way]);
         /* Ready and pending: what is ready is told, and the signal stays. */
         order(SEND, 0, 1, 0);
-        here("the kernel's word that the channel is readable", i);
-        while (!readable_now(one.channel->fd))
-            sched_yield();
+        wait_until_ready(&w);
         n = wait_masked(&w, -1, &none);
         sigpending(&pending);
         if (n == 1 && (handled != 1 || !sigismember(&pending, SIGUSR1)))
