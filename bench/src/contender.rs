@@ -159,6 +159,8 @@ pub struct Setting {
     pub c_programs: PathBuf,
     /// Where whole programs are that are not of this machine's packages.
     pub programs: PathBuf,
+    /// `RNIC_ABLATE`: a policy that is taken out.
+    pub ablated: Option<&'static str>,
 }
 
 impl Setting {
@@ -197,6 +199,7 @@ pub fn needs(program: &str, package: &str) -> Result<()> {
 pub fn rnic_run(setting: &Setting, mut command: Command, way: Way) -> Command {
     command
         .env("RNIC_HOST_PATH", way.host_path())
+        .envs(setting.ablated.map(|name| ("RNIC_ABLATE", name)))
         .arg(&setting.places.rnic)
         .arg("run");
     if let Way::Xdp(_) = way {
@@ -358,6 +361,7 @@ fn beside(setting: &Setting, way: Way) -> Result<Vec<Figure>> {
         let mut command = end.command(&setting.places.rnic);
         command
             .env("RNIC_HOST_PATH", way.host_path())
+            .envs(setting.ablated.map(|name| ("RNIC_ABLATE", name)))
             .args(["bench", "--json", "--milliseconds", &milliseconds])
             .args(["--what", what])
             .args(args.split(' '));

@@ -23,6 +23,7 @@ mod stats;
 )]
 mod sys;
 mod tables;
+mod variants;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ use place::Places;
 use results::{Results, RowResult, Sample, Series};
 use rows::{Contender, Row};
 use stats::Summary;
+use variants::Variant;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Result<T> = std::result::Result<T, Error>;
@@ -86,6 +88,13 @@ struct Cli {
     /// Measure what the parts cost by criterion in place of the rows; with --update the table goes to bench/results/parts.md
     #[arg(long, conflicts_with_all = ["quick", "only", "list", "json", "repetitions", "render"])]
     parts: bool,
+    /// Measure what each policy of the engine pays, all or these: it is taken out, and runs beside the NIC as it is. With --update
+    /// the table goes to bench/results/ablation.md
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["asleep", "parts", "render", "json"])]
+    ablate: Option<Vec<String>>,
+    /// Measure another build, whose rnic and librnic_verbs.so are in this folder, beside this one
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["ablate", "asleep", "parts", "render", "json", "update"])]
+    against: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -124,7 +133,15 @@ fn run(cli: Cli) -> Result<()> {
         return parts(cli.update);
     }
     let set = if cli.asleep { Set::Asleep } else { Set::Rows };
-    let mut chosen = set.rows();
+    let compared = match (&cli.ablate, &cli.against) {
+        (Some(names), _) => Some(Variant::ablations(names)?),
+        (None, Some(folder)) => Some(vec![Variant::build(std::path::absolute(folder)?)]),
+        (None, None) => None,
+    };
+    let mut chosen = match compared {
+        Some(_) => variants::rows(),
+        None => set.rows(),
+    };
     let is_named = |row: &Row, name: &str| {
         let rest = row.name.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with('-') && set == Set::Asleep))
@@ -141,12 +158,16 @@ fn run(cli: Cli) -> Result<()> {
         }
         return Ok(());
     }
+    let effort = if cli.quick { 0.2 } else { 1.0 };
+    if let Some(compared) = compared {
+        return compare(&cli, &chosen, &compared, effort);
+    }
     let repetitions = cli.repetitions.unwrap_or(match (cli.quick, set) {
         (true, _) => 2,
         (false, Set::Rows) => 5,
         (false, Set::Asleep) => 3,
     });
-    let results = measure(&chosen, repetitions, if cli.quick { 0.2 } else { 1.0 })?;
+    let results = measure(&chosen, repetitions, effort)?;
     print!("{}", document::plain(&results));
     if let Some(file) = &cli.json {
         std::fs::write(file, serde_json::to_string_pretty(&results)?)?;
@@ -221,6 +242,45 @@ fn publish(results: &Results, set: Set) -> Result<()> {
     Ok(())
 }
 
+/// Variants beside the NIC as it is.
+fn compare(cli: &Cli, chosen: &[Row], compared: &[Variant], effort: f64) -> Result<()> {
+    let machine = Machine::look();
+    let mut run = Run {
+        setting: setting(effort)?,
+        round_trips: vec![],
+        began: Instant::now(),
+    };
+    let began = run.began;
+    let repetitions = cli.repetitions.unwrap_or(if cli.quick { 3 } else { 5 });
+    let table = variants::measure(&mut run.setting, chosen, compared, repetitions, |what| {
+        progress(began, what);
+    });
+    progress(began, "");
+    let text = format!(
+        "{}; {repetitions} repetitions. How much worse than the NIC as it is; the spread is that of the NIC beside itself.\n\n{table}",
+        taken_on(&machine),
+    );
+    print!("{text}");
+    if cli.update {
+        let path = checkout().join("bench/results/ablation.md");
+        document::update(&path, document::ROWS, &text)?;
+    }
+    Ok(())
+}
+
+/// The machine, the commit and the time of a measurement.
+fn taken_on(machine: &Machine) -> String {
+    format!(
+        "{} x {}, Linux {}; commit {}, {}; load average before {:.1}",
+        machine.cpus,
+        machine.model,
+        machine.kernel,
+        commit(),
+        now(),
+        machine.load_average,
+    )
+}
+
 fn parts(update: bool) -> Result<()> {
     let program = std::env::current_exe()?;
     let folder = program.parent().ok_or("no folder of programs")?;
@@ -228,15 +288,7 @@ fn parts(update: bool) -> Result<()> {
     print!("{table}");
     if update {
         let machine = Machine::look();
-        let text = format!(
-            "{} x {}, Linux {}; commit {}, {}; load average before {:.1}.\n\n{table}",
-            machine.cpus,
-            machine.model,
-            machine.kernel,
-            commit(),
-            now(),
-            machine.load_average,
-        );
+        let text = format!("{}.\n\n{table}", taken_on(&machine));
         document::update(
             &checkout().join("bench/results/parts.md"),
             document::PARTS,
@@ -273,8 +325,8 @@ fn commit() -> String {
     commit
 }
 
-fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
-    let machine = Machine::look();
+/// Where programs are, and how long they run.
+fn setting(effort: f64) -> Result<Setting> {
     let binaries = match std::env::var_os("RNIC_BIN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => std::env::current_exe()?
@@ -282,13 +334,19 @@ fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
             .ok_or("no folder of programs")?
             .to_owned(),
     };
-    let setting = Setting {
+    Ok(Setting {
         places: Places::new(&binaries)?,
         cpus: processors::pair(),
         effort,
         c_programs: checkout().join("crates/programs/c"),
         programs: asleep::programs_folder(&binaries),
-    };
+        ablated: None,
+    })
+}
+
+fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
+    let machine = Machine::look();
+    let setting = setting(effort)?;
     let mut notes = setting.places.notes.clone();
     let mut missing: Vec<String> = chosen
         .iter()
@@ -345,6 +403,17 @@ fn measure(chosen: &[Row], repetitions: u32, effort: f64) -> Result<Results> {
     })
 }
 
+/// On a terminal: how far it is.
+fn progress(began: Instant, what: &str) {
+    if std::io::stderr().is_terminal() {
+        let seconds = began.elapsed().as_secs();
+        eprint!("\r\x1b[K");
+        if !what.is_empty() {
+            eprint!("{seconds} s  {what}");
+        }
+    }
+}
+
 struct Run {
     setting: Setting,
     round_trips: Vec<f64>,
@@ -353,13 +422,7 @@ struct Run {
 
 impl Run {
     fn tell(&self, what: &str) {
-        if std::io::stderr().is_terminal() {
-            let seconds = self.began.elapsed().as_secs();
-            eprint!("\r\x1b[K");
-            if !what.is_empty() {
-                eprint!("{seconds} s  {what}");
-            }
-        }
+        progress(self.began, what);
     }
 
     fn once(&mut self, contender: &Contender, repetition: u32, all: &mut Vec<Series>) {

@@ -52,7 +52,7 @@ pub struct Row {
     pub aims: Vec<Aim>,
 }
 
-fn perftest(program: &'static str, args: &str, way: Way, unit: Unit) -> Contender {
+pub fn perftest(program: &'static str, args: &str, way: Way, unit: Unit) -> Contender {
     let shown: Vec<&str> = args
         .split(' ')
         .filter(|word| !word.is_empty() && !word.starts_with("N=") && *word != "-n")

@@ -6,6 +6,8 @@
 
 #![deny(unsafe_code)]
 
+pub mod ablation;
+
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
