@@ -9,6 +9,7 @@
 //!
 //! What sets it up from outside is in `rnic-settings`.
 
+mod adapt;
 mod addressing;
 pub mod cm;
 mod device;

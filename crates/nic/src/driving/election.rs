@@ -18,6 +18,9 @@
 //! the very core that the application would poll on, and would then take itself for needed, since
 //! it answers what the application cannot. So it offers its core before it judges.
 
+use crate::adapt::Backoff;
+use rnic_settings::ablation::{self, Policy};
+
 /// Undisturbed watching after which all lateness is forgotten, ns.
 const FORGET_NS: u64 = 50_000_000;
 /// Ticks in which nothing happens after which the thread does not watch over one that waits for an
@@ -127,7 +130,9 @@ const USEFUL: i32 = 4;
 /// it was needed stays for so many wake-ups, fewer where they are dear. It doubles each time, since
 /// a program that polls now and then does so again; an application that was just kept from its
 /// core, and spins, soon gets the engine back.
-const LATE: std::ops::RangeInclusive<i32> = 64..=4096;
+type Lateness = Backoff<64, 4096>;
+/// So far useful wake-ups keep it at most.
+const MOST_USEFUL: i32 = 4096;
 
 /// What its wake-ups were worth.
 #[derive(Debug)]
@@ -135,7 +140,7 @@ struct Worth {
     score: i32,
     /// So many wake-ups are to come before it leaves the engine to an application for spinning.
     stay: i32,
-    lateness: i32,
+    lateness: Lateness,
 }
 
 impl Worth {
@@ -143,7 +148,7 @@ impl Worth {
         Worth {
             score: 0,
             stay: 0,
-            lateness: *LATE.start(),
+            lateness: Lateness::new(),
         }
     }
 
@@ -156,7 +161,7 @@ impl Worth {
         } else if needless {
             self.score += 1;
         } else {
-            self.score = (self.score - USEFUL).max(-*LATE.end());
+            self.score = (self.score - USEFUL).max(-MOST_USEFUL);
         }
     }
 
@@ -167,7 +172,7 @@ impl Worth {
 
     /// The engine is better left to the application.
     fn leaves(&self) -> bool {
-        self.score > NEEDLESS
+        self.score > NEEDLESS && !ablation::is_out(Policy::Election)
     }
 
     /// It begins or ends to leave the engine.
@@ -178,14 +183,13 @@ impl Worth {
     /// It had left the engine, and found packets there late. `price`: what that is worth here, of
     /// what it would be elsewhere.
     fn was_late(&mut self, price: impl FnOnce(i32) -> i32) {
-        self.stay = price(self.lateness);
+        self.stay = price(self.lateness.wrong() as i32);
         self.score = -self.stay;
-        self.lateness = (2 * self.lateness).min(*LATE.end());
     }
 
     /// It has left the engine for long, and was not needed.
     fn forget_lateness(&mut self) {
-        self.lateness = *LATE.start();
+        self.lateness.forget();
     }
 }
 
@@ -219,7 +223,8 @@ impl Polling {
     /// nanoseconds.
     fn seen(&mut self, slept: u64, count: impl Fn() -> u64, offer: impl FnOnce()) -> bool {
         let mut polls = count();
-        if polls == self.count && self.polled && slept < NO_SLEEP_NS {
+        let kept = polls == self.count && self.polled && slept < NO_SLEEP_NS;
+        if kept && !ablation::is_out(Policy::ElectionOffer) {
             offer();
             polls = count();
         }
@@ -269,7 +274,7 @@ mod tests {
 
     /// After how many wake-ups of this kind it leaves.
     fn leaves_after(worth: &mut Worth, mut wake_up: impl FnMut(&mut Worth)) -> Option<i32> {
-        (1..=2 * *LATE.end()).find(|_| {
+        (1..=8192).find(|_| {
             wake_up(worth);
             worth.leaves()
         })
@@ -301,11 +306,11 @@ mod tests {
         let needless = |worth: &mut Worth| worth.packets(true, false);
         worth.was_late(|lateness| lateness);
         let once = leaves_after(&mut worth, needless);
-        assert_eq!(once, Some(*LATE.start() + NEEDLESS + 1));
+        assert_eq!(once, Some(64 + NEEDLESS + 1));
         worth.begin_anew();
         worth.was_late(|lateness| lateness);
         let twice = leaves_after(&mut worth, needless);
-        assert_eq!(twice, Some(2 * *LATE.start() + NEEDLESS + 1));
+        assert_eq!(twice, Some(2 * 64 + NEEDLESS + 1));
         worth.forget_lateness();
         worth.was_late(|lateness| lateness);
         assert_eq!(leaves_after(&mut worth, needless), once);

@@ -9,12 +9,14 @@
 //! is found awake, the other's next wait is short.
 //!
 //! What it costs is bounded. Where nothing comes in time [`CREDIT`] times, or where others want the
-//! core, the thread sleeps at once for as long as [`RESTS`] stays. The next rest is twice as long,
+//! core, the thread sleeps at once for as long as [`Rests`] stays. The next rest is twice as long,
 //! until staying awake has paid for as long. Threads that share a core and answer each other are
 //! the exception: each offers its core at once, and the event comes with it. An offer of theirs
 //! that somebody else took for long costs no more than the sleep would have, as that one was due
 //! for its share.
 
+use crate::adapt::Backoff;
+use rnic_settings::ablation::{self, Policy};
 use std::ops::RangeInclusive;
 
 use crate::sys;
@@ -31,7 +33,7 @@ const CREDIT: u32 = 4;
 /// How long it then sleeps at once, in stays: at first and at most. That is 10 to 40 ms where it
 /// costs little to wake: a core that others want costs a thread some milliseconds, once in so long,
 /// and their share is theirs anyway.
-const RESTS: RangeInclusive<u64> = 200..=800;
+type Rests = Backoff<200, 800>;
 /// So many events that came when the core had been offered, one after the other, and the next is
 /// expected to.
 const BY_OFFER: u8 = 3;
@@ -52,8 +54,8 @@ pub(super) struct HaltPoll {
     credit: u32,
     /// Until then it sleeps at once.
     rests_until: u64,
-    /// The next rest, in stays.
-    rest: u64,
+    /// How long it rests next, in stays.
+    rest: Rests,
     /// How long the last one was, ns.
     rested: u64,
     /// Time awake that paid since then, ns.
@@ -78,7 +80,7 @@ impl HaltPoll {
         HaltPoll {
             credit: 0,
             rests_until: 0,
-            rest: *RESTS.start(),
+            rest: Rests::new(),
             rested: 0,
             paid: 0,
             by_offer: 0,
@@ -87,7 +89,9 @@ impl HaltPoll {
 
     /// Whether to stay awake now. `sure`: more is on its way.
     pub(super) fn begins(&self, now: u64, sure: bool) -> bool {
-        now >= self.rests_until && (sure || self.credit > 0)
+        now >= self.rests_until
+            && (sure || self.credit > 0)
+            && !ablation::is_out(Policy::HaltPolling)
     }
 
     /// An event came to a thread that slept, so long after it had begun to wait, or after the one
@@ -114,7 +118,7 @@ impl HaltPoll {
         self.credit = CREDIT;
         self.paid += ns;
         if self.paid >= self.rested {
-            self.rest = *RESTS.start();
+            self.rest.forget();
             self.paid = 0;
         }
     }
@@ -136,9 +140,8 @@ impl HaltPoll {
     }
 
     fn rests(&mut self, now: u64, stay: u64) {
-        self.rested = self.rest * stay;
+        self.rested = u64::from(self.rest.wrong()) * stay;
         self.rests_until = now.saturating_add(self.rested);
-        self.rest = (2 * self.rest).min(*RESTS.end());
         self.paid = 0;
         self.by_offer = 0;
     }
@@ -275,7 +278,7 @@ mod tests {
             for gap in [stay + 1, 2 * stay, 3 * stay, 5 * stay, 20 * stay] {
                 let mut halt = HaltPoll::new();
                 let (.., vain) = run(&mut halt, wake_up, gap, minute);
-                let most = minute / RESTS.end() + u64::from(CREDIT) * stay;
+                let most = minute / 800 + u64::from(CREDIT) * stay;
                 assert!(vain <= most, "{vain} ns of a minute");
             }
         }
@@ -297,7 +300,7 @@ mod tests {
         assert_eq!(rests, [10, 20, 40, 40, 40]);
         // Nobody wants it any more.
         (0..40).for_each(|_| halt.paid(1_000_000, Found::Looking));
-        assert_eq!(halt.rest, *RESTS.start());
+        assert_eq!(halt.rest.wrong(), 200);
     }
 
     /// Two processes on one core, beside a third that computes: it gets its share, whether they

@@ -4,6 +4,7 @@
 //! queue pairs of two shards exchange packets through memory, and no thread ever has two shards locked at once (but in
 //! fork(2), which takes them in order). A queue pair belongs to one of them for good.
 
+use rnic_settings::ablation::{self, Policy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -126,7 +127,12 @@ impl Shard {
             let received = engine.take_in(now, Look::Poll);
             let acks = self.acks();
             let few = received < STREAM;
-            let patient = few && received > 0 && !owed && acks == Acks::MayWait && !engine.strict;
+            let patient = few
+                && received > 0
+                && !owed
+                && acks == Acks::MayWait
+                && !engine.strict
+                && !ablation::is_out(Policy::PutOff);
             let awaited = match patient {
                 true => engine.acknowledge_awaited(now),
                 false => Awaited::Owed,

@@ -14,6 +14,7 @@
 //! then may leave packets meanwhile, and does not put it off: that is for the thread to judge. Nor
 //! does the thread rely on it for ever ([`AT_MOST`]).
 
+use rnic_settings::ablation::{self, Policy};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -99,6 +100,9 @@ impl Ticks {
 
     /// Until it looks again.
     pub(super) fn tick(&self) -> Duration {
+        if ablation::is_out(Policy::TickCost) {
+            return Duration::from_nanos(TICK_NS);
+        }
         let cost = self.cost.max(self.late);
         Duration::from_nanos((TICK_FACTOR * cost).clamp(TICK_NS, SELDOM_NS))
     }
@@ -106,6 +110,9 @@ impl Ticks {
     /// As many wake-ups as cost what so many cheap ones do, and a few at least. What is gained by
     /// waking at once is a tick at most; it is not to cost more where to wake is dear.
     pub(super) fn worth(&self, cheap: i32) -> i32 {
+        if ablation::is_out(Policy::TickCost) {
+            return cheap;
+        }
         let wakeups = i64::from(cheap) * CHEAP_NS as i64 / self.late.max(CHEAP_NS) as i64;
         (wakeups as i32).max(FEW.min(cheap))
     }
@@ -113,6 +120,9 @@ impl Ticks {
     /// How long to wait for a thread that may just be late.
     fn patience(&self) -> Duration {
         let (least, most) = (*PATIENCE_NS.start(), *PATIENCE_NS.end());
+        if ablation::is_out(Policy::TickCost) {
+            return Duration::from_nanos(least);
+        }
         Duration::from_nanos((PATIENCE_FACTOR * self.late).clamp(least, most))
     }
 }
@@ -174,7 +184,7 @@ impl<T: Timer> Alarm<T> {
     /// rule.
     #[inline]
     pub(super) fn put_off(&self, now: u64, done: u64) {
-        if now >= self.look_at.load(Ordering::Relaxed) {
+        if now >= self.look_at.load(Ordering::Relaxed) && !ablation::is_out(Policy::Alarm) {
             self.look(now, done);
         }
     }

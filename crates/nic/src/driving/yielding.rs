@@ -9,6 +9,7 @@
 //! If there are cores enough, two threads that have come to share one must not settle there: only threads that go on running
 //! are spread over the cores by the scheduler.
 
+use rnic_settings::ablation::{self, Policy};
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -96,7 +97,7 @@ impl Vain {
     /// An offer took so long.
     fn offered(&mut self, took: u64) {
         self.crowded = took > TAKEN_NS;
-        if took > KEPT_NS {
+        if took > KEPT_NS && !ablation::is_out(Policy::Rests) {
             self.rests = if self.wakeful > 0 { 0 } else { RESTS };
             self.wakeful = self.wakeful.saturating_sub(1);
         }
@@ -147,6 +148,7 @@ pub(super) fn spin_or_rest(shared: &Shard, driven: Driven, found: bool, only: bo
         Next::Offer | Next::Rest if !shared.background.crowd.cores_are_short(vain.since) => {
             (vain.crowded, vain.rests) = (false, 0);
         }
+        Next::Offer if ablation::is_out(Policy::Yielding) => {}
         Next::Offer => {
             let before = sys::now_ns();
             std::thread::yield_now();

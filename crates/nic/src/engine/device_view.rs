@@ -15,6 +15,7 @@ use crate::objects::qp::{QpShared, ReceiveSource, Signals};
 use crate::observe::{self, lint};
 use crate::peers::Elsewhere;
 
+use super::FastPath;
 use super::srq_table::SrqTable;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
@@ -30,6 +31,8 @@ pub(crate) struct DeviceHost<'a> {
     pub(super) packet: Option<&'a dyn PacketMemory>,
     /// XRC: what another process does for the queue pair.
     pub(super) elsewhere: &'a mut Option<Box<Elsewhere>>,
+    /// Closed once there is such a process.
+    pub(super) fast: &'a mut FastPath,
     /// The peer's process, whose memory this one may be able to reach.
     pub(super) reach: Option<&'a Reach>,
     /// Packets of the queue pair pointed at memory since this was last withdrawn.
@@ -363,6 +366,7 @@ impl Host for DeviceHost<'_> {
         if len == 0 {
             return true;
         }
+        self.fast.close();
         let elsewhere = self.elsewhere.get_or_insert_default();
         elsewhere.is_at_hand(srqn, rkey, va, len, left)
     }

@@ -18,7 +18,6 @@ use super::{AhTable, Engine, Posted, SrqTable, Timers, fast_reply, incast_group,
 use super::{doorbell, fairness};
 use crate::memory::MemoryTable;
 use crate::objects::qp::{QpEntry, QpState};
-use crate::observe::lint;
 use crate::sys::{self, StreamClock};
 
 /// A queue pair to which work requests are posted, and what they need to leave at once.
@@ -63,11 +62,10 @@ impl Engine {
         let entry = qps.get_mut(qpn)?;
         let peer = entry.peer.filter(|_| state == QpState::Rts && !*closed);
         let way = peer.map(|peer| link.is_by_memory(peer.path));
-        let may_leave = matches!(entry.transport, QueuePair::Rc(_)) && !lint::is_on();
+        let may_leave = entry.may_post_fast();
         let alone = may_leave
             && way == Some(false)
             && entry.shared.slots.send.used() == 0
-            && entry.elsewhere.is_none()
             && !timers.incast.is_active();
         let straight = alone || may_leave && way == Some(true);
         // What is posted alone waits for no company.
@@ -101,7 +99,7 @@ impl Engine {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return ShortPost::NotThisWay;
         };
-        let Some(peer) = entry.peer else {
+        let Some(peer) = entry.peer.filter(|_| entry.may_post_fast()) else {
             return ShortPost::NotThisWay;
         };
         let by_memory = self.link.is_by_memory(peer.path);

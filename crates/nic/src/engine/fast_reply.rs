@@ -124,19 +124,6 @@ impl Engine {
         left
     }
 
-    /// One queue pair has something to send, and that is all there is, but for packets that wait for the next flush.
-    #[inline]
-    fn has_one_turn_to_give(&self) -> bool {
-        self.ready.len() == 1
-            && self.tx_blocked.is_empty()
-            && self.link.next_timeout().is_none()
-            && self.local_pause.deadline().is_none()
-            && self.unanswered.deadline().is_none()
-            && !self.neighbours.has_questions()
-            && !self.ahs.has_retired()
-            && !self.timers.incast.has_room()
-    }
-
     /// It has said it.
     #[inline]
     fn turn_given(&mut self, now: u64) {
@@ -197,7 +184,7 @@ fn say(
     staged: &mut usize,
     what: impl FnOnce(&mut Rc, &mut DeviceHost<'_>, &mut PathSink<'_>) -> bool,
 ) -> bool {
-    if entry.staged || entry.elsewhere.is_some() {
+    if entry.staged || !entry.may_reply_fast() {
         return false;
     }
     let mut sink = PathSink {

@@ -4,9 +4,11 @@
 //! `ibv_post_send` run it in the caller's thread; a background thread runs it when the application does not call (see
 //! [`crate::driving`]).
 
+mod agenda;
 mod batching;
 mod counters;
 mod device_view;
+mod fast_path;
 mod fast_post;
 mod fast_reply;
 mod flow;
@@ -37,6 +39,7 @@ use batching::{ack_coalescing, ack_piggyback, doorbell, one_sided_batch, uc_writ
 pub(crate) use counters::sum;
 pub use counters::{Objects, PortCounters, watch_counters};
 pub(crate) use device_view::withdraw;
+pub(crate) use fast_path::FastPath;
 pub(crate) use fast_reply::Awaited;
 use flow::{fairness, incast, incast_group, local_pause, receive_hold, receive_horizon};
 pub(crate) use round::Acks;
@@ -412,6 +415,7 @@ impl Engine {
             entry.abandon_receive(srqs);
             neighbours.take_leave(entry, false, link);
             entry.elsewhere = None;
+            entry.update_fast_path();
         }
     }
 
@@ -493,6 +497,7 @@ impl Engine {
             entry.free_retired();
             self.neighbours.take_leave(entry, true, &mut self.link);
             entry.elsewhere = entry.elsewhere.take().and_then(|e| e.only_read());
+            entry.update_fast_path();
         }
     }
 
@@ -552,6 +557,7 @@ pub(crate) fn lend<'a>(
         selected_srq,
         signals,
         elsewhere,
+        fast,
         reach,
         pointed,
         ..
@@ -565,6 +571,7 @@ pub(crate) fn lend<'a>(
         signals,
         packet: None,
         elsewhere,
+        fast,
         reach: reach.as_deref(),
         pointed,
     };

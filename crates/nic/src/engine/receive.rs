@@ -296,7 +296,7 @@ fn take_straight(
     srqs: &SrqTable,
 ) -> Option<Took> {
     let (bth, usual) = Usual::parse(received.bytes)?;
-    if entry.elsewhere.is_some() || !is_default_partition(bth.pkey) {
+    if !entry.may_take_fast() || !is_default_partition(bth.pkey) {
         return None;
     }
     let (QueuePair::Rc(rc), mut host) = lend(entry, memory, srqs) else {

@@ -1,6 +1,7 @@
 //! One round of the engine: packets come in, timers fire, packets leave.
 
 use rnic_link::{Glance, Look, RoceLink};
+use rnic_settings::ablation::{self, Policy};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
@@ -87,10 +88,13 @@ impl Engine {
     /// through the whole of a round each time. What has its time is attended to by the next one. After `Something` a round is to follow.
     #[inline]
     pub(crate) fn glance(&mut self) -> Glance {
-        if !self.strict && self.pace.rests() {
+        let throttles = !self.strict && !ablation::is_out(Policy::PollThrottling);
+        if throttles && self.pace.rests() {
             return Glance::NothingInMemory;
         }
-        let left = self.ready.len() != self.held || !self.tx_blocked.is_empty();
+        let left = self.ready.len() != self.held
+            || !self.tx_blocked.is_empty()
+            || ablation::is_out(Policy::QuickPoll);
         let found = if self.glances == 0 || left {
             Glance::Something
         } else {
@@ -201,25 +205,9 @@ impl Engine {
         }
     }
 
-    /// Something may leave, now or soon.
-    pub(crate) fn has_to_send(&self) -> bool {
-        self.has_turns()
-            || self.link.has_pending()
-            || self.link.next_timeout().is_some()
-            || self.local_pause.deadline().is_some()
-            || !self.tx_blocked.is_empty()
-            || self.unanswered.deadline().is_some()
-    }
-
     /// Messages wait for receives: what carries them stays readable.
     pub(crate) fn waits_for_receives(&self) -> bool {
         self.receive_hold.is_waiting()
-    }
-
-    /// Some queue pair may have a turn now.
-    #[inline]
-    pub(crate) fn has_turns(&self) -> bool {
-        !self.ready.is_empty() || self.timers.incast.has_room()
     }
 
     /// Those that were due when `known` was: what came until then has been taken in.
@@ -406,7 +394,7 @@ impl Engine {
                 Acks::UntilWait => entry.held_ack.waits_for_answer(),
                 Acks::Leave | Acks::MayWaitForAnswer => false,
             };
-        if lone && entry.elsewhere.is_none() {
+        if lone && entry.may_reply_fast() {
             if hold {
                 // Nothing but the ACK is there to be sent.
                 schedule(entry, &mut self.ready);
@@ -517,42 +505,6 @@ impl Engine {
     pub(crate) fn flush(&mut self, now: u64) {
         self.link.flush(now);
         self.staged = 0;
-    }
-
-    /// When the engine must run again although nothing arrives.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
-        match (
-            self.next_deadline_of_polled(),
-            self.one_sided_batch.deadline(),
-        ) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
-    }
-
-    /// The same while the application polls, by which rows are done.
-    pub(crate) fn next_deadline_of_polled(&self) -> Option<u64> {
-        let timer = self
-            .timers
-            .next()
-            .map(|t| self.receive_horizon.deadline(t.0));
-        let link = self.link.next_timeout();
-        let (local_pause, receive_hold) =
-            (self.local_pause.deadline(), self.receive_hold.deadline());
-        let (cq_tasks, cm) = (self.cq_tasks.next(), self.cm.deadline());
-        let (neighbours, tx_blocked) = (self.neighbours.deadline(), self.tx_blocked.deadline());
-        let unanswered = self.unanswered.deadline();
-        let crowds = self.timers.incast.deadline();
-        let crowds = crowds.map(|at| self.receive_horizon.deadline(at));
-        // Asked with every message: no list of options, whose order costs ten times as much.
-        let never = |at: Option<u64>| at.unwrap_or(u64::MAX);
-        let own = never(timer).min(never(link)).min(never(cq_tasks));
-        let paced = never(local_pause)
-            .min(never(receive_hold))
-            .min(never(tx_blocked));
-        let paced = paced.min(never(unanswered)).min(never(crowds));
-        let earliest = own.min(paced).min(never(cm)).min(never(neighbours));
-        (earliest != u64::MAX).then_some(earliest)
     }
 }
 

@@ -7,25 +7,17 @@
 
 use std::collections::TryReserveError;
 
-/// How long to wait before trying again, at first and at most.
-const PAUSE_NS: std::ops::RangeInclusive<u64> = 30_000..=5_000_000;
+use crate::adapt::Backoff;
+
+/// How long to wait before trying again, ns.
+type Pause = Backoff<30_000, 5_000_000>;
 
 /// Those that wait.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TxBlocked {
     qpns: Vec<u32>,
     again: u64,
-    pause: u64,
-}
-
-impl Default for TxBlocked {
-    fn default() -> TxBlocked {
-        TxBlocked {
-            qpns: Vec::new(),
-            again: 0,
-            pause: *PAUSE_NS.start(),
-        }
-    }
+    pause: Pause,
 }
 
 impl TxBlocked {
@@ -33,8 +25,7 @@ impl TxBlocked {
     pub(super) fn hold(&mut self, qpn: u32, now: u64) {
         // Rounds of an application that polls come in between.
         if now >= self.again {
-            self.again = now.saturating_add(self.pause);
-            self.pause = (self.pause * 2).min(*PAUSE_NS.end());
+            self.again = now.saturating_add(self.pause.wrong().into());
         }
         self.qpns.push(qpn);
     }
@@ -42,7 +33,7 @@ impl TxBlocked {
     /// A queue pair found room.
     #[inline]
     pub(super) fn moved(&mut self) {
-        self.pause = *PAUSE_NS.start();
+        self.pause.forget();
     }
 
     /// When they are to be tried again, whoever polls.

@@ -490,6 +490,7 @@ impl Parts<'_> {
         if entry.transport.is_error() {
             self.hood.take_leave(entry, true, link);
             entry.elsewhere = entry.elsewhere.take().and_then(|e| e.only_read());
+            entry.update_fast_path();
         }
         let target = target_of(entry);
         let Some(elsewhere) = &mut entry.elsewhere else {

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use rustix_futex_sync::{Mutex, MutexGuard};
 
+use crate::adapt::Confidence;
 use crate::sync::within::within;
 use crate::sys;
 use protocol::Bias;
@@ -33,7 +34,7 @@ const PLACES: usize = 14;
 /// No place.
 const NOBODY: usize = usize::MAX;
 /// Times that a thread has to take a lock in a row before it is given the lock, at first and at most.
-const STREAK: std::ops::RangeInclusive<u32> = 128..=8192;
+type Streak = Confidence<128, 8192>;
 /// A lock that is taken away sooner was given too soon.
 const SOON_NS: u64 = 30_000;
 
@@ -55,8 +56,7 @@ struct Policy {
     former: usize,
     /// The mark of the thread that took it last, and how often it did so in a row.
     last: usize,
-    streak: u32,
-    needed: u32,
+    streak: Streak,
     given: u64,
 }
 
@@ -64,27 +64,28 @@ impl Policy {
     /// The lock was taken from its owner.
     fn taken_away(&mut self, owner: usize) {
         self.former = owner;
-        self.streak = 0;
+        self.streak.sign(false);
         // Whoever looks in now and then, as the background thread does, looks a few times in a row.
         let soon = sys::now_ns().saturating_sub(self.given) < SOON_NS;
-        self.needed = match soon {
-            true => (self.needed * 2).min(*STREAK.end()),
-            false => *STREAK.start(),
-        };
+        match soon {
+            true => self.streak.wrong(),
+            false => self.streak.forget(),
+        }
     }
 
     /// This thread had it. The place of one that shall keep it.
     fn taken(&mut self) -> Option<usize> {
         let mark = sys::thread_mark();
         if mark != self.last {
-            (self.last, self.streak) = (mark, 0);
+            self.last = mark;
+            self.streak.sign(false);
         }
-        self.streak += 1;
-        if self.streak < self.needed {
+        self.streak.sign(true);
+        if !self.streak.is_sure() {
             return None;
         }
         // If it cannot, then not before as many times again.
-        self.streak = 0;
+        self.streak.sign(false);
         let place = places::mine().filter(|_| sys::has_barriers())?;
         self.given = sys::now_ns();
         Some(place)
@@ -140,8 +141,7 @@ impl<T> Biased<T> {
             policy: Mutex::new(Policy {
                 former: NOBODY,
                 last: 0,
-                streak: 0,
-                needed: *STREAK.start(),
+                streak: Streak::new(),
                 given: 0,
             }),
             value: UnsafeCell::new(value),
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     fn own<T>(lock: &Biased<T>) {
-        for _ in 0..2 * *STREAK.start() {
+        for _ in 0..256 {
             drop(lock.lock());
         }
     }
@@ -394,16 +394,22 @@ mod tests {
         let mut policy = Policy {
             former: NOBODY,
             last: 0,
-            streak: 0,
-            needed: *STREAK.start(),
+            streak: Streak::new(),
             given: sys::now_ns().saturating_add(1 << 40),
         };
         for _ in 0..40 {
             policy.taken_away(0);
         }
-        assert_eq!(policy.needed, *STREAK.end());
+        let in_a_row = |streak: Streak| {
+            let mut streak = streak;
+            (1..).find(|_| {
+                streak.sign(true);
+                streak.is_sure()
+            })
+        };
+        assert_eq!(in_a_row(policy.streak), Some(8192));
         policy.given = 0;
         policy.taken_away(0);
-        assert_eq!(policy.needed, *STREAK.start());
+        assert_eq!(in_a_row(policy.streak), Some(128));
     }
 }

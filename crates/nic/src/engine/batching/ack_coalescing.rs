@@ -7,6 +7,10 @@
 //! its ACKs then leave at once, longer each time it happens. So they do for one that asks for few of its messages only: it
 //! says by itself which one it waits for.
 
+use rnic_settings::ablation::{self, Policy};
+
+use crate::adapt::{Backoff, Confidence};
+
 /// Messages that share an ACK at most.
 const SHARED: u32 = 16;
 /// How long the peer may be silent before its ACK leaves, ns: a few round trips between polling programs on one host.
@@ -14,11 +18,12 @@ const SILENCE: u64 = 20_000;
 /// Nor is it silent before the engine has looked so often: where that takes longer than all of the above, on slow machines, the
 /// answer of the application, which polls, is still to come, and has room for the ACK in its system call.
 const LOOKS: u8 = 8;
-/// Messages answered at once after the peer fell silent: at first, and at most.
-const PENALTY: std::ops::RangeInclusive<u32> = 64..=16_384;
+/// After the peer fell silent its messages are answered at once for a while: their number.
+type AtOnce = Backoff<64, 16_384>;
 
-/// Messages in a row that a program answers before it waits for the next, after which ACKs wait for the answer.
-const IN_A_ROW: u8 = 4;
+/// Messages in a row that a program answers before it waits for the next, after which ACKs wait for
+/// the answer.
+type Answered = Confidence<4, 4>;
 
 /// A queue pair's held ACK, and what is known of its peer.
 #[derive(Clone, Copy, Debug)]
@@ -29,18 +34,16 @@ pub(crate) struct HeldAck {
     last: u64,
     /// Looks since then.
     looks: u8,
-    /// Messages that are still to be answered at once.
-    at_once: u32,
-    /// What the next silence costs.
-    penalty: u32,
+    /// Messages that are answered at once.
+    at_once: AtOnce,
     /// A message came that wants none.
     unasked: bool,
     /// Requests left since the last message came.
     requested: bool,
     /// They did between the last two.
     answered: bool,
-    /// Messages that were answered, one after the other.
-    in_a_row: u8,
+    /// Messages are answered, one after the other.
+    answers: Answered,
     /// It waits for the answer to the last one.
     held: bool,
 }
@@ -51,12 +54,11 @@ impl Default for HeldAck {
             messages: 0,
             last: 0,
             looks: 0,
-            at_once: 0,
-            penalty: *PENALTY.start(),
+            at_once: AtOnce::new(),
             unasked: false,
             requested: false,
             answered: false,
-            in_a_row: 0,
+            answers: Answered::new(),
             held: false,
         }
     }
@@ -67,15 +69,10 @@ impl HeldAck {
     #[inline]
     pub(crate) fn arrived(&mut self, now: u64, asked: bool) {
         self.answered = std::mem::take(&mut self.requested);
-        self.in_a_row = match self.answered {
-            true => self.in_a_row.saturating_add(1),
-            false => 0,
-        };
+        self.answers.sign(self.answered);
         if std::mem::replace(&mut self.unasked, !asked) && asked {
             self.messages = SHARED;
-        } else if self.at_once > 0 {
-            self.at_once -= 1;
-        } else {
+        } else if !self.at_once.pass(1) {
             self.messages += 1;
             self.last = now;
             self.looks = 0;
@@ -91,12 +88,12 @@ impl HeldAck {
     /// The ACK may wait. Once this was false the ACK is expected to leave.
     #[inline]
     pub(crate) fn may_wait(&mut self, now: u64) -> bool {
-        if self.messages == 0 {
+        if self.messages == 0 || ablation::is_out(Policy::AckCoalescing) {
             return false;
         }
         if self.messages >= SHARED {
             self.messages = 0;
-            self.penalty = (self.penalty / 2).max(*PENALTY.start());
+            self.at_once.right();
             return false;
         }
         self.looks = self.looks.saturating_add(1);
@@ -104,15 +101,14 @@ impl HeldAck {
             return true;
         }
         self.messages = 0;
-        self.at_once = self.penalty;
-        self.penalty = (self.penalty * 2).min(*PENALTY.end());
+        self.at_once.wrong();
         false
     }
 
     /// The application has answered the last messages, each before the next came: the ACK waits for what it posts now.
     #[inline]
     pub(crate) fn waits_for_answer(&mut self) -> bool {
-        self.held = self.in_a_row >= IN_A_ROW;
+        self.held = self.answers.is_sure();
         self.held
     }
 
@@ -125,7 +121,7 @@ impl HeldAck {
     /// The peer was seen to wait for its ACKs, and gets them at once.
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
-        self.at_once > 0
+        self.at_once.is_off()
     }
 
     /// The same, and the application sends nothing with which they would leave.

@@ -10,6 +10,9 @@
 //! Only a queue pair whose application was seen to answer soon, several times in a row, has its ACKs wait, by the network stack
 //! or past it, and not for long. An ACK that waited in vain makes it take longer until the next one does.
 
+use rnic_settings::ablation::{self, Policy};
+
+use crate::adapt::Confidence;
 use std::collections::{TryReserveError, VecDeque};
 
 /// Who answers within so many times what it costs to wake a thread answers soon: the background thread sends the ACK, goes to
@@ -19,18 +22,16 @@ const WAKE_UPS: u64 = 16;
 const SOON_NS: std::ops::RangeInclusive<u64> = 200_000..=1_000_000;
 /// How long an ACK waits for an answer: so many times as long.
 const WAIT: u64 = 2;
-/// Answers in a row after which ACKs wait: at first, and at most.
-const IN_A_ROW: std::ops::RangeInclusive<u32> = 4..=4096;
+/// Answers in a row after which ACKs wait.
+type Soon = Confidence<4, 4096>;
 
 /// What is known of the application behind a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answers {
     /// When an ACK left by itself, ahead of the answer; 0: none did since the last one.
     alone: u64,
-    /// Answers that came soon after such.
-    in_a_row: u32,
-    /// So many are wanted.
-    wanted: u32,
+    /// Answers come soon after such.
+    soon: Soon,
     /// How long the ACK waits that does; 0: none.
     until: u64,
     /// What is to be acknowledged is a WRITE of which the application is not told.
@@ -56,8 +57,7 @@ impl Default for Answers {
     fn default() -> Answers {
         Answers {
             alone: 0,
-            in_a_row: 0,
-            wanted: *IN_A_ROW.start(),
+            soon: Soon::new(),
             until: 0,
             silent: false,
             fresh: false,
@@ -82,12 +82,12 @@ impl Answers {
             }
             // The peer goes on meanwhile, so this is no answer it waits for.
             self.until = 0;
-            self.in_a_row = 0;
+            self.soon.sign(false);
             self.fresh = false;
             return Wait::Over;
         }
         self.fresh = false;
-        if !self.silent || self.in_a_row < self.wanted {
+        if !self.silent || !self.soon.is_sure() || ablation::is_out(Policy::AckPiggyback) {
             return Wait::No;
         }
         self.until = now + WAIT * soon;
@@ -106,13 +106,9 @@ impl Answers {
         let waited = self.until != 0;
         if waited {
             self.until = 0;
-            self.wanted = (self.wanted / 2).max(*IN_A_ROW.start());
+            self.soon.right();
         } else if self.alone != 0 {
-            self.in_a_row = if now.saturating_sub(self.alone) < soon {
-                self.in_a_row.saturating_add(1)
-            } else {
-                0
-            };
+            self.soon.sign(now.saturating_sub(self.alone) < soon);
         }
         self.alone = 0;
         waited
@@ -124,8 +120,7 @@ impl Answers {
             return false;
         }
         self.until = 0;
-        self.in_a_row = 0;
-        self.wanted = (self.wanted * 2).min(*IN_A_ROW.end());
+        self.soon.wrong();
         true
     }
 }
@@ -217,7 +212,7 @@ mod tests {
             left += u32::from(!waits(&mut answers, now));
             answers.answered(now + SOON / 2, SOON);
         }
-        assert_eq!(left, *IN_A_ROW.start());
+        assert_eq!(left, 4);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! what is under way wakes it, or a timer, or when it looks, once per millisecond. That happens to it a few times only: whoever let
 //! posts wait for long has the next ones sent at once, more of them each time it happens.
 
+use rnic_settings::ablation::{self, Policy};
 use std::ops::RangeInclusive;
 
 /// Posts that make a batch, as a rule,
@@ -120,7 +121,19 @@ impl Batcher {
         left: usize,
         clock: impl FnOnce() -> u64,
     ) -> bool {
+        let (policy, left) = match self.terms.moment {
+            u64::MAX => (Policy::OneSidedBatch, left),
+            _ => (Policy::Doorbell, left),
+        };
+        if ablation::is_out(policy) {
+            return false;
+        }
         if self.posts == 0 {
+            let left = if ablation::is_out(Policy::SignaledBatch) {
+                0
+            } else {
+                left
+            };
             self.size = Batcher::size(left + posted.count);
         }
         if self.at_once > 0 {

@@ -5,7 +5,10 @@
 //! them, or the program polls, or posts something else. A program that does none of these and then looks at memory, say,
 //! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Batcher`].
 
+use rnic_settings::ablation::{self, Policy};
 use rnic_transport::QueuePair;
+
+use crate::adapt::Confidence;
 
 use crate::engine::TICK_NS;
 use crate::engine::doorbell::{self, Batcher, Posted};
@@ -25,7 +28,7 @@ const MOST_POSTS: u64 = 4;
 /// All takes at most so many times as long as elsewhere: beyond that it is no post that takes long.
 const MOST_TIMES: u64 = 64;
 /// After so many close ones the next may wait.
-const FEW: u32 = 4;
+type Close = Confidence<5, 5>;
 
 /// How posts to a queue pair follow each other.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +37,7 @@ pub(crate) struct Succession {
     began: u64,
     /// The last post, or when what was posted was done.
     last: u64,
-    close: u32,
+    close: Close,
 }
 
 impl Succession {
@@ -48,14 +51,9 @@ impl Succession {
     /// it did, that it may wait.
     #[inline]
     fn posted(&mut self, now: u64, close: u64) -> bool {
-        let close = now.saturating_sub(self.last) < close;
-        self.close = if close {
-            self.close.saturating_add(1)
-        } else {
-            0
-        };
+        self.close.sign(now.saturating_sub(self.last) < close);
         self.last = now;
-        self.close > FEW
+        self.close.is_sure()
     }
 
     /// What waited was done just now.
@@ -99,12 +97,18 @@ impl OneSidedBatch {
             0 => post.min(CLOSE),
             known => known - known / PART + post.min(known * MOST_POSTS) / PART,
         };
+        if ablation::is_out(Policy::OneSidedScale) {
+            return CLOSE;
+        }
         (self.post * CLOSE_POSTS).clamp(CLOSE, CLOSE * MOST_TIMES)
     }
 
     /// All takes so many times as long here as elsewhere.
     #[inline]
     fn times(&self) -> u64 {
+        if ablation::is_out(Policy::OneSidedScale) {
+            return 1;
+        }
         (self.post * CLOSE_POSTS / CLOSE).clamp(1, MOST_TIMES)
     }
 
@@ -194,7 +198,7 @@ mod tests {
         // A few at a time, as often as one likes.
         for _ in 0..100 {
             assert!(!post(2 * CLOSE, &mut succession));
-            for _ in 0..FEW {
+            for _ in 0..4 {
                 assert!(!post(CLOSE / 2, &mut succession));
             }
         }
@@ -207,7 +211,7 @@ mod tests {
     fn the_time_that_a_row_takes_does_not_count() {
         let mut succession = Succession::default();
         let mut now = 1_000_000;
-        for _ in 0..=FEW + 1 {
+        for _ in 0..6 {
             succession.posted(now, CLOSE);
             now += 10 * CLOSE;
             succession.done(now);

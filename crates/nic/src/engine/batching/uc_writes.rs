@@ -6,14 +6,17 @@
 //!
 //! RC, which has to ask, has [`crate::engine::one_sided_batch`] for its streams.
 
+use rnic_settings::ablation::{self, Policy};
 use rnic_transport::QueuePair;
+
+use crate::adapt::Confidence;
 
 /// What a WRITE takes, as long as none was timed, in [`sys::ticks_or_ns`](crate::sys::ticks_or_ns): about a microsecond.
 const GUESS: u64 = 3_000;
 /// What follows within this part of it is close.
 const PART: u64 = 4;
 /// After so many close ones the next is one of a stream.
-const FEW: u32 = 4;
+type Close = Confidence<5, 5>;
 
 /// How the turns of a queue pair follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +25,7 @@ pub(crate) struct UcWrites {
     ended: u64,
     /// What a WRITE takes without packets.
     cost: u64,
-    close: u32,
+    close: Close,
 }
 
 impl Default for UcWrites {
@@ -31,7 +34,7 @@ impl Default for UcWrites {
             began: 0,
             ended: 0,
             cost: GUESS,
-            close: 0,
+            close: Close::new(),
         }
     }
 }
@@ -50,13 +53,9 @@ impl UcWrites {
 
     fn follows(&mut self, posted: u32, now: u64) -> bool {
         let close = posted > 1 || now.saturating_sub(self.ended) < self.cost / PART;
-        self.close = if close {
-            self.close.saturating_add(1)
-        } else {
-            0
-        };
+        self.close.sign(close);
         self.began = now;
-        posted == 1 && self.close <= FEW
+        posted == 1 && (!self.close.is_sure() || ablation::is_out(Policy::UcWrites))
     }
 
     /// It is over; `executed`: something went without packets. (A thread that has lost its processor in the middle

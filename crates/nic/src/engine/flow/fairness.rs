@@ -6,6 +6,7 @@
 //! megabytes. So while queue pairs have short messages, the engine does less for the others in one call, and they have less
 //! under way. Where nobody waits they go on undivided, which is faster.
 
+use rnic_settings::ablation::{self, Policy};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -175,7 +176,7 @@ fn message_of(packet: &Packet<'_>) -> Option<usize> {
 /// 0 is never.
 #[inline]
 fn is_recent(at: u64, now: u64) -> bool {
-    at != 0 && now.saturating_sub(at) < SOON_NS
+    at != 0 && now.saturating_sub(at) < SOON_NS && !ablation::is_out(Policy::Fairness)
 }
 
 #[cfg(test)]

@@ -214,6 +214,7 @@ fn apply(
             shared.set_state(QpState::Reset);
             entry.reach = None;
             let old = entry.peer.take();
+            entry.update_fast_path();
             if let Some(peer) = old {
                 engine.link.release_path(peer.path);
             }
@@ -227,6 +228,7 @@ fn apply(
         QpState::Err => engine.flush_qp(qpn),
         QpState::Rtr => {
             entry.peer = peer;
+            entry.update_fast_path();
             entry.reach = reach;
             if shared.qp_type == QpType::Ud {
                 // No message is longer than what the port carries.

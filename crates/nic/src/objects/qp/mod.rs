@@ -27,7 +27,8 @@ use crate::addressing::gid_table::gid_table;
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use crate::driving::Shard;
 use crate::engine::{
-    self, Answers, Engine, HeldAck, IncastMember, Requests, SrqTable, Succession, UcWrites,
+    self, Answers, Engine, FastPath, HeldAck, IncastMember, Requests, SrqTable, Succession,
+    UcWrites,
 };
 use crate::error::{Error, Result};
 use crate::objects::context::ContextShared;
@@ -248,6 +249,8 @@ pub(crate) struct QpEntry {
     pub(crate) lingers: bool,
     /// XRC: what another process does for it.
     pub(crate) elsewhere: Option<Box<Elsewhere>>,
+    /// Which short ways it may take.
+    pub(crate) fast: FastPath,
     /// Deadline that the engine's timer heap holds for it.
     pub(crate) armed: Option<Time>,
     /// RC, by the network stack: what it is among those that write to the same host.
@@ -257,7 +260,7 @@ pub(crate) struct QpEntry {
 impl QpEntry {
     /// In RESET.
     fn new(shared: Arc<QpShared>) -> QpEntry {
-        QpEntry {
+        let mut entry = QpEntry {
             attr: QpAttr {
                 cap: shared.cap,
                 ..QpAttr::default()
@@ -285,9 +288,12 @@ impl QpEntry {
             granted: false,
             lingers: false,
             elsewhere: None,
+            fast: FastPath::default(),
             armed: None,
             incast_member: IncastMember::default(),
-        }
+        };
+        entry.update_fast_path();
+        entry
     }
 
     /// Takes memory for all that may be posted to it.
