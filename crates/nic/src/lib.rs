@@ -21,8 +21,9 @@ mod objects;
 mod observe;
 #[doc(hidden)]
 pub mod parts;
-mod peers;
+mod queues;
 pub mod reserve;
+pub mod resources;
 mod sync;
 mod sys;
 
@@ -36,19 +37,21 @@ pub use engine::{DropCounters, Objects, PortCounters, watch_counters};
 pub use error::{Error, Result};
 pub use memory::Access;
 pub use objects::ah::{Ah, ah_attr_from_header};
-pub use objects::context::{AsyncEvent, Context};
-pub use objects::cq::{CompChannel, Cq, CqOptions, MAX_CQ_PERIOD, Stamp, WeakCompChannel};
+pub use objects::context::Context;
+pub use objects::cq::{CompChannel, Cq, WeakCompChannel};
 pub use objects::dm::Dm;
 pub use objects::mr::{Advice, Mr, Rereg, ReregError};
 pub use objects::mw::{Mw, MwType};
 pub use objects::pd::{Pd, PdHold, Td};
-pub use objects::qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+pub use objects::qp::{Qp, QpInit};
 pub use objects::srq::{Srq, SrqAttr, SrqAttrMask, SrqInit};
 pub use objects::xrcd::Xrcd;
+pub use queues::{
+    AsyncEvent, CqOptions, MAX_CQ_PERIOD, QpAttr, QpAttrMask, QpCap, QpState, QpType, Stamp,
+};
 pub use sync::within::within;
 pub use sys::PerThread;
 
-pub use observe::resources;
 pub use observe::{MOST_FAILURES, refused_verb};
 pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec, is_stopped};
 pub use rnic_transport::{

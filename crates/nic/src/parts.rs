@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rnic_transport::{Completion, Pd, RemoteAccess};
 
 use crate::memory::{Access, MemoryTable, RegionSpec};
-use crate::objects::cq::{Cq, Freed, Slots};
+use crate::objects::cq::Cq;
+use crate::queues::{Freed, Slots};
 
 const PAGE: usize = 4096;
 

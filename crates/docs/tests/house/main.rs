@@ -43,16 +43,6 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
         &["carried", "grants", "pointing", "reach", "ring"],
     ),
     (
-        "nic",
-        "",
-        &["cm", "driving", "engine", "objects", "observe", "peers"],
-    ),
-    (
-        "nic",
-        "objects",
-        &["context", "cq", "pd", "qp", "srq", "xrcd"],
-    ),
-    (
         "transport",
         "rc/requester",
         &["execute", "point", "transmit"],

@@ -83,3 +83,15 @@ pub(crate) fn path_spec(
         hop_limit: attr.hop_limit,
     })
 }
+
+/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload, which the XRCETH adds to.
+const HEADROOM_V4: u32 = 20 + 8 + 12 + 16 + 4 + 4;
+const HEADROOM_V6: u32 = 40 + 8 + 12 + 16 + 4 + 4;
+
+/// The most bytes of a full packet beside its payload.
+pub(crate) fn headroom(remote: IpAddr) -> u32 {
+    match remote {
+        IpAddr::V4(_) => HEADROOM_V4,
+        IpAddr::V6(_) => HEADROOM_V6,
+    }
+}

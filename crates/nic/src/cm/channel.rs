@@ -4,8 +4,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::event::Event;
-use super::slab::Key;
+use super::id::Id;
 use crate::driving::Nic;
+use crate::engine::cm_service::Key;
 use crate::error::{Error, Result};
 use crate::sys::{self, EventFd};
 
@@ -90,7 +91,7 @@ impl EventChannel {
         nic.check_alive(GET)?;
         let mut engine = nic.lock();
         let now = sys::now_ns();
-        let event = engine.cm.next_event(nic, self.shared.key, now);
+        let event = Id::next_event(nic, &mut engine.cm, self.shared.key, now);
         if event.is_none() {
             engine.send_cm(now);
             nic.after_drive(engine);

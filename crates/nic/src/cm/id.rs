@@ -4,20 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::PortSpace;
 use super::channel::EventChannel;
-use super::event::{EventKind, EventParam};
-use super::neighbours::{self, Query};
-use super::params::{ConnParam, IdOption};
-use super::resolve;
-use super::route::Route;
-use super::slab::Key;
-use super::state::{Cm, Entry, Marks, State, Waiting};
+use super::event::Event;
 use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::driving::Nic;
+use crate::engine::cm_service::{
+    Cm, ConnParam, Entry, EventKind, EventParam, IdOption, Key, Marks, PortSpace, Query, Route,
+    State, TakenEvent, Waiting, neighbours, resolve,
+};
 use crate::error::{Error, Result};
-use crate::objects::qp::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::observe;
+use crate::queues::{QpAttr, QpAttrMask, QpState, QpType};
 use crate::sync::busy::while_busy;
 use crate::sys;
 
@@ -74,21 +71,56 @@ impl Id {
         entry.marks.adopted.store(true, Ordering::Release);
         let mut engine = nic.lock();
         let key = engine.cm.add_id(entry);
-        let id = key.and_then(|key| engine.cm.adopt(nic, key));
+        let id = key.and_then(|key| Id::adopt(nic, &mut engine.cm, key));
         drop(engine);
         id.ok_or_else(|| Error::invalid(VERB, "the event channel is closed"))
     }
 
-    pub(super) fn new_handle(nic: &Nic, key: Key, entry: &Entry) -> Id {
-        Id {
-            shared: Arc::new(IdShared {
+    /// The handle of an id that its owner holds from now on.
+    fn adopt(nic: &Nic, cm: &mut Cm, key: Key) -> Option<Id> {
+        let make = |entry: &Entry| {
+            Arc::new(IdShared {
                 nic: nic.clone(),
                 key,
                 marks: entry.marks.clone(),
                 port_space: entry.port_space,
                 qp_type: entry.qp_type,
-            }),
-        }
+            })
+        };
+        cm.adopt(key, make).map(|shared| Id { shared })
+    }
+
+    /// The oldest event of a channel, after its token was taken. `None`: its id has ended, or is
+    /// about to.
+    pub(super) fn next_event(nic: &Nic, cm: &mut Cm, channel: Key, now: u64) -> Option<Event> {
+        let TakenEvent {
+            kind,
+            status,
+            owner,
+            subject,
+            multicast,
+            param,
+        } = cm.next_event(channel, now)?;
+        let id = Id {
+            shared: owner.downcast().ok()?,
+        };
+        let (id, listener) = match subject.and_then(|subject| Id::adopt(nic, cm, subject)) {
+            Some(new) => (new, Some(id)),
+            None => (id, None),
+        };
+        Some(Event {
+            kind,
+            status,
+            uid: match (multicast, &listener) {
+                (Some(uid), _) => uid,
+                (None, Some(listener)) => listener.uid(),
+                (None, None) => id.uid(),
+            },
+            multicast,
+            id,
+            listener,
+            param,
+        })
     }
 
     /// Works on the id under the engine's lock; what it has to say leaves at once.
@@ -468,3 +500,6 @@ impl Drop for IdShared {
         self.destroy();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -17,10 +17,11 @@ use rnic_link::Glance;
 
 use super::halt_poll::{self, Found, HaltPoll, Offers};
 use super::nic::Nic;
-use super::shard::{Shard, ShardSet};
+use super::shard::Shard;
 use super::waiters::{Awaitable, Look, Looked, Wait, Waiting};
 use super::yielding;
 use crate::engine::Acks;
+use crate::queues::ShardSet;
 use crate::sys::{self, PerThread};
 
 /// How long those that spin stay awake at most, ns: a thread cannot be cancelled meanwhile.

@@ -20,7 +20,7 @@ use super::nic::{NicHandle, NicShared};
 use crate::addressing::gid_table::{RowsGuard, lock_rows};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::objects::{dm, pd};
+use crate::memory::{domains, pieces};
 use crate::sync::bias::Guard;
 use crate::sys;
 
@@ -59,8 +59,8 @@ struct Held {
     engine: Option<(Vec<Locked>, Still, Arc<NicHandle>)>,
     current: Current,
     rows: RowsGuard,
-    domains: pd::AllGuard,
-    pieces: dm::AllGuard,
+    domains: domains::AllGuard,
+    pieces: pieces::AllGuard,
 }
 
 thread_local! {
@@ -138,8 +138,8 @@ fn before_fork() {
             engine,
             current,
             rows,
-            domains: pd::lock_all(),
-            pieces: dm::lock_all(),
+            domains: domains::lock_all(),
+            pieces: pieces::lock_all(),
         }));
     });
 }

@@ -11,7 +11,7 @@ use rustix_futex_sync::Mutex;
 use super::shard::Shard;
 use crate::addressing::gid_table::{GidEntry, gid_table};
 use crate::device::PortState;
-use crate::objects::context::{AsyncEvent, AsyncEvents};
+use crate::queues::{AsyncEvent, AsyncEvents};
 use crate::sys;
 
 /// The number of the one port.

@@ -29,6 +29,6 @@ pub use fork::{forks_within, guard_forks};
 pub(crate) use nic::{Nic, NicShared};
 pub use nic::{objects, port_counters, shutdown, stats};
 pub(crate) use regions::NoKey;
-pub(crate) use shard::{Driven, Shard, ShardSet};
+pub(crate) use shard::{Driven, Shard};
 pub use shards::shards_by_default;
 pub use waiters::Waiting;

@@ -8,16 +8,15 @@ use rustix_futex_sync::Mutex;
 
 use super::background;
 use super::fork;
-use super::shard::{Driven, Shard, ShardSet};
+use super::shard::{Driven, Shard};
 use super::shards::Shards;
 use crate::engine::Common;
 use crate::engine::Incast;
 use crate::engine::{DropCounters, Engine, Objects, PortCounters, sum};
 use crate::error::{Error, Result};
 use crate::memory::Windows;
-use crate::objects::context::AsyncEvents;
-use crate::objects::cq::{self, CqTasks};
 use crate::observe;
+use crate::queues::{AsyncEvents, CqFacts, CqTasks, Device, ShardSet};
 use crate::sync::bias::Guard;
 use crate::sys::{self, ForkWitness};
 
@@ -81,7 +80,8 @@ impl Nic {
                 imports: Mutex::default(),
             });
             background::start(shared.shards.first())?;
-            observe::opened(&shared);
+            let noted = Arc::downgrade(&shared);
+            observe::opened(move || noted.upgrade()?.note_counters());
             Ok(Arc::new(NicHandle { shared }))
         })
         .map(|handle| Nic { handle })
@@ -113,18 +113,8 @@ impl Nic {
         shards.get(index).unwrap_or_else(|| shards.first())
     }
 
-    /// Where the queue pairs that send to a completion queue are to be from now on: `near` if it is said.
-    pub(crate) fn enter_home(&self, near: Option<usize>) -> usize {
-        self.shared().shards.enter_home(near)
-    }
-
-    /// That completion queue is gone.
-    pub(crate) fn leave_home(&self, home: usize) {
-        self.shared().shards.leave_home(home);
-    }
-
     /// A completion queue was made.
-    pub(crate) fn know_cq(&self, facts: &Arc<cq::Facts>) {
+    pub(crate) fn know_cq(&self, facts: &Arc<CqFacts>) {
         self.shared().common.know_cq(facts);
     }
 
@@ -152,17 +142,6 @@ impl Nic {
             engine.hear_neighbours(sys::now_ns(), true);
             self.after_drive(engine);
         }
-    }
-
-    /// What completion queues ask of the shard that has this queue pair.
-    pub(crate) fn cq_tasks(&self, qpn: u32) -> &CqTasks {
-        let shard = self.shared().common.shard_of(qpn).unwrap_or(0);
-        &self.shard(shard).cq_tasks
-    }
-
-    /// What they ask of the first shard.
-    pub(crate) fn first_cq_tasks(&self) -> &CqTasks {
-        &self.first().cq_tasks
     }
 
     /// Fails in a forked child, where the engine is a dead copy, and after shutdown.
@@ -235,6 +214,33 @@ impl Nic {
     }
 }
 
+impl Device for Nic {
+    fn check_alive(&self, verb: &'static str) -> Result<()> {
+        Nic::check_alive(self, verb)
+    }
+
+    fn cq_tasks(&self, qpn: u32) -> &CqTasks {
+        let shard = self.shared().common.shard_of(qpn).unwrap_or(0);
+        &self.shard(shard).cq_tasks
+    }
+
+    fn first_cq_tasks(&self) -> &CqTasks {
+        &self.first().cq_tasks
+    }
+
+    fn attend_to_tasks(&self) {
+        self.after_drive(self.lock());
+    }
+
+    fn enter_home(&self, near: Option<usize>) -> usize {
+        self.shared().shards.enter_home(near)
+    }
+
+    fn leave_home(&self, home: usize) {
+        self.shared().shards.leave_home(home);
+    }
+}
+
 impl NicShared {
     /// For the report: notes what was counted so far. Gives the number of queue pairs; `None` when all is over.
     pub(crate) fn note_counters(&self) -> Option<usize> {
@@ -244,7 +250,7 @@ impl NicShared {
         let mut qps = 0;
         for shard in self.shards.iter() {
             let engine = shard.lock();
-            observe::note_all(&engine, false);
+            engine.note_all(false);
             if engine.closed {
                 return None;
             }
@@ -274,7 +280,7 @@ impl Drop for NicHandle {
                 if !engine.closed {
                     engine.close_cm();
                 }
-                observe::note_all(&engine, true);
+                engine.note_all(true);
             }
             return;
         }
@@ -308,7 +314,7 @@ pub fn shutdown() {
             engine.link.send_what_waits();
             engine.closed = true;
             engine.timers.incast = Incast::default();
-            observe::note_all(&engine, true);
+            engine.note_all(true);
             drop(engine);
             copies.wait();
         }

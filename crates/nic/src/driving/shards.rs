@@ -10,10 +10,11 @@ use rnic_link::{LinkConfig, LinkError, RoceLink};
 use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::background;
-use super::shard::{MAX_SHARDS, Shard};
+use super::shard::Shard;
 use crate::engine::{Engine, config_from_environment, several_engines};
 use crate::error::{Error, Result};
 use crate::sys;
+use rnic_settings::MAX_SHARDS;
 
 const VERB: &str = "ibv_open_device";
 /// By default there are at most so many.

@@ -9,14 +9,14 @@ use rnic_transport::{
     RemoteFault, Sge, Status,
 };
 
+use crate::engine::tables::remote_srq::Elsewhere;
 use crate::memory::{self, MemoryTable, PacketMemory};
-use crate::objects::cq::Freed;
-use crate::objects::qp::{QpShared, ReceiveSource, Signals};
 use crate::observe::{self, lint};
-use crate::peers::Elsewhere;
+use crate::queues::{Freed, QpShared, ReceiveSource, Signals};
 
 use super::FastPath;
 use super::srq_table::SrqTable;
+use super::tables::qp_entry::withdraw;
 
 /// Lends a queue pair its memory, receive queue and completion queues for one call.
 pub(crate) struct DeviceHost<'a> {
@@ -108,16 +108,6 @@ impl DeviceHost<'_> {
     #[cold]
     fn failed(&self, completion: &Completion, receive: bool) {
         observe::failed(self.shared, completion, receive);
-    }
-}
-
-/// What packets of a queue pair point at may change from now on: what of them was not executed counts as lost.
-#[inline]
-pub(crate) fn withdraw(reach: Option<&Reach>, pointed: &mut bool, qpn: u32) {
-    if std::mem::take(pointed)
-        && let Some(reach) = reach
-    {
-        reach.withdraw(qpn);
     }
 }
 
@@ -339,11 +329,11 @@ impl Host for DeviceHost<'_> {
         };
         let srq = self.srqs.get(srqn)?;
         let xrc = srq.xrc.as_ref()?;
-        if !Arc::ptr_eq(xrc.xrcd.domain(), domain) {
+        if !Arc::ptr_eq(&xrc.domain, domain) {
             return None;
         }
         *self.selected_srq = srqn;
-        Some(srq.pd.shared.id)
+        Some(srq.pd)
     }
 
     fn srq_is_elsewhere(&mut self, srqn: u32) -> bool {
@@ -373,7 +363,7 @@ impl Host for DeviceHost<'_> {
 
     fn receive_pd(&self, own: Pd) -> Pd {
         match &self.shared.source {
-            ReceiveSource::Srq(srq) => srq.pd.shared.id,
+            ReceiveSource::Srq(srq) => srq.pd,
             ReceiveSource::Own | ReceiveSource::Xrc(_) => own,
         }
     }
@@ -394,7 +384,7 @@ impl Host for DeviceHost<'_> {
             self.signals.failed()
         };
         if lint::is_on() {
-            let (shared, pd) = (self.shared, self.shared.pd.shared.id);
+            let (shared, pd) = (self.shared, self.shared.pd);
             lint::completed(self.memory, pd, shared.qpn, &completion, send_slots);
         }
         let Some(cq) = &self.shared.send_cq else {

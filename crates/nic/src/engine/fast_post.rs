@@ -16,8 +16,9 @@ use super::packet_sink::PathSink;
 use super::round::PUT_OFF;
 use super::{AhTable, Engine, Posted, SrqTable, Timers, fast_reply, incast_group, lend, settle};
 use super::{doorbell, fairness};
+use crate::engine::QpEntry;
 use crate::memory::MemoryTable;
-use crate::objects::qp::{QpEntry, QpState};
+use crate::queues::QpState;
 use crate::sys::{self, StreamClock};
 
 /// A queue pair to which work requests are posted, and what they need to leave at once.
@@ -173,7 +174,7 @@ impl Engine {
     /// That was posted to a queue pair.
     #[inline]
     pub(crate) fn has_posted(&mut self, qpn: u32, posted: Posted) {
-        if fairness::is_short(posted) {
+        if fairness::is_short(posted.bytes) {
             let now = self.clock.last_ns();
             self.fairness.short(qpn, now);
         }

@@ -10,8 +10,8 @@ use super::ack_piggyback::{Unanswered, Wait};
 use super::device_view::DeviceHost;
 use super::packet_sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
+use crate::engine::QpEntry;
 use crate::memory::MemoryTable;
-use crate::objects::qp::QpEntry;
 
 /// What became of an ACK that the peer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

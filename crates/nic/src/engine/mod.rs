@@ -8,15 +8,18 @@ mod agenda;
 mod batching;
 mod counters;
 mod device_view;
-mod fast_path;
 mod fast_post;
 mod fast_reply;
 mod flow;
+mod incast_group;
 mod one_sided;
 mod pace;
 mod packet_sink;
+mod post_batching;
 mod receive;
+mod receive_hold;
 mod round;
+mod services;
 mod tables;
 mod timers;
 mod tx_blocked;
@@ -32,29 +35,31 @@ use rnic_settings::HostPath;
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;
 
+pub use crate::observe::DropCounters;
 pub(crate) use ack_coalescing::HeldAck;
 pub(crate) use ack_piggyback::Answers;
 pub(crate) use ah_table::{AhNumber, AhTable};
 use batching::{ack_coalescing, ack_piggyback, doorbell, one_sided_batch, uc_writes};
 pub(crate) use counters::sum;
 pub use counters::{Objects, PortCounters, watch_counters};
-pub(crate) use device_view::withdraw;
-pub(crate) use fast_path::FastPath;
 pub(crate) use fast_reply::Awaited;
-use flow::{fairness, incast, incast_group, local_pause, receive_hold, receive_horizon};
+use flow::{fairness, incast, local_pause, receive_horizon};
 pub(crate) use round::Acks;
+pub(crate) use services::cm as cm_service;
+use services::cm::Cm;
+pub(crate) use services::peers as peer_service;
+use services::peers::Neighbourhood;
+pub(crate) use services::resources;
+pub(crate) use tables::fast_path::FastPath;
 use tables::multicast::Groups;
+pub(crate) use tables::qp_entry::{Peer, QpEntry};
 use tables::{ah_table, common, qp_table, srq_table};
 
 use crate::addressing::gid_table::GidEntry;
-use crate::cm::Cm;
 use crate::error::{Error, Result};
 use crate::memory::MemoryTable;
-use crate::objects::cq::CqTasks;
-use crate::objects::qp::{QpEntry, QpState};
-use crate::objects::xrcd::Domains;
 use crate::observe;
-use crate::peers::Neighbourhood;
+use crate::queues::{CqTasks, Domains, QpState};
 use crate::sys::StreamClock;
 use ack_piggyback::Unanswered;
 pub(crate) use common::Common;
@@ -83,46 +88,6 @@ pub(crate) const TICK_NS: u64 = 1_000_000;
 
 /// Bounds of a queue pair's send window, bytes.
 const WINDOW: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;
-
-/// What is wrong with packets that no queue pair took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DropCounters {
-    /// No queue pair of that number.
-    pub unknown_qpn: u64,
-    /// Header lengths, version, opcode or padding wrong.
-    pub malformed: u64,
-    /// P_Key not in the table.
-    pub bad_pkey: u64,
-    /// Not from the address, or not to the address, that the queue pair is connected with.
-    pub wrong_address: u64,
-    /// From the address of this host that the queue pair is connected with, but not from the process that has the peer.
-    pub wrong_process: u64,
-    /// The queue pair is in a state that receives nothing.
-    pub not_ready: u64,
-    /// To QP 1, where too many wait already.
-    pub no_room: u64,
-}
-
-impl std::ops::AddAssign for DropCounters {
-    fn add_assign(&mut self, other: DropCounters) {
-        let DropCounters {
-            unknown_qpn,
-            malformed,
-            bad_pkey,
-            wrong_address,
-            wrong_process,
-            not_ready,
-            no_room,
-        } = other;
-        self.unknown_qpn += unknown_qpn;
-        self.malformed += malformed;
-        self.bad_pkey += bad_pkey;
-        self.wrong_address += wrong_address;
-        self.wrong_process += wrong_process;
-        self.not_ready += not_ready;
-        self.no_room += no_room;
-    }
-}
 
 /// Everything that a shard's lock guards.
 pub(crate) struct Engine {
@@ -325,6 +290,13 @@ impl Engine {
         self.qps.iter()
     }
 
+    /// For the report: what was counted since the last time. `last`: nothing will come any more.
+    pub(crate) fn note_all(&self, last: bool) {
+        let queue_pairs = self.entries();
+        let queue_pairs = queue_pairs.map(|entry| (&*entry.shared, entry.transport.counters()));
+        observe::note_all(self.index, queue_pairs, self.counters(), last);
+    }
+
     pub(crate) fn counters(&self) -> (LinkCounters, DropCounters) {
         (self.link.all_counters(), self.drops)
     }
@@ -368,7 +340,7 @@ impl Engine {
             self.timers.incast.leave(&mut entry.incast_member);
             self.common.live.fetch_sub(1, Ordering::Relaxed);
             self.receive_hold.removed(&entry);
-            observe::destroyed(&entry);
+            observe::destroyed(&entry.shared, &entry.transport.counters());
             self.retired += entry.transport.counters();
             self.neighbours.take_leave(&entry, false, &mut self.link);
             entry.abandon_receive(&self.srqs);
@@ -391,7 +363,7 @@ impl Engine {
             let Some(shared) = self.qps.get_mut(qpn).map(|entry| entry.shared.clone()) else {
                 continue;
             };
-            if shared.context().id() == context && !shared.has_listener_outside(context) {
+            if shared.owner.id == context && !shared.has_listener_outside(context) {
                 copies.join(self.remove_qp(qpn));
                 shared.set_removed();
                 for cq in shared.cqs() {
@@ -530,7 +502,7 @@ impl Engine {
     pub(crate) fn schedule_posted(&mut self, qpn: u32, posted: Posted) {
         let before = self.ready.len();
         self.schedule(qpn);
-        if self.ready.len() > before && fairness::is_short(posted) {
+        if self.ready.len() > before && fairness::is_short(posted.bytes) {
             // From the end to the front.
             self.ready.rotate_right(1);
         }

@@ -8,8 +8,8 @@ use rnic_transport::{QueuePair, Role};
 use rnic_wire::{Packet, Reth};
 
 use super::Engine;
-use crate::objects::qp::QpEntry;
-use crate::peers::Imports;
+use crate::engine::QpEntry;
+use crate::engine::peer_service::Imports;
 
 /// A request that came by a ring and was executed.
 #[derive(Clone, Copy, Debug)]

@@ -16,10 +16,10 @@ use super::receive_hold::{ReceiveHold, Round};
 use super::srq_table::SrqTable;
 use super::timers::Timers;
 use super::{DropCounters, Engine, lend, schedule, settle};
-use crate::cm::Taken;
+use crate::engine::cm_service::Taken;
+use crate::engine::peer_service::Neighbourhood;
+use crate::engine::{Peer, QpEntry};
 use crate::memory::{ApartPacket, MemoryTable, PacketMemory};
-use crate::objects::qp::{Peer, QpEntry};
-use crate::peers::Neighbourhood;
 
 /// Packets taken from the link per call,
 const RECEIVE_BUDGET: usize = 256;

@@ -5,11 +5,10 @@ use rnic_settings::ablation::{self, Policy};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
 
-use super::doorbell::{self, Posted};
 use super::packet_sink::PathSink;
 use super::receive_horizon::POSTS;
-use super::{Engine, fast_reply, incast_group, lend, one_sided_batch, schedule, settle};
-use crate::objects::qp::QpEntry;
+use super::{Engine, fast_reply, incast_group, lend, schedule, settle};
+use crate::engine::QpEntry;
 use crate::sys;
 
 /// Bytes of packets one queue pair may build before the next has its turn, or a little less: see [`Engine::quantum`].
@@ -251,34 +250,6 @@ impl Engine {
         self.pace.sent();
         let now = self.now();
         self.transmit_at(now, acks);
-    }
-
-    /// What was just posted to this queue pair, which is in the list of the ready, may wait there (see
-    /// [`super::doorbell`]). Nobody need be told: the ACK of what is under way, or a timer, brings somebody.
-    #[inline]
-    pub(crate) fn may_batch(&mut self, qpn: u32, posted: Posted) -> bool {
-        if self.strict {
-            return false;
-        }
-        let Some(entry) = self.qps.get_mut(qpn) else {
-            return false;
-        };
-        let (QueuePair::Rc(rc), Some(peer)) = (&mut entry.transport, entry.peer) else {
-            return false;
-        };
-        let by_memory = self.link.is_by_memory(peer.path);
-        let streams = rc.is_streaming() && !by_memory;
-        rc.expect_more(streams && entry.signals.left(1) > 0);
-        if by_memory {
-            return one_sided_batch::may_join(
-                entry,
-                &mut self.one_sided_batch,
-                &mut self.clock,
-                posted,
-            );
-        }
-        let left = entry.signals.left(doorbell::POSTS);
-        streams && self.batcher.may_wait(posted, left, sys::now_ns)
     }
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {

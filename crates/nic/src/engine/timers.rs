@@ -1,12 +1,12 @@
 //! Deadlines of all queue pairs: a heap whose stale entries are dropped when they come up, or are too many.
 
+use crate::engine::QpEntry;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
 
 use rnic_transport::Time;
 
 use super::incast::Incast;
-use crate::objects::qp::QpEntry;
 
 /// Earliest deadlines first.
 #[derive(Debug, Default)]

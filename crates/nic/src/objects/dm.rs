@@ -1,116 +1,12 @@
 //! Device memory: bytes that the device owns and a program copies into and out of (`ibv_alloc_dm(3)`).
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
-
-use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::memory::{DEVICE_MEMORY, DeviceMemory, Foreign};
+use crate::memory::pieces::{self, Bytes, DmShared};
+use crate::memory::{DEVICE_MEMORY, DeviceMemory};
 use crate::objects::context::Context;
-use crate::sys::DEVICE_SLOT;
-
-#[derive(Debug)]
-pub(crate) struct DmShared {
-    memory: Bytes,
-    number: u32,
-    /// The context that allocated it, or imported it from another process.
-    context: u64,
-}
-
-#[derive(Debug)]
-enum Bytes {
-    Own(DeviceMemory),
-    /// Another process's.
-    Foreign {
-        process: Arc<Foreign>,
-        base: u64,
-        len: u64,
-    },
-}
-
-impl DmShared {
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        match &self.memory {
-            Bytes::Own(memory) => memory.len(),
-            Bytes::Foreign { len, .. } => *len,
-        }
-    }
-
-    pub(crate) fn contains(&self, offset: u64, len: u64) -> bool {
-        offset.checked_add(len).is_some_and(|end| end <= self.len())
-    }
-
-    /// Where it is, if it is this process's.
-    pub(crate) fn address(&self) -> Option<usize> {
-        match &self.memory {
-            Bytes::Own(memory) => Some(memory.address()),
-            Bytes::Foreign { .. } => None,
-        }
-    }
-
-    /// Where it is in the process that it belongs to, which keeps it as long as it is imported.
-    pub(crate) fn reach(&self) -> Option<(&Arc<Foreign>, u64)> {
-        match &self.memory {
-            Bytes::Own(_) => None,
-            Bytes::Foreign { process, base, .. } => Some((process, *base)),
-        }
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> bool {
-        match &self.memory {
-            Bytes::Own(memory) => memory.write(offset, data),
-            Bytes::Foreign { process, base, .. } => {
-                self.contains(offset, data.len() as u64)
-                    && process.write(DEVICE_SLOT, base.wrapping_add(offset), data)
-            }
-        }
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> bool {
-        match &self.memory {
-            Bytes::Own(memory) => memory.read(offset, out),
-            Bytes::Foreign { process, base, .. } => {
-                self.contains(offset, out.len() as u64)
-                    && process.read(DEVICE_SLOT, base.wrapping_add(offset), out)
-            }
-        }
-    }
-}
-
-impl Drop for DmShared {
-    fn drop(&mut self) {
-        let mut all = lock_all();
-        // An import has the number of another process's.
-        let known = all.get(&self.number);
-        if known.is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
-            all.remove(&self.number);
-        }
-    }
-}
-
-/// A piece of that context by number, for another process that uses it.
-pub(crate) fn find(number: u32, context: u64) -> Option<Arc<DmShared>> {
-    let found = lock_all().get(&number).and_then(Weak::upgrade);
-    found.filter(|piece| piece.context == context)
-}
-
-/// The process's pieces by number, for `ibv_import_dm(3)`.
-static ALL: Mutex<Pieces> = Mutex::new(BTreeMap::new());
-
-type Pieces = BTreeMap<u32, Weak<DmShared>>;
-
-pub(crate) type AllGuard = MutexGuard<'static, Pieces>;
-
-/// Held across fork(2), so that the child finds it free.
-pub(crate) fn lock_all() -> AllGuard {
-    ALL.lock()
-}
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -148,7 +44,7 @@ impl Context {
             number,
             context: self.id(),
         });
-        lock_all().insert(number, Arc::downgrade(&shared));
+        pieces::enter(&shared);
         Ok(Dm {
             shared,
             context: self.clone(),
@@ -172,8 +68,7 @@ impl Context {
                 context: self.clone(),
             });
         }
-        let found = lock_all().get(&number).and_then(Weak::upgrade);
-        let shared = found.ok_or_else(|| {
+        let shared = pieces::find(number).ok_or_else(|| {
             Error::new(
                 "ibv_import_dm",
                 libc::ENOENT,

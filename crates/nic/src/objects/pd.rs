@@ -1,15 +1,11 @@
 //! Protection domains, and what groups them: thread domains and parent domains.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
-
-use rustix_futex_sync::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
+use crate::memory::domains;
 use crate::objects::context::Context;
-use crate::objects::qp::{Qp, QpInit};
-use crate::objects::srq::{Srq, SrqInit};
 
 #[derive(Debug)]
 pub(crate) struct PdShared {
@@ -27,12 +23,7 @@ pub(crate) struct PdShared {
 
 impl Drop for PdShared {
     fn drop(&mut self) {
-        let mut all = lock_all();
-        // An import has the number of the domain that it is of.
-        let known = all.get(&self.id.0);
-        if known.is_some_and(|known| std::ptr::eq(known.domain.as_ptr(), self)) {
-            all.remove(&self.id.0);
-        }
+        domains::leave(self.id.0, std::ptr::from_ref(self).cast());
     }
 }
 
@@ -73,62 +64,6 @@ impl Td {
 
 static NEXT_PD: AtomicU32 = AtomicU32::new(1);
 
-/// The process's protection domains by number, for `ibv_import_pd(3)` and whoever looks from outside.
-static ALL: Mutex<Domains> = Mutex::new(BTreeMap::new());
-
-type Domains = BTreeMap<u32, Known>;
-
-#[derive(Debug)]
-pub(crate) struct Known {
-    domain: Weak<PdShared>,
-    context: u64,
-    users: Arc<AtomicU32>,
-    importable: bool,
-}
-
-/// A protection domain, for whoever looks from outside.
-pub(crate) struct Facts {
-    pub(crate) number: u32,
-    pub(crate) context: u64,
-    pub(crate) users: u32,
-}
-
-/// The process's protection domains from the place `from` on. Of a parent domain and an import, the one that they stand for.
-pub(crate) fn each_from(from: usize, mut tell: impl FnMut(Facts) -> bool) {
-    let all = lock_all();
-    for (number, known) in all.iter().filter(|(_, pd)| pd.exists()).skip(from) {
-        let facts = Facts {
-            number: *number,
-            context: known.context,
-            users: known.users.load(Ordering::Acquire),
-        };
-        if !tell(facts) {
-            return;
-        }
-    }
-}
-
-impl Known {
-    fn exists(&self) -> bool {
-        self.domain.strong_count() > 0
-    }
-}
-
-/// The users of domain `number` of that context, for another process that becomes one.
-pub(crate) fn users_of(number: u32, context: u64) -> Option<Arc<AtomicU32>> {
-    let all = lock_all();
-    let known = all.get(&number)?;
-    let may = known.importable && known.context == context && known.exists();
-    may.then(|| known.users.clone())
-}
-
-pub(crate) type AllGuard = MutexGuard<'static, Domains>;
-
-/// Held across fork(2), so that the child finds it free.
-pub(crate) fn lock_all() -> AllGuard {
-    ALL.lock()
-}
-
 impl Context {
     /// Makes a protection domain that nobody can import, in no process: its handles are all there are.
     pub fn alloc_private_pd(&self) -> Pd {
@@ -148,14 +83,14 @@ impl Context {
 
     fn alloc(&self, importable: bool) -> Pd {
         let pd = self.empty_pd();
-        let mut all = lock_all();
-        let known = Known {
-            domain: Arc::downgrade(&pd.shared),
-            context: self.id(),
-            users: pd.shared.users.clone(),
+        let domain: Arc<domains::Domain> = pd.shared.clone();
+        domains::enter(
+            pd.number(),
+            &domain,
+            self.id(),
+            &pd.shared.users,
             importable,
-        };
-        all.insert(pd.number(), known);
+        );
         pd
     }
 
@@ -178,10 +113,7 @@ impl Context {
             let id = origin.import_pd(&self.shared.nic, number, fresh)?;
             return Ok(Pd::new(id, self, Some(number), None, None));
         }
-        let found = lock_all()
-            .get(&number)
-            .filter(|known| known.importable)
-            .and_then(|known| known.domain.upgrade());
+        let found = domains::importable(number).and_then(|domain| domain.downcast().ok());
         let shared = found.ok_or_else(|| {
             Error::new(
                 "ibv_import_pd",
@@ -269,22 +201,6 @@ impl Pd {
     pub fn hold(&self) -> PdHold {
         self.shared.users.fetch_add(1, Ordering::AcqRel);
         PdHold(self.clone())
-    }
-
-    /// Makes a shared receive queue.
-    ///
-    /// # Errors
-    /// EINVAL for sizes of 0 or beyond the device's, ENOMEM when the device's are all in use.
-    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq> {
-        Srq::new(self, init)
-    }
-
-    /// Makes a queue pair in RESET.
-    ///
-    /// # Errors
-    /// EINVAL or ENOMEM for sizes beyond the device's, EOPNOTSUPP for types other than RC.
-    pub fn create_qp(&self, init: &QpInit) -> Result<Qp> {
-        Qp::new(self, init)
     }
 
     pub(crate) fn check_same_context(&self, verb: &'static str, other: u64) -> Result<()> {

@@ -10,13 +10,14 @@ use rnic_transport::{Fifo, RecvWqe};
 use rustix_futex_sync::Mutex;
 
 use crate::device::{MAX_SGE, MAX_SRQ_WR};
+use crate::driving::Nic;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::objects::context::{AsyncEvent, ContextShared};
-use crate::objects::cq::{Cq, CqShared, Slots};
+use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
-use crate::objects::qp::take_each;
+use crate::objects::requests::take_each;
 use crate::objects::xrcd::Xrcd;
+use crate::queues::{AsyncEvent, Queue, Slots, SrqShared, XrcPart};
 
 /// Sizes of a shared receive queue (`struct ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,93 +59,6 @@ pub struct SrqInit {
     pub cookie: u64,
 }
 
-/// What an XRC shared receive queue has and others have not.
-#[derive(Debug)]
-pub(crate) struct XrcPart {
-    pub(crate) xrcd: Xrcd,
-    pub(crate) cq: Arc<CqShared>,
-}
-
-/// What a shared receive queue's handle, the engine and its queue pairs share.
-#[derive(Debug)]
-pub(crate) struct SrqShared {
-    pub(crate) number: u32,
-    pub(crate) pd: Pd,
-    pub(crate) max_sge: u32,
-    pub(crate) xrc: Option<XrcPart>,
-    /// Its receive places count receives posted and not yet polled.
-    pub(crate) slots: Arc<Slots>,
-    cookie: u64,
-    /// Queue pairs attached.
-    pub(crate) users: AtomicU32,
-    /// Has a lock of its own, since queue pairs of several shards of the engine may take from it. Nobody who has it waits for
-    /// an engine.
-    queue: Mutex<Queue>,
-    /// Out of the engine, though handles may live on. Looked at under the lock of `queue`, through which whoever sets it passes
-    /// before he revokes events.
-    retired: AtomicBool,
-}
-
-impl SrqShared {
-    fn context(&self) -> &Arc<ContextShared> {
-        &self.pd.context().shared
-    }
-}
-
-#[derive(Debug)]
-struct Queue {
-    receives: Fifo<RecvWqe>,
-    /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
-    awaited: bool,
-    max_wr: u32,
-    limit: u32,
-}
-
-impl SrqShared {
-    /// The oldest receive.
-    pub(crate) fn take(&self) -> Option<RecvWqe> {
-        let mut queue = self.queue.lock();
-        let wqe = queue.receives.pop_front();
-        self.watch_limit(&mut queue);
-        wqe
-    }
-
-    /// A receive that was taken was not used.
-    pub(crate) fn put_back(&self, wqe: RecvWqe) {
-        self.queue.lock().receives.push_front(wqe);
-    }
-
-    /// No receive is posted, and `wait`, which is told whether there was one lately and may change that, says that the next
-    /// is to be waited for.
-    pub(crate) fn has_none_but_will(&self, wait: impl FnOnce(&mut bool) -> bool) -> bool {
-        let mut queue = self.queue.lock();
-        let posted = !queue.receives.is_empty();
-        queue.awaited |= posted;
-        !posted && wait(&mut queue.awaited)
-    }
-
-    #[inline]
-    fn check_there(&self, verb: &'static str) -> Result<()> {
-        match self.retired.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(Error::invalid(
-                verb,
-                "the shared receive queue was destroyed",
-            )),
-        }
-    }
-
-    /// Sends the limit event if it is armed and due, which disarms it.
-    fn watch_limit(&self, queue: &mut Queue) {
-        if queue.receives.len() < queue.limit as usize {
-            queue.limit = 0;
-            self.context().post_event(AsyncEvent::SrqLimit {
-                cookie: self.cookie,
-            });
-        }
-    }
-}
-
 /// A shared receive queue. Destroyed when the last handle, queue pairs' included, is dropped.
 #[derive(Clone, Debug)]
 pub struct Srq {
@@ -154,6 +68,25 @@ pub struct Srq {
 #[derive(Debug)]
 struct SrqHandle {
     shared: Arc<SrqShared>,
+    pd: Pd,
+    /// Of an XRC one.
+    xrcd: Option<Xrcd>,
+}
+
+impl SrqHandle {
+    fn nic(&self) -> &Nic {
+        &self.pd.context().shared.nic
+    }
+}
+
+impl Pd {
+    /// Makes a shared receive queue.
+    ///
+    /// # Errors
+    /// EINVAL for sizes of 0 or beyond the device's, ENOMEM when the device's are all in use.
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq> {
+        Srq::new(self, init)
+    }
 }
 
 impl Srq {
@@ -187,10 +120,11 @@ impl Srq {
         let (mut engine, number) = nic.shard(0).lock_with(Engine::allocate_srqn)?;
         let shared = Arc::new(SrqShared {
             number,
-            pd: pd.clone(),
+            owner: pd.context().shared.owner.clone(),
+            pd: pd.shared.id,
             max_sge: init.max_sge.max(1),
             xrc: init.xrc.as_ref().map(|(xrcd, cq)| XrcPart {
-                xrcd: xrcd.clone(),
+                domain: xrcd.domain().clone(),
                 cq: cq.shared.clone(),
             }),
             slots: Arc::new(Slots::shared()),
@@ -208,11 +142,18 @@ impl Srq {
         drop(engine);
         pd.shared.users.fetch_add(1, Ordering::AcqRel);
         if let Some(xrc) = &shared.xrc {
-            xrc.xrcd.add_user();
             xrc.cq.enter(0);
         }
+        let xrcd = init.xrc.as_ref().map(|(xrcd, _)| xrcd.clone());
+        if let Some(xrcd) = &xrcd {
+            xrcd.add_user();
+        }
         Ok(Srq {
-            inner: Arc::new(SrqHandle { shared }),
+            inner: Arc::new(SrqHandle {
+                shared,
+                pd: pd.clone(),
+                xrcd,
+            }),
         })
     }
 
@@ -230,7 +171,7 @@ impl Srq {
     /// # Errors
     /// As there.
     pub fn check_alive(&self, verb: &'static str) -> Result<()> {
-        self.shared().context().nic.check_alive(verb)
+        self.inner.nic().check_alive(verb)
     }
 
     /// Its number, 24 bits; no other shared receive queue of the process has it.
@@ -240,7 +181,7 @@ impl Srq {
 
     /// Its protection domain, which the keys of its receives belong to.
     pub fn pd(&self) -> &Pd {
-        &self.shared().pd
+        &self.inner.pd
     }
 
     /// Queue pairs still use it.
@@ -267,7 +208,7 @@ impl Srq {
     pub fn query(&self) -> SrqAttr {
         let shared = self.shared();
         // In a forked child a thread of the parent may have the lock.
-        let (max_wr, srq_limit) = match shared.context().nic.check_alive("ibv_query_srq") {
+        let (max_wr, srq_limit) = match self.inner.nic().check_alive("ibv_query_srq") {
             Ok(()) => {
                 let queue = shared.queue.lock();
                 (queue.max_wr, queue.limit)
@@ -289,7 +230,7 @@ impl Srq {
     pub fn modify(&self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
         const VERB: &str = "ibv_modify_srq";
         let shared = self.shared();
-        let nic = &shared.context().nic;
+        let nic = self.inner.nic();
         nic.check_alive(VERB)?;
         if mask.0 & !(SrqAttrMask::MAX_WR.0 | SrqAttrMask::LIMIT.0) != 0 {
             return Err(Error::invalid(
@@ -338,7 +279,7 @@ impl Srq {
     ) -> std::result::Result<(), (usize, Error)> {
         const VERB: &str = "ibv_post_srq_recv";
         let shared = self.shared();
-        let nic = &shared.context().nic;
+        let nic = self.inner.nic();
         nic.check_alive(VERB).map_err(|e| (0, e))?;
         let mut queue = shared.queue.lock();
         shared.check_there(VERB).map_err(|e| (0, e))?;
@@ -395,14 +336,13 @@ impl SrqHandle {
         if shared.retired.swap(true, Ordering::AcqRel) {
             return;
         }
-        let context = shared.context();
         // In a forked child the engine is a dead copy, and threads of the parent may have had locks.
-        if context.nic.check_alive("ibv_destroy_srq").is_ok() {
-            context.nic.lock().srqs.remove(shared.number);
+        if self.nic().check_alive("ibv_destroy_srq").is_ok() {
+            self.nic().lock().srqs.remove(shared.number);
             // Who arms it from now on is refused, and who has done so has sent what is to be revoked.
             shared.queue.lock().limit = 0;
             let cookie = shared.cookie;
-            context.revoke_events(
+            shared.owner.revoke_events(
                 |event| matches!(event, AsyncEvent::SrqLimit { cookie: c } if *c == cookie),
             );
             if let Some(xrc) = &shared.xrc {
@@ -411,7 +351,9 @@ impl SrqHandle {
         }
         if let Some(xrc) = &shared.xrc {
             xrc.cq.leave(0);
-            xrc.xrcd.drop_user();
+        }
+        if let Some(xrcd) = &self.xrcd {
+            xrcd.drop_user();
         }
     }
 }
@@ -419,7 +361,7 @@ impl SrqHandle {
 impl Drop for SrqHandle {
     fn drop(&mut self) {
         self.retire();
-        self.shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+        self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

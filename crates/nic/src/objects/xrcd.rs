@@ -6,44 +6,16 @@
 //! it, and [`Xrcd::open_qp`] finds those of this process.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 
-use rnic_link::{DomainError, DomainKey, RoceLink};
-use rustix_futex_sync::Mutex;
+use rnic_link::{DomainError, DomainKey};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::objects::context::Context;
-use crate::objects::qp::{Qp, QpTarget};
+use crate::queues::Domain;
 use crate::sys::FileIdentity;
-
-/// What all openings of a domain share.
-#[derive(Debug)]
-pub(crate) struct Domain {
-    /// What names it to other processes.
-    number: u32,
-    /// `None`: nobody else can open it.
-    file: Option<Arc<FileIdentity>>,
-    /// Its XRC_RECV queue pairs, for [`Xrcd::open_qp`].
-    targets: Mutex<Vec<Weak<QpTarget>>>,
-}
-
-impl Domain {
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(crate) fn file(&self) -> Option<&FileIdentity> {
-        self.file.as_deref()
-    }
-
-    pub(crate) fn add_target(&self, target: &Arc<QpTarget>) {
-        let mut targets = self.targets.lock();
-        targets.retain(|known| known.strong_count() != 0);
-        targets.push(Arc::downgrade(target));
-    }
-}
 
 /// An XRC domain (`ibv_open_xrcd(3)`). Closed when the last handle, those of its objects included, is dropped.
 #[derive(Clone, Debug)]
@@ -60,35 +32,18 @@ struct XrcdHandle {
     users: AtomicU32,
 }
 
-/// The domains of the process that were opened for a file.
-#[derive(Debug, Default)]
-pub(crate) struct Domains(Vec<(DomainKey, Weak<Domain>)>);
+static NEXT: AtomicU32 = AtomicU32::new(1);
 
-impl Domains {
-    /// The domain that is open for this file.
-    fn of(&self, file: &FileIdentity) -> Option<Arc<Domain>> {
-        let mut open = self.0.iter().filter_map(|(_, domain)| domain.upgrade());
-        open.find(|domain| domain.file.as_ref().is_some_and(|other| other.same(file)))
-    }
-
-    /// The file of an open domain, if it is the same as this.
-    pub(crate) fn file_like(&self, file: &FileIdentity) -> Option<Arc<FileIdentity>> {
-        self.of(file).and_then(|domain| domain.file.clone())
-    }
-
-    /// Tells other processes of those that nobody here has open any more.
-    fn sweep(&mut self, link: &mut RoceLink) {
-        self.0.retain(|(key, domain)| {
-            let open = domain.strong_count() != 0;
-            if !open {
-                link.close_domain(*key);
-            }
-            open
-        });
+impl Context {
+    /// Opens an XRC domain: for a file, whose other openers share it, in whatever process of the user on this host, or for `None` alone. `create` and
+    /// `exclusive` are O_CREAT and O_EXCL of `ibv_open_xrcd(3)`.
+    ///
+    /// # Errors
+    /// EBADF: not a descriptor. EAGAIN: not open yet, without `create`. EINVAL: open already, with `exclusive`.
+    pub fn open_xrcd(&self, file: Option<RawFd>, create: bool, exclusive: bool) -> Result<Xrcd> {
+        Xrcd::open(self, file, create, exclusive)
     }
 }
-
-static NEXT: AtomicU32 = AtomicU32::new(1);
 
 impl Xrcd {
     pub(crate) fn open(
@@ -128,15 +83,7 @@ impl Xrcd {
                 if let Some(key) = key {
                     link.open_domain(key, create, exclusive).map_err(refused)?;
                 }
-                let domain = Arc::new(Domain {
-                    number: NEXT.fetch_add(1, Ordering::Relaxed),
-                    file: file.map(Arc::new),
-                    targets: Mutex::new(Vec::new()),
-                });
-                if let Some(key) = key {
-                    domains.0.push((key, Arc::downgrade(&domain)));
-                }
-                domain
+                domains.add(NEXT.fetch_add(1, Ordering::Relaxed), key.zip(file))
             }
         };
         drop(engine);
@@ -157,33 +104,6 @@ impl Xrcd {
     /// Queue pairs or shared receive queues made through this handle are left.
     pub fn in_use(&self) -> bool {
         self.handle.users.load(Ordering::Acquire) != 0
-    }
-
-    /// Makes a queue pair of type [`QpType::XrcRecv`](crate::QpType::XrcRecv) in RESET. `cookie` comes back in its events.
-    ///
-    /// # Errors
-    /// ENOMEM when the device's queue pairs are all in use.
-    pub fn create_qp(&self, cookie: u64) -> Result<Qp> {
-        Qp::new_target(self, cookie)
-    }
-
-    /// One more handle to a queue pair of the domain (`ibv_open_qp(3)`), which is destroyed with the last. `cookie` comes
-    /// back in its events, which all handles get, this one from [`Qp::listen`] on.
-    ///
-    /// # Errors
-    /// EINVAL if the domain has no such queue pair.
-    pub fn open_qp(&self, qpn: u32, cookie: u64) -> Result<Qp> {
-        let targets = self.domain().targets.lock();
-        let mut alive = targets.iter().filter_map(Weak::upgrade);
-        let target = alive.find(|target| target.qpn() == qpn);
-        drop(targets);
-        let opened = target.and_then(|target| Qp::open(target, self, cookie));
-        opened.ok_or_else(|| {
-            Error::invalid(
-                "ibv_open_qp",
-                format!("the domain has no XRC_RECV queue pair {qpn:#x} of this process"),
-            )
-        })
     }
 
     pub(crate) fn domain(&self) -> &Arc<Domain> {

@@ -11,7 +11,7 @@ use rnic_wire::cm::{RejectReason, ServiceId, SidrStatus};
 use super::failure::name_process;
 use super::{Kind, Line, state, write};
 use crate::addressing::gid_table::gid_table;
-use crate::objects::qp::QpType;
+use crate::queues::QpType;
 
 /// The side that asked.
 #[derive(Clone, Copy, Debug)]

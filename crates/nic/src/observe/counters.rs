@@ -1,17 +1,15 @@
 //! Counters for `rnic run --stats`: of every queue pair when it ends, and now and then before, as programs are killed.
 
 use std::collections::BTreeMap;
-use std::sync::Weak;
 use std::time::Duration;
 
 use rnic_link::LinkCounters;
 use rnic_transport::{Counters, Traffic};
 
+use super::drops::DropCounters;
 use super::line::Line;
 use super::{State, append, is_on, lint, settings, state, write};
-use crate::driving::NicShared;
-use crate::engine::{DropCounters, Engine};
-use crate::objects::qp::{QpEntry, QpState};
+use crate::queues::{QpShared, QpState};
 use crate::sys;
 
 /// Between two looks at a few queue pairs; with many it is longer.
@@ -42,23 +40,29 @@ fn wanted() -> bool {
 }
 
 /// A queue pair is about to be destroyed.
-pub(crate) fn destroyed(entry: &QpEntry) {
+pub(crate) fn destroyed(shared: &QpShared, counters: &Counters) {
     if !is_on() {
         return;
     }
     if let Some(mut state) = state() {
         if wanted() {
-            let line = state.qp(entry, true);
+            let line = state.qp(shared, counters, true);
             write(line);
         }
-        state.snapshots.qps.remove(&entry.shared.qpn);
-        state.forget(entry.shared.qpn);
-        lint::destroyed(&mut state, entry);
+        state.snapshots.qps.remove(&shared.qpn);
+        state.forget(shared.qpn);
+        lint::destroyed(&mut state, shared);
     }
 }
 
-/// Notes what has changed since the last time. `last`: nothing will come any more.
-pub(crate) fn note_all(engine: &Engine, last: bool) {
+/// Notes what has changed since the last time, of the queue pairs of engine `index` and of the engine
+/// itself. `last`: nothing will come any more.
+pub(crate) fn note_all<'a>(
+    index: usize,
+    queue_pairs: impl Iterator<Item = (&'a QpShared, Counters)>,
+    device: (LinkCounters, DropCounters),
+    last: bool,
+) {
     if !wanted() {
         return;
     }
@@ -67,21 +71,20 @@ pub(crate) fn note_all(engine: &Engine, last: bool) {
     };
     // In one go: the engine is locked, and a file opened for each of many queue pairs would keep it so for long.
     let mut lines = String::new();
-    for entry in engine.entries() {
-        let now = (entry.transport.counters(), entry.shared.state());
-        let known = state.snapshots.qps.get(&entry.shared.qpn);
+    for (shared, counters) in queue_pairs {
+        let now = (counters, shared.state());
+        let known = state.snapshots.qps.get(&shared.qpn);
         if last || known != Some(&now) {
-            state.snapshots.qps.insert(entry.shared.qpn, now);
-            lines += &state.qp(entry, last).finish();
+            state.snapshots.qps.insert(shared.qpn, now);
+            lines += &state.qp(shared, &counters, last).finish();
         }
     }
-    let device = engine.counters();
     let devices = &mut state.snapshots.devices;
-    if devices.get(engine.index) != Some(&device) {
-        if devices.len() <= engine.index {
-            devices.resize(engine.index + 1, Default::default());
+    if devices.get(index) != Some(&device) {
+        if devices.len() <= index {
+            devices.resize(index + 1, Default::default());
         }
-        devices[engine.index] = device;
+        devices[index] = device;
         let mut all = (LinkCounters::default(), DropCounters::default());
         for (link, drops) in devices {
             all.0 += *link;
@@ -95,7 +98,7 @@ pub(crate) fn note_all(engine: &Engine, last: bool) {
 }
 
 /// Starts the thread that notes counters now and then, if they are wanted.
-pub(super) fn start_snapshots(nic: Weak<NicShared>) {
+pub(super) fn start_snapshots(note: impl Fn() -> Option<usize> + Send + 'static) {
     if !wanted() {
         return;
     }
@@ -105,10 +108,7 @@ pub(super) fn start_snapshots(nic: Weak<NicShared>) {
             let mut rest = PERIOD;
             loop {
                 std::thread::sleep(rest);
-                let Some(nic) = nic.upgrade() else {
-                    break;
-                };
-                let Some(qps) = nic.note_counters() else {
+                let Some(qps) = note() else {
                     break;
                 };
                 rest = PERIOD * (1 + qps / FEW) as u32;
@@ -118,8 +118,7 @@ pub(super) fn start_snapshots(nic: Weak<NicShared>) {
 }
 
 impl State {
-    fn qp(&mut self, entry: &QpEntry, end: bool) -> Line {
-        let shared = &entry.shared;
+    fn qp(&mut self, shared: &QpShared, counters: &Counters, end: bool) -> Line {
         let mut line = self.record("qp");
         self.name_qp(&mut line, shared.qpn);
         line.text("qp_type", shared.type_name())
@@ -133,8 +132,7 @@ impl State {
                 line.number("path_mtu", mtu.bytes() as u64);
             }
         }
-        let counters = entry.transport.counters();
-        line.object("counters", |line| write_counters(line, &counters));
+        line.object("counters", |line| write_counters(line, counters));
         line
     }
 

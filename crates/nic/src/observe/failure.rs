@@ -12,9 +12,10 @@ use rnic_wire::Operation;
 
 use super::line::Line;
 use super::{Connection, Kind, State, lint, state, write};
+use crate::addressing::address::headroom;
 use crate::error::Error;
 use crate::memory::{Access as Rights, RegionFacts};
-use crate::objects::qp::{QpShared, headroom};
+use crate::queues::QpShared;
 use crate::sys;
 
 /// The range that was asked for.

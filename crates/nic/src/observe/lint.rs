@@ -11,8 +11,7 @@ use rnic_transport::{Completion, Pd, SendData, SendWqe, SgList, Status};
 
 use super::{State, state, write};
 use crate::memory::MemoryTable;
-use crate::objects::cq::CqShared;
-use crate::objects::qp::{QpCap, QpEntry, QpShared, QpState, ReceiveSource};
+use crate::queues::{CqShared, QpAttr, QpCap, QpShared, QpState, ReceiveSource};
 use crate::sys;
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -139,8 +138,7 @@ pub(crate) fn created(shared: &QpShared, asked: QpCap) {
     }
 }
 
-pub(super) fn destroyed(state: &mut State, entry: &QpEntry) {
-    let shared = &entry.shared;
+pub(super) fn destroyed(state: &mut State, shared: &QpShared) {
     let Some(queue) = state.findings.queues.remove(&shared.qpn) else {
         return;
     };
@@ -168,10 +166,13 @@ pub(super) fn destroyed(state: &mut State, entry: &QpEntry) {
 }
 
 /// A queue pair has reached a state.
-pub(super) fn reached(state: &mut State, entry: &QpEntry, now: QpState) {
-    let (shared, attr) = (&entry.shared, &entry.attr);
-    let ends = entry.peer.map(|peer| (peer.local, peer.remote));
-    let qpn = shared.qpn;
+pub(super) fn reached(
+    state: &mut State,
+    qpn: u32,
+    attr: &QpAttr,
+    ends: Option<(IpAddr, IpAddr)>,
+    now: QpState,
+) {
     match now {
         QpState::Reset => {
             if let Some(queue) = state.findings.queues.get_mut(&qpn) {
@@ -292,7 +293,7 @@ pub(crate) fn stage(wqe: &SendWqe, qpn: u32) {
 /// The sends that were staged are in their queue; nothing of them has left yet.
 #[cold]
 pub(crate) fn posted(memory: &MemoryTable, shared: &QpShared) {
-    let (pd, qpn) = (shared.pd.shared.id, shared.qpn);
+    let (pd, qpn) = (shared.pd, shared.qpn);
     let Some(mut state) = state() else {
         return;
     };

@@ -9,27 +9,26 @@
 
 pub(crate) mod cm;
 mod counters;
+mod drops;
 mod failure;
 mod line;
 pub(crate) mod lint;
-pub mod resources;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use rustix_futex_sync::{Mutex, MutexGuard};
 
 pub(crate) use counters::{destroyed, note_all};
+pub use drops::DropCounters;
 pub use failure::refused_verb;
 pub(crate) use failure::{Access, evidence, failed, local_fault, remote_fault};
 
-use crate::driving::NicShared;
-use crate::engine::Engine;
 use crate::memory::RegionFacts;
-use crate::objects::qp::{QpAttr, QpState};
+use crate::queues::{QpAttr, QpShared, QpState};
 use crate::sys;
 use line::Line;
 
@@ -219,8 +218,9 @@ fn append(lines: &str) {
     });
 }
 
-/// The device was opened by this process.
-pub(crate) fn opened(nic: &Arc<NicShared>) {
+/// The device was opened by this process. `note` notes what was counted so far, and gives the number
+/// of queue pairs; `None` when all is over.
+pub(crate) fn opened(note: impl Fn() -> Option<usize> + Send + 'static) {
     let Some(settings) = settings() else {
         return;
     };
@@ -229,29 +229,30 @@ pub(crate) fn opened(nic: &Arc<NicShared>) {
         let line = state.record("opened");
         write(line);
     }
-    counters::start_snapshots(Arc::downgrade(nic));
+    counters::start_snapshots(note);
 }
 
-/// A queue pair's state or attributes were changed.
-pub(crate) fn modified(engine: &mut Engine, qpn: u32) {
-    let (Some(mut state), Some(entry)) = (state(), engine.qp_mut(qpn)) else {
+/// A queue pair's state or attributes were changed. `ends`: its own address and its peer's, if it is
+/// connected.
+pub(crate) fn modified(shared: &QpShared, attr: &QpAttr, ends: Option<(IpAddr, IpAddr)>) {
+    let Some(mut state) = state() else {
         return;
     };
-    let now = entry.shared.state();
+    let (qpn, now) = (shared.qpn, shared.state());
     if now == QpState::Reset {
         // What comes is another life of it.
         state.forget(qpn);
     }
-    if let Some(peer) = entry.peer {
+    if let Some((local, remote)) = ends {
         let connection = Connection {
-            local: peer.local,
-            remote: peer.remote,
-            attr: entry.attr,
+            local,
+            remote,
+            attr: *attr,
         };
         state.connections.insert(qpn, connection);
     }
     if lint::is_on() {
-        lint::reached(&mut state, entry, now);
+        lint::reached(&mut state, qpn, attr, ends, now);
     }
 }
 

@@ -208,7 +208,7 @@ mod tests {
     //! Who streams gets batches, who turns away soon has its messages sent at once, and nobody's wait without end.
 
     use super::*;
-    use crate::objects::qp::Signals;
+    use crate::queues::Signals;
 
     const ONE: Posted = Posted { count: 1, bytes: 8 };
 

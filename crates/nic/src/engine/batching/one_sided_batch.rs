@@ -6,14 +6,11 @@
 //! leaves them to the background thread, within a millisecond; that happens to it seldom, see [`Batcher`].
 
 use rnic_settings::ablation::{self, Policy};
-use rnic_transport::QueuePair;
 
 use crate::adapt::Confidence;
 
 use crate::engine::TICK_NS;
-use crate::engine::doorbell::{self, Batcher, Posted};
-use crate::objects::qp::QpEntry;
-use crate::sys::{self, StreamClock};
+use crate::engine::doorbell::{Batcher, Posted};
 
 /// Posts, or the end of what was done and the next post, that are no further apart are close, in [`sys::ticks_or_ns`]: about a
 /// microsecond. An answer takes longer, since whoever gives it has to make a system call.
@@ -34,7 +31,7 @@ type Close = Confidence<5, 5>;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Succession {
     /// When the last post began.
-    began: u64,
+    pub(in crate::engine) began: u64,
     /// The last post, or when what was posted was done.
     last: u64,
     close: Close,
@@ -50,7 +47,7 @@ impl Succession {
     /// One more, whose post began before; `close`: what is no further apart is close. True: it follows so closely, as those before
     /// it did, that it may wait.
     #[inline]
-    fn posted(&mut self, now: u64, close: u64) -> bool {
+    pub(in crate::engine) fn posted(&mut self, now: u64, close: u64) -> bool {
         self.close.sign(now.saturating_sub(self.last) < close);
         self.last = now;
         self.close.is_sure()
@@ -92,7 +89,7 @@ impl Default for OneSidedBatch {
 impl OneSidedBatch {
     /// A post took so long up to the call. Gives what is close.
     #[inline]
-    fn close(&mut self, post: u64) -> u64 {
+    pub(in crate::engine) fn close(&mut self, post: u64) -> u64 {
         self.post = match self.post {
             0 => post.min(CLOSE),
             known => known - known / PART + post.min(known * MOST_POSTS) / PART,
@@ -113,7 +110,12 @@ impl OneSidedBatch {
     }
 
     #[inline]
-    fn may_wait(&mut self, posted: Posted, left: usize, mut clock: impl FnMut() -> u64) -> bool {
+    pub(in crate::engine) fn may_wait(
+        &mut self,
+        posted: Posted,
+        left: usize,
+        mut clock: impl FnMut() -> u64,
+    ) -> bool {
         let waits = self.batcher.may_wait(posted, left, &mut clock);
         if waits {
             self.used = true;
@@ -151,39 +153,12 @@ impl OneSidedBatch {
     }
 }
 
-/// What was just posted to this queue pair, whose packets go by memory, may wait for company.
-#[inline]
-pub(in crate::engine) fn may_join(
-    entry: &mut QpEntry,
-    rows: &mut OneSidedBatch,
-    clock: &mut StreamClock,
-    posted: Posted,
-) -> bool {
-    // Whoever waits for each of them posts the next when it has the completion.
-    let alone = entry.shared.slots.send.used() <= posted.count as i32;
-    if alone || !is_one_sided(entry) {
-        return false;
-    }
-    let left = entry.signals.left(doorbell::POSTS);
-    let now = sys::ticks_or_ns();
-    let post = now.saturating_sub(entry.succession.began) / posted.count.max(1) as u64;
-    let close = rows.close(post);
-    entry.succession.posted(now, close) && rows.may_wait(posted, left, || clock.now_ns())
-}
-
-/// What was posted last needs no packet, nor does what waits before it, as far as is known; and nobody sleeps until it is done.
-#[inline]
-fn is_one_sided(entry: &QpEntry) -> bool {
-    entry.reach.is_some()
-        && matches!(&entry.transport, QueuePair::Rc(rc) if rc.waits_for_row())
-        && !entry.shared.cqs().any(|cq| cq.has_channel())
-}
-
 #[cfg(test)]
 mod tests {
     //! A stream is done in rows, and who posts a few and turns to something else has them done at once.
 
     use super::*;
+    use crate::engine::doorbell;
 
     const ONE: Posted = Posted { count: 1, bytes: 8 };
 

@@ -10,7 +10,6 @@ use rnic_settings::ablation::{self, Policy};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine::Posted;
 use rnic_wire::{Operation, Packet};
 
 /// Bytes of a short message, at most.
@@ -152,8 +151,8 @@ impl Fairness {
 
 /// Messages of that length, all in all, do not make others wait.
 #[inline]
-pub(in crate::engine) fn is_short(posted: Posted) -> bool {
-    posted.bytes <= SHORT as u64
+pub(in crate::engine) fn is_short(bytes: u64) -> bool {
+    bytes <= SHORT as u64
 }
 
 /// Bytes of a message that is one packet, or of what it asks for; `None`: it is a part of one, or an ACK.

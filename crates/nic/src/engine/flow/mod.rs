@@ -2,7 +2,5 @@
 
 pub(in crate::engine) mod fairness;
 pub(in crate::engine) mod incast;
-pub(in crate::engine) mod incast_group;
 pub(in crate::engine) mod local_pause;
-pub(in crate::engine) mod receive_hold;
 pub(in crate::engine) mod receive_horizon;

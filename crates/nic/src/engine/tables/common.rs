@@ -8,7 +8,7 @@ use rnic_link::registry::{RANGES, range_of};
 use rustix_futex_sync::Mutex;
 
 use crate::engine::counters::PortCounters;
-use crate::objects::cq;
+use crate::queues::CqFacts;
 
 /// Nobody who has its lock waits for another.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Common {
     /// The number of the door of the first shard, by which others know the process.
     pub(in crate::engine) door: AtomicU32,
     /// The process's completion queues, past ones included.
-    cqs: Mutex<Vec<Weak<cq::Facts>>>,
+    cqs: Mutex<Vec<Weak<CqFacts>>>,
 }
 
 impl Default for Common {
@@ -48,7 +48,7 @@ impl Common {
         self.door.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn know_cq(&self, facts: &Arc<cq::Facts>) {
+    pub(crate) fn know_cq(&self, facts: &Arc<CqFacts>) {
         let mut cqs = self.cqs.lock();
         // Now and then: programs have thousands.
         if cqs.len().is_power_of_two() {
@@ -58,7 +58,7 @@ impl Common {
     }
 
     /// The process's completion queues from the place `from` on.
-    pub(crate) fn each_cq_from(&self, from: usize, mut tell: impl FnMut(&cq::Facts) -> bool) {
+    pub(crate) fn each_cq_from(&self, from: usize, mut tell: impl FnMut(&CqFacts) -> bool) {
         let cqs = self.cqs.lock();
         for facts in cqs.iter().filter_map(Weak::upgrade).skip(from) {
             if !tell(&facts) {

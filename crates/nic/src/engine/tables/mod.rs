@@ -2,6 +2,9 @@
 
 pub(in crate::engine) mod ah_table;
 pub(in crate::engine) mod common;
+pub(in crate::engine) mod fast_path;
 pub(in crate::engine) mod multicast;
+pub(in crate::engine) mod qp_entry;
 pub(in crate::engine) mod qp_table;
+pub(in crate::engine) mod remote_srq;
 pub(in crate::engine) mod srq_table;

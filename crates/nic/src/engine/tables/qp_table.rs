@@ -2,7 +2,7 @@
 
 use rnic_link::{LinkError, QpnRange};
 
-use crate::objects::qp::QpEntry;
+use crate::engine::QpEntry;
 use crate::sys;
 
 /// How long a number rests after its queue pair: peers that missed the end of a connection still have it (a DREQ is repeated

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rnic_link::QpnRange;
 
 use crate::device::MAX_SRQ;
-use crate::objects::srq::SrqShared;
+use crate::queues::SrqShared;
 
 /// All shared receive queues of the process. A number is used again only after all others were.
 ///

@@ -1,29 +1,23 @@
 //! `ibv_modify_qp`: checks of attribute values, and what each transition does.
 
-use std::net::IpAddr;
-
 use rnic_transport::{Placement, QueuePair, Rc, RcAttr, Role, Uc, UcAttr, Ud, UdAttr};
 use rnic_wire::{PathMtu, Psn, Xrceth};
 
-use super::attr::{QpAttr, QpAttrMask as M, QpState, QpType};
 use super::post::gone;
-use super::{Peer, Qp, QpEntry, transitions};
-use crate::addressing::address::path_spec;
+use super::{Qp, transitions};
+use crate::addressing::address::{headroom, path_spec};
 use crate::addressing::gid_table::{GidEntry, active_mtu, gid_table};
 use crate::device::MAX_RD_ATOM;
-use crate::engine::{Acks, Engine};
+use crate::engine::{Acks, Engine, Peer, QpEntry};
 use crate::error::{Error, Result};
 use crate::memory::Access;
 use crate::observe;
+use crate::queues::{QpAttr, QpAttrMask as M, QpState, QpType};
 
 const VERB: &str = "ibv_modify_qp";
 
 /// `IBV_MIG_MIGRATED`.
 const MIGRATED: u8 = 0;
-
-/// Bytes of IP, UDP, BTH, RETH, immediate data and ICRC in front of and behind a full payload, which the XRCETH adds to.
-const HEADROOM_V4: u32 = 20 + 8 + 12 + 16 + 4 + 4;
-const HEADROOM_V6: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 
 impl Qp {
     /// Changes state and attributes (`ibv_modify_qp(3)`).
@@ -32,7 +26,7 @@ impl Qp {
     /// EINVAL with the attribute that is missing, foreign or out of range in words; nothing has changed then.
     pub fn modify(&self, attr: &QpAttr, mask: M) -> Result<()> {
         let shared = &self.inner.shared;
-        let nic = &shared.context().nic;
+        let nic = &self.inner.context.nic;
         nic.check_alive(VERB)?;
         let mask = transitions::meant(shared.qp_type, mask);
         check_values(attr, mask)?;
@@ -43,7 +37,7 @@ impl Qp {
         } else {
             Vec::new()
         };
-        let mut engine = shared.shard.lock();
+        let mut engine = self.inner.shard.lock();
         // Its number may be another's by now.
         if self.is_gone() {
             return Err(gone(VERB));
@@ -69,9 +63,12 @@ impl Qp {
         let copies = engine.revoke_qp(shared.qpn);
         let outcome = apply(&mut engine, shared.qpn, attr, mask, from, to, &table);
         if outcome.is_ok() {
-            observe::modified(&mut engine, shared.qpn);
+            if let Some(entry) = engine.qp_mut(shared.qpn) {
+                let ends = entry.peer.map(|peer| (peer.local, peer.remote));
+                observe::modified(&entry.shared, &entry.attr, ends);
+            }
         }
-        shared.shard.after_drive(engine);
+        self.inner.shard.after_drive(engine);
         // One that is stopped in the middle of a copy may end it: the memory is not given back yet.
         copies.wait();
         outcome
@@ -221,7 +218,7 @@ fn apply(
             for cq in shared.cqs() {
                 cq.purge(qpn);
             }
-            shared.context().nic.cq_tasks(qpn).forgive(qpn);
+            shared.owner.device.cq_tasks(qpn).forgive(qpn);
             shared.slots.send.reset();
             shared.slots.recv.reset();
         }
@@ -307,14 +304,6 @@ fn store(kept: &mut QpAttr, attr: &QpAttr, mask: M) {
     }
     kept.rq_psn &= 0xff_ffff;
     kept.sq_psn &= 0xff_ffff;
-}
-
-/// The most bytes of a full packet beside its payload.
-pub(crate) fn headroom(remote: IpAddr) -> u32 {
-    match remote {
-        IpAddr::V4(_) => HEADROOM_V4,
-        IpAddr::V6(_) => HEADROOM_V6,
-    }
 }
 
 /// Turns the address vector into a path, or says why there is none.
@@ -411,7 +400,7 @@ fn uc_attr(entry: &QpEntry) -> UcAttr {
     let attr = &entry.attr;
     UcAttr {
         qpn: entry.shared.qpn,
-        pd: entry.shared.pd.shared.id,
+        pd: entry.shared.pd,
         dest_qpn: attr.dest_qp_num,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
         pkey: 0xffff,
@@ -425,7 +414,7 @@ fn ud_attr(entry: &QpEntry) -> UdAttr {
     let attr = &entry.attr;
     UdAttr {
         qpn: entry.shared.qpn,
-        pd: entry.shared.pd.shared.id,
+        pd: entry.shared.pd,
         qkey: attr.qkey,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
         pkey: 0xffff,
@@ -442,7 +431,7 @@ fn rc_attr(entry: &QpEntry, window_bytes: u32) -> RcAttr {
             _ => Role::Rc,
         },
         qpn: entry.shared.qpn,
-        pd: entry.shared.pd.shared.id,
+        pd: entry.shared.pd,
         dest_qpn: attr.dest_qp_num,
         mtu: attr.path_mtu.unwrap_or(PathMtu::M1024),
         pkey: 0xffff,

@@ -3,46 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use rnic_transport::QpEvent;
 use rustix_futex_sync::Mutex;
 
-use super::{Qp, QpCap, QpEntry, QpShared, QpState, QpType, ReceiveSource};
-use crate::engine::Engine;
+use super::Qp;
+use crate::driving::Shard;
+use crate::engine::{Engine, QpEntry};
 use crate::error::{Error, Result};
-use crate::objects::context::{AsyncEvent, ContextShared};
-use crate::objects::cq::Slots;
+use crate::objects::context::ContextShared;
+use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
 use crate::objects::xrcd::Xrcd;
-
-/// Whom the asynchronous events of a queue pair are for: one for each handle.
-#[derive(Debug)]
-pub(super) struct Listener {
-    /// Of its handle.
-    number: u64,
-    context: Arc<ContextShared>,
-    cookie: u64,
-    /// The cookie means something.
-    listens: bool,
-}
-
-impl QpShared {
-    /// Tells every handle's owner.
-    pub(crate) fn post_event(&self, event: QpEvent) {
-        let listeners = self.listeners.lock();
-        for listener in listeners.iter().filter(|listener| listener.listens) {
-            let cookie = listener.cookie;
-            listener
-                .context
-                .post_event(AsyncEvent::Qp { cookie, event });
-        }
-    }
-
-    /// A handle was opened in another context.
-    pub(crate) fn has_listener_outside(&self, context: u64) -> bool {
-        let listeners = self.listeners.lock();
-        listeners.iter().any(|other| other.context.id() != context)
-    }
-}
+use crate::queues::{
+    AsyncEvent, Listener, QpCap, QpShared, QpState, QpType, ReceiveSource, Slots, Target,
+};
 
 /// Numbers handles.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -51,8 +24,10 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub(super) struct QpHandle {
     number: u64,
     pub(super) shared: Arc<QpShared>,
+    /// The engine that has the queue pair.
+    pub(super) shard: Arc<Shard>,
     target: Arc<QpTarget>,
-    context: Arc<ContextShared>,
+    pub(super) context: Arc<ContextShared>,
     cookie: u64,
     /// By which it was made or opened.
     xrcd: Option<Xrcd>,
@@ -67,14 +42,38 @@ pub(super) struct QpHandle {
 #[derive(Debug)]
 pub(crate) struct QpTarget {
     shared: Arc<QpShared>,
+    /// The engine that has it, for good: its number is from one of that engine's ranges.
+    shard: Arc<Shard>,
+    pd: Pd,
     ended: AtomicBool,
     /// Outlives the queue pair.
     _srq: Option<Srq>,
 }
 
-impl QpTarget {
-    pub(crate) fn qpn(&self) -> u32 {
-        self.shared.qpn
+impl Xrcd {
+    /// Makes a queue pair of type [`QpType::XrcRecv`](crate::QpType::XrcRecv) in RESET. `cookie` comes back in its events.
+    ///
+    /// # Errors
+    /// ENOMEM when the device's queue pairs are all in use.
+    pub fn create_qp(&self, cookie: u64) -> Result<Qp> {
+        Qp::new_target(self, cookie)
+    }
+
+    /// One more handle to a queue pair of the domain (`ibv_open_qp(3)`), which is destroyed with the last. `cookie` comes
+    /// back in its events, which all handles get, this one from [`Qp::listen`] on.
+    ///
+    /// # Errors
+    /// EINVAL if the domain has no such queue pair.
+    pub fn open_qp(&self, qpn: u32, cookie: u64) -> Result<Qp> {
+        let target = self.domain().target(qpn);
+        let target = target.and_then(|target| target.downcast::<QpTarget>().ok());
+        let opened = target.and_then(|target| Qp::open(target, self, cookie));
+        opened.ok_or_else(|| {
+            Error::invalid(
+                "ibv_open_qp",
+                format!("the domain has no XRC_RECV queue pair {qpn:#x} of this process"),
+            )
+        })
     }
 }
 
@@ -90,8 +89,8 @@ impl Qp {
         let (mut engine, qpn) = shard.lock_with(Engine::allocate_qpn)?;
         let shared = Arc::new(QpShared {
             qpn,
-            shard: shard.clone(),
-            pd,
+            owner: xrcd.context().shared.owner.clone(),
+            pd: pd.shared.id,
             send_cq: None,
             recv_cq: None,
             source: ReceiveSource::Xrc(xrcd.domain().clone()),
@@ -107,35 +106,41 @@ impl Qp {
             .insert_qp(QpEntry::new(shared.clone()))
             .map_err(|_| Error::no_memory("ibv_create_qp"))?;
         drop(engine);
-        let qp = Qp::attach(shared, None, Some(xrcd), cookie);
-        xrcd.domain().add_target(&qp.inner.target);
+        let shard = shard.clone();
+        let qp = Qp::attach(shared, shard, &pd, None, Some(xrcd), cookie);
+        let target: Arc<Target> = qp.inner.target.clone();
+        xrcd.domain().add_target(qp.qpn(), &target);
         Ok(qp)
     }
 
     /// The first handle of a new queue pair, which counts with what it is made of.
     pub(super) fn attach(
         shared: Arc<QpShared>,
+        shard: Arc<Shard>,
+        pd: &Pd,
         srq: Option<Srq>,
         xrcd: Option<&Xrcd>,
         cookie: u64,
     ) -> Qp {
-        shared.pd.shared.users.fetch_add(1, Ordering::AcqRel);
+        pd.shared.users.fetch_add(1, Ordering::AcqRel);
         for cq in shared.cqs() {
-            cq.enter(shared.shard.index());
+            cq.enter(shard.index());
         }
         if let ReceiveSource::Srq(srq) = &shared.source {
             srq.users.fetch_add(1, Ordering::AcqRel);
         }
-        let context = shared.context().clone();
+        let context = pd.context().shared.clone();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         shared.listeners.lock().push(Listener {
             number,
-            context: context.clone(),
+            owner: context.owner.clone(),
             cookie,
             listens: true,
         });
         let target = Arc::new(QpTarget {
             shared,
+            shard,
+            pd: pd.clone(),
             ended: AtomicBool::new(false),
             _srq: srq,
         });
@@ -152,7 +157,7 @@ impl Qp {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         listeners.push(Listener {
             number,
-            context: context.clone(),
+            owner: context.owner.clone(),
             cookie,
             listens: false,
         });
@@ -184,6 +189,7 @@ impl Qp {
             inner: Arc::new(QpHandle {
                 number,
                 shared: target.shared.clone(),
+                shard: target.shard.clone(),
                 target,
                 context,
                 cookie,
@@ -226,10 +232,10 @@ impl QpHandle {
             // Its events cannot be told from its own.
             let has_twin = listeners
                 .iter()
-                .any(|other| (other.cookie, other.context.id()) == (cookie, context.id()));
+                .any(|other| (other.cookie, other.owner.id) == (cookie, context.owner.id));
             drop(listeners);
             if !has_twin {
-                context.revoke_events(
+                context.owner.revoke_events(
                     |event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie),
                 );
             }
@@ -251,13 +257,13 @@ impl QpTarget {
         }
         let shared = &self.shared;
         // In a forked child the engine is a dead copy.
-        if shared.context().nic.check_alive("ibv_destroy_qp").is_ok() {
-            let mut engine = shared.shard.lock();
+        if shared.owner.is_alive() {
+            let mut engine = self.shard.lock();
             if !shared.removed.load(Ordering::Acquire) {
                 let copies = engine.remove_qp(shared.qpn);
                 shared.set_removed();
                 // There may be room for others now.
-                shared.shard.after_drive(engine);
+                self.shard.after_drive(engine);
                 copies.wait();
                 for cq in shared.cqs() {
                     cq.purge(shared.qpn);
@@ -265,7 +271,7 @@ impl QpTarget {
             }
         }
         for cq in shared.cqs() {
-            cq.leave(shared.shard.index());
+            cq.leave(self.shard.index());
         }
         if let ReceiveSource::Srq(srq) = &shared.source {
             srq.users.fetch_sub(1, Ordering::AcqRel);
@@ -283,7 +289,7 @@ impl Drop for QpTarget {
     fn drop(&mut self) {
         // In a forked child, handles end and it does not.
         self.end();
-        self.shared.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
+        self.pd.shared.users.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

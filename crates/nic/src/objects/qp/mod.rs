@@ -1,43 +1,28 @@
 //! Queue pairs: what they are, creation and destruction. The state machine of `ibv_modify_qp` is in [`connect`], posting
 //! in [`post`].
 
-mod attr;
 mod connect;
 mod handle;
 mod post;
 mod transitions;
 
-use std::collections::TryReserveError;
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
-use rnic_link::{PathId, Reach};
-use rnic_transport::{Fifo, QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
 use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 
-pub use attr::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
-pub(crate) use connect::headroom;
-pub(crate) use handle::QpTarget;
-use handle::{Listener, QpHandle};
-pub(crate) use post::take_each;
+use handle::QpHandle;
 
 use crate::addressing::gid_table::gid_table;
 use crate::device::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use crate::driving::Shard;
-use crate::engine::{
-    self, Answers, Engine, FastPath, HeldAck, IncastMember, Requests, SrqTable, Succession,
-    UcWrites,
-};
+use crate::engine::{Engine, QpEntry};
 use crate::error::{Error, Result};
-use crate::objects::context::ContextShared;
-use crate::objects::cq::{Cq, CqShared, Slots};
+use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
-use crate::objects::srq::{Srq, SrqShared};
-use crate::objects::xrcd::Domain;
+use crate::objects::srq::Srq;
 use crate::observe::lint;
-use crate::peers::Elsewhere;
+use crate::queues::{CqShared, QpAttr, QpCap, QpShared, QpState, QpType, ReceiveSource, Slots};
 use crate::sync::bias::Guard;
 
 /// Room of the smallest send queue. Like hardware, which counts in building blocks, more than a program that asks for one
@@ -63,329 +48,20 @@ pub struct QpInit {
     pub cookie: u64,
 }
 
-/// Where a queue pair's receives come from.
-#[derive(Debug)]
-pub(crate) enum ReceiveSource {
-    /// Its own receive queue.
-    Own,
-    /// A shared one.
-    Srq(Arc<SrqShared>),
-    /// The shared receive queues of an XRC domain, as requests name them.
-    Xrc(Arc<Domain>),
-}
-
-/// What a queue pair's handle and its entry in the engine share.
-#[derive(Debug)]
-pub(crate) struct QpShared {
-    pub(crate) qpn: u32,
-    /// Of the engine, for good: its number is from one of its ranges.
-    pub(crate) shard: Arc<Shard>,
-    pub(crate) pd: Pd,
-    pub(crate) send_cq: Option<Arc<CqShared>>,
-    pub(crate) recv_cq: Option<Arc<CqShared>>,
-    pub(crate) source: ReceiveSource,
-    pub(crate) cap: QpCap,
-    listeners: Mutex<Vec<Listener>>,
-    pub(crate) slots: Arc<Slots>,
-    qp_type: QpType,
-    sq_sig_all: bool,
-    state: AtomicU8,
-    /// Out of the engine before its handle was dropped: that was retired, or the device closed.
-    removed: AtomicBool,
-}
-
-impl QpShared {
-    pub(crate) fn context(&self) -> &Arc<ContextShared> {
-        &self.pd.context().shared
-    }
-
-    /// Its shard, except in a forked child.
-    fn lock_if_alive(&self) -> Option<Guard<'_, Engine>> {
-        let alive = self.context().nic.check_alive("").is_ok();
-        alive.then(|| self.shard.lock())
-    }
-
-    /// Where its completions go, except those of XRC shared receive queues.
-    pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<CqShared>> {
-        self.send_cq.iter().chain(&self.recv_cq)
-    }
-
-    /// Its transport service, for people.
-    pub(crate) fn type_name(&self) -> &'static str {
-        match self.qp_type {
-            QpType::Rc => "RC",
-            QpType::Uc => "UC",
-            QpType::Ud => "UD",
-            QpType::XrcSend => "XRC_SEND",
-            QpType::XrcRecv => "XRC_RECV",
-        }
-    }
-
-    pub(crate) fn qp_type(&self) -> QpType {
-        self.qp_type
-    }
-
-    pub(crate) fn state(&self) -> QpState {
-        QpState::from_ibv(u32::from(self.state.load(Ordering::Acquire))).unwrap_or(QpState::Err)
-    }
-
-    pub(crate) fn set_removed(&self) {
-        self.set_state(QpState::Reset);
-        self.removed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn set_state(&self, state: QpState) {
-        self.state.store(state as u8, Ordering::Release);
-    }
-}
-
-/// The two addresses of a connected queue pair.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
-    pub(crate) path: PathId,
-    pub(crate) local: IpAddr,
-    pub(crate) remote: IpAddr,
-    /// It is on this host.
-    pub(crate) here: bool,
-    /// The UDP port by which packets of it came last that were its own, if it is; 0 before.
-    pub(crate) port: u16,
-}
-
-/// The longest ACK timeout of a queue pair that waits for others, a code: 1.1 s.
-const LONGEST_TIMEOUT: u8 = 18;
-
-/// How many work requests each future signaled completion retires.
-#[derive(Debug, Default)]
-pub(crate) struct Signals {
-    runs: Fifo<u32>,
-    open: u32,
-    /// What the last run had.
-    period: u32,
-    /// Work requests that failed or were flushed: each had a completion of its own.
-    failed: u32,
-}
-
-impl Signals {
-    pub(crate) fn posted(&mut self, signaled: bool) {
-        self.open += 1;
-        if signaled {
-            self.runs.push_back(self.open);
-            self.period = self.open;
-            self.open = 0;
-        }
-    }
-
-    /// Work requests up to the next one that is expected to be signaled, as the last one was, if there are more than `many`.
-    #[inline]
-    pub(crate) fn left(&self, many: usize) -> usize {
-        match self.period as usize {
-            few if few <= many => 0,
-            period => period.saturating_sub(self.open as usize),
-        }
-    }
-
-    /// Work requests retired by the next signaled completion.
-    pub(crate) fn completed(&mut self) -> u32 {
-        self.runs.pop_front().unwrap_or(0)
-    }
-
-    /// Work requests retired by the completion of a failed one: itself. For those before it see [`QpEntry::free_retired`].
-    pub(crate) fn failed(&mut self) -> u32 {
-        self.failed += 1;
-        1
-    }
-
-    /// The queue was flushed: work requests that no completion will retire, since they had ended well, unsignaled, before
-    /// one failed.
-    fn abandoned(&mut self) -> u32 {
-        let posted = self.runs.iter().sum::<u32>() + self.open;
-        let left = posted.saturating_sub(self.failed);
-        self.reset();
-        left
-    }
-
-    /// Nothing is posted. The memory stays.
-    pub(super) fn reset(&mut self) {
-        let mut runs = std::mem::take(&mut self.runs);
-        runs.clear();
-        *self = Signals {
-            runs,
-            ..Signals::default()
-        };
-    }
-}
-
-/// A queue pair inside the engine.
-#[derive(Debug)]
-pub(crate) struct QpEntry {
-    pub(crate) shared: Arc<QpShared>,
-    pub(crate) transport: QueuePair,
-    pub(crate) receives: Fifo<RecvWqe>,
-    /// XRC: the shared receive queue that the last request named.
-    pub(crate) selected_srq: u32,
-    pub(crate) signals: Signals,
-    pub(crate) attr: QpAttr,
-    pub(crate) peer: Option<Peer>,
-    pub(crate) held_ack: HeldAck,
-    pub(crate) answers: Answers,
-    pub(crate) succession: Succession,
-    /// How turns of one of UC follow each other.
-    pub(crate) uc_writes: UcWrites,
-    /// In the engine's list of queue pairs that want to transmit.
-    pub(crate) ready: bool,
-    /// A request of it is a packet that leaves at its turn.
-    pub(crate) staged: bool,
-    /// A completion found no room in its queue.
-    pub(crate) completion_lost: bool,
-    /// UC, UD: had receives lately; when they are used up, packets may wait for the next.
-    pub(crate) awaited: bool,
-    /// RC, UC: the peer's process, if its memory may be within reach.
-    pub(crate) reach: Option<Arc<Reach>>,
-    /// RC: packets of it pointed at memory since that was last withdrawn.
-    pub(crate) pointed: bool,
-    /// Peers may reach memory by way of it.
-    pub(crate) granted: bool,
-    /// That was taken back when it failed, and nobody waited for what was under way.
-    pub(crate) lingers: bool,
-    /// XRC: what another process does for it.
-    pub(crate) elsewhere: Option<Box<Elsewhere>>,
-    /// Which short ways it may take.
-    pub(crate) fast: FastPath,
-    /// Deadline that the engine's timer heap holds for it.
-    pub(crate) armed: Option<Time>,
-    /// RC, by the network stack: what it is among those that write to the same host.
-    pub(crate) incast_member: IncastMember,
-}
-
-impl QpEntry {
-    /// In RESET.
-    fn new(shared: Arc<QpShared>) -> QpEntry {
-        let mut entry = QpEntry {
-            attr: QpAttr {
-                cap: shared.cap,
-                ..QpAttr::default()
-            },
-            transport: match shared.qp_type {
-                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => QueuePair::Rc(Rc::new()),
-                QpType::Uc => QueuePair::Uc(Uc::new()),
-                QpType::Ud => QueuePair::Ud(Ud::new()),
-            },
-            shared,
-            receives: Fifo::default(),
-            selected_srq: 0,
-            signals: Signals::default(),
-            peer: None,
-            ready: false,
-            staged: false,
-            held_ack: HeldAck::default(),
-            answers: Answers::default(),
-            succession: Succession::default(),
-            uc_writes: UcWrites::default(),
-            completion_lost: false,
-            awaited: false,
-            reach: None,
-            pointed: false,
-            granted: false,
-            lingers: false,
-            elsewhere: None,
-            fast: FastPath::default(),
-            armed: None,
-            incast_member: IncastMember::default(),
-        };
-        entry.update_fast_path();
-        entry
-    }
-
-    /// Takes memory for all that may be posted to it.
-    pub(crate) fn take_memory(&mut self) -> std::result::Result<(), TryReserveError> {
-        let QpCap {
-            max_send_wr,
-            max_recv_wr,
-            ..
-        } = self.shared.cap;
-        if max_send_wr > 0 {
-            self.transport.try_reserve_sends(max_send_wr as usize)?;
-            self.signals.runs.try_reserve(max_send_wr as usize)?;
-        }
-        match max_recv_wr {
-            0 => Ok(()),
-            most => self.receives.try_reserve(most as usize),
-        }
-    }
-
-    /// Its attributes as they are in `state`, which is its own.
-    pub(crate) fn query(&self, state: QpState) -> QpAttr {
-        let mut attr = self.attr;
-        attr.qp_state = state;
-        attr.cur_qp_state = state;
-        attr.sq_draining = self.transport.is_draining();
-        if matches!(state, QpState::Rts | QpState::Sqd) {
-            attr.sq_psn = self.transport.sq_psn().value();
-        }
-        if matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
-            attr.rq_psn = self.transport.rq_psn().value();
-        }
-        attr
-    }
-
-    /// By the network stack, what it has under way may count ([`crate::engine::IncastMember`]): RC, if it finds out before long that it was lost.
-    #[inline]
-    pub(crate) fn may_join_incast(&self) -> bool {
-        matches!(self.transport, QueuePair::Rc(_))
-            && (1..=LONGEST_TIMEOUT).contains(&self.attr.timeout)
-    }
-
-    /// What its requester says of itself.
-    pub(crate) fn requests(&self) -> Requests {
-        match &self.transport {
-            QueuePair::Rc(rc) => Requests {
-                awaits: rc.awaits_answer(),
-                may_leave: rc.may_request(),
-                silences: rc.silences(),
-                acknowledged: rc.acknowledged(),
-                failed: rc.is_error(),
-                timeout_ns: ack_timeout_ns(self.attr.timeout).unwrap_or(0),
-            },
-            _ => Requests::default(),
-        }
-    }
-
-    /// Memory that its unacknowledged packets point at may change from now on.
-    pub(crate) fn withdraw(&mut self) {
-        engine::withdraw(self.reach.as_deref(), &mut self.pointed, self.shared.qpn);
-    }
-
-    /// The receive in use ends without a completion, as the queue pair is reset or destroyed: its place is free.
-    pub(crate) fn abandon_receive(&self, srqs: &SrqTable) {
-        if !self.transport.holds_receive() {
-            return;
-        }
-        let slots = match &self.shared.source {
-            ReceiveSource::Own => Some(&self.shared.slots),
-            ReceiveSource::Srq(srq) => Some(&srq.slots),
-            ReceiveSource::Xrc(_) => {
-                let srq = srqs.get(self.selected_srq);
-                srq.map(|srq| &srq.slots)
-            }
-        };
-        if let Some(slots) = slots {
-            slots.recv.give_back(1);
-        }
-    }
-}
-
-impl QpEntry {
-    /// After a failure that flushed the send queue: frees the slots that no completion will free.
-    pub(crate) fn free_retired(&mut self) {
-        let left = self.signals.abandoned();
-        self.shared.slots.send.give_back(left);
-    }
-}
-
 /// A queue pair. Destroyed when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Qp {
     inner: Arc<QpHandle>,
+}
+
+impl Pd {
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// EINVAL or ENOMEM for sizes beyond the device's, EOPNOTSUPP for types other than RC.
+    pub fn create_qp(&self, init: &QpInit) -> Result<Qp> {
+        Qp::new(self, init)
+    }
 }
 
 impl Qp {
@@ -467,8 +143,8 @@ impl Qp {
         let (mut engine, qpn) = shard.lock_with(Engine::allocate_qpn)?;
         let shared = Arc::new(QpShared {
             qpn,
-            shard: shard.clone(),
-            pd: pd.clone(),
+            owner: pd.context().shared.owner.clone(),
+            pd: pd.shared.id,
             send_cq: Some(init.send_cq.shared.clone()),
             recv_cq: (!xrc).then(|| init.recv_cq.shared.clone()),
             source: match &init.srq {
@@ -491,11 +167,18 @@ impl Qp {
         }
         drop(engine);
         let srq = init.srq.clone().filter(|_| !xrc);
-        Ok(Qp::attach(shared, srq, None, init.cookie))
+        let shard = shard.clone();
+        Ok(Qp::attach(shared, shard, pd, srq, None, init.cookie))
     }
 
     fn shared(&self) -> &Arc<QpShared> {
         &self.inner.shared
+    }
+
+    /// Its engine, except in a forked child.
+    fn lock_if_alive(&self) -> Option<Guard<'_, Engine>> {
+        let alive = self.inner.context.nic.check_alive("").is_ok();
+        alive.then(|| self.inner.shard.lock())
     }
 
     /// See [`Cq::check_alive`].
@@ -504,7 +187,7 @@ impl Qp {
     /// As there.
     #[inline]
     pub fn check_alive(&self, verb: &'static str) -> Result<()> {
-        self.shared().context().nic.check_alive(verb)
+        self.inner.context.nic.check_alive(verb)
     }
 
     /// Its number.
@@ -526,7 +209,7 @@ impl Qp {
     pub fn state(&self) -> QpState {
         let shared = self.shared();
         // The engine pushes the completion first and moves the state before it lets go of its lock.
-        let _engine = shared.lock_if_alive();
+        let _engine = self.lock_if_alive();
         shared.state()
     }
 
@@ -537,8 +220,7 @@ impl Qp {
 
     /// Counts since creation.
     pub fn counters(&self) -> rnic_transport::Counters {
-        self.shared()
-            .lock_if_alive()
+        self.lock_if_alive()
             .and_then(|mut engine| Some(engine.qp_mut(self.qpn())?.transport.counters()))
             .unwrap_or_default()
     }
@@ -554,7 +236,7 @@ impl Qp {
 
     /// Attributes as they are now.
     pub fn query(&self) -> QpAttr {
-        let mut engine = self.shared().lock_if_alive();
+        let mut engine = self.lock_if_alive();
         let state = self.shared().state();
         let Some(entry) = engine.as_mut().and_then(|e| e.qp_mut(self.qpn())) else {
             return QpAttr::default();
@@ -579,10 +261,10 @@ impl Qp {
                 ),
             ));
         }
-        let nic = &shared.context().nic;
+        let nic = &self.inner.context.nic;
         nic.check_alive(VERB)?;
         let table = gid_table();
-        let mut engine = shared.shard.lock();
+        let mut engine = self.inner.shard.lock();
         if self.is_gone() {
             return Err(post::gone(VERB));
         }
@@ -595,16 +277,16 @@ impl Qp {
     /// EINVAL if it is not attached.
     pub fn detach_mcast(&self, mgid: Gid) -> Result<()> {
         let shared = self.shared();
-        let nic = &shared.context().nic;
+        let nic = &self.inner.context.nic;
         nic.check_alive("ibv_detach_mcast")?;
-        shared.shard.lock().detach_mcast(mgid, shared.qpn)
+        self.inner.shard.lock().detach_mcast(mgid, shared.qpn)
     }
 
     /// It is attached to a multicast group: `ibv_destroy_qp(3)` refuses. Never in a forked child.
     pub fn is_attached(&self) -> bool {
         let shared = self.shared();
         shared.qp_type == QpType::Ud
-            && shared
+            && self
                 .lock_if_alive()
                 .is_some_and(|engine| engine.is_attached(shared.qpn))
     }

@@ -2,11 +2,14 @@
 
 use rnic_transport::{RecvWqe, SendData, SendOp, SendWqe, SgList, Sge, ShortData, ShortSend};
 
-use super::{Qp, QpShared, QpState, QpType, ReceiveSource};
+use super::Qp;
+use super::handle::QpHandle;
 use crate::device::MAX_MSG;
 use crate::engine::{AhNumber, AhTable, Ended, Engine, Posted, ShortPost};
 use crate::error::{Error, Result};
+use crate::objects::requests::take_each;
 use crate::observe::lint;
+use crate::queues::{QpShared, QpState, QpType, ReceiveSource};
 use crate::sync::bias::Guard;
 
 impl Qp {
@@ -21,9 +24,9 @@ impl Qp {
     ) -> std::result::Result<(), (usize, Error)> {
         const VERB: &str = "ibv_post_send";
         let shared = self.shared();
-        let nic = &shared.context().nic;
+        let nic = &self.inner.context.nic;
         nic.check_alive(VERB).map_err(|e| (0, e))?;
-        let mut engine = shared.shard.lock();
+        let mut engine = self.inner.shard.lock();
         let state = shared.state();
         let Some(mut posting) = engine.posting(shared.qpn, state) else {
             return Err((0, gone(VERB)));
@@ -46,7 +49,7 @@ impl Qp {
                 bytes,
             };
             let ended = posting.end();
-            end_post(shared, engine, ended, posted);
+            end_post(&self.inner, engine, ended, posted);
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
@@ -56,10 +59,10 @@ impl Qp {
     #[inline]
     pub fn post_short(&self, mut short: ShortSend<'_>) -> bool {
         let shared = self.shared();
-        if shared.context().nic.check_alive("ibv_post_send").is_err() || lint::is_on() {
+        if self.inner.context.nic.check_alive("ibv_post_send").is_err() || lint::is_on() {
             return false;
         }
-        let mut engine = shared.shard.lock();
+        let mut engine = self.inner.shard.lock();
         let used = shared.slots.send.used();
         let fits = match short.data {
             ShortData::Registered(_) => true,
@@ -75,8 +78,8 @@ impl Qp {
         }
         shared.slots.send.take(1);
         match outcome {
-            ShortPost::Left => has_left(shared, engine, 1),
-            _ => is_staged(shared, engine, 1, outcome == ShortPost::Due),
+            ShortPost::Left => has_left(&self.inner, engine, 1),
+            _ => is_staged(&self.inner, engine, 1, outcome == ShortPost::Due),
         }
         true
     }
@@ -87,9 +90,9 @@ impl Qp {
     /// As [`Qp::post_send`], for the first work request that cannot be posted.
     pub fn post_send_batch(&self, wqes: &mut Vec<SendWqe>) -> Result<()> {
         let shared = self.shared();
-        let nic = &shared.context().nic;
+        let nic = &self.inner.context.nic;
         nic.check_alive("ibv_wr_complete")?;
-        let mut engine = shared.shard.lock();
+        let mut engine = self.inner.shard.lock();
         let state = shared.state();
         for (ahead, wqe) in wqes.iter().enumerate() {
             check_send(shared, state, ahead, wqe)?;
@@ -111,7 +114,7 @@ impl Qp {
             posting.post(wqe.signaled, wqe);
         }
         let ended = posting.end();
-        end_post(shared, engine, ended, posted);
+        end_post(&self.inner, engine, ended, posted);
         Ok(())
     }
 
@@ -125,9 +128,9 @@ impl Qp {
     ) -> std::result::Result<(), (usize, Error)> {
         const VERB: &str = "ibv_post_recv";
         let shared = self.shared();
-        let nic = &shared.context().nic;
+        let nic = &self.inner.context.nic;
         nic.check_alive(VERB).map_err(|e| (0, e))?;
-        let mut engine = shared.shard.lock();
+        let mut engine = self.inner.shard.lock();
         let state = shared.state();
         let Some(entry) = engine.qp_mut(shared.qpn) else {
             return Err((0, gone(VERB)));
@@ -146,7 +149,7 @@ impl Qp {
         if accepted > 0 && state == QpState::Err {
             engine.flush_qp(shared.qpn);
             // A flush may overrun a completion queue, which is then the engine's to deal with.
-            shared.shard.after_drive(engine);
+            self.inner.shard.after_drive(engine);
         }
         refused.map_or(Ok(()), |error| Err((accepted, error)))
     }
@@ -156,10 +159,10 @@ impl Qp {
     #[inline]
     pub fn post_one_recv(&self, wr_id: u64, sge: Sge) -> bool {
         let shared = self.shared();
-        if shared.context().nic.check_alive("ibv_post_recv").is_err() || lint::is_on() {
+        if self.inner.context.nic.check_alive("ibv_post_recv").is_err() || lint::is_on() {
             return false;
         }
-        let mut engine = shared.shard.lock();
+        let mut engine = self.inner.shard.lock();
         let state = shared.state();
         // In ERR it would have to be flushed.
         if state == QpState::Err || check_recv(shared, state, 0, 1).is_err() {
@@ -174,27 +177,6 @@ impl Qp {
         shared.slots.recv.take(1);
         true
     }
-}
-
-/// Takes work requests until one is refused: how many were taken, and why the next was not.
-#[inline]
-pub(crate) fn take_each<W>(
-    wqes: &mut dyn Iterator<Item = Result<W>>,
-    mut take: impl FnMut(W) -> Result<()>,
-) -> (usize, Option<Error>) {
-    let mut taken = 0;
-    for wqe in wqes {
-        // Not by `and_then`, which moves the work request once more.
-        let taken_or_not = match wqe {
-            Ok(wqe) => take(wqe),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = taken_or_not {
-            return (taken, Some(error));
-        }
-        taken += 1;
-    }
-    (taken, None)
 }
 
 /// The handle outlives what it stood for.
@@ -293,7 +275,7 @@ fn check_address(shared: &QpShared, ahs: &AhTable, wqe: &SendWqe) -> Result<()> 
     let SendOp::Datagram { to, .. } = wqe.op else {
         return Ok(());
     };
-    if ahs.pd(AhNumber(to.path)) == Some(shared.pd.shared.id) {
+    if ahs.pd(AhNumber(to.path)) == Some(shared.pd) {
         return Ok(());
     }
     Err(Error::invalid(
@@ -312,31 +294,31 @@ fn ready_to_post(shared: &QpShared, wqe: &mut SendWqe) {
 
 /// That was just posted, and has left by itself or not.
 #[inline]
-fn end_post(shared: &QpShared, mut engine: Guard<'_, Engine>, ended: Ended, posted: Posted) {
-    engine.has_posted(shared.qpn, posted);
+fn end_post(qp: &QpHandle, mut engine: Guard<'_, Engine>, ended: Ended, posted: Posted) {
+    engine.has_posted(qp.shared.qpn, posted);
     match ended {
-        Ended::Left => has_left(shared, engine, posted.count),
-        Ended::Staged => is_staged(shared, engine, posted.count, true),
+        Ended::Left => has_left(qp, engine, posted.count),
+        Ended::Staged => is_staged(qp, engine, posted.count, true),
         // That took longer than a packet, so whatever others wait for has its turn.
         Ended::Executed => {
             let others = engine.has_to_send();
-            is_done(shared, engine, others, posted.count);
+            is_done(qp, engine, others, posted.count);
         }
-        Ended::Waits => start_sending(shared, engine, posted),
+        Ended::Waits => start_sending(qp, engine, posted),
     }
 }
 
 /// All that was just posted has left.
 #[inline]
-fn has_left(shared: &QpShared, engine: Guard<'_, Engine>, count: usize) {
+fn has_left(qp: &QpHandle, engine: Guard<'_, Engine>, count: usize) {
     let others = engine.has_turns_to_give();
-    is_done(shared, engine, others, count);
+    is_done(qp, engine, others, count);
 }
 
 /// Nothing of what was just posted is left to be sent; `others`: of other queue pairs something may be.
 #[inline]
-fn is_done(shared: &QpShared, mut engine: Guard<'_, Engine>, others: bool, count: usize) {
-    let shard = &shared.shard;
+fn is_done(qp: &QpHandle, mut engine: Guard<'_, Engine>, others: bool, count: usize) {
+    let shard = &qp.shard;
     // Whoever posts polls soon.
     shard.count_poll();
     engine.sent_straight();
@@ -348,12 +330,12 @@ fn is_done(shared: &QpShared, mut engine: Guard<'_, Engine>, others: bool, count
 
 /// What was just posted is a packet that is still here, the first of it at least.
 #[inline]
-fn is_staged(shared: &QpShared, mut engine: Guard<'_, Engine>, count: usize, due: bool) {
-    let shard = &shared.shard;
+fn is_staged(qp: &QpHandle, mut engine: Guard<'_, Engine>, count: usize, due: bool) {
+    let shard = &qp.shard;
     // Whoever posts polls soon.
     shard.count_poll();
     if engine.count_posts(count) || due {
-        if !engine.send_posted(shared.qpn) {
+        if !engine.send_posted(qp.shared.qpn) {
             engine.transmit(shard.acks());
         }
         shard.after_drive(engine);
@@ -361,8 +343,8 @@ fn is_staged(shared: &QpShared, mut engine: Guard<'_, Engine>, count: usize, due
 }
 
 /// Lets what was just posted leave, now or with what comes next, or in ERR flushes it.
-fn start_sending(shared: &QpShared, mut engine: Guard<'_, Engine>, posted: Posted) {
-    let shard = &shared.shard;
+fn start_sending(qp: &QpHandle, mut engine: Guard<'_, Engine>, posted: Posted) {
+    let (shard, shared) = (&qp.shard, &qp.shared);
     if lint::is_on() {
         lint::posted(&engine.memory, shared);
     }

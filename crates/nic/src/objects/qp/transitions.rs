@@ -4,8 +4,8 @@
 //! checks before any device does (`ib_modify_qp_is_ok`): RESET does not go to ERR, and IBV_QP_CUR_STATE only belongs to
 //! transitions whose start may have changed behind the program's back. The table both enforces and explains.
 
-use super::attr::{QpAttrMask as M, QpState, QpType};
 use crate::error::{Error, Result};
+use crate::queues::{QpAttrMask as M, QpState, QpType};
 
 /// One row: a transition of some service types.
 struct Row {

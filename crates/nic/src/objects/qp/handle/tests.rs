@@ -3,7 +3,8 @@
 use std::thread;
 
 use crate::objects::context::Context;
-use crate::objects::qp::{QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType};
+use crate::objects::qp::QpInit;
+use crate::queues::{QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use rnic_transport::RecvWqe;
 
 /// Moves it to RESET, as goes in any state.
@@ -70,7 +71,7 @@ fn it_is_not_gone_before_posts_fail() {
     };
     assert_eq!(receive(), Ok(()));
     let shared = qp.shared();
-    let engine = shared.shard.lock();
+    let engine = qp.inner.shard.lock();
     thread::scope(|scope| {
         scope.spawn(|| qp.retire());
         // From here on it only waits for the engine.

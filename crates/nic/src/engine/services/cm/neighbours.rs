@@ -1,0 +1,135 @@
+//! The neighbour on the way to a peer: whether anybody is there at all. What needs asking (ARP, neighbour discovery) the
+//! kernel asks, once something is sent that way.
+
+use std::net::SocketAddr;
+
+use super::event::EventKind;
+use super::slab::Key;
+use super::state::{Cm, State, Waiting};
+use crate::observe;
+use crate::sys;
+use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
+
+/// When to look for the first time: most neighbours answer at once.
+const FIRST_LOOK: u64 = 1_000_000;
+/// How often to look whether an answer has come.
+const LOOK: u64 = 10_000_000;
+/// How often to have the kernel ask, who gives up after three seconds.
+const KNOCK: u64 = 1_000_000_000;
+
+/// Ids that wait for a neighbour.
+#[derive(Debug, Default)]
+pub(crate) struct Queries(Vec<Query>);
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Query {
+    pub(crate) id: Key,
+    pub(crate) hop: NextHop,
+    pub(crate) source: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) until: u64,
+    pub(crate) look: u64,
+    pub(crate) knock: u64,
+}
+
+/// The neighbour that has to be asked for before `peer` can be reached; `None`: nobody. Makes system calls.
+pub(crate) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
+    if peer.ip().is_multicast() || peer.ip() == source.ip() {
+        return None;
+    }
+    let ifindex = match peer {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let hop = next_hop(peer.ip(), ifindex)?;
+    if let Neighbour::Known { .. } = neighbour(&hop) {
+        return None;
+    }
+    sys::knock(source, peer);
+    // Some interfaces have no such thing as neighbours: then there is none now, either.
+    (neighbour(&hop) == Neighbour::Sought).then_some(hop)
+}
+
+impl Queries {
+    pub(crate) fn add(&mut self, query: Query) {
+        self.0.push(query);
+    }
+
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.0.iter().map(|query| query.look).min()
+    }
+}
+
+impl Query {
+    pub(crate) fn new(
+        id: Key,
+        hop: NextHop,
+        (source, peer): (SocketAddr, SocketAddr),
+        timeout_ms: u32,
+        now: u64,
+    ) -> Query {
+        Query {
+            id,
+            hop,
+            source,
+            peer,
+            until: now.saturating_add(u64::from(timeout_ms) * 1_000_000),
+            look: now.saturating_add(FIRST_LOOK),
+            knock: now.saturating_add(KNOCK),
+        }
+    }
+}
+
+impl Cm {
+    /// Looks whether neighbours have answered.
+    pub(crate) fn look_for_neighbours(&mut self, now: u64) {
+        if self.queries.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        // Of many that wait for the same one, the first asks.
+        let mut asked: Vec<(NextHop, bool)> = Vec::new();
+        let mut is_absent = |hop: NextHop| match asked.iter().find(|(known, _)| *known == hop) {
+            Some((_, absent)) => *absent,
+            None => {
+                let absent = neighbour(&hop) == Neighbour::Sought;
+                asked.push((hop, absent));
+                absent
+            }
+        };
+        for mut query in std::mem::take(&mut self.queries.0) {
+            if query.look > now {
+                self.queries.0.push(query);
+                continue;
+            }
+            let Some(entry) = self.ids.get_mut(query.id) else {
+                continue;
+            };
+            if !is_absent(query.hop) {
+                entry.state = State::AddrResolved;
+                self.post(Waiting::new(query.id, EventKind::AddrResolved));
+            } else if now >= query.until {
+                entry.state = State::Bound;
+                let status = -libc::ETIMEDOUT;
+                self.note(Some(query.id), |attempt| {
+                    let why = format!("nobody answers to {} (ARP, neighbour discovery)", query.hop);
+                    observe::cm::address_error(attempt, status, &why);
+                });
+                if let Some(entry) = self.ids.get_mut(query.id) {
+                    entry.forget_what_was_found();
+                }
+                self.post(Waiting {
+                    status,
+                    ..Waiting::new(query.id, EventKind::AddrError)
+                });
+            } else {
+                if now >= query.knock {
+                    sys::knock(query.source, query.peer);
+                    query.knock = now.saturating_add(KNOCK);
+                }
+                query.look = now.saturating_add(LOOK).min(query.until.max(now + 1));
+                self.queries.0.push(query);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What was resolved: addresses, GIDs and the path between them.
+
+use std::net::SocketAddr;
+
+use rnic_wire::{Gid, PathMtu};
+
+use super::resolve::PKEY;
+use super::state::Entry;
+
+/// What an id knows of its way (`rdma_ucm`'s query route, address, path and GID in one).
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// Own address and port once bound, also implicitly; `None` before.
+    pub local: Option<SocketAddr>,
+    /// The peer's, once resolved; of the passive side, from the request.
+    pub peer: Option<SocketAddr>,
+    /// The id is bound to the device: an address of it is its own, and not a wildcard.
+    pub on_device: bool,
+    /// 1 on the device, else 0.
+    pub port_num: u8,
+    /// Row of the GID table of the own address.
+    pub gid_index: u32,
+    /// Own GID; zero before.
+    pub sgid: Gid,
+    /// The peer's GID; zero before.
+    pub dgid: Gid,
+    /// Default partition on the device, else 0.
+    pub pkey: u16,
+    /// Node GUID of the device, host order.
+    pub node_guid: u64,
+    /// Once the route is resolved.
+    pub path: Option<PathRecord>,
+}
+
+/// A path record (IBTA vol. 1, 15.2.5.16; `struct ib_user_path_rec`), in host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathRecord {
+    /// Peer.
+    pub dgid: Gid,
+    /// Own.
+    pub sgid: Gid,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// P_Key.
+    pub pkey: u16,
+    /// Service level.
+    pub sl: u8,
+    /// What fits the way, as far as this side knows it.
+    pub mtu: PathMtu,
+    /// `enum ibv_rate`.
+    pub rate: u8,
+    /// Packet life time, 4.096 us * 2^n.
+    pub packet_life_time: u8,
+}
+
+impl Route {
+    pub(crate) fn of(entry: &Entry, node_guid: u64) -> Route {
+        let source = entry.source;
+        Route {
+            local: entry.local,
+            peer: entry.peer,
+            on_device: source.is_some(),
+            port_num: u8::from(source.is_some()),
+            gid_index: source.map_or(0, |source| source.gid_index),
+            sgid: source.map_or(Gid::default(), |source| Gid::from(source.addr)),
+            dgid: entry
+                .peer
+                .map_or(Gid::default(), |peer| Gid::from(peer.ip())),
+            pkey: if source.is_some() { PKEY } else { 0 },
+            node_guid: source.map_or(0, |_| node_guid),
+            path: entry.path,
+        }
+    }
+}

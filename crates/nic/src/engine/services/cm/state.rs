@@ -1,0 +1,507 @@
+//! Ids and event channels as the engine knows them. All of it lies under the engine's lock: whoever has that needs no
+//! other, and nothing here holds a handle whose end would ask for it again.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use rnic_cm::{ConnId, Endpoint, SidrId};
+use rnic_link::SourcePorts;
+use rnic_link::ports::{PortClaim, Ports};
+use rnic_link::wills::WillId;
+use rnic_wire::PathMtu;
+
+use super::PortSpace;
+use super::attr::Terms;
+use super::bind::Listeners;
+use super::estate::Wills;
+use super::event::{EventKind, EventParam};
+use super::held::Held;
+use super::life::{Leaving, Life};
+use super::neighbours::Queries;
+use super::qp1::{Arrived, Qp1};
+use super::route::PathRecord;
+use super::slab::{Key, Slab};
+use super::waits::Waits;
+use crate::addressing::gid_table::GidEntry;
+use crate::queues::QpType;
+use crate::sys::EventFd;
+
+/// How far an id has come; the states of Linux' cma.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Idle,
+    Bound,
+    /// Waits for the neighbour on the way to the peer.
+    AddrQuery,
+    AddrResolved,
+    RouteResolved,
+    /// From the request on, on both sides, whatever becomes of it.
+    Connect,
+    /// The end of the connection was told.
+    Disconnect,
+    Listen,
+}
+
+/// What the owner of an id may change without the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) uid: AtomicU64,
+    /// Events may be told: whoever gets them knows whose they are.
+    pub(crate) adopted: AtomicBool,
+}
+
+/// The device's row that an id is bound to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) addr: IpAddr,
+    pub(crate) scope_id: u32,
+    pub(crate) gid_index: u32,
+    pub(crate) netdev_mtu: u32,
+}
+
+impl Source {
+    pub(crate) fn of(row: &GidEntry) -> Source {
+        Source {
+            addr: row.addr,
+            scope_id: row.scope_id,
+            gid_index: row.index,
+            netdev_mtu: row.netdev_mtu,
+        }
+    }
+}
+
+/// What an id has with a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub(crate) number: Number,
+    pub(crate) phase: Phase,
+    pub(crate) terms: Terms,
+    /// The range of the peer's process if it is on this host and watched.
+    pub(crate) peer_range: Option<u32>,
+    /// What would be said to a peer elsewhere, should this process be killed.
+    pub(crate) will: Option<WillId>,
+    /// When this side asked.
+    pub(crate) asked_at: u64,
+    /// That there is no answer was noted for a report.
+    pub(crate) noted: bool,
+}
+
+/// How the endpoint calls it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Number {
+    Conn(ConnId),
+    Sidr(SidrId),
+}
+
+impl Number {
+    /// Connections and resolutions have numbers of one kind.
+    pub(crate) fn value(self) -> u32 {
+        match self {
+            Number::Conn(conn) => conn.0,
+            Number::Sidr(sidr) => sidr.0,
+        }
+    }
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// This side asked.
+    Requested,
+    /// The peer has answered, and waits for this side.
+    Answered,
+    /// The peer asked, and waits for the answer.
+    Request,
+    /// This side has answered.
+    Accepted,
+    Established,
+    /// Refused, unreachable or disconnected.
+    Ended,
+}
+
+/// Options of an id.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) tos: Option<u8>,
+    pub(crate) reuse_addr: bool,
+    pub(crate) af_only: Option<bool>,
+    pub(crate) ack_timeout: Option<u8>,
+}
+
+/// What the owner of an id holds. It lies above the engine, which only keeps it.
+pub(crate) type Handle = dyn Any + Send + Sync;
+
+/// An event that was taken.
+#[derive(Debug)]
+pub(crate) struct TakenEvent {
+    pub(crate) kind: EventKind,
+    pub(crate) status: i32,
+    /// Whom it is told.
+    pub(crate) owner: Arc<Handle>,
+    /// The id that a request made, which nobody holds yet.
+    pub(crate) subject: Option<Key>,
+    /// The mark of the membership that it is about.
+    pub(crate) multicast: Option<u64>,
+    pub(crate) param: EventParam,
+}
+
+/// An id.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) state: State,
+    pub(crate) port_space: PortSpace,
+    pub(crate) qp_type: QpType,
+    pub(crate) channel: Key,
+    pub(crate) marks: Arc<Marks>,
+    /// Its owner's; none before a request is taken.
+    handle: Weak<Handle>,
+    /// Events that were taken.
+    pub(crate) reported: u32,
+    /// Events that wait.
+    waiting: u32,
+    pub(crate) options: Options,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) source: Option<Source>,
+    /// The own address was not given, but found for the peer: if that cannot be reached, it is nothing to go by.
+    pub(crate) found: bool,
+    /// It has gone, and that was told.
+    pub(crate) source_lost: bool,
+    /// What the way to the peer carries.
+    pub(crate) mtu: Option<PathMtu>,
+    pub(crate) path: Option<PathRecord>,
+    pub(crate) claim: Option<PortClaim>,
+    /// Of a listener: requests that may still wait to be taken.
+    pub(crate) backlog: u32,
+    /// Q_Key of a datagram id in a port space without one.
+    pub(crate) qkey: u32,
+    pub(crate) connection: Option<Connection>,
+    /// The queue pair that its owner has told the peer of; 0: none.
+    pub(crate) qpn: u32,
+    pub(crate) memberships: Vec<Key>,
+}
+
+/// An id, for whoever looks from outside.
+pub(crate) struct Facts {
+    /// No other that exists has it.
+    pub(crate) number: u32,
+    pub(crate) qpn: u32,
+    pub(crate) qp_type: QpType,
+    pub(crate) port_space: PortSpace,
+    /// Of Linux' `enum rdma_cm_state`.
+    pub(crate) state: u8,
+    /// On a row of the device, or on all.
+    pub(crate) on_device: bool,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+impl State {
+    fn of_linux(self) -> u8 {
+        match self {
+            State::Idle => 0,
+            State::AddrQuery => 1,
+            State::AddrResolved => 2,
+            State::RouteResolved => 4,
+            State::Connect => 5,
+            State::Disconnect => 6,
+            State::Bound => 7,
+            State::Listen => 8,
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(port_space: PortSpace, qp_type: QpType, channel: Key) -> Entry {
+        Entry {
+            state: State::Idle,
+            port_space,
+            qp_type,
+            channel,
+            marks: Arc::default(),
+            handle: Weak::<()>::new(),
+            reported: 0,
+            waiting: 0,
+            options: Options::default(),
+            local: None,
+            peer: None,
+            source: None,
+            found: false,
+            source_lost: false,
+            mtu: None,
+            path: None,
+            claim: None,
+            backlog: 0,
+            qkey: 0,
+            connection: None,
+            qpn: 0,
+            memberships: Vec::new(),
+        }
+    }
+}
+
+/// An event that waits.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// The id that it is told to; the listener of a request.
+    pub(crate) id: Key,
+    pub(crate) kind: EventKind,
+    pub(crate) status: i32,
+    pub(crate) param: EventParam,
+    /// The new id of a request.
+    pub(crate) subject: Option<Key>,
+    /// A membership and its mark.
+    pub(crate) multicast: Option<(Key, u64)>,
+}
+
+impl Waiting {
+    pub(crate) fn new(id: Key, kind: EventKind) -> Waiting {
+        Waiting {
+            id,
+            kind,
+            status: 0,
+            param: EventParam::None,
+            subject: None,
+            multicast: None,
+        }
+    }
+}
+
+/// An event channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    fd: Arc<EventFd>,
+    pub(crate) events: VecDeque<Waiting>,
+    /// The ids whose events go here.
+    ids: BTreeSet<Key>,
+}
+
+/// The process's connection manager.
+pub(crate) struct Cm {
+    pub(crate) ids: Slab<Entry>,
+    pub(crate) channels: Slab<Channel>,
+    pub(crate) memberships: Slab<Membership>,
+    pub(crate) listeners: Listeners,
+    pub(crate) ports: Option<Ports>,
+    /// Whose messages from addresses of this host are.
+    pub(crate) source_ports: Option<Arc<SourcePorts>>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) by_number: BTreeMap<u32, Key>,
+    pub(crate) qp1: Qp1,
+    /// The host's addresses, as they were last looked at.
+    pub(crate) table: Vec<GidEntry>,
+    /// Connections of ids that are gone whose peers have not confirmed the end yet, among others.
+    pub(crate) leaving: Leaving,
+    pub(crate) wills: Wills,
+    pub(crate) queries: Queries,
+    pub(crate) life: Life,
+    pub(crate) held: Held,
+    pub(crate) waits: Waits,
+    /// Requests to be sent once more, to the process that listens by now.
+    pub(crate) forwards: Vec<Arrived>,
+    /// When something is due.
+    pub(crate) deadline: Option<u64>,
+}
+
+/// A membership in a multicast group.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(crate) reported: u32,
+}
+
+impl Cm {
+    /// How many channels, ids, and connections and resolutions there are.
+    pub(crate) fn objects(&self) -> (usize, usize, usize) {
+        let numbers = self.endpoint.connections() + self.endpoint.resolutions();
+        (self.channels.len(), self.ids.len(), numbers)
+    }
+
+    /// The ids that have an address.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = Facts> {
+        let bound = |entry: &&Entry| entry.local.is_some() || entry.source.is_some();
+        let ids = self.ids.iter().filter(move |(_, entry)| bound(entry));
+        ids.map(|(key, entry)| Facts {
+            number: key.place(),
+            qpn: entry.qpn,
+            qp_type: entry.qp_type,
+            port_space: entry.port_space,
+            state: entry.state.of_linux(),
+            on_device: entry.source.is_some(),
+            local: entry.local,
+            peer: entry.peer,
+        })
+    }
+
+    pub(crate) fn add_channel(&mut self, fd: Arc<EventFd>) -> Key {
+        self.channels.insert(Channel {
+            fd,
+            events: VecDeque::new(),
+            ids: BTreeSet::new(),
+        })
+    }
+
+    /// The channel is closed: its ids go with it.
+    pub(crate) fn remove_channel(&mut self, key: Key, now: u64) {
+        // With all of its events first: no id has to look for its own among them.
+        let channel = self.channels.remove(key);
+        for id in channel.into_iter().flat_map(|channel| channel.ids) {
+            self.destroy(id, now);
+        }
+    }
+
+    /// Enters an id; `None`: the channel is closed.
+    pub(crate) fn add_id(&mut self, entry: Entry) -> Option<Key> {
+        let channel = entry.channel;
+        self.channels.get(channel)?;
+        let key = self.ids.insert(entry);
+        self.channels.get_mut(channel)?.ids.insert(key);
+        Some(key)
+    }
+
+    /// The owner of an id holds it from now on, by what `make` makes.
+    pub(crate) fn adopt<H: Any + Send + Sync>(
+        &mut self,
+        key: Key,
+        make: impl FnOnce(&Entry) -> Arc<H>,
+    ) -> Option<Arc<H>> {
+        let entry = self.ids.get_mut(key)?;
+        let handle = make(entry);
+        let held: Arc<Handle> = handle.clone();
+        entry.handle = Arc::downgrade(&held);
+        Some(handle)
+    }
+
+    /// Has an event wait.
+    pub(crate) fn post(&mut self, event: Waiting) {
+        let Some(entry) = self.ids.get_mut(event.id) else {
+            return;
+        };
+        if !entry.marks.adopted.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(channel) = self.channels.get_mut(entry.channel) {
+            entry.waiting += 1;
+            channel.events.push_back(event);
+            channel.fd.add(1);
+        }
+    }
+
+    /// Takes the oldest event of a channel, after its token was taken. `None`: its id has ended, or is about to.
+    pub(crate) fn next_event(&mut self, channel: Key, now: u64) -> Option<TakenEvent> {
+        let waiting = self.channels.get_mut(channel)?.events.pop_front()?;
+        if let Some((membership, _)) = waiting.multicast {
+            self.memberships.get_mut(membership)?.reported += 1;
+        }
+        let entry = self.ids.get_mut(waiting.id)?;
+        entry.waiting -= 1;
+        entry.reported += 1;
+        entry.backlog += u32::from(waiting.subject.is_some());
+        // Its owner may be about to let go of it. A handle that is the last may not end here, under the lock: from here
+        // on the event goes to the caller, whatever is in it.
+        let Some(owner) = entry.handle.upgrade() else {
+            // With its listener goes a request that it was told of.
+            if let Some(subject) = waiting.subject {
+                self.destroy(subject, now);
+            }
+            return None;
+        };
+        Some(TakenEvent {
+            kind: waiting.kind,
+            status: waiting.status,
+            owner,
+            subject: waiting.subject,
+            multicast: waiting.multicast.map(|(_, uid)| uid),
+            param: waiting.param,
+        })
+    }
+
+    /// Ends an id; gives the number of its events that were taken.
+    pub(crate) fn destroy(&mut self, key: Key, now: u64) -> u32 {
+        let Some(mut entry) = self.ids.remove(key) else {
+            return 0;
+        };
+        self.stop_listening(key, &entry);
+        self.end_connection(key, &mut entry, now);
+        for membership in std::mem::take(&mut entry.memberships) {
+            self.memberships.remove(membership);
+        }
+        let mut untaken = Vec::new();
+        if let Some(channel) = self.channels.get_mut(entry.channel) {
+            channel.ids.remove(&key);
+            if entry.waiting > 0 {
+                channel.drop_events(
+                    |event| event.id == key,
+                    |event| untaken.extend(event.subject),
+                );
+            }
+        }
+        for request in untaken {
+            self.destroy(request, now);
+        }
+        entry.reported
+    }
+
+    /// Has the events of an id go to another channel, also those that wait; gives the number of those that were taken.
+    /// `None`: there is no such id or channel.
+    pub(crate) fn migrate(&mut self, key: Key, to: Key) -> Option<u32> {
+        self.channels.get(to)?;
+        let entry = self.ids.get_mut(key)?;
+        let reported = entry.reported;
+        let from = std::mem::replace(&mut entry.channel, to);
+        if from == to {
+            return Some(reported);
+        }
+        let mut moved = Vec::new();
+        if let Some(channel) = self.channels.get_mut(from) {
+            channel.ids.remove(&key);
+            channel.drop_events(|event| event.id == key, |event| moved.push(event));
+            for event in &moved {
+                if let Some(subject) = event.subject {
+                    channel.ids.remove(&subject);
+                }
+            }
+        }
+        let subjects = moved.iter().filter_map(|event| event.subject);
+        for subject in subjects.clone() {
+            if let Some(new) = self.ids.get_mut(subject) {
+                new.channel = to;
+            }
+        }
+        let channel = self.channels.get_mut(to)?;
+        channel.ids.insert(key);
+        channel.ids.extend(subjects);
+        channel.fd.add(moved.len() as u64);
+        channel.events.extend(moved);
+        Some(reported)
+    }
+
+    /// Drops the events of a membership that nobody took.
+    pub(crate) fn drop_multicast_events(&mut self, key: Key, membership: Key) {
+        let Some(entry) = self.ids.get_mut(key) else {
+            return;
+        };
+        let mut dropped = 0;
+        if let Some(channel) = self.channels.get_mut(entry.channel) {
+            let whose = |event: &Waiting| event.multicast.is_some_and(|(m, _)| m == membership);
+            channel.drop_events(whose, |_| dropped += 1);
+        }
+        entry.waiting -= dropped;
+    }
+}
+
+impl Channel {
+    /// Takes out events with their tokens.
+    fn drop_events(&mut self, which: impl Fn(&Waiting) -> bool, mut with: impl FnMut(Waiting)) {
+        for event in std::mem::take(&mut self.events) {
+            if which(&event) {
+                self.fd.try_take();
+                with(event);
+            } else {
+                self.events.push_back(event);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What processes have of the device, for whoever looks from outside.
+//!
+//! Each process knows its own objects only. So whoever looks asks all processes of his user on this
+//! host ([`rnic_link::inquiry`]).
+
+use rnic_link::QpnRange;
+use rnic_link::inquiry::{self, Respondent};
+use rnic_link::registry::range_of;
+
+use crate::driving::{NicShared, current};
+use crate::engine::peer_service::{list_question, listed};
+use crate::engine::resources::{decode, decode_counters};
+use crate::engine::{Common, PortCounters, sum};
+
+pub use crate::engine::resources::{Detail, Kind};
+
+/// An object of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// The process, as this one sees it.
+    pub pid: u32,
+    /// No other object of that kind of the device has it (of regions: hardly another).
+    pub number: u32,
+    /// What it is.
+    pub detail: Detail,
+}
+
+/// A look at all processes. Who did not answer once is not asked again.
+#[derive(Debug, Default)]
+pub struct Survey {
+    silent: Vec<Respondent>,
+}
+
+impl Survey {
+    /// All objects of a kind that processes of this user have, this one among them, by number.
+    pub fn list(&mut self, kind: Kind) -> Vec<Resource> {
+        let mut resources = Vec::new();
+        self.ask(kind, &mut |pid, bytes| {
+            resources.extend(decode(kind, bytes).map(|(number, detail)| Resource {
+                pid,
+                number,
+                detail,
+            }));
+        });
+        resources.sort_by_key(|resource| resource.number);
+        resources
+    }
+
+    /// What the ports of all processes of this user have counted together.
+    pub fn counters(&mut self) -> PortCounters {
+        let mut all = Vec::new();
+        self.ask(Kind::Counters, &mut |_, bytes| {
+            all.extend(decode_counters(bytes));
+        });
+        sum(all.into_iter())
+    }
+
+    /// The processes that did not answer, or not to the end.
+    pub fn silent(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self.silent.iter().map(|who| who.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Pages of all processes: the number of the process, and the records.
+    fn ask(&mut self, kind: Kind, told: &mut dyn FnMut(u32, &[u8])) {
+        let own = current().filter(|handle| handle.shared.is_alive());
+        if let Some(handle) = &own {
+            tell_own(&handle.shared, kind, told);
+        }
+        let left_out = |range: QpnRange| {
+            let of = |who: &Respondent| range_of(range.first) == who.door;
+            let is_own = |common: &Common| common.shard_of(range.first).is_some();
+            self.silent.iter().any(of)
+                || own
+                    .as_ref()
+                    .is_some_and(|handle| is_own(&handle.shared.common))
+        };
+        let silent = inquiry::ask_all(&list_question(kind, 0), &left_out, &mut |who, answer| {
+            // Of another version: as if it had none.
+            let (next, bytes) = listed(answer)?;
+            told(who.pid, bytes);
+            (next != 0).then(|| list_question(kind, next))
+        });
+        self.silent.extend(silent);
+    }
+}
+
+fn tell_own(nic: &NicShared, kind: Kind, told: &mut dyn FnMut(u32, &[u8])) {
+    nic.each_shard(|shard| {
+        let mut from = 0;
+        loop {
+            // Told without the lock.
+            let page = shard.lock().resources(kind, from);
+            told(std::process::id(), &page.bytes);
+            if page.next == 0 {
+                break;
+            }
+            from = page.next;
+        }
+    });
+}
