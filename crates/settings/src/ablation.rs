@@ -26,8 +26,6 @@ macro_rules! policies {
 }
 
 policies! {
-    /// A receiver of a stream leaves out polls (`engine/pace.rs`).
-    PollThrottling = "poll-throttling";
     /// A poll mostly looks at memory alone, and not at socket, clock and timers.
     QuickPoll = "quick-poll";
     /// Short messages wait for others over the network (`engine/batching/doorbell.rs`).
@@ -36,8 +34,6 @@ policies! {
     SignaledBatch = "signaled-batch";
     /// RDMA WRITEs and READs through memory wait for others.
     OneSidedBatch = "one-sided-batch";
-    /// What is close to each other is measured in posts.
-    OneSidedScale = "one-sided-scale";
     /// A stream of UC WRITEs through memory goes by packets.
     UcWrites = "uc-writes";
     /// A lone ACK waits for others while the application polls.
@@ -50,16 +46,10 @@ policies! {
     HaltPolling = "halt-polling";
     /// The background thread leaves the engine to an application that polls.
     Election = "election";
-    /// It offers its core before it takes itself for needed.
-    ElectionOffer = "election-offer";
     /// An application that polls puts the watchdog off.
     Alarm = "alarm";
-    /// The watchdog's tick is longer where to wake is dear.
-    TickCost = "tick-cost";
     /// Threads that poll in vain offer their core where cores are short.
     Yielding = "yielding";
-    /// They sleep for a moment beside a thread that keeps the core.
-    Rests = "rests";
     /// Long messages are divided while others have short ones.
     Fairness = "fairness";
     /// Short messages leave without a turn of the engine.

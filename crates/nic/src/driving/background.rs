@@ -11,7 +11,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rnic_link::{Glance, Look};
@@ -22,8 +22,8 @@ use super::halt_poll::{self, HaltPoll, Offers};
 use super::kernel_events::{KernelTables, PortWatch};
 use super::shard::Shard;
 use super::wakeup::{Bell, Wakeup};
-use super::watchdog::{self, Alarm, Ticks, Timer};
-use super::yielding::Crowd;
+use super::watchdog::{self, Alarm, Timer, WakeUpCost};
+use super::yielding::CpuContention;
 use crate::engine::{Acks, Engine, TICK_NS};
 use crate::error::{Error, Result};
 use crate::sync::bias::Guard;
@@ -44,11 +44,9 @@ pub(super) struct Background {
     pub(super) wakeup: Wakeup<EventFd>,
     pub(super) alarm: Alarm<TimerFd>,
     stop: AtomicBool,
-    /// Threads of the application that rest on the receive socket between two polls.
-    pub(super) resting: AtomicU32,
     /// What it costs to wake, ns, as its own wake-ups show.
     wake_up: AtomicU64,
-    pub(super) crowd: Crowd,
+    pub(super) contention: CpuContention,
     thread: rustix_futex_sync::Mutex<Option<sys::Thread>>,
 }
 
@@ -74,9 +72,8 @@ impl Background {
             wakeup: Wakeup::new(EventFd::new()?),
             alarm: Alarm::new(TimerFd::new()?),
             stop: AtomicBool::new(false),
-            resting: AtomicU32::new(0),
             wake_up: AtomicU64::new(0),
-            crowd: Crowd::new(),
+            contention: CpuContention::new(),
             thread: rustix_futex_sync::Mutex::new(None),
         })
     }
@@ -135,7 +132,7 @@ fn run(shared: &Shard, port: PortWatch) {
     // When packets woke it last.
     let mut woken_at = 0;
     let mut maintain_at = 0;
-    let mut ticks = Ticks::measure();
+    let mut wake_up = WakeUpCost::measure();
     // Of the engine, as it was left last.
     let (mut deadline, mut patient) = (u64::MAX, false);
     // It looks after its other duties, but packets come so fast that it does not sleep meanwhile.
@@ -147,7 +144,7 @@ fn run(shared: &Shard, port: PortWatch) {
         if watching {
             // The application has the engine; what it leaves there has time until the next tick.
         } else if let Some(mut engine) = engine_soon(shared) {
-            (deadline, patient) = look_after(&mut engine, &mut maintain_at, ticks.late(), watching);
+            (deadline, patient) = look_after(&mut engine, &mut maintain_at, wake_up.ns(), watching);
             state.wakeup.will_sleep(deadline);
             // What waits for receives is no work.
             let arrived = engine.link.fall_asleep() && !patient;
@@ -166,26 +163,23 @@ fn run(shared: &Shard, port: PortWatch) {
         let tables_at = fds.len();
         fds.extend(tables.fds());
         let until = deadline.min(tables.deadline());
-        state.wake_up.store(ticks.late(), Ordering::Relaxed);
-        let before = sys::now_ns();
+        state.wake_up.store(wake_up.ns(), Ordering::Relaxed);
         let ready = if watching {
-            sleep_watching(shared, &mut fds, until, &mut ticks)
+            sleep_watching(shared, &mut fds, until, &mut wake_up)
         } else {
-            ticks.no_tick();
             sleep(&fds, if work || stays { 0 } else { until })
         };
-        let slept = sys::now_ns().saturating_sub(before);
         let asked = state.wakeup.woke(ready[0]);
         tables.look(shared, [ready[tables_at], ready[tables_at + 1]]);
         let found = Found::of(&ready[..tables_at], patient, watching);
         let polls = || shared.polls.load(Ordering::Relaxed);
-        let application_polls = election.polled(slept, polls, std::thread::yield_now);
+        let application_polls = election.polled(polls());
 
         if watching {
             // A poll that finds much lasts longer than a tick.
             let application_polls = application_polls || shared.engine.try_lock().is_none();
             let looked_after = election.is_looked_after(application_polls, shared.waiters.drive());
-            if looked_after && !asked && !neglected(shared, rx, &mut ticks, &mut election) {
+            if looked_after && !asked && !neglected(shared, rx, &mut election) {
                 // The application drives; only what it never looks at is left to do here.
                 deadline = u64::MAX;
                 if let Some(mut engine) = engine_soon(shared) {
@@ -198,7 +192,7 @@ fn run(shared: &Shard, port: PortWatch) {
                         engine.send_out(now, Acks::Leave);
                     }
                     (deadline, patient) =
-                        look_after(&mut engine, &mut maintain_at, ticks.late(), true);
+                        look_after(&mut engine, &mut maintain_at, wake_up.ns(), true);
                 }
                 election.undisturbed(sys::now_ns());
                 continue;
@@ -211,10 +205,10 @@ fn run(shared: &Shard, port: PortWatch) {
             };
             // One that packets wake was kept from its core, and would have been by this thread as well.
             let late = late && !asked && !shared.waiters.drive();
-            election.takes_back(late, |lateness| ticks.worth(lateness));
+            election.takes_back(late);
             continue;
         }
-        let rests = state.resting.load(Ordering::Relaxed) > 0 || shared.waiters.drive();
+        let rests = shared.waiters.drive();
         // Who sleeps until its completion is there polls only afterwards.
         let application_polls = application_polls && !shared.waiters.sleep();
         // Whoever has the engine now is the application, and would have found the packet at its next look.
@@ -225,7 +219,7 @@ fn run(shared: &Shard, port: PortWatch) {
         };
         let stayed = std::mem::take(&mut stays);
         let needed = (received > 0 || stayed) && !application_polls && !contended && !rests;
-        let stay = halt_poll::how_long(ticks.late());
+        let stay = halt_poll::how_long(wake_up.ns());
         let now = sys::now_ns();
         if needed && !stayed {
             halt.slept(now.saturating_sub(woken_at), stay);
@@ -357,7 +351,7 @@ fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
 
 /// Packets wait and the application, although it polled since the last look, leaves them: it polls now and then only, as
 /// one does that waits for bytes of its memory to change.
-fn neglected(shared: &Shard, rx: RawFd, ticks: &mut Ticks, election: &mut Election) -> bool {
+fn neglected(shared: &Shard, rx: RawFd, election: &mut Election) -> bool {
     // Whoever has the engine takes in what has arrived: where much does, one poll lasts longer than this thread waits.
     let waiting = || {
         shared.engine.try_lock().is_some_and(|engine| {
@@ -372,8 +366,7 @@ fn neglected(shared: &Shard, rx: RawFd, ticks: &mut Ticks, election: &mut Electi
     if shared.waiters.drive() {
         return election.is_overdue(before);
     }
-    // Waits on nothing, for so long: this thread may have taken the core from the very thread that polls.
-    ticks.wait();
+    watchdog::wait_for_the_late();
     polls() == before && waiting()
 }
 
@@ -443,21 +436,19 @@ fn sleep_watching(
     shared: &Shard,
     fds: &mut WaitSet,
     deadline: u64,
-    ticks: &mut Ticks,
+    wake_up: &mut WakeUpCost,
 ) -> [bool; 8] {
     let alarm = &shared.background.alarm;
-    let tick = ticks.tick();
     let now = sys::now_ns();
-    let at_most = now.saturating_add((watchdog::AT_MOST * tick).as_nanos() as u64);
+    let at_most = now.saturating_add(u64::from(watchdog::AT_MOST) * TICK_NS);
     let until = deadline.min(at_most);
-    ticks.sleep(now);
-    alarm.set(now, tick, shared.done());
+    alarm.set(now, shared.done());
     fds.push(alarm.timer().fd());
     let ready = sleep(fds, until);
     // By itself.
     if !ready[..fds.len() - 1].contains(&true) {
         let rang = ready[fds.len() - 1];
-        ticks.woke(sys::now_ns(), if rang { alarm.due() } else { until });
+        wake_up.woke(sys::now_ns(), if rang { alarm.due() } else { until });
     }
     ready
 }
@@ -512,9 +503,7 @@ mod tests {
             .expect("descriptors");
         let readable = EventFd::new().expect("a descriptor");
         readable.add(1);
-        let mut ticks = Ticks::measure();
-        let mut is_neglected =
-            || neglected(&shard, readable.fd(), &mut ticks, &mut Election::new(0));
+        let is_neglected = || neglected(&shard, readable.fd(), &mut Election::new(0));
         assert!(is_neglected());
         let engine = shard.engine.lock();
         assert!(!is_neglected());

@@ -13,10 +13,6 @@
 //! first: where queue pairs of one process talk to each other nothing ever arrives from outside,
 //! and it rang 12,000 times a second. So the background thread counts what its wake-ups were worth,
 //! and leaves the engine to the application when they are worth nothing.
-//!
-//! The application polls if it did so while the thread slept. A thread that hardly slept may have
-//! the very core that the application would poll on, and would then take itself for needed, since
-//! it answers what the application cannot. So it offers its core before it judges.
 
 use crate::adapt::Backoff;
 use rnic_settings::ablation::{self, Policy};
@@ -65,15 +61,9 @@ impl Election {
         }
     }
 
-    /// Whether the application has polled since the last call, after a sleep of so many
-    /// nanoseconds.
-    pub(super) fn polled(
-        &mut self,
-        slept: u64,
-        count: impl Fn() -> u64,
-        offer: impl FnOnce(),
-    ) -> bool {
-        self.polling.seen(slept, count, offer)
+    /// Whether the application has polled since the last call; `polls`: the count so far.
+    pub(super) fn polled(&mut self, polls: u64) -> bool {
+        self.polling.seen(polls)
     }
 
     /// A tick while it watches: somebody else looks after packets. `waits`: a thread that waits for
@@ -96,12 +86,11 @@ impl Election {
         }
     }
 
-    /// It ends to watch; `late`: it found packets that nobody had taken. `price`: what so many
-    /// cheap wake-ups come to here.
-    pub(super) fn takes_back(&mut self, late: bool, price: impl FnOnce(i32) -> i32) {
+    /// It ends to watch; `late`: it found packets that nobody had taken.
+    pub(super) fn takes_back(&mut self, late: bool) {
         self.worth.begin_anew();
         if late {
-            self.worth.was_late(price);
+            self.worth.was_late();
         }
     }
 
@@ -127,7 +116,7 @@ const NEEDLESS: i32 = 16;
 /// What one useful wake-up is worth.
 const USEFUL: i32 = 4;
 /// What finding packets late is worth, at first and at most: a thread that left the engine although
-/// it was needed stays for so many wake-ups, fewer where they are dear. It doubles each time, since
+/// it was needed stays for so many wake-ups. It doubles each time, since
 /// a program that polls now and then does so again; an application that was just kept from its
 /// core, and spins, soon gets the engine back.
 type Lateness = Backoff<64, 4096>;
@@ -180,10 +169,9 @@ impl Worth {
         self.score = 0;
     }
 
-    /// It had left the engine, and found packets there late. `price`: what that is worth here, of
-    /// what it would be elsewhere.
-    fn was_late(&mut self, price: impl FnOnce(i32) -> i32) {
-        self.stay = price(self.lateness.wrong() as i32);
+    /// It had left the engine, and found packets there late.
+    fn was_late(&mut self) {
+        self.stay = self.lateness.wrong() as i32;
         self.score = -self.stay;
     }
 
@@ -192,9 +180,6 @@ impl Worth {
         self.lateness.forget();
     }
 }
-
-/// Who sleeps for less has kept its core from everybody.
-const NO_SLEEP_NS: u64 = 10_000;
 
 /// So many polls in one sleep of the thread are those of a loop.
 const SPUN: u64 = 256;
@@ -219,15 +204,8 @@ impl Polling {
         }
     }
 
-    /// Whether the application has polled since the last call, after a sleep of so many
-    /// nanoseconds.
-    fn seen(&mut self, slept: u64, count: impl Fn() -> u64, offer: impl FnOnce()) -> bool {
-        let mut polls = count();
-        let kept = polls == self.count && self.polled && slept < NO_SLEEP_NS;
-        if kept && !ablation::is_out(Policy::ElectionOffer) {
-            offer();
-            polls = count();
-        }
+    /// Whether the application has polled since the last call.
+    fn seen(&mut self, polls: u64) -> bool {
         self.polled = polls != self.count;
         self.spun = polls.wrapping_sub(self.count) >= SPUN;
         self.count = polls;
@@ -264,11 +242,8 @@ impl Left {
 
 #[cfg(test)]
 mod tests {
-    //! Who polls soon has the engine alone; who does not, keeps the thread. One that kept its core
-    //! from the application does not take itself for needed, and one that is on its way to its
-    //! packets is waited for, but not for ever.
-
-    use std::cell::Cell;
+    //! Who polls soon has the engine alone; who does not, keeps the thread. One that is on its way to
+    //! its packets is waited for, but not for ever.
 
     use super::*;
 
@@ -304,62 +279,26 @@ mod tests {
     fn who_was_late_stays_longer_each_time_until_it_is_forgotten() {
         let mut worth = Worth::new();
         let needless = |worth: &mut Worth| worth.packets(true, false);
-        worth.was_late(|lateness| lateness);
+        worth.was_late();
         let once = leaves_after(&mut worth, needless);
         assert_eq!(once, Some(64 + NEEDLESS + 1));
         worth.begin_anew();
-        worth.was_late(|lateness| lateness);
+        worth.was_late();
         let twice = leaves_after(&mut worth, needless);
         assert_eq!(twice, Some(2 * 64 + NEEDLESS + 1));
         worth.forget_lateness();
-        worth.was_late(|lateness| lateness);
+        worth.was_late();
         assert_eq!(leaves_after(&mut worth, needless), once);
     }
-
-    /// A wake-up may cost more than a tick that packets wait for is worth: a WRITE of 10 B took
-    /// half as long again.
-    #[test]
-    fn where_wake_ups_are_dear_it_leaves_the_engine_again_after_fewer() {
-        let mut worth = Worth::new();
-        worth.was_late(|_| 5);
-        let stays = leaves_after(&mut worth, |worth| worth.packets(true, false));
-        assert_eq!(stays, Some(5 + NEEDLESS + 1));
-    }
-
-    #[test]
-    fn one_that_spins_gets_the_engine_back_after_what_the_lateness_costs_here() {
-        let mut worth = Worth::new();
-        let spins = |worth: &mut Worth| worth.packets(false, true);
-        assert_eq!(leaves_after(&mut worth, spins), Some(1));
-        worth.was_late(|_| 5);
-        assert_eq!(leaves_after(&mut worth, spins), Some(5));
-    }
-
-    const SLEPT: u64 = 90_000;
 
     #[test]
     fn an_application_that_polls_is_seen() {
         let mut polling = Polling::new(0);
-        let mut seen = |count| {
-            let polls = polling.seen(SLEPT, || count, || panic!("it slept"));
-            (polls, polling.spins())
-        };
+        let mut seen = |count| (polling.seen(count), polling.spins());
         assert_eq!(seen(0), (false, false));
         assert_eq!(seen(7), (true, false));
         assert_eq!(seen(7), (false, false));
         assert_eq!(seen(7 + SPUN), (true, true));
-    }
-
-    #[test]
-    fn one_that_was_kept_from_its_core_is_let_go_first() {
-        let mut polling = Polling::new(0);
-        let count = Cell::new(1);
-        assert!(polling.seen(SLEPT, || count.get(), || panic!("it slept")));
-        assert!(polling.seen(2_000, || count.get(), || count.set(2)));
-        let had_its_chance = polling.seen(2_000, || count.get(), || {});
-        assert!(!had_its_chance);
-        let never = || panic!("it does not poll");
-        assert!(!polling.seen(2_000, || count.get(), never));
     }
 
     #[test]

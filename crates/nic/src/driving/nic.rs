@@ -207,10 +207,9 @@ impl Nic {
     /// Called after each poll: if cores are short, or somebody else has the engine for long, an application that finds
     /// nothing lets others run.
     #[inline]
-    pub(crate) fn spin_or_rest(&self, set: &ShardSet, driven: Driven, found: bool) {
-        let only = set.only();
-        self.shard(only.unwrap_or(0))
-            .spin_or_rest(driven, found, only.is_some());
+    pub(crate) fn spin_or_yield(&self, set: &ShardSet, driven: Driven, found: bool) {
+        let only = set.only().unwrap_or(0);
+        self.shard(only).spin_or_yield(driven, found);
     }
 }
 

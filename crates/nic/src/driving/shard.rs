@@ -221,7 +221,7 @@ impl Shard {
     /// Called after each poll: if cores are short, an application that finds nothing lets others run. `only`: it waits for
     /// packets of this shard alone.
     #[inline]
-    pub(super) fn spin_or_rest(&self, driven: Driven, found: bool, only: bool) {
-        yielding::spin_or_rest(self, driven, found, only);
+    pub(super) fn spin_or_yield(&self, driven: Driven, found: bool) {
+        yielding::spin_or_yield(self, driven, found);
     }
 }

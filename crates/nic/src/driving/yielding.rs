@@ -3,8 +3,7 @@
 //! Spinning is right while cores are free. Where they are not, it takes the core from others, perhaps from the very peer
 //! that is waited for. If more threads run than there are cores, a thread offers its core after a moment: on a free one
 //! that takes a fraction of a microsecond, and on a crowded one the others run. Threads that all do
-//! so share a core in turns of microseconds. A thread that takes the core and keeps it is none of those, and against such
-//! a one a thread that sleeps fares better than one that offers: the scheduler lets it go first when it wakes.
+//! so share a core in turns of microseconds.
 //!
 //! If there are cores enough, two threads that have come to share one must not settle there: only threads that go on running
 //! are spread over the cores by the scheduler.
@@ -14,7 +13,6 @@ use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::shard::{Driven, Shard};
 use crate::sys;
@@ -30,16 +28,6 @@ const OFFER_NS: u64 = 10_000;
 const OFFER_OFTEN_NS: u64 = 2_000;
 /// An offer that took so long was taken.
 const TAKEN_NS: u64 = 1_500;
-/// Who takes the core for so long keeps it until the scheduler takes it back.
-const KEPT_NS: u64 = 300_000;
-/// How long to wait for a packet then, before polling again.
-const REST: Duration = Duration::from_micros(200);
-/// So many rests follow before the core is offered again.
-const RESTS: u32 = 16;
-/// A rest that took so much longer than it should was no favour: the scheduler does not let a sleeper go first.
-const OVERSLEPT_NS: u64 = 300_000;
-/// So often a thread that overslept does without rests.
-const WAKEFUL: u32 = 64;
 /// How long it is taken for true that cores are short, or not: at least, at most, and so many times as long as it took to find out.
 const BELIEVED_NS: std::ops::RangeInclusive<u64> = 2_000_000..=16_000_000;
 const BELIEVED_FACTOR: u64 = 256;
@@ -52,10 +40,6 @@ struct Vain {
     since: u64,
     /// The last offer was taken.
     crowded: bool,
-    /// Rests to come in place of offers.
-    rests: u32,
-    /// So often the core may be kept from it without rests.
-    wakeful: u32,
 }
 
 /// What is to be done.
@@ -63,7 +47,6 @@ struct Vain {
 enum Next {
     Poll,
     Offer,
-    Rest,
 }
 
 impl Vain {
@@ -87,34 +70,19 @@ impl Vain {
             return Next::Poll;
         }
         self.since = now;
-        if self.rests > 0 {
-            self.rests -= 1;
-            return Next::Rest;
-        }
         Next::Offer
     }
 
     /// An offer took so long.
     fn offered(&mut self, took: u64) {
         self.crowded = took > TAKEN_NS;
-        if took > KEPT_NS && !ablation::is_out(Policy::Rests) {
-            self.rests = if self.wakeful > 0 { 0 } else { RESTS };
-            self.wakeful = self.wakeful.saturating_sub(1);
-        }
         self.since += took;
-    }
-
-    /// A rest took so long.
-    fn rested(&mut self, took: u64) {
-        if took > REST.as_nanos() as u64 + OVERSLEPT_NS {
-            (self.rests, self.wakeful) = (0, WAKEFUL);
-        }
     }
 }
 
 thread_local! {
     static VAIN: Cell<Vain> = const {
-        Cell::new(Vain { polls: 0, since: 0, crowded: false, rests: 0, wakeful: 0 })
+        Cell::new(Vain { polls: 0, since: 0, crowded: false })
     };
 }
 
@@ -132,7 +100,7 @@ pub(super) fn begin_anew() {
 
 /// After each poll: one that found nothing may let others run.
 #[inline]
-pub(super) fn spin_or_rest(shared: &Shard, driven: Driven, found: bool, only: bool) {
+pub(super) fn spin_or_yield(shared: &Shard, driven: Driven, found: bool) {
     let mut vain = VAIN.get();
     if found {
         if vain.polls != 0 {
@@ -144,9 +112,9 @@ pub(super) fn spin_or_rest(shared: &Shard, driven: Driven, found: bool, only: bo
     match vain.next(sys::now_ns) {
         Next::Poll => {}
         // Whoever has the engine for so long may wait for this very core.
-        Next::Offer | Next::Rest if driven == Driven::LockedOut => std::thread::yield_now(),
-        Next::Offer | Next::Rest if !shared.background.crowd.cores_are_short(vain.since) => {
-            (vain.crowded, vain.rests) = (false, 0);
+        Next::Offer if driven == Driven::LockedOut => std::thread::yield_now(),
+        Next::Offer if !shared.background.contention.cores_are_short(vain.since) => {
+            vain.crowded = false
         }
         Next::Offer if ablation::is_out(Policy::Yielding) => {}
         Next::Offer => {
@@ -154,54 +122,21 @@ pub(super) fn spin_or_rest(shared: &Shard, driven: Driven, found: bool, only: bo
             std::thread::yield_now();
             vain.offered(sys::now_ns() - before);
         }
-        // The packet may come to another shard.
-        Next::Rest if !only => std::thread::yield_now(),
-        Next::Rest => {
-            let before = sys::now_ns();
-            rest(shared);
-            vain.rested(sys::now_ns() - before);
-        }
     }
     VAIN.set(vain);
 }
 
-#[cold]
-fn rest(shared: &Shard) {
-    let (rx, wake) = {
-        let Some(mut engine) = shared.engine.try_lock() else {
-            return;
-        };
-        if engine.has_turns() || engine.link.fall_asleep() {
-            return;
-        }
-        (engine.link.rx_fd(), engine.link.wake_fd())
-    };
-    // An interrupted or failed wait is as good as none.
-    let resting = &shared.background.resting;
-    resting.fetch_add(1, Ordering::Relaxed);
-    let ready = sys::poll(&[rx, wake], Some(REST));
-    resting.fetch_sub(1, Ordering::Relaxed);
-    // What woke it stays readable until it is seen to, which a round of polling does not.
-    if ready.is_ok_and(|ready| ready[1])
-        && let Some(mut engine) = shared.engine.try_lock()
-    {
-        engine.round(true);
-        shared.leave_packets(&mut engine);
-        shared.after_drive(engine);
-    }
-}
-
 /// Whether more threads want to run on this machine than it has cores.
-pub(super) struct Crowd {
+pub(super) struct CpuContention {
     loadavg: Option<File>,
     cores: usize,
     /// Until when it need not be looked at again, and in the lowest bit what was found.
     known: AtomicU64,
 }
 
-impl Crowd {
-    pub(super) fn new() -> Crowd {
-        Crowd {
+impl CpuContention {
+    pub(super) fn new() -> CpuContention {
+        CpuContention {
             loadavg: File::open("/proc/loadavg").ok(),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             known: AtomicU64::new(0),
@@ -237,13 +172,13 @@ fn running(loadavg: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    //! A core is offered after a while, often among those that offer theirs too, and slept on beside one that keeps it.
+    //! A core is offered after a while, and often among those that offer theirs too.
 
     use super::*;
 
-    /// Polls every 500 ns in vain; an offer takes `took`. What was done other than polling.
-    fn polls(vain: &mut Vain, count: u32, took: u64) -> (u32, u32) {
-        let (mut now, mut offers, mut rests) = (1, 0, 0);
+    /// Polls every 500 ns in vain; an offer takes `took`. How many were made.
+    fn polls(vain: &mut Vain, count: u32, took: u64) -> u32 {
+        let (mut now, mut offers) = (1, 0);
         for _ in 0..count {
             now += 500;
             match vain.next(|| now) {
@@ -253,10 +188,9 @@ mod tests {
                     now += took;
                     vain.offered(took);
                 }
-                Next::Rest => rests += 1,
             }
         }
-        (offers, rests)
+        offers
     }
 
     #[test]
@@ -268,13 +202,13 @@ mod tests {
 
     #[test]
     fn what_is_known_of_the_cores_is_believed_for_a_while() {
-        let crowd = |cores| Crowd {
+        let contention = |cores| CpuContention {
             cores,
-            ..Crowd::new()
+            ..CpuContention::new()
         };
-        let none = crowd(0);
+        let none = contention(0);
         assert!(none.cores_are_short(sys::now_ns()), "this thread runs");
-        let many = crowd(1 << 20);
+        let many = contention(1 << 20);
         let now = sys::now_ns();
         assert!(!many.cores_are_short(now));
         let until = many.known.load(Ordering::Relaxed) | 1;
@@ -287,40 +221,13 @@ mod tests {
 
     #[test]
     fn a_free_core_is_spun_on() {
-        let (offers, rests) = polls(&mut Vain::default(), 10_000, 300);
+        let offers = polls(&mut Vain::default(), 10_000, 300);
         assert!((200..=500).contains(&offers), "{offers} in 5 ms");
-        assert_eq!(rests, 0);
     }
 
     #[test]
     fn a_crowded_core_is_offered_after_each_few_polls() {
-        let (offers, rests) = polls(&mut Vain::default(), 10_000, 20_000);
+        let offers = polls(&mut Vain::default(), 10_000, 20_000);
         assert!(offers > 2_400, "{offers}");
-        assert_eq!(rests, 0);
-    }
-
-    #[test]
-    fn who_oversleeps_goes_on_polling() {
-        let mut vain = Vain::default();
-        vain.offered(3_000_000);
-        assert_eq!(vain.rests, RESTS);
-        vain.rested(2_000_000);
-        for _ in 0..WAKEFUL {
-            vain.offered(3_000_000);
-            assert_eq!(vain.rests, 0);
-        }
-        vain.offered(3_000_000);
-        assert_eq!(vain.rests, RESTS);
-        vain.rested(210_000);
-        assert_eq!(vain.rests, RESTS);
-    }
-
-    #[test]
-    fn beside_one_that_keeps_the_core_a_thread_sleeps() {
-        let (offers, rests) = polls(&mut Vain::default(), 10_000, 3_000_000);
-        assert!(
-            rests >= offers * (RESTS - 1),
-            "{offers} offers, {rests} rests"
-        );
     }
 }

@@ -69,10 +69,6 @@ impl Engine {
             && entry.shared.slots.send.used() == 0
             && !timers.incast.is_active();
         let straight = alone || may_leave && way == Some(true);
-        // What is posted alone waits for no company.
-        if entry.reach.is_some() && entry.shared.slots.send.used() > 0 {
-            entry.succession.begin(sys::ticks_or_ns());
-        }
         Some(Posting {
             entry,
             ahs,
@@ -184,12 +180,6 @@ impl Engine {
     #[inline]
     pub(crate) fn has_turns_to_give(&self) -> bool {
         self.held != PUT_OFF && self.ready.len() != self.held
-    }
-
-    /// A message left outside a round.
-    #[inline]
-    pub(crate) fn sent_straight(&mut self) {
-        self.pace.sent();
     }
 }
 

@@ -91,7 +91,6 @@ impl Engine {
         entry.held_ack.requested();
         // None waits for it, or there were a time by which it does.
         entry.answers.answered(now, soon);
-        self.sent_straight();
         self.turn_given(now);
         true
     }

@@ -13,7 +13,6 @@ mod fast_reply;
 mod flow;
 mod incast_group;
 mod one_sided;
-mod pace;
 mod packet_sink;
 mod post_batching;
 mod receive;
@@ -74,7 +73,6 @@ use local_pause::LocalPause;
 pub(crate) use one_sided::Uses;
 use one_sided_batch::OneSidedBatch;
 pub(crate) use one_sided_batch::Succession;
-use pace::Pace;
 pub(crate) use qp_table::QpTable;
 use receive_hold::ReceiveHold;
 use receive_horizon::ReceiveHorizon;
@@ -128,7 +126,6 @@ pub(crate) struct Engine {
     answer_takes_acks: bool,
     /// See [`Engine::glance`].
     glances: u8,
-    pace: Pace,
     receive_horizon: ReceiveHorizon,
     clock: StreamClock,
     /// Bytes built since the last flush.
@@ -209,7 +206,6 @@ impl Engine {
             held: 0,
             answer_takes_acks: false,
             glances: 0,
-            pace: Pace::default(),
             receive_horizon: ReceiveHorizon::default(),
             clock: StreamClock::default(),
             staged: 0,

@@ -47,9 +47,7 @@ fn may_join(
     }
     let left = entry.signals.left(doorbell::POSTS);
     let now = sys::ticks_or_ns();
-    let post = now.saturating_sub(entry.succession.began) / posted.count.max(1) as u64;
-    let close = rows.close(post);
-    entry.succession.posted(now, close) && rows.may_wait(posted, left, || clock.now_ns())
+    entry.succession.posted(now) && rows.may_wait(posted, left, || clock.now_ns())
 }
 
 /// What was posted last needs no packet, nor does what waits before it, as far as is known; and nobody sleeps until it is done.

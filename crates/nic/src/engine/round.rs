@@ -87,10 +87,6 @@ impl Engine {
     /// through the whole of a round each time. What has its time is attended to by the next one. After `Something` a round is to follow.
     #[inline]
     pub(crate) fn glance(&mut self) -> Glance {
-        let throttles = !self.strict && !ablation::is_out(Policy::PollThrottling);
-        if throttles && self.pace.rests() {
-            return Glance::NothingInMemory;
-        }
         let left = self.ready.len() != self.held
             || !self.tx_blocked.is_empty()
             || ablation::is_out(Policy::QuickPoll);
@@ -131,9 +127,6 @@ impl Engine {
         if self.timers.incast.is_active() {
             self.dissolve_incast_groups(known);
             self.admit_from_incast_groups();
-        }
-        if received > 0 {
-            self.pace.received(received);
         }
         received
     }
@@ -247,7 +240,6 @@ impl Engine {
 
     /// Lets the queue pairs that want to transmit do so, in turn.
     pub(crate) fn transmit(&mut self, acks: Acks) {
-        self.pace.sent();
         let now = self.now();
         self.transmit_at(now, acks);
     }

@@ -117,7 +117,7 @@ impl Cq {
         // Before the queue is looked at: others may have the core meanwhile, and take packets in. A program that is told of
         // nothing may turn to the event that came behind them, of a connection that was closed, and destroy the queue pair
         // with its completions.
-        nic.spin_or_rest(&self.shared.shards, driven, self.shared.has_some());
+        nic.spin_or_yield(&self.shared.shards, driven, self.shared.has_some());
         Ok(self.shared.pop(max, out))
     }
 
@@ -143,7 +143,7 @@ impl Cq {
             return Ok(None);
         }
         // As in `poll`.
-        nic.spin_or_rest(&self.shared.shards, driven, self.shared.has_some());
+        nic.spin_or_yield(&self.shared.shards, driven, self.shared.has_some());
         Ok(self.shared.pop_one(false))
     }
 

@@ -12,9 +12,8 @@
 //! what is under way wakes it, or a timer, or when it looks, once per millisecond. That happens to it a few times only: whoever let
 //! posts wait for long has the next ones sent at once, more of them each time it happens.
 
+use crate::adapt::Backoff;
 use rnic_settings::ablation::{self, Policy};
-use std::ops::RangeInclusive;
-
 /// Posts that make a batch, as a rule,
 pub(in crate::engine) const POSTS: usize = 32;
 /// or bytes of their messages.
@@ -25,10 +24,8 @@ const MOMENT: u64 = 10_000;
 const LOOK_EVERY: usize = 4;
 /// Whoever was last seen to post so long ago has turned to something else, or was kept from its core, ns.
 const LATE: u64 = 50_000;
-/// However long all takes, ns: most of what the background thread finds, which looks once per millisecond or more rarely, is late.
-const MOST_LATE: u64 = 750_000;
-/// Posts that then leave at once: at first, and at most.
-const PENALTY: RangeInclusive<usize> = 64..=16_384;
+/// After somebody was late, posts leave at once for a while: their number.
+type AtOnce = Backoff<64, 65_536>;
 /// So many that left in time one after the other halve what the next lateness costs.
 const IN_TIME: u32 = 8;
 
@@ -38,7 +35,6 @@ struct Terms {
     bytes: u64,
     moment: u64,
     late: u64,
-    penalty: RangeInclusive<usize>,
 }
 
 /// Of packets.
@@ -46,16 +42,14 @@ const PACKETS: Terms = Terms {
     bytes: BYTES,
     moment: MOMENT,
     late: LATE,
-    penalty: PENALTY,
 };
 
 /// Of what needs no packets ([`crate::engine::one_sided_batch`]). What is saved is a call in each case, and nobody comes earlier than the background
-/// thread. That posts are close is known by other means, however long they take here.
+/// thread. That posts are close is known by other means.
 const ROWS: Terms = Terms {
     bytes: 128 * 1024,
     moment: u64::MAX,
     late: 2 * LATE,
-    penalty: 256..=65_536,
 };
 
 /// Work requests that were just posted.
@@ -77,10 +71,8 @@ pub(in crate::engine) struct Batcher {
     since: u64,
     /// When one of them was posted the last time that the clock was asked.
     seen: u64,
-    /// Posts that are still to leave at once.
-    at_once: usize,
-    /// What the next lateness costs.
-    penalty: usize,
+    /// Posts that leave at once.
+    at_once: AtOnce,
     terms: &'static Terms,
     /// Batches that left in time since it was changed.
     in_time: u32,
@@ -105,8 +97,7 @@ impl Batcher {
             bytes: 0,
             since: 0,
             seen: 0,
-            at_once: 0,
-            penalty: *terms.penalty.start(),
+            at_once: AtOnce::new(),
             terms,
             in_time: 0,
         }
@@ -136,8 +127,7 @@ impl Batcher {
             };
             self.size = Batcher::size(left + posted.count);
         }
-        if self.at_once > 0 {
-            self.at_once = self.at_once.saturating_sub(posted.count);
+        if self.at_once.pass(posted.count as u32) {
             return false;
         }
         let first = self.posts == 0;
@@ -175,26 +165,17 @@ impl Batcher {
     /// All that waited has its turn now.
     #[inline]
     pub(in crate::engine) fn left(&mut self, now: u64) {
-        self.left_where(now, 1);
-    }
-
-    /// As [`Batcher::left`], where all takes so many times as long as elsewhere. Interruptions do as well: what may have been one is
-    /// neither late nor in time.
-    #[inline]
-    pub(in crate::engine) fn left_where(&mut self, now: u64, times: u64) {
         if self.posts == 0 {
             return;
         }
         let waited = now.saturating_sub(self.seen);
-        if waited > (self.terms.late * times).min(MOST_LATE) {
-            // Each of them costs more there.
-            self.at_once = (self.penalty / times as usize).max(POSTS);
-            self.penalty = (self.penalty * 2).min(*self.terms.penalty.end());
+        if waited > self.terms.late {
+            self.at_once.wrong();
             self.in_time = 0;
-        } else if waited <= self.terms.late {
+        } else {
             self.in_time += 1;
             if self.in_time == IN_TIME {
-                self.penalty = (self.penalty / 2).max(*self.terms.penalty.start());
+                self.at_once.right();
                 self.in_time = 0;
             }
         }

@@ -321,7 +321,6 @@ fn is_done(qp: &QpHandle, mut engine: Guard<'_, Engine>, others: bool, count: us
     let shard = &qp.shard;
     // Whoever posts polls soon.
     shard.count_poll();
-    engine.sent_straight();
     if engine.count_posts(count) || others {
         engine.transmit(shard.acks());
     }
