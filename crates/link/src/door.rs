@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::datagram::{IpIds, Train};
 use crate::sys::{self, Addr, Fd};
+use crate::train::{IpIds, Train};
 
 /// Bytes of a record before its packets.
 pub const HEADER_LEN: usize = 48;
@@ -23,7 +23,7 @@ const BUFFER: i32 = 4 << 20;
 /// Where a header has the capture file in which its packets are.
 const CAPTURE_AT: usize = 14;
 
-/// The header of a record; `capture`: the [file](crate::pcap::Capture::number) that has its packets, or 0.
+/// The header of a record; `capture`: the [file](crate::middleware::pcap::Capture::number) that has its packets, or 0.
 pub fn encode_header(train: &Train, capture: u16) -> [u8; HEADER_LEN] {
     let mut out = [0; HEADER_LEN];
     let v6 = |ip: IpAddr| match ip {

@@ -1,24 +1,22 @@
 //! This process's part in the shared port: its ranges, its place in the group, its door.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rnic_wire::cm::Addressee;
 
 use crate::LinkError;
-use crate::datagram::Train;
 use crate::domains::{DomainError, DomainKey, DomainLocks};
 use crate::door::{self, Door};
-use crate::groups::Groups;
-use crate::host::{HostPath, HostRoute, meeting};
 use crate::neighbours::{self, Neighbours, PeerId};
-use crate::path::PathSpec;
 use crate::ports::Ports;
 use crate::qp1::range_of_id;
 use crate::registry::{self, Locked, QpnRange, Registry, range_of};
 use crate::source_ports::SourcePorts;
 use crate::sys::{self, Fd};
+use crate::train::Train;
 use crate::wills::{self, Estate, Will, WillId, Wills};
 
 mod seat;
@@ -47,7 +45,6 @@ pub(crate) struct Share {
     /// From the first will on.
     wills: Option<Wills>,
     ranges: Vec<QpnRange>,
-    pub(crate) groups: Groups,
     /// The door of the process's first link, if this is another one.
     beside: Option<u32>,
     /// Held from [`Share::begin_to_leave`] on.
@@ -59,8 +56,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Joins the group and claims a range.
-    pub(crate) fn join(beside: Option<u32>) -> Result<Share, LinkError> {
+    /// Joins the group and claims a range. `open_receiver` opens the receiving socket of the shared port; it is called while nobody
+    /// else comes or goes.
+    pub(crate) fn join(
+        beside: Option<u32>,
+        open_receiver: impl FnOnce() -> Result<Fd, LinkError>,
+    ) -> Result<Share, LinkError> {
         let runtime = registry::runtime_dir();
         let mut registry = Registry::open(&runtime)?;
         let path = registry.path().to_path_buf();
@@ -69,7 +70,7 @@ impl Share {
             source,
         };
         let locked = registry.lock(PATIENCE).map_err(in_folder)?;
-        let receiver = Arc::new(crate::udp::rx::open()?);
+        let receiver = Arc::new(open_receiver()?);
         let first = registry
             .claim(&locked, None)
             .map_err(in_folder)?
@@ -91,7 +92,6 @@ impl Share {
             wills: None,
             ranges: Vec::new(),
             beside,
-            groups: Groups::default(),
             leaving: None,
             reap_at: 0,
             touch_at: 0,
@@ -134,8 +134,24 @@ impl Share {
     }
 
     /// The number of its first range, and of its sockets.
-    fn first(&self) -> u32 {
+    pub(crate) fn first(&self) -> u32 {
         self.ranges.first().map_or(0, |own| range_of(own.first))
+    }
+
+    /// The folder where the sockets of all processes are, and its name.
+    pub(crate) fn folder(&self) -> (&Fd, &Path) {
+        (self.registry.dir(), self.registry.path())
+    }
+
+    /// The number under which a process has its sockets in the folder, if the QPN is one of its, and whether that is this process.
+    pub(crate) fn number_of(&self, qpn: u32) -> Option<(u32, bool)> {
+        let range = range_of(qpn);
+        if self.registry.owns(range) {
+            return Some((*self.registry.own().first()?, true));
+        }
+        let door = self.registry.entry(range)?.door;
+        // A door of ours is no other process's.
+        (!self.registry.owns(door)).then_some((door, false))
     }
 
     pub(crate) fn ranges(&self) -> &[QpnRange] {
@@ -152,28 +168,6 @@ impl Share {
 
     pub(crate) fn source_ports(&self) -> &Arc<SourcePorts> {
         &self.source_ports
-    }
-
-    /// Where other processes bring their rings.
-    pub(crate) fn open_host_path(&self, one_sided: bool) -> Result<HostPath, LinkError> {
-        let (dir, path) = (self.registry.dir(), self.registry.path());
-        HostPath::open(dir, path, self.first(), one_sided)
-    }
-
-    /// A way through memory to the process that has the destination QPN.
-    pub(crate) fn host_route(&self, host: &mut HostPath, spec: &PathSpec) -> Option<HostRoute> {
-        let range = range_of(spec.dest_qpn);
-        let own = self.registry.owns(range);
-        let door = if own {
-            *self.registry.own().first()?
-        } else {
-            self.registry.entry(range)?.door
-        };
-        let folder = (self.registry.dir(), self.registry.path());
-        // A door of ours is no other process's.
-        (own || !self.registry.owns(door))
-            .then(|| host.route(folder, door, own, spec))
-            .flatten()
     }
 
     /// See [`crate::RoceLink::write_will`].
@@ -482,7 +476,7 @@ fn sockets(number: u32) -> [String; 3] {
     [
         door::file_name(number),
         neighbours::file_name(number),
-        meeting::file_name(number),
+        format!("host.{number}"),
     ]
 }
 

@@ -11,7 +11,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::path::fold;
+use crate::addresses::fold;
 use crate::registry::Registry;
 use crate::sys::{self, Fd};
 

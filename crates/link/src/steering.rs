@@ -17,7 +17,6 @@ use std::collections::VecDeque;
 use rnic_wire::cm::{Attribute, Mad};
 use rnic_wire::{Bth, Deth};
 
-use crate::framing::dest_qpn;
 use crate::qp1::{ID_BITS, QP1};
 use crate::registry::RANGE_BITS;
 use crate::sys::BpfInsn;
@@ -142,7 +141,7 @@ impl Probe {
 
     /// From a datagram; `None` if it is something else.
     pub fn decode(packet: &[u8]) -> Option<Probe> {
-        let qpn = dest_qpn(packet)?;
+        let qpn = Bth::dest_qpn_of_sealed(packet)?;
         let packet: &[u8; PROBE_LEN] = packet.try_into().ok()?;
         if qpn < FIRST_PROBE_QPN || packet[0] != OPCODE || packet[12..20] != MAGIC {
             return None;

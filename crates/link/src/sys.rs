@@ -166,6 +166,12 @@ impl Addr {
     }
 }
 
+impl std::fmt::Debug for Addr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.to_inet().fmt(f)
+    }
+}
+
 /// A non-blocking, close-on-exec socket.
 pub fn socket(family: i32, kind: i32) -> io::Result<Fd> {
     let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use rnic_wire::ROCE_PORT;
 
 use super::MILLISECOND;
-use crate::datagram::Train;
 use crate::registry::{Locked, Registry, Taker};
 use crate::steering::{self, MAX_PLACES, Place, Probe};
 use crate::sys::{self, Addr, Fd};
 use crate::tell::tell;
+use crate::train::Train;
 
 /// Least and most time between two rounds of probes that one process sends because packets came to it by mistake.
 const PROBE_INTERVAL: std::ops::RangeInclusive<u64> = 10 * MILLISECOND..=10_000 * MILLISECOND;

@@ -200,7 +200,10 @@ fn probes_survive_the_wire() {
         round: u64::MAX,
     };
     assert_eq!(Probe::decode(&probe.encode()), Some(probe));
-    assert_eq!(dest_qpn(&probe.encode()), Some(FIRST_PROBE_QPN | 77));
+    assert_eq!(
+        Bth::dest_qpn_of_sealed(&probe.encode()),
+        Some(FIRST_PROBE_QPN | 77)
+    );
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::program::{Tables, Use};
 use super::ways::Ways;
 use crate::QpnRange;
-use crate::path::Route;
+use crate::staging::path::Route;
 use crate::sys::FdSet;
 
 /// Paths with an end at an address of this host.

@@ -33,11 +33,12 @@ use rnic_wire::ip::{IpUdp, Ipv4Header, Ipv6Header, LastHeaders, UDP_LEN};
 use rnic_wire::{Flow, IcrcOk, ROCE_PORT};
 
 use crate::LinkCounters;
-use crate::batch::{Run, TxBatch};
-use crate::datagram::{Arrival, IpIds, Link, Train};
-use crate::path::{Route, default_hop_limits};
+use crate::staging::batch::{Run, TxBatch};
+use crate::staging::datagram::{Arrival, Link};
+use crate::staging::path::{Route, default_hop_limits};
 use crate::sys::{Fd, FdSet};
 use crate::tell::tell;
+use crate::train::{IpIds, Train};
 use crate::udp::UdpLink;
 use crate::udp::waiting::{Moment, Waiting};
 use batches::segment_of;
