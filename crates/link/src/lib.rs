@@ -4,11 +4,7 @@
 //! batches, and hands over received packets whose ICRC held and whose QPN belongs to this process. Beneath it a
 //! [`staging::datagram::Link`] carries datagrams: [`udp`] sockets, with [`middleware`] as wrappers around any of them.
 //!
-//! # Who may have which QPN
-//! All processes of one user in one network namespace share the addresses and UDP port 4791. The [`registry`], a file
-//! that only this user can open, gives each of them ranges of 4096 QPNs. Packets find their process by a classic BPF
-//! program on the SO_REUSEPORT group ([`steering`]); one that lands in the wrong process is handed to the right one
-//! through its [`door`]. What one process has to do on behalf of another they talk about as [`neighbours`]; [`inquiry`] asks all of them from outside. Steering is speed, hand-over is correctness. QP 1 is everybody's: see [`qp1`] and [`ports`].
+//! What the processes of a host share, and which packet belongs to which of them, is the crate [`rnic_host`]'s to know.
 //!
 //! # The IP identification
 //! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected sockets with
@@ -17,60 +13,44 @@
 //! otherwise: `RNIC_GSO=local` ([`Gso::LocalOnly`]) keeps GSO to routes that stay on this host.
 //!
 //! # Panics and hostile input
-//! Nothing that arrives by a socket or stands in the registry makes this crate panic, block, or read or write out of
+//! Nothing that arrives by a socket or through a ring makes this crate panic, block, or read or write out of
 //! range: it is dropped and counted.
 
-mod addresses;
 mod counters;
-pub mod domains;
-pub mod door;
 mod error;
-pub mod inquiry;
 pub mod middleware;
-pub mod neighbours;
 pub mod netlink;
 mod port;
-pub mod ports;
-pub mod qp1;
-pub mod registry;
-mod segment;
 mod senders;
-mod share;
 mod shm;
-mod source_ports;
 pub mod staging;
-pub mod steering;
-mod stopped;
-mod sys;
-mod tell;
-mod train;
 pub mod udp;
-pub mod wills;
 mod xdp;
 
 pub use counters::LinkCounters;
-pub use domains::{DomainError, DomainKey};
 pub use error::{LinkError, shortage};
 pub use middleware::faults::{self, FaultSpec};
-pub use neighbours::{Heard, Neighbours, PeerId};
 pub use netlink::next_hop;
 pub use port::{Glance, LinkConfig, Look, RoceLink};
-pub use ports::{BindFlags, PortClaim, Ports};
-pub use qp1::QP1;
-pub use registry::QpnRange;
+pub use rnic_host::domains::{DomainError, DomainKey};
+pub use rnic_host::peers::{Heard, PeerId, Peers};
+pub use rnic_host::ports::{BindFlags, PortClaim, Ports};
+pub use rnic_host::qp1::QP1;
+pub use rnic_host::registry::QpnRange;
+pub use rnic_host::source_ports::SourcePorts;
+pub use rnic_host::steering::MULTICAST_QPN;
+pub use rnic_host::stopped::is_stopped;
+pub use rnic_host::tell;
+pub use rnic_host::wills::{Estate, WILL_LEN, Will, WillId};
+pub use rnic_host::{domains, door, inquiry, ports, qp1, registry, steering, wills};
 pub use rnic_settings::Gso;
+pub use rnic_sys::process::{Span, has_ended};
+pub use rnic_sys::{Fd, RouteEvents, is_safe_memory_file};
 pub use shm::apart::Apart;
 pub use shm::carried::{Carried, MOST_CARRIED, Vacant};
 pub use shm::grants::{Grant, GrantName, Request};
 pub use shm::pointing::{MOST_PIECES, MOST_POINTED, Pointed};
 pub use shm::reach::{Reach, Whole, tail_of};
 pub use shm::{Copies, Received, RingId};
-pub use source_ports::SourcePorts;
 pub use staging::path::{PathId, PathSpec};
-pub use steering::MULTICAST_QPN;
-pub use stopped::is_stopped;
-pub use sys::process::{Span, has_ended};
-pub use sys::{Fd, RouteEvents, is_safe_memory_file};
-pub use tell::tell;
-pub use wills::{Estate, WILL_LEN, Will, WillId};
 pub use xdp::{Ways, XdpSpec, XdpSpecError};

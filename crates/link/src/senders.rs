@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use rnic_wire::{Flow, FlowIds, IcrcContext, IcrcError, IcrcOk, Leeway, PeerIds};
 
-use crate::sys;
-use crate::train::IpIds;
+use rnic_host::train::IpIds;
+use rnic_sys as sys;
 
 /// Entries that a key may lie in.
 const WAYS: usize = 8;

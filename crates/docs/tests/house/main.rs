@@ -37,8 +37,9 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
 
 /// The crates from the lowest floor up. A crate uses those of lower floors alone.
 const FLOORS: &[&[&str]] = &[
-    &["wire", "skip", "settings"],
-    &["transport", "cm", "link", "dissect"],
+    &["wire", "skip", "settings", "sys"],
+    &["transport", "cm", "host", "dissect"],
+    &["link"],
     &["nic"],
     &["rnic", "abi"],
     &["cli"],

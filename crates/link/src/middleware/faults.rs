@@ -227,8 +227,8 @@ impl<L: Link> Faults<L> {
     /// Around `inner`. Without a seed in `spec` one is drawn and printed, so that a run can be repeated.
     pub fn new(inner: L, spec: FaultSpec) -> Faults<L> {
         let seed = spec.seed.unwrap_or_else(|| {
-            let seed = crate::sys::random_u64();
-            crate::tell(format_args!(
+            let seed = rnic_sys::random_u64();
+            rnic_host::tell(format_args!(
                 "faults {}",
                 FaultSpec {
                     seed: Some(seed),

@@ -4,7 +4,7 @@
 //! of received packets are not known and are written as the defaults. Records are appended by single `write`s of whole
 //! records to a file opened with O_APPEND, so several processes may share one file. A packet between two processes that
 //! both capture is in it twice, sent and received. What came to another process and was handed over is in the files of both,
-//! once if they share it. Probes ([`crate::steering`]) are no RoCEv2 and are left out.
+//! once if they share it. Probes ([`rnic_host::steering`]) are no RoCEv2 and are left out.
 
 use std::ffi::CString;
 use std::io;
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use rnic_wire::ip::IpUdp;
 use rnic_wire::{Flow, IcrcOk, ROCE_PORT};
 
-use crate::door;
 use crate::senders::Senders;
 use crate::staging::batch::TxBatch;
 use crate::staging::datagram::{Arrival, Link};
 use crate::staging::path::{Route, default_hop_limits};
-use crate::steering::Probe;
-use crate::sys::{self, Fd};
-use crate::train::Train;
 use crate::{LinkCounters, LinkError};
+use rnic_host::door;
+use rnic_host::steering::Probe;
+use rnic_host::train::Train;
+use rnic_sys::{self as sys, Fd};
 
 const MAGIC_NS: u32 = 0xa1b2_3c4d;
 const LINKTYPE_RAW: u32 = 101;
@@ -164,7 +164,7 @@ impl Capture {
             && let Err(e) = write_all(&self.file, &self.pending)
         {
             self.failed = true;
-            crate::tell(format_args!("the capture ends here: {e}"));
+            rnic_host::tell(format_args!("the capture ends here: {e}"));
         }
         self.pending.clear();
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::netlink::rtnetlink::{Attributes, Messages, NLM_F_CREATE, Request, split};
-use crate::sys::{RouteEvent, RouteEvents};
+use rnic_sys::{RouteEvent, RouteEvents};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::sys;
+use rnic_sys as sys;
 
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;

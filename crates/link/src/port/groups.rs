@@ -12,8 +12,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rnic_wire::ROCE_PORT;
 
-use crate::steering;
-use crate::sys::{self, Addr, Fd};
+use rnic_host::steering;
+use rnic_sys::{self as sys, Addr, Fd};
 
 #[derive(Debug, Default)]
 pub(crate) struct Groups {

@@ -4,11 +4,11 @@ use rnic_wire::cm::Addressee;
 use rnic_wire::{Bth, ICRC_LEN};
 
 use crate::LinkCounters;
-use crate::qp1::{self, Recipient};
-use crate::registry::range_of;
-use crate::share::Share;
-use crate::steering::{FIRST_PROBE_QPN, MULTICAST_QPN};
-use crate::train::Train;
+use rnic_host::membership::Membership;
+use rnic_host::qp1::{self, Recipient};
+use rnic_host::registry::range_of;
+use rnic_host::steering::{FIRST_PROBE_QPN, MULTICAST_QPN};
+use rnic_host::train::Train;
 
 /// Where a train came from.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ pub(super) fn foreign_run(packets: &[u8], segment: usize, qpn: u32) -> usize {
 pub(super) fn is_for_us(
     packet: &[u8],
     origin: Origin,
-    share: &mut Share,
+    share: &mut Membership,
     counters: &mut LinkCounters,
     train: &Train,
 ) -> bool {
@@ -97,7 +97,7 @@ pub(super) fn foreign(
     n: usize,
     qpn: u32,
     origin: Origin,
-    share: &mut Share,
+    share: &mut Membership,
     counters: &mut LinkCounters,
 ) {
     if qpn >= FIRST_PROBE_QPN && n == 1 && share.on_probe(train, run) {

@@ -7,14 +7,14 @@ use rnic_wire::{Bth, Flow, ICRC_LEN, ROCE_PORT};
 use super::groups::Groups;
 use super::hand_over::{Origin, foreign, foreign_run, is_for_us};
 use crate::LinkCounters;
-use crate::door::{self, HEADER_LEN, MESSAGE_LEN};
-use crate::qp1::QP1;
 use crate::senders::Senders;
-use crate::share::Share;
 use crate::shm::{Deliver, Received};
 use crate::staging::datagram::{Arrival, Link};
-use crate::steering::MULTICAST_QPN;
-use crate::train::Train;
+use rnic_host::door::{self, HEADER_LEN, MESSAGE_LEN};
+use rnic_host::membership::Membership;
+use rnic_host::qp1::QP1;
+use rnic_host::steering::MULTICAST_QPN;
+use rnic_host::train::Train;
 
 /// The receiving side: buffer and what is known about senders.
 pub(super) struct Inbox {
@@ -94,7 +94,7 @@ impl Inbox {
     pub(super) fn go_on(
         &mut self,
         now_ns: u64,
-        share: &mut Share,
+        share: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {
@@ -109,7 +109,7 @@ impl Inbox {
         &mut self,
         rest: &Rest,
         now_ns: u64,
-        share: &mut Share,
+        share: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {
@@ -132,7 +132,7 @@ impl Inbox {
         &mut self,
         mut at: usize,
         len: usize,
-        share: &mut Share,
+        share: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {
@@ -162,7 +162,7 @@ impl Inbox {
         train: &Train,
         mut checked: bool,
         origin: Origin,
-        share: &mut Share,
+        share: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {

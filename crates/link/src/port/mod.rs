@@ -24,15 +24,16 @@ pub use receiving::Look;
 
 use crate::middleware::faults::Faults;
 use crate::middleware::pcap::{Capture, Pcap};
-use crate::share::Share;
 use crate::shm::HostPath;
-use crate::source_ports::SourcePorts;
 use crate::staging::batch::TxBatch;
 use crate::staging::datagram::Link;
-use crate::stopped::Stopped;
 use crate::udp::UdpLink;
 use crate::udp::backlog::Backlog;
-use crate::{Gso, LinkCounters, LinkError, sys, udp, xdp};
+use crate::{Gso, LinkCounters, LinkError, udp, xdp};
+use rnic_host::membership::Membership;
+use rnic_host::source_ports::SourcePorts;
+use rnic_host::stopped::Stopped;
+use rnic_sys as sys;
 
 /// The process's part of the host's RoCEv2 port. Not `Sync`: the engine's lock guards it.
 ///
@@ -54,7 +55,7 @@ struct Live {
     paths: Paths,
     gso: Gso,
     inbox: Inbox,
-    share: Share,
+    share: Membership,
     backlog: Backlog,
     host: Option<HostPath>,
     /// What is taken from interfaces past the kernel's network stack.
@@ -79,7 +80,7 @@ impl RoceLink {
             false => rnic_settings::gso()?,
         };
         let capture = config.pcap.as_deref().map(capture_in).transpose()?;
-        let mut share = Share::join(config.beside, udp::rx::open)?;
+        let mut share = Membership::join(config.beside, udp::rx::open)?;
         sys::keep_spare();
         let udp = UdpLink::new(share.receiver().clone());
         let (mut link, xdp): (Box<dyn Link>, _) = match &config.xdp {

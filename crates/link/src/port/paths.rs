@@ -4,12 +4,12 @@ use std::collections::{HashMap, TryReserveError};
 use std::sync::Arc;
 
 use crate::LinkError;
-use crate::addresses::is_own_address;
-use crate::qp1::QP1;
 use crate::shm::HostRoute;
-use crate::source_ports::SourcePorts;
 use crate::staging::path::{PathId, PathSpec, Route};
 use crate::udp::tx::TxSockets;
+use rnic_host::addresses::is_own_address;
+use rnic_host::qp1::QP1;
+use rnic_host::source_ports::SourcePorts;
 
 /// By which ways packets of a path leave.
 pub(super) struct Egress {

@@ -2,12 +2,12 @@
 
 use super::RoceLink;
 use crate::LinkError;
-use crate::domains::{DomainError, DomainKey};
-use crate::neighbours::{Neighbours, PeerId};
-use crate::ports::Ports;
-use crate::registry::{QpnRange, RANGE_BITS};
 use crate::staging::path::PathId;
-use crate::wills::{Estate, Will, WillId};
+use rnic_host::domains::{DomainError, DomainKey};
+use rnic_host::peers::{PeerId, Peers};
+use rnic_host::ports::Ports;
+use rnic_host::registry::{QpnRange, RANGE_BITS};
+use rnic_host::wills::{Estate, Will, WillId};
 
 impl RoceLink {
     /// The QPN ranges of this process.
@@ -38,7 +38,7 @@ impl RoceLink {
 
     /// Conversations with other processes of this user; `None` after [`abandon`](RoceLink::abandon).
     #[inline]
-    pub fn neighbours(&mut self) -> Option<&mut Neighbours> {
+    pub fn neighbours(&mut self) -> Option<&mut Peers> {
         self.live.as_mut().map(|live| live.share.neighbours())
     }
 

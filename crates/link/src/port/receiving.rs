@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::RoceLink;
 use super::groups::Companion;
 use super::hand_over::Origin;
+use crate::Ways;
 use crate::shm::{Deliver, HostPath, Received};
 use crate::staging::datagram::{Arrival, Link};
-use crate::{Ways, sys};
+use rnic_sys as sys;
 
 /// Where a call looks for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use super::{Live, RoceLink};
 use crate::shm::carried::{MOST_CARRIED, Vacant};
 use crate::shm::{HostPath, Room, Size};
 use crate::staging::path::{PathId, PathSpec, Route};
-use crate::sys::process::Span;
 use crate::xdp::Filter;
 use crate::{Gso, LinkError, next_hop, udp};
+use rnic_sys::process::Span;
 
 /// Full packets past the network stack that a queue pair builds before it lets them leave.
 const PIPELINED: usize = 8;

@@ -1,7 +1,7 @@
 //! Payload of long packets: it stays in the ring and is copied from there to where it belongs.
 
 use super::costs::{Costs, Turns};
-use crate::segment::Segment;
+use rnic_sys::segment::Segment;
 
 /// The most payload of a packet that spans several PSNs. A longer one keeps the consumer waiting for its first byte while its last
 /// is copied, and leaves the caches before it is copied out; shorter ones cost more headers.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::grants::{Board, Grant, GrantName, Nonce};
 use super::pointing::Source;
-use crate::sys::{self, Fd};
+use rnic_sys::{self as sys, Fd};
 
 /// How long a copy of a process is waited for that may be stopped.
 const PATIENCE: Duration = Duration::from_secs(1);

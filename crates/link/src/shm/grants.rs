@@ -22,8 +22,8 @@ use std::sync::atomic::AtomicU64;
 use rnic_wire::PathMtu;
 
 use super::claim::{self, Claim, Word};
-use crate::segment::Words;
-use crate::sys::Fd;
+use rnic_sys::Fd;
+use rnic_sys::segment::Words;
 
 /// Whom a grant is for, and what it is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

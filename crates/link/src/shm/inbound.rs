@@ -15,8 +15,8 @@ use super::received::{Deliver, Received, RingId};
 use super::ring::{self, Consumer, Kind, MAX_RECORD, Wrong};
 use super::{FLOWS, Flow, RINGS};
 use crate::LinkCounters;
-use crate::sys::process::Span;
-use crate::sys::{self, Accepted, Fd, FdSet};
+use rnic_sys::process::Span;
+use rnic_sys::{self as sys, Accepted, Fd, FdSet};
 
 /// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not look.
 const COOL_NS: u64 = 10_000_000;

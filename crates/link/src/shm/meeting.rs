@@ -1,6 +1,6 @@
 //! How a producer gets its ring to the consumer.
 //!
-//! Each process listens at `host.<number>` beside its [door](crate::door). Who opens a path to it connects there and sends
+//! Each process listens at `host.<number>` beside its [door](rnic_host::door). Who opens a path to it connects there and sends
 //! one message with the file of the ring; both are done before anybody has to accept, so nobody waits for a peer, which
 //! may be busy or stopped, or may be setting up its own ring to us at this moment. What is in the ring waits there
 //! until it is accepted. The connection stays: a byte in it wakes the consumer ([`super::wake`]), and its end says that
@@ -12,19 +12,16 @@ use std::path::Path;
 
 use super::grants::Board;
 use super::ring::{Consumer, DATA, board_of};
-use crate::sys::{self, Addr, Fd};
+use rnic_host::membership::ring_socket;
+use rnic_sys::{self as sys, Addr, Fd};
 
 /// Connections that nobody has accepted yet.
 const BACKLOG: i32 = 256;
 const GREETING: usize = 16;
 const MAGIC: [u8; 8] = *b"rnicHST5";
 
-pub(crate) fn file_name(number: u32) -> String {
-    format!("host.{number}")
-}
-
 fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
-    let name = file_name(number);
+    let name = ring_socket(number);
     Addr::unix(path.join(&name).as_os_str().as_bytes())
         .or_else(|| Addr::unix(format!("/proc/self/fd/{}/{name}", dir.raw()).as_bytes()))
 }
@@ -38,7 +35,7 @@ fn greeting() -> [u8; GREETING] {
 
 /// Listens at meeting point `number` of the folder `dir`, whose name is `path`; a stale one is replaced.
 pub(super) fn listen(dir: &Fd, path: &Path, number: u32) -> io::Result<Fd> {
-    sys::remove_at(dir, &file_name(number));
+    sys::remove_at(dir, &ring_socket(number));
     let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
     sys::listen(&address, libc::SOCK_STREAM, BACKLOG)
 }

@@ -9,7 +9,7 @@
 //!   packets, as one does whose socket is full.
 //! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are looked at in turn. Who
 //!   does not look is woken ([`wake`]).
-//! * **The other process is not trusted.** Bytes are copied before they are looked at ([`segment`]), lengths are bounded,
+//! * **The other process is not trusted.** Bytes are copied before they are looked at ([`rnic_sys::segment`]), lengths are bounded,
 //!   addresses must be the host's, and QPNs this process's. A ring that has nonsense in it is closed and counted; one
 //!   whose process is gone is closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
 //! * **A long packet's payload** is copied from memory to the ring and from the [ring](carried) to memory.
@@ -42,10 +42,7 @@ use rnic_wire::PathMtu;
 
 use carried::Vacant;
 
-use crate::addresses::is_own_address;
 use crate::staging::path::PathSpec;
-use crate::sys::process::Span;
-use crate::sys::{self, Fd, FdSet};
 use crate::{LinkCounters, LinkError};
 pub use granted::Copies;
 use grants::{Grant, GrantName};
@@ -57,6 +54,9 @@ pub(crate) use received::Deliver;
 pub use received::{Received, RingId};
 use ring::Producer;
 pub(crate) use ring::Size;
+use rnic_host::addresses::is_own_address;
+use rnic_sys::process::Span;
+use rnic_sys::{self as sys, Fd, FdSet};
 
 /// Most rings to others, and most from others: each takes a descriptor and half a megabyte.
 const RINGS: usize = 256;

@@ -10,9 +10,9 @@ use super::reach::Reach;
 use super::ring::{Kind, MAX_RECORD, Producer, Size, Wrong};
 use super::{FLOW_LEN, FLOWS, Flow, RINGS};
 use crate::LinkCounters;
-use crate::stopped::is_stopped;
-use crate::sys::process::Span;
-use crate::sys::{self, Fd};
+use rnic_host::stopped::is_stopped;
+use rnic_sys::process::Span;
+use rnic_sys::{self as sys, Fd};
 
 use rnic_wire::{ICRC_LEN, PathMtu};
 

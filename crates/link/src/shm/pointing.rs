@@ -20,7 +20,7 @@ use super::costs::Costs;
 use super::grants::{Board, Nonce};
 use super::reach::{read_known, tail_of};
 use super::ring::Wrong;
-use crate::sys::process::Span;
+use rnic_sys::process::Span;
 
 /// Most pieces of memory that a packet points at.
 pub const MOST_PIECES: usize = 16;

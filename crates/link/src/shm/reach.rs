@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 use super::claim::Claim;
 use super::grants::{Board, Nonce, Request};
 use crate::LinkCounters;
-use crate::sys::process::{self, Span};
-use crate::sys::{self, Fd};
+use rnic_sys::process::{self, Span};
+use rnic_sys::{self as sys, Fd};
 
 pub use row::Whole;
 

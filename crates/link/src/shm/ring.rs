@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::carried::{Carried, Vacant};
 use super::grants::{self, Board};
 use super::wake;
-use crate::segment::Segment;
-use crate::sys::{self, Fd};
+use rnic_sys::segment::Segment;
+use rnic_sys::{self as sys, Fd};
 
 use rnic_wire::{MAX_HEADER_LEN, PathMtu};
 

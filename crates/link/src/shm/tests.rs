@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::registry::tests::Folder;
-use crate::sys::tests::{all_descriptors, alone};
+use rnic_skip::Folder;
+use rnic_skip::{all_descriptors, alone};
 
 #[test]
 fn a_flow_is_understood_as_it_was_said() {

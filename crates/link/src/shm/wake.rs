@@ -17,7 +17,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
-use crate::sys;
+use rnic_sys as sys;
 
 /// The consumer looks by itself.
 const LOOKING: u32 = 0;

@@ -5,7 +5,7 @@ use std::io;
 use crate::LinkCounters;
 use crate::staging::batch::TxBatch;
 use crate::staging::path::Route;
-use crate::train::Train;
+use rnic_host::train::Train;
 
 /// What one look at the link brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub trait Link: Send {
     /// comes may wait.
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival>;
 
-    /// Takes note of a message of the [door](crate::door): another process has received it for this one.
+    /// Takes note of a message of the [door](rnic_host::door): another process has received it for this one.
     fn adopt(&mut self, _message: &[u8]) {}
 
     /// Packets that came by memory.

@@ -9,10 +9,10 @@ use rnic_wire::ip::{IpUdp, PreparedHeaders};
 use rnic_wire::{Flow, IcrcContext, ROCE_PORT};
 
 use super::socket::TxSocket;
-use crate::addresses::with_scope;
-use crate::qp1::QP1;
-use crate::registry::range_of;
-use crate::sys::Addr;
+use rnic_host::addresses::with_scope;
+use rnic_host::qp1::QP1;
+use rnic_host::registry::range_of;
+use rnic_sys::Addr;
 
 /// The two ends of a path and what goes into its IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ impl PathSpec {
     pub(crate) fn key(&self) -> PathSpec {
         let dest_qpn = match self.dest_qpn {
             QP1 => QP1,
-            qpn => range_of(qpn) << crate::registry::RANGE_BITS,
+            qpn => range_of(qpn) << rnic_host::registry::RANGE_BITS,
         };
         PathSpec {
             local: self.local.to_canonical(),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use super::path::PathSpec;
 use crate::LinkError;
-use crate::sys::{self, Addr, Fd};
+use rnic_sys::{self as sys, Addr, Fd};
 
 const SEND_BUFFER: i32 = 4 << 20;
 

@@ -30,8 +30,8 @@ use crate::staging::batch::{Run, TxBatch};
 use crate::staging::datagram::{Arrival, Link};
 use crate::staging::framing::{Numbering, seal};
 use crate::staging::path::Route;
-use crate::sys::{self, Fd, Message, SEND_MANY};
-use crate::train::{IpIds, Train};
+use rnic_host::train::{IpIds, Train};
+use rnic_sys::{self as sys, Fd, Message, SEND_MANY};
 use waiting::{Moment, Waiting};
 
 /// UDP_MAX_SEGMENTS before and since Linux 6.9.

@@ -320,7 +320,7 @@ fn what_became_of_an_earlier_packet_costs_no_later_one() {
 fn a_way_is_one_though_its_longest_packet_is_not_known() {
     let known = crate::staging::path::tests::spec("127.0.0.1", "127.0.0.1", 0x5000);
     let nowhere = crate::staging::path::tests::spec("192.0.2.1", "192.0.2.2", 0x5000);
-    sys::tests::without_options(|| {
+    rnic_skip::without_options(|| {
         let asked = tx::path_mtu(&known).map_err(|e| e.raw_os_error());
         assert_eq!(asked, Err(Some(libc::ENOPROTOOPT)));
         assert!(tx::way(&known).is_ok());

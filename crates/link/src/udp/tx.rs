@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::LinkError;
-use crate::source_ports::SourcePorts;
 use crate::staging::path::PathSpec;
 use crate::staging::socket::{TxSocket, choose_interface};
-use crate::sys::{self, Addr, Fd};
+use rnic_host::source_ports::SourcePorts;
+use rnic_sys::{self as sys, Addr, Fd};
 
 /// Most unconnected sockets per local address, traffic class and hop limit, and most connected ones.
 pub const PORTS: usize = 16;
@@ -84,7 +84,7 @@ impl TxSockets {
             (None, None) if shared.len() < PORTS => {
                 self.keep(group, TxSocket::open(spec, false)?)?
             }
-            _ => shared[(range >> crate::registry::RANGE_BITS) as usize % shared.len()].clone(),
+            _ => shared[(range >> rnic_host::registry::RANGE_BITS) as usize % shared.len()].clone(),
         };
         socket.take(spec.remote, range);
         Ok(socket)

@@ -9,7 +9,7 @@ use super::program::{Tables, Use};
 use super::ways::Ways;
 use crate::QpnRange;
 use crate::staging::path::Route;
-use crate::sys::FdSet;
+use rnic_sys::FdSet;
 
 /// Paths with an end at an address of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

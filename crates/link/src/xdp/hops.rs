@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use rnic_wire::Flow;
 
 use super::ways::{Ends, Way, Ways};
-use crate::addresses::fold;
 use crate::staging::path::Route;
+use rnic_host::addresses::fold;
 
 /// After so long it is noted that packets still go there.
 const FRESH_NS: u64 = 250_000_000;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::staging::batch::Run;
 use crate::staging::path::Route;
-use crate::sys;
+use rnic_sys as sys;
 
 /// So many packets are a long row. An RDMA WRITE's first packet is longer than the next, so that one of 4 KiB in packets of 1 KiB is two
 /// short ones: the stack takes longer for two than for four packets past it.

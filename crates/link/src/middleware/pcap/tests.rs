@@ -1,9 +1,9 @@
 use rnic_wire::ip::IpUdp;
 
 use super::*;
-use crate::registry::tests::Folder;
 use crate::staging::framing::{Numbering, seal};
 use crate::staging::path::tests::route;
+use rnic_skip::Folder;
 
 fn records(file: &[u8]) -> Vec<Vec<u8>> {
     assert_eq!(file[..HEADER_LEN], file_header());

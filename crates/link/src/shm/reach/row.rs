@@ -4,7 +4,7 @@ use std::io;
 
 use super::{MOST_SPANS, Memory, Reach, is_at_once, read_known, tail_of};
 use crate::shm::grants::Request;
-use crate::sys::process::{self, Span};
+use rnic_sys::process::{self, Span};
 
 /// A whole WRITE or READ, for [`Reach::copy_row`].
 #[derive(Clone, Copy, Debug)]

@@ -506,12 +506,12 @@ fn one_without_a_number_that_ended_in_a_copy_is_not_waited_for() {
 
 #[test]
 fn who_could_not_be_tried_for_want_of_a_descriptor_is_tried_again() {
-    if !sys::tests::alone() {
+    if !rnic_skip::alone() {
         return;
     }
     let world = world(std::process::id());
     let mut counters = LinkCounters::default();
-    let all = sys::tests::all_descriptors();
+    let all = rnic_skip::all_descriptors();
     assert!(!copy(&world, true, VA, &mut [&mut [1; 8]]));
     drop(all);
     assert!(copy(&world, true, VA, &mut [&mut [2; 8]]));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::addresses::is_own_address;
+use rnic_host::addresses::is_own_address;
 
 pub(crate) fn spec(local: &str, remote: &str, dest_qpn: u32) -> PathSpec {
     PathSpec {
