@@ -1,7 +1,8 @@
 //! What other processes send to a process's door, and what people write into the environment.
 
-use rnic_link::steering::Probe;
-use rnic_link::{FaultSpec, XdpSpec, door};
+use rnic_host::door;
+use rnic_host::steering::Probe;
+use rnic_link::{FaultSpec, XdpSpec};
 
 /// Any bytes as a message that came to the door: its records lie in it, one behind the other, none is empty, and a header
 /// that is written again reads the same. Any bytes as a probe.

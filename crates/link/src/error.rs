@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rnic_host::HostError;
+
 /// Why the link cannot be opened or a path not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -67,6 +69,15 @@ impl LinkError {
     /// For `map_err`: an [`LinkError::Io`] of what was tried.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> LinkError {
         move |source| LinkError::Io { what, source }
+    }
+}
+
+impl From<HostError> for LinkError {
+    fn from(error: HostError) -> LinkError {
+        match error {
+            HostError::NoQpnRange { live } => LinkError::NoQpnRange { live },
+            HostError::Runtime { path, source } => LinkError::Runtime { path, source },
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use rnic_wire::{Flow, FlowIds, IcrcContext, IcrcError, IcrcOk, Leeway, PeerIds};
 
-use crate::datagram::IpIds;
-use crate::sys;
+use rnic_host::train::IpIds;
+use rnic_sys as sys;
 
 /// Entries that a key may lie in.
 const WAYS: usize = 8;

@@ -220,7 +220,7 @@ impl Meeting {
 }
 
 /// Whether somebody listens on a port, in any network namespace whose processes have this runtime folder. Looked up in the
-/// port table (`crates/link/src/ports`), which nothing else can be asked: a connection would use up a server, and a bind
+/// port table (`crates/host/src/ports`), which nothing else can be asked: a connection would use up a server, and a bind
 /// would be in its way.
 pub fn listens(runtime: &std::path::Path, space: u16, port: u16) -> bool {
     const SLOT: usize = 32;

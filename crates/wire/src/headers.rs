@@ -37,6 +37,13 @@ impl Bth {
     /// Length in bytes.
     pub const LEN: usize = 12;
 
+    /// The destination QPN of a packet without its ICRC, or of its beginning; `None`: it is too
+    /// short for a BTH.
+    #[inline]
+    pub fn dest_qpn(packet: &[u8]) -> Option<u32> {
+        (packet.len() >= Bth::LEN).then(|| u32::from_be_bytes([0, packet[5], packet[6], packet[7]]))
+    }
+
     /// Reads the header at the front of a packet, without judging the values in it.
     ///
     /// # Errors
@@ -375,3 +382,6 @@ fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
 fn be64<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }
+
+#[cfg(test)]
+mod tests;

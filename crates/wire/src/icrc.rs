@@ -13,6 +13,8 @@ mod gf2;
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
 
+use crate::Bth;
+
 /// UDP destination port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
@@ -97,6 +99,14 @@ pub fn append_icrc(flow: &Flow, ip_id: u16, dont_fragment: bool, packet: &mut [u
 /// See [`IcrcError`].
 pub fn check(flow: &Flow, bytes_with_icrc: &[u8], expected_id: u16) -> Result<IcrcOk, IcrcError> {
     IcrcContext::new(flow).check(bytes_with_icrc, expected_id)
+}
+
+impl Bth {
+    /// The destination QPN of a packet with its ICRC; `None`: it is too short for a BTH and an ICRC.
+    #[inline]
+    pub fn dest_qpn_of_sealed(packet: &[u8]) -> Option<u32> {
+        Bth::dest_qpn(&packet[..packet.len().checked_sub(ICRC_LEN)?])
+    }
 }
 
 impl IcrcContext {
@@ -273,7 +283,7 @@ fn parts(bytes_with_icrc: &[u8]) -> Result<(&[u8], u32), IcrcError> {
     let (bytes, trailer) = bytes_with_icrc
         .split_last_chunk::<ICRC_LEN>()
         .ok_or(IcrcError::Length)?;
-    if bytes.len() < crate::Bth::LEN || bytes.len() > MAX_PACKET_LEN {
+    if bytes.len() < Bth::LEN || bytes.len() > MAX_PACKET_LEN {
         return Err(IcrcError::Length);
     }
     Ok((bytes, u32::from_le_bytes(*trailer)))

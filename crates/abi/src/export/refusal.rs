@@ -210,7 +210,7 @@ fn log(error: &Error) {
     let is_new = logged.insert((error.verb(), error.errno(), error.reason().to_owned()));
     drop(logged);
     if is_new {
-        rnic_link::tell(format_args!("{error}"));
+        rnic_host::tell(format_args!("{error}"));
     }
 }
 

@@ -54,7 +54,7 @@ pub fn explain(error: &rnic_nic::Error) {
     if rnic_settings::QUIET.is_on() {
         return;
     }
-    rnic_link::tell(format_args!(
+    rnic_host::tell(format_args!(
         "cannot open {DEVICE_NAME}: {}{}",
         error.reason(),
         next(error)
@@ -68,7 +68,7 @@ pub fn next(error: &rnic_nic::Error) -> &'static str {
     if reason.contains("RNIC_") {
         return "";
     }
-    let folder = rnic_link::registry::runtime_dir();
+    let folder = rnic_host::registry::runtime_dir();
     let of_folder = reason.contains(&*folder.to_string_lossy());
     match error.errno() {
         libc::EADDRINUSE => "",
@@ -166,7 +166,7 @@ mod tests {
         let next = |errno, reason: &str| {
             super::next(&Error::new("ibv_open_device", errno, reason.to_owned()))
         };
-        let folder = rnic_link::registry::runtime_dir();
+        let folder = rnic_host::registry::runtime_dir();
         let in_folder = format!("cannot use the runtime folder {}: why", folder.display());
         assert!(next(libc::ENOENT, &in_folder).contains("set RNIC_RUNTIME_DIR"));
         // Another folder would not help.

@@ -24,7 +24,7 @@ use crate::system::waits;
 /// A program may put its descriptor elsewhere: dup2(2), close(2), and the new number into `fd` of
 /// the structure. So it has one of its own, and events go by another.
 fn duplicate(fd: RawFd) -> Result<RawFd> {
-    let copy = rnic_link::Fd::duplicate_of(fd).map_err(|error| {
+    let copy = rnic_sys::Fd::duplicate_of(fd).map_err(|error| {
         Refusal::from(Errno(error.raw_os_error().unwrap_or(libc::EMFILE)))
             .because("the channel's descriptor cannot be duplicated")
     })?;

@@ -19,30 +19,6 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("bench", "", &["asleep", "contender", "rows"]),
     ("cm", "", &["endpoint", "error"]),
     (
-        "link",
-        "",
-        &[
-            "batch",
-            "datagram",
-            "door",
-            "faults",
-            "host",
-            "path",
-            "pcap",
-            "roce",
-            "senders",
-            "share",
-            "source_ports",
-            "udp",
-            "xdp",
-        ],
-    ),
-    (
-        "link",
-        "host",
-        &["carried", "grants", "pointing", "reach", "ring"],
-    ),
-    (
         "transport",
         "rc/requester",
         &["execute", "point", "transmit"],
@@ -51,8 +27,9 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
 
 /// The crates from the lowest floor up. A crate uses those of lower floors alone.
 const FLOORS: &[&[&str]] = &[
-    &["wire", "skip", "settings"],
-    &["transport", "cm", "link", "dissect"],
+    &["wire", "skip", "settings", "sys"],
+    &["transport", "cm", "host", "dissect"],
+    &["link"],
     &["nic"],
     &["rnic", "abi"],
     &["cli"],

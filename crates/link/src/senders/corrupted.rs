@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use rnic_wire::ROCE_PORT;
 
 use super::*;
-use crate::faults::corruption::Corruption;
+use crate::middleware::faults::corruption::Corruption;
 
 /// xorshift64*.
 struct Random(u64);

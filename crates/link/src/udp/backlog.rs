@@ -2,7 +2,7 @@
 
 use rnic_wire::ROCE_PORT;
 
-use crate::sys::{self, Fd};
+use rnic_sys::{self as sys, Fd};
 
 /// A look at the kernel's table of sockets.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_sockets_of_the_threads_own_network_are_seen() {
-        sys::tests::in_another_namespace(|| {
+        rnic_skip::in_another_namespace(|| {
             let receiver = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port");
             let port = receiver.local_addr().expect("bound").port();
             let mut backlog = Backlog::new(false);

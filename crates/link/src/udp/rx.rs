@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use rnic_wire::ROCE_PORT;
 
 use crate::LinkError;
-use crate::sys::{self, Addr, Fd};
+use rnic_sys::{self as sys, Addr, Fd};
 
 /// Receive buffer asked for; the kernel grants twice that for its own book-keeping, or what `rmem_max` allows. It takes memory
 /// only while packets wait. UC and UD from another host have no flow control, and Linux's UC sends a message of 8 MiB in one go.

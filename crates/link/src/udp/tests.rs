@@ -3,7 +3,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::path::tests::route;
+use crate::staging::path::tests::route;
+use crate::staging::socket::TxSocket;
 
 /// A receiver on an ephemeral port is enough to see what leaves: the port is under the ICRC, so bytes are compared.
 fn receiver() -> (Arc<Fd>, std::net::SocketAddr) {
@@ -39,7 +40,7 @@ fn receive_all(link: &mut UdpLink, packets: usize) -> Vec<Vec<u8>> {
 fn refused_run(count: usize, spoil: impl FnOnce(&Route)) -> (UdpLink, Arc<Route>) {
     let (fd, addr) = receiver();
     let mut link = UdpLink::new(fd);
-    let route = Arc::new(crate::path::tests::redirected(
+    let route = Arc::new(crate::staging::path::tests::redirected(
         &route("127.0.0.1", "127.0.0.1", 0x5000),
         addr,
     ));
@@ -85,7 +86,8 @@ fn a_run_to_one_peer_costs_no_lone_packet_to_another() {
     let (fd, addr) = receiver();
     let mut link = UdpLink::new(fd);
     let route = route("127.0.0.1", "127.0.0.1", 0x5000);
-    let [many, one] = [0; 2].map(|_| Arc::new(crate::path::tests::redirected(&route, addr)));
+    let [many, one] =
+        [0; 2].map(|_| Arc::new(crate::staging::path::tests::redirected(&route, addr)));
     let mut send = |route: &Arc<Route>, count: usize| {
         let mut batch = TxBatch::default();
         for _ in 0..count {
@@ -119,7 +121,7 @@ fn a_run_to_one_peer_costs_no_lone_packet_to_another() {
 fn too_long_for_the_path_is_counted_and_the_rest_goes() {
     let (fd, addr) = receiver();
     let mut link = UdpLink::new(fd);
-    let route = Arc::new(crate::path::tests::redirected(
+    let route = Arc::new(crate::staging::path::tests::redirected(
         &route("127.0.0.1", "127.0.0.1", 0x5000),
         addr,
     ));
@@ -160,9 +162,9 @@ fn into(near: UnixDatagram) -> (UdpLink, Arc<Route>) {
     near.set_nonblocking(true).unwrap();
     let near = Fd::from(std::os::fd::OwnedFd::from(near));
     sys::set_option(&near, libc::SOL_SOCKET, libc::SO_SNDBUF, 0).unwrap();
-    let route = crate::path::tests::over(
+    let route = crate::staging::path::tests::over(
         &route("127.0.0.1", "127.0.0.1", 0x5000),
-        tx::TxSocket::of(near, 0, true),
+        TxSocket::of(near, 0, true),
     );
     (UdpLink::new(receiver().0), Arc::new(route))
 }
@@ -262,7 +264,7 @@ fn what_waits_leaves() -> bool {
             }
         });
         while let Some(now) = link.next_timeout() {
-            crate::roce::send_what_waits(&mut link, now, &mut counters);
+            crate::port::send_what_waits(&mut link, now, &mut counters);
         }
         over.store(true, Ordering::Release);
         reader.join().unwrap()
@@ -316,9 +318,9 @@ fn what_became_of_an_earlier_packet_costs_no_later_one() {
 /// Under user-mode qemu the longest packet of a way is not known. Address handles were refused there for want of a way.
 #[test]
 fn a_way_is_one_though_its_longest_packet_is_not_known() {
-    let known = crate::path::tests::spec("127.0.0.1", "127.0.0.1", 0x5000);
-    let nowhere = crate::path::tests::spec("192.0.2.1", "192.0.2.2", 0x5000);
-    sys::tests::without_options(|| {
+    let known = crate::staging::path::tests::spec("127.0.0.1", "127.0.0.1", 0x5000);
+    let nowhere = crate::staging::path::tests::spec("192.0.2.1", "192.0.2.2", 0x5000);
+    rnic_skip::without_options(|| {
         let asked = tx::path_mtu(&known).map_err(|e| e.raw_os_error());
         assert_eq!(asked, Err(Some(libc::ENOPROTOOPT)));
         assert!(tx::way(&known).is_ok());

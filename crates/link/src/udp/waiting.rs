@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-use crate::batch::Run;
+use crate::staging::batch::Run;
 
 /// Until the first trial, and between two at most.
 const PAUSE_NS: RangeInclusive<u64> = 50_000..=1_000_000;

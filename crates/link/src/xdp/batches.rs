@@ -13,7 +13,7 @@ use rnic_wire::ip::IpUdp;
 use rnic_wire::{Bth, Flow, ICRC_LEN, IcrcContext, IcrcOk, ROCE_PORT};
 
 use super::socket::FRAME;
-use crate::datagram::IpIds;
+use rnic_host::train::IpIds;
 
 /// Packets are filled up to whole words (IBTA vol. 1, 9.2.1).
 const WORD: usize = 4;

@@ -15,8 +15,8 @@ use rnic_wire::ip::Ipv4Header;
 
 use super::ebpf::*;
 use super::program::{ETHERNET_LEN, IPV4, UDP};
-use crate::rtnetlink::{NLM_F_CREATE, Request, attributes};
-use crate::sys::{self, Fd, ProgramKind};
+use crate::netlink::rtnetlink::{NLM_F_CREATE, Request, attributes};
+use rnic_sys::{self as sys, Fd, ProgramKind};
 
 // linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h, linux/pkt_cls.h
 const RTM_NEWLINK: u16 = 16;

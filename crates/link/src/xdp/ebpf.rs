@@ -1,6 +1,6 @@
 //! Writing programs in eBPF (the kernel's Documentation/bpf/standardization/instruction-set.rst).
 
-use crate::sys::BpfMap;
+use rnic_sys::BpfMap;
 
 // Operations, linux/bpf_common.h and linux/bpf.h; those of loads and stores by the bytes that they move.
 pub(super) const LOAD_1: u8 = 0x71;

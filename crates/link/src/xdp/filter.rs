@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::program::{Tables, Use};
 use super::ways::Ways;
 use crate::QpnRange;
-use crate::path::Route;
-use crate::sys::FdSet;
+use crate::staging::path::Route;
+use rnic_sys::FdSet;
 
 /// Paths with an end at an address of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

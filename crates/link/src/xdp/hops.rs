@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use rnic_wire::Flow;
 
 use super::ways::{Ends, Way, Ways};
-use crate::path::{Route, fold};
+use crate::staging::path::Route;
+use rnic_host::addresses::fold;
 
 /// After so long it is noted that packets still go there.
 const FRESH_NS: u64 = 250_000_000;
@@ -159,7 +160,7 @@ mod tests {
     //! A packet overtakes none that went another way.
 
     use super::*;
-    use crate::path::tests::{route, spec};
+    use crate::staging::path::tests::{route, spec};
 
     /// Or its packets would go on to whom the address belonged before.
     #[test]
@@ -168,7 +169,7 @@ mod tests {
         let of = |dest_qpn| {
             let socket = route("127.0.0.1", "127.0.0.1", dest_qpn).socket.clone();
             let spec = spec(src, dst, dest_qpn);
-            Arc::new(Route::new(&spec, socket, true, false, true, None))
+            Arc::new(Route::new(&spec, socket, true, false, true))
         };
         let (one, other) = (of(0x5000), of(0x6000));
         let ends = (src.parse().expect("one"), dst.parse().expect("another"));

@@ -7,8 +7,8 @@ use super::order::Gate;
 use super::program::{ETHERNET_LEN, Tables};
 use super::socket::{FRAME, HEADROOM, Socket};
 use super::spec::Way;
-use crate::sys::{self, Fd, XdpMode};
-use crate::tell::tell;
+use rnic_host::tell;
+use rnic_sys::{self as sys, Fd, XdpMode};
 
 /// Frames to receive into, of all queues of an interface together, and of each at least: powers of two.
 const FRAMES: u32 = 4096;

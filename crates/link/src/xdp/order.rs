@@ -15,9 +15,9 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::datagram::Train;
-use crate::segment::Segment;
-use crate::sys::Fd;
+use rnic_host::train::Train;
+use rnic_sys::Fd;
+use rnic_sys::segment::Segment;
 
 /// So often the socket is looked at first for a packet that was on its way, whatever comes there from others.
 const LOOKS: u8 = 8;

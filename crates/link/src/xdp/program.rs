@@ -19,8 +19,8 @@ use rnic_wire::ip::{Ipv4Header, Ipv6Header, UDP_LEN};
 
 use super::ebpf::*;
 use super::order::Gate;
-use crate::registry::{RANGE_BITS, range_of};
-use crate::sys::{BpfMap, Fd, MapKind, ProgramKind, load_program};
+use rnic_host::registry::{RANGE_BITS, range_of};
+use rnic_sys::{BpfMap, Fd, MapKind, ProgramKind, load_program};
 
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET_LEN: usize = 14;

@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use crate::batch::Run;
-use crate::path::Route;
-use crate::sys;
+use crate::staging::batch::Run;
+use crate::staging::path::Route;
+use rnic_sys as sys;
 
 /// So many packets are a long row. An RDMA WRITE's first packet is longer than the next, so that one of 4 KiB in packets of 1 KiB is two
 /// short ones: the stack takes longer for two than for four packets past it.
@@ -86,8 +86,8 @@ mod tests {
     //! Long rows take the socket, and nothing overtakes anything. That both ways carry them in order is in `tests/xdp.rs`.
 
     use super::*;
-    use crate::batch::TxBatch;
-    use crate::path::tests::route;
+    use crate::staging::batch::TxBatch;
+    use crate::staging::path::tests::route;
 
     fn path(dest_qpn: u32) -> Arc<Route> {
         route("127.0.0.1", "127.0.0.1", dest_qpn)

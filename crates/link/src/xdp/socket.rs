@@ -11,8 +11,8 @@ use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use crate::segment::Segment;
-use crate::sys::{self, Fd, RingOffsets};
+use rnic_sys::segment::Segment;
+use rnic_sys::{self as sys, Fd, RingOffsets};
 
 /// Bytes of a frame: a page, the most that there is.
 pub(super) const FRAME: usize = 4096;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::sys::XdpMode;
+use rnic_sys::XdpMode;
 
 /// How an interface's packets are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

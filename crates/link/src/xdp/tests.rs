@@ -6,7 +6,7 @@ use super::filter::Users;
 use super::program::Use;
 use super::spec::Way;
 use super::*;
-use crate::path::tests::route;
+use crate::staging::path::tests::route;
 
 fn spec(text: &str) -> XdpSpec {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -101,8 +101,8 @@ fn filter() -> Filter {
 /// What the engine opens a path for; to QP 1 if it is not for queue pairs.
 fn path(from: &str, to: &str, local: bool, for_queue_pairs: bool) -> Route {
     let socket = route("127.0.0.1", "127.0.0.1", 0x5000).socket.clone();
-    let spec = crate::path::tests::spec(from, to, 0x5000);
-    Route::new(&spec, socket, true, local, for_queue_pairs, None)
+    let spec = crate::staging::path::tests::spec(from, to, 0x5000);
+    Route::new(&spec, socket, true, local, for_queue_pairs)
 }
 
 fn users(outside: usize, within: usize) -> Users {

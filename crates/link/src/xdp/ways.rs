@@ -12,8 +12,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::next_hop::{self, Changes, Neighbour, NextHop};
-use crate::sys::RouteEvents;
+use crate::netlink::next_hop::{self, Changes, Neighbour, NextHop};
+use rnic_sys::RouteEvents;
 
 /// How often all that is in use is asked for anew, whatever was told: Linux itself waits as long until it asks whether a neighbour is
 /// still there (arp(7), delay_first_probe_time).

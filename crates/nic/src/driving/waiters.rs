@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     /// What the kernel and the peer know. How a sender learns that it is to wake a process is
-    /// tested in `link/src/host/wake.rs`: here that is one step.
+    /// tested in `link/src/shm/wake.rs`: here that is one step.
     #[derive(Debug, Default)]
     struct Outside {
         /// Packets in the ring: the channel that each brings an event of.

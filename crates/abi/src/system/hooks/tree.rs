@@ -47,7 +47,7 @@ pub fn redirect(path: &[u8]) -> Option<CString> {
         Place::Device => CHARACTER_DEVICE.into(),
         Place::Real(path) => path,
         Place::Tree(path) => {
-            let root = ensure(&rnic_link::registry::runtime_dir()).ok()?;
+            let root = ensure(&rnic_host::registry::runtime_dir()).ok()?;
             let mut real = root.into_os_string().into_encoded_bytes();
             real.extend_from_slice(&path);
             real

@@ -35,7 +35,7 @@ fn the_owner_is_said_in_words() {
 
 #[test]
 fn who_has_the_port_is_asked_in_the_threads_own_network() {
-    sys::tests::in_another_namespace(|| {
+    rnic_skip::in_another_namespace(|| {
         let _taken = std::net::UdpSocket::bind(("0.0.0.0", ROCE_PORT)).expect("nobody else's");
         let owner = port_owner();
         assert!(owner.contains("which is you"), "{owner}");

@@ -8,9 +8,9 @@ use rnic_wire::Flow;
 use rnic_wire::ip::IpUdp;
 
 use super::*;
-use crate::registry::RANGE_LEN;
-use crate::segment::Segment;
-use crate::sys;
+use rnic_host::registry::RANGE_LEN;
+use rnic_sys as sys;
+use rnic_sys::segment::Segment;
 
 const TAKEN: u32 = 4; // XDP_REDIRECT
 const PASSED: u32 = 2; // XDP_PASS

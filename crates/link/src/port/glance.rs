@@ -1,0 +1,65 @@
+//! A look that costs little, for who polls: in memory, or at the socket alone.
+
+use super::RoceLink;
+use crate::shm::HostPath;
+use crate::staging::datagram::{Arrival, Link};
+
+/// What a [glance](RoceLink::glance) found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// Something, or it cannot tell.
+    Something,
+    /// Nothing where packets come without a system call; the socket may hold some.
+    NothingInMemory,
+    /// Nothing at the socket, for a system call.
+    NothingAtSocket,
+}
+
+impl RoceLink {
+    /// Whether something came, where packets come as a rule: in rings if any were in use lately, by AF_XDP, else at the
+    /// socket. What it finds there the next call of [`receive`](RoceLink::receive) takes in. Nowhere else is looked.
+    /// `socket`: it may be looked at.
+    #[inline]
+    pub fn glance(&mut self, socket: bool) -> Glance {
+        let pending = self.has_pending();
+        let Some(live) = &self.live else {
+            return Glance::Something;
+        };
+        if pending || live.inbox.waits() {
+            return Glance::Something;
+        }
+        let host = live.host.as_ref();
+        if host.is_some_and(HostPath::is_in_use) || live.xdp.is_some() {
+            let still = host.is_some_and(HostPath::is_still) && !live.link.has_arrivals()
+                || live.xdp.is_some()
+                    && live.link.is_still()
+                    && !host.is_some_and(HostPath::has_arrivals);
+            return match still {
+                true => Glance::NothingInMemory,
+                false => Glance::Something,
+            };
+        }
+        // While the door is in use each look goes there, too.
+        let door = live.now < live.inbox.door_until;
+        if !socket || door || host.is_some_and(HostPath::has_left) {
+            return Glance::Something;
+        }
+        self.glance_at_socket()
+    }
+
+    fn glance_at_socket(&mut self) -> Glance {
+        let (Some(live), counters) = (&mut self.live, &mut self.counters) else {
+            return Glance::Something;
+        };
+        match live.inbox.look(&mut *live.link, false, counters) {
+            Ok(Arrival::Empty) => {
+                live.inbox.groups.drained();
+                return Glance::NothingAtSocket;
+            }
+            Ok(Arrival::Train(train)) => live.inbox.found = Some(train),
+            // An error is told again, or over.
+            Ok(Arrival::Useless) | Err(_) => {}
+        }
+        Glance::Something
+    }
+}

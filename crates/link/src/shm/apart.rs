@@ -1,0 +1,32 @@
+//! Payload that came through memory apart from its packet.
+
+use super::carried::Carried;
+use super::pointing::Pointed;
+
+/// Of a packet in a budget of packets, beside itself, so many bytes count as another one.
+const PACKET: usize = 4096;
+
+/// Where the payload of a packet is that came by memory without it.
+#[derive(Clone, Copy, Debug)]
+pub enum Apart<'a> {
+    /// In the memory of the producer.
+    Pointed(Pointed<'a>),
+    /// In the ring, pad bytes included.
+    Carried(Carried<'a>),
+}
+
+impl Apart<'_> {
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
+    pub fn len(&self) -> usize {
+        match self {
+            Apart::Pointed(pointed) => pointed.len(),
+            Apart::Carried(carried) => carried.len(),
+        }
+    }
+
+    /// What it counts as in a budget of packets, beside the packet.
+    pub(super) fn weight(&self) -> usize {
+        self.len() / PACKET
+    }
+}

@@ -1,0 +1,80 @@
+//! Payload of long packets: it stays in the ring and is copied from there to where it belongs.
+
+use super::costs::{Costs, Turns};
+use rnic_sys::segment::Segment;
+
+/// The most payload of a packet that spans several PSNs. A longer one keeps the consumer waiting for its first byte while its last
+/// is copied, and leaves the caches before it is copied out; shorter ones cost more headers.
+pub const MOST_CARRIED: usize = 16 * 1024;
+/// Bytes in a ring. Their author may change them at any time: each copy may differ.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried<'a> {
+    pub(super) segment: &'a Segment,
+    pub(super) at: usize,
+    pub(super) len: usize,
+    /// Where it is noted what copies take.
+    pub(super) costs: Option<&'a Costs>,
+}
+
+impl Carried<'_> {
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "a number of bytes")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes `from..from + len` to `to`, in no particular order. False: there are not that many.
+    ///
+    /// # Safety
+    /// `[to, to + len)` is memory that may be written.
+    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) -> bool {
+        if from.checked_add(len).is_none_or(|end| end > self.len) {
+            return false;
+        }
+        // SAFETY: by contract.
+        let copy = || unsafe { self.segment.read_to(self.at + from, to, len) };
+        match self.costs {
+            Some(costs) => costs.of_carried(len, copy),
+            None => copy(),
+        }
+        true
+    }
+}
+
+/// Room in a ring for payload.
+#[derive(Debug)]
+pub struct Vacant<'a> {
+    pub(super) segment: &'a Segment,
+    pub(super) at: usize,
+    pub(super) len: usize,
+    /// Where it is noted what copies take.
+    pub(super) turns: Option<&'a Turns>,
+}
+
+impl Vacant<'_> {
+    /// Copies bytes to `at` and behind it.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: the slice is memory that may be read.
+        unsafe { self.write_from(at, bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// The same, of bytes that may change meanwhile.
+    ///
+    /// # Safety
+    /// `[from, from + len)` is memory that may be read.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "inside");
+        // SAFETY: by contract; no mapping of a ring is given out as memory.
+        let copy = || unsafe { self.segment.write_from(self.at + at, from, len) };
+        match self.turns {
+            Some(turns) => turns.of_carried(len, copy),
+            None => copy(),
+        }
+    }
+}

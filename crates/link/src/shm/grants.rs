@@ -1,0 +1,377 @@
+//! What the consumer of a ring lets its producer do without packets: read and write registered memory.
+//!
+//! Behind each ring lies a *board*. On it the consumer's process writes *grants*: this queue pair of yours may reach, by that
+//! queue pair of mine and under this key, such a range. It does so only for who has shown to know the key, by a request
+//! that was executed; so a board tells nobody a key. Both processes can write on it, but each looks only at what the other one
+//! writes, and who misuses it harms himself: what the producer reads leads it to the consumer's own memory, which the kernel
+//! lets it reach or not, and what the consumer reads, the busy word, makes it wait for a while.
+//!
+//! # Revocation
+//! The producer makes its busy word odd, puts up a full fence, and then looks at the grant; the consumer takes the grant away,
+//! puts up a full fence, and then looks at the busy word. So either the producer sees that the grant is gone, or the consumer
+//! sees that a copy may be under way, and waits until the word has changed. Loom runs all interleavings:
+//! `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::grants`.
+//!
+//! # Changes
+//! A grant is taken away by its first word, which becomes 0, before another one is written in its place, and each has another
+//! first word: who finds the same there before and after has read one grant.
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+
+use rnic_wire::PathMtu;
+
+use super::claim::{self, Claim, Word};
+use rnic_sys::Fd;
+use rnic_sys::segment::Words;
+
+/// Whom a grant is for, and what it is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GrantName {
+    /// The queue pair that asks.
+    pub src_qpn: u32,
+    /// The queue pair that it is connected with.
+    pub dest_qpn: u32,
+    /// The key that it names.
+    pub key: u32,
+}
+
+/// A whole RDMA WRITE or READ, as it would be asked for by packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks whom, under which key.
+    pub name: GrantName,
+    /// The path MTU of who asks.
+    pub mtu: PathMtu,
+    /// Where it begins.
+    pub va: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Request {
+    /// Of no bytes.
+    pub const EMPTY: Request = Request {
+        name: GrantName {
+            src_qpn: 0,
+            dest_qpn: 0,
+            key: 0,
+        },
+        mtu: PathMtu::M256,
+        va: 0,
+        len: 0,
+    };
+}
+
+/// What may be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// For whom.
+    pub name: GrantName,
+    /// The path MTU of the queue pair that grants it.
+    pub mtu: PathMtu,
+    /// Address by which requests name the first byte.
+    pub iova: u64,
+    /// Where that is in the process that grants.
+    pub base: u64,
+    /// Bytes.
+    pub len: u64,
+    /// They may be read.
+    pub read: bool,
+    /// They may be written.
+    pub write: bool,
+}
+
+impl Grant {
+    /// Where a request begins in the process that grants, if all of it may be read (`write`: written).
+    fn place(&self, request: &Request, write: bool) -> Option<u64> {
+        let offset = request.va.checked_sub(self.iova)?;
+        let inside = offset.checked_add(request.len)? <= self.len;
+        let allowed = if write { self.write } else { self.read };
+        let at = self.base.checked_add(offset)?;
+        // Whoever writes on the board may lie.
+        at.checked_add(request.len)?;
+        (inside && allowed && self.takes(request)).then_some(at)
+    }
+
+    /// Both ends cut it into the same packets: none would be refused for its length (IBTA vol. 1, 9.7.4.1.6, 9.8.2.2.3).
+    fn takes(&self, request: &Request) -> bool {
+        self.mtu == request.mtu || request.len <= self.mtu.min(request.mtu).bytes() as u64
+    }
+}
+
+const LINE: usize = 64;
+/// The producer's word: odd while a copy is under way.
+const BUSY_AT: usize = 0;
+/// The consumer's words: it grants nothing any more; who it is, and that it has said so.
+const SHUT_AT: usize = LINE;
+const NONCE_AT: usize = LINE + 8;
+const READY_AT: usize = LINE + 32;
+/// The consumer's word: it reads what the producer's packets [point](super::pointing) at.
+const FOLLOWS_AT: usize = LINE + 40;
+/// The consumer's word: what it may take to have packets [carry](super::costs).
+const CARRIES_AT: usize = LINE + 48;
+/// The producer's words: who it is.
+const INTRODUCTION_AT: usize = 2 * LINE;
+const GRANTS_AT: usize = 4096;
+/// Grants; in the place of one that does not fit any more it may be asked for anew.
+const PLACES: usize = 1024;
+/// Places that a grant may be in.
+const WAYS: usize = 4;
+/// The producer's counts of what was withdrawn, by queue pair: as many as there are QPNs in a range.
+const COUNTS_AT: usize = GRANTS_AT + PLACES * LINE;
+const COUNTS: usize = 4096;
+/// Bytes of a board.
+pub(super) const LEN: usize = COUNTS_AT + COUNTS * 8;
+
+/// The words of a grant: which, for whom, what.
+const TAG: usize = 0;
+const QPNS: usize = 8;
+const IOVA: usize = 16;
+const BASE: usize = 24;
+const BYTES: usize = 32;
+/// The code of a path MTU.
+const MTU: usize = 40;
+/// In the tag, above the key.
+const READ: u64 = 1 << 32;
+const WRITE: u64 = 1 << 33;
+const NUMBER_SHIFT: u32 = 34;
+
+/// Producer: a copy may be under way from now on, and is over before the word changes again.
+#[inline]
+fn begin<W: Word>(busy: &W, turn: u64) {
+    busy.store(turn);
+    W::fence();
+}
+
+/// Producer: reads a grant of which it knows which words it must have; `None`: there is another one, or none.
+#[inline]
+fn read_grant<W: Word, const N: usize>(
+    tag: &W,
+    is_it: impl Fn(u64) -> bool,
+    words: [&W; N],
+) -> Option<(u64, [u64; N])> {
+    let before = tag.load();
+    if !is_it(before) {
+        return None;
+    }
+    let read = words.map(W::load);
+    (tag.load() == before).then_some((before, read))
+}
+
+/// Consumer: puts a grant in the place of another, with another tag.
+fn write_grant<W: Word, const N: usize>(tag: &W, value: u64, words: [(&W, u64); N]) {
+    tag.store(0);
+    for (word, value) in words {
+        word.store(value);
+    }
+    tag.store(value);
+}
+
+/// Consumer: grants were taken away before this. Gives the turn of a copy that may be under way.
+fn under_way<W: Word>(busy: &W) -> Option<u64> {
+    W::fence();
+    let turn = busy.load();
+    (turn % 2 == 1).then_some(turn)
+}
+
+/// Where a process can be recognised: bytes in its private memory that no other has there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Nonce {
+    pub(super) at: u64,
+    pub(super) value: [u64; 2],
+}
+
+/// The board of a ring.
+#[derive(Debug)]
+pub(super) struct Board(Words);
+
+impl Board {
+    /// That at `at` of a ring's file, which the ring was made of or attached to before.
+    pub(super) fn map(file: &Fd, at: usize) -> io::Result<Board> {
+        Ok(Board(Words::map(file, at, LEN)?))
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.0.word(at)
+    }
+
+    fn entry(&self, place: u16, word: usize) -> &AtomicU64 {
+        self.word(GRANTS_AT + usize::from(place) % PLACES * LINE + word)
+    }
+
+    /// Consumer: says who it is.
+    pub(super) fn welcome(&self, nonce: Nonce) {
+        let words = [nonce.at, nonce.value[0], nonce.value[1]];
+        for (i, value) in words.into_iter().enumerate() {
+            Word::store(self.word(NONCE_AT + 8 * i), value);
+        }
+        Word::store(self.word(READY_AT), 1);
+    }
+
+    /// Producer: who the consumer says it is, once it has.
+    pub(super) fn nonce(&self) -> Option<Nonce> {
+        let said = Word::load(self.word(READY_AT)) == 1;
+        let word = |i: usize| Word::load(self.word(NONCE_AT + 8 * i));
+        said.then(|| Nonce {
+            at: word(0),
+            value: [word(1), word(2)],
+        })
+    }
+
+    /// Producer, before the consumer has the board: says who it is.
+    pub(super) fn introduce(&self, nonce: Nonce) {
+        let words = [nonce.at, nonce.value[0], nonce.value[1]];
+        for (i, value) in words.into_iter().enumerate() {
+            Word::store(self.word(INTRODUCTION_AT + 8 * i), value);
+        }
+    }
+
+    /// Consumer: who the producer says it is, if it has.
+    pub(super) fn introduction(&self) -> Option<Nonce> {
+        let word = |i: usize| Word::load(self.word(INTRODUCTION_AT + 8 * i));
+        let at = word(0);
+        (at != 0).then(|| Nonce {
+            at,
+            value: [word(1), word(2)],
+        })
+    }
+
+    /// Consumer: packets may point, or may not.
+    pub(super) fn follow(&self, follows: bool) {
+        Word::store(self.word(FOLLOWS_AT), u64::from(follows));
+    }
+
+    /// Producer: they may.
+    #[inline]
+    pub(super) fn is_followed(&self) -> bool {
+        Word::load(self.word(FOLLOWS_AT)) == 1
+    }
+
+    /// Consumer: packets should rather carry than point, if that takes the producer less; 0: in no case.
+    pub(super) fn limit_carrying(&self, limit: u64) {
+        Word::store(self.word(CARRIES_AT), limit);
+    }
+
+    /// Producer: the limit.
+    #[inline]
+    pub(super) fn carrying_limit(&self) -> u64 {
+        Word::load(self.word(CARRIES_AT))
+    }
+
+    fn count(&self, slot: u32) -> &AtomicU64 {
+        self.word(COUNTS_AT + slot as usize % COUNTS * 8)
+    }
+
+    /// Producer: by which a packet of that queue pair points now.
+    pub(super) fn claim(&self, qpn: u32) -> Claim {
+        Claim {
+            slot: qpn % COUNTS as u32,
+            count: Word::load(self.count(qpn)),
+        }
+    }
+
+    /// Producer: what that queue pair's packets point at is not theirs any more.
+    pub(super) fn withdraw(&self, qpn: u32) {
+        claim::withdraw(self.count(qpn));
+    }
+
+    /// Consumer, after it copied: nothing of that claim was withdrawn before.
+    pub(super) fn stands(&self, claim: Claim) -> bool {
+        claim::stands(self.count(claim.slot), claim.count)
+    }
+
+    /// Consumer: nothing is granted any more, and never will be.
+    pub(super) fn shut(&self) {
+        Word::store(self.word(SHUT_AT), 1);
+    }
+
+    /// The places that a grant of that name may be in.
+    pub(super) fn places(name: &GrantName) -> impl Iterator<Item = u16> + use<> {
+        let qpns = u64::from(name.src_qpn) << 24 ^ u64::from(name.dest_qpn);
+        let mixed = (qpns ^ u64::from(name.key) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let first = (mixed >> 40) as usize % (PLACES / WAYS) * WAYS;
+        (first..first + WAYS).map(|place| place as u16)
+    }
+
+    /// Consumer: puts a grant at a place. No two have the same `number`.
+    pub(super) fn put(&self, place: u16, number: u64, grant: &Grant) {
+        let right = |allowed, right| if allowed { right } else { 0 };
+        let tag = u64::from(grant.name.key)
+            | right(grant.read, READ)
+            | right(grant.write, WRITE)
+            | number << NUMBER_SHIFT;
+        let words = [
+            (self.entry(place, QPNS), qpns(&grant.name)),
+            (self.entry(place, IOVA), grant.iova),
+            (self.entry(place, BASE), grant.base),
+            (self.entry(place, BYTES), grant.len),
+            (self.entry(place, MTU), u64::from(grant.mtu.to_ibv())),
+        ];
+        write_grant(self.entry(place, TAG), tag, words);
+    }
+
+    /// Consumer: takes it away.
+    pub(super) fn take(&self, place: u16) {
+        Word::store(self.entry(place, TAG), 0);
+    }
+
+    /// Consumer, after it took something away: the turn of a copy that may be under way.
+    pub(super) fn under_way(&self) -> Option<u64> {
+        under_way(self.word(BUSY_AT))
+    }
+
+    /// The copy of that turn is over.
+    pub(super) fn is_past(&self, turn: u64) -> bool {
+        Word::load(self.word(BUSY_AT)) != turn
+    }
+
+    /// Producer: where a request begins in the consumer's process, if all of it is granted at this moment. To be called, and
+    /// the answer used, within [`Board::during`].
+    #[inline]
+    pub(super) fn place(&self, request: &Request, write: bool) -> Option<u64> {
+        let name = &request.name;
+        if Word::load(self.word(SHUT_AT)) != 0 {
+            return None;
+        }
+        let is_it = |tag: u64| tag as u32 == name.key && tag >> NUMBER_SHIFT != 0;
+        Board::places(name).find_map(|at| {
+            let words = [
+                self.entry(at, QPNS),
+                self.entry(at, IOVA),
+                self.entry(at, BASE),
+                self.entry(at, BYTES),
+                self.entry(at, MTU),
+            ];
+            let (tag, [said, iova, base, bytes, mtu]) =
+                read_grant(self.entry(at, TAG), is_it, words)?;
+            let grant = Grant {
+                name: *name,
+                mtu: PathMtu::from_ibv(u32::try_from(mtu).ok()?)?,
+                iova,
+                base,
+                len: bytes,
+                read: tag & READ != 0,
+                write: tag & WRITE != 0,
+            };
+            (said == qpns(name)).then(|| grant.place(request, write))?
+        })
+    }
+
+    /// Producer: what is found granted within `copy` stays so, or is waited for. Each `turn` is odd and another one.
+    #[inline]
+    pub(super) fn during<T>(&self, turn: u64, copy: impl FnOnce() -> T) -> T {
+        let busy = self.word(BUSY_AT);
+        begin(busy, turn);
+        let done = copy();
+        Word::store(busy, turn.wrapping_add(1));
+        done
+    }
+}
+
+fn qpns(name: &GrantName) -> u64 {
+    u64::from(name.src_qpn) << 32 | u64::from(name.dest_qpn)
+}
+
+#[cfg(test)]
+mod tests;

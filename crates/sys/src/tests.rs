@@ -1,0 +1,138 @@
+use proptest::prelude::*;
+
+use super::datagram::parse_control;
+use super::*;
+
+#[test]
+fn addresses_come_back_as_they_were() {
+    for text in ["1.2.3.4:5", "[fd00::1]:65535", "0.0.0.0:0"] {
+        let addr: SocketAddr = text.parse().unwrap();
+        assert_eq!(Addr::inet(&addr).to_inet(), Some(addr));
+    }
+    let scoped = SocketAddr::V6(SocketAddrV6::new("fe80::1".parse().unwrap(), 9, 0, 7));
+    assert_eq!(Addr::inet(&scoped).to_inet(), Some(scoped));
+    let mapped: SocketAddr = "[::ffff:1.2.3.4]:5".parse().unwrap();
+    assert_eq!(
+        Addr::inet(&mapped).to_inet(),
+        Some("1.2.3.4:5".parse().unwrap())
+    );
+    assert_eq!(Addr::empty().to_inet(), None);
+    assert!(Addr::unix(&[b'x'; 107]).is_some());
+    assert!(Addr::unix(&[b'x'; 108]).is_none());
+    assert!(Addr::unix(b"a\0b").is_none());
+}
+
+proptest! {
+    #[test]
+    fn any_control_message_is_survived(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        len in 0usize..120,
+        kind in 0usize..3,
+    ) {
+        let mut bytes = bytes;
+        if bytes.len() >= size_of::<libc::cmsghdr>() {
+            let (level, kind) = [
+                (libc::SOL_UDP, libc::UDP_GRO),
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),
+                (libc::IPPROTO_IP, libc::IP_PKTINFO),
+            ][kind];
+            bytes[..8].copy_from_slice(&len.to_ne_bytes());
+            bytes[8..12].copy_from_slice(&level.to_ne_bytes());
+            bytes[12..16].copy_from_slice(&kind.to_ne_bytes());
+        }
+        let mut out = Datagram { len: 0, from: None, to: None, segment: 0, truncated: false };
+        parse_control(&bytes, &mut out);
+    }
+}
+
+#[test]
+fn datagrams_tell_where_they_came_from_and_went_to() {
+    let receiver = socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+    set_option(&receiver, libc::IPPROTO_IP, libc::IP_PKTINFO, 1).unwrap();
+    bind(&receiver, &Addr::inet(&"127.0.0.1:0".parse().unwrap())).unwrap();
+    let to = local_addr(&receiver).unwrap();
+    let sender = socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+    bind(&sender, &Addr::inet(&"127.0.0.1:0".parse().unwrap())).unwrap();
+    let mut buffer = [0; 64];
+    let nothing = receive(&receiver, &mut buffer).err().unwrap();
+    assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+    assert!(!wait_readable(&receiver, 0));
+    send_to(&sender, &[7; 100], Some(&Addr::inet(&to))).unwrap();
+    assert!(wait_readable(&receiver, 10_000));
+    let datagram = receive(&receiver, &mut buffer).unwrap();
+    assert_eq!((datagram.len, datagram.truncated), (64, true));
+    assert_eq!(datagram.from, Some(local_addr(&sender).unwrap()));
+    assert_eq!(datagram.to, Some("127.0.0.1".parse().unwrap()));
+    assert_eq!(buffer, [7; 64]);
+}
+
+#[test]
+fn many_messages_go_in_one_call() {
+    let receiver = socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+    bind(&receiver, &Addr::inet(&"127.0.0.1:0".parse().unwrap())).unwrap();
+    let to = Addr::inet(&local_addr(&receiver).unwrap());
+    let sender = socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+    let bytes: Vec<Vec<u8>> = (0..20u8).map(|i| vec![i; 3 + usize::from(i)]).collect();
+    for n in [1, 3, 20] {
+        let messages: Vec<_> = bytes[..n]
+            .iter()
+            .map(|b| Message {
+                bytes: b,
+                segment: if b.len() == 5 { 2 } else { 0 },
+                to: Some(&to),
+                by: None,
+            })
+            .collect();
+        assert_eq!(send_many(&sender, &messages).unwrap(), n);
+        let mut buffer = [0; 64];
+        for expected in &bytes[..n] {
+            let pieces = if expected.len() == 5 {
+                vec![2, 2, 1]
+            } else {
+                vec![expected.len()]
+            };
+            for len in pieces {
+                assert!(wait_readable(&receiver, 10_000));
+                assert_eq!(receive(&receiver, &mut buffer).unwrap().len, len);
+                assert_eq!(buffer[0], expected[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn byte_locks_belong_to_the_open_file() {
+    let folder = rnic_skip::Folder::new();
+    let path = std::ffi::CString::new(folder.path().join("f").to_str().unwrap()).unwrap();
+    let open = || open_at(None, &path, libc::O_RDWR | libc::O_CREAT, 0o600).unwrap();
+    let (a, b) = (open(), open());
+    assert!(try_lock_byte(&a, 1 << 32).unwrap());
+    assert!(!try_lock_byte(&b, 1 << 32).unwrap());
+    assert!(try_lock_byte(&b, (1 << 32) + 1).unwrap());
+    assert!(byte_is_locked(&b, 1 << 32).unwrap());
+    assert!(!byte_is_locked(&a, 1 << 32).unwrap());
+    // Another descriptor of the file being closed changes nothing (with POSIX locks it would).
+    drop(open());
+    assert!(byte_is_locked(&b, 1 << 32).unwrap());
+    drop(a);
+    assert!(!byte_is_locked(&b, 1 << 32).unwrap());
+}
+
+/// Systems with `vm.memfd_noexec=2` give out no others.
+#[test]
+fn memory_files_are_never_to_be_executed_where_the_kernel_knows_that() {
+    const F_SEAL_EXEC: usize = 0x20;
+    let seals = |fd: &Fd| {
+        // SAFETY: no pointers.
+        check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_GET_SEALS) }).unwrap()
+    };
+    let flags = libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL;
+    // SAFETY: a terminated string, and a new descriptor.
+    let known = unsafe {
+        let made = libc::syscall(libc::SYS_memfd_create, c"rnic".as_ptr(), flags);
+        Fd::from_call(made)
+    };
+    let file = memory_file(4096).unwrap();
+    assert_eq!(seals(&file) & F_SEAL_EXEC != 0, known.is_ok());
+    assert!(is_safe_memory_file(&file, 4096));
+}
