@@ -16,7 +16,7 @@ use rnic_wire::{
 };
 use support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use support::network;
-use support::pair::{Batch, post_straight};
+use support::pair::{Batch, post_fast};
 
 const REGION: u64 = 64 << 10;
 const BASE: u64 = 0x10_0000;
@@ -63,8 +63,8 @@ struct Victim {
     by_memory: bool,
     /// Packets by memory that moved the expected PSN by more than one.
     spanned: u64,
-    /// Atomics that were executed the straight way.
-    straight: u64,
+    /// Atomics that were executed on the fast path.
+    fast: u64,
 }
 
 impl Victim {
@@ -138,7 +138,7 @@ impl Victim {
             executed: 0,
             by_memory: false,
             spanned: 0,
-            straight: 0,
+            fast: 0,
         };
         victim.connect();
         victim
@@ -410,7 +410,7 @@ impl Victim {
         let mut batch = Batch::new(self.rng.usize(..2));
         self.with(|rc, now, host| {
             host.queues.note_send(&wqe);
-            post_straight(rc, now, wqe, Asks::Now, host, &mut batch);
+            post_fast(rc, now, wqe, Asks::Now, host, &mut batch);
         });
         self.emitted(batch);
     }
@@ -422,11 +422,10 @@ impl Victim {
             batch.most_payload = Some(self.rng.usize(..5000));
         }
         let wanted = self.rc.wants_transmit();
-        let straight = self.rng.bool();
+        let fast = self.rng.bool();
         self.with(|rc, now, host| {
-            let said = straight
-                && (rc.acknowledge_straight(host, &mut batch)
-                    || rc.answer_straight(host, &mut batch));
+            let said =
+                fast && (rc.acknowledge_fast(host, &mut batch) || rc.answer_fast(host, &mut batch));
             if !said {
                 rc.poll_transmit(now, host, &mut batch, budget);
             }
@@ -522,15 +521,14 @@ impl Victim {
         let expected = self.rc.rq_psn();
         let elsewhere = (!gone && !absurd).then_some(&bytes[..]);
         let usual = Usual::parse(&bytes).filter(|_| !by_memory && self.rng.bool());
-        let straight = self.with_packet(elsewhere, |rc, now, host| {
-            let straight =
-                usual.is_some_and(|(bth, usual)| rc.take_straight(now, &bth, usual, host));
-            if !straight {
+        let fast = self.with_packet(elsewhere, |rc, now, host| {
+            let fast = usual.is_some_and(|(bth, usual)| rc.take_fast(now, &bth, usual, host));
+            if !fast {
                 rc.handle_packet(now, &packet, host);
             }
-            straight
+            fast
         });
-        self.straight += u64::from(straight && packet.ext.atomic.is_some());
+        self.fast += u64::from(fast && packet.ext.atomic.is_some());
         self.spanned += u64::from(
             by_memory && !self.rc.is_error() && self.rc.rq_psn().distance_from(expected) > 1,
         );
@@ -858,7 +856,7 @@ fn must_have_happened(victim: &Victim) {
         ("deaths", victim.deaths, packets / 5_000),
         ("receives filled", victim.executed, packets / 500),
         ("packets that span", victim.spanned, packets / 500),
-        ("atomics straight", victim.straight, packets / 500),
+        ("atomics fast", victim.fast, packets / 500),
         ("XRC receives", victim.executed_xrc, packets / 10_000),
         ("sends completed", victim.completed, packets / 500),
         ("duplicates", counters.duplicates_received, packets / 500),

@@ -33,7 +33,7 @@ pub(crate) struct Posting<'a> {
     clock: &'a mut StreamClock,
     staged: &'a mut usize,
     /// All that was posted has left, or is built.
-    straight: bool,
+    fast: bool,
     /// They go by a socket, and nothing of the queue pair is under way for which the first could wait.
     alone: bool,
     /// So it was built, the first of it at least.
@@ -68,7 +68,7 @@ impl Engine {
             && way == Some(false)
             && entry.shared.slots.send.used() == 0
             && !timers.incast.is_active();
-        let straight = alone || may_leave && way == Some(true);
+        let fast = alone || may_leave && way == Some(true);
         Some(Posting {
             entry,
             ahs,
@@ -79,7 +79,7 @@ impl Engine {
             timers,
             clock,
             staged,
-            straight,
+            fast,
             alone,
             built: false,
             any: false,
@@ -242,8 +242,8 @@ impl Posting<'_> {
     pub(crate) fn post(&mut self, signaled: bool, wqe: SendWqe) {
         self.entry.signals.posted(signaled);
         // Whether one that is not signaled asks for an ACK depends on what is behind it.
-        self.straight &= signaled || !self.alone;
-        if !self.straight {
+        self.fast &= signaled || !self.alone;
+        if !self.fast {
             self.entry.transport.post_send(wqe);
             return;
         }
@@ -277,17 +277,17 @@ impl Posting<'_> {
             if self.alone {
                 rc.expect_more(false);
             }
-            self.straight = rc.post_straight(Time(now), wqe, &mut host, &mut sink);
+            self.fast = rc.post_fast(Time(now), wqe, &mut host, &mut sink);
         }
         if with_ack {
             self.link.wake_unwoken();
         }
-        if !self.straight {
+        if !self.fast {
             return;
         }
         if self.alone {
             // What is behind it has company.
-            self.straight = false;
+            self.fast = false;
             self.built = true;
         } else {
             self.entry.held_ack.requested();
@@ -303,7 +303,7 @@ impl Posting<'_> {
         }
         let (transport, mut host) = lend(self.entry, self.memory, self.srqs);
         match transport {
-            QueuePair::Rc(rc) => !rc.owes_only_ack() && rc.execute_straight(&mut host),
+            QueuePair::Rc(rc) => !rc.owes_only_ack() && rc.execute_fast(&mut host),
             _ => false,
         }
     }
@@ -319,7 +319,7 @@ impl Posting<'_> {
             stage(self.entry, self.ready);
             return Ended::Staged;
         }
-        if !self.straight {
+        if !self.fast {
             if self.execute_alone() {
                 // What may follow is close to the end of it.
                 self.entry.succession.done(sys::ticks_or_ns());

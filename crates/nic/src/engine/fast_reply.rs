@@ -114,7 +114,7 @@ impl Engine {
             &self.srqs,
             &mut self.ahs,
             &mut self.staged,
-            |rc, host, sink| rc.answer_straight(host, sink),
+            |rc, host, sink| rc.answer_fast(host, sink),
         );
         if left {
             entry.ready = false;
@@ -153,7 +153,7 @@ pub(super) fn acknowledge(
     staged: &mut usize,
 ) -> bool {
     say(entry, link, memory, srqs, ahs, staged, |rc, host, sink| {
-        rc.acknowledge_straight(host, sink)
+        rc.acknowledge_fast(host, sink)
     })
 }
 

@@ -156,7 +156,7 @@ fn deliver(
         headers: received.bytes.len(),
     });
     let parsed = match &apart {
-        None => match take_straight(now, received, entry, memory, srqs) {
+        None => match take_fast(now, received, entry, memory, srqs) {
             Some(Took::Message) => {
                 fairness.short(qpn, now.0);
                 // Neither did it fail, nor are there other timers than before.
@@ -278,7 +278,7 @@ fn is_default_partition(pkey: u16) -> bool {
     pkey & 0x7fff == 0x7fff
 }
 
-/// What [`take_straight`] took.
+/// What [`take_fast`] took.
 enum Took {
     Message,
     /// Of an atomic.
@@ -288,7 +288,7 @@ enum Took {
 
 /// [`deliver`] of the usual short message or atomic, and of its ACK or answer; `None`: it is neither, and nothing was done.
 #[inline]
-fn take_straight(
+fn take_fast(
     now: Time,
     received: &Received<'_>,
     entry: &mut QpEntry,
@@ -302,7 +302,7 @@ fn take_straight(
     let (QueuePair::Rc(rc), mut host) = lend(entry, memory, srqs) else {
         return None;
     };
-    if !rc.take_straight(now, &bth, usual, &mut host) {
+    if !rc.take_fast(now, &bth, usual, &mut host) {
         return None;
     }
     match usual {

@@ -2,10 +2,10 @@
 //! requester and a responder.
 
 mod drain;
+mod fast_path;
 mod requester;
 mod resources;
 mod responder;
-mod straight;
 #[cfg(test)]
 pub(crate) mod testing;
 mod timer;

@@ -7,10 +7,10 @@
 mod answer;
 mod atomic;
 mod elsewhere;
+mod fast_path;
 mod flush;
 mod read;
 mod send;
-mod straight;
 mod write;
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ impl PacketSink for Batch {
 }
 
 /// Posts as the device does by memory: the shortest way that the message can take.
-pub fn post_straight(
+pub fn post_fast(
     rc: &mut Rc,
     now: Time,
     wqe: SendWqe,
@@ -126,7 +126,7 @@ pub fn post_straight(
 ) {
     let short = ShortSend::of(&wqe);
     if !short.is_some_and(|short| rc.post_short(now, &short, asks, host, batch)) {
-        rc.post_straight(now, wqe, host, batch);
+        rc.post_fast(now, wqe, host, batch);
     }
 }
 
@@ -414,22 +414,22 @@ impl Pair {
                 let may = self.rng.bool() && arrived.by_memory.is_none() && !arrived.gone;
                 let usual = Usual::parse(bytes).filter(|_| may);
                 self.nics[nic].with_packet(qp, elsewhere, |rc, host| {
-                    if usual.is_none_or(|(bth, usual)| !rc.take_straight(now, &bth, usual, host)) {
+                    if usual.is_none_or(|(bth, usual)| !rc.take_fast(now, &bth, usual, host)) {
                         rc.handle_packet(now, &packet, host);
                     }
                 });
                 self.poll_soon(nic, qp);
             }
             Happening::PostSend { nic, qp, wqe } => {
-                let (straight, listed) = (self.rng.bool(), self.rng.bool());
+                let (fast, listed) = (self.rng.bool(), self.rng.bool());
                 let mut batch = Batch::new(self.rng.usize(..3));
                 let asks = self.nics[nic].qps[qp].asks;
                 self.nics[nic].with(qp, |rc, host| {
                     host.queues.note_send(&wqe);
-                    if straight && listed {
-                        rc.post_straight(now, wqe, host, &mut batch);
-                    } else if straight {
-                        post_straight(rc, now, wqe, asks, host, &mut batch);
+                    if fast && listed {
+                        rc.post_fast(now, wqe, host, &mut batch);
+                    } else if fast {
+                        post_fast(rc, now, wqe, asks, host, &mut batch);
                     } else {
                         rc.post_send(wqe);
                     }
@@ -506,11 +506,10 @@ impl Pair {
                 Path::Changing => [0, 40_000, 1 << 18][self.rng.usize(..3)],
             };
             let ended = self.nics[nic].qps[qp].queues.send_completions.len();
-            let straight = self.rng.bool();
+            let fast = self.rng.bool();
             self.nics[nic].with(qp, |rc, host| {
-                let said = straight
-                    && (rc.acknowledge_straight(host, &mut batch)
-                        || rc.answer_straight(host, &mut batch));
+                let said = fast
+                    && (rc.acknowledge_fast(host, &mut batch) || rc.answer_fast(host, &mut batch));
                 if !said {
                     rc.poll_transmit(now, host, &mut batch, budget);
                 }

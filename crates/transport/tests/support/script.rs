@@ -8,7 +8,7 @@ mod packets;
 
 use super::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
 use super::network;
-use super::pair::{Batch, post_straight};
+use super::pair::{Batch, post_fast};
 use args::Args;
 use rnic_transport::{
     Address, Asks, BindWindow, Completion, CompletionOpcode, Flush, Immediate, Pd, Placement,
@@ -21,17 +21,17 @@ use std::collections::{HashMap, VecDeque};
 
 type Outcome<T = ()> = Result<T, String>;
 
-/// Runs a script, twice: what the usual short messages go straight through must not be seen in anything.
+/// Runs a script, twice: that the usual short messages take a fast path must not be seen in anything.
 ///
 /// # Errors
 /// `file:line: what is not as the script says`.
 pub fn run(file: &str, text: &str) -> Outcome {
     run_once(file, text, false)?;
-    run_once(file, text, true).map_err(|e| format!("straight: {e}"))
+    run_once(file, text, true).map_err(|e| format!("fast: {e}"))
 }
 
-fn run_once(file: &str, text: &str, straight: bool) -> Outcome {
-    let mut world = World::new(straight);
+fn run_once(file: &str, text: &str, fast: bool) -> Outcome {
+    let mut world = World::new(fast);
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("").trim();
         if line.is_empty() {
@@ -42,7 +42,7 @@ fn run_once(file: &str, text: &str, straight: bool) -> Outcome {
             world
                 .nothing_left()
                 .map_err(|e| format!("{file}:{}: before `again`: {e}", index + 1))?;
-            world = World::new(straight);
+            world = World::new(fast);
             continue;
         }
         world
@@ -108,8 +108,8 @@ struct World {
     receives_seen: usize,
     events_seen: usize,
     held: bool,
-    /// Short messages go straight, where they can.
-    straight: bool,
+    /// Short messages take the fast path, where they can.
+    fast: bool,
     /// The path goes by memory, with so much payload in a packet.
     most_payload: Option<usize>,
     /// Packets may point at so much.
@@ -128,7 +128,7 @@ fn path_mtu(bytes: u64) -> Result<PathMtu, String> {
 }
 
 impl World {
-    fn new(straight: bool) -> World {
+    fn new(fast: bool) -> World {
         let mut world = World {
             qp: QueuePair::Rc(Rc::new()),
             service: Service::Rc,
@@ -171,7 +171,7 @@ impl World {
             receives_seen: 0,
             events_seen: 0,
             held: false,
-            straight,
+            fast,
             most_payload: None,
             most_pointed: 0,
             line: 0,
@@ -701,13 +701,13 @@ impl World {
             data,
         };
         self.posted.insert(wr_id, (opcode, wqe.data.len()));
-        let straight = self.straight && !self.held;
+        let fast = self.fast && !self.held;
         let mut batch = Batch::new(64);
         self.with(|qp, now, host| {
             host.queues.note_send(&wqe);
             match qp {
-                QueuePair::Rc(rc) if straight => {
-                    post_straight(rc, now, wqe, Asks::Now, host, &mut batch);
+                QueuePair::Rc(rc) if fast => {
+                    post_fast(rc, now, wqe, Asks::Now, host, &mut batch);
                 }
                 _ => qp.post_send(wqe),
             }
@@ -756,10 +756,10 @@ impl World {
         let packet = parsed.map_err(|e| format!("the script's packet is {e}"))?;
         let prefix = self.datagrams.prefix;
         let elsewhere = by_memory.then_some(&bytes[..]);
-        let usual = Usual::parse(&bytes).filter(|_| self.straight && !by_memory);
+        let usual = Usual::parse(&bytes).filter(|_| self.fast && !by_memory);
         self.with_packet(elsewhere, |qp, now, host| {
             if let (QueuePair::Rc(rc), Some((bth, usual))) = (&mut *qp, usual)
-                && rc.take_straight(now, &bth, usual, host)
+                && rc.take_fast(now, &bth, usual, host)
             {
                 return;
             }
@@ -797,12 +797,11 @@ impl World {
             let mut batch = Batch::new(64);
             batch.most_payload = self.most_payload;
             batch.most_pointed = self.most_pointed;
-            let straight = self.straight;
+            let fast = self.fast;
             self.with(|qp, now, host| {
-                if straight
+                if fast
                     && let QueuePair::Rc(rc) = &mut *qp
-                    && (rc.acknowledge_straight(host, &mut batch)
-                        || rc.answer_straight(host, &mut batch))
+                    && (rc.acknowledge_fast(host, &mut batch) || rc.answer_fast(host, &mut batch))
                 {
                     return;
                 }

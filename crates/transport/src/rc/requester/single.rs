@@ -99,7 +99,7 @@ impl Requester {
     /// Emits what was posted last, if it is of that kind, or another request that is one packet, may not do without, and may leave now. An
     /// error has come to the oldest WQE.
     #[inline]
-    pub(crate) fn transmit_straight<H: Host, S: PacketSink>(
+    pub(crate) fn transmit_fast<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
         sh: &mut Shared,

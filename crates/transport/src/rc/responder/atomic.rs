@@ -22,7 +22,7 @@ impl Responder {
 
     /// Takes an atomic request that is expected; false: it is refused, or not the usual one, and nothing was done.
     #[inline]
-    pub(crate) fn take_atomic_straight<H: Host>(
+    pub(crate) fn take_atomic_fast<H: Host>(
         &mut self,
         bth: &Bth,
         header: &AtomicEth,

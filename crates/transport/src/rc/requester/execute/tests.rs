@@ -369,20 +369,20 @@ fn only_what_needs_no_packet_waits_for_a_row() {
 fn one_that_is_alone_is_done_as_it_is_posted() {
     let mut f = reaching(usize::MAX);
     let write = f.post(WRITE, 10);
-    assert!(f.rc.execute_straight(&mut f.bench));
+    assert!(f.rc.execute_fast(&mut f.bench));
     let read = f.post(READ, 300);
-    assert!(f.rc.execute_straight(&mut f.bench));
+    assert!(f.rc.execute_fast(&mut f.bench));
     assert_eq!(f.sends(), [(write, OK), (read, OK)]);
     assert!(!f.rc.wants_transmit());
     assert_eq!(f.rc.counters().without_packets.bytes, 310);
     // There is nothing any more.
-    assert!(!f.rc.execute_straight(&mut f.bench));
+    assert!(!f.rc.execute_fast(&mut f.bench));
 }
 
 #[test]
 fn what_is_not_alone_or_not_to_be_done_so_is_left_as_it_was() {
     // Behind what is unacknowledged, of two, of an operation with packets, too long, refused, and with a wrong key.
-    let left = |f: &mut Fixture| !f.rc.execute_straight(&mut f.bench) && f.sends().is_empty();
+    let left = |f: &mut Fixture| !f.rc.execute_fast(&mut f.bench) && f.sends().is_empty();
     let mut f = reaching(usize::MAX);
     f.post(SendOp::Send, 10);
     assert!(left(&mut f));

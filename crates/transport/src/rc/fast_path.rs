@@ -1,4 +1,4 @@
-//! The usual short message, straight through: a SEND of one packet that is posted while nothing waits before it, one
+//! The fast path of the usual short message: a SEND of one packet that is posted while nothing waits before it, one
 //! that comes as expected and finds its receive, and its ACK on either side. An atomic and its answer likewise; and other requests of
 //! one packet leave as they are posted.
 //!
@@ -12,7 +12,7 @@ use rnic_wire::{Bth, Usual};
 
 impl Rc {
     /// Sends a short message and queues it as sent, if it may leave at once. False: nothing was done, and it is one for
-    /// [`Rc::post_straight`] or [`Rc::post_send`]. `asks` is for one that is not signaled, where it can be as said.
+    /// [`Rc::post_fast`] or [`Rc::post_send`]. `asks` is for one that is not signaled, where it can be as said.
     #[inline(always)]
     pub fn post_short<H: Host, S: PacketSink>(
         &mut self,
@@ -31,7 +31,7 @@ impl Rc {
     /// [`Rc::post_send`], and lets the WQE leave at once if it is one packet, whose turn it is, and may not do without. False: it is left to
     /// [`Rc::poll_transmit`]; if it cannot be sent, the queue pair may have failed.
     #[inline]
-    pub fn post_straight<H: Host, S: PacketSink>(
+    pub fn post_fast<H: Host, S: PacketSink>(
         &mut self,
         now: Time,
         wqe: SendWqe,
@@ -45,7 +45,7 @@ impl Rc {
         let mut out = Output::new(sink, usize::MAX);
         let sent = self
             .requester
-            .transmit_straight(now, &mut self.shared, host, &mut out);
+            .transmit_fast(now, &mut self.shared, host, &mut out);
         match sent {
             Ok(left) => left,
             Err(failure) => {
@@ -58,13 +58,13 @@ impl Rc {
     /// Does what was just posted, a WRITE or READ that is alone in its queue and needs no packets. False: nothing was done, and it
     /// is left to [`Rc::poll_transmit`].
     #[inline]
-    pub fn execute_straight<H: Host>(&mut self, host: &mut H) -> bool {
+    pub fn execute_fast<H: Host>(&mut self, host: &mut H) -> bool {
         self.state == State::Rts && self.requester.execute_lone(&mut self.shared, host)
     }
 
     /// [`Rc::handle_packet`] of such a packet. False: it is not the usual one, and nothing was done.
     #[inline]
-    pub fn take_straight<H: Host>(
+    pub fn take_fast<H: Host>(
         &mut self,
         now: Time,
         bth: &Bth,
@@ -79,13 +79,13 @@ impl Rc {
                 matches!(self.state, State::RtrCommunicating | State::Rts)
                     && self
                         .responder
-                        .take_straight(bth, payload, &mut self.shared, host)
+                        .take_fast(bth, payload, &mut self.shared, host)
             }
             Usual::Atomic(header) => {
                 matches!(self.state, State::RtrCommunicating | State::Rts)
                     && self
                         .responder
-                        .take_atomic_straight(bth, &header, &mut self.shared, host)
+                        .take_atomic_fast(bth, &header, &mut self.shared, host)
             }
             Usual::Acknowledge(aeth) => self.take_answer(host, |requester, sh, host| {
                 requester.handle_ack(bth.psn, aeth, now, sh, host)
@@ -115,7 +115,7 @@ impl Rc {
     /// [`Rc::poll_transmit`] where the answer to an atomic, or to a READ of one packet, is all that there is to say. False: it is not, or it
     /// may not leave so, and nothing was done; or the queue pair has failed.
     #[inline]
-    pub fn answer_straight<H: Host, S: PacketSink>(&mut self, host: &mut H, sink: &mut S) -> bool {
+    pub fn answer_fast<H: Host, S: PacketSink>(&mut self, host: &mut H, sink: &mut S) -> bool {
         let may = matches!(self.state, State::RtrCommunicating | State::Rts)
             && self.shared.attr.role == Role::Rc
             && self.responder.owes_only_answer()
@@ -124,7 +124,7 @@ impl Rc {
             return false;
         }
         if !self.responder.owes_short_read(self.shared.mtu) {
-            return self.responder.answer_straight(&mut self.shared, host, sink);
+            return self.responder.answer_fast(&mut self.shared, host, sink);
         }
         self.transmit_answers(host, &mut Output::new(sink, usize::MAX));
         !self.wants_transmit() && !self.is_error()
@@ -133,12 +133,12 @@ impl Rc {
     /// [`Rc::poll_transmit`] where an ACK is all that there is to say. False: it is not, or the ACK may not leave as a short packet,
     /// and nothing was done.
     #[inline]
-    pub fn acknowledge_straight<H: Host, S: PacketSink>(&mut self, host: &H, sink: &mut S) -> bool {
+    pub fn acknowledge_fast<H: Host, S: PacketSink>(&mut self, host: &H, sink: &mut S) -> bool {
         matches!(self.state, State::RtrCommunicating | State::Rts)
             && self.shared.attr.role == Role::Rc
             && !self.may_request()
             && self
                 .responder
-                .acknowledge_straight(&mut self.shared, host, sink)
+                .acknowledge_fast(&mut self.shared, host, sink)
     }
 }

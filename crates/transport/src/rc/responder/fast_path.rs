@@ -10,7 +10,7 @@ impl Responder {
     /// Emits the oldest answer, which is all that there is to say, if it is one to an atomic; false: it is not, or there is no room, and
     /// nothing was done.
     #[inline]
-    pub(crate) fn answer_straight<H: Host, S: PacketSink>(
+    pub(crate) fn answer_fast<H: Host, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
         host: &H,
@@ -45,7 +45,7 @@ impl Responder {
 
     /// Emits the ACK that is owed; false: that is not all there is to say, or there is no room, and nothing was done.
     #[inline]
-    pub(crate) fn acknowledge_straight<H: Host, S: PacketSink>(
+    pub(crate) fn acknowledge_fast<H: Host, S: PacketSink>(
         &mut self,
         sh: &mut Shared,
         host: &H,
@@ -68,7 +68,7 @@ impl Responder {
 
     /// Takes that request; false: it is not the usual one, and nothing was done.
     #[inline]
-    pub(crate) fn take_straight<H: Host>(
+    pub(crate) fn take_fast<H: Host>(
         &mut self,
         bth: &Bth,
         payload: &[u8],
