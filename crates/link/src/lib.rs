@@ -31,7 +31,7 @@ pub use counters::LinkCounters;
 pub use error::{LinkError, shortage};
 pub use middleware::faults::{self, FaultSpec};
 pub use netlink::next_hop;
-pub use port::{Glance, LinkConfig, Look, RoceLink};
+pub use port::{LinkConfig, Look, QuickPoll, RoceLink};
 pub use rnic_host::domains::{DomainError, DomainKey};
 pub use rnic_host::peers::{Heard, PeerId, Peers};
 pub use rnic_host::ports::{BindFlags, PortClaim, Ports};

@@ -10,7 +10,7 @@ use common::{
     Agent, PATIENCE, assert_complete, isolated_if_possible, read_packet, receive, receive_beside,
     send, spec,
 };
-use rnic_link::{Glance, LinkConfig, LinkError, Look, PathSpec, RoceLink};
+use rnic_link::{LinkConfig, LinkError, Look, PathSpec, QuickPoll, RoceLink};
 
 #[test]
 fn agent() {
@@ -120,26 +120,26 @@ fn who_sleeps_drains_the_socket_first() {
     }
 }
 
-/// Who polls glances at the socket. What that finds stays until it is taken in, in order and once, and nobody sleeps meanwhile.
+/// A quick poll looks at the socket. What that finds stays until it is taken in, in order and once, and nobody sleeps meanwhile.
 #[test]
-fn what_a_glance_finds_is_taken_in_once() {
-    if !isolated_if_possible("what_a_glance_finds_is_taken_in_once") {
+fn what_a_quick_poll_finds_is_taken_in_once() {
+    if !isolated_if_possible("what_a_quick_poll_finds_is_taken_in_once") {
         return;
     }
     let (mut a, mut b) = (open(&LinkConfig::default()), open(&LinkConfig::default()));
     let ip = addresses()[0];
     let to = b.qpn_ranges()[0].first + 7;
-    assert_eq!(b.glance(true), Glance::NothingAtSocket);
-    assert_eq!(b.glance(false), Glance::Something, "it cannot tell");
+    assert_eq!(b.quick_poll(true), QuickPoll::NothingAtSocket);
+    assert_eq!(b.quick_poll(false), QuickPoll::Something, "it cannot tell");
     assert!(!b.has_left());
     send_singly(&mut a, &spec(ip, ip, to), 2);
     let start = Instant::now();
-    while b.glance(true) == Glance::NothingAtSocket {
+    while b.quick_poll(true) == QuickPoll::NothingAtSocket {
         assert!(start.elapsed() < PATIENCE, "nothing came");
     }
     let looks = b.counters().rx_syscalls;
     for socket in [true, false] {
-        assert_eq!(b.glance(socket), Glance::Something);
+        assert_eq!(b.quick_poll(socket), QuickPoll::Something);
         assert!(b.has_left());
     }
     // Not yet.
@@ -147,7 +147,7 @@ fn what_a_glance_finds_is_taken_in_once() {
         b.receive_while(1, 64, Look::Poll, &mut |_| ControlFlow::Break(())),
         0
     );
-    assert_eq!(b.glance(true), Glance::Something);
+    assert_eq!(b.quick_poll(true), QuickPoll::Something);
     assert_eq!(b.counters().rx_syscalls, looks, "it was found already");
     let mut got = Vec::new();
     while got.len() < 2 {
@@ -158,7 +158,7 @@ fn what_a_glance_finds_is_taken_in_once() {
         assert!(start.elapsed() < PATIENCE, "{:?}", b.counters());
     }
     assert_eq!(got, [0, 1]);
-    assert_eq!(b.glance(true), Glance::NothingAtSocket);
+    assert_eq!(b.quick_poll(true), QuickPoll::NothingAtSocket);
 }
 
 /// Whoever cannot take a packet yet gets it again, and all behind it, in order and once: as they came, singly or many at

@@ -24,7 +24,7 @@ pub(super) struct Inbox {
     pub(super) groups: Groups,
     pub(super) door_until: u64,
     calls: u32,
-    /// What a glance found: it lies in the buffer, and nothing else does.
+    /// What a quick poll found: it lies in the buffer, and nothing else does.
     pub(super) found: Option<Train>,
     /// What nobody took yet of the buffer.
     pub(super) rest: Option<Rest>,

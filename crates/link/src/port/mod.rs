@@ -1,13 +1,13 @@
 //! The link as the device sees it.
 
 mod config;
-mod glance;
 mod groups;
 mod hand_over;
 mod inbox;
 mod one_sided;
 mod paths;
 mod processes;
+mod quick_poll;
 mod receiving;
 mod sending;
 
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use config::LinkConfig;
-pub use glance::Glance;
 use inbox::Inbox;
 use paths::Paths;
+pub use quick_poll::QuickPoll;
 pub use receiving::Look;
 
 use crate::middleware::faults::Faults;

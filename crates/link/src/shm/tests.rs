@@ -215,8 +215,8 @@ fn polls_beside_idle_rings() {
             times.min().expect("some")
         };
         let polls = time(&mut || assert!(poll(1_000_000_000) < 2));
-        let glances = time(&mut || assert!(world.host.is_still()));
-        println!("{idle} idle rings: {polls} ns a poll, {glances} ns a glance");
+        let quick = time(&mut || assert!(world.host.is_still()));
+        println!("{idle} idle rings: {polls} ns a poll, {quick} ns a quick poll");
         drop(peers);
         while world.rings() > 0 {
             world.host.attend(&mut world.counters);

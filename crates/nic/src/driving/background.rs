@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rnic_link::{Glance, Look};
+use rnic_link::{Look, QuickPoll};
 use smallvec::{SmallVec, smallvec};
 
 use super::election::{Election, Woken};
@@ -320,9 +320,9 @@ fn stay_awake(shared: &Shard, halt: &mut HaltPoll, stay: u64) -> bool {
         let Some(mut engine) = shared.engine.try_lock() else {
             break;
         };
-        let received = match engine.glance() {
-            Glance::Something => engine.round_with(Look::Poll, Acks::MayWaitForAnswer),
-            Glance::NothingInMemory | Glance::NothingAtSocket => 0,
+        let received = match engine.quick_poll() {
+            QuickPoll::Something => engine.round_with(Look::Poll, Acks::MayWaitForAnswer),
+            QuickPoll::NothingInMemory | QuickPoll::NothingAtSocket => 0,
         };
         drop(engine);
         shared.cq_tasks.let_go();

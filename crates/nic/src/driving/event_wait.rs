@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use rnic_link::Glance;
+use rnic_link::QuickPoll;
 
 use super::halt_poll::{self, Found, HaltPoll, Offers};
 use super::nic::Nic;
@@ -177,7 +177,7 @@ impl Shard {
         loop {
             self.count_poll();
             if let Some(mut engine) = self.engine.try_lock() {
-                if engine.glance() == Glance::Something {
+                if engine.quick_poll() == QuickPoll::Something {
                     engine.round_until(acks, &over);
                 }
                 self.after_drive(engine);

@@ -180,7 +180,7 @@ impl Nic {
         }
         // What is most of what was done.
         let driven = set.iter().map(|index| self.shard(index).drive(&satisfied));
-        Ok(driven.max().unwrap_or(Driven::Glanced))
+        Ok(driven.max().unwrap_or(Driven::QuickPolled))
     }
 
     /// Somebody polls.

@@ -8,7 +8,7 @@ use rnic_settings::ablation::{self, Policy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rnic_link::{Glance, Look};
+use rnic_link::{Look, QuickPoll};
 
 use super::background::{Background, STREAM};
 use super::kernel_events;
@@ -26,8 +26,8 @@ use crate::sys;
 /// What a poll did with a shard. Of several, the last of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Driven {
-    /// It was no more than a glance, and nothing has changed.
-    Glanced,
+    /// It was no more than a quick poll, and nothing has changed.
+    QuickPolled,
     /// Nothing: another thread has it.
     LockedOut,
     /// Ran it, or made a system call to see that nothing came.
@@ -113,10 +113,10 @@ impl Shard {
     #[inline]
     pub(super) fn drive(&self, satisfied: impl FnOnce() -> bool) -> Driven {
         if let Some(mut engine) = self.engine.try_lock() {
-            match engine.glance() {
-                Glance::Something => {}
-                Glance::NothingInMemory => return Driven::Glanced,
-                Glance::NothingAtSocket => return Driven::Round,
+            match engine.quick_poll() {
+                QuickPoll::Something => {}
+                QuickPoll::NothingInMemory => return Driven::QuickPolled,
+                QuickPoll::NothingAtSocket => return Driven::Round,
             }
             let now = engine.now();
             let owed = engine.ready.len() != engine.held;

@@ -124,8 +124,8 @@ pub(crate) struct Engine {
     pub(crate) held: usize,
     /// ACKs are held for a thread that waited and has its event: they leave with what it posts, in one wake-up of the peer.
     answer_takes_acks: bool,
-    /// See [`Engine::glance`].
-    glances: u8,
+    /// See [`Engine::quick_poll`].
+    quick_polls_left: u8,
     receive_horizon: ReceiveHorizon,
     clock: StreamClock,
     /// Bytes built since the last flush.
@@ -205,7 +205,7 @@ impl Engine {
             pointing: Vec::new(),
             held: 0,
             answer_takes_acks: false,
-            glances: 0,
+            quick_polls_left: 0,
             receive_horizon: ReceiveHorizon::default(),
             clock: StreamClock::default(),
             staged: 0,

@@ -1,6 +1,6 @@
 //! One round of the engine: packets come in, timers fire, packets leave.
 
-use rnic_link::{Glance, Look, RoceLink};
+use rnic_link::{Look, QuickPoll, RoceLink};
 use rnic_settings::ablation::{self, Policy};
 use rnic_transport::{QpEvent, QueuePair, Time};
 use rnic_wire::Bth;
@@ -21,8 +21,8 @@ const PIPELINED: usize = 4 * 1024;
 const TURNS: usize = 16;
 /// Bytes per call of those for whom others wait ([`super::fairness`]), or a little more.
 const SHARED: usize = 64 * 1024;
-/// Polls that only glance at the rings between two that look at everything, clock and socket included.
-const GLANCES: u8 = 32;
+/// Quick polls, which look at the rings alone, between two polls that look at clock and socket, too.
+const QUICK_POLLS: u8 = 32;
 /// As many of them is one that takes a system call.
 const SYSTEM_CALL: u8 = 4;
 /// [`Engine::held`], when it is not known.
@@ -83,23 +83,23 @@ impl Engine {
         received
     }
 
-    /// Nothing is there that was not there at the last round, a few glances ago: whoever polls for a message need not go
+    /// Nothing is there that was not there at the last round, a few quick polls ago: whoever polls for a message need not go
     /// through the whole of a round each time. What has its time is attended to by the next one. After `Something` a round is to follow.
     #[inline]
-    pub(crate) fn glance(&mut self) -> Glance {
+    pub(crate) fn quick_poll(&mut self) -> QuickPoll {
         let left = self.ready.len() != self.held
             || !self.tx_blocked.is_empty()
             || ablation::is_out(Policy::QuickPoll);
-        let found = if self.glances == 0 || left {
-            Glance::Something
+        let found = if self.quick_polls_left == 0 || left {
+            QuickPoll::Something
         } else {
             // Who holds an ACK back counts rounds ([`super::ack_coalescing`]).
-            self.link.glance(self.ready.is_empty())
+            self.link.quick_poll(self.ready.is_empty())
         };
-        self.glances = match found {
-            Glance::NothingInMemory => self.glances - 1,
-            Glance::NothingAtSocket => self.glances.saturating_sub(SYSTEM_CALL),
-            Glance::Something => GLANCES,
+        self.quick_polls_left = match found {
+            QuickPoll::NothingInMemory => self.quick_polls_left - 1,
+            QuickPoll::NothingAtSocket => self.quick_polls_left.saturating_sub(SYSTEM_CALL),
+            QuickPoll::Something => QUICK_POLLS,
         };
         found
     }

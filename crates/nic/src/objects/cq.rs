@@ -111,7 +111,7 @@ impl Cq {
         let driven = nic.drive("ibv_poll_cq", &self.shared.shards, || {
             self.shared.has_some()
         })?;
-        if driven == Driven::Glanced {
+        if driven == Driven::QuickPolled {
             return Ok(0);
         }
         // Before the queue is looked at: others may have the core meanwhile, and take packets in. A program that is told of
@@ -139,7 +139,7 @@ impl Cq {
         let driven = nic.drive("ibv_start_poll", &self.shared.shards, || {
             self.shared.has_some()
         })?;
-        if driven == Driven::Glanced {
+        if driven == Driven::QuickPolled {
             return Ok(None);
         }
         // As in `poll`.

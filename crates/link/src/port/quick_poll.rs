@@ -4,9 +4,9 @@ use super::RoceLink;
 use crate::shm::HostPath;
 use crate::staging::datagram::{Arrival, Link};
 
-/// What a [glance](RoceLink::glance) found.
+/// What a [quick poll](RoceLink::quick_poll) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Glance {
+pub enum QuickPoll {
     /// Something, or it cannot tell.
     Something,
     /// Nothing where packets come without a system call; the socket may hold some.
@@ -20,13 +20,13 @@ impl RoceLink {
     /// socket. What it finds there the next call of [`receive`](RoceLink::receive) takes in. Nowhere else is looked.
     /// `socket`: it may be looked at.
     #[inline]
-    pub fn glance(&mut self, socket: bool) -> Glance {
+    pub fn quick_poll(&mut self, socket: bool) -> QuickPoll {
         let pending = self.has_pending();
         let Some(live) = &self.live else {
-            return Glance::Something;
+            return QuickPoll::Something;
         };
         if pending || live.inbox.waits() {
-            return Glance::Something;
+            return QuickPoll::Something;
         }
         let host = live.host.as_ref();
         if host.is_some_and(HostPath::is_in_use) || live.xdp.is_some() {
@@ -35,31 +35,31 @@ impl RoceLink {
                     && live.link.is_still()
                     && !host.is_some_and(HostPath::has_arrivals);
             return match still {
-                true => Glance::NothingInMemory,
-                false => Glance::Something,
+                true => QuickPoll::NothingInMemory,
+                false => QuickPoll::Something,
             };
         }
         // While the door is in use each look goes there, too.
         let door = live.now < live.inbox.door_until;
         if !socket || door || host.is_some_and(HostPath::has_left) {
-            return Glance::Something;
+            return QuickPoll::Something;
         }
-        self.glance_at_socket()
+        self.quick_poll_of_socket()
     }
 
-    fn glance_at_socket(&mut self) -> Glance {
+    fn quick_poll_of_socket(&mut self) -> QuickPoll {
         let (Some(live), counters) = (&mut self.live, &mut self.counters) else {
-            return Glance::Something;
+            return QuickPoll::Something;
         };
         match live.inbox.look(&mut *live.link, false, counters) {
             Ok(Arrival::Empty) => {
                 live.inbox.groups.drained();
-                return Glance::NothingAtSocket;
+                return QuickPoll::NothingAtSocket;
             }
             Ok(Arrival::Train(train)) => live.inbox.found = Some(train),
             // An error is told again, or over.
             Ok(Arrival::Useless) | Err(_) => {}
         }
-        Glance::Something
+        QuickPoll::Something
     }
 }
