@@ -271,7 +271,7 @@ fn look_after(
     polled: bool,
 ) -> (u64, bool) {
     let now = sys::now_ns();
-    engine.unanswered.wake_up_costs(wake_up);
+    engine.delayed_acks.wake_up_costs(wake_up);
     engine.one_sided_batch.looked(now);
     if now >= *maintain_at {
         *maintain_at = now.saturating_add(engine.link.maintain(now));

@@ -96,7 +96,7 @@ sources! { engine:
     /// Queue pairs whose ring or socket was full.
     TX_BLOCKED = 5, engine.tx_blocked.deadline();
     /// ACKs that wait for the application's answer.
-    DELAYED_ACKS = 6, engine.unanswered.deadline();
+    DELAYED_ACKS = 6, engine.delayed_acks.deadline();
     /// Timers of queue pairs.
     TIMERS = 7, engine.timers.next().map(|at| engine.receive_horizon.deadline(at.0));
     /// Incast groups that may be over.

@@ -6,7 +6,7 @@
 use rnic_link::RoceLink;
 use rnic_transport::{QueuePair, Rc};
 
-use super::ack_piggyback::{Unanswered, Wait};
+use super::ack_piggyback::{DelayedAcks, Wait};
 use super::device_view::DeviceHost;
 use super::packet_sink::PathSink;
 use super::{AhTable, Engine, SrqTable, lend};
@@ -48,7 +48,7 @@ impl Engine {
             return Awaited::Owed;
         }
         let (link, memory) = (&mut self.link, &self.memory);
-        let waits = !by_memory && waits_for_answer(entry, link, &mut self.unanswered, now);
+        let waits = !by_memory && waits_for_answer(entry, link, &mut self.delayed_acks, now);
         let left = waits
             || acknowledge(
                 entry,
@@ -62,7 +62,7 @@ impl Engine {
             return Awaited::Owed;
         }
         if !by_memory && !waits {
-            entry.answers.left_alone(now);
+            entry.piggyback.left_alone(now);
         }
         entry.ready = false;
         self.turn_given(now);
@@ -79,7 +79,7 @@ impl Engine {
         {
             return false;
         }
-        let (now, soon) = (self.now(), self.unanswered.soon());
+        let (now, soon) = (self.now(), self.delayed_acks.soon());
         let Some(entry) = self.qps.get_mut(qpn) else {
             return false;
         };
@@ -90,7 +90,7 @@ impl Engine {
         (entry.staged, entry.ready) = (false, false);
         entry.held_ack.requested();
         // None waits for it, or there were a time by which it does.
-        entry.answers.answered(now, soon);
+        entry.piggyback.answered(now, soon);
         self.turn_given(now);
         true
     }
@@ -209,20 +209,20 @@ fn say(
 pub(super) fn waits_for_answer(
     entry: &mut QpEntry,
     link: &RoceLink,
-    unanswered: &mut Unanswered,
+    delayed_acks: &mut DelayedAcks,
     now: u64,
 ) -> bool {
     if !answer_saves_ack(link, entry) {
         return false;
     }
-    match entry.answers.wait(now, unanswered.soon()) {
+    match entry.piggyback.wait(now, delayed_acks.soon()) {
         Wait::Until(until) => {
-            unanswered.add(until, entry.shared.qpn);
+            delayed_acks.add(until, entry.shared.qpn);
             true
         }
         Wait::On => true,
         Wait::Over => {
-            unanswered.forget(entry.shared.qpn);
+            delayed_acks.forget(entry.shared.qpn);
             false
         }
         Wait::No => false,

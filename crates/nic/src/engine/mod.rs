@@ -36,7 +36,7 @@ use rnic_wire::Gid;
 
 pub use crate::observe::DropCounters;
 pub(crate) use ack_coalescing::HeldAck;
-pub(crate) use ack_piggyback::Answers;
+pub(crate) use ack_piggyback::Piggyback;
 pub(crate) use ah_table::{AhNumber, AhTable};
 use batching::{ack_coalescing, ack_piggyback, doorbell, one_sided_batch, uc_writes};
 pub(crate) use counters::sum;
@@ -60,7 +60,7 @@ use crate::memory::MemoryTable;
 use crate::observe;
 use crate::queues::{CqTasks, Domains, QpState};
 use crate::sys::StreamClock;
-use ack_piggyback::Unanswered;
+use ack_piggyback::DelayedAcks;
 pub(crate) use common::Common;
 use device_view::DeviceHost;
 use doorbell::Batcher;
@@ -105,7 +105,7 @@ pub(crate) struct Engine {
     pub(crate) one_sided_batch: OneSidedBatch,
     tx_blocked: TxBlocked,
     /// ACKs that wait for the application's answer.
-    pub(crate) unanswered: Unanswered,
+    pub(crate) delayed_acks: DelayedAcks,
     receive_hold: ReceiveHold,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
@@ -191,7 +191,7 @@ impl Engine {
             batcher: Batcher::default(),
             one_sided_batch: OneSidedBatch::default(),
             tx_blocked: TxBlocked::default(),
-            unanswered: Unanswered::default(),
+            delayed_acks: DelayedAcks::default(),
             receive_hold: ReceiveHold::default(),
             datagram_qps: Vec::new(),
             qps,
@@ -314,7 +314,7 @@ impl Engine {
         reserve_for(&mut self.datagram_qps, all)?;
         self.tx_blocked.try_reserve(all)?;
         self.local_pause.try_reserve(all)?;
-        self.unanswered.try_reserve(all)?;
+        self.delayed_acks.try_reserve(all)?;
         self.timers.try_reserve(all)?;
         if matches!(entry.transport, QueuePair::Ud(_)) {
             self.datagram_qps.push(entry.shared.qpn);

@@ -213,7 +213,7 @@ fn deliver(
         if let Some(last) = request {
             entry.held_ack.arrived(now.0, !spared);
             // An ACK may come behind the WRITE.
-            entry.answers.came(is_silent(last));
+            entry.piggyback.came(is_silent(last));
         }
     } else if spared {
         entry.held_ack.spared();
@@ -313,7 +313,7 @@ fn take_fast(
         Usual::Send(_) => {
             if rc.owes_only_ack() {
                 entry.held_ack.arrived(now.0, bth.ack_req);
-                entry.answers.came(false);
+                entry.piggyback.came(false);
             } else if !bth.ack_req {
                 entry.held_ack.spared();
             }

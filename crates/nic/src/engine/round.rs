@@ -265,11 +265,11 @@ impl Engine {
         {
             self.ready.extend(self.tx_blocked.take());
         }
-        while let Some((at, qpn)) = self.unanswered.pop_due(now) {
+        while let Some((at, qpn)) = self.delayed_acks.pop_due(now) {
             let Some(entry) = self.qps.get_mut(qpn) else {
                 continue;
             };
-            if entry.answers.in_vain(at) {
+            if entry.piggyback.in_vain(at) {
                 schedule(entry, &mut self.ready);
             }
         }
@@ -344,7 +344,8 @@ impl Engine {
                 Acks::MayWait => entry.held_ack.is_awaited(),
                 Acks::MayWaitForAnswer => true,
             };
-        if for_answer && fast_reply::waits_for_answer(entry, &self.link, &mut self.unanswered, now)
+        if for_answer
+            && fast_reply::waits_for_answer(entry, &self.link, &mut self.delayed_acks, now)
         {
             return turn;
         }
@@ -374,7 +375,7 @@ impl Engine {
                 &mut self.staged,
             ) {
                 if for_answer {
-                    entry.answers.left_alone(now);
+                    entry.piggyback.left_alone(now);
                 }
                 self.link.take_blocked();
                 self.tx_blocked.moved();
@@ -417,11 +418,11 @@ impl Engine {
             let spent = transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
             entry.held_ack.left();
             if requests {
-                if entry.answers.answered(now, self.unanswered.soon()) {
-                    self.unanswered.forget(qpn);
+                if entry.piggyback.answered(now, self.delayed_acks.soon()) {
+                    self.delayed_acks.forget(qpn);
                 }
             } else if for_answer {
-                entry.answers.left_alone(now);
+                entry.piggyback.left_alone(now);
             }
             spent
         };

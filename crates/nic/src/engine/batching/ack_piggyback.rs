@@ -27,7 +27,7 @@ type Soon = Confidence<4, 4096>;
 
 /// What is known of the application behind a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answers {
+pub(crate) struct Piggyback {
     /// When an ACK left by itself, ahead of the answer; 0: none did since the last one.
     alone: u64,
     /// Answers come soon after such.
@@ -53,9 +53,9 @@ pub(crate) enum Wait {
     No,
 }
 
-impl Default for Answers {
-    fn default() -> Answers {
-        Answers {
+impl Default for Piggyback {
+    fn default() -> Piggyback {
+        Piggyback {
             alone: 0,
             soon: Soon::new(),
             until: 0,
@@ -65,7 +65,7 @@ impl Default for Answers {
     }
 }
 
-impl Answers {
+impl Piggyback {
     /// A message came.
     #[inline]
     pub(crate) fn came(&mut self, silent: bool) {
@@ -73,7 +73,7 @@ impl Answers {
         self.fresh = true;
     }
 
-    /// An ACK is all that there is to send. `soon`: see [`Unanswered::soon`].
+    /// An ACK is all that there is to send. `soon`: see [`DelayedAcks::soon`].
     pub(crate) fn wait(&mut self, now: u64, soon: u64) -> Wait {
         if self.until != 0 {
             if !self.fresh {
@@ -127,21 +127,21 @@ impl Answers {
 
 /// Queue pairs whose ACKs wait, in the order in which the wait ends.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct DelayedAcks {
     waiting: VecDeque<(u64, u32)>,
     soon: u64,
 }
 
-impl Default for Unanswered {
-    fn default() -> Unanswered {
-        Unanswered {
+impl Default for DelayedAcks {
+    fn default() -> DelayedAcks {
+        DelayedAcks {
             waiting: VecDeque::new(),
             soon: *SOON_NS.start(),
         }
     }
 }
 
-impl Unanswered {
+impl DelayedAcks {
     /// Within which time an answer comes soon, ns.
     #[inline]
     pub(crate) fn soon(&self) -> u64 {
@@ -177,7 +177,7 @@ impl Unanswered {
         self.waiting.front().map(|&(until, _)| until)
     }
 
-    /// Takes the next whose time is over, and that time: see [`Answers::in_vain`].
+    /// Takes the next whose time is over, and that time: see [`Piggyback::in_vain`].
     #[inline]
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u64, u32)> {
         let due = self.deadline().is_some_and(|until| until <= now);
@@ -194,7 +194,7 @@ mod tests {
     const SOON: u64 = *SOON_NS.start();
 
     /// Whether the ACK of a WRITE that came now waits; else it leaves by itself.
-    fn waits(answers: &mut Answers, now: u64) -> bool {
+    fn waits(answers: &mut Piggyback, now: u64) -> bool {
         answers.came(true);
         let waits = matches!(answers.wait(now, SOON), Wait::Until(_));
         if !waits {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn acks_wait_for_one_who_answers_soon() {
-        let mut answers = Answers::default();
+        let mut answers = Piggyback::default();
         let mut left = 0;
         for round in 1..1000 {
             let now = round * 1_000_000;
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn they_do_not_for_one_who_answers_late_or_not_at_all() {
-        let mut answers = Answers::default();
+        let mut answers = Piggyback::default();
         for round in 1..1000 {
             let now = round * 1_000_000;
             assert!(!waits(&mut answers, now));
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn they_seldom_wait_for_one_who_answers_most_of_the_time_only() {
-        let mut answers = Answers::default();
+        let mut answers = Piggyback::default();
         let (mut in_vain, mut messages) = (0, 0);
         for round in 1..20_000u64 {
             let now = round * 1_000_000;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn nor_for_messages_that_the_application_polls_for() {
-        let mut answers = Answers::default();
+        let mut answers = Piggyback::default();
         for round in 1..1000 {
             let now = round * 1_000_000;
             answers.came(false);
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_goes_on_gets_its_ack() {
-        let mut answers = Answers::default();
+        let mut answers = Piggyback::default();
         let mut now = 1;
         while !waits(&mut answers, now) {
             answers.answered(now + 1, SOON);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_ack_that_comes_meanwhile_changes_nothing() {
-        let mut answers = Answers::default();
+        let mut answers = Piggyback::default();
         let mut now = 1;
         while !waits(&mut answers, now) {
             answers.answered(now + 1, SOON);
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn where_to_wake_is_dear_soon_is_later() {
-        let mut waiting = Unanswered::default();
+        let mut waiting = DelayedAcks::default();
         assert_eq!(waiting.soon(), SOON);
         waiting.wake_up_costs(5_000);
         assert_eq!(waiting.soon(), SOON);
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn waits_end_in_order() {
-        let mut waiting = Unanswered::default();
+        let mut waiting = DelayedAcks::default();
         assert_eq!(
             (waiting.deadline(), waiting.pop_due(u64::MAX)),
             (None, None)

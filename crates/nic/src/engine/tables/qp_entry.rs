@@ -9,7 +9,7 @@ use rnic_transport::{Fifo, QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns}
 
 use crate::engine::tables::remote_srq::Elsewhere;
 use crate::engine::{
-    Answers, FastPath, HeldAck, IncastMember, Requests, SrqTable, Succession, UcWrites,
+    FastPath, HeldAck, IncastMember, Piggyback, Requests, SrqTable, Succession, UcWrites,
 };
 use crate::queues::{QpAttr, QpCap, QpShared, QpState, QpType, ReceiveSource, Signals};
 
@@ -40,7 +40,7 @@ pub(crate) struct QpEntry {
     pub(crate) attr: QpAttr,
     pub(crate) peer: Option<Peer>,
     pub(crate) held_ack: HeldAck,
-    pub(crate) answers: Answers,
+    pub(crate) piggyback: Piggyback,
     pub(crate) succession: Succession,
     /// How turns of one of UC follow each other.
     pub(crate) uc_writes: UcWrites,
@@ -91,7 +91,7 @@ impl QpEntry {
             ready: false,
             staged: false,
             held_ack: HeldAck::default(),
-            answers: Answers::default(),
+            piggyback: Piggyback::default(),
             succession: Succession::default(),
             uc_writes: UcWrites::default(),
             completion_lost: false,
