@@ -117,7 +117,7 @@ pub(crate) struct Engine {
     pub(crate) cq_tasks: Arc<CqTasks>,
     pub(crate) ready: VecDeque<u32>,
     /// Requests of this round that came by rings and were executed.
-    shown: Vec<one_sided::Shown>,
+    proven: Vec<one_sided::ProvenKey>,
     /// Queue pairs whose packets pointed at memory, and some that did.
     pointing: Vec<u32>,
     /// So many of those were left there at the last transmission, since their ACKs may wait.
@@ -201,7 +201,7 @@ impl Engine {
             timers: Timers::default(),
             cq_tasks: Arc::default(),
             ready: VecDeque::new(),
-            shown: Vec::new(),
+            proven: Vec::new(),
             pointing: Vec::new(),
             held: 0,
             answer_takes_acks: false,

@@ -1,6 +1,6 @@
 //! RDMA WRITEs and READs without packets: what peers of this host are granted, and what is taken back from them.
 //!
-//! A peer whose request was executed has shown that it knows the key and is connected: from then on it may do the same by
+//! A peer whose request was executed has proven that it knows the key and is connected: from then on it may do the same by
 //! itself, until the region or the queue pair changes in whatever way. How that works: `rnic_link`'s `device_view::grants`.
 
 use rnic_link::{Copies, Grant, GrantName, RingId, RoceLink};
@@ -13,7 +13,7 @@ use crate::engine::peer_service::Imports;
 
 /// A request that came by a ring and was executed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown {
+pub(super) struct ProvenKey {
     ring: RingId,
     qpn: u32,
     key: u32,
@@ -21,7 +21,7 @@ pub(super) struct Shown {
 
 /// A request that came by a ring and may be executed.
 pub(super) struct Asking {
-    shown: Shown,
+    proven: ProvenKey,
     before: u64,
 }
 
@@ -43,22 +43,22 @@ impl Asking {
         let (Some(ring), Some(reth)) = (ring, packet.ext.reth) else {
             return None;
         };
-        let shown = Shown {
+        let proven = ProvenKey {
             ring,
             qpn: entry.shared.qpn,
             key: key_to_check(&reth)?,
         };
         let before = progress(&entry.transport)?;
-        Some(Asking { shown, before })
+        Some(Asking { proven, before })
     }
 
-    /// After that: what is shown if it was the expected one and was not refused.
-    pub(super) fn shows(self, entry: &QpEntry) -> Option<Shown> {
-        (progress(&entry.transport)? != self.before).then_some(self.shown)
+    /// After that: what is proven if it was the expected one and was not refused.
+    pub(super) fn shows(self, entry: &QpEntry) -> Option<ProvenKey> {
+        (progress(&entry.transport)? != self.before).then_some(self.proven)
     }
 }
 
-/// The key of a request for no bytes is not looked at (IBTA vol. 1, 9.7.4.1.5): whoever has one executed has shown nothing.
+/// The key of a request for no bytes is not looked at (IBTA vol. 1, 9.7.4.1.5): whoever has one executed has proven nothing.
 fn key_to_check(reth: &Reth) -> Option<u32> {
     (reth.dma_len > 0).then_some(reth.rkey)
 }
@@ -85,16 +85,16 @@ impl Uses {
 }
 
 impl Engine {
-    /// Grants what was shown to be known.
+    /// Grants what was proven to be known.
     #[cold]
     pub(super) fn grant_shown(&mut self) {
-        while let Some(shown) = self.shown.pop() {
-            self.grant(shown);
+        while let Some(proven) = self.proven.pop() {
+            self.grant(proven);
         }
     }
 
-    fn grant(&mut self, shown: Shown) -> Option<()> {
-        let Shown { ring, qpn, key } = shown;
+    fn grant(&mut self, proven: ProvenKey) -> Option<()> {
+        let ProvenKey { ring, qpn, key } = proven;
         let entry = self.qps.get_mut(qpn)?;
         let (pd, src_qpn, mtu, may_read, may_write) = match &entry.transport {
             QueuePair::Rc(rc) if !rc.is_error() && rc.attr().role == Role::Rc => {
@@ -188,7 +188,7 @@ impl QpEntry {
 
 #[cfg(test)]
 mod tests {
-    //! A peer is granted what it has shown to know the key of.
+    //! A peer is granted what it has proven to know the key of.
 
     use super::*;
 

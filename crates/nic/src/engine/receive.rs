@@ -9,7 +9,7 @@ use rnic_transport::{QueuePair, Role, Time};
 use rnic_wire::{Operation, Packet, Usual};
 
 use super::fairness::Fairness;
-use super::one_sided::{Asking, Shown};
+use super::one_sided::{Asking, ProvenKey};
 use super::packet_sink::network_header;
 use super::qp_table::QpTable;
 use super::receive_hold::{ReceiveHold, Round};
@@ -41,7 +41,7 @@ impl Engine {
             receive_hold,
             cm,
             neighbours,
-            shown,
+            proven,
             fairness,
             source_ports,
             ..
@@ -68,7 +68,7 @@ impl Engine {
                     receive_hold,
                     if may_wait { Some(&round) } else { None },
                     neighbours,
-                    shown,
+                    proven,
                     fairness,
                     source_ports,
                 )
@@ -94,7 +94,7 @@ impl Engine {
             }
             ControlFlow::Continue(())
         });
-        if !self.shown.is_empty() {
+        if !self.proven.is_empty() {
             self.grant_shown();
         }
         (received, received < budget && !self.link.has_left())
@@ -121,7 +121,7 @@ fn deliver(
     receive_hold: &mut ReceiveHold,
     round: Option<&Round>,
     neighbours: &mut Neighbourhood,
-    shown: &mut Vec<Shown>,
+    proven: &mut Vec<ProvenKey>,
     fairness: &mut Fairness,
     source_ports: Option<&SourcePorts>,
 ) -> ControlFlow<()> {
@@ -199,7 +199,7 @@ fn deliver(
     host.packet = apart.as_ref().map(|packet| packet as &dyn PacketMemory);
     transport.handle_packet(now, &packet, || network_header(received), &mut host);
     if let Some(asking) = asking {
-        shown.extend(asking.shows(entry));
+        proven.extend(asking.shows(entry));
     }
     if entry.elsewhere.is_some() {
         neighbours.note(entry, Some(received.bytes));

@@ -102,7 +102,7 @@ pub(super) fn start_snapshots(note: impl Fn() -> Option<usize> + Send + 'static)
     if !wanted() {
         return;
     }
-    // Failing to start it costs nothing but what a killed program would have shown.
+    // Failing to start it costs nothing but what a killed program would have proven.
     let _ = sys::with_signals_blocked(|| {
         sys::spawn(c"rnic-report", 256 * 1024, move || {
             let mut rest = PERIOD;
