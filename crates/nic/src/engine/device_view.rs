@@ -9,7 +9,7 @@ use rnic_transport::{
     RemoteFault, Sge, Status,
 };
 
-use crate::engine::tables::remote_srq::Elsewhere;
+use crate::engine::tables::remote_srq::RemoteSrq;
 use crate::memory::{self, MemoryTable, PacketMemory};
 use crate::observe::{self, lint};
 use crate::queues::{Freed, QpShared, ReceiveSource, Signals};
@@ -30,7 +30,7 @@ pub(crate) struct DeviceHost<'a> {
     /// Where the payload of the packet in hand is, if it did not come with the headers.
     pub(super) packet: Option<&'a dyn PacketMemory>,
     /// XRC: what another process does for the queue pair.
-    pub(super) elsewhere: &'a mut Option<Box<Elsewhere>>,
+    pub(super) remote_srq: &'a mut Option<Box<RemoteSrq>>,
     /// Closed once there is such a process.
     pub(super) fast: &'a mut FastPath,
     /// The peer's process, whose memory this one may be able to reach.
@@ -205,8 +205,8 @@ impl Host for DeviceHost<'_> {
 
     fn read_remote(&self, pd: Pd, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), RemoteFault> {
         if pd.srq_elsewhere().is_some() {
-            let elsewhere = self.elsewhere.as_ref().ok_or(RemoteFault::Unmapped)?;
-            return elsewhere.read(va, out);
+            let remote_srq = self.remote_srq.as_ref().ok_or(RemoteFault::Unmapped)?;
+            return remote_srq.read(va, out);
         }
         let length = out.len() as u64;
         self.memory
@@ -344,7 +344,7 @@ impl Host for DeviceHost<'_> {
         if domain.file().is_none() || self.srqs.is_ours(srqn) {
             return false;
         }
-        self.elsewhere.get_or_insert_default().refer();
+        self.remote_srq.get_or_insert_default().refer();
         true
     }
 
@@ -357,8 +357,8 @@ impl Host for DeviceHost<'_> {
             return true;
         }
         self.fast.close();
-        let elsewhere = self.elsewhere.get_or_insert_default();
-        elsewhere.is_at_hand(srqn, rkey, va, len, left)
+        let remote_srq = self.remote_srq.get_or_insert_default();
+        remote_srq.is_at_hand(srqn, rkey, va, len, left)
     }
 
     fn receive_pd(&self, own: Pd) -> Pd {

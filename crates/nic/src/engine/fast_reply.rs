@@ -83,7 +83,7 @@ impl Engine {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return false;
         };
-        let alone = entry.staged && entry.elsewhere.is_none() && !entry.transport.wants_transmit();
+        let alone = entry.staged && entry.remote_srq.is_none() && !entry.transport.wants_transmit();
         if !alone {
             return false;
         }
@@ -235,7 +235,7 @@ fn answer_saves_ack(link: &RoceLink, entry: &QpEntry) -> bool {
     let (QueuePair::Rc(_), Some(peer)) = (&entry.transport, entry.peer) else {
         return false;
     };
-    entry.elsewhere.is_none()
+    entry.remote_srq.is_none()
         && !link.is_by_memory(peer.path)
         && !entry.shared.cqs().any(|cq| cq.has_channel())
 }

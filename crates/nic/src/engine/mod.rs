@@ -382,7 +382,7 @@ impl Engine {
         if let Some(entry) = qps.get_mut(qpn) {
             entry.abandon_receive(srqs);
             neighbours.take_leave(entry, false, link);
-            entry.elsewhere = None;
+            entry.remote_srq = None;
             entry.update_fast_path();
         }
     }
@@ -464,7 +464,7 @@ impl Engine {
             entry.shared.set_state(QpState::Err);
             entry.free_retired();
             self.neighbours.take_leave(entry, true, &mut self.link);
-            entry.elsewhere = entry.elsewhere.take().and_then(|e| e.only_read());
+            entry.remote_srq = entry.remote_srq.take().and_then(|e| e.only_read());
             entry.update_fast_path();
         }
     }
@@ -524,7 +524,7 @@ pub(crate) fn lend<'a>(
         receives,
         selected_srq,
         signals,
-        elsewhere,
+        remote_srq,
         fast,
         reach,
         pointed,
@@ -538,7 +538,7 @@ pub(crate) fn lend<'a>(
         selected_srq,
         signals,
         packet: None,
-        elsewhere,
+        remote_srq,
         fast,
         reach: reach.as_deref(),
         pointed,

@@ -189,8 +189,8 @@ fn deliver(
     {
         return ControlFlow::Break(());
     }
-    if let Some(elsewhere) = &mut entry.elsewhere
-        && elsewhere.keep(received.bytes)
+    if let Some(remote_srq) = &mut entry.remote_srq
+        && remote_srq.keep(received.bytes)
     {
         return DONE;
     }
@@ -201,7 +201,7 @@ fn deliver(
     if let Some(asking) = asking {
         proven.extend(asking.shows(entry));
     }
-    if entry.elsewhere.is_some() {
+    if entry.remote_srq.is_some() {
         neighbours.note(entry, Some(received.bytes));
     }
     fairness.came(qpn, &packet, now.0);

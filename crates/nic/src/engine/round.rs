@@ -442,7 +442,7 @@ impl Engine {
             && entry
                 .peer
                 .is_some_and(|peer| self.link.is_past_network_stack(peer.path));
-        if entry.elsewhere.is_some() {
+        if entry.remote_srq.is_some() {
             self.neighbours.note(entry, None);
         }
         settle(entry, &mut self.ready, &mut self.timers);

@@ -29,7 +29,7 @@ impl FastPath {
     /// What is so as the queue pair is now.
     fn of(entry: &QpEntry) -> FastPath {
         // Over XRC another process may have the receive queue, and be asked first.
-        let plain = matches!(entry.transport, QueuePair::Rc(_)) && entry.elsewhere.is_none();
+        let plain = matches!(entry.transport, QueuePair::Rc(_)) && entry.remote_srq.is_none();
         let connected = plain && entry.peer.is_some();
         // The lint looks at each request as it is carried out.
         let posts = connected && !lint::is_on() && !ablation::is_out(Policy::FastPost);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rnic_link::{PathId, Reach};
 use rnic_transport::{Fifo, QueuePair, Rc, RecvWqe, Time, Uc, Ud, ack_timeout_ns};
 
-use crate::engine::tables::remote_srq::Elsewhere;
+use crate::engine::tables::remote_srq::RemoteSrq;
 use crate::engine::{
     FastPath, HeldAck, IncastMember, Piggyback, Requests, SrqTable, Succession, UcWrites,
 };
@@ -61,7 +61,7 @@ pub(crate) struct QpEntry {
     /// That was taken back when it failed, and nobody waited for what was under way.
     pub(crate) lingers: bool,
     /// XRC: what another process does for it.
-    pub(crate) elsewhere: Option<Box<Elsewhere>>,
+    pub(crate) remote_srq: Option<Box<RemoteSrq>>,
     /// Which short ways it may take.
     pub(crate) fast: FastPath,
     /// Deadline that the engine's timer heap holds for it.
@@ -100,7 +100,7 @@ impl QpEntry {
             pointed: false,
             granted: false,
             lingers: false,
-            elsewhere: None,
+            remote_srq: None,
             fast: FastPath::default(),
             armed: None,
             incast_member: IncastMember::default(),

@@ -24,7 +24,7 @@ const STASH: usize = 4 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct RemoteSrq {
     /// The last packet that was fed is for another process.
     referred: bool,
     /// Packets that another process executes, or is to.
@@ -87,7 +87,7 @@ pub(crate) struct Wanted {
     pub(crate) len: u32,
 }
 
-impl Elsewhere {
+impl RemoteSrq {
     /// For [`rnic_transport::Host::srq_is_elsewhere`].
     pub(crate) fn refer(&mut self) {
         self.referred = true;
@@ -236,12 +236,12 @@ impl Elsewhere {
 
     /// In ERR: READs that came before the request which was refused are still answered, and its NAK leaves behind them.
     /// All else is over.
-    pub(crate) fn only_read(self: Box<Self>) -> Option<Box<Elsewhere>> {
+    pub(crate) fn only_read(self: Box<Self>) -> Option<Box<RemoteSrq>> {
         let reads = self.read.wanted.is_some() || self.read.have.is_some();
         reads.then(|| {
-            Box::new(Elsewhere {
+            Box::new(RemoteSrq {
                 read: self.read,
-                ..Elsewhere::default()
+                ..RemoteSrq::default()
             })
         })
     }

@@ -27,7 +27,7 @@ use rnic_transport::{QueuePair, RemoteFault, Time, Verdict};
 use rnic_wire::Packet;
 
 use crate::engine::resources::{Kind, Page};
-use crate::engine::tables::remote_srq::{Elsewhere, NO_SRQ, UNANSWERED};
+use crate::engine::tables::remote_srq::{NO_SRQ, RemoteSrq, UNANSWERED};
 use crate::engine::{Common, Engine, QpEntry, QpTable, SrqTable, Timers, lend, settle};
 use crate::memory::MemoryTable;
 use crate::queues::{Domains, ReceiveSource};
@@ -64,11 +64,11 @@ impl Neighbourhood {
     /// A queue pair was fed `bytes`, or polled: has it something to ask?
     pub(crate) fn note(&mut self, entry: &mut QpEntry, bytes: Option<&[u8]>) {
         let error = entry.transport.is_error();
-        let Some(elsewhere) = &mut entry.elsewhere else {
+        let Some(remote_srq) = &mut entry.remote_srq else {
             return;
         };
-        let referred = bytes.is_some_and(|bytes| elsewhere.take_referral(bytes));
-        if referred || error || elsewhere.has_question() {
+        let referred = bytes.is_some_and(|bytes| remote_srq.take_referral(bytes));
+        if referred || error || remote_srq.has_question() {
             self.questions.push(entry.shared.qpn);
         }
     }
@@ -86,12 +86,12 @@ impl Neighbourhood {
 
     /// Those who execute for a queue pair learn that it is gone, or (`flush`) in ERR.
     pub(crate) fn take_leave(&mut self, entry: &QpEntry, flush: bool, link: &mut RoceLink) {
-        let (Some(elsewhere), Some(neighbours)) = (&entry.elsewhere, link.neighbours()) else {
+        let (Some(remote_srq), Some(neighbours)) = (&entry.remote_srq, link.neighbours()) else {
             return;
         };
         let qpn = entry.shared.qpn;
         let message = Message::Leave { qpn, flush }.encode();
-        for peer in &elsewhere.known_to {
+        for peer in &remote_srq.known_to {
             let _ = neighbours.say(*peer, &message, Vec::new());
         }
     }
@@ -367,8 +367,8 @@ impl Parts<'_> {
                 qpn,
                 verdicts,
             } => {
-                let asked = |elsewhere: &Elsewhere| {
-                    elsewhere.asked == Some(peer) && elsewhere.request == request
+                let asked = |remote_srq: &RemoteSrq| {
+                    remote_srq.asked == Some(peer) && remote_srq.request == request
                 };
                 if verdicts.iter().any(|verdict| verdict == NO_SRQ) {
                     self.show_domain_again(peer, qpn);
@@ -381,8 +381,8 @@ impl Parts<'_> {
                 qpn,
                 bytes,
             } => {
-                let asked = |elsewhere: &Elsewhere| {
-                    elsewhere.read.asked == Some(peer) && elsewhere.read.request == request
+                let asked = |remote_srq: &RemoteSrq| {
+                    remote_srq.read.asked == Some(peer) && remote_srq.read.request == request
                 };
                 if bytes.is_err() {
                     self.show_domain_again(peer, qpn);
@@ -407,16 +407,16 @@ impl Parts<'_> {
     fn executed(
         &mut self,
         qpn: u32,
-        asked: impl Fn(&Elsewhere) -> bool,
+        asked: impl Fn(&RemoteSrq) -> bool,
         verdicts: &mut dyn Iterator<Item = Verdict>,
     ) {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return;
         };
-        let Some(elsewhere) = entry.elsewhere.as_deref_mut().filter(|e| asked(e)) else {
+        let Some(remote_srq) = entry.remote_srq.as_deref_mut().filter(|e| asked(e)) else {
             return;
         };
-        let mut batch = elsewhere.take_batch().into_iter();
+        let mut batch = remote_srq.take_batch().into_iter();
         // Of the first something is said in any case, so that what follows comes to an end.
         let mut verdict = verdicts.next().or(Some(NO_SRQ));
         while let Some(now) = verdict {
@@ -432,8 +432,8 @@ impl Parts<'_> {
                 _ => batch = Vec::new().into_iter(),
             }
         }
-        if let Some(elsewhere) = &mut entry.elsewhere {
-            elsewhere.keep_again(batch);
+        if let Some(remote_srq) = &mut entry.remote_srq {
+            remote_srq.keep_again(batch);
         }
         self.feed_kept(qpn);
     }
@@ -443,9 +443,9 @@ impl Parts<'_> {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return;
         };
-        while let Some(elsewhere) = &mut entry.elsewhere
-            && !elsewhere.is_waiting()
-            && let Some(bytes) = elsewhere.next_kept()
+        while let Some(remote_srq) = &mut entry.remote_srq
+            && !remote_srq.is_waiting()
+            && let Some(bytes) = remote_srq.next_kept()
         {
             if let (Ok(packet), (QueuePair::Rc(rc), mut host)) =
                 (Packet::parse(&bytes), lend(entry, self.memory, self.srqs))
@@ -462,16 +462,16 @@ impl Parts<'_> {
     fn read(
         &mut self,
         qpn: u32,
-        asked: impl Fn(&Elsewhere) -> bool,
+        asked: impl Fn(&RemoteSrq) -> bool,
         bytes: Result<&[u8], RemoteFault>,
     ) {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return;
         };
-        let Some(elsewhere) = entry.elsewhere.as_deref_mut().filter(|e| asked(e)) else {
+        let Some(remote_srq) = entry.remote_srq.as_deref_mut().filter(|e| asked(e)) else {
             return;
         };
-        elsewhere.came(bytes);
+        remote_srq.came(bytes);
         if let QueuePair::Rc(rc) = &mut entry.transport {
             rc.memory_came();
         }
@@ -485,32 +485,32 @@ impl Parts<'_> {
         };
         if entry.transport.is_error() {
             self.hood.take_leave(entry, true, link);
-            entry.elsewhere = entry.elsewhere.take().and_then(|e| e.only_read());
+            entry.remote_srq = entry.remote_srq.take().and_then(|e| e.only_read());
             entry.update_fast_path();
         }
         let target = target_of(entry);
-        let Some(elsewhere) = &mut entry.elsewhere else {
+        let Some(remote_srq) = &mut entry.remote_srq else {
             return;
         };
         let source = &entry.shared.source;
         let deadline = self.now.saturating_add(PATIENCE_NS);
-        if elsewhere.is_waiting()
-            && elsewhere.asked.is_none()
-            && let Some(srqn) = elsewhere.srqn()
+        if remote_srq.is_waiting()
+            && remote_srq.asked.is_none()
+            && let Some(srqn) = remote_srq.srqn()
         {
-            elsewhere.fill_batch();
-            let packets = Packets::encode(elsewhere.batch.iter().map(|bytes| &**bytes));
+            remote_srq.fill_batch();
+            let packets = Packets::encode(remote_srq.batch.iter().map(|bytes| &**bytes));
             let request = self.hood.next_request();
             let message = Message::Execute {
                 request,
                 target,
                 packets: Packets::of(&packets),
             };
-            let known_to = &mut elsewhere.known_to;
-            elsewhere.asked = self.hood.ask(link, srqn, source, known_to, &message);
-            elsewhere.request = request;
-            elsewhere.deadline = deadline;
-            if elsewhere.asked.is_some() {
+            let known_to = &mut remote_srq.known_to;
+            remote_srq.asked = self.hood.ask(link, srqn, source, known_to, &message);
+            remote_srq.request = request;
+            remote_srq.deadline = deadline;
+            if remote_srq.asked.is_some() {
                 self.hood.waiting.push_back((deadline, qpn));
             } else {
                 self.executed(qpn, |_| true, &mut std::iter::once(NO_SRQ));
@@ -522,9 +522,9 @@ impl Parts<'_> {
             return;
         };
         let source = &entry.shared.source;
-        if let Some(elsewhere) = &mut entry.elsewhere
-            && elsewhere.has_question()
-            && let Some(wanted) = elsewhere.read.wanted
+        if let Some(remote_srq) = &mut entry.remote_srq
+            && remote_srq.has_question()
+            && let Some(wanted) = remote_srq.read.wanted
         {
             let request = self.hood.next_request();
             let message = Message::Read {
@@ -536,11 +536,11 @@ impl Parts<'_> {
                 va: wanted.va,
                 len: wanted.len,
             };
-            let known_to = &mut elsewhere.known_to;
+            let known_to = &mut remote_srq.known_to;
             let peer = self.hood.ask(link, wanted.srqn, source, known_to, &message);
-            elsewhere.read.asked = peer;
-            elsewhere.read.request = request;
-            elsewhere.read.deadline = deadline;
+            remote_srq.read.asked = peer;
+            remote_srq.read.request = request;
+            remote_srq.read.deadline = deadline;
             if peer.is_some() {
                 self.hood.waiting.push_back((deadline, qpn));
             } else {
@@ -554,9 +554,9 @@ impl Parts<'_> {
         if self.waits_for_stopped(qpn, now, link) {
             return;
         }
-        let batch = |e: &Elsewhere| e.asked.is_some() && e.deadline <= now;
+        let batch = |e: &RemoteSrq| e.asked.is_some() && e.deadline <= now;
         self.executed(qpn, batch, &mut std::iter::once(UNANSWERED));
-        let read = |e: &Elsewhere| e.read.asked.is_some() && e.read.deadline <= now;
+        let read = |e: &RemoteSrq| e.read.asked.is_some() && e.read.deadline <= now;
         self.read(qpn, read, Err(RemoteFault::Unmapped));
         if self
             .qps
@@ -569,27 +569,27 @@ impl Parts<'_> {
 
     /// A card executes for a stopped program. Here the request waits until the process goes on.
     fn waits_for_stopped(&mut self, qpn: u32, now: u64, link: &mut RoceLink) -> bool {
-        let Some(elsewhere) = self.qps.get_mut(qpn).and_then(|e| e.elsewhere.as_mut()) else {
+        let Some(remote_srq) = self.qps.get_mut(qpn).and_then(|e| e.remote_srq.as_mut()) else {
             return false;
         };
-        let batch = elsewhere.asked.filter(|_| elsewhere.deadline <= now);
-        let read = elsewhere
+        let batch = remote_srq.asked.filter(|_| remote_srq.deadline <= now);
+        let read = remote_srq
             .read
             .asked
-            .filter(|_| elsewhere.read.deadline <= now);
+            .filter(|_| remote_srq.read.deadline <= now);
         let mut asked = batch.into_iter().chain(read);
         let stopped = asked.any(|peer| link.neighbour_is_stopped(peer, now));
         // One that goes on now has as long as others have.
-        let was_stopped = std::mem::replace(&mut elsewhere.stopped, stopped);
+        let was_stopped = std::mem::replace(&mut remote_srq.stopped, stopped);
         if !stopped && !was_stopped {
             return false;
         }
         let deadline = now.saturating_add(PATIENCE_NS);
         if batch.is_some() {
-            elsewhere.deadline = deadline;
+            remote_srq.deadline = deadline;
         }
         if read.is_some() {
-            elsewhere.read.deadline = deadline;
+            remote_srq.read.deadline = deadline;
         }
         self.hood.waiting.push_back((deadline, qpn));
         true
@@ -605,13 +605,13 @@ impl Parts<'_> {
             let Some(entry) = self.qps.get_mut(qpn) else {
                 continue;
             };
-            let Some(elsewhere) = &mut entry.elsewhere else {
+            let Some(remote_srq) = &mut entry.remote_srq else {
                 continue;
             };
-            elsewhere.known_to.retain(|who| *who != peer);
-            let asked = |e: &Elsewhere| e.asked == Some(peer);
+            remote_srq.known_to.retain(|who| *who != peer);
+            let asked = |e: &RemoteSrq| e.asked == Some(peer);
             self.executed(qpn, asked, &mut std::iter::once(NO_SRQ));
-            let asked = |e: &Elsewhere| e.read.asked == Some(peer);
+            let asked = |e: &RemoteSrq| e.read.asked == Some(peer);
             self.read(qpn, asked, Err(RemoteFault::UnknownKey));
         }
     }
