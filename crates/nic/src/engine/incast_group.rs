@@ -1,4 +1,4 @@
-//! What the engine does about [`crate::engine::incast`]: finds crowds, holds their queue pairs back and lets them go.
+//! What the engine does about [`crate::engine::incast`]: finds groups, holds their queue pairs back and lets them go.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ pub(in crate::engine) fn give_way(
     join(entry, link, incast);
     // One that is held back may still ask for an answer.
     let held = matches!(&entry.transport, QueuePair::Rc(rc) if rc.is_held_back());
-    if entry.incast_member.is_in_crowd() && !held {
+    if entry.incast_member.is_in_group() && !held {
         let requests = entry.requests();
         if incast.must_wait(&mut entry.incast_member, requests)
             && let QueuePair::Rc(rc) = &mut entry.transport
@@ -30,17 +30,17 @@ pub(in crate::engine) fn give_way(
     }
 }
 
-/// It is in the crowd of its host, if there is one, also if it was connected, or left the path through memory, after the others.
+/// It is in the group of its host, if there is one, also if it was connected, or left the path through memory, after the others.
 pub(crate) fn join(entry: &mut QpEntry, link: &RoceLink, incast: &mut Incast) {
-    if !entry.incast_member.is_in_crowd()
-        && let Some(host) = crowds_at(entry, link)
+    if !entry.incast_member.is_in_group()
+        && let Some(host) = incast_host(entry, link)
     {
         let requests = entry.requests();
         incast.join(host, &mut entry.incast_member, requests);
     }
 }
 
-/// What was under way was lost, perhaps. The host at which there may be a crowd.
+/// What was under way was lost, perhaps. The host at which there may be a group.
 pub(in crate::engine) fn lost(
     entry: &mut QpEntry,
     link: &RoceLink,
@@ -57,17 +57,17 @@ pub(in crate::engine) fn lost(
     {
         rc.hold_back(false);
     }
-    crowds_at(entry, link).filter(|host| incast.timed_out(now.0, *host))
+    incast_host(entry, link).filter(|host| incast.timed_out(now.0, *host))
 }
 
 /// The host at which what a queue pair has under way may be too much.
-pub(in crate::engine) fn crowds_at(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
+pub(in crate::engine) fn incast_host(entry: &QpEntry, link: &RoceLink) -> Option<IpAddr> {
     let peer = entry.peer?;
     (entry.may_join_incast() && !link.is_by_memory(peer.path)).then_some(peer.remote)
 }
 
 impl Engine {
-    /// An ACK timer ended of a queue pair to this host, which has no crowd. Rare, as it looks at all.
+    /// An ACK timer ended of a queue pair to this host, which has no group. Rare, as it looks at all.
     #[cold]
     pub(in crate::engine) fn look_for_incast(&mut self, now: u64, host: IpAddr) {
         let all = self.qps.qpns();
@@ -75,7 +75,7 @@ impl Engine {
         let mut under_way = 0;
         for qpn in all {
             if let Some(entry) = self.qps.get_mut(qpn)
-                && crowds_at(entry, &self.link) == Some(host)
+                && incast_host(entry, &self.link) == Some(host)
             {
                 of_host.push(qpn);
                 let requests = entry.requests();
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Lets all of a crowd go that is none any more. `known`: what came until then is taken in.
+    /// Lets all of a group go that is none any more. `known`: what came until then is taken in.
     pub(in crate::engine) fn dissolve_incast_groups(&mut self, known: u64) {
         while let Some(number) = self.timers.incast.over(known) {
             self.timers.incast.dissolve(known, number);
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// A queue pair is in no crowd, and what it has to send may leave.
+    /// A queue pair is in no group, and what it has to send may leave.
     pub(crate) fn let_go(&mut self, qpn: u32) {
         let Some(entry) = self.qps.get_mut(qpn) else {
             return;

@@ -222,10 +222,10 @@ impl Engine {
                 let (transport, mut host) = lend(entry, &self.memory, &self.srqs);
                 transport.handle_timeout(now, &mut host);
                 let lost = entry.requests().silences > before.silences && !before.is_silent();
-                let crowded =
+                let overrun =
                     incast_group::lost(entry, &self.link, &mut self.timers.incast, now, lost);
                 settle(entry, &mut self.ready, &mut self.timers);
-                if let Some(host) = crowded {
+                if let Some(host) = overrun {
                     self.look_for_incast(now.0, host);
                 }
             } else {

@@ -26,7 +26,7 @@ impl Timers {
     /// Notes the deadline a queue pair has now. A later deadline than the one noted costs nothing: it is corrected when
     /// the earlier one comes up.
     pub(crate) fn note(&mut self, entry: &mut QpEntry) {
-        if entry.incast_member.is_in_crowd() {
+        if entry.incast_member.is_in_group() {
             let requests = entry.requests();
             self.incast.note(&mut entry.incast_member, requests);
         }

@@ -1,14 +1,14 @@
 //! How many queue pairs may have requests under way to one host, by the network stack, at one time.
 //!
 //! Each has a window of its own, and at least a packet of it: thousands that write to one process overrun its receive buffer however small
-//! their windows are, and what was lost is lost again in the same crowd, until some have used up their retries. Nothing but
-//! their ACK timers tells of it. So when one ends while many have something under way to the same host, these become a *crowd*: half as
+//! their windows are, and what was lost is lost again in the same group, until some have used up their retries. Nothing but
+//! their ACK timers tells of it. So when one ends while many have something under way to the same host, these become a *group*: half as
 //! many may have something under way from then on, the others wait in a line, and nothing of theirs leaves. Each
 //! time that as many as may have been answered there may be one more; each time that timers end, half as many. One that goes on and on while others
 //! wait gives way after a few turns.
 //!
 //! Who has something under way is not kept book of by events, but looked up whenever a queue pair may have changed ([`Incast::note`]), and
-//! who is held back is always in a line ([`Incast::wait`], [`Incast::next`]). A crowd is dissolved, and all of it let go, when nobody
+//! who is held back is always in a line ([`Incast::wait`], [`Incast::next`]). A group is dissolved, and all of it let go, when nobody
 //! was answered for a while (its host may be dead, which each has to find out by itself), and when nobody had to wait for long.
 //!
 //! A queue pair that has been silent for longer than one ACK timeout does not count and does not wait, for its peer may be dead: it has one
@@ -19,30 +19,30 @@ use std::net::IpAddr;
 
 /// So many may always have something under way to a host.
 const FEWEST: u32 = 16;
-/// So many make no crowd.
+/// So many make no group.
 pub(in crate::engine) const FEW: u32 = 2 * FEWEST;
-/// Timers that end so soon after one another speak of one crowd, ns.
-const ONE_CROWD_NS: u64 = 10_000_000;
+/// Timers that end so soon after one another speak of one group, ns.
+const ONE_GROUP_NS: u64 = 10_000_000;
 /// Turns of one that goes on while others wait.
 const TURNS: u8 = 4;
 /// ACK timeouts without progress of one that does not count.
 const SILENT: u32 = 2;
-/// A crowd whose host answered nobody for so long is dissolved, ns,
+/// A group whose host answered nobody for so long is dissolved, ns,
 const QUIET_NS: u64 = 500_000_000;
 /// or for so many ACK timeouts, if that is longer.
 const QUIET_TIMEOUTS: u64 = 4;
 /// So is one of which nobody had to wait for so long, ns.
 const IDLE_NS: u64 = 2_000_000_000;
-/// A host that answered nobody makes no crowd again for so long, ns.
+/// A host that answered nobody makes no group again for so long, ns.
 const DEAD_NS: u64 = 5_000_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Incast {
-    crowds: Vec<Crowd>,
+    groups: Vec<Group>,
     /// The number that the last one got.
     last: u32,
-    /// When a crowd was looked for last, ns.
+    /// When a group was looked for last, ns.
     looked_at: Option<u64>,
     /// The host that answered nobody last, and when that was found out, ns.
     dead: Option<(IpAddr, u64)>,
@@ -50,7 +50,7 @@ pub(crate) struct Incast {
 
 /// The queue pairs to one host.
 #[derive(Debug)]
-struct Crowd {
+struct Group {
     number: u32,
     host: IpAddr,
     /// So many may have something under way,
@@ -73,11 +73,11 @@ struct Crowd {
     quiet: u64,
 }
 
-/// What a queue pair is in a crowd.
+/// What a queue pair is in a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IncastMember {
     /// Its number; 0: in none.
-    crowd: u32,
+    group: u32,
     /// It counts among those that have something under way.
     counts: bool,
     /// It was let go, and did not send yet.
@@ -91,10 +91,10 @@ pub(crate) struct IncastMember {
 }
 
 impl IncastMember {
-    /// It is, or was, in a crowd.
+    /// It is, or was, in a group.
     #[inline]
-    pub(crate) fn is_in_crowd(&self) -> bool {
-        self.crowd != 0
+    pub(crate) fn is_in_group(&self) -> bool {
+        self.group != 0
     }
 }
 
@@ -123,7 +123,7 @@ impl Requests {
     }
 }
 
-impl Crowd {
+impl Group {
     #[inline]
     fn has_room(&self) -> bool {
         !self.waiting.is_empty() && self.under_way < self.most
@@ -145,23 +145,23 @@ impl Crowd {
 }
 
 impl Incast {
-    /// There is a crowd.
+    /// There is a group.
     #[inline]
     pub(in crate::engine) fn is_active(&self) -> bool {
-        !self.crowds.is_empty()
+        !self.groups.is_empty()
     }
 
-    fn crowd(&mut self, number: u32) -> Option<&mut Crowd> {
-        self.crowds.iter_mut().find(|crowd| crowd.number == number)
+    fn group(&mut self, number: u32) -> Option<&mut Group> {
+        self.groups.iter_mut().find(|group| group.number == number)
     }
 
     /// The ACK timer has ended of a queue pair to this host that was not silent. True: look how many have something under way there, they may
-    /// be a crowd.
+    /// be a group.
     pub(in crate::engine) fn timed_out(&mut self, now: u64, host: IpAddr) -> bool {
-        let soon = |at: u64| now.saturating_sub(at) <= ONE_CROWD_NS;
-        if let Some(crowd) = self.crowds.iter_mut().find(|crowd| crowd.host == host) {
-            if !soon(crowd.cut_at) {
-                crowd.cut(now);
+        let soon = |at: u64| now.saturating_sub(at) <= ONE_GROUP_NS;
+        if let Some(group) = self.groups.iter_mut().find(|group| group.host == host) {
+            if !soon(group.cut_at) {
+                group.cut(now);
             }
             return false;
         }
@@ -175,11 +175,11 @@ impl Incast {
         true
     }
 
-    /// So many have something under way to a host that has no crowd, and timers end. Whoever has a queue pair there [joins](Self::join) and is
+    /// So many have something under way to a host that has no group, and timers end. Whoever has a queue pair there [joins](Self::join) and is
     /// [noted](Self::note).
     pub(in crate::engine) fn form(&mut self, now: u64, host: IpAddr, count: u32) {
         self.last = self.last.checked_add(1).unwrap_or(1);
-        self.crowds.push(Crowd {
+        self.groups.push(Group {
             number: self.last,
             host,
             most: (count / 2).max(FEWEST),
@@ -194,31 +194,31 @@ impl Incast {
         });
     }
 
-    /// A queue pair to this host is in its crowd, if there is one.
+    /// A queue pair to this host is in its group, if there is one.
     pub(crate) fn join(&mut self, host: IpAddr, place: &mut IncastMember, of: Requests) {
-        if let Some(crowd) = self.crowds.iter_mut().find(|crowd| crowd.host == host)
-            && place.crowd != crowd.number
+        if let Some(group) = self.groups.iter_mut().find(|group| group.host == host)
+            && place.group != group.number
         {
-            crowd.quiet = crowd
+            group.quiet = group
                 .quiet
                 .max(of.timeout_ns.saturating_mul(QUIET_TIMEOUTS));
             *place = IncastMember {
-                crowd: crowd.number,
+                group: group.number,
                 acknowledged: of.acknowledged,
                 ..IncastMember::default()
             };
         }
     }
 
-    /// A queue pair of a crowd may have changed.
+    /// A queue pair of a group may have changed.
     pub(in crate::engine) fn note(&mut self, place: &mut IncastMember, of: Requests) {
-        let Some(crowd) = self.crowd(place.crowd) else {
+        let Some(group) = self.group(place.group) else {
             *place = IncastMember::default();
             return;
         };
         if !of.failed && of.acknowledged != place.acknowledged {
             (place.acknowledged, place.answered) = (of.acknowledged, true);
-            crowd.heard = true;
+            group.heard = true;
         }
         // What it has under way may be older than its turn.
         if !of.may_leave || of.awaits && place.turns > 0 {
@@ -231,12 +231,12 @@ impl Incast {
         place.counts = counts;
         let answered = std::mem::take(&mut place.answered);
         if counts {
-            crowd.under_way += 1;
+            group.under_way += 1;
         } else {
-            crowd.under_way = crowd.under_way.saturating_sub(1);
+            group.under_way = group.under_way.saturating_sub(1);
             place.turns = 0;
             if answered {
-                crowd.answered();
+                group.answered();
             }
         }
     }
@@ -244,16 +244,16 @@ impl Incast {
     /// A queue pair is reset or destroyed, or goes elsewhere.
     pub(crate) fn leave(&mut self, place: &mut IncastMember) {
         let place = std::mem::take(place);
-        if let Some(crowd) = self.crowd(place.crowd)
+        if let Some(group) = self.group(place.group)
             && place.counts
         {
-            crowd.under_way = crowd.under_way.saturating_sub(1);
+            group.under_way = group.under_way.saturating_sub(1);
         }
     }
 
     /// A queue pair whose requests may leave has its turn: whether they have to wait all the same.
     pub(in crate::engine) fn must_wait(&mut self, place: &mut IncastMember, of: Requests) -> bool {
-        let Some(crowd) = self.crowd(place.crowd) else {
+        let Some(group) = self.group(place.group) else {
             return false;
         };
         if place.admitted {
@@ -264,9 +264,9 @@ impl Incast {
             return false;
         }
         if !place.counts {
-            return crowd.under_way >= crowd.most || !crowd.waiting.is_empty();
+            return group.under_way >= group.most || !group.waiting.is_empty();
         }
-        if crowd.waiting.is_empty() {
+        if group.waiting.is_empty() {
             place.turns = 0;
             return false;
         }
@@ -277,45 +277,45 @@ impl Incast {
     /// A request may leave without a turn.
     #[inline]
     pub(in crate::engine) fn is_free(&self, place: IncastMember) -> bool {
-        if !place.is_in_crowd() {
+        if !place.is_in_group() {
             return true;
         }
-        let crowd = self.crowds.iter().find(|crowd| crowd.number == place.crowd);
-        crowd.is_none_or(|crowd| {
-            crowd.waiting.is_empty() && (place.counts || crowd.under_way < crowd.most)
+        let group = self.groups.iter().find(|group| group.number == place.group);
+        group.is_none_or(|group| {
+            group.waiting.is_empty() && (place.counts || group.under_way < group.most)
         })
     }
 
     /// A queue pair is held back from now on, until it is [next](Self::next).
     pub(in crate::engine) fn wait(&mut self, now: u64, qpn: u32, place: IncastMember) {
-        if let Some(crowd) = self.crowd(place.crowd) {
-            if crowd.waiting.is_empty() {
-                (crowd.heard, crowd.heard_at) = (false, now);
+        if let Some(group) = self.group(place.group) {
+            if group.waiting.is_empty() {
+                (group.heard, group.heard_at) = (false, now);
             }
-            crowd.waiting.push_back(qpn);
+            group.waiting.push_back(qpn);
         }
     }
 
     /// Somebody waits, and there is room.
     #[inline]
     pub(in crate::engine) fn has_room(&self) -> bool {
-        self.crowds.iter().any(Crowd::has_room)
+        self.groups.iter().any(Group::has_room)
     }
 
-    /// Who waits longest where there is room, and in which crowd. It may be gone, or be in another one.
+    /// Who waits longest where there is room, and in which group. It may be gone, or be in another one.
     pub(in crate::engine) fn next(&mut self) -> Option<(u32, u32)> {
-        let crowd = self.crowds.iter_mut().find(|crowd| crowd.has_room())?;
-        Some((crowd.waiting.pop_front()?, crowd.number))
+        let group = self.groups.iter_mut().find(|group| group.has_room())?;
+        Some((group.waiting.pop_front()?, group.number))
     }
 
-    /// One of this crowd that was next is held back no more. False: it is not of this crowd.
+    /// One of this group that was next is held back no more. False: it is not of this group.
     pub(in crate::engine) fn admit(
         &mut self,
         number: u32,
         place: &mut IncastMember,
         of: Requests,
     ) -> bool {
-        if place.crowd != number {
+        if place.group != number {
             return false;
         }
         place.turns = 0;
@@ -324,35 +324,35 @@ impl Incast {
         true
     }
 
-    /// A crowd to be [dissolved](Self::dissolve), by the time up to which all that came is known.
+    /// A group to be [dissolved](Self::dissolve), by the time up to which all that came is known.
     pub(in crate::engine) fn over(&mut self, now: u64) -> Option<u32> {
-        let mut crowds = self.crowds.iter_mut();
-        let over = crowds.position(|crowd| {
-            if crowd.waiting.is_empty() {
-                return now.saturating_sub(crowd.waited_at) > IDLE_NS;
+        let mut groups = self.groups.iter_mut();
+        let over = groups.position(|group| {
+            if group.waiting.is_empty() {
+                return now.saturating_sub(group.waited_at) > IDLE_NS;
             }
-            crowd.waited_at = now;
-            if std::mem::take(&mut crowd.heard) {
-                crowd.heard_at = now;
+            group.waited_at = now;
+            if std::mem::take(&mut group.heard) {
+                group.heard_at = now;
             }
-            now.saturating_sub(crowd.heard_at) > crowd.quiet
+            now.saturating_sub(group.heard_at) > group.quiet
         });
-        over.map(|at| self.crowds[at].number)
+        over.map(|at| self.groups[at].number)
     }
 
-    /// There is no such crowd any more; whoever was in it is let go by the caller.
+    /// There is no such group any more; whoever was in it is let go by the caller.
     pub(in crate::engine) fn dissolve(&mut self, now: u64, number: u32) {
-        if let Some(crowd) = self.crowd(number)
-            && !crowd.waiting.is_empty()
+        if let Some(group) = self.group(number)
+            && !group.waiting.is_empty()
         {
-            self.dead = Some((crowd.host, now));
+            self.dead = Some((group.host, now));
         }
-        self.crowds.retain(|crowd| crowd.number != number);
+        self.groups.retain(|group| group.number != number);
     }
 
-    /// A queue pair is in this crowd.
+    /// A queue pair is in this group.
     pub(in crate::engine) fn is_of(place: IncastMember, number: u32) -> bool {
-        place.crowd == number
+        place.group == number
     }
 
     /// When to look again though nothing comes, ns.
@@ -361,10 +361,10 @@ impl Incast {
         if !self.is_active() {
             return None;
         }
-        let waits = self.crowds.iter().filter(|crowd| !crowd.waiting.is_empty());
-        let deadline = waits.map(|crowd| match crowd.has_room() {
+        let waits = self.groups.iter().filter(|group| !group.waiting.is_empty());
+        let deadline = waits.map(|group| match group.has_room() {
             true => 0,
-            false => crowd.heard_at + crowd.quiet + 1,
+            false => group.heard_at + group.quiet + 1,
         });
         deadline.min()
     }

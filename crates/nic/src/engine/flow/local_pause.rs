@@ -18,7 +18,7 @@ const INDULGENCE_NS: u64 = 10_000_000_000;
 /// What the kernel's book-keeping of a small datagram takes of a receive buffer.
 const OVERHEAD: usize = 768;
 /// More than this need not wait in a receive buffer, however large it is: what waits there has left the caches.
-const CROWD: usize = 4 << 20;
+const MOST_WAITING: usize = 4 << 20;
 
 /// Whether UC and UD may send to this host.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(in crate::engine) struct LocalPause {
     blind_until: u64,
     /// Queue pairs that wait.
     held: Vec<u32>,
-    /// Half of a receive buffer, or [`CROWD`], once asked for.
+    /// Half of a receive buffer, or [`MOST_WAITING`], once asked for.
     half: usize,
 }
 
@@ -46,7 +46,7 @@ impl LocalPause {
     #[inline]
     pub(in crate::engine) fn is_due(&mut self, link: &RoceLink) -> bool {
         if self.half == 0 {
-            self.half = link.receive_buffer().clamp(1, CROWD);
+            self.half = link.receive_buffer().clamp(1, MOST_WAITING);
         }
         self.sent > self.half / 4
     }
@@ -54,7 +54,7 @@ impl LocalPause {
     /// Closes if there is no room for more.
     pub(in crate::engine) fn look(&mut self, link: &mut RoceLink, now: u64) {
         self.sent = 0;
-        if now >= self.blind_until && self.is_crowded(link) {
+        if now >= self.blind_until && self.is_half_full(link) {
             self.closed = Some((now, now.saturating_add(PAUSE_NS)));
         }
     }
@@ -96,7 +96,7 @@ impl LocalPause {
             if now < until {
                 return false;
             }
-            if self.is_crowded(link) {
+            if self.is_half_full(link) {
                 if now < since.saturating_add(PATIENCE_NS) {
                     self.closed = Some((since, now.saturating_add(PAUSE_NS)));
                     return false;
@@ -108,8 +108,8 @@ impl LocalPause {
         true
     }
 
-    /// Some receive buffer of the host is half full, or holds [`CROWD`].
-    fn is_crowded(&self, link: &mut RoceLink) -> bool {
+    /// Some receive buffer of the host is half full, or holds [`MOST_WAITING`].
+    fn is_half_full(&self, link: &mut RoceLink) -> bool {
         link.host_backlog() > self.half
     }
 }

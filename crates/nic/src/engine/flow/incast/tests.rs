@@ -1,4 +1,4 @@
-//! A crowd becomes smaller when it loses, and grows as it is answered; nobody is passed over, and nobody is held back for ever.
+//! A group becomes smaller when it loses, and grows as it is answered; nobody is passed over, and nobody is held back for ever.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -40,13 +40,13 @@ const FAILED: Requests = Requests {
 
 fn of(number: u32) -> IncastMember {
     IncastMember {
-        crowd: number,
+        group: number,
         ..IncastMember::default()
     }
 }
 
 /// Of `n` queue pairs with something under way, one of which lost it at `now`.
-fn crowd(now: u64, n: u32) -> (Incast, Vec<IncastMember>) {
+fn group(now: u64, n: u32) -> (Incast, Vec<IncastMember>) {
     let mut incast = Incast::default();
     assert!(incast.timed_out(now, HOST));
     incast.form(now, HOST, n);
@@ -60,10 +60,10 @@ fn crowd(now: u64, n: u32) -> (Incast, Vec<IncastMember>) {
 
 impl Incast {
     fn only(&self) -> (u32, u32, usize) {
-        let [crowd] = &self.crowds[..] else {
+        let [group] = &self.groups[..] else {
             panic!("{self:?}");
         };
-        (crowd.most, crowd.under_way, crowd.waiting.len())
+        (group.most, group.under_way, group.waiting.len())
     }
 
     /// All that it had under way is acknowledged.
@@ -95,8 +95,8 @@ impl Incast {
 }
 
 #[test]
-fn halves_once_for_all_timers_of_a_crowd() {
-    let (mut incast, mut places) = crowd(1000 * MS, 100);
+fn halves_once_for_all_timers_of_a_group() {
+    let (mut incast, mut places) = group(1000 * MS, 100);
     assert_eq!(incast.only(), (50, 100, 0));
     for place in &mut places[..60] {
         assert!(!incast.timed_out(1005 * MS, HOST));
@@ -112,7 +112,7 @@ fn halves_once_for_all_timers_of_a_crowd() {
 
 #[test]
 fn few_are_never_held_up() {
-    let (mut incast, mut places) = crowd(1000 * MS, FEW + 1);
+    let (mut incast, mut places) = group(1000 * MS, FEW + 1);
     for (n, place) in (0..).zip(&mut places) {
         incast.timed_out((2000 + n) * 1000 * MS, HOST);
         incast.note(place, LOST);
@@ -126,7 +126,7 @@ fn few_are_never_held_up() {
 
 #[test]
 fn who_waits_is_let_go_in_order() {
-    let (mut incast, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = group(1, 40);
     for qpn in 0..3 {
         incast.answer(&mut places[qpn as usize]);
         assert!(!incast.turn(2, qpn, &mut places[qpn as usize], WANTS));
@@ -139,11 +139,11 @@ fn who_waits_is_let_go_in_order() {
     assert_eq!(incast.only(), (21, 18, 3));
     // There is room, but not for one that has just come.
     assert!(incast.has_room() && !incast.is_free(places[30]));
-    let mut late = of(places[0].crowd);
+    let mut late = of(places[0].group);
     assert!(!incast.turn(3, 7, &mut late, WANTS));
     for qpn in 0..3 {
-        assert_eq!(incast.next(), Some((qpn, places[0].crowd)));
-        assert!(incast.admit(places[0].crowd, &mut places[qpn as usize], WANTS));
+        assert_eq!(incast.next(), Some((qpn, places[0].group)));
+        assert!(incast.admit(places[0].group, &mut places[qpn as usize], WANTS));
     }
     assert_eq!((incast.next(), incast.only()), (None, (21, 21, 1)));
 }
@@ -151,8 +151,8 @@ fn who_waits_is_let_go_in_order() {
 /// A turn for its responder, an ACK of something else, a full socket: none of that takes its place away.
 #[test]
 fn who_was_let_go_sends_at_its_turn() {
-    let (mut incast, mut places) = crowd(1, 40);
-    let number = places[0].crowd;
+    let (mut incast, mut places) = group(1, 40);
+    let number = places[0].group;
     for place in &mut places[1..=30] {
         incast.answer(place);
     }
@@ -161,7 +161,7 @@ fn who_was_let_go_sends_at_its_turn() {
     for place in &mut places[31..] {
         incast.note(place, AWAITS);
     }
-    incast.crowds[0].most = 9;
+    incast.groups[0].most = 9;
     assert!(!incast.turn(2, 5, &mut waits, WANTS));
     incast.note(&mut waits, IDLE);
     assert_eq!(incast.next(), None);
@@ -180,8 +180,8 @@ fn who_was_let_go_sends_at_its_turn() {
 
 #[test]
 fn who_was_let_go_for_nothing_takes_no_room() {
-    let (mut incast, places) = crowd(1, 40);
-    let number = places[0].crowd;
+    let (mut incast, places) = group(1, 40);
+    let number = places[0].group;
     let mut flushed = of(number);
     assert!(incast.admit(number, &mut flushed, IDLE));
     assert_eq!(incast.only().1, 40);
@@ -191,12 +191,12 @@ fn who_was_let_go_for_nothing_takes_no_room() {
 
 #[test]
 fn who_goes_on_gives_way() {
-    let (mut incast, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = group(1, 40);
     let streams = STREAMS;
     for _ in 0..100 {
         assert!(!incast.must_wait(&mut places[0], streams));
     }
-    let mut waits = of(places[0].crowd);
+    let mut waits = of(places[0].group);
     assert!(!incast.turn(2, 50, &mut waits, WANTS));
     for _ in 0..TURNS {
         assert!(incast.turn(2, 0, &mut places[0], streams));
@@ -210,7 +210,7 @@ fn who_goes_on_gives_way() {
 
 #[test]
 fn grows_by_one_each_time_all_are_answered() {
-    let (mut incast, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = group(1, 40);
     for _ in 0..20 + 21 {
         incast.answer(&mut places[0]);
         incast.note(&mut places[0], AWAITS);
@@ -229,7 +229,7 @@ fn grows_by_one_each_time_all_are_answered() {
 
 #[test]
 fn who_is_silent_for_long_neither_counts_nor_waits() {
-    let (mut incast, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = group(1, 40);
     let silent = Requests {
         silences: SILENT,
         ..AWAITS
@@ -238,15 +238,15 @@ fn who_is_silent_for_long_neither_counts_nor_waits() {
         incast.note(place, silent);
     }
     assert_eq!(incast.only().1, 0);
-    incast.crowds[0].most = 0;
+    incast.groups[0].most = 0;
     assert!(!incast.must_wait(&mut places[0], silent));
 }
 
 /// Or those that wait for a dead host would never fail.
 #[test]
-fn a_host_that_answers_nobody_makes_no_crowd() {
-    let (mut incast, mut places) = crowd(1, 40);
-    let number = places[0].crowd;
+fn a_host_that_answers_nobody_makes_no_group() {
+    let (mut incast, mut places) = group(1, 40);
+    let number = places[0].group;
     incast.note(&mut places[0], LOST);
     assert!(!incast.turn(MS, 0, &mut places[0], LOST));
     assert_eq!(incast.over(2 * MS), None);
@@ -267,16 +267,16 @@ fn a_host_that_answers_nobody_makes_no_crowd() {
 }
 
 #[test]
-fn a_crowd_of_which_nobody_waits_is_none_before_long() {
-    let (mut incast, places) = crowd(1, 40);
+fn a_group_of_which_nobody_waits_is_none_before_long() {
+    let (mut incast, places) = group(1, 40);
     assert_eq!((incast.deadline(), incast.over(IDLE_NS)), (None, None));
-    assert_eq!(incast.over(IDLE_NS + 2), Some(places[0].crowd));
+    assert_eq!(incast.over(IDLE_NS + 2), Some(places[0].group));
 }
 
 #[test]
 fn who_leaves_makes_room() {
-    let (mut incast, mut places) = crowd(1, 40);
-    let mut waits = of(places[0].crowd);
+    let (mut incast, mut places) = group(1, 40);
+    let mut waits = of(places[0].group);
     assert!(!incast.turn(2, 50, &mut waits, WANTS));
     for place in &mut places[..21] {
         incast.leave(place);
@@ -288,7 +288,7 @@ fn who_leaves_makes_room() {
 /// One host that loses is no reason to hold anybody else up.
 #[test]
 fn each_host_has_its_own() {
-    let (mut incast, _) = crowd(1, 40);
+    let (mut incast, _) = group(1, 40);
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     let mut place = IncastMember::default();
     incast.join(other, &mut place, IDLE);
@@ -299,14 +299,14 @@ fn each_host_has_its_own() {
     incast.form(20 * MS, other, 64);
     incast.join(other, &mut place, IDLE);
     incast.note(&mut place, AWAITS);
-    assert_eq!(incast.crowds[1].under_way, 1);
-    assert_eq!(incast.crowds[0].under_way, 40);
+    assert_eq!(incast.groups[1].under_way, 1);
+    assert_eq!(incast.groups[0].under_way, 40);
 }
 
 /// Or it would count twice, and its room be lost for good.
 #[test]
 fn a_queue_pair_joins_once() {
-    let (mut incast, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = group(1, 40);
     for place in &mut places {
         incast.join(HOST, place, STREAMS);
         incast.note(place, STREAMS);
@@ -317,8 +317,8 @@ fn a_queue_pair_joins_once() {
 /// What is acknowledged at its turn may be older than that.
 #[test]
 fn who_gave_way_and_was_let_go_has_its_turn() {
-    let (mut incast, mut places) = crowd(1, 40);
-    let number = places[0].crowd;
+    let (mut incast, mut places) = group(1, 40);
+    let number = places[0].group;
     incast.wait(2, 0, places[0]);
     assert!(incast.admit(number, &mut places[0], STREAMS));
     let wants = Requests {
@@ -333,7 +333,7 @@ fn who_gave_way_and_was_let_go_has_its_turn() {
 /// Nor is one of whose answers all were lost, for as long as that may take to be found out.
 #[test]
 fn a_host_is_quiet_after_some_ack_timeouts() {
-    let (mut incast, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = group(1, 40);
     let slow = Requests {
         timeout_ns: 1000 * MS,
         ..IDLE
@@ -343,13 +343,13 @@ fn a_host_is_quiet_after_some_ack_timeouts() {
     incast.note(&mut places[0], LOST);
     assert!(!incast.turn(1, 0, &mut places[0], LOST));
     assert_eq!(incast.over(4000 * MS), None);
-    assert_eq!(incast.over(4001 * MS), Some(place.crowd));
+    assert_eq!(incast.over(4001 * MS), Some(place.group));
 }
 
 /// A slow host is not a dead one.
 #[test]
 fn an_answer_to_one_that_does_not_count_is_heard() {
-    let (mut incast, mut places) = crowd(1, 40);
+    let (mut incast, mut places) = group(1, 40);
     incast.note(&mut places[0], LOST);
     assert!(!incast.turn(1, 0, &mut places[0], LOST));
     for now in 1..10 {
