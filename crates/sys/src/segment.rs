@@ -13,6 +13,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
 use crate::Fd;
 
 /// A mapping of a memory file.
@@ -44,21 +46,13 @@ impl Segment {
     /// `len` bytes at `at`, a multiple of the page size, of a file that is known to be that long, or of a socket that has rings
     /// there or a map of eBPF, which cannot be mapped if they are shorter.
     pub fn map(file: &Fd, at: usize, len: usize) -> io::Result<Segment> {
-        // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                file.raw(),
-                at as libc::off_t,
-            )
-        };
-        match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Segment { base, len }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address that the kernel chooses changes none that exists.
+        let base = unsafe { mmap(anywhere, len, protection, flags, file, at as u64)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Segment { base, len })
     }
 
     /// Has an AF_XDP socket receive into it and send from it, by frames of so many bytes.
@@ -200,8 +194,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        // SAFETY: the mapping is `self`'s alone, of this length, and no reference into it outlives `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
