@@ -38,5 +38,14 @@ mod tell;
 pub mod train;
 pub mod wills;
 
+pub use domains::{DomainError, DomainKey};
 pub use error::HostError;
+pub use peers::{Heard, PeerId, Peers};
+pub use ports::{BindFlags, PortClaim, Ports};
+pub use qp1::QP1;
+pub use registry::QpnRange;
+pub use source_ports::SourcePorts;
+pub use steering::MULTICAST_QPN;
+pub use stopped::is_stopped;
 pub use tell::tell;
+pub use wills::{Estate, WILL_LEN, Will, WillId};

@@ -1,7 +1,7 @@
 //! A look that costs little, for who polls: in memory, or at the socket alone.
 
 use super::RoceLink;
-use crate::shm::HostPath;
+use crate::shm::ShmPath;
 use crate::staging::datagram::{Arrival, Link};
 
 /// What a [glance](RoceLink::glance) found.
@@ -28,12 +28,12 @@ impl RoceLink {
         if pending || live.inbox.waits() {
             return Glance::Something;
         }
-        let host = live.host.as_ref();
-        if host.is_some_and(HostPath::is_in_use) || live.xdp.is_some() {
-            let still = host.is_some_and(HostPath::is_still) && !live.link.has_arrivals()
+        let shm = live.shm.as_ref();
+        if shm.is_some_and(ShmPath::is_in_use) || live.xdp.is_some() {
+            let still = shm.is_some_and(ShmPath::is_still) && !live.link.has_arrivals()
                 || live.xdp.is_some()
                     && live.link.is_still()
-                    && !host.is_some_and(HostPath::has_arrivals);
+                    && !shm.is_some_and(ShmPath::has_arrivals);
             return match still {
                 true => Glance::NothingInMemory,
                 false => Glance::Something,
@@ -41,7 +41,7 @@ impl RoceLink {
         }
         // While the door is in use each look goes there, too.
         let door = live.now < live.inbox.door_until;
-        if !socket || door || host.is_some_and(HostPath::has_left) {
+        if !socket || door || shm.is_some_and(ShmPath::has_left) {
             return Glance::Something;
         }
         self.glance_at_socket()

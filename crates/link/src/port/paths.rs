@@ -4,7 +4,7 @@ use std::collections::{HashMap, TryReserveError};
 use std::sync::Arc;
 
 use crate::LinkError;
-use crate::shm::HostRoute;
+use crate::shm::ShmRoute;
 use crate::staging::path::{PathId, PathSpec, Route};
 use crate::udp::tx::TxSockets;
 use rnic_host::addresses::is_own_address;
@@ -14,7 +14,7 @@ use rnic_host::source_ports::SourcePorts;
 /// By which ways packets of a path leave.
 pub(super) struct Egress {
     /// Through memory, as long as the ring is open.
-    pub(super) shm: Option<HostRoute>,
+    pub(super) shm: Option<ShmRoute>,
     /// By a socket, or past the kernel's network stack.
     pub(super) route: Arc<Route>,
 }
@@ -70,7 +70,7 @@ impl Paths {
     }
 
     #[inline]
-    pub(super) fn shm(&self, id: PathId) -> Option<HostRoute> {
+    pub(super) fn shm(&self, id: PathId) -> Option<ShmRoute> {
         self.get(id)?.shm
     }
 
@@ -85,7 +85,7 @@ impl Paths {
         &mut self,
         spec: &PathSpec,
         gso: impl FnOnce(bool) -> bool,
-        shm: impl FnOnce(&PathSpec) -> Option<HostRoute>,
+        shm: impl FnOnce(&PathSpec) -> Option<ShmRoute>,
     ) -> Result<PathId, LinkError> {
         let key = spec.key();
         if let Some(&place) = self.by_key.get(&key) {
@@ -151,7 +151,7 @@ impl Paths {
     }
 
     /// Gives the way through memory that it had, if it is gone now.
-    pub(super) fn release(&mut self, id: PathId) -> Option<HostRoute> {
+    pub(super) fn release(&mut self, id: PathId) -> Option<ShmRoute> {
         let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
         let (generation, slot) = self.entries.get_mut(place)?;
         let entry = slot

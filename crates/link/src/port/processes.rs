@@ -12,7 +12,9 @@ use rnic_host::wills::{Estate, Will, WillId};
 impl RoceLink {
     /// The QPN ranges of this process.
     pub fn qpn_ranges(&self) -> &[QpnRange] {
-        self.live.as_ref().map_or(&[], |live| live.share.ranges())
+        self.live
+            .as_ref()
+            .map_or(&[], |live| live.membership.ranges())
     }
 
     /// Claims one more range.
@@ -23,7 +25,7 @@ impl RoceLink {
     pub fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
         match &mut self.live {
             Some(live) => {
-                let range = live.share.claim()?;
+                let range = live.membership.claim()?;
                 if let Some(xdp) = &live.xdp {
                     xdp.take_range(range);
                 }
@@ -39,7 +41,7 @@ impl RoceLink {
     /// Conversations with other processes of this user; `None` after [`abandon`](RoceLink::abandon).
     #[inline]
     pub fn neighbours(&mut self) -> Option<&mut Peers> {
-        self.live.as_mut().map(|live| live.share.neighbours())
+        self.live.as_mut().map(|live| live.membership.neighbours())
     }
 
     /// The other process whose range `number` lies in.
@@ -48,14 +50,14 @@ impl RoceLink {
     /// Nobody has it, or its process takes no connections.
     pub fn owner_of(&mut self, number: u32) -> std::io::Result<PeerId> {
         match &mut self.live {
-            Some(live) => live.share.owner_of(number),
+            Some(live) => live.membership.owner_of(number),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// What other processes need to know to find this one: the runtime folder's number, and this process's door.
     pub fn card(&self) -> Option<(u64, u32)> {
-        self.live.as_ref().and_then(|live| live.share.card())
+        self.live.as_ref().and_then(|live| live.membership.card())
     }
 
     /// The other process with that door.
@@ -64,7 +66,7 @@ impl RoceLink {
     /// It is not there.
     pub fn neighbour(&mut self, door: u32) -> std::io::Result<PeerId> {
         match &mut self.live {
-            Some(live) => live.share.neighbour(door),
+            Some(live) => live.membership.neighbour(door),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
@@ -80,7 +82,7 @@ impl RoceLink {
         exclusive: bool,
     ) -> Result<(), DomainError> {
         match &mut self.live {
-            Some(live) => live.share.open_domain(key, create, exclusive),
+            Some(live) => live.membership.open_domain(key, create, exclusive),
             None => Err(std::io::Error::from(std::io::ErrorKind::NotConnected).into()),
         }
     }
@@ -88,14 +90,14 @@ impl RoceLink {
     /// Closes one that this process has open.
     pub fn close_domain(&mut self, key: DomainKey) {
         if let Some(live) = &mut self.live {
-            live.share.close_domain(key);
+            live.membership.close_domain(key);
         }
     }
 
     /// The QPN ranges of all live processes of the host, this one's included. Some system calls for each.
     pub fn live_ranges(&self) -> Vec<u32> {
         let live = self.live.as_ref();
-        live.map_or(Vec::new(), |live| live.share.live_ranges())
+        live.map_or(Vec::new(), |live| live.membership.live_ranges())
     }
 
     /// The other process of this host that has queue pair `qpn`, to which the path leads, is stopped, or the one that has shared
@@ -115,11 +117,11 @@ impl RoceLink {
             return false;
         };
         // The kernel gives the number that the process at the other end of a ring has here. It may have another one for itself.
-        let ring = ways.shm.zip(live.host.as_mut());
-        let at_ring = ring.and_then(|(route, host)| host.reach(route));
-        let registered = live.share.process_of(qpn);
+        let ring = ways.shm.zip(live.shm.as_mut());
+        let at_ring = ring.and_then(|(route, shm)| shm.reach(route));
+        let registered = live.membership.process_of(qpn);
         let peer = registered.map(|pid| at_ring.map_or(pid, |reach| reach.pid()));
-        let owner = srq.and_then(|srq| live.share.process_of(srq));
+        let owner = srq.and_then(|srq| live.membership.process_of(srq));
         let mut pids = peer.into_iter().chain(owner);
         pids.any(|pid| live.stopped.is(pid, now_ns))
     }
@@ -127,7 +129,7 @@ impl RoceLink {
     /// The same of the other process of this host that has a range of queue pair numbers.
     pub fn owner_is_stopped(&mut self, range: u32, now_ns: u64) -> bool {
         self.live.as_mut().is_some_and(|live| {
-            let pid = live.share.process_of(range << RANGE_BITS);
+            let pid = live.membership.process_of(range << RANGE_BITS);
             pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
         })
     }
@@ -135,7 +137,7 @@ impl RoceLink {
     /// The same of a process that this one talks to.
     pub fn neighbour_is_stopped(&mut self, peer: PeerId, now_ns: u64) -> bool {
         self.live.as_mut().is_some_and(|live| {
-            let pid = live.share.neighbours().pid(peer);
+            let pid = live.membership.neighbours().pid(peer);
             pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
         })
     }
@@ -144,14 +146,16 @@ impl RoceLink {
     /// as what it has no room for while it runs.
     #[inline]
     pub fn lose_what_stopped_peers_leave(&mut self, lose: bool) {
-        if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {
-            host.lose_what_stopped_peers_leave(lose);
+        if let Some(shm) = self.live.as_mut().and_then(|live| live.shm.as_mut()) {
+            shm.lose_what_stopped_peers_leave(lose);
         }
     }
 
     /// The host's port table; `None` after [`abandon`](RoceLink::abandon).
     pub fn ports(&self) -> Option<Ports> {
-        self.live.as_ref().map(|live| live.share.ports().clone())
+        self.live
+            .as_ref()
+            .map(|live| live.membership.ports().clone())
     }
 
     /// Leaves a will: should this process be killed, another of this host executes it (one that asks, see
@@ -161,7 +165,7 @@ impl RoceLink {
     /// No room on the file system, or 131,072 wills; TimedOut: a process has the registry's lock at this moment.
     pub fn write_will(&mut self, will: &Will) -> std::io::Result<WillId> {
         match &mut self.live {
-            Some(live) => live.share.write_will(will),
+            Some(live) => live.membership.write_will(will),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
@@ -169,7 +173,7 @@ impl RoceLink {
     /// Takes it back: there is nothing left to be said. All wills of a process that closes the link are taken back.
     pub fn strike_will(&mut self, will: WillId) {
         if let Some(live) = &mut self.live {
-            live.share.strike_will(will);
+            live.membership.strike_will(will);
         }
     }
 
@@ -178,6 +182,6 @@ impl RoceLink {
     /// while another process is at the registry.
     pub fn take_wills_of_the_dead(&mut self) -> Vec<Estate> {
         let live = self.live.as_ref();
-        live.map_or(Vec::new(), |live| live.share.take_wills_of_the_dead())
+        live.map_or(Vec::new(), |live| live.membership.take_wills_of_the_dead())
     }
 }

@@ -9,7 +9,7 @@ use super::RoceLink;
 use super::groups::Companion;
 use super::hand_over::Origin;
 use crate::Ways;
-use crate::shm::{Deliver, HostPath, Received};
+use crate::shm::{Deliver, Received, ShmPath};
 use crate::staging::datagram::{Arrival, Link};
 use rnic_sys as sys;
 
@@ -61,15 +61,15 @@ impl RoceLink {
 
     fn set_membership(&self, group: IpAddr, ifindex: u32, member: bool) -> std::io::Result<()> {
         match &self.live {
-            Some(live) => sys::set_membership(live.share.receiver(), group, ifindex, member),
+            Some(live) => sys::set_membership(live.membership.receiver(), group, ifindex, member),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// The application polls, so no process has to wake this one for packets (true), or it does not any more.
     pub fn leave_to_polling(&mut self, polled: bool) {
-        if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {
-            host.set_polled(polled);
+        if let Some(shm) = self.live.as_mut().and_then(|live| live.shm.as_mut()) {
+            shm.set_polled(polled);
         }
     }
 
@@ -77,16 +77,16 @@ impl RoceLink {
     /// there already.
     pub fn fall_asleep(&mut self) -> bool {
         let live = self.live.as_mut();
-        live.and_then(|live| live.host.as_mut())
-            .is_some_and(HostPath::fall_asleep)
+        live.and_then(|live| live.shm.as_mut())
+            .is_some_and(ShmPath::fall_asleep)
     }
 
     /// For who slept on descriptors and says which are readable: who woke this process is noted, and a socket without
     /// packets is not looked at soon.
     pub fn woken(&mut self, now_ns: u64, rx_readable: bool, wake_readable: bool) {
         let Some(live) = &mut self.live else { return };
-        if wake_readable && let Some(host) = &mut live.host {
-            host.heed(&mut self.counters);
+        if wake_readable && let Some(shm) = &mut live.shm {
+            shm.heed(&mut self.counters);
         }
         if !rx_readable {
             live.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
@@ -96,8 +96,8 @@ impl RoceLink {
     /// Packets lie in the rings of other processes or of this one.
     pub fn has_arrivals(&self) -> bool {
         let live = self.live.as_ref();
-        live.and_then(|live| live.host.as_ref())
-            .is_some_and(HostPath::has_arrivals)
+        live.and_then(|live| live.shm.as_ref())
+            .is_some_and(ShmPath::has_arrivals)
     }
 
     /// [`receive`](RoceLink::receive) left packets behind for which no descriptor is readable.
@@ -106,15 +106,15 @@ impl RoceLink {
         self.live.as_ref().is_some_and(|live| {
             live.inbox.found.is_some()
                 || live.link.has_left()
-                || live.host.as_ref().is_some_and(HostPath::has_left)
+                || live.shm.as_ref().is_some_and(ShmPath::has_left)
         })
     }
 
     /// Readable when a process of this host woke this one; -1 if none ever does.
     pub fn wake_fd(&self) -> RawFd {
         let live = self.live.as_ref();
-        live.and_then(|live| live.host.as_ref())
-            .map_or(-1, HostPath::wake_fd)
+        live.and_then(|live| live.shm.as_ref())
+            .map_or(-1, ShmPath::wake_fd)
     }
 
     /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many batches held nothing
@@ -148,19 +148,19 @@ impl RoceLink {
         let inbox = &mut live.inbox;
         live.now = now_ns;
         inbox.now_ns = now_ns;
-        let mut delivered = inbox.go_on(now_ns, &mut live.share, counters, deliver);
+        let mut delivered = inbox.go_on(now_ns, &mut live.membership, counters, deliver);
         let door = look == Look::Doors || inbox.door_is_due(now_ns);
         let drain = door || look == Look::Drain;
         let (mut budget, mut rings_are_busy) = (budget, false);
-        if let Some(host) = &mut live.host
+        if let Some(shm) = &mut live.shm
             && inbox.rest.is_none()
         {
             if door {
-                host.attend(counters);
+                shm.attend(counters);
             }
-            let share = &live.share;
-            let owns = |qpn| share.owns(qpn);
-            let taken = host.receive(
+            let membership = &live.membership;
+            let owns = |qpn| membership.owns(qpn);
+            let taken = shm.receive(
                 now_ns,
                 budget - delivered.min(budget),
                 &owns,
@@ -169,7 +169,7 @@ impl RoceLink {
             );
             delivered += taken;
             rings_are_busy = taken >= BUSY;
-            let quiet = host.is_in_use()
+            let quiet = shm.is_in_use()
                 && !door
                 && now_ns != 0
                 && now_ns < live.look_at
@@ -195,8 +195,15 @@ impl RoceLink {
                 Ok(Arrival::Train(train)) => {
                     let astray = counters.rx_handed_over;
                     let origin = Origin::Port { now_ns };
-                    delivered +=
-                        inbox.train(0, &train, false, origin, &mut live.share, counters, deliver);
+                    delivered += inbox.train(
+                        0,
+                        &train,
+                        false,
+                        origin,
+                        &mut live.membership,
+                        counters,
+                        deliver,
+                    );
                     let all_ours = counters.rx_handed_over == astray;
                     looks += std::mem::take(&mut inbox.managed);
                     // What lies in memory takes no system call.
@@ -221,22 +228,22 @@ impl RoceLink {
         if counters.rx_packets == before {
             live.look_at = now_ns.saturating_add(LOOK_EVERY_NS);
         }
-        let lost = live.share.finish_hand_over(now_ns);
+        let lost = live.membership.finish_hand_over(now_ns);
         counters.hand_over_lost(lost);
         if door {
             while delivered < budget && looks < budget.saturating_mul(2) && inbox.rest.is_none() {
                 looks += 1;
                 counters.rx_syscalls += 1;
-                let Some(len) = live.share.door().receive(&mut inbox.buffer) else {
+                let Some(len) = live.membership.door().receive(&mut inbox.buffer) else {
                     break;
                 };
                 inbox.door_until = now_ns.saturating_add(DOOR_WATCH_NS);
                 live.link.adopt(&inbox.buffer[..len]);
-                delivered += inbox.message(0, len, &mut live.share, counters, deliver);
+                delivered += inbox.message(0, len, &mut live.membership, counters, deliver);
                 looks += std::mem::take(&mut inbox.managed);
             }
         }
-        live.share.after_receive();
+        live.membership.after_receive();
         delivered
     }
 
@@ -244,7 +251,7 @@ impl RoceLink {
     pub fn rx_fd(&self) -> RawFd {
         self.live.as_ref().map_or(-1, |live| match &live.xdp {
             Some(xdp) => xdp.fd(),
-            None => live.share.receiver().raw(),
+            None => live.membership.receiver().raw(),
         })
     }
 
@@ -259,8 +266,8 @@ impl RoceLink {
         self.live
             .iter()
             .flat_map(|live| {
-                let listener = live.host.as_ref().map(HostPath::listener_fd);
-                live.share.door_fds().into_iter().chain(listener)
+                let listener = live.shm.as_ref().map(ShmPath::listener_fd);
+                live.membership.door_fds().into_iter().chain(listener)
             })
             .collect()
     }

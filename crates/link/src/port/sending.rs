@@ -4,7 +4,7 @@ use rnic_wire::{ICRC_LEN, PathMtu};
 
 use super::{Live, RoceLink};
 use crate::shm::carried::{MOST_CARRIED, Vacant};
-use crate::shm::{HostPath, Room, Size};
+use crate::shm::{Room, ShmPath, Size};
 use crate::staging::path::{PathId, PathSpec, Route};
 use crate::xdp::Filter;
 use crate::{Gso, LinkError, next_hop, udp};
@@ -28,10 +28,10 @@ impl RoceLink {
             Gso::Off => false,
             Gso::LocalOnly => local,
         };
-        let (share, host) = (&live.share, &mut live.host);
+        let (membership, shm) = (&live.membership, &mut live.shm);
         let path = live.paths.open(spec, gso, |key| {
-            let (number, own) = share.number_of(key.dest_qpn)?;
-            host.as_mut()?.route(share.folder(), number, own, key)
+            let (number, own) = membership.number_of(key.dest_qpn)?;
+            shm.as_mut()?.route(membership.folder(), number, own, key)
         })?;
         if let Some(xdp) = &mut live.xdp
             && let Some(route) = live.paths.route(path)
@@ -50,9 +50,9 @@ impl RoceLink {
             xdp.remove_path(route);
         }
         if let Some(route) = live.paths.release(path)
-            && let Some(host) = &mut live.host
+            && let Some(shm) = &mut live.shm
         {
-            host.release(route);
+            shm.release(route);
         }
     }
 
@@ -100,8 +100,8 @@ impl RoceLink {
         let Some(live) = &self.live else { return false };
         let ways = live.paths.get(path).filter(|ways| ways.route.local);
         ways.is_some_and(|ways| {
-            let host = ways.shm.zip(live.host.as_ref());
-            host.is_none_or(|(route, host)| !host.is_open(route))
+            let shm = ways.shm.zip(live.shm.as_ref());
+            shm.is_none_or(|(route, shm)| !shm.is_open(route))
         })
     }
 
@@ -144,9 +144,9 @@ impl RoceLink {
     pub fn most_carried(&self, path: PathId) -> usize {
         let Some(live) = &self.live else { return 0 };
         let route = live.paths.shm(path);
-        let host = route.zip(live.host.as_ref());
-        match host {
-            Some((route, host)) if host.is_open(route) => MOST_CARRIED,
+        let shm = route.zip(live.shm.as_ref());
+        match shm {
+            Some((route, shm)) if shm.is_open(route) => MOST_CARRIED,
             _ => 0,
         }
     }
@@ -180,18 +180,18 @@ impl RoceLink {
         headers: usize,
         payload: usize,
         mtu: PathMtu,
-    ) -> Option<&mut HostPath> {
+    ) -> Option<&mut ShmPath> {
         let live = self.live.as_mut()?;
         let route = live.paths.shm(path)?;
-        let host = live.host.as_mut()?;
+        let shm = live.shm.as_mut()?;
         let size = Size {
             front: headers,
             apart: payload,
         };
-        match host.room_to_carry(route, (size, mtu), live.now, &mut self.counters) {
+        match shm.room_to_carry(route, (size, mtu), live.now, &mut self.counters) {
             Room::Yes => {
-                live.by_host = true;
-                Some(host)
+                live.by_shm = true;
+                Some(shm)
             }
             Room::Full => {
                 live.blocked = true;
@@ -208,8 +208,8 @@ impl RoceLink {
             return false;
         };
         let route = live.paths.shm(path);
-        let host = route.zip(live.host.as_ref());
-        host.is_some_and(|(route, host)| host.may_point(route))
+        let shm = route.zip(live.shm.as_ref());
+        shm.is_some_and(|(route, shm)| shm.may_point(route))
     }
 
     /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that path MTU, whose payload the peer copies from
@@ -225,12 +225,12 @@ impl RoceLink {
     ) -> Option<&mut [u8]> {
         let live = self.live.as_mut()?;
         let route = live.paths.shm(path)?;
-        let host = live.host.as_mut()?;
+        let shm = live.shm.as_mut()?;
         let (now, counters) = (live.now, &mut self.counters);
-        match host.room_to_point(route, headers, (qpn, mtu, pieces), now, counters) {
+        match shm.room_to_point(route, headers, (qpn, mtu, pieces), now, counters) {
             Room::Yes => {
-                live.by_host = true;
-                Some(host.packet())
+                live.by_shm = true;
+                Some(shm.packet())
             }
             Room::Full => {
                 live.blocked = true;
@@ -247,14 +247,14 @@ impl RoceLink {
     pub fn packet(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
         let live = self.live.as_mut()?;
         let ways = live.paths.get(path);
-        live.by_host = false;
+        live.by_shm = false;
         if let Some(route) = ways.and_then(|ways| ways.shm)
-            && let Some(host) = &mut live.host
+            && let Some(shm) = &mut live.shm
         {
-            match host.room(route, Size::plain(len), live.now, &mut self.counters) {
+            match shm.room(route, Size::plain(len), live.now, &mut self.counters) {
                 Room::Yes => {
-                    live.by_host = true;
-                    return Some(host.packet());
+                    live.by_shm = true;
+                    return Some(shm.packet());
                 }
                 Room::Full => {
                     live.blocked = true;
@@ -292,7 +292,7 @@ impl RoceLink {
             }
             if count == 0
                 && let Some(live) = &mut self.live
-                && !live.by_host
+                && !live.by_shm
             {
                 // The rest of it goes the same way.
                 let route = live.paths.route(path);
@@ -314,14 +314,12 @@ impl RoceLink {
             return false;
         };
         let route = &ways.route;
-        match (ways.shm, &mut live.host) {
-            (Some(route), Some(host)) => {
-                host.send_short(route, packet, live.now, &mut self.counters)
-            }
+        match (ways.shm, &mut live.shm) {
+            (Some(route), Some(shm)) => shm.send_short(route, packet, live.now, &mut self.counters),
             (None, _) if !route.socket.is_full() => {
                 let segments = live.link.max_segments(route);
                 let room = live.batch.packet(Some(route), packet.len(), segments);
-                live.by_host = false;
+                live.by_shm = false;
                 room.map(|room| room.copy_from_slice(packet)).is_some()
             }
             _ => false,
@@ -332,24 +330,24 @@ impl RoceLink {
     /// latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the caller owes.
     pub fn expect_another(&mut self, follows: bool) {
         let live = self.live.as_mut();
-        if let Some(host) = live.and_then(|live| live.host.as_mut()) {
-            host.expect_another(follows);
+        if let Some(shm) = live.and_then(|live| live.shm.as_mut()) {
+            shm.expect_another(follows);
         }
     }
 
     /// Wakes the receiver of a short packet that [`expect_another`](RoceLink::expect_another) kept from waking it.
     pub fn wake_unwoken(&mut self) {
         let live = self.live.as_mut();
-        if let Some(host) = live.and_then(|live| live.host.as_mut()) {
-            host.wake_unwoken(&mut self.counters);
+        if let Some(shm) = live.and_then(|live| live.shm.as_mut()) {
+            shm.wake_unwoken(&mut self.counters);
         }
     }
 
     /// Takes back the packet given out last.
     pub fn retract(&mut self) {
         if let Some(live) = &mut self.live {
-            match &mut live.host {
-                Some(host) if live.by_host => host.retract(),
+            match &mut live.shm {
+                Some(shm) if live.by_shm => shm.retract(),
                 _ => live.batch.retract(),
             }
         }
@@ -368,7 +366,7 @@ impl RoceLink {
     pub fn has_pending(&self) -> bool {
         self.live
             .as_ref()
-            .is_some_and(|live| !live.batch.is_empty() || host_has_pending(live))
+            .is_some_and(|live| !live.batch.is_empty() || shm_has_pending(live))
     }
 
     /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has to take packets from
@@ -387,8 +385,8 @@ impl RoceLink {
         let Some(live) = &mut self.live else {
             return true;
         };
-        if let Some(host) = &mut live.host {
-            host.flush(&mut self.counters);
+        if let Some(shm) = &mut live.shm {
+            shm.flush(&mut self.counters);
         }
         live.batch.is_empty()
     }
@@ -398,8 +396,8 @@ impl RoceLink {
     pub fn flush(&mut self, now_ns: u64) {
         let Some(live) = &mut self.live else { return };
         live.now = now_ns;
-        if let Some(host) = &mut live.host {
-            host.flush(&mut self.counters);
+        if let Some(shm) = &mut live.shm {
+            shm.flush(&mut self.counters);
         }
         if live.batch.is_empty() && live.link.next_timeout().is_none_or(|t| t > now_ns) {
             return;
@@ -413,7 +411,7 @@ impl RoceLink {
     /// or `receive` for those that wait to be handed over.
     pub fn next_timeout(&self) -> Option<u64> {
         let live = self.live.as_ref()?;
-        let hand_over = live.share.door().next_timeout();
+        let hand_over = live.membership.door().next_timeout();
         match (live.link.next_timeout(), hand_over) {
             (Some(link), Some(hand_over)) => Some(link.min(hand_over)),
             (link, hand_over) => link.or(hand_over),
@@ -433,6 +431,6 @@ fn leaves_rows(live: &Live, route: &Route) -> bool {
 }
 
 #[inline]
-fn host_has_pending(live: &Live) -> bool {
-    live.host.as_ref().is_some_and(HostPath::has_pending)
+fn shm_has_pending(live: &Live) -> bool {
+    live.shm.as_ref().is_some_and(ShmPath::has_pending)
 }

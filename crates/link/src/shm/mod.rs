@@ -48,7 +48,7 @@ pub use granted::Copies;
 use grants::{Grant, GrantName};
 use inbound::Inbounds;
 use outbound::Outbounds;
-pub(crate) use outbound::{HostRoute, Room};
+pub(crate) use outbound::{Room, ShmRoute};
 use reach::{Reach, Reached};
 pub(crate) use received::Deliver;
 pub use received::{Received, RingId};
@@ -117,7 +117,7 @@ impl Flow {
 }
 
 /// All rings of a process.
-pub(crate) struct HostPath {
+pub(crate) struct ShmPath {
     listener: Fd,
     /// The listener, unless `starved`.
     door: FdSet,
@@ -128,14 +128,14 @@ pub(crate) struct HostPath {
     reached: Arc<Reached>,
 }
 
-impl HostPath {
+impl ShmPath {
     /// Listens at meeting point `number` of the runtime folder.
     pub(crate) fn open(
         dir: &Fd,
         path: &std::path::Path,
         number: u32,
         one_sided: bool,
-    ) -> Result<HostPath, LinkError> {
+    ) -> Result<ShmPath, LinkError> {
         let io = LinkError::io("open the host path");
         // While the process has few threads, as a rule: later it takes longer.
         sys::join_barriers();
@@ -143,7 +143,7 @@ impl HostPath {
             let listener = meeting::listen(dir, path, number)?;
             let door = FdSet::new()?;
             door.add(&listener, 0)?;
-            Ok(HostPath {
+            Ok(ShmPath {
                 listener,
                 door,
                 starved: false,
@@ -162,7 +162,7 @@ impl HostPath {
         number: u32,
         own: bool,
         spec: &PathSpec,
-    ) -> Option<HostRoute> {
+    ) -> Option<ShmRoute> {
         if let Some(route) = self.out.find(number, Flow::of(spec)) {
             return route;
         }
@@ -191,23 +191,23 @@ impl HostPath {
 
     /// The route leads somewhere: its ring was not closed since.
     #[inline]
-    pub(crate) fn is_open(&self, route: HostRoute) -> bool {
+    pub(crate) fn is_open(&self, route: ShmRoute) -> bool {
         self.out.is_open(route)
     }
 
     /// A path that had this route is gone.
-    pub(crate) fn release(&mut self, route: HostRoute) {
+    pub(crate) fn release(&mut self, route: ShmRoute) {
         self.out.release(route);
     }
 
     /// The process that a route leads to.
-    pub(crate) fn reach(&mut self, route: HostRoute) -> Option<Arc<Reach>> {
+    pub(crate) fn reach(&mut self, route: ShmRoute) -> Option<Arc<Reach>> {
         self.out.reach(route)
     }
 
     /// See [`crate::RoceLink::is_drained`].
     #[inline]
-    pub(crate) fn is_drained(&self, route: HostRoute) -> bool {
+    pub(crate) fn is_drained(&self, route: ShmRoute) -> bool {
         self.out.is_drained(route)
     }
 
@@ -226,11 +226,11 @@ impl HostPath {
         self.inbound.revoke(which)
     }
 
-    /// Room for a packet, which [`HostPath::packet`] then gives.
+    /// Room for a packet, which [`ShmPath::packet`] then gives.
     #[inline]
     pub(crate) fn room(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         size: Size,
         now: u64,
         counters: &mut LinkCounters,
@@ -246,15 +246,15 @@ impl HostPath {
 
     /// Packets of that route may point.
     #[inline]
-    pub(crate) fn may_point(&self, route: HostRoute) -> bool {
+    pub(crate) fn may_point(&self, route: ShmRoute) -> bool {
         self.out.may_point(route)
     }
 
-    /// [`HostPath::room`] for a packet that is longer than the path MTU of its queue pair, and carries all of it.
+    /// [`ShmPath::room`] for a packet that is longer than the path MTU of its queue pair, and carries all of it.
     #[inline]
     pub(crate) fn room_to_carry(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         long: (Size, PathMtu),
         now: u64,
         counters: &mut LinkCounters,
@@ -262,10 +262,10 @@ impl HostPath {
         self.out.room_to_carry(route, long, now, counters)
     }
 
-    /// [`HostPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at `pieces`.
+    /// [`ShmPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at `pieces`.
     pub(crate) fn room_to_point(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         headers: usize,
         what: (u32, PathMtu, &[Span]),
         now: u64,
@@ -289,7 +289,7 @@ impl HostPath {
     #[inline(always)]
     pub(crate) fn send_short(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         packet: &[u8],
         now: u64,
         counters: &mut LinkCounters,
