@@ -1,20 +1,23 @@
 //! How packets leave: RoCEv2 over UDP sockets that need no privilege.
 //!
-//! [`RoceLink`] is what the device sees: it builds packets in a staging buffer, takes the ICRC over the copy, sends
-//! batches, and hands over received packets whose ICRC held and whose QPN belongs to this process. Beneath it a
-//! [`staging::datagram::Link`] carries datagrams: [`udp`] sockets, with [`middleware`] as wrappers around any of them.
+//! [`RoceLink`] is what the device sees: it builds packets in a staging buffer, takes the ICRC over
+//! the copy, sends batches, and hands over received packets whose ICRC held and whose QPN belongs
+//! to this process. Beneath it a [`staging::datagram::Link`] carries datagrams: [`udp`] sockets,
+//! with [`middleware`] as wrappers around any of them.
 //!
-//! What the processes of a host share, and which packet belongs to which of them, is the crate [`rnic_host`]'s to know.
+//! What the processes of a host share, and which packet belongs to which of them, is the crate
+//! [`rnic_host`]'s to know.
 //!
 //! # The IP identification
-//! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected sockets with
-//! IP_PMTUDISC_DO send ID 0, and 0, 1, 2, ... within one GSO batch; DF is always set. That is what [`staging::framing`] reckons
-//! with, and why no IPv4 socket here is ever connected. A network card with its own UDP segmentation might number
-//! otherwise: `RNIC_GSO=local` ([`Gso::LocalOnly`]) keeps GSO to routes that stay on this host.
+//! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected
+//! sockets with IP_PMTUDISC_DO send ID 0, and 0, 1, 2, ... within one GSO batch; DF is always set.
+//! That is what [`staging::framing`] reckons with, and why no IPv4 socket here is ever connected. A
+//! network card with its own UDP segmentation might number otherwise: `RNIC_GSO=local`
+//! ([`Gso::LocalOnly`]) keeps GSO to routes that stay on this host.
 //!
 //! # Panics and hostile input
-//! Nothing that arrives by a socket or through a ring makes this crate panic, block, or read or write out of
-//! range: it is dropped and counted.
+//! Nothing that arrives by a socket or through a ring makes this crate panic, block, or read or
+//! write out of range: it is dropped and counted.
 
 mod counters;
 mod error;

@@ -7,8 +7,8 @@ use rustix::thread::{MembarrierCommand, membarrier};
 /// Whether this process is registered: not asked yet, yes, no.
 static REGISTERED: AtomicU8 = AtomicU8::new(0);
 
-/// From now on [`barrier_everywhere`] of any process is a full barrier in each thread of this one. False: the kernel has no
-/// such thing (before 4.16), or forbids it.
+/// From now on [`barrier_everywhere`] of any process is a full barrier in each thread of this one.
+/// False: the kernel has no such thing (before 4.16), or forbids it.
 pub fn join_barriers() -> bool {
     match REGISTERED.load(Ordering::Relaxed) {
         1 => true,
@@ -21,10 +21,11 @@ pub fn join_barriers() -> bool {
     }
 }
 
-/// A full barrier in this thread and in all threads of all processes that have joined. A few microseconds.
+/// A full barrier in this thread and in all threads of all processes that have joined. A few
+/// microseconds.
 ///
-/// A process that was forbidden the call after it had joined waits for as long as any processor may take to let others see
-/// what it wrote, many times over.
+/// A process that was forbidden the call after it had joined waits for as long as any processor may
+/// take to let others see what it wrote, many times over.
 pub fn barrier_everywhere() {
     if membarrier(MembarrierCommand::GlobalExpedited).is_err() {
         REGISTERED.store(2, Ordering::Relaxed);

@@ -19,7 +19,8 @@ pub fn send_to(fd: &Fd, bytes: &[u8], to: Option<&Addr>) -> io::Result<usize> {
     Ok(sent?)
 }
 
-/// Bytes of a socket's send buffer in use (SIOCOUTQ, udp(7)): with their overhead, until the card is through with them.
+/// Bytes of a socket's send buffer in use (SIOCOUTQ, udp(7)): with their overhead, until the card
+/// is through with them.
 pub fn unsent(fd: &Fd) -> io::Result<usize> {
     const SIOCOUTQ: ioctl::Opcode = libc::TIOCOUTQ as ioctl::Opcode;
     // SAFETY: the call writes one int, as this type says.
@@ -43,7 +44,8 @@ pub struct Message<'a> {
     pub segment: u16,
     /// Where to; `None` on a connected socket.
     pub to: Option<&'a Addr>,
-    /// The interface by which it leaves, whatever the routes say (IP_PKTINFO); only over IPv4, and with a `segment`.
+    /// The interface by which it leaves, whatever the routes say (IP_PKTINFO); only over IPv4, and
+    /// with a `segment`.
     pub by: Option<NonZeroU32>,
 }
 
@@ -110,7 +112,8 @@ fn message_header(
     header
 }
 
-/// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first did not.
+/// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first
+/// did not.
 pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
     // The usual handful without clearing room for all.
     if messages.len() <= 4 {
@@ -122,7 +125,8 @@ pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
 
 fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
     let n = messages.len().min(N);
-    // SAFETY: mmsghdr and iovec are C structs of integers and pointers, for which all zero bytes are a value.
+    // SAFETY: mmsghdr and iovec are C structs of integers and pointers, for which all zero bytes
+    // are a value.
     let mut headers: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
     // SAFETY: iovec is such a struct.
     let mut iovs: [libc::iovec; N] = unsafe { std::mem::zeroed() };
@@ -134,8 +138,8 @@ fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<u
         headers[i].msg_hdr = message_header(message, &mut iovs[i], &controls[i]);
     }
     let (call, headers) = (libc::SYS_sendmmsg, headers.as_mut_ptr());
-    // SAFETY: the first `n` headers point at iovs, controls and buffers that live through the call; only `msg_len` of
-    // each header is written.
+    // SAFETY: the first `n` headers point at iovs, controls and buffers that live through the call;
+    // only `msg_len` of each header is written.
     unsafe { raw!(call, fd.0, headers, n, libc::MSG_NOSIGNAL) }
 }
 
@@ -177,8 +181,8 @@ pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = CONTROL as _;
-    // SAFETY: the kernel writes at most the given lengths into `buffer`, `from.bytes` and `control`, all of which
-    // live through the call and are borrowed by nobody else.
+    // SAFETY: the kernel writes at most the given lengths into `buffer`, `from.bytes` and
+    // `control`, all of which live through the call and are borrowed by nobody else.
     let len = unsafe { raw!(libc::SYS_recvmsg, fd.0, &raw mut header, libc::MSG_DONTWAIT) }?;
     from.len = header.msg_namelen.min(from.bytes.len() as u32);
     let control = &control.0[..(header.msg_controllen as usize).min(CONTROL)];

@@ -30,13 +30,14 @@ impl FdSet {
         self.0.0
     }
 
-    /// Takes a descriptor out, before it is closed: a forked child may have a copy, and as long as any is open the kernel
-    /// reports what happens to it.
+    /// Takes a descriptor out, before it is closed: a forked child may have a copy, and as long as
+    /// any is open the kernel reports what happens to it.
     pub fn remove(&self, fd: &Fd) {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Adds a descriptor, to be [removed](FdSet::remove) before it is closed. `name` is what [`FdSet::ready`] gives.
+    /// Adds a descriptor, to be [removed](FdSet::remove) before it is closed. `name` is what
+    /// [`FdSet::ready`] gives.
     pub fn add(&self, fd: &Fd, name: u64) -> io::Result<()> {
         Ok(epoll::add(
             &self.0,
@@ -58,12 +59,14 @@ impl FdSet {
         )?)
     }
 
-    /// Waits until something happens to one of them, or the time is over. For who asks from outside, never on the packet path.
+    /// Waits until something happens to one of them, or the time is over. For who asks from
+    /// outside, never on the packet path.
     pub fn wait(&self, milliseconds: i32) {
         crate::wait_readable(&self.0, milliseconds);
     }
 
-    /// The names of some that something happened to, or that were closed by their peers. Never blocks.
+    /// The names of some that something happened to, or that were closed by their peers. Never
+    /// blocks.
     pub fn ready(&self) -> impl Iterator<Item = u64> + use<> {
         let mut events = [MaybeUninit::<Event>::uninit(); 32];
         let at_once = Timespec::default();

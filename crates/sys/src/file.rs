@@ -14,7 +14,8 @@ fn or_here(dir: Option<&Fd>) -> BorrowedFd<'_> {
     dir.map_or(CWD, AsFd::as_fd)
 }
 
-/// openat(2) relative to `dir` (or the working directory), always close-on-exec and never through a symbolic link.
+/// openat(2) relative to `dir` (or the working directory), always close-on-exec and never through a
+/// symbolic link.
 pub fn open_at(dir: Option<&Fd>, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
     open(or_here(dir), path, flags | libc::O_NOFOLLOW, mode)
 }
@@ -87,7 +88,8 @@ const NOW: Timestamps = {
     }
 };
 
-/// Sets access and modification time to now, so that cleaners of temporary folders leave the file alone.
+/// Sets access and modification time to now, so that cleaners of temporary folders leave the file
+/// alone.
 pub fn touch(fd: &Fd) {
     let _ = fs::futimens(fd, &NOW);
 }
@@ -102,8 +104,8 @@ pub fn truncate(fd: &Fd, len: u64) -> io::Result<()> {
     Ok(fs::ftruncate(fd, len)?)
 }
 
-/// Where the next bytes lie that are not a hole, from `offset` on (lseek SEEK_DATA; it moves the file's position);
-/// `None`: there are none.
+/// Where the next bytes lie that are not a hole, from `offset` on (lseek SEEK_DATA; it moves the
+/// file's position); `None`: there are none.
 pub fn next_data(fd: &Fd, offset: u64) -> io::Result<Option<u64>> {
     match fs::seek(fd, fs::SeekFrom::Data(offset)) {
         Ok(at) => Ok(Some(at)),
@@ -145,7 +147,8 @@ pub fn unlock_file(fd: &Fd) {
 
 /// A lock of one byte; rustix has those of whole files alone.
 fn byte_lock(kind: i32, offset: u64) -> libc::flock {
-    // SAFETY: `flock` is a C struct of integers, for which all zero bytes are a value; OFD locks demand l_pid 0.
+    // SAFETY: `flock` is a C struct of integers, for which all zero bytes are a value; OFD locks
+    // demand l_pid 0.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as _;
     lock.l_whence = libc::SEEK_SET as _;
@@ -160,14 +163,15 @@ fn about_lock(fd: &Fd, command: i32, lock: &mut libc::flock) -> io::Result<()> {
     unsafe { raw!(libc::SYS_fcntl, fd.0, command, &raw mut *lock) }.map(drop)
 }
 
-/// Locks the byte at `offset` for this open file description (fcntl F_OFD_SETLK); false: another one holds it.
-/// The kernel drops the lock when the last copy of the descriptor is closed, be it by SIGKILL.
+/// Locks the byte at `offset` for this open file description (fcntl F_OFD_SETLK); false: another
+/// one holds it. The kernel drops the lock when the last copy of the descriptor is closed, be it by
+/// SIGKILL.
 pub fn try_lock_byte(fd: &Fd, offset: u64) -> io::Result<bool> {
     try_lock_byte_as(fd, offset, false)
 }
 
-/// Locks the byte at `offset` for this open file description: shared with others that do the same, or exclusively. False:
-/// another one has it in a way that excludes this.
+/// Locks the byte at `offset` for this open file description: shared with others that do the same,
+/// or exclusively. False: another one has it in a way that excludes this.
 pub fn try_lock_byte_as(fd: &Fd, offset: u64, shared: bool) -> io::Result<bool> {
     let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
     match about_lock(fd, libc::F_OFD_SETLK, &mut byte_lock(kind, offset)) {

@@ -1,4 +1,5 @@
-//! Ethernet interfaces (netdevice(7)), and one that this process makes (the kernel's Documentation/networking/tuntap.rst).
+//! Ethernet interfaces (netdevice(7)), and one that this process makes (the kernel's
+//! Documentation/networking/tuntap.rst).
 
 use std::io;
 
@@ -34,11 +35,13 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
 /// A question about an interface.
 ///
 /// # Safety
-/// `WHAT` reads and writes the request alone, or what it points to besides, which is as long as `WHAT` takes it to be.
+/// `WHAT` reads and writes the request alone, or what it points to besides, which is as long as
+/// `WHAT` takes it to be.
 unsafe fn ask<const WHAT: Opcode>(request: &mut libc::ifreq) -> io::Result<()> {
     let socket = crate::socket(libc::AF_INET, libc::SOCK_DGRAM)
         .or_else(|_| crate::socket(libc::AF_INET6, libc::SOCK_DGRAM))?;
-    // SAFETY: the request is borrowed for the call; the caller vouches that it reads and writes nothing else.
+    // SAFETY: the request is borrowed for the call; the caller vouches that it reads and writes
+    // nothing else.
     Ok(unsafe { ioctl::ioctl(socket, ioctl::Updater::<WHAT, _>::new(request)) }?)
 }
 
@@ -47,7 +50,8 @@ pub fn ethernet(name: &str) -> io::Result<(u32, [u8; 6], u32)> {
     let mut index = request(name)?;
     let mut hardware = index;
     let mut mtu = index;
-    // SAFETY: each of the calls fills in the part of the request that is then read; any bytes are a value of it.
+    // SAFETY: each of the calls fills in the part of the request that is then read; any bytes are a
+    // value of it.
     let (index, address, mtu) = unsafe {
         ask::<SIOCGIFHWADDR>(&mut hardware)?;
         ask::<SIOCGIFINDEX>(&mut index)?;
@@ -74,13 +78,15 @@ pub fn has_checksum_offload(name: &str) -> io::Result<bool> {
     let mut value = [ETHTOOL_GTXCSUM, 0];
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the call reads and writes the two words that the request points to, which live through it.
+    // SAFETY: the call reads and writes the two words that the request points to, which live
+    // through it.
     unsafe { ask::<SIOCETHTOOL>(&mut request)? };
     Ok(value[1] != 0)
 }
 
-/// Makes an Ethernet interface that is there as long as the descriptor is open, down yet, and that takes packets without checksums. `pattern`: its
-/// name, with `%d` where the kernel puts a number. Gives the name that it has.
+/// Makes an Ethernet interface that is there as long as the descriptor is open, down yet, and that
+/// takes packets without checksums. `pattern`: its name, with `%d` where the kernel puts a number.
+/// Gives the name that it has.
 ///
 /// # Errors
 /// EPERM: it takes CAP_NET_ADMIN. ENOENT: there is no /dev/net/tun.

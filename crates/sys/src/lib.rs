@@ -1,10 +1,12 @@
 //! System calls, raw and typed.
 //!
-//! No call goes through libc: the drop-in libraries of this project and `librspreload` export `socket`, `read`, `write`,
-//! `poll`, `close` ..., and the device's own descriptors must never take that detour. Nor does a call change errno, which is the
-//! program's, or act upon a cancellation of its thread. So calls are those of [rustix], whose own back end makes them without
-//! libc; what it does not have is in here, by number (`raw.rs`). Lengths and addresses that the kernel hands back are bounded
-//! here; with few exceptions, which are unsafe functions, nothing above this crate sees a raw pointer.
+//! No call goes through libc: the drop-in libraries of this project and `librspreload` export
+//! `socket`, `read`, `write`, `poll`, `close` ..., and the device's own descriptors must never take
+//! that detour. Nor does a call change errno, which is the program's, or act upon a cancellation of
+//! its thread. So calls are those of [rustix], whose own back end makes them without libc; what it
+//! does not have is in here, by number (`raw.rs`). Lengths and addresses that the kernel hands back
+//! are bounded here; with few exceptions, which are unsafe functions, nothing above this crate sees
+//! a raw pointer.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -42,7 +44,8 @@ pub use spare::*;
 pub use unix::*;
 pub use xdp::*;
 
-/// An owned descriptor, closed by the raw call: neither a preloaded library's `close` nor a cancellation point.
+/// An owned descriptor, closed by the raw call: neither a preloaded library's `close` nor a
+/// cancellation point.
 #[derive(Debug)]
 pub struct Fd(RawFd);
 
@@ -62,7 +65,8 @@ impl Fd {
         Fd(made as RawFd)
     }
 
-    /// From what libc's `syscall` has returned for a call that makes a descriptor; errno has the error.
+    /// From what libc's `syscall` has returned for a call that makes a descriptor; errno has the
+    /// error.
     ///
     /// # Safety
     /// It is that, and nobody else has the descriptor.
@@ -82,8 +86,9 @@ impl Fd {
         if fd < 0 {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
-        // SAFETY: the number is only used in the call, which fails if it is no open descriptor. If another thread closes it
-        // meanwhile, it is another file that gets one more descriptor, which its caller would have to expect in any case.
+        // SAFETY: the number is only used in the call, which fails if it is no open descriptor. If
+        // another thread closes it meanwhile, it is another file that gets one more descriptor,
+        // which its caller would have to expect in any case.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?.into())
     }
@@ -96,14 +101,16 @@ impl Fd {
 
 impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open as long as `self` lives, and is not -1, as it was made by a call that succeeded.
+        // SAFETY: it is open as long as `self` lives, and is not -1, as it was made by a call that
+        // succeeded.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the descriptor, and is gone after this, so nobody uses the number any more.
+        // SAFETY: `self` owns the descriptor, and is gone after this, so nobody uses the number any
+        // more.
         unsafe { rustix::io::close(self.0) };
     }
 }
@@ -189,8 +196,8 @@ impl std::fmt::Debug for Addr {
     }
 }
 
-// SAFETY: `bytes` holds an address of `len` bytes, at most its own length, in the form of its family: each constructor writes
-// it so, or the kernel has.
+// SAFETY: `bytes` holds an address of `len` bytes, at most its own length, in the form of its
+// family: each constructor writes it so, or the kernel has.
 unsafe impl SocketAddrArg for Addr {
     unsafe fn with_sockaddr<R>(
         &self,
@@ -240,8 +247,8 @@ pub fn set_option(fd: &Fd, level: i32, name: i32, value: i32) -> io::Result<()> 
 unsafe fn set_option_to<T>(fd: &Fd, level: i32, name: i32, value: &T) -> io::Result<()> {
     let call = libc::SYS_setsockopt;
     let value: *const T = value;
-    // SAFETY: the call reads `size_of::<T>()` bytes at `value`, which is borrowed, and what they point to, for which the
-    // caller vouches.
+    // SAFETY: the call reads `size_of::<T>()` bytes at `value`, which is borrowed, and what they
+    // point to, for which the caller vouches.
     unsafe { raw!(call, fd.0, level, name, value, size_of::<T>()) }.map(drop)
 }
 
@@ -277,8 +284,8 @@ unsafe fn option_of<T>(fd: &Fd, level: i32, name: i32) -> io::Result<T> {
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as u32;
     let call = libc::SYS_getsockopt;
-    // SAFETY: the kernel writes at most `len` bytes to `value`, its size, and then the length itself; both are local, and any
-    // bytes are a value, as the caller vouches for.
+    // SAFETY: the kernel writes at most `len` bytes to `value`, its size, and then the length
+    // itself; both are local, and any bytes are a value, as the caller vouches for.
     unsafe { raw!(call, fd.0, level, name, &raw mut value, &raw mut len) }?;
     Ok(value)
 }
@@ -318,12 +325,13 @@ fn attach_program(fd: &Fd, option: i32, program: &[BpfInsn]) -> io::Result<()> {
         len,
         filter: program.as_ptr(),
     };
-    // SAFETY: `fprog` has the layout of `struct sock_fprog`, and points at `len` instructions that are borrowed for
-    // the call; the kernel copies and verifies them.
+    // SAFETY: `fprog` has the layout of `struct sock_fprog`, and points at `len` instructions that
+    // are borrowed for the call; the kernel copies and verifies them.
     unsafe { set_option_to(fd, libc::SOL_SOCKET, option, &fprog) }
 }
 
-/// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the packet path.
+/// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the
+/// packet path.
 pub fn wait_readable(fd: &impl AsFd, milliseconds: i32) -> bool {
     !poll_one(fd, PollFlags::IN, milliseconds).is_empty()
 }

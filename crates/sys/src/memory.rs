@@ -18,14 +18,16 @@ pub fn memory_file(len: usize) -> io::Result<Fd> {
         .or_else(|_| create(flags))?
         .into();
     fs::ftruncate(&fd, len as u64)?;
-    // So that it is there: where memory is not overcommitted (vm.overcommit_memory), a hole that cannot be filled is SIGBUS.
+    // So that it is there: where memory is not overcommitted (vm.overcommit_memory), a hole that
+    // cannot be filled is SIGBUS.
     fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
     fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)
 }
 
-/// Is it a memory file of `len` bytes that nobody can make shorter? Only such a one may be mapped that came from another
-/// process: access behind the end of a file is SIGBUS. Files of huge pages are none, since there may be no page for them.
+/// Is it a memory file of `len` bytes that nobody can make shorter? Only such a one may be mapped
+/// that came from another process: access behind the end of a file is SIGBUS. Files of huge pages
+/// are none, since there may be no page for them.
 pub fn is_safe_memory_file(fd: &Fd, len: usize) -> bool {
     // Other files than those of memory have no seals and fail.
     let seals = fs::fcntl_get_seals(fd);

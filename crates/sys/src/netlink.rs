@@ -8,7 +8,8 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 
 use crate::Fd;
 
-/// A socket that the kernel tells of changes: of interfaces, addresses, routes or neighbours. Needs no privilege.
+/// A socket that the kernel tells of changes: of interfaces, addresses, routes or neighbours. Needs
+/// no privilege.
 #[derive(Debug)]
 pub struct RouteEvents(Fd);
 

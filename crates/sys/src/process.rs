@@ -20,8 +20,9 @@ impl std::fmt::Debug for Span {
     }
 }
 
-// SAFETY: an address and a length. Safe code can do nothing with them but read them as numbers; the unsafe functions that
-// take a span as memory leave it to their callers that it is memory of this thread's to use.
+// SAFETY: an address and a length. Safe code can do nothing with them but read them as numbers; the
+// unsafe functions that take a span as memory leave it to their callers that it is memory of this
+// thread's to use.
 unsafe impl Send for Span {}
 // SAFETY: nothing changes it, and what is read through a shared reference are the same two numbers.
 unsafe impl Sync for Span {}
@@ -70,8 +71,8 @@ impl Span {
     }
 }
 
-/// The memory of a process, which the rules of ptrace(2) must let this one reach. The descriptor stands for its address space
-/// of now, and reads nothing once that is gone.
+/// The memory of a process, which the rules of ptrace(2) must let this one reach. The descriptor
+/// stands for its address space of now, and reads nothing once that is gone.
 pub fn open_memory(pid: u32) -> io::Result<Fd> {
     if pid == 0 {
         return Err(io::ErrorKind::NotFound.into());
@@ -127,15 +128,16 @@ unsafe fn transfer(
 ) -> io::Result<usize> {
     #[cfg(target_pointer_width = "64")]
     if let [span] = spans {
-        // SAFETY: the call reads or writes the span's bytes, with which it may do so by the caller's word.
+        // SAFETY: the call reads or writes the span's bytes, with which it may do so by the
+        // caller's word.
         return unsafe { raw!(one, memory.0, span.0.iov_base, span.len(), at) };
     }
     #[cfg(not(target_pointer_width = "64"))]
     let _ = one;
     // Where words have 32 bits, the position comes in two.
     let (low, high) = (at as usize, (u128::from(at) >> usize::BITS) as usize);
-    // SAFETY: the call reads the list, which is borrowed, and reads or writes the spans' bytes, with which it may do so by the
-    // caller's word.
+    // SAFETY: the call reads the list, which is borrowed, and reads or writes the spans' bytes,
+    // with which it may do so by the caller's word.
     unsafe { raw!(list, memory.0, spans.as_ptr(), spans.len(), low, high) }
 }
 
@@ -165,8 +167,8 @@ pub unsafe fn read_from(pid: u32, local: &[Span], remote: &[Span]) -> io::Result
 unsafe fn vm(call: libc::c_long, pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
     let pid = pid as libc::pid_t;
     let (ours, theirs) = (local.as_ptr(), remote.as_ptr());
-    // SAFETY: the lists are borrowed for the call. What it does to memory of this process the caller has vouched for; memory of
-    // the other one is the kernel's to guard.
+    // SAFETY: the lists are borrowed for the call. What it does to memory of this process the
+    // caller has vouched for; memory of the other one is the kernel's to guard.
     unsafe { raw!(call, pid, ours, local.len(), theirs, remote.len()) }
 }
 

@@ -1,7 +1,8 @@
 //! System calls by their number, for those that rustix does not have.
 //!
-//! None goes through libc: its functions may be another library's (see the [crate](crate)), its `syscall` changes errno, which
-//! belongs to the program that a library is preloaded into. On other processors than the two below libc's `syscall` is taken.
+//! None goes through libc: its functions may be another library's (see the [crate](crate)), its
+//! `syscall` changes errno, which belongs to the program that a library is preloaded into. On other
+//! processors than the two below libc's `syscall` is taken.
 
 use std::io;
 
@@ -52,15 +53,15 @@ fn result(said: isize) -> io::Result<usize> {
 /// The system call of that number.
 ///
 /// # Safety
-/// Of what the arguments point to, the kernel reads and writes what that call reads and writes. It must be there for as long as the
-/// call lasts, and be the caller's to lend.
+/// Of what the arguments point to, the kernel reads and writes what that call reads and writes. It
+/// must be there for as long as the call lasts, and be the caller's to lend.
 #[inline(always)]
 pub(crate) unsafe fn call(number: c_long, args: [usize; 6]) -> io::Result<usize> {
     let [a, b, c, d, e, f] = args;
     let said: isize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the kernel's calling convention: it changes rax, rcx and r11 alone, and uses no stack of this process.
-    // What it does to memory the caller has vouched for.
+    // SAFETY: the kernel's calling convention: it changes rax, rcx and r11 alone, and uses no stack
+    // of this process. What it does to memory the caller has vouched for.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -77,8 +78,8 @@ pub(crate) unsafe fn call(number: c_long, args: [usize; 6]) -> io::Result<usize>
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the kernel's calling convention: it changes x0 alone, and uses no stack of this process. What it does to
-    // memory the caller has vouched for.
+    // SAFETY: the kernel's calling convention: it changes x0 alone, and uses no stack of this
+    // process. What it does to memory the caller has vouched for.
     unsafe {
         std::arch::asm!(
             "svc 0",

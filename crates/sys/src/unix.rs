@@ -16,7 +16,8 @@ use crate::{Addr, Fd, set_option, socket, with_spare};
 pub const MOST_FDS: usize = 4;
 const CONTROL: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 
-/// A socket that takes connections at `address`: one that keeps messages apart (SOCK_SEQPACKET), or a stream.
+/// A socket that takes connections at `address`: one that keeps messages apart (SOCK_SEQPACKET), or
+/// a stream.
 pub fn listen(address: &Addr, kind: i32, backlog: i32) -> io::Result<Fd> {
     let fd = socket(libc::AF_UNIX, kind)?;
     crate::bind(&fd, address)?;
@@ -29,8 +30,8 @@ pub fn listen(address: &Addr, kind: i32, backlog: i32) -> io::Result<Fd> {
 pub enum Accepted {
     /// Somebody.
     Connection(Fd),
-    /// Somebody, for whom there was no descriptor: the connection is closed. Else who came would believe to have been heard,
-    /// and keep the socket readable.
+    /// Somebody, for whom there was no descriptor: the connection is closed. Else who came would
+    /// believe to have been heard, and keep the socket readable.
     Refused,
     /// Nobody.
     Nobody,
@@ -72,7 +73,8 @@ pub fn ask_for_buffers(fd: &Fd, bytes: i32) {
 
 /// The user and process at the other end (SO_PEERCRED).
 pub fn peer_of(fd: &Fd) -> io::Result<(u32, u32)> {
-    // SAFETY: a C struct of integers. (rustix has no value for the process number 0, which means one of another namespace.)
+    // SAFETY: a C struct of integers. (rustix has no value for the process number 0, which means
+    // one of another namespace.)
     let cred: libc::ucred = unsafe { crate::option_of(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)? };
     Ok((cred.uid, cred.pid as u32))
 }
@@ -99,8 +101,9 @@ pub fn send_message(fd: &Fd, bytes: &[u8], fds: &[impl AsFd]) -> io::Result<()> 
     }
 }
 
-/// Receives one message (of a stream: what is there) into `buffer`, and its descriptors into `fds`; its length, 0 at the
-/// end of the connection. `None`: it was longer than the buffer or had more descriptors than fit. Never blocks.
+/// Receives one message (of a stream: what is there) into `buffer`, and its descriptors into `fds`;
+/// its length, 0 at the end of the connection. `None`: it was longer than the buffer or had more
+/// descriptors than fit. Never blocks.
 pub fn receive_message(fd: &Fd, buffer: &mut [u8], fds: &mut Vec<Fd>) -> io::Result<Option<usize>> {
     let mut room = [MaybeUninit::uninit(); CONTROL];
     let mut control = RecvAncillaryBuffer::new(&mut room);

@@ -1,4 +1,5 @@
-//! eBPF maps and programs (bpf(2)), and AF_XDP sockets (Documentation/networking/af_xdp.rst of the kernel).
+//! eBPF maps and programs (bpf(2)), and AF_XDP sockets (Documentation/networking/af_xdp.rst of the
+//! kernel).
 
 use std::io;
 use std::os::fd::RawFd;
@@ -41,7 +42,8 @@ impl Attr {
     }
 
     /// # Safety
-    /// What it points to is as long as the kernel takes it to be, and lives through the call, which only reads it.
+    /// What it points to is as long as the kernel takes it to be, and lives through the call, which
+    /// only reads it.
     unsafe fn call(&self, command: i32) -> io::Result<usize> {
         // SAFETY: the attributes are borrowed, and the caller vouches for what they point to.
         unsafe { raw!(libc::SYS_bpf, command, self.0.as_ptr(), self.0.len()) }
@@ -73,7 +75,8 @@ impl BpfMap {
         BpfMap::create(kind, key, 4, entries, 0)
     }
 
-    /// One element of four u32, zero, that can be mapped: memory that a program and this process share.
+    /// One element of four u32, zero, that can be mapped: memory that a program and this process
+    /// share.
     ///
     /// # Errors
     /// EINVAL before Linux 5.5.
@@ -144,14 +147,16 @@ pub enum ProgramKind {
     Xdp = 6,
 }
 
-/// Has the kernel verify a program and keep it. Each instruction is 8 bytes, as linux/bpf.h has them.
+/// Has the kernel verify a program and keep it. Each instruction is 8 bytes, as linux/bpf.h has
+/// them.
 pub fn load_program(kind: ProgramKind, program: &[u64]) -> io::Result<Fd> {
     let attr = Attr::new()
         .word(0, kind as u32)
         .word(4, program.len() as u32)
         .pointer(8, program.as_ptr())
         .pointer(16, c"Dual MIT/GPL".as_ptr());
-    // SAFETY: so many instructions of 8 bytes, and a terminated string; both outlive the call, which makes a descriptor.
+    // SAFETY: so many instructions of 8 bytes, and a terminated string; both outlive the call,
+    // which makes a descriptor.
     Ok(unsafe { Fd::from_number(attr.call(BPF_PROG_LOAD)?) })
 }
 
@@ -164,7 +169,8 @@ pub enum XdpMode {
     Generic,
 }
 
-/// Puts a program in front of an interface. It is there as long as the descriptor is open. EBUSY: another one is.
+/// Puts a program in front of an interface. It is there as long as the descriptor is open. EBUSY:
+/// another one is.
 pub fn attach_xdp(program: &Fd, ifindex: u32, mode: XdpMode) -> io::Result<Fd> {
     // XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
     let flags = match mode {
@@ -191,7 +197,8 @@ pub fn try_program(program: &Fd, packet: &[u8]) -> io::Result<u32> {
         .pointer(16, packet.as_ptr())
         .pointer(24, out.as_mut_ptr());
     let (call, attributes) = (libc::SYS_bpf, attr.0.as_mut_ptr());
-    // SAFETY: both buffers have the lengths given and outlive the call; it writes the second and the local attributes.
+    // SAFETY: both buffers have the lengths given and outlive the call; it writes the second and
+    // the local attributes.
     unsafe { raw!(call, BPF_PROG_TEST_RUN, attributes, attr.0.len()) }?;
     let said = attr.0[4..].first_chunk();
     Ok(said.map_or(0, |said| u32::from_ne_bytes(*said)))
@@ -210,7 +217,8 @@ pub struct RingOffsets {
     pub entries: usize,
 }
 
-/// A flag of a ring that the program fills: the kernel does not look at it by itself, and has to be [asked to](kick_xdp).
+/// A flag of a ring that the program fills: the kernel does not look at it by itself, and has to be
+/// [asked to](kick_xdp).
 pub const RING_NEEDS_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
 
 impl From<XdpRingOffset> for RingOffsets {
@@ -234,8 +242,8 @@ pub fn xdp_ring_offsets(socket: &Fd) -> io::Result<[RingOffsets; 4]> {
 /// Gives an AF_XDP socket the memory that its frames are in.
 ///
 /// # Safety
-/// `base` is the start of a shared mapping of `len` bytes that nobody takes for anything but bytes that change at any time, as long
-/// as the socket is open.
+/// `base` is the start of a shared mapping of `len` bytes that nobody takes for anything but bytes
+/// that change at any time, as long as the socket is open.
 pub unsafe fn register_frames(
     socket: &Fd,
     base: *mut u8,
@@ -253,8 +261,9 @@ pub unsafe fn register_frames(
     Ok(sockopt::set_xdp_umem_reg(socket, request)?)
 }
 
-/// Binds an AF_XDP socket to a queue of an interface. `zero_copy`: the card may read and write the frames by itself, if its driver
-/// can; else the kernel copies each packet, for which any driver will do. EBUSY: another socket has the queue, or had it a moment ago.
+/// Binds an AF_XDP socket to a queue of an interface. `zero_copy`: the card may read and write the
+/// frames by itself, if its driver can; else the kernel copies each packet, for which any driver
+/// will do. EBUSY: another socket has the queue, or had it a moment ago.
 pub fn bind_xdp(socket: &Fd, ifindex: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
     // With neither XDP_COPY nor XDP_ZEROCOPY the kernel tries the one and falls back to the other.
     let flags = match zero_copy {
@@ -279,8 +288,8 @@ pub fn xdp_overrun(socket: &Fd) -> io::Result<u64> {
     Ok(statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0))
 }
 
-/// Has a driver that receives into an AF_XDP socket's frames by itself look at the fill ring: to ask for events does (to receive would
-/// too, since Linux 5.11).
+/// Has a driver that receives into an AF_XDP socket's frames by itself look at the fill ring: to
+/// ask for events does (to receive would too, since Linux 5.11).
 pub fn refill_xdp(socket: &Fd) {
     crate::poll_one(socket, PollFlags::IN, 0);
 }

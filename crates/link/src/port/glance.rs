@@ -16,9 +16,10 @@ pub enum Glance {
 }
 
 impl RoceLink {
-    /// Whether something came, where packets come as a rule: in rings if any were in use lately, by AF_XDP, else at the
-    /// socket. What it finds there the next call of [`receive`](RoceLink::receive) takes in. Nowhere else is looked.
-    /// `socket`: it may be looked at.
+    /// Whether something came, where packets come as a rule: in rings if any were in use lately, by
+    /// AF_XDP, else at the socket. What it finds there the next call of
+    /// [`receive`](RoceLink::receive) takes in. Nowhere else is looked. `socket`: it may be looked
+    /// at.
     #[inline]
     pub fn glance(&mut self, socket: bool) -> Glance {
         let pending = self.has_pending();

@@ -39,8 +39,8 @@ pub(super) fn foreign_run(packets: &[u8], segment: usize, qpn: u32) -> usize {
         .count()
 }
 
-/// A packet to QP 1 whose ICRC is right. What is for others (too) is handed over. False: it is not for this process, or is
-/// nothing, and dropped.
+/// A packet to QP 1 whose ICRC is right. What is for others (too) is handed over. False: it is not
+/// for this process, or is nothing, and dropped.
 #[cold]
 pub(super) fn is_for_us(
     packet: &[u8],
@@ -53,8 +53,9 @@ pub(super) fn is_for_us(
         counters.rx_bad_mad += 1;
         return false;
     };
-    // Who handed it over has looked. If its addressee is gone since, this process is as good as any; but of several links
-    // of a process only the first takes it, and what is for all comes there, too.
+    // Who handed it over has looked. If its addressee is gone since, this process is as good as
+    // any; but of several links of a process only the first takes it, and what is for all comes
+    // there, too.
     let Origin::Port { now_ns } = origin else {
         return membership.first_door().is_none();
     };
@@ -110,7 +111,8 @@ pub(super) fn foreign(
         ..*train
     };
     let handed_over = match origin {
-        // See `groups`. To all others: which of them is the member is not known, and the rest have nothing to count.
+        // See `groups`. To all others: which of them is the member is not known, and the rest have
+        // nothing to count.
         _ if qpn == MULTICAST_QPN && train.dst.is_multicast() => {
             if let Origin::Port { now_ns } = origin {
                 let (others, lost) = membership.hand_to_all(&train, run, now_ns);

@@ -43,8 +43,8 @@ pub(super) struct Rest {
     message_end: Option<usize>,
 }
 
-/// While nothing comes through the door, it is looked at in every so many calls: who sleeps waits for its descriptors, and this
-/// is only for when that thread does not get a core.
+/// While nothing comes through the door, it is looked at in every so many calls: who sleeps waits
+/// for its descriptors, and this is only for when that thread does not get a core.
 const DOOR_EVERY: u32 = 4096;
 
 impl Default for Inbox {
@@ -127,7 +127,8 @@ impl Inbox {
         delivered
     }
 
-    /// Sorts a message of the door, or its end, which lies in the buffer from `at` to `len`. Returns packets delivered.
+    /// Sorts a message of the door, or its end, which lies in the buffer from `at` to `len`.
+    /// Returns packets delivered.
     pub(super) fn message(
         &mut self,
         mut at: usize,
@@ -150,8 +151,8 @@ impl Inbox {
         delivered
     }
 
-    /// Sorts the packets of a train, which lies in the buffer from `start` on; `checked`: the ICRC of the first is right.
-    /// Returns packets delivered.
+    /// Sorts the packets of a train, which lies in the buffer from `start` on; `checked`: the ICRC
+    /// of the first is right. Returns packets delivered.
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of the link, lent one by one"

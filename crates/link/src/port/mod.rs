@@ -38,10 +38,11 @@ use rnic_sys as sys;
 /// The process's part of the host's RoCEv2 port. Not `Sync`: the engine's lock guards it.
 ///
 /// # Drive contract
-/// Sending: [`packet`](RoceLink::packet) gives room, the caller fills it (or [`retract`](RoceLink::retract)s it), and
-/// [`flush`](RoceLink::flush) sends; when `packet` gives `None`, flush first. Receiving: [`receive`](RoceLink::receive)
-/// when [`rx_fd`](RoceLink::rx_fd) is readable, or whenever the caller polls; it may leave packets behind, so wait for
-/// the descriptors level-triggered. [`maintain`](RoceLink::maintain) now and then.
+/// Sending: [`packet`](RoceLink::packet) gives room, the caller fills it (or
+/// [`retract`](RoceLink::retract)s it), and [`flush`](RoceLink::flush) sends; when `packet` gives
+/// `None`, flush first. Receiving: [`receive`](RoceLink::receive) when [`rx_fd`](RoceLink::rx_fd)
+/// is readable, or whenever the caller polls; it may leave packets behind, so wait for the
+/// descriptors level-triggered. [`maintain`](RoceLink::maintain) now and then.
 ///
 /// After [`abandon`](RoceLink::abandon) all calls do nothing.
 pub struct RoceLink {
@@ -138,7 +139,8 @@ impl RoceLink {
         Ok(link)
     }
 
-    /// Waits, not for long, until this process has learnt its place in the group: packets would be handed over before.
+    /// Waits, not for long, until this process has learnt its place in the group: packets would be
+    /// handed over before.
     fn settle(&mut self) {
         for attempt in 0..20 {
             let Some(live) = &mut self.live else { return };
@@ -154,8 +156,9 @@ impl RoceLink {
         self.counters = LinkCounters::default();
     }
 
-    /// House-keeping of the registry (reap dead processes, refresh the steering program when stale); call it every
-    /// now and then from the background thread. Returns after how many nanoseconds it wants to be called again.
+    /// House-keeping of the registry (reap dead processes, refresh the steering program when
+    /// stale); call it every now and then from the background thread. Returns after how many
+    /// nanoseconds it wants to be called again.
     pub fn maintain(&mut self, now_ns: u64) -> u64 {
         match &mut self.live {
             Some(live) => {
@@ -176,7 +179,8 @@ impl RoceLink {
         Some(live.membership.source_ports().clone())
     }
 
-    /// Half the effective receive buffer in bytes: what all peers together may have in flight towards us.
+    /// Half the effective receive buffer in bytes: what all peers together may have in flight
+    /// towards us.
     pub fn receive_buffer(&self) -> usize {
         self.live.as_ref().map_or(0, |live| {
             udp::rx::receive_buffer(live.membership.receiver()) / 2
@@ -201,7 +205,8 @@ impl RoceLink {
         counters
     }
 
-    /// The same with what the kernel counts, [`rx_overrun`](LinkCounters::rx_overrun): that takes a system call for each socket.
+    /// The same with what the kernel counts, [`rx_overrun`](LinkCounters::rx_overrun): that takes a
+    /// system call for each socket.
     pub fn all_counters(&self) -> LinkCounters {
         let mut counters = self.counters();
         if let Some(live) = &self.live {
@@ -211,15 +216,15 @@ impl RoceLink {
     }
 }
 
-/// How long a link that closes goes on to receive, others waiting for the registry's lock meanwhile: what a receive buffer holds takes
-/// less, and a flood does not end.
+/// How long a link that closes goes on to receive, others waiting for the registry's lock
+/// meanwhile: what a receive buffer holds takes less, and a flood does not end.
 const DRAIN_TIME: Duration = Duration::from_millis(100);
 /// Packets, or looks, until the clock is asked.
 const DRAIN_STEP: usize = 256;
 
 impl RoceLink {
-    /// Nothing is sent any more: what a full socket has not taken yet has some time to leave. The program may have been told that it was
-    /// sent.
+    /// Nothing is sent any more: what a full socket has not taken yet has some time to leave. The
+    /// program may have been told that it was sent.
     pub fn send_what_waits(&mut self) {
         if let Some(live) = &mut self.live {
             send_what_waits(&mut *live.link, live.now, &mut self.counters);

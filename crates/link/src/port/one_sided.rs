@@ -15,7 +15,8 @@ impl RoceLink {
         live.shm.as_mut()?.reach(route)
     }
 
-    /// All packets that were given to a path by memory were delivered, and whoever they were delivered to is done with them.
+    /// All packets that were given to a path by memory were delivered, and whoever they were
+    /// delivered to is done with them.
     #[inline]
     pub fn is_drained(&self, path: PathId) -> bool {
         let drained = || {
@@ -26,7 +27,8 @@ impl RoceLink {
         drained().unwrap_or(false)
     }
 
-    /// Lets the process whose packets come by that ring reach memory of this one. It may be forgotten without a word.
+    /// Lets the process whose packets come by that ring reach memory of this one. It may be
+    /// forgotten without a word.
     pub fn grant(&mut self, ring: RingId, grant: &Grant) {
         if let Some(shm) = self.live.as_mut().and_then(|live| live.shm.as_mut()) {
             shm.grant(ring, grant);

@@ -34,7 +34,8 @@ pub(super) struct Paths {
     sockets: TxSockets,
 }
 
-/// Low bits of a [`PathId`]: the place; the rest: how often the place was used before, so that a stale id finds nothing.
+/// Low bits of a [`PathId`]: the place; the rest: how often the place was used before, so that a
+/// stale id finds nothing.
 const PLACE_BITS: u32 = 20;
 
 impl Paths {
@@ -79,8 +80,8 @@ impl Paths {
         self.entry(id).is_some_and(|entry| entry.users == 1)
     }
 
-    /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host; `shm` may then know a
-    /// way through memory.
+    /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host;
+    /// `shm` may then know a way through memory.
     pub(super) fn open(
         &mut self,
         spec: &PathSpec,
@@ -110,7 +111,8 @@ impl Paths {
             is_own_address(key.remote, key.scope_id),
             key.remote.is_multicast(),
         );
-        // What the kernel cuts is steered as one, and each message to QP 1 may be for another process.
+        // What the kernel cuts is steered as one, and each message to QP 1 may be for another
+        // process.
         let for_queue_pairs = key.dest_qpn != QP1;
         let gso = gso(local) && for_queue_pairs;
         let shm = if local && for_queue_pairs {

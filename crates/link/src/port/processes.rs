@@ -1,4 +1,5 @@
-//! What the link has together with the other processes of the host: QPN ranges, ports, domains, wills.
+//! What the link has together with the other processes of the host: QPN ranges, ports, domains,
+//! wills.
 
 use super::RoceLink;
 use crate::LinkError;
@@ -20,8 +21,8 @@ impl RoceLink {
     /// Claims one more range.
     ///
     /// # Errors
-    /// See [`LinkError`]; [busy](LinkError::is_busy): another process is at the registry, for microseconds as a rule, and is not
-    /// waited for.
+    /// See [`LinkError`]; [busy](LinkError::is_busy): another process is at the registry, for
+    /// microseconds as a rule, and is not waited for.
     pub fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
         match &mut self.live {
             Some(live) => {
@@ -38,7 +39,8 @@ impl RoceLink {
         }
     }
 
-    /// Conversations with other processes of this user; `None` after [`abandon`](RoceLink::abandon).
+    /// Conversations with other processes of this user; `None` after
+    /// [`abandon`](RoceLink::abandon).
     #[inline]
     pub fn neighbours(&mut self) -> Option<&mut Peers> {
         self.live.as_mut().map(|live| live.membership.neighbours())
@@ -55,7 +57,8 @@ impl RoceLink {
         }
     }
 
-    /// What other processes need to know to find this one: the runtime folder's number, and this process's door.
+    /// What other processes need to know to find this one: the runtime folder's number, and this
+    /// process's door.
     pub fn card(&self) -> Option<(u64, u32)> {
         self.live.as_ref().and_then(|live| live.membership.card())
     }
@@ -71,7 +74,8 @@ impl RoceLink {
         }
     }
 
-    /// Opens an XRC domain for this process, which has it not open, under the rules of `ibv_open_xrcd(3)`.
+    /// Opens an XRC domain for this process, which has it not open, under the rules of
+    /// `ibv_open_xrcd(3)`.
     ///
     /// # Errors
     /// See [`DomainError`].
@@ -94,15 +98,17 @@ impl RoceLink {
         }
     }
 
-    /// The QPN ranges of all live processes of the host, this one's included. Some system calls for each.
+    /// The QPN ranges of all live processes of the host, this one's included. Some system calls for
+    /// each.
     pub fn live_ranges(&self) -> Vec<u32> {
         let live = self.live.as_ref();
         live.map_or(Vec::new(), |live| live.membership.live_ranges())
     }
 
-    /// The other process of this host that has queue pair `qpn`, to which the path leads, is stopped, or the one that has shared
-    /// receive queue `srq`: nothing is answered until it goes on. Of other hosts' processes nothing is known. Some
-    /// microseconds, but for the two milliseconds after.
+    /// The other process of this host that has queue pair `qpn`, to which the path leads, is
+    /// stopped, or the one that has shared receive queue `srq`: nothing is answered until it goes
+    /// on. Of other hosts' processes nothing is known. Some microseconds, but for the two
+    /// milliseconds after.
     pub fn peer_is_stopped(
         &mut self,
         path: PathId,
@@ -116,7 +122,8 @@ impl RoceLink {
         let Some(ways) = live.paths.get(path).filter(|ways| ways.route.local) else {
             return false;
         };
-        // The kernel gives the number that the process at the other end of a ring has here. It may have another one for itself.
+        // The kernel gives the number that the process at the other end of a ring has here. It may
+        // have another one for itself.
         let ring = ways.shm.zip(live.shm.as_mut());
         let at_ring = ring.and_then(|(route, shm)| shm.reach(route));
         let registered = live.membership.process_of(qpn);
@@ -142,8 +149,8 @@ impl RoceLink {
         })
     }
 
-    /// While false, what a stopped process of this host has no room for waits until it goes on. True: it is lost after a second,
-    /// as what it has no room for while it runs.
+    /// While false, what a stopped process of this host has no room for waits until it goes on.
+    /// True: it is lost after a second, as what it has no room for while it runs.
     #[inline]
     pub fn lose_what_stopped_peers_leave(&mut self, lose: bool) {
         if let Some(shm) = self.live.as_mut().and_then(|live| live.shm.as_mut()) {
@@ -158,11 +165,13 @@ impl RoceLink {
             .map(|live| live.membership.ports().clone())
     }
 
-    /// Leaves a will: should this process be killed, another of this host executes it (one that asks, see
-    /// [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at most, but for the first.
+    /// Leaves a will: should this process be killed, another of this host executes it (one that
+    /// asks, see [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at
+    /// most, but for the first.
     ///
     /// # Errors
-    /// No room on the file system, or 131,072 wills; TimedOut: a process has the registry's lock at this moment.
+    /// No room on the file system, or 131,072 wills; TimedOut: a process has the registry's lock at
+    /// this moment.
     pub fn write_will(&mut self, will: &Will) -> std::io::Result<WillId> {
         match &mut self.live {
             Some(live) => live.membership.write_will(will),
@@ -170,16 +179,17 @@ impl RoceLink {
         }
     }
 
-    /// Takes it back: there is nothing left to be said. All wills of a process that closes the link are taken back.
+    /// Takes it back: there is nothing left to be said. All wills of a process that closes the link
+    /// are taken back.
     pub fn strike_will(&mut self, will: WillId) {
         if let Some(live) = &mut self.live {
             live.membership.strike_will(will);
         }
     }
 
-    /// What processes left that were killed and did not close the link: for this process alone to execute, until it drops
-    /// the estate. Takes a few microseconds per process that leaves wills, so once a second is often enough. Empty, too,
-    /// while another process is at the registry.
+    /// What processes left that were killed and did not close the link: for this process alone to
+    /// execute, until it drops the estate. Takes a few microseconds per process that leaves wills,
+    /// so once a second is often enough. Empty, too, while another process is at the registry.
     pub fn take_wills_of_the_dead(&mut self) -> Vec<Estate> {
         let live = self.live.as_ref();
         live.map_or(Vec::new(), |live| live.membership.take_wills_of_the_dead())

@@ -16,8 +16,8 @@ use rnic_sys as sys;
 /// Where a call looks for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Where they come as a rule, and no longer than it takes to find some: the caller polls and is back at once. The doors
-    /// while they are in use, and rarely else.
+    /// Where they come as a rule, and no longer than it takes to find some: the caller polls and is
+    /// back at once. The doors while they are in use, and rarely else.
     Poll,
     /// As long as some are there: the caller sleeps otherwise.
     Drain,
@@ -25,10 +25,11 @@ pub enum Look {
     Doors,
 }
 
-/// Another look is worth its system call when the last one brought this many bytes, or more packets than the two that
-/// a reply and its ACK are.
+/// Another look is worth its system call when the last one brought this many bytes, or more packets
+/// than the two that a reply and its ACK are.
 const MORE_LIKELY: usize = 8192;
-/// When the rings bring so many packets in a call, the next one comes late, and a look more costs little.
+/// When the rings bring so many packets in a call, the next one comes late, and a look more costs
+/// little.
 const BUSY: usize = 16;
 /// How long the door is looked at in every call after something came through it.
 const DOOR_WATCH_NS: u64 = 100_000_000;
@@ -36,11 +37,12 @@ const DOOR_WATCH_NS: u64 = 100_000_000;
 const LOOK_EVERY_NS: u64 = 20_000;
 
 impl RoceLink {
-    /// Joins a multicast group on an interface: from now on packets to it arrive here, a copy for each process that is a
-    /// member, with `MULTICAST_QPN` as their QPN.
+    /// Joins a multicast group on an interface: from now on packets to it arrive here, a copy for
+    /// each process that is a member, with `MULTICAST_QPN` as their QPN.
     ///
     /// # Errors
-    /// No such interface, or more groups than the system allows a socket (`net.ipv4.igmp_max_memberships`).
+    /// No such interface, or more groups than the system allows a socket
+    /// (`net.ipv4.igmp_max_memberships`).
     pub fn join(&mut self, group: IpAddr, ifindex: u32) -> std::io::Result<()> {
         let companion = Companion::open(group, ifindex);
         self.set_membership(group, ifindex, true)?;
@@ -66,23 +68,24 @@ impl RoceLink {
         }
     }
 
-    /// The application polls, so no process has to wake this one for packets (true), or it does not any more.
+    /// The application polls, so no process has to wake this one for packets (true), or it does not
+    /// any more.
     pub fn leave_to_polling(&mut self, polled: bool) {
         if let Some(shm) = self.live.as_mut().and_then(|live| live.shm.as_mut()) {
             shm.set_polled(polled);
         }
     }
 
-    /// Nobody will look at the rings from now on unless [`wake_fd`](RoceLink::wake_fd) is readable. True: something is
-    /// there already.
+    /// Nobody will look at the rings from now on unless [`wake_fd`](RoceLink::wake_fd) is readable.
+    /// True: something is there already.
     pub fn fall_asleep(&mut self) -> bool {
         let live = self.live.as_mut();
         live.and_then(|live| live.shm.as_mut())
             .is_some_and(ShmPath::fall_asleep)
     }
 
-    /// For who slept on descriptors and says which are readable: who woke this process is noted, and a socket without
-    /// packets is not looked at soon.
+    /// For who slept on descriptors and says which are readable: who woke this process is noted,
+    /// and a socket without packets is not looked at soon.
     pub fn woken(&mut self, now_ns: u64, rx_readable: bool, wake_readable: bool) {
         let Some(live) = &mut self.live else { return };
         if wake_readable && let Some(shm) = &mut live.shm {
@@ -117,9 +120,9 @@ impl RoceLink {
             .map_or(-1, ShmPath::wake_fd)
     }
 
-    /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many batches held nothing
-    /// for it; never blocks.
-    /// Returns packets delivered. `door`: [`Look::Doors`], else [`Look::Poll`].
+    /// Receives until nothing is there, about `budget` packets were handed to `deliver`, or as many
+    /// batches held nothing for it; never blocks. Returns packets delivered. `door`:
+    /// [`Look::Doors`], else [`Look::Poll`].
     pub fn receive(
         &mut self,
         now_ns: u64,
@@ -134,8 +137,9 @@ impl RoceLink {
         })
     }
 
-    /// As [`receive`](RoceLink::receive), but `deliver` may break: the packet it was offered then stays, and all behind
-    /// it; the next call offers it again first. Meanwhile the descriptors may be readable, or not.
+    /// As [`receive`](RoceLink::receive), but `deliver` may break: the packet it was offered then
+    /// stays, and all behind it; the next call offers it again first. Meanwhile the descriptors may
+    /// be readable, or not.
     pub fn receive_while(
         &mut self,
         now_ns: u64,
@@ -175,11 +179,13 @@ impl RoceLink {
                 && now_ns < live.look_at
                 && inbox.found.is_none()
                 && !live.link.has_arrivals();
-            // Nor does a packet that has to stay in its ring: others would starve in the socket behind it.
+            // Nor does a packet that has to stay in its ring: others would starve in the socket
+            // behind it.
             if quiet {
                 return delivered;
             }
-            // What the rings brought does not keep the socket from its look: it loses what they only hold back.
+            // What the rings brought does not keep the socket from its look: it loses what they
+            // only hold back.
             budget = budget.max(delivered.saturating_add(1 + budget / 4));
         }
         let before = counters.rx_packets;
@@ -255,13 +261,15 @@ impl RoceLink {
         })
     }
 
-    /// What is to be known of the ways to peers, for the background thread to [look after](Ways::tend) without the link.
+    /// What is to be known of the ways to peers, for the background thread to [look
+    /// after](Ways::tend) without the link.
     pub fn ways(&self) -> Option<Arc<Ways>> {
         let xdp = self.live.as_ref()?.xdp.as_ref()?;
         Some(xdp.ways().clone())
     }
 
-    /// The hand-over door and other rarely readable descriptors: readable means call `receive(.., door: true, ..)`.
+    /// The hand-over door and other rarely readable descriptors: readable means call `receive(..,
+    /// door: true, ..)`.
     pub fn door_fds(&self) -> Vec<RawFd> {
         self.live
             .iter()

@@ -69,8 +69,8 @@ impl RoceLink {
         route.is_some_and(|route| route.local && !route.flow.dst.is_multicast())
     }
 
-    /// So many bytes of packets of `len` bytes each, without their ICRCs, leave in one system call; `None` if each leaves by
-    /// itself.
+    /// So many bytes of packets of `len` bytes each, without their ICRCs, leave in one system call;
+    /// `None` if each leaves by itself.
     #[inline]
     pub fn batch_bytes(&self, path: PathId, len: usize) -> Option<usize> {
         let live = self.live.as_ref()?;
@@ -94,7 +94,8 @@ impl RoceLink {
         })
     }
 
-    /// Packets of this path come to sockets of processes of this host, or (multicast) of this host too.
+    /// Packets of this path come to sockets of processes of this host, or (multicast) of this host
+    /// too.
     #[inline]
     pub fn is_local(&self, path: PathId) -> bool {
         let Some(live) = &self.live else { return false };
@@ -105,8 +106,8 @@ impl RoceLink {
         })
     }
 
-    /// Bytes that wait in the fullest receive buffer of the host's processes, of twice [`receive_buffer`] that fit;
-    /// 0 if unknown. Takes some ten microseconds.
+    /// Bytes that wait in the fullest receive buffer of the host's processes, of twice
+    /// [`receive_buffer`] that fit; 0 if unknown. Takes some ten microseconds.
     ///
     /// [`receive_buffer`]: RoceLink::receive_buffer
     pub fn host_backlog(&mut self) -> usize {
@@ -121,7 +122,8 @@ impl RoceLink {
         udp::tx::way(spec).map(drop)
     }
 
-    /// The way to the peer takes IP packets of `len` bytes, as far as this host's interfaces and routes go.
+    /// The way to the peer takes IP packets of `len` bytes, as far as this host's interfaces and
+    /// routes go.
     ///
     /// # Errors
     /// The longest that it takes, bytes.
@@ -151,8 +153,8 @@ impl RoceLink {
         }
     }
 
-    /// [`packet`](RoceLink::packet) for one that spans several PSNs, as it is longer than that path MTU. `None` as well if the path takes
-    /// none any more.
+    /// [`packet`](RoceLink::packet) for one that spans several PSNs, as it is longer than that path
+    /// MTU. `None` as well if the path takes none any more.
     pub fn spanning(
         &mut self,
         path: PathId,
@@ -163,7 +165,8 @@ impl RoceLink {
         Some(self.span(path, headers, payload, mtu)?.packet())
     }
 
-    /// The same in two parts: room for the headers, and for the payload in its place. `None` as well if it would be lost.
+    /// The same in two parts: room for the headers, and for the payload in its place. `None` as
+    /// well if it would be lost.
     pub fn vacant(
         &mut self,
         path: PathId,
@@ -201,7 +204,8 @@ impl RoceLink {
         }
     }
 
-    /// The next long packet of this path may say where its payload is instead of carrying it. To be asked once for each.
+    /// The next long packet of this path may say where its payload is instead of carrying it. To be
+    /// asked once for each.
     #[inline]
     pub fn may_point(&self, path: PathId) -> bool {
         let Some(live) = &self.live else {
@@ -212,10 +216,11 @@ impl RoceLink {
         shm.is_some_and(|(route, shm)| shm.may_point(route))
     }
 
-    /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that path MTU, whose payload the peer copies from
-    /// `pieces` of this process's memory, at most [`MOST_PIECES`](crate::MOST_PIECES) and
-    /// [`MOST_POINTED`](crate::MOST_POINTED) bytes of them. Until it is acknowledged, or [`Reach::withdraw`](crate::Reach)
-    /// was called, that memory has to stay as it is. `None` as well if packets of the path may not point any more.
+    /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that
+    /// path MTU, whose payload the peer copies from `pieces` of this process's memory, at most
+    /// [`MOST_PIECES`](crate::MOST_PIECES) and [`MOST_POINTED`](crate::MOST_POINTED) bytes of them.
+    /// Until it is acknowledged, or [`Reach::withdraw`](crate::Reach) was called, that memory has
+    /// to stay as it is. `None` as well if packets of the path may not point any more.
     pub fn point(
         &mut self,
         path: PathId,
@@ -240,9 +245,9 @@ impl RoceLink {
         }
     }
 
-    /// Room for one packet of `len` bytes (BTH .. last pad byte; the link adds the ICRC), with arbitrary content;
-    /// `None`: flush first, or, if [`take_blocked`](RoceLink::take_blocked) says so, wait. A packet of a path that was given
-    /// back is lost.
+    /// Room for one packet of `len` bytes (BTH .. last pad byte; the link adds the ICRC), with
+    /// arbitrary content; `None`: flush first, or, if [`take_blocked`](RoceLink::take_blocked) says
+    /// so, wait. A packet of a path that was given back is lost.
     #[inline]
     pub fn packet(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
         let live = self.live.as_mut()?;
@@ -272,8 +277,9 @@ impl RoceLink {
         live.batch.packet(route, len, segments)
     }
 
-    /// [`packet`](RoceLink::packet) for a row of them, at most `most`, which `build` fills in one after the other, until it says false and
-    /// the last is taken back; how many. Fewer than it wanted: as `None` there.
+    /// [`packet`](RoceLink::packet) for a row of them, at most `most`, which `build` fills in one
+    /// after the other, until it says false and the last is taken back; how many. Fewer than it
+    /// wanted: as `None` there.
     #[inline]
     pub fn row(
         &mut self,
@@ -303,8 +309,9 @@ impl RoceLink {
         most
     }
 
-    /// Takes a short packet, BTH to last pad byte: by memory it leaves at once, by a socket with the next `flush`. False: there is
-    /// no room, or it is one for [`packet`](RoceLink::packet), and nothing was done.
+    /// Takes a short packet, BTH to last pad byte: by memory it leaves at once, by a socket with
+    /// the next `flush`. False: there is no room, or it is one for [`packet`](RoceLink::packet),
+    /// and nothing was done.
     #[inline(always)]
     pub fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
         let Some(live) = &mut self.live else {
@@ -326,8 +333,8 @@ impl RoceLink {
         }
     }
 
-    /// Another short packet follows right behind the next one: by memory its receiver is woken once for both, at the
-    /// latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the caller owes.
+    /// Another short packet follows right behind the next one: by memory its receiver is woken once
+    /// for both, at the latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the caller owes.
     pub fn expect_another(&mut self, follows: bool) {
         let live = self.live.as_mut();
         if let Some(shm) = live.and_then(|live| live.shm.as_mut()) {
@@ -335,7 +342,8 @@ impl RoceLink {
         }
     }
 
-    /// Wakes the receiver of a short packet that [`expect_another`](RoceLink::expect_another) kept from waking it.
+    /// Wakes the receiver of a short packet that [`expect_another`](RoceLink::expect_another) kept
+    /// from waking it.
     pub fn wake_unwoken(&mut self) {
         let live = self.live.as_mut();
         if let Some(shm) = live.and_then(|live| live.shm.as_mut()) {
@@ -353,7 +361,8 @@ impl RoceLink {
         }
     }
 
-    /// The time, for packets that are built before the next call that has one: how long a ring is full is measured by it.
+    /// The time, for packets that are built before the next call that has one: how long a ring is
+    /// full is measured by it.
     #[inline]
     pub fn set_time(&mut self, now_ns: u64) {
         if let Some(live) = &mut self.live {
@@ -369,9 +378,10 @@ impl RoceLink {
             .is_some_and(|live| !live.batch.is_empty() || shm_has_pending(live))
     }
 
-    /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has to take packets from
-    /// its ring first, or the network has to take those that wait for a socket: flushing does not help before
-    /// [`next_timeout`](RoceLink::next_timeout), and another path may well have room.
+    /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has
+    /// to take packets from its ring first, or the network has to take those that wait for a
+    /// socket: flushing does not help before [`next_timeout`](RoceLink::next_timeout), and another
+    /// path may well have room.
     #[inline]
     pub fn take_blocked(&mut self) -> bool {
         self.live
@@ -391,8 +401,9 @@ impl RoceLink {
         live.batch.is_empty()
     }
 
-    /// Completes ICRCs and sends all packets built since the last flush. Never blocks; for what a full socket does not take see
-    /// [`take_blocked`](RoceLink::take_blocked). What the kernel refuses is counted and lost, as on a wire.
+    /// Completes ICRCs and sends all packets built since the last flush. Never blocks; for what a
+    /// full socket does not take see [`take_blocked`](RoceLink::take_blocked). What the kernel
+    /// refuses is counted and lost, as on a wire.
     pub fn flush(&mut self, now_ns: u64) {
         let Some(live) = &mut self.live else { return };
         live.now = now_ns;
@@ -407,8 +418,8 @@ impl RoceLink {
         live.batch.clear();
     }
 
-    /// When `flush` must be called for packets that were held back (a full socket, fault injection's delay and reorder),
-    /// or `receive` for those that wait to be handed over.
+    /// When `flush` must be called for packets that were held back (a full socket, fault
+    /// injection's delay and reorder), or `receive` for those that wait to be handed over.
     pub fn next_timeout(&self) -> Option<u64> {
         let live = self.live.as_ref()?;
         let hand_over = live.membership.door().next_timeout();

@@ -1,22 +1,25 @@
-//! The host path: packets between processes of one user and host, and between queue pairs of one process, go through
-//! memory.
+//! The host path: packets between processes of one user and host, and between queue pairs of one
+//! process, go through memory.
 //!
-//! A process has a [`ring`] to each process that it sends to, made when the first path there is opened ([`meeting`]), so
-//! a path leads through memory or through sockets from its first packet on. Packets carry no ICRC: memory does not
-//! corrupt. Everything above sees the same packets as by UDP, whole and in order.
+//! A process has a [`ring`] to each process that it sends to, made when the first path there is
+//! opened ([`meeting`]), so a path leads through memory or through sockets from its first packet
+//! on. Packets carry no ICRC: memory does not corrupt. Everything above sees the same packets as by
+//! UDP, whole and in order.
 //!
-//! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that runs and takes nothing for a second loses
-//!   packets, as one does whose socket is full.
-//! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are looked at in turn. Who
-//!   does not look is woken ([`wake`]).
-//! * **The other process is not trusted.** Bytes are copied before they are looked at ([`rnic_sys::segment`]), lengths are bounded,
-//!   addresses must be the host's, and QPNs this process's. A ring that has nonsense in it is closed and counted; one
-//!   whose process is gone is closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
-//! * **A long packet's payload** is copied from memory to the ring and from the [ring](carried) to memory.
-//! * **Or once**: packets of long messages may [point](pointing) at the sender's memory, where the kernel permits it and the
-//!   consumer finds it [cheaper](costs).
-//! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to the producer's, that one
-//!   [reaches](reach) by itself, where the kernel permits it.
+//! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that runs and
+//!   takes nothing for a second loses packets, as one does whose socket is full.
+//! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are
+//!   looked at in turn. Who does not look is woken ([`wake`]).
+//! * **The other process is not trusted.** Bytes are copied before they are looked at
+//!   ([`rnic_sys::segment`]), lengths are bounded, addresses must be the host's, and QPNs this
+//!   process's. A ring that has nonsense in it is closed and counted; one whose process is gone is
+//!   closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
+//! * **A long packet's payload** is copied from memory to the ring and from the [ring](carried) to
+//!   memory.
+//! * **Or once**: packets of long messages may [point](pointing) at the sender's memory, where the
+//!   kernel permits it and the consumer finds it [cheaper](costs).
+//! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to
+//!   the producer's, that one [reaches](reach) by itself, where the kernel permits it.
 
 pub(crate) mod apart;
 pub(crate) mod carried;
@@ -155,7 +158,8 @@ impl ShmPath {
         open().map_err(io)
     }
 
-    /// A way to the process at meeting point `number` (`own`: this one); `None`: there is none, by memory.
+    /// A way to the process at meeting point `number` (`own`: this one); `None`: there is none, by
+    /// memory.
     pub(crate) fn route(
         &mut self,
         (dir, path): (&Fd, &std::path::Path),
@@ -250,7 +254,8 @@ impl ShmPath {
         self.out.may_point(route)
     }
 
-    /// [`ShmPath::room`] for a packet that is longer than the path MTU of its queue pair, and carries all of it.
+    /// [`ShmPath::room`] for a packet that is longer than the path MTU of its queue pair, and
+    /// carries all of it.
     #[inline]
     pub(crate) fn room_to_carry(
         &mut self,
@@ -262,7 +267,8 @@ impl ShmPath {
         self.out.room_to_carry(route, long, now, counters)
     }
 
-    /// [`ShmPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at `pieces`.
+    /// [`ShmPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at
+    /// `pieces`.
     pub(crate) fn room_to_point(
         &mut self,
         route: ShmRoute,
@@ -280,7 +286,8 @@ impl ShmPath {
         self.out.packet()
     }
 
-    /// The headers of the long packet that there was room for, and where its payload goes; `None`: it will be lost.
+    /// The headers of the long packet that there was room for, and where its payload goes; `None`:
+    /// it will be lost.
     pub(crate) fn vacant(&mut self) -> Option<(&mut [u8], Vacant<'_>)> {
         self.out.vacant()
     }
@@ -324,7 +331,8 @@ impl ShmPath {
         self.out.has_pending()
     }
 
-    /// Offers what is in the rings to `deliver`, up to about `budget` packets. Gives how many were taken.
+    /// Offers what is in the rings to `deliver`, up to about `budget` packets. Gives how many were
+    /// taken.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -352,7 +360,8 @@ impl ShmPath {
     /// New rings, those that wake this process, and those that are over. Takes system calls.
     pub(crate) fn attend(&mut self, counters: &mut LinkCounters) {
         if !self.starved && !self.inbound.accept(&self.listener, counters) {
-            // Whoever waits for it would spin for want of a descriptor: `maintain` has it looked at again.
+            // Whoever waits for it would spin for want of a descriptor: `maintain` has it looked at
+            // again.
             self.door.remove(&self.listener);
             self.starved = true;
         }
@@ -379,7 +388,8 @@ impl ShmPath {
         self.inbound.has_arrivals()
     }
 
-    /// Packets that nobody will wake this process for were left: those of its own, and those beyond a budget.
+    /// Packets that nobody will wake this process for were left: those of its own, and those beyond
+    /// a budget.
     #[inline]
     pub(crate) fn has_left(&self) -> bool {
         self.inbound.has_left()

@@ -179,7 +179,8 @@ fn who_comes_while_there_is_no_descriptor_wakes_nobody_in_vain_and_is_taken_late
     drop((peer, another));
 }
 
-/// Not a test but a measurement: `cargo test --release -p rnic-link -- --ignored --nocapture polls_beside_idle_rings`.
+/// Not a test but a measurement: `cargo test --release -p rnic-link -- --ignored --nocapture
+/// polls_beside_idle_rings`.
 #[test]
 #[ignore = "prints times"]
 fn polls_beside_idle_rings() {

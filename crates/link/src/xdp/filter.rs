@@ -59,7 +59,8 @@ impl Filter {
         self.rows
     }
 
-    /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take the sockets.
+    /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take
+    /// the sockets.
     pub(crate) fn take_range(&self, range: QpnRange) {
         for tables in &self.tables {
             let _ = tables.take_range(range.first);
