@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::program::{Tables, Use};
 use super::ways::Ways;
-use crate::QpnRange;
 use crate::staging::path::Route;
+use rnic_host::QpnRange;
 use rnic_sys::FdSet;
 
 /// Paths with an end at an address of this host.

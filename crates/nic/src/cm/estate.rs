@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use rnic_cm::{ConnId, Time, Will};
+use rnic_host::wills::{Estate, WILL_LEN, WillId};
 use rnic_link::RoceLink;
-use rnic_link::wills::{Estate, WILL_LEN, WillId};
 
 use super::slab::Key;
 use super::state::{Cm, Connection, Number};
@@ -123,7 +123,7 @@ impl Cm {
 /// # Errors
 /// Those of [`crate::Context::open`].
 pub fn execute_wills_of_the_dead() -> Result<bool> {
-    if !rnic_link::wills::of_the_dead_wait() {
+    if !rnic_host::wills::of_the_dead_wait() {
         return Ok(false);
     }
     let nic = Nic::get()?;

@@ -9,7 +9,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use rnic_link::{DomainError, DomainKey, RoceLink};
+use rnic_host::{DomainError, DomainKey};
+use rnic_link::RoceLink;
 use rustix_futex_sync::Mutex;
 
 use crate::engine::Engine;

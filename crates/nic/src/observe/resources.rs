@@ -2,15 +2,15 @@
 //! resource tracking tells of user objects.
 //!
 //! Each process knows its own objects only. So whoever looks asks all processes of his user on this host
-//! ([`rnic_link::inquiry`]); an engine answers page by page, at its turn. Facts only: what a page says was so a moment ago.
+//! ([`rnic_host::inquiry`]); an engine answers page by page, at its turn. Facts only: what a page says was so a moment ago.
 
 mod record;
 
 use std::net::SocketAddr;
 
-use rnic_link::QpnRange;
-use rnic_link::inquiry::{self, Respondent};
-use rnic_link::registry::range_of;
+use rnic_host::QpnRange;
+use rnic_host::inquiry::{self, Respondent};
+use rnic_host::registry::range_of;
 
 use crate::cm;
 use crate::driving::{NicShared, current};
