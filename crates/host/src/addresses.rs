@@ -53,7 +53,8 @@ pub fn is_own_address(ip: IpAddr, scope_id: u32) -> bool {
     ours.unwrap_or(false)
 }
 
-/// Sockets may be bound to addresses of other hosts (`net.ipv4.ip_nonlocal_bind`), so that it says nothing.
+/// Sockets may be bound to addresses of other hosts (`net.ipv4.ip_nonlocal_bind`), so that it says
+/// nothing.
 fn binds_to_anything(ip: IpAddr) -> bool {
     let option = match ip {
         IpAddr::V4(_) => c"/proc/sys/net/ipv4/ip_nonlocal_bind",
@@ -80,7 +81,8 @@ fn is_in_local_table(ip: IpAddr) -> bool {
     }
 }
 
-/// `/proc/net/fib_trie`: a line `|-- ADDRESS` per prefix, and behind it `/LEN SCOPE TYPE` per route.
+/// `/proc/net/fib_trie`: a line `|-- ADDRESS` per prefix, and behind it `/LEN SCOPE TYPE` per
+/// route.
 fn is_local_in_trie(trie: &str, ip: Ipv4Addr) -> bool {
     let mut prefix = 0;
     trie.lines().any(|line| {

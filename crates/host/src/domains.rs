@@ -1,9 +1,10 @@
-//! Which XRC domains are open, in whatever process of this user: a domain that belongs to a file is one domain for all who
-//! open it for that file.
+//! Which XRC domains are open, in whatever process of this user: a domain that belongs to a file is
+//! one domain for all who open it for that file.
 //!
-//! A process that has it open holds a lock on one byte of a file beside the [registry](crate::registry), chosen by a hash
-//! of the file's identity: 61 bits, so that no two domains meet. The kernel frees the locks of a process that is killed,
-//! and nothing is ever written.
+//! A process that has it open holds a lock on one byte of a file beside the
+//! [registry](crate::registry), chosen by a hash of the file's identity: 61 bits, so that no two
+//! domains meet. The kernel frees the locks of a process that is killed, and nothing is ever
+//! written.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,7 +22,8 @@ pub struct DomainKey(u64);
 impl DomainKey {
     /// Of the file with this device and inode number.
     pub fn of(device: u64, inode: u64) -> DomainKey {
-        // The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators), twice.
+        // The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+        // Generators), twice.
         let mix = |mut z: u64| {
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

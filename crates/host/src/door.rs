@@ -1,9 +1,11 @@
-//! Hand-over: a packet that came to the wrong process goes to the right one through a unix datagram socket.
+//! Hand-over: a packet that came to the wrong process goes to the right one through a unix datagram
+//! socket.
 //!
-//! Each process has a door, `door.<number>` beside the registry, that only processes of the same user can reach. What
-//! arrives there is checked like what arrives by UDP, ICRC included, and never handed on. A message is a row of
-//! records, each a header and a train of packets: the kernel queues only few datagrams (net.unix.max_dgram_qlen, often
-//! 10), so what came in one go leaves in one message.
+//! Each process has a door, `door.<number>` beside the registry, that only processes of the same
+//! user can reach. What arrives there is checked like what arrives by UDP, ICRC included, and never
+//! handed on. A message is a row of records, each a header and a train of packets: the kernel
+//! queues only few datagrams (net.unix.max_dgram_qlen, often 10), so what came in one go leaves in
+//! one message.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -40,8 +42,8 @@ pub fn encode_header(train: &Train, capture: u16) -> [u8; HEADER_LEN] {
     out
 }
 
-/// Reads the header at the front of `rest`, behind which the packets lie, all of them there. `None`: nothing that this
-/// program wrote.
+/// Reads the header at the front of `rest`, behind which the packets lie, all of them there.
+/// `None`: nothing that this program wrote.
 pub fn decode_header(rest: &[u8]) -> Option<Train> {
     let (header, packets) = rest.split_first_chunk::<HEADER_LEN>()?;
     let word = |at: usize| {
@@ -63,7 +65,8 @@ pub fn decode_header(rest: &[u8]) -> Option<Train> {
     (word(0) == MAGIC && train.len > 0 && train.len <= packets.len()).then_some(train)
 }
 
-/// The records of a message, each with its packets and the capture file that has them. What is damaged ends them.
+/// The records of a message, each with its packets and the capture file that has them. What is
+/// damaged ends them.
 pub fn records(message: &[u8]) -> impl Iterator<Item = (Train, u16, &[u8])> {
     let mut rest = message;
     std::iter::from_fn(move || {
@@ -84,7 +87,8 @@ pub struct Door {
     capture: u16,
     /// Something was sent by `outbound`, and may not have been read yet.
     charged: bool,
-    /// Messages for as many doors, waiting for [`Door::flush`]: what came in one go may be for several.
+    /// Messages for as many doors, waiting for [`Door::flush`]: what came in one go may be for
+    /// several.
     outgoing: Vec<Outgoing>,
     /// So many of them, the first; the others are empty and kept for their memory.
     waiting: usize,
@@ -103,8 +107,8 @@ struct Outgoing {
     full_since: Option<u64>,
 }
 
-/// A queue of ten messages fills while its reader builds a queue pair. What does not fit waits, and what else comes for
-/// that door joins it; but not for ever: the reader may be stopped.
+/// A queue of ten messages fills while its reader builds a queue pair. What does not fit waits, and
+/// what else comes for that door joins it; but not for ever: the reader may be stopped.
 const RETRY_NS: u64 = 200_000;
 const PATIENCE_NS: u64 = 50_000_000;
 
@@ -146,7 +150,8 @@ fn open_outbound() -> io::Result<Fd> {
 }
 
 impl Door {
-    /// Opens door `number` in the folder `dir`, whose name is `path`; a stale one of that number is replaced.
+    /// Opens door `number` in the folder `dir`, whose name is `path`; a stale one of that number is
+    /// replaced.
     pub fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<Door> {
         let inbound = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM)?;
         let _ = sys::set_option(&inbound, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER);
@@ -175,8 +180,8 @@ impl Door {
         self.inbound.raw()
     }
 
-    /// Puts packets into the message for door `number`; returns how many were lost, of these or of earlier ones, see
-    /// [`Door::flush`].
+    /// Puts packets into the message for door `number`; returns how many were lost, of these or of
+    /// earlier ones, see [`Door::flush`].
     pub fn push(
         &mut self,
         dir: &Fd,
@@ -230,8 +235,9 @@ impl Door {
             return Sent::Done(out.empty());
         };
         let mut sent = sys::send_to(&self.outbound, &out.message, Some(&address));
-        // Messages are in the send buffer until they are read: by somebody else, perhaps, who is stopped. A new socket has a
-        // buffer of its own, and what went by the old one stays where it is; the queue at the door has a limit in any case.
+        // Messages are in the send buffer until they are read: by somebody else, perhaps, who is
+        // stopped. A new socket has a buffer of its own, and what went by the old one stays where
+        // it is; the queue at the door has a limit in any case.
         if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             && self.charged
             && let Ok(fresh) = open_outbound()
@@ -251,8 +257,8 @@ impl Door {
         }
     }
 
-    /// Sends the messages; returns how many packets were lost because nobody is there, or the queue was full for too
-    /// long.
+    /// Sends the messages; returns how many packets were lost because nobody is there, or the queue
+    /// was full for too long.
     #[inline]
     pub fn flush(&mut self, dir: &Fd, path: &Path, now_ns: u64) -> u64 {
         let too_early = self.retry_at.is_some_and(|at| now_ns < at);
@@ -295,7 +301,8 @@ impl Door {
         self.retry_at
     }
 
-    /// Receives one message into `buffer`, which holds [`MESSAGE_LEN`]; its length. `None`: nothing is there.
+    /// Receives one message into `buffer`, which holds [`MESSAGE_LEN`]; its length. `None`: nothing
+    /// is there.
     pub fn receive(&self, buffer: &mut [u8]) -> Option<usize> {
         let datagram = sys::receive(&self.inbound, buffer).ok()?;
         // One that was cut short ends in a record that is not all there.

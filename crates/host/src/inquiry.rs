@@ -1,8 +1,9 @@
-//! The same question to all processes of this user on this host, from outside: whoever asks needs no link of its own.
+//! The same question to all processes of this user on this host, from outside: whoever asks needs
+//! no link of its own.
 //!
-//! The question goes to the sockets where [`crate::peers`] take connections, and each process answers when its engine
-//! has its turn. Here somebody waits, but not for long: a process that is stopped, or has more to do than to answer, is
-//! left out, and the asker learns that.
+//! The question goes to the sockets where [`crate::peers`] take connections, and each process
+//! answers when its engine has its turn. Here somebody waits, but not for long: a process that is
+//! stopped, or has more to do than to answer, is left out, and the asker learns that.
 
 use std::time::{Duration, Instant};
 

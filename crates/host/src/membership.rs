@@ -57,8 +57,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins the group and claims a range. `open_receiver` opens the receiving socket of the shared port; it is called while nobody
-    /// else comes or goes.
+    /// Joins the group and claims a range. `open_receiver` opens the receiving socket of the shared
+    /// port; it is called while nobody else comes or goes.
     ///
     /// # Errors
     /// See [`HostError`]; or that of `open_receiver`.
@@ -147,7 +147,8 @@ impl Membership {
         (self.registry.dir(), self.registry.path())
     }
 
-    /// The number under which a process has its sockets in the folder, if the QPN is one of its, and whether that is this process.
+    /// The number under which a process has its sockets in the folder, if the QPN is one of its,
+    /// and whether that is this process.
     pub fn number_of(&self, qpn: u32) -> Option<(u32, bool)> {
         let range = range_of(qpn);
         if self.registry.owns(range) {
@@ -319,8 +320,9 @@ impl Membership {
         self.seat.is_stale(&self.registry, now_ns);
     }
 
-    /// Gives packets of one foreign range to its owner, in the end by [`Membership::finish_hand_over`]. `None`: there is no
-    /// owner; else how many packets of earlier calls were lost.
+    /// Gives packets of one foreign range to its owner, in the end by
+    /// [`Membership::finish_hand_over`]. `None`: there is no owner; else how many packets of
+    /// earlier calls were lost.
     pub fn hand_over(&mut self, qpn: u32, train: &Train, bytes: &[u8], now_ns: u64) -> Option<u64> {
         let entry = self.registry.entry(range_of(qpn))?;
         if self.registry.owns(entry.door) {
@@ -331,13 +333,15 @@ impl Membership {
         Some(lost)
     }
 
-    /// Gives packets to the process with that door; how many packets were lost, of these or of earlier calls.
+    /// Gives packets to the process with that door; how many packets were lost, of these or of
+    /// earlier calls.
     pub fn hand_to(&mut self, door: u32, train: &Train, bytes: &[u8], now_ns: u64) -> u64 {
         let (dir, path) = (self.registry.dir(), self.registry.path());
         self.door.push(dir, path, now_ns, door, train, bytes)
     }
 
-    /// The door of the other process that a message to QP 1 is for; `None`: it is for this one, or for nobody who lives.
+    /// The door of the other process that a message to QP 1 is for; `None`: it is for this one, or
+    /// for nobody who lives.
     pub fn door_for(&self, addressee: &Addressee) -> Option<u32> {
         let range = match addressee {
             Addressee::Connection(id) => range_of_id(*id),
@@ -356,7 +360,8 @@ impl Membership {
         self.beside
     }
 
-    /// Gives a packet to all other processes; to how many, and how many packets were lost, of these or of earlier calls.
+    /// Gives a packet to all other processes; to how many, and how many packets were lost, of these
+    /// or of earlier calls.
     pub fn hand_to_all(&mut self, train: &Train, bytes: &[u8], now_ns: u64) -> (u64, u64) {
         let changed = self.registry.changed();
         if !self.others.are_known(now_ns, changed) {
@@ -437,16 +442,17 @@ impl Membership {
         Ok(!dead.is_empty())
     }
 
-    /// Before [`Membership::leave`]: nobody comes or goes from now on, so no more packets go astray to this process than
-    /// are in its socket's queue already. They should be received and handed over.
+    /// Before [`Membership::leave`]: nobody comes or goes from now on, so no more packets go astray
+    /// to this process than are in its socket's queue already. They should be received and handed
+    /// over.
     pub fn begin_to_leave(&mut self) {
         self.leaving = self.registry.lock(Duration::from_millis(500)).ok();
         let ranges = self.ranges.iter().map(|own| range_of(own.first));
         self.source_ports.leave(ranges);
     }
 
-    /// Leaves the group: closes the receiving socket (the last copy must be this one), gives the ranges back, and lets
-    /// the others find out about their places.
+    /// Leaves the group: closes the receiving socket (the last copy must be this one), gives the
+    /// ranges back, and lets the others find out about their places.
     pub fn leave(self) {
         let Membership {
             mut registry,
@@ -475,7 +481,8 @@ impl Membership {
     }
 }
 
-/// The name of the socket in the registry's folder where a process gets its rings, for packets through memory.
+/// The name of the socket in the registry's folder where a process gets its rings, for packets
+/// through memory.
 pub fn ring_socket(number: u32) -> String {
     format!("host.{number}")
 }
@@ -489,7 +496,8 @@ fn sockets(number: u32) -> [String; 3] {
     ]
 }
 
-/// The doors of all other processes, as they were a moment ago. Who is gone may be in the list; who has come is, at once.
+/// The doors of all other processes, as they were a moment ago. Who is gone may be in the list; who
+/// has come is, at once.
 #[derive(Debug, Default)]
 struct Others {
     doors: Vec<u32>,

@@ -1,11 +1,14 @@
-//! Conversations between processes of one user on one host, for what one of them has to do on behalf of another.
+//! Conversations between processes of one user on one host, for what one of them has to do on
+//! behalf of another.
 //!
-//! Beside the door, which takes packets and loses some, each process has a socket `neighbour.<number>` in the runtime
-//! folder where others connect to it. Such a connection keeps messages whole and in order, carries descriptors, and ends
-//! when one of the two does. What is said is the device's business.
+//! Beside the door, which takes packets and loses some, each process has a socket
+//! `neighbour.<number>` in the runtime folder where others connect to it. Such a connection keeps
+//! messages whole and in order, carries descriptors, and ends when one of the two does. What is
+//! said is the device's business.
 //!
-//! Nobody ever waits: what the socket does not take is queued, and a peer that lets more than [`QUEUE`] bytes pile up is
-//! left; so is the one with most of them when all together have [`QUEUES`].
+//! Nobody ever waits: what the socket does not take is queued, and a peer that lets more than
+//! [`QUEUE`] bytes pile up is left; so is the one with most of them when all together have
+//! [`QUEUES`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -104,7 +107,8 @@ pub(crate) fn address(dir: &Fd, path: &Path, number: u32) -> Option<Addr> {
 }
 
 impl Peers {
-    /// Takes connections as number `number` in the folder `dir`, whose name is `path`; a stale socket is replaced.
+    /// Takes connections as number `number` in the folder `dir`, whose name is `path`; a stale
+    /// socket is replaced.
     pub fn open(dir: &Fd, path: &Path, number: u32) -> io::Result<Peers> {
         sys::remove_at(dir, &file_name(number));
         let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
@@ -270,14 +274,14 @@ impl Peers {
         let _ = self.set.set_wants_room(&peer.socket, id.pack(), wants_room);
     }
 
-    /// Somebody was left, which [`Peers::take_losses`] or the next [`Peers::hear`] reports; no descriptor is
-    /// readable for it.
+    /// Somebody was left, which [`Peers::take_losses`] or the next [`Peers::hear`] reports; no
+    /// descriptor is readable for it.
     pub fn has_losses(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// What peers have done meanwhile, as far as it fits one turn each. `told` gets no access to the connections, so it
-    /// notes what is to be answered; gives how much was told.
+    /// What peers have done meanwhile, as far as it fits one turn each. `told` gets no access to
+    /// the connections, so it notes what is to be answered; gives how much was told.
     pub fn hear(&mut self, told: &mut dyn FnMut(PeerId, Heard<'_>)) -> usize {
         let mut count = 0;
         for data in self.set.ready() {
@@ -321,7 +325,8 @@ impl Peers {
                 Accepted::Connection(socket) => drop(self.add(socket, None)),
                 Accepted::Refused => {}
                 Accepted::Nobody => return,
-                // Whoever waits for the set would spin for want of a descriptor: `maintain` looks again.
+                // Whoever waits for the set would spin for want of a descriptor: `maintain` looks
+                // again.
                 Accepted::NoRoom => {
                     self.set.remove(&self.listener);
                     self.starved = true;

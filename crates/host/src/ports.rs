@@ -1,20 +1,24 @@
-//! Which process has which port of the RDMA port spaces: a table in a file beside the [registry](crate::registry).
+//! Which process has which port of the RDMA port spaces: a table in a file beside the
+//! [registry](crate::registry).
 //!
-//! The port spaces of the RDMA CM are their own: port 6379 of `RDMA_PS_TCP` and a TCP socket's port 6379 have nothing to
-//! do with each other. So no socket can stand for a claim, and this table does.
+//! The port spaces of the RDMA CM are their own: port 6379 of `RDMA_PS_TCP` and a TCP socket's port
+//! 6379 have nothing to do with each other. So no socket can stand for a claim, and this table
+//! does.
 //!
 //! # Who lives
-//! A claim names the first QPN range of its process, and counts while that range's lock is held. There is no lock per
-//! port (the kernel keeps those of a file in one list, and searches it), nothing that a killed process would have to
-//! clean up, and nothing that a forked child could keep: the range's lock is all, and the child closes its copy of that.
-//! Before a range has a new owner, what the last one left here is cleared away.
+//! A claim names the first QPN range of its process, and counts while that range's lock is held.
+//! There is no lock per port (the kernel keeps those of a file in one list, and searches it),
+//! nothing that a killed process would have to clean up, and nothing that a forked child could
+//! keep: the range's lock is all, and the child closes its copy of that. Before a range has a new
+//! owner, what the last one left here is cleared away.
 //!
 //! # The file
-//! A header and [`BUCKETS`] buckets of [`SLOTS`] slots; a claim lies in the bucket of its port, in any slot. Changes to
-//! a bucket are made under a lock on a byte of the file, look-ups without one: each slot carries a check sum, so that a
-//! slot which is being written is not taken for what it is not. A slot is freed by its owner without the lock; nobody
-//! else writes it while the owner lives. As the registry, the file is read and written and not mapped, and what is read
-//! is checked like a packet.
+//! A header and [`BUCKETS`] buckets of [`SLOTS`] slots; a claim lies in the bucket of its port, in
+//! any slot. Changes to a bucket are made under a lock on a byte of the file, look-ups without one:
+//! each slot carries a check sum, so that a slot which is being written is not taken for what it is
+//! not. A slot is freed by its owner without the lock; nobody else writes it while the owner lives.
+//! As the registry, the file is read and written and not mapped, and what is read is checked like a
+//! packet.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -48,8 +52,8 @@ const HEADER_LEN: usize = BUCKET_LEN;
 const FILE_LEN: usize = HEADER_LEN + BUCKETS * BUCKET_LEN;
 /// Read at once when all is looked through.
 const PIECE_LEN: usize = 16 * BUCKET_LEN;
-/// How long whoever opens the table waits for another process that changes the same bucket, which takes it microseconds
-/// unless it is stopped just then.
+/// How long whoever opens the table waits for another process that changes the same bucket, which
+/// takes it microseconds unless it is stopped just then.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a claim waits for it: its caller may have locks that others want.
 const BRIEFLY: Duration = Duration::from_micros(200);
@@ -57,23 +61,26 @@ const BRIEFLY: Duration = Duration::from_micros(200);
 /// How a port is claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BindFlags {
-    /// `RDMA_OPTION_ID_REUSEADDR`: others who say the same may have the port too, until somebody listens.
+    /// `RDMA_OPTION_ID_REUSEADDR`: others who say the same may have the port too, until somebody
+    /// listens.
     pub reuse_addr: bool,
     /// `RDMA_OPTION_ID_AFONLY`; `None`: IPv4 keeps to itself, IPv6 as `net.ipv6.bindv6only` says.
     pub af_only: Option<bool>,
 }
 
-/// The port table, as this process has it open. Calls may come from any thread, the engine's lock is not needed.
+/// The port table, as this process has it open. Calls may come from any thread, the engine's lock
+/// is not needed.
 #[derive(Clone, Debug)]
 pub struct Ports(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
     file: Fd,
-    /// Opened anew, not shared with the registry: its locks then show whoever has them, and a forked child that keeps this
-    /// descriptor keeps no lock.
+    /// Opened anew, not shared with the registry: its locks then show whoever has them, and a
+    /// forked child that keeps this descriptor keeps no lock.
     registry: Fd,
-    /// Held by who changes the table, too: locks on the file do not tell the threads of a process apart.
+    /// Held by who changes the table, too: locks on the file do not tell the threads of a process
+    /// apart.
     system: Mutex<System>,
     owner: u16,
     pid: u32,
@@ -181,7 +188,8 @@ impl Ports {
         let file = sys::open_at(Some(registry.dir()), c"ports", flags, 0o600)?;
         let mut magic = [0; MAGIC.len()];
         sys::read_at(&file, &mut magic, 0)?;
-        // What a file with another header contains need not be cleared: it is no slot, or a good one.
+        // What a file with another header contains need not be cleared: it is no slot, or a good
+        // one.
         if magic != MAGIC || sys::stat(&file)?.size != FILE_LEN as u64 {
             sys::truncate(&file, FILE_LEN as u64)?;
             sys::write_at(&file, &MAGIC, 0)?;
@@ -195,14 +203,15 @@ impl Ports {
         })))
     }
 
-    /// Claims `addr`'s port in `space` for that address, or an ephemeral one (`net.ipv4.ip_local_port_range`) that nobody
-    /// has for any address if its port is 0.
+    /// Claims `addr`'s port in `space` for that address, or an ephemeral one
+    /// (`net.ipv4.ip_local_port_range`) that nobody has for any address if its port is 0.
     ///
     /// # Errors
-    /// As Linux's RDMA CM: EADDRINUSE: the port is taken for that address; EADDRNOTAVAIL: the port is taken for all
-    /// addresses, or wanted for all and taken for some, or no ephemeral port is free; EACCES: a privileged port;
-    /// ENOMEM: the table has no room for one more claim of a port like this; ENODEV: in a forked child. EBUSY: another process changes the table, which takes microseconds as a rule; it goes the next time, or that process
-    /// is stopped.
+    /// As Linux's RDMA CM: EADDRINUSE: the port is taken for that address; EADDRNOTAVAIL: the port
+    /// is taken for all addresses, or wanted for all and taken for some, or no ephemeral port is
+    /// free; EACCES: a privileged port; ENOMEM: the table has no room for one more claim of a port
+    /// like this; ENODEV: in a forked child. EBUSY: another process changes the table, which takes
+    /// microseconds as a rule; it goes the next time, or that process is stopped.
     pub fn bind(
         &self,
         space: PortSpace,
@@ -242,7 +251,8 @@ impl Ports {
         })
     }
 
-    /// The process (its first range) that takes requests for `service` at `addr`; without an address, at any.
+    /// The process (its first range) that takes requests for `service` at `addr`; without an
+    /// address, at any.
     pub fn listener_of(&self, service: ServiceId, addr: Option<IpAddr>) -> Option<u32> {
         let service = u32::try_from(service.0).ok()?;
         let addr = addr.map(|addr| addr.to_canonical());
@@ -259,7 +269,8 @@ impl Ports {
         self.0.is_alive(range)
     }
 
-    /// Clears what earlier owners of `range` left; to be done before its new owner opens the table to others.
+    /// Clears what earlier owners of `range` left; to be done before its new owner opens the table
+    /// to others.
     pub fn purge(&self, range: u32) -> io::Result<()> {
         let table = &*self.0;
         let mut piece = vec![0; PIECE_LEN];
@@ -383,8 +394,9 @@ impl Table {
         self.put(&bucket, slot)
     }
 
-    /// The errno of [`Collision`] if `slot` collides with anything alive that does not stand in the place `but`. Where
-    /// several share the port, the same address counts for more than a wildcard (Linux asks who came last).
+    /// The errno of [`Collision`] if `slot` collides with anything alive that does not stand in the
+    /// place `but`. Where several share the port, the same address counts for more than a wildcard
+    /// (Linux asks who came last).
     fn check(&self, bucket: &Bucket, slot: &Slot, but: Option<u32>) -> io::Result<()> {
         let mut living = self.living();
         let collision = bucket
@@ -419,7 +431,8 @@ impl Table {
         let buckets = (0..BUCKETS)
             .map(|i| (first + i) % BUCKETS)
             .filter(|number| free_port(*number, 0, range, 0).is_some());
-        // First whatever is free at once; then the dead make room, and others' locks are waited for.
+        // First whatever is free at once; then the dead make room, and others' locks are waited
+        // for.
         for patience in [Duration::ZERO, BRIEFLY] {
             let thorough = !patience.is_zero();
             for number in buckets.clone() {
@@ -450,7 +463,8 @@ impl Table {
     }
 }
 
-/// A port of the bucket that is in `range` and not `used` (a bit for each row); the search starts at row `turn`.
+/// A port of the bucket that is in `range` and not `used` (a bit for each row); the search starts
+/// at row `turn`.
 fn free_port(bucket: usize, used: u64, range: &RangeInclusive<u16>, turn: usize) -> Option<u16> {
     (0..ROWS)
         .map(|i| (turn + i) % ROWS)
@@ -469,11 +483,12 @@ impl PortClaim {
         }
     }
 
-    /// From now on [`Ports::listener_of`] finds this process; nobody else can have the port for this address any more,
-    /// whatever he allows.
+    /// From now on [`Ports::listener_of`] finds this process; nobody else can have the port for
+    /// this address any more, whatever he allows.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL: others have it, as both allowed. ENODEV: in a forked child. EBUSY: as [`Ports::bind`].
+    /// EADDRINUSE, EADDRNOTAVAIL: others have it, as both allowed. ENODEV: in a forked child.
+    /// EBUSY: as [`Ports::bind`].
     pub fn listen(&mut self) -> io::Result<()> {
         self.change(Slot {
             listening: true,

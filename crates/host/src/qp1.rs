@@ -1,10 +1,11 @@
 //! QP 1, which all processes of the host share: the connection manager's.
 //!
-//! A packet to it reaches some process of the SO_REUSEPORT group, by chance or by [steering](crate::steering). What the
-//! message says decides whose it is: a communication id carries the number of the QPN range of the process that chose it
-//! ([`ID_BITS`]), and requests go to who listens, as the [port table](crate::ports) says. A REJ of who never learned that id
-//! goes to all processes: one of them knows the request. What is nobody's stays where it came: the connection manager there
-//! answers as the protocol says, and each answers alike.
+//! A packet to it reaches some process of the SO_REUSEPORT group, by chance or by
+//! [steering](crate::steering). What the message says decides whose it is: a communication id
+//! carries the number of the QPN range of the process that chose it ([`ID_BITS`]), and requests go
+//! to who listens, as the [port table](crate::ports) says. A REJ of who never learned that id goes
+//! to all processes: one of them knows the request. What is nobody's stays where it came: the
+//! connection manager there answers as the protocol says, and each answers alike.
 
 use rnic_wire::cm::{Addressee, Mad, Message, QP1_QKEY};
 use rnic_wire::{Opcode, Operation, Packet, Service};
@@ -12,8 +13,8 @@ use rnic_wire::{Opcode, Operation, Packet, Service};
 /// The number of the connection manager's queue pair (IBTA 3.5.3).
 pub const QP1: u32 = 1;
 
-/// A communication id is `range << ID_BITS | count`, where `range` is that of the process's first queue pair number
-/// .
+/// A communication id is `range << ID_BITS | count`, where `range` is that of the process's first
+/// queue pair number .
 pub const ID_BITS: u32 = 20;
 
 /// All packets to QP 1 are these.

@@ -1,18 +1,20 @@
 //! Which process has which QPNs: a file in a folder that only the user can enter.
 //!
-//! The 24-bit QPN space is cut into [`RANGES`] ranges of [`RANGE_LEN`]. A range belongs to a process exactly as long as
-//! that process holds the lock on the range's byte (an open-file-description lock: the kernel drops it when the process
-//! ends, however it ends). The file's contents only say what the owner wants known: its pid, its door, its place in the
+//! The 24-bit QPN space is cut into [`RANGES`] ranges of [`RANGE_LEN`]. A range belongs to a
+//! process exactly as long as that process holds the lock on the range's byte (an
+//! open-file-description lock: the kernel drops it when the process ends, however it ends). The
+//! file's contents only say what the owner wants known: its pid, its door, its place in the
 //! SO_REUSEPORT group. They are changed under a lock on a second file.
 //!
-//! The file is read and written by `pread` and `pwrite`, not mapped: hand-over and steering need a few entries now and
-//! then, and a file that somebody truncates then gives a short read and not SIGBUS. Every process of the user can write
-//! it, so whatever is read is checked like a packet.
+//! The file is read and written by `pread` and `pwrite`, not mapped: hand-over and steering need a
+//! few entries now and then, and a file that somebody truncates then gives a short read and not
+//! SIGBUS. Every process of the user can write it, so whatever is read is checked like a packet.
 //!
 //! # Where
-//! `$RNIC_RUNTIME_DIR`, else `/tmp/rnic-<uid>`, and in it a folder per network namespace. Not `$XDG_RUNTIME_DIR`: the
-//! processes that share the port are those of one user, and a login session, `su`, `cron` and a service of the same
-//! user do not agree on that variable; with two registries they would give out the same QPNs twice.
+//! `$RNIC_RUNTIME_DIR`, else `/tmp/rnic-<uid>`, and in it a folder per network namespace. Not
+//! `$XDG_RUNTIME_DIR`: the processes that share the port are those of one user, and a login
+//! session, `su`, `cron` and a service of the same user do not agree on that variable; with two
+//! registries they would give out the same QPNs twice.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -29,7 +31,8 @@ use rnic_sys::{self as sys, Fd};
 pub const RANGE_BITS: u32 = 12;
 /// QPNs of a range.
 pub const RANGE_LEN: u32 = 1 << RANGE_BITS;
-/// Ranges. The first (QP0, QP1 and what Soft-RoCE starts with) and the last (multicast, probes) are never given out.
+/// Ranges. The first (QP0, QP1 and what Soft-RoCE starts with) and the last (multicast, probes) are
+/// never given out.
 pub const RANGES: u32 = 1 << (24 - RANGE_BITS);
 
 /// The range that a QPN lies in.
@@ -100,8 +103,8 @@ impl Entry {
     }
 }
 
-/// Which process takes the requests whose process the steering program cannot know. It is in the lock's file, so that
-/// the registry's times tell only of who comes and goes (`Registry::changed`).
+/// Which process takes the requests whose process the steering program cannot know. It is in the
+/// lock's file, so that the registry's times tell only of who comes and goes (`Registry::changed`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taker {
     /// First range of that process.
@@ -218,7 +221,8 @@ impl Registry {
         Registry::attach(&runtime, &Registry::place(&runtime)).ok()
     }
 
-    /// Where a link that this thread opens now would be registered: its runtime folder's part for its network namespace.
+    /// Where a link that this thread opens now would be registered: its runtime folder's part for
+    /// its network namespace.
     pub fn of_this_thread() -> PathBuf {
         Registry::place(&runtime_dir())
     }
@@ -253,8 +257,9 @@ impl Registry {
         })
     }
 
-    /// Header: magic, cookie, next range to try. A file with another header (torn, or of another program) gets a new one;
-    /// what its entries say counts only where a lock is held, so they may stay.
+    /// Header: magic, cookie, next range to try. A file with another header (torn, or of another
+    /// program) gets a new one; what its entries say counts only where a lock is held, so they may
+    /// stay.
     fn read_or_write_header(&self) -> io::Result<u64> {
         let mut header = [0u8; 24];
         let n = sys::read_at(&self.file, &mut header, 0)?;
@@ -332,8 +337,8 @@ impl Registry {
             .is_some_and(|word| word >> (range % 64) & 1 != 0)
     }
 
-    /// Claims the next free range, going round, so that a dead process's QPNs are not given out again soon.
-    /// `Ok(Err(live))`: all are taken, by `live` processes.
+    /// Claims the next free range, going round, so that a dead process's QPNs are not given out
+    /// again soon. `Ok(Err(live))`: all are taken, by `live` processes.
     pub fn claim(&mut self, _locked: &Locked, place: Option<u8>) -> io::Result<Result<u32, usize>> {
         let mut next = [0u8; 4];
         sys::read_at(&self.file, &mut next, 16)?;
@@ -388,7 +393,8 @@ impl Registry {
         (n == bytes.len() && may_be_claimed(range)).then_some(Taker { range, beat })
     }
 
-    /// Another one under the lock, the same one without. Should it fail, the next look finds no progress.
+    /// Another one under the lock, the same one without. Should it fail, the next look finds no
+    /// progress.
     pub fn set_taker(&self, taker: Taker) {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&taker.range.to_ne_bytes());

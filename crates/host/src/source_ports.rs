@@ -1,12 +1,14 @@
-//! Whose a packet is that came from an address of this host: the sending sockets of this user's processes.
+//! Whose a packet is that came from an address of this host: the sending sockets of this user's
+//! processes.
 //!
-//! Every user of a host may send from each of its addresses, so an address says nothing of who sent. A socket's port does: nobody else
-//! can bind it meanwhile. So each process holds a file lock for each address and port that it sends from, in a file beside the
-//! registry that other users cannot open. The lock's place in the file names address and port; nothing is ever written. A killed
-//! process's locks go when its ports do.
+//! Every user of a host may send from each of its addresses, so an address says nothing of who
+//! sent. A socket's port does: nobody else can bind it meanwhile. So each process holds a file lock
+//! for each address and port that it sends from, in a file beside the registry that other users
+//! cannot open. The lock's place in the file names address and port; nothing is ever written. A
+//! killed process's locks go when its ports do.
 //!
-//! A process says by one more lock for each of its ranges that it notes its ports. Where that is missing (it is gone, or is no process
-//! of this user) nothing can be said.
+//! A process says by one more lock for each of its ranges that it notes its ports. Where that is
+//! missing (it is gone, or is no process of this user) nothing can be said.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -67,8 +69,9 @@ impl SourcePorts {
         sys::touch(&self.held);
     }
 
-    /// Did a process of this user send what came from this port of an address of this host? `None`: the process that has this range,
-    /// which it seems to be from, is gone, or does not note its ports.
+    /// Did a process of this user send what came from this port of an address of this host? `None`:
+    /// the process that has this range, which it seems to be from, is gone, or does not note its
+    /// ports.
     pub fn is_from(&self, range: u32, source: IpAddr, port: u16) -> Option<bool> {
         let locked = |offset| sys::byte_is_locked(&self.asked, offset).ok();
         if !locked(range.into())? {

@@ -1,14 +1,17 @@
-//! Which process of the SO_REUSEPORT group gets a packet: a classic BPF program over the destination QPN.
+//! Which process of the SO_REUSEPORT group gets a packet: a classic BPF program over the
+//! destination QPN.
 //!
-//! The program sees a packet from the first byte of the BTH and returns a place in the group. Places shift (when a
-//! socket closes, the last one moves into its place), so nobody can reckon his own: he is told by a probe, a packet to
-//! the loopback address with QPN `0xffff00 | place` that the program delivers by exactly that. A probe for a place
-//! that does not exist falls to some member by hash, so of one round of probes the lowest place that reached a process is
-//! its own. A range whose owner does not know its place yet falls to the hash too, and is handed over.
+//! The program sees a packet from the first byte of the BTH and returns a place in the group.
+//! Places shift (when a socket closes, the last one moves into its place), so nobody can reckon his
+//! own: he is told by a probe, a packet to the loopback address with QPN `0xffff00 | place` that
+//! the program delivers by exactly that. A probe for a place that does not exist falls to some
+//! member by hash, so of one round of probes the lowest place that reached a process is its own. A
+//! range whose owner does not know its place yet falls to the hash too, and is handed over.
 //!
-//! Of the messages to [QP 1](crate::qp1) those go straight to their process that name a communication id of it. The port
-//! table is no matter for a BPF program, so all requests go to one process, the taker, which is seen to run, and hands them over. By
-//! hash they would also fall to one that is stopped, and their repetitions, of the same ports, as well.
+//! Of the messages to [QP 1](crate::qp1) those go straight to their process that name a
+//! communication id of it. The port table is no matter for a BPF program, so all requests go to one
+//! process, the taker, which is seen to run, and hands them over. By hash they would also fall to
+//! one that is stopped, and their repetitions, of the same ports, as well.
 //!
 //! A GSO batch and what GRO merged are steered whole by the first packet.
 
@@ -24,7 +27,8 @@ use rnic_sys::BpfInsn;
 /// QPNs from here on are probes (and, the last one, multicast).
 pub const FIRST_PROBE_QPN: u32 = 0xff_ff00;
 
-/// Means all members of a multicast group; the group is the packet's destination address (IBTA 9.2.4, annex A17).
+/// Means all members of a multicast group; the group is the packet's destination address (IBTA
+/// 9.2.4, annex A17).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// Most places that a probe can name.
@@ -65,8 +69,8 @@ pub const NOTHING: [BpfInsn; 1] = [BpfInsn {
 /// Instructions of a program at most (BPF_MAXINSNS).
 const MAX_INSNS: usize = 4096;
 
-/// The program for these (range, place) pairs, in the order of the ranges, and requests to QP 1. Peers with one
-/// place take one test; what does not fit is left to the hash.
+/// The program for these (range, place) pairs, in the order of the ranges, and requests to QP 1.
+/// Peers with one place take one test; what does not fit is left to the hash.
 pub fn program(routes: &[(u32, u8)], requests: Option<u8>) -> Vec<BpfInsn> {
     let insn = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
     let mut out = vec![
@@ -163,8 +167,8 @@ impl Probe {
 /// or finds packets astray sends one.
 const ROUNDS: usize = 8;
 
-/// A process's place as far as probes have told. Probes of several rounds may come mixed: those of an
-/// older one say nothing any more of the place, and are not taken for another new round.
+/// A process's place as far as probes have told. Probes of several rounds may come mixed: those of
+/// an older one say nothing any more of the place, and are not taken for another new round.
 #[derive(Debug, Default)]
 pub struct Place {
     /// The newest last, each with the lowest place that it has told.

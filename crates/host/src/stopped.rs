@@ -1,7 +1,9 @@
-//! Processes of this host that are stopped: by SIGSTOP, a terminal, a debugger, or a cgroup that is frozen (`docker pause`).
+//! Processes of this host that are stopped: by SIGSTOP, a terminal, a debugger, or a cgroup that is
+//! frozen (`docker pause`).
 //!
-//! Such a process executes nothing until somebody lets it go on, and its silence says nothing of its queue pairs. The kernel tells
-//! by procfs. A process that this one may not look at counts as one that runs.
+//! Such a process executes nothing until somebody lets it go on, and its silence says nothing of
+//! its queue pairs. The kernel tells by procfs. A process that this one may not look at counts as
+//! one that runs.
 
 use std::ffi::CString;
 
@@ -71,7 +73,8 @@ fn state_of(path: &str) -> Option<u8> {
     rest.trim_start().bytes().next()
 }
 
-/// One of the cgroups that cgroups(7) lists for a process is frozen, in the hierarchies mounted at `root`.
+/// One of the cgroups that cgroups(7) lists for a process is frozen, in the hierarchies mounted at
+/// `root`.
 fn is_frozen(root: &str, cgroups: &str) -> bool {
     cgroups.lines().any(|line| {
         let mut parts = line.splitn(3, ':');
@@ -121,7 +124,8 @@ mod tests {
         }
 
         fn signal(&self, signal: i32) {
-            // SAFETY: takes no pointer; the child has not been waited for, so the number is its own.
+            // SAFETY: takes no pointer; the child has not been waited for, so the number is its
+            // own.
             assert_eq!(unsafe { libc::kill(self.0.id() as i32, signal) }, 0);
         }
 

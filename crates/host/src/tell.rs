@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::Write;
 
-/// A line on standard error, if it can be written: eprintln! panics where it cannot, as on a full disk or in a pipe that nobody reads.
+/// A line on standard error, if it can be written: eprintln! panics where it cannot, as on a full
+/// disk or in a pipe that nobody reads.
 pub fn tell(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "rnic: {what}");
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use rnic_wire::IcrcOk;
 
-/// A datagram that arrived, or several of the same length from one sender that came as one (UDP_GRO).
+/// A datagram that arrived, or several of the same length from one sender that came as one
+/// (UDP_GRO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Train {
     /// Source address.
@@ -48,7 +49,8 @@ pub enum IpIds {
 }
 
 impl IpIds {
-    /// Of a train of one datagram, or of one that was cut after it left: then each following part has the next identification.
+    /// Of a train of one datagram, or of one that was cut after it left: then each following part
+    /// has the next identification.
     pub fn starting(first: IcrcOk) -> IpIds {
         IpIds::Seen { first, step: 1 }
     }

@@ -1,8 +1,9 @@
 //! Wills: what a process wants said to its peers should it be killed.
 //!
-//! A kernel would say it; here another process of the host does. Each process that has something to leave keeps a file of
-//! records beside the [registry](crate::registry), locked as long as it lives. Whoever comes across a file without a lock
-//! takes the [`Estate`] under his own, so that it is executed once, and again only if he dies over it.
+//! A kernel would say it; here another process of the host does. Each process that has something to
+//! leave keeps a file of records beside the [registry](crate::registry), locked as long as it
+//! lives. Whoever comes across a file without a lock takes the [`Estate`] under his own, so that it
+//! is executed once, and again only if he dies over it.
 //!
 //! What the records mean is their writer's business. They are checked like a packet all the same.
 
@@ -103,7 +104,8 @@ fn check(will: &Will) -> u32 {
 }
 
 impl Wills {
-    /// A file without wills. The registry's lock keeps others from taking it for a dead one's before it is locked.
+    /// A file without wills. The registry's lock keeps others from taking it for a dead one's
+    /// before it is locked.
     pub fn create(registry: &Registry, _locked: &Locked) -> io::Result<Wills> {
         let name = format!("{PREFIX}{:016x}", sys::random_u64());
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;

@@ -37,7 +37,8 @@ pub struct LinkCounters {
     pub rx_bad_icrc: u64,
     /// Dropped: too short for BTH and ICRC, or longer than the receive buffer.
     pub rx_truncated: u64,
-    /// Lost: the socket's receive buffer, or AF_XDP's ring, had no room. Only in [`crate::RoceLink::all_counters`].
+    /// Lost: the socket's receive buffer, or AF_XDP's ring, had no room. Only in
+    /// [`crate::RoceLink::all_counters`].
     pub rx_overrun: u64,
     /// Given to the process whose QPN range it is.
     pub rx_handed_over: u64,
@@ -134,7 +135,8 @@ impl std::ops::AddAssign for LinkCounters {
 }
 
 impl LinkCounters {
-    /// Packets counted as handed over did not get through the door. Those from before the counters began are in neither count.
+    /// Packets counted as handed over did not get through the door. Those from before the counters
+    /// began are in neither count.
     pub(crate) fn hand_over_lost(&mut self, lost: u64) {
         let lost = lost.min(self.rx_handed_over);
         self.rx_handed_over -= lost;

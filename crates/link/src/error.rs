@@ -38,7 +38,8 @@ pub enum LinkError {
     },
 }
 
-/// The errno of an error that says that the system is short of descriptors or memory, and nothing of what was tried.
+/// The errno of an error that says that the system is short of descriptors or memory, and nothing
+/// of what was tried.
 pub fn shortage(error: &io::Error) -> Option<i32> {
     let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
     error.raw_os_error().filter(|errno| short.contains(errno))

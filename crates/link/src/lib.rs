@@ -1,20 +1,23 @@
 //! How packets leave: RoCEv2 over UDP sockets that need no privilege.
 //!
-//! [`RoceLink`] is what the device sees: it builds packets in a staging buffer, takes the ICRC over the copy, sends
-//! batches, and hands over received packets whose ICRC held and whose QPN belongs to this process. Beneath it a
-//! [`staging::datagram::Link`] carries datagrams: [`udp`] sockets, with [`middleware`] as wrappers around any of them.
+//! [`RoceLink`] is what the device sees: it builds packets in a staging buffer, takes the ICRC over
+//! the copy, sends batches, and hands over received packets whose ICRC held and whose QPN belongs
+//! to this process. Beneath it a [`staging::datagram::Link`] carries datagrams: [`udp`] sockets,
+//! with [`middleware`] as wrappers around any of them.
 //!
-//! What the processes of a host share, and which packet belongs to which of them, is the crate [`rnic_host`]'s to know.
+//! What the processes of a host share, and which packet belongs to which of them, is the crate
+//! [`rnic_host`]'s to know.
 //!
 //! # The IP identification
-//! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected sockets with
-//! IP_PMTUDISC_DO send ID 0, and 0, 1, 2, ... within one GSO batch; DF is always set. That is what [`staging::framing`] reckons
-//! with, and why no IPv4 socket here is ever connected. A network card with its own UDP segmentation might number
-//! otherwise: `RNIC_GSO=local` ([`Gso::LocalOnly`]) keeps GSO to routes that stay on this host.
+//! It is under the ICRC of IPv4 packets, and a UDP socket neither sets nor shows it. Unconnected
+//! sockets with IP_PMTUDISC_DO send ID 0, and 0, 1, 2, ... within one GSO batch; DF is always set.
+//! That is what [`staging::framing`] reckons with, and why no IPv4 socket here is ever connected. A
+//! network card with its own UDP segmentation might number otherwise: `RNIC_GSO=local`
+//! ([`Gso::LocalOnly`]) keeps GSO to routes that stay on this host.
 //!
 //! # Panics and hostile input
-//! Nothing that arrives by a socket or through a ring makes this crate panic, block, or read or write out of
-//! range: it is dropped and counted.
+//! Nothing that arrives by a socket or through a ring makes this crate panic, block, or read or
+//! write out of range: it is dropped and counted.
 
 mod counters;
 mod error;
@@ -32,20 +35,7 @@ pub use error::{LinkError, shortage};
 pub use middleware::faults::{self, FaultSpec};
 pub use netlink::next_hop;
 pub use port::{LinkConfig, Look, QuickPoll, RoceLink};
-pub use rnic_host::domains::{DomainError, DomainKey};
-pub use rnic_host::peers::{Heard, PeerId, Peers};
-pub use rnic_host::ports::{BindFlags, PortClaim, Ports};
-pub use rnic_host::qp1::QP1;
-pub use rnic_host::registry::QpnRange;
-pub use rnic_host::source_ports::SourcePorts;
-pub use rnic_host::steering::MULTICAST_QPN;
-pub use rnic_host::stopped::is_stopped;
-pub use rnic_host::tell;
-pub use rnic_host::wills::{Estate, WILL_LEN, Will, WillId};
-pub use rnic_host::{domains, door, inquiry, ports, qp1, registry, steering, wills};
 pub use rnic_settings::Gso;
-pub use rnic_sys::process::{Span, has_ended};
-pub use rnic_sys::{Fd, RouteEvents, is_safe_memory_file};
 pub use shm::apart::Apart;
 pub use shm::carried::{Carried, MOST_CARRIED, Vacant};
 pub use shm::grants::{Grant, GrantName, Request};

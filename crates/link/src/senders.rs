@@ -1,14 +1,18 @@
 //! What is known of those whose packets arrive, and the check of their ICRCs.
 //!
-//! Two things are kept, in tables of their own: of each flow (addresses and port) the part of the ICRC that its packets share,
-//! and what it does with the IPv4 identification; of each source address what its flows do. Flows displace each other where there
-//! are many, and what is known of their source stays.
+//! Two things are kept, in tables of their own: of each flow (addresses and port) the part of the
+//! ICRC that its packets share, and what it does with the IPv4 identification; of each source
+//! address what its flows do. Flows displace each other where there are many, and what is known of
+//! their source stays.
 //!
-//! Anybody may send, with any source address. Both tables are bounded. An entry that has not had a single packet with a right ICRC
-//! displaces none that has. So garbage, and what was corrupted, wash nothing away. Somebody who forges addresses and makes the
-//! ICRCs right (everybody can) does displace entries, those least used first. A source that is displaced is as one that never
-//! sent: that costs it no packets while there is leeway ([`rnic_wire::Leeway`]); after that, if it counts its packets, the
-//! first of a flow, and the first after a second of silence. Who sends garbage to a queue pair uses the leeway up, for a minute. The hash has a secret, so nobody knows which addresses to forge for a given one.
+//! Anybody may send, with any source address. Both tables are bounded. An entry that has not had a
+//! single packet with a right ICRC displaces none that has. So garbage, and what was corrupted,
+//! wash nothing away. Somebody who forges addresses and makes the ICRCs right (everybody can) does
+//! displace entries, those least used first. A source that is displaced is as one that never sent:
+//! that costs it no packets while there is leeway ([`rnic_wire::Leeway`]); after that, if it counts
+//! its packets, the first of a flow, and the first after a second of silence. Who sends garbage to
+//! a queue pair uses the leeway up, for a minute. The hash has a secret, so nobody knows which
+//! addresses to forge for a given one.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -23,7 +27,8 @@ const WAYS: usize = 8;
 const FEW: usize = 32;
 const MANY: usize = 512;
 
-/// A table that grows to a bound: each key has a set of places, and in a full one the entry least used gives way.
+/// A table that grows to a bound: each key has a set of places, and in a full one the entry least
+/// used gives way.
 struct Table<K, V> {
     secret: [u64; 2],
     /// Of each set the places lie next to each other.
@@ -79,7 +84,8 @@ fn hash<const N: usize>(words: [u64; N], [start, factor]: [u64; 2]) -> u64 {
         let product = u128::from(hash ^ word) * u128::from(factor);
         (product >> 64) as u64 ^ product as u64
     };
-    // The last step spreads neighbouring addresses: with one step, one factor in some hundred lets them share a few sets.
+    // The last step spreads neighbouring addresses: with one step, one factor in some hundred lets
+    // them share a few sets.
     mix(words.into_iter().fold(start, mix), start)
 }
 
@@ -136,7 +142,8 @@ impl<K: Key, V: Proven> Table<K, V> {
         &mut entry.value
     }
 
-    /// Where the entry of a key is to be that has none in its set; `None`: it is the newcomer. The place is empty or has it.
+    /// Where the entry of a key is to be that has none in its set; `None`: it is the newcomer. The
+    /// place is empty or has it.
     #[cold]
     fn make_room(&mut self, key: &K) -> Option<usize> {
         let mut its = None;
@@ -161,7 +168,8 @@ impl<K: Key, V: Proven> Table<K, V> {
         free.map(|place| start + place)
     }
 
-    /// Finds a place for a proven entry: another one's, unless the table may still grow. Gives the place.
+    /// Finds a place for a proven entry: another one's, unless the table may still grow. Gives the
+    /// place.
     fn settle(&mut self, entry: Entry<K, V>) -> usize {
         loop {
             let start = self.set_of(&entry.key);
@@ -255,7 +263,8 @@ pub(crate) struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Checks the ICRC of a packet, which is the `n`th of its train; gives what the IP header must have been.
+    /// Checks the ICRC of a packet, which is the `n`th of its train; gives what the IP header must
+    /// have been.
     ///
     /// # Errors
     /// It is not to be believed.

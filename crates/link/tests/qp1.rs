@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use common::{Agent, PATIENCE, isolated};
-use rnic_link::QP1;
-use rnic_link::qp1::ID_BITS;
+use rnic_host::QP1;
+use rnic_host::qp1::ID_BITS;
 
 #[test]
 fn agent() {

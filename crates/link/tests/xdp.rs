@@ -11,7 +11,8 @@ use std::time::Instant;
 use common::{
     CableEnd, PATIENCE, isolated, now_ns, read_packet, spec, wait_readable, write_packet,
 };
-use rnic_link::{LinkConfig, Look, MULTICAST_QPN, PathId, RoceLink};
+use rnic_host::MULTICAST_QPN;
+use rnic_link::{LinkConfig, Look, PathId, RoceLink};
 use rnic_wire::ip::IpUdp;
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
 

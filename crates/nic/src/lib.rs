@@ -53,7 +53,8 @@ pub use sync::within::within;
 pub use sys::PerThread;
 
 pub use observe::{MOST_FAILURES, refused_verb};
-pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec, is_stopped};
+pub use rnic_host::is_stopped;
+pub use rnic_link::{FaultSpec, LinkCounters, XdpSpec};
 pub use rnic_transport::{
     Address, BindWindow, Completion, CompletionOpcode, Counters, Flush, Immediate, InlineBytes,
     MAX_SHORT, NetworkHeader, Placement, QpEvent, RecvWqe, SendData, SendOp, SendWqe, SgList, Sge,

@@ -1,11 +1,11 @@
 //! What processes have of the device, for whoever looks from outside.
 //!
 //! Each process knows its own objects only. So whoever looks asks all processes of his user on this
-//! host ([`rnic_link::inquiry`]).
+//! host ([`rnic_host::inquiry`]).
 
-use rnic_link::QpnRange;
-use rnic_link::inquiry::{self, Respondent};
-use rnic_link::registry::range_of;
+use rnic_host::QpnRange;
+use rnic_host::inquiry::{self, Respondent};
+use rnic_host::registry::range_of;
 
 use crate::driving::{NicShared, current};
 use crate::engine::peer_service::{list_question, listed};

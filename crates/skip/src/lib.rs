@@ -1,9 +1,9 @@
 //! What tests of several crates need.
 //!
-//! A test that cannot test something on this machine says so, never silently.
-//! A test that returns early counts as passed, and the test harness swallows what it prints. So a test that lacks a tool
-//! or a right calls [`skipped`], which all of `./test` goes by: a line on standard error, a line in the summary, and with
-//! `RNIC_TEST_NO_SKIP=1`, as in continuous integration, a failure.
+//! A test that cannot test something on this machine says so, never silently. A test that returns
+//! early counts as passed, and the test harness swallows what it prints. So a test that lacks a
+//! tool or a right calls [`skipped`], which all of `./test` goes by: a line on standard error, a
+//! line in the summary, and with `RNIC_TEST_NO_SKIP=1`, as in continuous integration, a failure.
 
 mod process;
 
@@ -11,11 +11,12 @@ use std::io::Write;
 
 pub use process::{Folder, all_descriptors, alone, in_another_namespace, without_options};
 
-/// Writes `SKIPPED what: why` to standard error, past the test harness's capture, and appends it to the file named by
-/// `RNIC_SKIP_LOG`, if any.
+/// Writes `SKIPPED what: why` to standard error, past the test harness's capture, and appends it to
+/// the file named by `RNIC_SKIP_LOG`, if any.
 ///
 /// # Panics
-/// When `RNIC_TEST_NO_SKIP` is set to something else than `0`: then the machine is meant to be able to run everything.
+/// When `RNIC_TEST_NO_SKIP` is set to something else than `0`: then the machine is meant to be able
+/// to run everything.
 #[track_caller]
 pub fn skipped(what: &str, why: &str) {
     let line = format!("SKIPPED {what}: {why}\n");

@@ -53,8 +53,8 @@ impl Drop for Folder {
     }
 }
 
-/// Runs the calling test again in a process that has nothing else to do, and few descriptors, since limits are a
-/// process's. True: this is it.
+/// Runs the calling test again in a process that has nothing else to do, and few descriptors, since
+/// limits are a process's. True: this is it.
 ///
 /// # Panics
 /// If the test fails there.
@@ -86,17 +86,20 @@ pub fn all_descriptors() -> Vec<OwnedFd> {
     std::iter::from_fn(|| UnixDatagram::unbound().ok().map(OwnedFd::from)).collect()
 }
 
-/// Runs `work` in a thread that is in a network namespace of its own; `None`: there cannot be one, which is said.
+/// Runs `work` in a thread that is in a network namespace of its own; `None`: there cannot be one,
+/// which is said.
 ///
 /// # Panics
 /// If `work` does.
 pub fn in_another_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
-    // SAFETY: the thread leaves its network alone; it does not part with the descriptors or the folder that others use.
+    // SAFETY: the thread leaves its network alone; it does not part with the descriptors or the
+    // folder that others use.
     let set_up = || unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Into::into);
     in_a_thread("no network namespace here", set_up, work)
 }
 
-/// Runs `work` in a thread that cannot ask sockets for their options; `None`: that cannot be had here, which is said.
+/// Runs `work` in a thread that cannot ask sockets for their options; `None`: that cannot be had
+/// here, which is said.
 ///
 /// # Panics
 /// If `work` does.
@@ -145,8 +148,8 @@ fn refuse_options() -> std::io::Result<()> {
         filter: steps.as_mut_ptr(),
     };
     rustix::thread::set_no_new_privs(true)?;
-    // SAFETY: `filter` names `steps` and their number; both live through the call, which copies them. The filter
-    // is this thread's alone.
+    // SAFETY: `filter` names `steps` and their number; both live through the call, which copies
+    // them. The filter is this thread's alone.
     let set = unsafe {
         let (seccomp, mode) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER);
         libc::prctl(seccomp, mode, &raw const filter)

@@ -2,39 +2,32 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use libc::c_int;
-
-const GLOBAL_EXPEDITED: c_int = 1 << 1;
-const REGISTER_GLOBAL_EXPEDITED: c_int = 1 << 2;
+use rustix::thread::{MembarrierCommand, membarrier};
 
 /// Whether this process is registered: not asked yet, yes, no.
 static REGISTERED: AtomicU8 = AtomicU8::new(0);
 
-fn membarrier(command: c_int) -> bool {
-    // SAFETY: takes integers only.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-}
-
-/// From now on [`barrier_everywhere`] of any process is a full barrier in each thread of this one. False: the kernel has no
-/// such thing (before 4.16), or forbids it.
+/// From now on [`barrier_everywhere`] of any process is a full barrier in each thread of this one.
+/// False: the kernel has no such thing (before 4.16), or forbids it.
 pub fn join_barriers() -> bool {
     match REGISTERED.load(Ordering::Relaxed) {
         1 => true,
         2 => false,
         _ => {
-            let registered = membarrier(REGISTER_GLOBAL_EXPEDITED);
+            let registered = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
             REGISTERED.store(if registered { 1 } else { 2 }, Ordering::Relaxed);
             registered
         }
     }
 }
 
-/// A full barrier in this thread and in all threads of all processes that have joined. A few microseconds.
+/// A full barrier in this thread and in all threads of all processes that have joined. A few
+/// microseconds.
 ///
-/// A process that was forbidden the call after it had joined waits for as long as any processor may take to let others see
-/// what it wrote, many times over.
+/// A process that was forbidden the call after it had joined waits for as long as any processor may
+/// take to let others see what it wrote, many times over.
 pub fn barrier_everywhere() {
-    if !membarrier(GLOBAL_EXPEDITED) {
+    if membarrier(MembarrierCommand::GlobalExpedited).is_err() {
         REGISTERED.store(2, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_micros(100));
     }

@@ -21,7 +21,8 @@ pub(super) fn begin(buffer: &mut [u8], level: i32, kind: i32, data: usize) -> &m
     &mut buffer[HEADER..len]
 }
 
-/// The control messages in a buffer, each with level, kind and data; the first that is damaged ends them.
+/// The control messages in a buffer, each with level, kind and data; the first that is damaged ends
+/// them.
 #[inline]
 pub(super) fn messages(buffer: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
     let mut rest = buffer;

@@ -4,37 +4,34 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 
-use super::{Addr, Fd, check, control, option_of};
+use rustix::ioctl;
+use rustix::net::{self, SendFlags};
+
+use crate::raw::raw;
+use crate::{Addr, Fd, control, option_of};
 
 /// sendto(2), never raising SIGPIPE; without an address on a connected socket.
 pub fn send_to(fd: &Fd, bytes: &[u8], to: Option<&Addr>) -> io::Result<usize> {
-    let (name, name_len) = to.map_or((std::ptr::null(), 0), |to| (to.bytes.as_ptr(), to.len));
-    // SAFETY: both buffers are valid for the lengths given with them and only read.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sendto,
-            fd.0,
-            bytes.as_ptr(),
-            bytes.len(),
-            libc::MSG_NOSIGNAL,
-            name,
-            name_len,
-        )
-    })
+    let sent = match to {
+        Some(to) => net::sendto(fd, bytes, SendFlags::NOSIGNAL, to),
+        None => net::send(fd, bytes, SendFlags::NOSIGNAL),
+    };
+    Ok(sent?)
 }
 
-/// Bytes of a socket's send buffer in use (SIOCOUTQ, udp(7)): with their overhead, until the card is through with them.
+/// Bytes of a socket's send buffer in use (SIOCOUTQ, udp(7)): with their overhead, until the card
+/// is through with them.
 pub fn unsent(fd: &Fd) -> io::Result<usize> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the kernel writes one int there.
-    check(unsafe { libc::syscall(libc::SYS_ioctl, fd.0, libc::TIOCOUTQ, &raw mut bytes) })?;
+    const SIOCOUTQ: ioctl::Opcode = libc::TIOCOUTQ as ioctl::Opcode;
+    // SAFETY: the call writes one int, as this type says.
+    let bytes = unsafe { ioctl::ioctl(fd, ioctl::Getter::<SIOCOUTQ, libc::c_int>::new()) }?;
     Ok(bytes.max(0) as usize)
 }
 
 /// Datagrams for which a socket's receive buffer had no room (SO_MEMINFO).
 pub fn overrun(fd: &Fd) -> io::Result<u64> {
     // linux/sock_diag.h: SK_MEMINFO_DROPS, the last one.
-    // SAFETY: integers.
+    // SAFETY: any bytes are integers.
     let words: [u32; 9] = unsafe { option_of(fd, libc::SOL_SOCKET, libc::SO_MEMINFO)? };
     Ok(words[8].into())
 }
@@ -47,7 +44,8 @@ pub struct Message<'a> {
     pub segment: u16,
     /// Where to; `None` on a connected socket.
     pub to: Option<&'a Addr>,
-    /// The interface by which it leaves, whatever the routes say (IP_PKTINFO); only over IPv4, and with a `segment`.
+    /// The interface by which it leaves, whatever the routes say (IP_PKTINFO); only over IPv4, and
+    /// with a `segment`.
     pub by: Option<NonZeroU32>,
 }
 
@@ -114,7 +112,8 @@ fn message_header(
     header
 }
 
-/// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first did not.
+/// sendmmsg(2) of up to [`SEND_MANY`] messages; returns how many went, an error only when the first
+/// did not.
 pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
     // The usual handful without clearing room for all.
     if messages.len() <= 4 {
@@ -126,9 +125,10 @@ pub fn send_many(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
 
 fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<usize> {
     let n = messages.len().min(N);
-    // SAFETY: mmsghdr and iovec are C structs of integers and pointers, for which all zero bytes are a value.
+    // SAFETY: mmsghdr and iovec are C structs of integers and pointers, for which all zero bytes
+    // are a value.
     let mut headers: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
+    // SAFETY: iovec is such a struct.
     let mut iovs: [libc::iovec; N] = unsafe { std::mem::zeroed() };
     let mut controls = [SendControl::EMPTY; N];
     for (i, message) in messages[..n].iter().enumerate() {
@@ -137,17 +137,10 @@ fn send_up_to<const N: usize>(fd: &Fd, messages: &[Message<'_>]) -> io::Result<u
         }
         headers[i].msg_hdr = message_header(message, &mut iovs[i], &controls[i]);
     }
-    // SAFETY: the first `n` headers point at iovs, controls and buffers that live through the call; only `msg_len` of
-    // each header is written.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sendmmsg,
-            fd.0,
-            headers.as_mut_ptr(),
-            n as u32,
-            libc::MSG_NOSIGNAL,
-        )
-    })
+    let (call, headers) = (libc::SYS_sendmmsg, headers.as_mut_ptr());
+    // SAFETY: the first `n` headers point at iovs, controls and buffers that live through the call;
+    // only `msg_len` of each header is written.
+    unsafe { raw!(call, fd.0, headers, n, libc::MSG_NOSIGNAL) }
 }
 
 /// What [`receive`] found out about a datagram, or a train of datagrams merged by GRO.
@@ -188,11 +181,9 @@ pub fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<Datagram> {
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = CONTROL as _;
-    // SAFETY: the kernel writes at most the given lengths into `buffer`, `from.bytes` and `control`, all of which
-    // live through the call and are borrowed by nobody else.
-    let len = check(unsafe {
-        libc::syscall(libc::SYS_recvmsg, fd.0, &raw mut header, libc::MSG_DONTWAIT)
-    })?;
+    // SAFETY: the kernel writes at most the given lengths into `buffer`, `from.bytes` and
+    // `control`, all of which live through the call and are borrowed by nobody else.
+    let len = unsafe { raw!(libc::SYS_recvmsg, fd.0, &raw mut header, libc::MSG_DONTWAIT) }?;
     from.len = header.msg_namelen.min(from.bytes.len() as u32);
     let control = &control.0[..(header.msg_controllen as usize).min(CONTROL)];
     let mut out = Datagram {

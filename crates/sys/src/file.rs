@@ -1,50 +1,48 @@
 //! Files: open, read, write, lock.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{Fd, check};
+use rustix::fs::{self, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
 
-/// openat(2) relative to `dir` (or the working directory), always close-on-exec and never through a symbolic link.
+use crate::Fd;
+use crate::raw::raw;
+
+fn or_here(dir: Option<&Fd>) -> BorrowedFd<'_> {
+    dir.map_or(CWD, AsFd::as_fd)
+}
+
+/// openat(2) relative to `dir` (or the working directory), always close-on-exec and never through a
+/// symbolic link.
 pub fn open_at(dir: Option<&Fd>, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
-    let at = dir.map_or(libc::AT_FDCWD, |d| d.0);
-    let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    // SAFETY: `path` is a terminated string that lives through the call.
-    let fd = check(unsafe { libc::syscall(libc::SYS_openat, at, path.as_ptr(), flags, mode) })?;
-    Ok(Fd(fd as RawFd))
+    open(or_here(dir), path, flags | libc::O_NOFOLLOW, mode)
 }
 
 /// open(2), close-on-exec, through symbolic links: for files that the user names.
 pub fn open_at_following(path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
-    let flags = flags | libc::O_CLOEXEC;
-    // SAFETY: `path` is a terminated string that lives through the call.
-    let fd = check(unsafe {
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode)
-    })?;
-    Ok(Fd(fd as RawFd))
+    open(CWD, path, flags, mode)
+}
+
+fn open(dir: BorrowedFd<'_>, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
+    let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
+    Ok(fs::openat(dir, path, flags, Mode::from_raw_mode(mode))?.into())
 }
 
 /// mkdirat(2).
 pub fn make_dir_at(dir: Option<&Fd>, path: &CStr, mode: u32) -> io::Result<()> {
-    let at = dir.map_or(libc::AT_FDCWD, |d| d.0);
-    // SAFETY: `path` is a terminated string that lives through the call.
-    check(unsafe { libc::syscall(libc::SYS_mkdirat, at, path.as_ptr(), mode) })?;
-    Ok(())
+    Ok(fs::mkdirat(or_here(dir), path, Mode::from_raw_mode(mode))?)
 }
 
 /// unlinkat(2) of a file.
 pub fn unlink_at(dir: &Fd, path: &CStr) -> io::Result<()> {
-    // SAFETY: `path` is a terminated string that lives through the call.
-    check(unsafe { libc::syscall(libc::SYS_unlinkat, dir.0, path.as_ptr(), 0) })?;
-    Ok(())
+    Ok(fs::unlinkat(dir, path, AtFlags::empty())?)
 }
 
 /// The same of what may be there or not.
 pub fn remove_at(dir: &Fd, name: &str) {
-    if let Ok(name) = CString::new(name) {
-        let _ = unlink_at(dir, &name);
-    }
+    let _ = fs::unlinkat(dir, name, AtFlags::empty());
 }
 
 /// Owner, mode and size of an open file.
@@ -65,17 +63,7 @@ pub struct Stat {
 
 /// fstat(2).
 pub fn stat(fd: &Fd) -> io::Result<Stat> {
-    // SAFETY: `stat` is a C struct of integers, for which all zero bytes are a value.
-    let mut st: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: libc's `fstat` fills the struct it declares; nobody interposes it.
-    if unsafe { libc::fstat(fd.0, &raw mut st) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "its types differ between C libraries"
-    )]
-    let id = (st.st_dev as u64, st.st_ino as u64);
+    let st = fs::fstat(fd)?;
     Ok(Stat {
         uid: st.st_uid,
         mode: st.st_mode,
@@ -84,97 +72,83 @@ pub fn stat(fd: &Fd) -> io::Result<Stat> {
             .wrapping_mul(1_000_000_000)
             .wrapping_add(st.st_mtime_nsec as u64),
         removed: st.st_nlink == 0,
-        id,
+        id: (st.st_dev, st.st_ino),
     })
 }
 
-/// Sets access and modification time to now, so that cleaners of temporary folders leave the file alone.
+/// utimensat(2): now, for both times.
+const NOW: Timestamps = {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: fs::UTIME_NOW,
+    };
+    Timestamps {
+        last_access: now,
+        last_modification: now,
+    }
+};
+
+/// Sets access and modification time to now, so that cleaners of temporary folders leave the file
+/// alone.
 pub fn touch(fd: &Fd) {
-    // SAFETY: a null path with a descriptor means the descriptor itself, null times mean now; failure is harmless.
-    unsafe { libc::syscall(libc::SYS_utimensat, fd.0, 0usize, 0usize, 0) };
+    let _ = fs::futimens(fd, &NOW);
 }
 
 /// The same of a file by its name, as of a socket, which has no descriptor to its name.
 pub fn touch_at(dir: &Fd, name: &str) {
-    let Ok(name) = CString::new(name) else {
-        return;
-    };
-    // SAFETY: `name` is a terminated string that lives through the call; null times mean now; failure is harmless.
-    unsafe { libc::syscall(libc::SYS_utimensat, dir.0, name.as_ptr(), 0usize, 0) };
+    let _ = fs::utimensat(dir, name, &NOW, AtFlags::empty());
 }
 
 /// ftruncate(2).
 pub fn truncate(fd: &Fd, len: u64) -> io::Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.0, len) })?;
-    Ok(())
+    Ok(fs::ftruncate(fd, len)?)
 }
 
-/// Where the next bytes lie that are not a hole, from `offset` on (lseek SEEK_DATA; it moves the file's position);
-/// `None`: there are none.
+/// Where the next bytes lie that are not a hole, from `offset` on (lseek SEEK_DATA; it moves the
+/// file's position); `None`: there are none.
 pub fn next_data(fd: &Fd, offset: u64) -> io::Result<Option<u64>> {
-    // SAFETY: no pointers.
-    match check(unsafe { libc::syscall(libc::SYS_lseek, fd.0, offset, libc::SEEK_DATA) }) {
-        Ok(at) => Ok(Some(at as u64)),
-        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+    match fs::seek(fd, fs::SeekFrom::Data(offset)) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
         // A file system that knows no holes.
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(Some(offset)),
-        Err(e) => Err(e),
+        Err(Errno::INVAL) => Ok(Some(offset)),
+        Err(e) => Err(e.into()),
     }
 }
 
 /// pread(2); short at the end of the file.
 pub fn read_at(fd: &Fd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_pread64,
-            fd.0,
-            buffer.as_mut_ptr(),
-            buffer.len(),
-            offset,
-        )
-    })
+    Ok(rustix::io::pread(fd, buffer, offset)?)
 }
 
 /// pwrite(2).
 pub fn write_at(fd: &Fd, bytes: &[u8], offset: u64) -> io::Result<usize> {
-    // SAFETY: `bytes` is only read.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_pwrite64,
-            fd.0,
-            bytes.as_ptr(),
-            bytes.len(),
-            offset,
-        )
-    })
+    Ok(rustix::io::pwrite(fd, bytes, offset)?)
 }
 
 /// write(2).
 pub fn write(fd: &Fd, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: `bytes` is only read.
-    check(unsafe { libc::syscall(libc::SYS_write, fd.0, bytes.as_ptr(), bytes.len()) })
+    Ok(rustix::io::write(fd, bytes)?)
 }
 
 /// flock(2) exclusively, without waiting; false: somebody else holds it.
 pub fn try_lock_file(fd: &Fd) -> io::Result<bool> {
-    // SAFETY: no pointers.
-    match check(unsafe { libc::syscall(libc::SYS_flock, fd.0, libc::LOCK_EX | libc::LOCK_NB) }) {
-        Ok(_) => Ok(true),
-        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Ok(false),
-        Err(e) => Err(e),
+    match fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }
 
 /// Gives the lock of [`try_lock_file`] back.
 pub fn unlock_file(fd: &Fd) {
-    // SAFETY: no pointers.
-    unsafe { libc::syscall(libc::SYS_flock, fd.0, libc::LOCK_UN) };
+    let _ = fs::flock(fd, FlockOperation::Unlock);
 }
 
-pub(super) fn byte_lock(kind: i32, offset: u64) -> libc::flock {
-    // SAFETY: `flock` is a C struct of integers, for which all zero bytes are a value; OFD locks demand l_pid 0.
+/// A lock of one byte; rustix has those of whole files alone.
+fn byte_lock(kind: i32, offset: u64) -> libc::flock {
+    // SAFETY: `flock` is a C struct of integers, for which all zero bytes are a value; OFD locks
+    // demand l_pid 0.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as _;
     lock.l_whence = libc::SEEK_SET as _;
@@ -183,21 +157,25 @@ pub(super) fn byte_lock(kind: i32, offset: u64) -> libc::flock {
     lock
 }
 
-/// Locks the byte at `offset` for this open file description (fcntl F_OFD_SETLK); false: another one holds it.
-/// The kernel drops the lock when the last copy of the descriptor is closed, be it by SIGKILL.
+/// fcntl(2) with a lock.
+fn about_lock(fd: &Fd, command: i32, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: these commands read and write a `struct flock`, which is lent to the call.
+    unsafe { raw!(libc::SYS_fcntl, fd.0, command, &raw mut *lock) }.map(drop)
+}
+
+/// Locks the byte at `offset` for this open file description (fcntl F_OFD_SETLK); false: another
+/// one holds it. The kernel drops the lock when the last copy of the descriptor is closed, be it by
+/// SIGKILL.
 pub fn try_lock_byte(fd: &Fd, offset: u64) -> io::Result<bool> {
     try_lock_byte_as(fd, offset, false)
 }
 
-/// Locks the byte at `offset` for this open file description: shared with others that do the same, or exclusively. False:
-/// another one has it in a way that excludes this.
+/// Locks the byte at `offset` for this open file description: shared with others that do the same,
+/// or exclusively. False: another one has it in a way that excludes this.
 pub fn try_lock_byte_as(fd: &Fd, offset: u64, shared: bool) -> io::Result<bool> {
     let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
-    let lock = byte_lock(kind, offset);
-    // SAFETY: `lock` is a local `struct flock` and only read.
-    match check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_SETLK, &raw const lock) })
-    {
-        Ok(_) => Ok(true),
+    match about_lock(fd, libc::F_OFD_SETLK, &mut byte_lock(kind, offset)) {
+        Ok(()) => Ok(true),
         Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(e) => Err(e),
     }
@@ -205,15 +183,12 @@ pub fn try_lock_byte_as(fd: &Fd, offset: u64, shared: bool) -> io::Result<bool> 
 
 /// Gives the lock of [`try_lock_byte`] back.
 pub fn unlock_byte(fd: &Fd, offset: u64) {
-    let lock = byte_lock(libc::F_UNLCK, offset);
-    // SAFETY: as in `try_lock_byte`.
-    unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_SETLK, &raw const lock) };
+    let _ = about_lock(fd, libc::F_OFD_SETLK, &mut byte_lock(libc::F_UNLCK, offset));
 }
 
 /// Does another open file description hold the lock on the byte at `offset`?
 pub fn byte_is_locked(fd: &Fd, offset: u64) -> io::Result<bool> {
     let mut lock = byte_lock(libc::F_WRLCK, offset);
-    // SAFETY: the kernel rewrites the local `struct flock`.
-    check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_OFD_GETLK, &raw mut lock) })?;
+    about_lock(fd, libc::F_OFD_GETLK, &mut lock)?;
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }

@@ -1,17 +1,22 @@
-//! Ethernet interfaces (netdevice(7)), and one that this process makes (the kernel's Documentation/networking/tuntap.rst).
+//! Ethernet interfaces (netdevice(7)), and one that this process makes (the kernel's
+//! Documentation/networking/tuntap.rst).
 
 use std::io;
 
-use super::{Fd, check, open_at};
+use rustix::ioctl::{self, Opcode};
+
+use crate::{Fd, open_at};
 
 // linux/sockios.h, linux/ethtool.h
-const SIOCGIFINDEX: libc::Ioctl = 0x8933;
-const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const SIOCGIFINDEX: Opcode = 0x8933;
+const SIOCGIFHWADDR: Opcode = 0x8927;
+const SIOCGIFMTU: Opcode = 0x8921;
+const SIOCETHTOOL: Opcode = 0x8946;
 const ETHTOOL_GTXCSUM: u32 = 0x16;
 // linux/if_tun.h
-const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
-const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
-const TUN_F_CSUM: libc::c_ulong = 1;
+const TUNSETIFF: Opcode = 0x4004_54ca;
+const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
+const TUN_F_CSUM: usize = 1;
 
 /// `struct ifreq` with a name.
 fn request(name: &str) -> io::Result<libc::ifreq> {
@@ -30,29 +35,31 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
 /// A question about an interface.
 ///
 /// # Safety
-/// `what` reads and writes the request alone, or what it points to besides, which is as long as `what` takes it to be.
-unsafe fn ask(what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    let socket = super::socket(libc::AF_INET, libc::SOCK_DGRAM)
-        .or_else(|_| super::socket(libc::AF_INET6, libc::SOCK_DGRAM))?;
-    // SAFETY: the request is borrowed for the call; the caller vouches for the rest.
-    check(unsafe { libc::syscall(libc::SYS_ioctl, socket.raw(), what, &raw mut *request) })?;
-    Ok(())
+/// `WHAT` reads and writes the request alone, or what it points to besides, which is as long as
+/// `WHAT` takes it to be.
+unsafe fn ask<const WHAT: Opcode>(request: &mut libc::ifreq) -> io::Result<()> {
+    let socket = crate::socket(libc::AF_INET, libc::SOCK_DGRAM)
+        .or_else(|_| crate::socket(libc::AF_INET6, libc::SOCK_DGRAM))?;
+    // SAFETY: the request is borrowed for the call; the caller vouches that it reads and writes
+    // nothing else.
+    Ok(unsafe { ioctl::ioctl(socket, ioctl::Updater::<WHAT, _>::new(request)) }?)
 }
 
 /// Number, hardware address and MTU of an Ethernet interface.
 pub fn ethernet(name: &str) -> io::Result<(u32, [u8; 6], u32)> {
-    let ask = |what| {
-        let mut request = request(name)?;
-        // SAFETY: these fill in a part of the request.
-        unsafe { ask(what, &mut request) }.map(|()| request)
-    };
-    let hardware = ask(libc::SIOCGIFHWADDR as libc::Ioctl)?;
-    // SAFETY: the kernel has filled in this part of the union; any bytes are a value of the others.
+    let mut index = request(name)?;
+    let mut hardware = index;
+    let mut mtu = index;
+    // SAFETY: each of the calls fills in the part of the request that is then read; any bytes are a
+    // value of it.
     let (index, address, mtu) = unsafe {
+        ask::<SIOCGIFHWADDR>(&mut hardware)?;
+        ask::<SIOCGIFINDEX>(&mut index)?;
+        ask::<SIOCGIFMTU>(&mut mtu)?;
         (
-            ask(SIOCGIFINDEX)?.ifr_ifru.ifru_ifindex,
+            index.ifr_ifru.ifru_ifindex,
             hardware.ifr_ifru.ifru_hwaddr,
-            ask(libc::SIOCGIFMTU as libc::Ioctl)?.ifr_ifru.ifru_mtu,
+            mtu.ifr_ifru.ifru_mtu,
         )
     };
     if address.sa_family != libc::ARPHRD_ETHER {
@@ -71,13 +78,15 @@ pub fn has_checksum_offload(name: &str) -> io::Result<bool> {
     let mut value = [ETHTOOL_GTXCSUM, 0];
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: it reads and writes these two words.
-    unsafe { ask(SIOCETHTOOL, &mut request)? };
+    // SAFETY: the call reads and writes the two words that the request points to, which live
+    // through it.
+    unsafe { ask::<SIOCETHTOOL>(&mut request)? };
     Ok(value[1] != 0)
 }
 
-/// Makes an Ethernet interface that is there as long as the descriptor is open, down yet, and that takes packets without checksums. `pattern`: its
-/// name, with `%d` where the kernel puts a number. Gives the name that it has.
+/// Makes an Ethernet interface that is there as long as the descriptor is open, down yet, and that
+/// takes packets without checksums. `pattern`: its name, with `%d` where the kernel puts a number.
+/// Gives the name that it has.
 ///
 /// # Errors
 /// EPERM: it takes CAP_NET_ADMIN. ENOENT: there is no /dev/net/tun.
@@ -85,10 +94,15 @@ pub fn open_tap(pattern: &str) -> io::Result<(Fd, String)> {
     let tap = open_at(None, c"/dev/net/tun", libc::O_RDWR | libc::O_NONBLOCK, 0)?;
     let mut request = request(pattern)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
-    // SAFETY: the kernel reads and writes the local request.
-    check(unsafe { libc::syscall(libc::SYS_ioctl, tap.raw(), TUNSETIFF, &raw mut request) })?;
-    // SAFETY: no pointers.
-    check(unsafe { libc::syscall(libc::SYS_ioctl, tap.raw(), TUNSETOFFLOAD, TUN_F_CSUM) })?;
+    // SAFETY: the call reads and writes the local request.
+    unsafe { ioctl::ioctl(&tap, ioctl::Updater::<TUNSETIFF, _>::new(&mut request)) }?;
+    // SAFETY: the call takes a number, no pointer.
+    unsafe {
+        ioctl::ioctl(
+            &tap,
+            ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(TUN_F_CSUM),
+        )
+    }?;
     let name = request.ifr_name.iter().take_while(|&&c| c != 0);
     let name = name.map(|&c| c as u8).collect();
     let name = String::from_utf8(name).map_err(io::Error::other)?;

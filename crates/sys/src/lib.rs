@@ -1,15 +1,22 @@
 //! System calls, raw and typed.
 //!
-//! Every call goes through `syscall(2)` and not through libc's function of that name: the drop-in libraries of this
-//! project and `librspreload` export `socket`, `read`, `write`, `poll`, `close` ..., and the device's own descriptors
-//! must never take that detour. Lengths and addresses that the kernel hands back are bounded here; nothing above this
-//! module sees a raw pointer.
+//! No call goes through libc: the drop-in libraries of this project and `librspreload` export
+//! `socket`, `read`, `write`, `poll`, `close` ..., and the device's own descriptors must never take
+//! that detour. Nor does a call change errno, which is the program's, or act upon a cancellation of
+//! its thread. So calls are those of [rustix], whose own back end makes them without libc; what it
+//! does not have is in here, by number (`raw.rs`). Lengths and addresses that the kernel hands back
+//! are bounded here; with few exceptions, which are unsafe functions, nothing above this crate sees
+//! a raw pointer.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
-use libc::c_long;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+
+use raw::raw;
 
 mod barrier;
 mod control;
@@ -20,6 +27,7 @@ mod interface;
 mod memory;
 mod netlink;
 pub mod process;
+mod raw;
 pub mod segment;
 mod spare;
 mod unix;
@@ -36,39 +44,53 @@ pub use spare::*;
 pub use unix::*;
 pub use xdp::*;
 
-fn check(ret: c_long) -> io::Result<usize> {
-    // The errno of a failed raw call is left where libc's would be.
-    usize::try_from(ret).map_err(|_| io::Error::last_os_error())
-}
-
-/// An owned descriptor, closed by the raw call: neither a preloaded library's `close` nor a cancellation point.
+/// An owned descriptor, closed by the raw call: neither a preloaded library's `close` nor a
+/// cancellation point.
 #[derive(Debug)]
 pub struct Fd(RawFd);
 
-impl From<std::os::fd::OwnedFd> for Fd {
-    fn from(fd: std::os::fd::OwnedFd) -> Fd {
-        Fd(std::os::fd::IntoRawFd::into_raw_fd(fd))
+impl From<OwnedFd> for Fd {
+    fn from(fd: OwnedFd) -> Fd {
+        // That one would be closed by libc.
+        Fd(fd.into_raw_fd())
     }
 }
 
 impl Fd {
-    /// From the result of a system call that makes a descriptor.
+    /// From the number that a system call has made.
+    ///
+    /// # Safety
+    /// It is the number of an open descriptor, and nobody else has it.
+    unsafe fn from_number(made: usize) -> Fd {
+        Fd(made as RawFd)
+    }
+
+    /// From what libc's `syscall` has returned for a call that makes a descriptor; errno has the
+    /// error.
     ///
     /// # Safety
     /// It is that, and nobody else has the descriptor.
-    pub unsafe fn from_call(ret: c_long) -> io::Result<Fd> {
-        check(ret).map(|fd| Fd(fd as RawFd))
+    pub unsafe fn from_call(ret: libc::c_long) -> io::Result<Fd> {
+        let made = usize::try_from(ret).map_err(|_| io::Error::last_os_error())?;
+        // SAFETY: the call has made it, as the caller vouches for.
+        Ok(unsafe { Fd::from_number(made) })
     }
 
     /// One more descriptor of the same file.
     pub fn duplicate(&self) -> io::Result<Fd> {
-        Fd::duplicate_of(self.0)
+        Ok(rustix::io::fcntl_dupfd_cloexec(self, 0)?.into())
     }
 
     /// The same for a number of somebody else's.
     pub fn duplicate_of(fd: RawFd) -> io::Result<Fd> {
-        // SAFETY: no pointers, and a new descriptor.
-        unsafe { Fd::from_call(libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0)) }
+        if fd < 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // SAFETY: the number is only used in the call, which fails if it is no open descriptor. If
+        // another thread closes it meanwhile, it is another file that gets one more descriptor,
+        // which its caller would have to expect in any case.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?.into())
     }
 
     /// The number, for `poll` and the like.
@@ -79,15 +101,17 @@ impl Fd {
 
 impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is open as long as `self` lives.
+        // SAFETY: it is open as long as `self` lives, and is not -1, as it was made by a call that
+        // succeeded.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: closing a descriptor touches no memory; `self` owns it, so nobody else's number is closed.
-        unsafe { libc::syscall(libc::SYS_close, self.0) };
+        // SAFETY: `self` owns the descriptor, and is gone after this, so nobody uses the number any
+        // more.
+        unsafe { rustix::io::close(self.0) };
     }
 }
 
@@ -172,120 +196,82 @@ impl std::fmt::Debug for Addr {
     }
 }
 
+// SAFETY: `bytes` holds an address of `len` bytes, at most its own length, in the form of its
+// family: each constructor writes it so, or the kernel has.
+unsafe impl SocketAddrArg for Addr {
+    unsafe fn with_sockaddr<R>(
+        &self,
+        f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R,
+    ) -> R {
+        f(self.bytes.as_ptr().cast(), self.len)
+    }
+}
+
 /// A non-blocking, close-on-exec socket.
 pub fn socket(family: i32, kind: i32) -> io::Result<Fd> {
-    let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::syscall(libc::SYS_socket, family, kind, 0) })?;
-    Ok(Fd(fd as RawFd))
+    let family = AddressFamily::from_raw(family as u16);
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let kind = SocketType::from_raw(kind as u32);
+    Ok(net::socket_with(family, kind, flags, None)?.into())
 }
 
 /// bind(2).
 pub fn bind(fd: &Fd, addr: &Addr) -> io::Result<()> {
-    // SAFETY: `addr.bytes` is valid for `addr.len` (<= 112) bytes for the length of the call, which only reads them.
-    check(unsafe { libc::syscall(libc::SYS_bind, fd.0, addr.bytes.as_ptr(), addr.len) })?;
-    Ok(())
+    Ok(net::bind(fd, addr)?)
 }
 
 /// connect(2).
 pub fn connect(fd: &Fd, addr: &Addr) -> io::Result<()> {
-    // SAFETY: as in `bind`.
-    check(unsafe { libc::syscall(libc::SYS_connect, fd.0, addr.bytes.as_ptr(), addr.len) })?;
-    Ok(())
+    Ok(net::connect(fd, addr)?)
 }
 
 /// getsockname(2), for Internet sockets.
 pub fn local_addr(fd: &Fd) -> io::Result<SocketAddr> {
-    let mut addr = Addr::empty();
-    addr.len = addr.bytes.len() as u32;
-    // SAFETY: the kernel writes at most `addr.len` bytes, the size of the array, and then the length itself.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_getsockname,
-            fd.0,
-            addr.bytes.as_mut_ptr(),
-            &raw mut addr.len,
-        )
-    })?;
-    addr.to_inet().ok_or(io::ErrorKind::InvalidData.into())
+    let addr = SocketAddr::try_from(net::getsockname(fd)?)?;
+    Ok(match addr.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, addr.port()),
+        IpAddr::V6(_) => addr,
+    })
 }
 
 /// setsockopt(2) with an `int`.
 pub fn set_option(fd: &Fd, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the option value is the local `value`, its length is given.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            fd.0,
-            level,
-            name,
-            &raw const value,
-            size_of::<i32>(),
-        )
-    })?;
-    Ok(())
+    // SAFETY: any bytes may be read of an `int`.
+    unsafe { set_option_to(fd, level, name, &value) }
+}
+
+/// setsockopt(2) with a value of any kind.
+///
+/// # Safety
+/// If the option's value points to memory, that memory is there for the call to read.
+unsafe fn set_option_to<T>(fd: &Fd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let call = libc::SYS_setsockopt;
+    let value: *const T = value;
+    // SAFETY: the call reads `size_of::<T>()` bytes at `value`, which is borrowed, and what they
+    // point to, for which the caller vouches.
+    unsafe { raw!(call, fd.0, level, name, value, size_of::<T>()) }.map(drop)
 }
 
 /// Joins (or leaves) a multicast group on an interface.
 pub fn set_membership(fd: &Fd, group: IpAddr, ifindex: u32, member: bool) -> io::Result<()> {
-    #[repr(C)]
-    struct Mreqn {
-        group: [u8; 4],
-        address: [u8; 4],
-        ifindex: u32,
-    }
-    #[repr(C)]
-    struct Mreq6 {
-        group: [u8; 16],
-        ifindex: u32,
-    }
-    let set = |level: i32, name: i32, value: *const u8, len: usize| {
-        // SAFETY: `value` points to one of the local structures below, whose length is given.
-        check(unsafe { libc::syscall(libc::SYS_setsockopt, fd.0, level, name, value, len) })
-            .map(drop)
+    use net::sockopt;
+    let any = Ipv4Addr::UNSPECIFIED;
+    let done = match (group, member) {
+        (IpAddr::V4(group), true) => {
+            sockopt::set_ip_add_membership_with_ifindex(fd, &group, &any, ifindex)
+        }
+        (IpAddr::V4(group), false) => {
+            sockopt::set_ip_drop_membership_with_ifindex(fd, &group, &any, ifindex)
+        }
+        (IpAddr::V6(group), true) => sockopt::set_ipv6_add_membership(fd, &group, ifindex),
+        (IpAddr::V6(group), false) => sockopt::set_ipv6_drop_membership(fd, &group, ifindex),
     };
-    match group {
-        IpAddr::V4(v4) => {
-            let request = Mreqn {
-                group: v4.octets(),
-                address: [0; 4],
-                ifindex,
-            };
-            let name = if member {
-                libc::IP_ADD_MEMBERSHIP
-            } else {
-                libc::IP_DROP_MEMBERSHIP
-            };
-            set(
-                libc::IPPROTO_IP,
-                name,
-                (&raw const request).cast(),
-                size_of::<Mreqn>(),
-            )
-        }
-        IpAddr::V6(v6) => {
-            let request = Mreq6 {
-                group: v6.octets(),
-                ifindex,
-            };
-            let name = if member {
-                libc::IPV6_ADD_MEMBERSHIP
-            } else {
-                libc::IPV6_DROP_MEMBERSHIP
-            };
-            set(
-                libc::IPPROTO_IPV6,
-                name,
-                (&raw const request).cast(),
-                size_of::<Mreq6>(),
-            )
-        }
-    }
+    Ok(done?)
 }
 
 /// getsockopt(2) of an `int`.
 pub fn get_option(fd: &Fd, level: i32, name: i32) -> io::Result<i32> {
-    // SAFETY: an integer.
+    // SAFETY: any bytes are an `i32`.
     unsafe { option_of(fd, level, name) }
 }
 
@@ -294,20 +280,13 @@ pub fn get_option(fd: &Fd, level: i32, name: i32) -> io::Result<i32> {
 /// # Safety
 /// Any bytes are a value of `T`: it consists of integers.
 unsafe fn option_of<T>(fd: &Fd, level: i32, name: i32) -> io::Result<T> {
-    // SAFETY: all zero bytes are a value, as the caller vouches for.
+    // SAFETY: zeros are a value of `T`, as any bytes are by the caller's word.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as u32;
-    // SAFETY: the kernel writes at most `len` bytes to `value`, which may have any.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd.0,
-            level,
-            name,
-            &raw mut value,
-            &raw mut len,
-        )
-    })?;
+    let call = libc::SYS_getsockopt;
+    // SAFETY: the kernel writes at most `len` bytes to `value`, its size, and then the length
+    // itself; both are local, and any bytes are a value, as the caller vouches for.
+    unsafe { raw!(call, fd.0, level, name, &raw mut value, &raw mut len) }?;
     Ok(value)
 }
 
@@ -346,62 +325,40 @@ fn attach_program(fd: &Fd, option: i32, program: &[BpfInsn]) -> io::Result<()> {
         len,
         filter: program.as_ptr(),
     };
-    // SAFETY: `fprog` has the layout of `struct sock_fprog` and points at `len` instructions that outlive the call;
-    // the kernel copies and verifies them.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            fd.0,
-            libc::SOL_SOCKET,
-            option,
-            &raw const fprog,
-            size_of::<Fprog>(),
-        )
-    })?;
-    Ok(())
+    // SAFETY: `fprog` has the layout of `struct sock_fprog`, and points at `len` instructions that
+    // are borrowed for the call; the kernel copies and verifies them.
+    unsafe { set_option_to(fd, libc::SOL_SOCKET, option, &fprog) }
 }
 
-/// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the packet path.
+/// Waits until `fd` is readable or the time is over; true: readable. For joining only, never on the
+/// packet path.
 pub fn wait_readable(fd: &impl AsFd, milliseconds: i32) -> bool {
-    poll_one(fd, libc::POLLIN, milliseconds) != 0
+    !poll_one(fd, PollFlags::IN, milliseconds).is_empty()
 }
 
 /// The other end of a connection is closed.
 pub fn is_hung_up(fd: &Fd) -> bool {
-    poll_one(fd, 0, 0) & libc::POLLHUP != 0
+    poll_one(fd, PollFlags::empty(), 0).contains(PollFlags::HUP)
 }
 
 /// ppoll(2) of one descriptor: what happened.
-fn poll_one(fd: &impl AsFd, events: i16, milliseconds: i32) -> i16 {
-    let mut poll = libc::pollfd {
-        fd: fd.as_fd().as_raw_fd(),
-        events,
-        revents: 0,
-    };
-    let timeout = libc::timespec {
+fn poll_one(fd: &impl AsFd, events: PollFlags, milliseconds: i32) -> PollFlags {
+    let mut polled = [PollFd::new(fd, events)];
+    let timeout = Timespec {
         tv_sec: (milliseconds / 1000).into(),
-        tv_nsec: c_long::from(milliseconds % 1000) * 1_000_000,
+        tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
     };
-    // SAFETY: one pollfd, one timespec, both local; no signal mask is given.
-    let n = unsafe {
-        libc::syscall(
-            libc::SYS_ppoll,
-            &raw mut poll,
-            1,
-            &raw const timeout,
-            0usize,
-            0usize,
-        )
-    };
-    if n == 1 { poll.revents } else { 0 }
+    match rustix::event::poll(&mut polled, Some(&timeout)) {
+        Ok(1) => polled[0].revents(),
+        _ => PollFlags::empty(),
+    }
 }
 
 /// Bytes of randomness from the system.
 pub fn random_u64() -> u64 {
     let mut bytes = [0u8; 8];
-    // SAFETY: the kernel writes at most 8 bytes to `bytes`.
-    let n = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
-    if n == 8 {
+    let flags = rustix::rand::GetRandomFlags::empty();
+    if rustix::rand::getrandom(&mut bytes, flags) == Ok(bytes.len()) {
         return u64::from_ne_bytes(bytes);
     }
     // The call was taken away from the process (seccomp(2)).
@@ -422,8 +379,7 @@ pub fn now_realtime_ns() -> u64 {
 
 /// Effective user id.
 pub fn effective_uid() -> u32 {
-    // SAFETY: geteuid has no arguments and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// `release` of uname(2) as (major, minor); (0, 0) if it cannot be read.

@@ -3,9 +3,13 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use super::{Fd, check};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// A socket that the kernel tells of changes: of interfaces, addresses, routes or neighbours. Needs no privilege.
+use crate::Fd;
+
+/// A socket that the kernel tells of changes: of interfaces, addresses, routes or neighbours. Needs
+/// no privilege.
 #[derive(Debug)]
 pub struct RouteEvents(Fd);
 
@@ -21,14 +25,9 @@ pub enum RouteEvent {
 impl RouteEvents {
     /// `groups`: the numbers of multicast groups (`RTNLGRP_`), 32 at most.
     pub fn open(groups: &[u32]) -> io::Result<RouteEvents> {
-        let fd = open(libc::SOCK_NONBLOCK)?;
-        // SAFETY: a sockaddr_nl of zeros is a valid one.
-        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
-        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-        address.nl_groups = groups.iter().fold(0, |set, group| set | 1 << (group - 1));
-        let len = size_of::<libc::sockaddr_nl>();
-        // SAFETY: the address is read only, and as long as is said.
-        check(unsafe { libc::syscall(libc::SYS_bind, fd.raw(), &raw const address, len) })?;
+        let fd = open(SocketFlags::NONBLOCK)?;
+        let groups = groups.iter().fold(0, |set, group| set | 1 << (group - 1));
+        net::bind(&fd, &SocketAddrNetlink::new(0, groups))?;
         Ok(RouteEvents(fd))
     }
 
@@ -53,49 +52,22 @@ impl RouteEvents {
     }
 }
 
-fn open(flags: libc::c_int) -> io::Result<Fd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags;
-    // SAFETY: no pointers, and a new descriptor.
-    unsafe {
-        Fd::from_call(libc::syscall(
-            libc::SYS_socket,
-            libc::AF_NETLINK,
-            kind,
-            libc::NETLINK_ROUTE,
-        ))
-    }
+fn open(flags: SocketFlags) -> io::Result<Fd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    // NETLINK_ROUTE is protocol 0.
+    let made = net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    Ok(made.into())
 }
 
 fn receive(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the pointer goes with the buffer's length; no address is asked for.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_recvfrom,
-            fd.raw(),
-            buffer.as_mut_ptr(),
-            buffer.len(),
-            libc::MSG_DONTWAIT,
-            0usize,
-            0usize,
-        )
-    })
+    let (taken, _) = net::recv(fd, buffer, RecvFlags::DONTWAIT)?;
+    Ok(taken)
 }
 
 /// Sends a question and takes the answer, which is there when sending it returns.
 pub fn ask_netlink(question: &[u8]) -> io::Result<Vec<u8>> {
-    let fd = open(0)?;
-    // SAFETY: the question is only read; no address.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sendto,
-            fd.raw(),
-            question.as_ptr(),
-            question.len(),
-            0,
-            0usize,
-            0,
-        )
-    })?;
+    let fd = open(SocketFlags::empty())?;
+    net::send(&fd, question, SendFlags::empty())?;
     let mut answer = vec![0; 4096];
     let n = receive(&fd, &mut answer)?;
     answer.truncate(n);

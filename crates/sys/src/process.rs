@@ -2,7 +2,12 @@
 
 use std::io;
 
-use super::{Fd, check};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::Fd;
+use crate::raw::raw;
 
 /// Some bytes of memory, of this process or of another one.
 #[derive(Clone, Copy)]
@@ -15,9 +20,11 @@ impl std::fmt::Debug for Span {
     }
 }
 
-// SAFETY: an address and a length, which nobody uses as a pointer but by contract.
+// SAFETY: an address and a length. Safe code can do nothing with them but read them as numbers; the
+// unsafe functions that take a span as memory leave it to their callers that it is memory of this
+// thread's to use.
 unsafe impl Send for Span {}
-// SAFETY: as above.
+// SAFETY: nothing changes it, and what is read through a shared reference are the same two numbers.
 unsafe impl Sync for Span {}
 
 impl Span {
@@ -64,26 +71,23 @@ impl Span {
     }
 }
 
-/// The memory of a process, which the rules of ptrace(2) must let this one reach. The descriptor stands for its address space
-/// of now, and reads nothing once that is gone.
+/// The memory of a process, which the rules of ptrace(2) must let this one reach. The descriptor
+/// stands for its address space of now, and reads nothing once that is gone.
 pub fn open_memory(pid: u32) -> io::Result<Fd> {
     if pid == 0 {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let path = std::ffi::CString::new(format!("/proc/{pid}/mem"))?;
-    let flags = libc::O_RDWR | libc::O_CLOEXEC;
-    // SAFETY: a terminated string that lives through the call.
-    let fd =
-        check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) })?;
-    Ok(Fd(fd as i32))
+    let path = format!("/proc/{pid}/mem");
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?.into())
 }
 
 /// Reads all of `out` at `at`.
 pub fn read_words(memory: &Fd, at: u64, out: &mut [u64]) -> io::Result<()> {
     let len = size_of_val(out);
-    // SAFETY: the kernel writes at most `len` bytes to `out`, of which any are words.
-    let n =
-        check(unsafe { libc::syscall(libc::SYS_pread64, memory.0, out.as_mut_ptr(), len, at) })?;
+    let span = Span::of(out);
+    // SAFETY: the span is `out`, which is borrowed to be written, and any bytes are words.
+    let n = unsafe { read_spans(memory, at, &[span]) }?;
     if n == len {
         Ok(())
     } else {
@@ -97,7 +101,7 @@ pub fn read_words(memory: &Fd, at: u64, out: &mut [u64]) -> io::Result<()> {
 /// The spans are memory that may be written.
 #[inline]
 pub unsafe fn read_spans(memory: &Fd, at: u64, spans: &[Span]) -> io::Result<usize> {
-    // SAFETY: by contract.
+    // SAFETY: these calls write the spans, which they may by the caller's word.
     unsafe { transfer((libc::SYS_pread64, libc::SYS_preadv), memory, at, spans) }
 }
 
@@ -107,7 +111,7 @@ pub unsafe fn read_spans(memory: &Fd, at: u64, spans: &[Span]) -> io::Result<usi
 /// The spans are memory that may be read.
 #[inline]
 pub unsafe fn write_spans(memory: &Fd, at: u64, spans: &[Span]) -> io::Result<usize> {
-    // SAFETY: by contract.
+    // SAFETY: these calls read the spans, which they may by the caller's word.
     unsafe { transfer((libc::SYS_pwrite64, libc::SYS_pwritev), memory, at, spans) }
 }
 
@@ -124,17 +128,17 @@ unsafe fn transfer(
 ) -> io::Result<usize> {
     #[cfg(target_pointer_width = "64")]
     if let [span] = spans {
-        // SAFETY: by contract.
-        return check(unsafe {
-            libc::syscall(one, memory.0, span.0.iov_base, span.len(), at as usize)
-        });
+        // SAFETY: the call reads or writes the span's bytes, with which it may do so by the
+        // caller's word.
+        return unsafe { raw!(one, memory.0, span.0.iov_base, span.len(), at) };
     }
     #[cfg(not(target_pointer_width = "64"))]
     let _ = one;
     // Where words have 32 bits, the position comes in two.
     let (low, high) = (at as usize, (u128::from(at) >> usize::BITS) as usize);
-    // SAFETY: by contract; the list itself lives through the call.
-    check(unsafe { libc::syscall(list, memory.0, spans.as_ptr(), spans.len(), low, high) })
+    // SAFETY: the call reads the list, which is borrowed, and reads or writes the spans' bytes,
+    // with which it may do so by the caller's word.
+    unsafe { raw!(list, memory.0, spans.as_ptr(), spans.len(), low, high) }
 }
 
 /// process_vm_writev(2).
@@ -143,7 +147,7 @@ unsafe fn transfer(
 /// `local` is memory that may be read.
 #[inline]
 pub unsafe fn write_to(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
-    // SAFETY: by contract.
+    // SAFETY: the call reads `local`, which it may by the caller's word.
     unsafe { vm(libc::SYS_process_vm_writev, pid, local, remote) }
 }
 
@@ -153,37 +157,29 @@ pub unsafe fn write_to(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<
 /// `local` is memory that may be written.
 #[inline]
 pub unsafe fn read_from(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
-    // SAFETY: by contract.
+    // SAFETY: the call writes `local`, which it may by the caller's word.
     unsafe { vm(libc::SYS_process_vm_readv, pid, local, remote) }
 }
 
 /// # Safety
 /// `local` is memory with which the call may do what it does.
 #[inline]
-unsafe fn vm(call: i64, pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
-    // SAFETY: by contract; the lists live through the call, and the kernel checks the other side.
-    check(unsafe {
-        libc::syscall(
-            call as _,
-            pid as libc::pid_t,
-            local.as_ptr(),
-            local.len(),
-            remote.as_ptr(),
-            remote.len(),
-            0usize,
-        )
-    })
+unsafe fn vm(call: libc::c_long, pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
+    let pid = pid as libc::pid_t;
+    let (ours, theirs) = (local.as_ptr(), remote.as_ptr());
+    // SAFETY: the lists are borrowed for the call. What it does to memory of this process the
+    // caller has vouched for; memory of the other one is the kernel's to guard.
+    unsafe { raw!(call, pid, ours, local.len(), theirs, remote.len()) }
 }
 
 /// The process of that number has ended; false also where nothing can be known (0).
 pub fn has_ended(pid: u32) -> bool {
-    let Ok(pid @ 1..) = libc::pid_t::try_from(pid) else {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return false;
     };
-    // SAFETY: no pointers.
-    match check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0usize) }) {
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
         // Readable when all its threads have ended, whether or not its parent has noticed.
-        Ok(fd) => super::wait_readable(&Fd(fd as i32), 0),
-        Err(e) => e.raw_os_error() == Some(libc::ESRCH),
+        Ok(fd) => crate::wait_readable(&Fd::from(fd), 0),
+        Err(e) => e == Errno::SRCH,
     }
 }

@@ -1,17 +1,21 @@
 //! Memory that this process shares with another, or with the kernel: the one place that touches it.
 //!
-//! The other side may change any byte at any time. So nothing here gives out a reference to plain bytes: words are
-//! atomic, and bytes are copied between shared and private memory. What was copied may be torn or nonsense, but it does
-//! not change any more once it is private, and only then is it looked at.
+//! The other side may change any byte at any time. So nothing here gives out a reference to plain
+//! bytes: words are atomic, and bytes are copied between shared and private memory. What was copied
+//! may be torn or nonsense, but it does not change any more once it is private, and only then is it
+//! looked at.
 //!
 //! # Why the `unsafe` in here is sound
-//! A [`Segment`] owns a mapping of `len` bytes, which stays until it is dropped. The file behind it can never become
-//! shorter (a seal, looked at before it is mapped; or it is a ring of a socket, or a map of eBPF), so no access within it can raise SIGBUS. Every access is checked
-//! against `len`. [`Words`] is one of which only the atomic words are used, so threads may share it.
+//! A [`Segment`] owns a mapping of `len` bytes, which stays until it is dropped. The file behind it
+//! can never become shorter (a seal, looked at before it is mapped; or it is a ring of a socket, or
+//! a map of eBPF), so no access within it can raise SIGBUS. Every access is checked against `len`.
+//! [`Words`] is one of which only the atomic words are used, so threads may share it.
 
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Fd;
 
@@ -22,8 +26,8 @@ pub struct Segment {
     len: usize,
 }
 
-// SAFETY: the mapping is no thread's own, and what is done to it through `&Segment` is atomic, or a copy of bytes that
-// this process's engine, which holds a lock, is the only one to make.
+// SAFETY: the mapping is no thread's own, and what is done to it through `&Segment` is atomic, or a
+// copy of bytes that this process's engine, which holds a lock, is the only one to make.
 unsafe impl Send for Segment {}
 
 impl Segment {
@@ -41,30 +45,23 @@ impl Segment {
         Segment::map(file, 0, len)
     }
 
-    /// `len` bytes at `at`, a multiple of the page size, of a file that is known to be that long, or of a socket that has rings
-    /// there or a map of eBPF, which cannot be mapped if they are shorter.
+    /// `len` bytes at `at`, a multiple of the page size, of a file that is known to be that long,
+    /// or of a socket that has rings there or a map of eBPF, which cannot be mapped if they are
+    /// shorter.
     pub fn map(file: &Fd, at: usize, len: usize) -> io::Result<Segment> {
-        // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                file.raw(),
-                at as libc::off_t,
-            )
-        };
-        match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Segment { base, len }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address that the kernel chooses changes none that exists.
+        let base = unsafe { mmap(anywhere, len, protection, flags, file, at as u64)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Segment { base, len })
     }
 
     /// Has an AF_XDP socket receive into it and send from it, by frames of so many bytes.
     pub fn lend_to(&self, socket: &Fd, frame: u32) -> io::Result<()> {
-        // SAFETY: a shared mapping, of which nothing here gives out more than copies. The kernel holds the pages by itself, so
-        // they outlive the mapping if the socket does.
+        // SAFETY: a shared mapping, of which nothing here gives out more than copies. The kernel
+        // holds the pages by itself, so they outlive the mapping if the socket does.
         unsafe { crate::register_frames(socket, self.base.as_ptr(), self.len, frame) }
     }
 
@@ -79,7 +76,8 @@ impl Segment {
     #[inline]
     fn bytes(&self, at: usize, len: usize) -> *mut u8 {
         assert!(at <= self.len && len <= self.len - at, "inside the segment");
-        // SAFETY: inside the mapping, as was just checked.
+        // SAFETY: the offset is within the mapping, as was just checked, so that the sum does not
+        // overflow.
         unsafe { self.base.as_ptr().add(at) }
     }
 
@@ -88,7 +86,8 @@ impl Segment {
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "aligned");
         let word = self.bytes(at, 8).cast();
-        // SAFETY: aligned and inside the mapping, which lives as long as `self`; all access to it is atomic.
+        // SAFETY: aligned and inside the mapping, which lives as long as `self`; all access to it
+        // is atomic.
         unsafe { AtomicU64::from_ptr(word) }
     }
 
@@ -97,7 +96,8 @@ impl Segment {
     pub fn flag(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4), "aligned");
         let word = self.bytes(at, 4).cast();
-        // SAFETY: as in `word`.
+        // SAFETY: aligned and inside the mapping, which lives as long as `self`; all access to it
+        // is atomic.
         unsafe { AtomicU32::from_ptr(word) }
     }
 
@@ -107,7 +107,8 @@ impl Segment {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint, which faults nowhere.
+            // SAFETY: every x86-64 processor has the instruction; it is a hint, which faults
+            // nowhere.
             unsafe { _mm_prefetch(self.bytes(at, 1).cast(), _MM_HINT_T0) };
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -118,7 +119,8 @@ impl Segment {
     #[inline]
     pub fn prefetch_to_write(&self, at: usize) {
         let line = self.bytes(at, 1);
-        // SAFETY: a hint, which faults nowhere and changes nothing; a processor that does not know it does nothing.
+        // SAFETY: a hint, which faults nowhere and changes nothing; a processor that does not know
+        // it does nothing.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
@@ -131,19 +133,23 @@ impl Segment {
     #[inline]
     pub fn write(&self, at: usize, from: &[u8]) {
         let to = self.bytes(at, from.len());
-        // SAFETY: `to` has room for as many bytes, and no private memory overlaps a mapping of our own. Should the other
-        // process write there at the same time, the bytes are arbitrary, for it alone to read.
+        // SAFETY: `to` has room for as many bytes, and no private memory overlaps a mapping of our
+        // own. Should the other process write there at the same time, the bytes are arbitrary, for
+        // it alone to read.
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// [`Segment::write`] of bytes that the application may change at the same time, so that no reference to them may be made.
+    /// [`Segment::write`] of bytes that the application may change at the same time, so that no
+    /// reference to them may be made.
     ///
     /// # Safety
     /// `[from, from + len)` is memory that may be read, and no part of this mapping.
     #[inline]
     pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
         let to = self.bytes(at, len);
-        // SAFETY: by contract, and as in `write`.
+        // SAFETY: `from` may be read, by the caller's word, and is none of this mapping; `to` has
+        // room for as many bytes. Should the other process write there at the same time, the bytes
+        // are arbitrary, for it alone to read.
         unsafe { copy(from, to, len) };
     }
 
@@ -154,20 +160,23 @@ impl Segment {
         unsafe { self.read_to(at, to.as_mut_ptr(), to.len()) };
     }
 
-    /// [`Segment::read`] to memory that the application may use at the same time, so that no reference to it may be made.
+    /// [`Segment::read`] to memory that the application may use at the same time, so that no
+    /// reference to it may be made.
     ///
     /// # Safety
     /// `[to, to + len)` is memory that may be written, and no part of this mapping.
     #[inline]
     pub unsafe fn read_to(&self, at: usize, to: *mut u8, len: usize) {
         let from = self.bytes(at, len);
-        // SAFETY: by contract, and as in `write`. Should the other process write there at the same time, the bytes are
+        // SAFETY: `to` may be written, by the caller's word, and is none of this mapping; as many
+        // bytes are at `from`. Should the other process write there at the same time, the bytes are
         // arbitrary, and any bytes are a value of `u8`.
         unsafe { copy(from, to, len) };
     }
 }
 
-/// `std::ptr::copy_nonoverlapping`, without a call for what fits into the first cache line of a record.
+/// `std::ptr::copy_nonoverlapping`, without a call for what fits into the first cache line of a
+/// record.
 ///
 /// # Safety
 /// As that function's.
@@ -200,8 +209,9 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        // SAFETY: the mapping is `self`'s alone, of this length, and no reference into it outlives
+        // `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
@@ -213,7 +223,8 @@ pub struct Words(Segment);
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// `len` bytes at `at` of a file that a [`Segment`] was made of or attached to, and that is at least as long.
+    /// `len` bytes at `at` of a file that a [`Segment`] was made of or attached to, and that is at
+    /// least as long.
     pub fn map(file: &Fd, at: usize, len: usize) -> io::Result<Words> {
         Ok(Words(Segment::map(file, at, len)?))
     }

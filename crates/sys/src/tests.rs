@@ -121,18 +121,33 @@ fn byte_locks_belong_to_the_open_file() {
 /// Systems with `vm.memfd_noexec=2` give out no others.
 #[test]
 fn memory_files_are_never_to_be_executed_where_the_kernel_knows_that() {
-    const F_SEAL_EXEC: usize = 0x20;
-    let seals = |fd: &Fd| {
-        // SAFETY: no pointers.
-        check(unsafe { libc::syscall(libc::SYS_fcntl, fd.0, libc::F_GET_SEALS) }).unwrap()
-    };
-    let flags = libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL;
-    // SAFETY: a terminated string, and a new descriptor.
-    let known = unsafe {
-        let made = libc::syscall(libc::SYS_memfd_create, c"rnic".as_ptr(), flags);
-        Fd::from_call(made)
-    };
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, memfd_create};
+    let known = memfd_create(c"rnic", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL);
     let file = memory_file(4096).unwrap();
-    assert_eq!(seals(&file) & F_SEAL_EXEC != 0, known.is_ok());
+    let seals = fcntl_get_seals(&file).unwrap();
+    assert_eq!(seals.contains(SealFlags::EXEC), known.is_ok());
     assert!(is_safe_memory_file(&file, 4096));
+}
+
+/// errno belongs to the program that the library is preloaded into.
+#[test]
+fn what_fails_says_why_and_leaves_errno_alone() {
+    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+    let nowhere = Addr::inet(&"192.0.2.1:1".parse().unwrap());
+    // SAFETY: a word of this thread.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    *errno = 77;
+    let by_number = set_option(&socket, libc::SOL_SOCKET, -1, 0).unwrap_err();
+    let by_rustix = bind(&socket, &nowhere).unwrap_err();
+    assert_eq!(*errno, 77);
+    assert_eq!(by_number.raw_os_error(), Some(libc::ENOPROTOOPT));
+    assert_eq!(by_rustix.raw_os_error(), Some(libc::EADDRNOTAVAIL));
+}
+
+#[test]
+fn numbers_of_all_kinds_are_passed_as_they_are() {
+    use raw::{Arg, words};
+    assert_eq!((-1i32).word(), usize::MAX);
+    assert_eq!(u32::MAX.word(), 0xffff_ffff);
+    assert_eq!(words([1, 2]), [1, 2, 0, 0, 0, 0]);
 }

@@ -1,11 +1,17 @@
-//! eBPF maps and programs (bpf(2)), and AF_XDP sockets (Documentation/networking/af_xdp.rst of the kernel).
+//! eBPF maps and programs (bpf(2)), and AF_XDP sockets (Documentation/networking/af_xdp.rst of the
+//! kernel).
 
 use std::io;
 use std::os::fd::RawFd;
 
-use libc::c_long;
+use rustix::event::PollFlags;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{self, SendFlags, sockopt};
 
-use super::{Fd, check, option_of};
+use crate::Fd;
+use crate::raw::raw;
 
 // linux/bpf.h
 const BPF_MAP_CREATE: i32 = 0;
@@ -36,10 +42,11 @@ impl Attr {
     }
 
     /// # Safety
-    /// What it points to is as long as the kernel takes it to be, and lives through the call, which only reads it.
+    /// What it points to is as long as the kernel takes it to be, and lives through the call, which
+    /// only reads it.
     unsafe fn call(&self, command: i32) -> io::Result<usize> {
-        // SAFETY: the attributes are local, and the caller vouches for what they point to.
-        check(unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_ptr(), self.0.len()) })
+        // SAFETY: the attributes are borrowed, and the caller vouches for what they point to.
+        unsafe { raw!(libc::SYS_bpf, command, self.0.as_ptr(), self.0.len()) }
     }
 }
 
@@ -68,7 +75,8 @@ impl BpfMap {
         BpfMap::create(kind, key, 4, entries, 0)
     }
 
-    /// One element of four u32, zero, that can be mapped: memory that a program and this process share.
+    /// One element of four u32, zero, that can be mapped: memory that a program and this process
+    /// share.
     ///
     /// # Errors
     /// EINVAL before Linux 5.5.
@@ -89,8 +97,8 @@ impl BpfMap {
             .word(8, value)
             .word(12, entries)
             .word(16, flags);
-        // SAFETY: no pointers.
-        let fd = unsafe { Fd::from_call(attr.call(BPF_MAP_CREATE)? as c_long)? };
+        // SAFETY: these attributes have no pointers, and the call makes a descriptor.
+        let fd = unsafe { Fd::from_number(attr.call(BPF_MAP_CREATE)?) };
         Ok(BpfMap { fd, key })
     }
 
@@ -139,15 +147,17 @@ pub enum ProgramKind {
     Xdp = 6,
 }
 
-/// Has the kernel verify a program and keep it. Each instruction is 8 bytes, as linux/bpf.h has them.
+/// Has the kernel verify a program and keep it. Each instruction is 8 bytes, as linux/bpf.h has
+/// them.
 pub fn load_program(kind: ProgramKind, program: &[u64]) -> io::Result<Fd> {
     let attr = Attr::new()
         .word(0, kind as u32)
         .word(4, program.len() as u32)
         .pointer(8, program.as_ptr())
         .pointer(16, c"Dual MIT/GPL".as_ptr());
-    // SAFETY: so many instructions of 8 bytes, and a terminated string; both outlive the call.
-    unsafe { Fd::from_call(attr.call(BPF_PROG_LOAD)? as c_long) }
+    // SAFETY: so many instructions of 8 bytes, and a terminated string; both outlive the call,
+    // which makes a descriptor.
+    Ok(unsafe { Fd::from_number(attr.call(BPF_PROG_LOAD)?) })
 }
 
 /// Where in the kernel a program sees packets.
@@ -159,7 +169,8 @@ pub enum XdpMode {
     Generic,
 }
 
-/// Puts a program in front of an interface. It is there as long as the descriptor is open. EBUSY: another one is.
+/// Puts a program in front of an interface. It is there as long as the descriptor is open. EBUSY:
+/// another one is.
 pub fn attach_xdp(program: &Fd, ifindex: u32, mode: XdpMode) -> io::Result<Fd> {
     // XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
     let flags = match mode {
@@ -171,8 +182,8 @@ pub fn attach_xdp(program: &Fd, ifindex: u32, mode: XdpMode) -> io::Result<Fd> {
         .word(4, ifindex)
         .word(8, BPF_XDP)
         .word(12, flags);
-    // SAFETY: no pointers.
-    unsafe { Fd::from_call(attr.call(BPF_LINK_CREATE)? as c_long) }
+    // SAFETY: these attributes have no pointers, and the call makes a descriptor.
+    Ok(unsafe { Fd::from_number(attr.call(BPF_LINK_CREATE)?) })
 }
 
 /// What a program says to a packet that it is given (BPF_PROG_TEST_RUN).
@@ -185,18 +196,12 @@ pub fn try_program(program: &Fd, packet: &[u8]) -> io::Result<u32> {
         .word(12, out.len() as u32)
         .pointer(16, packet.as_ptr())
         .pointer(24, out.as_mut_ptr());
-    // SAFETY: both buffers have the lengths given and outlive the call; it writes the second and the local attributes.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_TEST_RUN,
-            attr.0.as_mut_ptr(),
-            attr.0.len(),
-        )
-    })?;
-    Ok(u32::from_ne_bytes(
-        attr.0[4..8].try_into().expect("4 bytes"),
-    ))
+    let (call, attributes) = (libc::SYS_bpf, attr.0.as_mut_ptr());
+    // SAFETY: both buffers have the lengths given and outlive the call; it writes the second and
+    // the local attributes.
+    unsafe { raw!(call, BPF_PROG_TEST_RUN, attributes, attr.0.len()) }?;
+    let said = attr.0[4..].first_chunk();
+    Ok(said.map_or(0, |said| u32::from_ne_bytes(*said)))
 }
 
 /// Where in a mapping of a ring its parts are.
@@ -212,15 +217,17 @@ pub struct RingOffsets {
     pub entries: usize,
 }
 
-/// A flag of a ring that the program fills: the kernel does not look at it by itself, and has to be [asked to](kick_xdp).
+/// A flag of a ring that the program fills: the kernel does not look at it by itself, and has to be
+/// [asked to](kick_xdp).
 pub const RING_NEEDS_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
 
-impl From<libc::xdp_ring_offset> for RingOffsets {
-    fn from(ring: libc::xdp_ring_offset) -> RingOffsets {
+impl From<XdpRingOffset> for RingOffsets {
+    fn from(ring: XdpRingOffset) -> RingOffsets {
         RingOffsets {
             producer: ring.producer as usize,
             consumer: ring.consumer as usize,
-            flags: ring.flags as usize,
+            // Before Linux 5.4 rings have none.
+            flags: ring.flags.unwrap_or(0) as usize,
             entries: ring.desc as usize,
         }
     }
@@ -228,112 +235,67 @@ impl From<libc::xdp_ring_offset> for RingOffsets {
 
 /// Those of all four rings: received, to send, to be filled, sent.
 pub fn xdp_ring_offsets(socket: &Fd) -> io::Result<[RingOffsets; 4]> {
-    // SAFETY: a C struct of integers.
-    let offsets = unsafe { option_of(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)? };
-    let libc::xdp_mmap_offsets { rx, tx, fr, cr } = offsets;
-    Ok([rx, tx, fr, cr].map(RingOffsets::from))
+    let offsets = sockopt::xdp_mmap_offsets(socket)?;
+    Ok([offsets.rx, offsets.tx, offsets.fr, offsets.cr].map(RingOffsets::from))
 }
 
 /// Gives an AF_XDP socket the memory that its frames are in.
 ///
 /// # Safety
-/// `base` is the start of a shared mapping of `len` bytes that nobody takes for anything but bytes that change at any time, as long
-/// as the socket is open.
+/// `base` is the start of a shared mapping of `len` bytes that nobody takes for anything but bytes
+/// that change at any time, as long as the socket is open.
 pub unsafe fn register_frames(
     socket: &Fd,
     base: *mut u8,
     len: usize,
     frame: u32,
 ) -> io::Result<()> {
-    #[repr(C)]
-    struct UmemReg {
-        addr: u64,
-        len: u64,
-        chunk_size: u32,
-        headroom: u32,
-    }
-    let request = UmemReg {
-        addr: base as usize as u64,
+    let request = XdpUmemReg {
+        addr: base.expose_provenance() as u64,
         len: len as u64,
         chunk_size: frame,
         headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
     };
-    // SAFETY: the request is local; what it names the caller vouches for.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            socket.raw(),
-            libc::SOL_XDP,
-            libc::XDP_UMEM_REG,
-            &raw const request,
-            size_of::<UmemReg>(),
-        )
-    })?;
-    Ok(())
+    Ok(sockopt::set_xdp_umem_reg(socket, request)?)
 }
 
-/// Binds an AF_XDP socket to a queue of an interface. `zero_copy`: the card may read and write the frames by itself, if its driver
-/// can; else the kernel copies each packet, for which any driver will do. EBUSY: another socket has the queue, or had it a moment ago.
+/// Binds an AF_XDP socket to a queue of an interface. `zero_copy`: the card may read and write the
+/// frames by itself, if its driver can; else the kernel copies each packet, for which any driver
+/// will do. EBUSY: another socket has the queue, or had it a moment ago.
 pub fn bind_xdp(socket: &Fd, ifindex: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
-    let addr = libc::sockaddr_xdp {
-        sxdp_family: libc::AF_XDP as u16,
-        // With neither XDP_COPY nor XDP_ZEROCOPY the kernel tries the one and falls back to the other.
-        sxdp_flags: if zero_copy {
-            libc::XDP_USE_NEED_WAKEUP
-        } else {
-            libc::XDP_COPY
-        },
-        sxdp_ifindex: ifindex,
-        sxdp_queue_id: queue,
-        sxdp_shared_umem_fd: 0,
+    // With neither XDP_COPY nor XDP_ZEROCOPY the kernel tries the one and falls back to the other.
+    let flags = match zero_copy {
+        true => SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP,
+        false => SocketAddrXdpFlags::XDP_COPY,
     };
-    // SAFETY: a local address of that length.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_bind,
-            socket.raw(),
-            &raw const addr,
-            size_of::<libc::sockaddr_xdp>(),
-        )
-    })?;
-    Ok(())
+    Ok(net::bind(
+        socket,
+        &SocketAddrXdp::new(flags, ifindex, queue),
+    )?)
 }
 
 /// Whether the card reads and writes the frames of a bound AF_XDP socket by itself.
 pub fn is_zero_copy(socket: &Fd) -> io::Result<bool> {
-    // SAFETY: a C struct of integers.
-    let options: libc::xdp_options =
-        unsafe { option_of(socket, libc::SOL_XDP, libc::XDP_OPTIONS)? };
-    Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+    let options = sockopt::xdp_options(socket)?;
+    Ok(options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
 }
 
 /// Packets for which an AF_XDP socket had no frame, or no room in its ring.
 pub fn xdp_overrun(socket: &Fd) -> io::Result<u64> {
-    // SAFETY: a C struct of integers.
-    let statistics: libc::xdp_statistics =
-        unsafe { option_of(socket, libc::SOL_XDP, libc::XDP_STATISTICS)? };
-    Ok(statistics.rx_dropped + statistics.rx_ring_full)
+    let statistics = sockopt::xdp_statistics(socket)?;
+    Ok(statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0))
 }
 
-/// Has a driver that receives into an AF_XDP socket's frames by itself look at the fill ring: to ask for events does (to receive would
-/// too, since Linux 5.11).
+/// Has a driver that receives into an AF_XDP socket's frames by itself look at the fill ring: to
+/// ask for events does (to receive would too, since Linux 5.11).
 pub fn refill_xdp(socket: &Fd) {
-    super::poll_one(socket, libc::POLLIN, 0);
+    crate::poll_one(socket, PollFlags::IN, 0);
 }
 
 /// Has the kernel send what is in the ring of an AF_XDP socket, some of it. EAGAIN: not all.
 pub fn kick_xdp(socket: &Fd) -> io::Result<()> {
-    // SAFETY: no bytes, no address.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sendto,
-            socket.raw(),
-            0usize,
-            0,
-            libc::MSG_DONTWAIT,
-            0usize,
-            0,
-        )
-    })?;
+    net::send(socket, &[], SendFlags::DONTWAIT)?;
     Ok(())
 }

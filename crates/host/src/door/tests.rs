@@ -217,7 +217,8 @@ fn a_door_that_stays_full_loses_and_does_not_block() {
     let place = Place::new();
     let (mut a, _b) = (place.open(5), place.open(6));
     fill(&place, &mut a);
-    // Up to the length of a message they wait, and for a while; then they are lost, and so is what comes after.
+    // Up to the length of a message they wait, and for a while; then they are lost, and so is what
+    // comes after.
     let one = Train { len: 60, ..train() };
     let more = (1..100_000u64)
         .find(|_| place.push(&mut a, 6, &one, &[0; 60]) == 1)
@@ -251,7 +252,8 @@ fn who_never_looks_at_his_door_does_not_keep_messages_from_others() {
         len: 65_507,
         ..train()
     };
-    // As many as it takes to fill the greatest send buffer that a socket here gets; each holds so many messages and one more.
+    // As many as it takes to fill the greatest send buffer that a socket here gets; each holds so
+    // many messages and one more.
     let each = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").expect("/proc");
     let each: u32 = each.trim().parse().expect("a number");
     let all = 10..10 + (300 / each.max(1)).clamp(2, 30);

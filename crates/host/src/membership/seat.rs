@@ -1,4 +1,5 @@
-//! This process's seat in the SO_REUSEPORT group: what brings it its packets, and requests to a process that runs.
+//! This process's seat in the SO_REUSEPORT group: what brings it its packets, and requests to a
+//! process that runs.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,10 +16,11 @@ use crate::tell::tell;
 use crate::train::Train;
 use rnic_sys::{self as sys, Addr, Fd};
 
-/// Least and most time between two rounds of probes that one process sends because packets came to it by mistake.
+/// Least and most time between two rounds of probes that one process sends because packets came to
+/// it by mistake.
 const PROBE_INTERVAL: std::ops::RangeInclusive<u64> = 10 * MILLISECOND..=10_000 * MILLISECOND;
-/// How many looks in a row, a second apart, find the taker as it was before it counts as stopped. Its own looks are
-/// a second apart, too.
+/// How many looks in a row, a second apart, find the taker as it was before it counts as stopped.
+/// Its own looks are a second apart, too.
 const LOOKS: u32 = 3;
 
 /// People are told of strangers once.
@@ -102,7 +104,8 @@ impl Seat {
             let program = steering::program(&routes, requests);
             match sys::attach_reuseport_program(&self.receiver, &program) {
                 Ok(()) => return Ok(()),
-                // The kernel's limit for programs (net.core.optmem_max) depends on its version: fewer routes then.
+                // The kernel's limit for programs (net.core.optmem_max) depends on its version:
+                // fewer routes then.
                 Err(e)
                     if routes.len() > 64
                         && matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL)) =>
@@ -178,8 +181,8 @@ impl Seat {
         self.unpublished = self.place.known().is_some();
     }
 
-    /// Once a second: requests, whose process no BPF program can know, go to one process that is seen to run. It counts
-    /// up; whoever finds that it does not any more takes its place.
+    /// Once a second: requests, whose process no BPF program can know, go to one process that is
+    /// seen to run. It counts up; whoever finds that it does not any more takes its place.
     pub(super) fn mind_requests(&mut self, registry: &Registry) {
         let (Some(own), Some(_)) = (registry.own().first(), self.place.known()) else {
             return;

@@ -13,7 +13,8 @@ pub struct PortUse {
     pub service: u32,
     /// For which address, or the wildcard of its family.
     pub addr: IpAddr,
-    /// First QPN range of the process; [`crate::registry::owner`] of `range << 12` has its process id.
+    /// First QPN range of the process; [`crate::registry::owner`] of `range << 12` has its process
+    /// id.
     pub range: u32,
     /// It takes requests.
     pub listening: bool,

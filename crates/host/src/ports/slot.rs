@@ -1,7 +1,8 @@
 //! One claim as it stands in the table, and the rules of who may stand beside whom.
 //!
-//! The rules are those of Linux's RDMA CM (drivers/infiniband/core/cma.c, `cma_check_port`), but for loopback: Linux
-//! takes its addresses for wildcards, since no RDMA device has them. Here `lo` has GIDs of its own.
+//! The rules are those of Linux's RDMA CM (drivers/infiniband/core/cma.c, `cma_check_port`), but
+//! for loopback: Linux takes its addresses for wildcards, since no RDMA device has them. Here `lo`
+//! has GIDs of its own.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -123,7 +124,8 @@ impl Slot {
         (self.addr == other.addr && self.scope == other.scope).then_some(Collision::SameAddress)
     }
 
-    /// Requests to `addr` are for this listener. Requests without an address are for any: it knows what to answer.
+    /// Requests to `addr` are for this listener. Requests without an address are for any: it knows
+    /// what to answer.
     pub(super) fn takes(&self, service: u32, addr: Option<IpAddr>) -> bool {
         if !self.listening || self.service != service {
             return false;

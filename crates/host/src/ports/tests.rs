@@ -476,7 +476,8 @@ fn ranges_of_ports_are_checked() {
     }
 }
 
-/// Not a test but a measurement: `cargo test --release -p rnic-link -- --ignored --nocapture claims_per_second`.
+/// Not a test but a measurement: `cargo test --release -p rnic-link -- --ignored --nocapture
+/// claims_per_second`.
 #[test]
 #[ignore = "prints times"]
 fn claims_per_second() {
@@ -569,7 +570,8 @@ proptest! {
     }
 }
 
-/// Who reads why a request was refused learns which ports do listen, and who has the port that is taken.
+/// Who reads why a request was refused learns which ports do listen, and who has the port that is
+/// taken.
 #[test]
 fn a_census_shows_the_living_and_their_ports() {
     let folder = Folder::new();

@@ -27,7 +27,8 @@ fn ranges_are_exclusive_and_come_in_turn() {
     expected.sort_unstable();
     assert_eq!(live, expected);
     assert_eq!(b.entry(r[2]).unwrap().door, r[0]);
-    // A process ends without a word: its ranges are dead, the others' are not, and the numbers rest for a round.
+    // A process ends without a word: its ranges are dead, the others' are not, and the numbers rest
+    // for a round.
     drop(a);
     let mut dead: Vec<u32> = b.dead().unwrap().iter().map(|l| l.0).collect();
     let mut expected = vec![r[0], r[2]];
@@ -101,7 +102,8 @@ fn a_folder_of_others_is_refused() {
     assert!(Registry::open(Path::new("/nonexistent/deep")).is_err());
 }
 
-/// In /tmp somebody else may have made the folder first: what would be written there would be his to read and to change.
+/// In /tmp somebody else may have made the folder first: what would be written there would be his
+/// to read and to change.
 #[test]
 fn a_folder_that_another_user_made_is_refused() {
     const NOBODY: u32 = 65534;

@@ -46,7 +46,8 @@ fn a_port_is_its_processs_as_long_as_it_sends_from_it() {
     assert_eq!(asks(&b, 5, "[fd77::1]:40000"), Some(true));
 }
 
-/// Of a process that has left, or was killed, nothing can be said any more: what it sent last may lie in a socket.
+/// Of a process that has left, or was killed, nothing can be said any more: what it sent last may
+/// lie in a socket.
 #[test]
 fn of_who_is_gone_nothing_is_said() {
     let folder = Folder::new();

@@ -169,8 +169,8 @@ fn a_place_is_the_lowest_of_a_round() {
     assert_eq!(place.known(), Some(1));
 }
 
-/// Two processes that come at once each send a round. A probe for a place that does not exist falls to
-/// anybody, and must not be taken for the first of a round that had begun before.
+/// Two processes that come at once each send a round. A probe for a place that does not exist falls
+/// to anybody, and must not be taken for the first of a round that had begun before.
 #[test]
 fn rounds_that_come_mixed_are_told_apart() {
     let probe = |place, round| Probe {

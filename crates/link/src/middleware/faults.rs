@@ -1,12 +1,12 @@
 //! Fault injection: a bad wire around any link, for what this process sends.
 //!
-//! Packets leave one by one (no GSO, IP ID 0), and for each of them a seeded generator decides, in this order: lost;
-//! [corrupted](corruption) somewhere from BTH to ICRC; sent twice; held back behind one to four later packets (or
-//! [`REORDER_PATIENCE_NS`], if none come). A delay adds to all of that. The same seed and the same packets give the same
-//! faults.
+//! Packets leave one by one (no GSO, IP ID 0), and for each of them a seeded generator decides, in
+//! this order: lost; [corrupted](corruption) somewhere from BTH to ICRC; sent twice; held back
+//! behind one to four later packets (or [`REORDER_PATIENCE_NS`], if none come). A delay adds to all
+//! of that. The same seed and the same packets give the same faults.
 //!
-//! UDP checksums are made later, of the corrupted packet, so they are right: the receiver's kernel would lose a packet with a wrong
-//! one.
+//! UDP checksums are made later, of the corrupted packet, so they are right: the receiver's kernel
+//! would lose a packet with a wrong one.
 
 pub mod corruption;
 
@@ -29,7 +29,8 @@ pub const REORDER_PATIENCE_NS: u64 = 1_000_000;
 /// Most packets held back or delayed at once; more are lost, as in a switch.
 const MAX_HELD: usize = 65_536;
 
-/// Probabilities and amounts of injected faults (`--faults drop=1%,dup=..,reorder=..,corrupt=..,delay=..,seed=N`).
+/// Probabilities and amounts of injected faults (`--faults
+/// drop=1%,dup=..,reorder=..,corrupt=..,delay=..,seed=N`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultSpec {
     /// Probability 0..=1 that a packet is lost.
@@ -110,7 +111,8 @@ fn time(value: &str) -> Result<u64, FaultSpecError> {
 impl FromStr for FaultSpec {
     type Err = FaultSpecError;
 
-    /// `drop=1%,dup=0.5%,reorder=5%,corrupt=1%,delay=10us,seed=42`, any of them, in any order; an empty text: no faults.
+    /// `drop=1%,dup=0.5%,reorder=5%,corrupt=1%,delay=10us,seed=42`, any of them, in any order; an
+    /// empty text: no faults.
     fn from_str(text: &str) -> Result<FaultSpec, FaultSpecError> {
         let mut spec = FaultSpec::default();
         let mut seen: Vec<&str> = Vec::new();
@@ -192,8 +194,8 @@ impl Generator {
     }
 
     fn chance(&mut self, probability: f64) -> bool {
-        // 53 bits, as many as an f64 holds. Drawn even where it cannot matter, so that one fault's probability does
-        // not change the others' pattern.
+        // 53 bits, as many as an f64 holds. Drawn even where it cannot matter, so that one fault's
+        // probability does not change the others' pattern.
         ((self.next() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
@@ -224,7 +226,8 @@ pub struct Faults<L> {
 }
 
 impl<L: Link> Faults<L> {
-    /// Around `inner`. Without a seed in `spec` one is drawn and printed, so that a run can be repeated.
+    /// Around `inner`. Without a seed in `spec` one is drawn and printed, so that a run can be
+    /// repeated.
     pub fn new(inner: L, spec: FaultSpec) -> Faults<L> {
         let seed = spec.seed.unwrap_or_else(|| {
             let seed = rnic_sys::random_u64();

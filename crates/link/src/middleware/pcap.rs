@@ -1,9 +1,10 @@
 //! Capture: what was sent and received, as whole IP packets in a pcap file that Wireshark reads.
 //!
-//! Link type RAW (101), nanoseconds, addresses and ports and IDs as on the wire, right checksums; TTL and traffic class
-//! of received packets are not known and are written as the defaults. Records are appended by single `write`s of whole
-//! records to a file opened with O_APPEND, so several processes may share one file. A packet between two processes that
-//! both capture is in it twice, sent and received. What came to another process and was handed over is in the files of both,
+//! Link type RAW (101), nanoseconds, addresses and ports and IDs as on the wire, right checksums;
+//! TTL and traffic class of received packets are not known and are written as the defaults. Records
+//! are appended by single `write`s of whole records to a file opened with O_APPEND, so several
+//! processes may share one file. A packet between two processes that both capture is in it twice,
+//! sent and received. What came to another process and was handed over is in the files of both,
 //! once if they share it. Probes ([`rnic_host::steering`]) are no RoCEv2 and are left out.
 
 use std::ffi::CString;
@@ -55,8 +56,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Opens `path` to append to it; the first of all processes writes the header. An error if the file is there and is
-    /// no capture of this kind.
+    /// Opens `path` to append to it; the first of all processes writes the header. An error if the
+    /// file is there and is no capture of this kind.
     pub fn open(path: &Path) -> Result<Capture, LinkError> {
         Capture::open_file(path, LOCK_PATIENCE).map_err(LinkError::io("open the capture file"))
     }
@@ -99,7 +100,8 @@ impl Capture {
         })
     }
 
-    /// Processes that have the same file open have the same number, which is not 0; others have another one, as a rule.
+    /// Processes that have the same file open have the same number, which is not 0; others have
+    /// another one, as a rule.
     pub fn number(&self) -> u16 {
         self.number
     }
@@ -191,8 +193,8 @@ fn write_all(file: &Fd, mut bytes: &[u8]) -> io::Result<()> {
 pub struct Pcap<L> {
     inner: L,
     capture: Capture,
-    /// The capture believes what the link would: else a corrupted packet would now and then be in it as a good one with a strange
-    /// identification.
+    /// The capture believes what the link would: else a corrupted packet would now and then be in
+    /// it as a good one with a strange identification.
     senders: Senders,
     start: Instant,
 }

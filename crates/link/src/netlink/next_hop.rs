@@ -1,4 +1,5 @@
-//! Questions to rtnetlink(7): over which neighbour a route leads, and whether he is known. Needs no privilege.
+//! Questions to rtnetlink(7): over which neighbour a route leads, and whether he is known. Needs no
+//! privilege.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -36,8 +37,8 @@ const NUD_LASTING: u16 = 0x40 | 0x80;
 const RTN_LOCAL: u8 = 2;
 /// `struct rtmsg` and `struct ndmsg`.
 const BODY_LEN: usize = 12;
-/// All that a next hop, or what is known of him, depends on (`RTNLGRP_`): links, neighbours, addresses, routes and rules of both families,
-/// and next hops that routes refer to.
+/// All that a next hop, or what is known of him, depends on (`RTNLGRP_`): links, neighbours,
+/// addresses, routes and rules of both families, and next hops that routes refer to.
 pub(crate) const GROUPS: [u32; 9] = [1, 3, 5, 7, 8, 9, 11, 19, 32];
 
 /// The next host on a way.
@@ -81,8 +82,8 @@ impl std::fmt::Display for NextHop {
     }
 }
 
-/// The host that packets to `peer` go to next, over interface `ifindex` if that is not 0; `None`: this one, or the kernel does
-/// not say.
+/// The host that packets to `peer` go to next, over interface `ifindex` if that is not 0; `None`:
+/// this one, or the kernel does not say.
 pub fn next_hop(peer: IpAddr, ifindex: u32) -> Option<NextHop> {
     let oif = ifindex.to_ne_bytes();
     let scope: &[(u16, &[u8])] = match ifindex {
@@ -135,8 +136,9 @@ fn route(peer: IpAddr, source_bits: u8, flags: u32, more: &[(u16, &[u8])]) -> Op
     (kind == RTM_NEWROUTE).then_some(answer)
 }
 
-/// The longest IP packet that leaves towards `peer`: the interface's MTU, or the route's if somebody set one. What ICMP said of
-/// the path does not count. `None`: no way leads there, or the kernel does not say.
+/// The longest IP packet that leaves towards `peer`: the interface's MTU, or the route's if
+/// somebody set one. What ICMP said of the path does not count. `None`: no way leads there, or the
+/// kernel does not say.
 pub(crate) fn longest_packet(source: IpAddr, peer: IpAddr, ifindex: u32) -> Option<u32> {
     let (from, oif) = (octets(source), ifindex.to_ne_bytes());
     let mut more: Vec<(u16, &[u8])> = vec![(RTA_SRC, &from)];
@@ -203,8 +205,9 @@ pub fn neighbour(hop: &NextHop) -> Neighbour {
     }
 }
 
-/// Tells the kernel that a neighbour is in use, so that it looks for him, or makes sure of him, as it does of those that it sends
-/// to itself. Not for one that is [lasting](Neighbour::Known): since Linux 5.16 that ends his being so. Takes CAP_NET_ADMIN.
+/// Tells the kernel that a neighbour is in use, so that it looks for him, or makes sure of him, as
+/// it does of those that it sends to itself. Not for one that is [lasting](Neighbour::Known): since
+/// Linux 5.16 that ends his being so. Takes CAP_NET_ADMIN.
 pub(crate) fn want(hop: &NextHop) -> io::Result<()> {
     let mut body = neighbour_body(hop);
     // ndm_flags
@@ -251,7 +254,8 @@ impl Changes {
     }
 }
 
-/// The neighbour that a message is about, or that it is about one of another kind; `None`: it is about something else.
+/// The neighbour that a message is about, or that it is about one of another kind; `None`: it is
+/// about something else.
 fn neighbour_of(message: &[u8]) -> Option<Result<NextHop, ()>> {
     let (kind, neighbour, attributes) = split::<BODY_LEN>(message)?;
     if !matches!(kind, RTM_NEWNEIGH | RTM_DELNEIGH) {

@@ -155,7 +155,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever comes by the socket: each walk ends, and what it gives lies in the message, part behind part.
+        /// Whatever comes by the socket: each walk ends, and what it gives lies in the message,
+        /// part behind part.
         #[test]
         fn anything_is_taken_apart(bytes in proptest::collection::vec(0u8..40, 0..200)) {
             let mut rest = &bytes[..];

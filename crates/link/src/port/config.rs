@@ -10,19 +10,21 @@ pub struct LinkConfig {
     pub faults: Option<FaultSpec>,
     /// Append every packet sent and received to this pcap file (`RNIC_PCAP`).
     pub pcap: Option<std::path::PathBuf>,
-    /// Interfaces whose packets pass by the kernel's network stack (`RNIC_XDP`). Only the first link of a process has them.
+    /// Interfaces whose packets pass by the kernel's network stack (`RNIC_XDP`). Only the first
+    /// link of a process has them.
     pub xdp: Option<XdpSpec>,
     /// Never use GSO (for tests of the fall-back).
     pub no_gso: bool,
-    /// Rows of packets by the interfaces of `xdp` take the way round that cards without checksum offload need, whatever the card (for tests).
+    /// Rows of packets by the interfaces of `xdp` take the way round that cards without checksum
+    /// offload need, whatever the card (for tests).
     pub always_detour: bool,
-    /// Packets between processes of one user and host, and within a process, go through memory. Not with faults or
-    /// pcap, which need the packets.
+    /// Packets between processes of one user and host, and within a process, go through memory. Not
+    /// with faults or pcap, which need the packets.
     pub host_path: bool,
-    /// Processes of one user and host reach each other's registered memory, where [granted](crate::Grant), without packets. Only
-    /// with `host_path`.
+    /// Processes of one user and host reach each other's registered memory, where
+    /// [granted](crate::Grant), without packets. Only with `host_path`.
     pub one_sided: bool,
-    /// This process has a link already, and this is the number of its door ([`super::RoceLink::card`]): the port of the connection
-    /// manager, QP 1, stays with that one.
+    /// This process has a link already, and this is the number of its door
+    /// ([`super::RoceLink::card`]): the port of the connection manager, QP 1, stays with that one.
     pub beside: Option<u32>,
 }

@@ -1,10 +1,11 @@
 //! Which multicast groups this process is a member of.
 //!
-//! The kernel gives each member's socket a copy of its own; except that where exactly one socket of a host is a member of
-//! an IPv4 group, kernels of today (seen on Linux 6.18) find that one early and then choose anew among its SO_REUSEPORT
-//! group, which knows nothing of members: the one copy may reach any process, and be lost with it if that one ends. So no
-//! socket of ours is a group's only member: beside it is a [`Companion`], which gets nothing. Where there can be none, who gets a
-//! packet without being a member hands it to all others. IPv6 has no such early look.
+//! The kernel gives each member's socket a copy of its own; except that where exactly one socket of
+//! a host is a member of an IPv4 group, kernels of today (seen on Linux 6.18) find that one early
+//! and then choose anew among its SO_REUSEPORT group, which knows nothing of members: the one copy
+//! may reach any process, and be lost with it if that one ends. So no socket of ours is a group's
+//! only member: beside it is a [`Companion`], which gets nothing. Where there can be none, who gets
+//! a packet without being a member hands it to all others. IPv6 has no such early look.
 
 use std::collections::HashMap;
 use std::io;
@@ -50,13 +51,14 @@ impl Groups {
     }
 }
 
-/// A member of a group at our port that takes no packets. Bound to the group's own address, it is of no SO_REUSEPORT group
-/// that a unicast packet could find.
+/// A member of a group at our port that takes no packets. Bound to the group's own address, it is
+/// of no SO_REUSEPORT group that a unicast packet could find.
 #[derive(Debug)]
 pub(crate) struct Companion(#[expect(dead_code, reason = "open until it goes")] Fd);
 
 impl Companion {
-    /// To be opened before the receiving socket joins. `None` where the group needs none, or the system has none to give.
+    /// To be opened before the receiving socket joins. `None` where the group needs none, or the
+    /// system has none to give.
     pub(crate) fn open(group: IpAddr, ifindex: u32) -> Option<Companion> {
         match group {
             IpAddr::V4(group) => Companion::member_of(group, ifindex).ok(),

@@ -39,13 +39,13 @@ pub(super) fn foreign_run(packets: &[u8], segment: usize, qpn: u32) -> usize {
         .count()
 }
 
-/// A packet to QP 1 whose ICRC is right. What is for others (too) is handed over. False: it is not for this process, or is
-/// nothing, and dropped.
+/// A packet to QP 1 whose ICRC is right. What is for others (too) is handed over. False: it is not
+/// for this process, or is nothing, and dropped.
 #[cold]
 pub(super) fn is_for_us(
     packet: &[u8],
     origin: Origin,
-    share: &mut Membership,
+    membership: &mut Membership,
     counters: &mut LinkCounters,
     train: &Train,
 ) -> bool {
@@ -53,37 +53,38 @@ pub(super) fn is_for_us(
         counters.rx_bad_mad += 1;
         return false;
     };
-    // Who handed it over has looked. If its addressee is gone since, this process is as good as any; but of several links
-    // of a process only the first takes it, and what is for all comes there, too.
+    // Who handed it over has looked. If its addressee is gone since, this process is as good as
+    // any; but of several links of a process only the first takes it, and what is for all comes
+    // there, too.
     let Origin::Port { now_ns } = origin else {
-        return share.first_door().is_none();
+        return membership.first_door().is_none();
     };
     let single = Train {
         len: packet.len(),
         ..*train
     };
     let door = match recipient {
-        Recipient::One(addressee) => match share.door_for(&addressee) {
+        Recipient::One(addressee) => match membership.door_for(&addressee) {
             Some(door) => {
                 if matches!(addressee, Addressee::Connection(_)) {
                     // These are steered; requests are not.
-                    share.steering_is_stale(now_ns);
+                    membership.steering_is_stale(now_ns);
                 }
                 door
             }
-            None => match share.first_door() {
+            None => match membership.first_door() {
                 Some(door) => door,
                 None => return true,
             },
         },
         Recipient::All => {
-            let (others, lost) = share.hand_to_all(&single, packet, now_ns);
+            let (others, lost) = membership.hand_to_all(&single, packet, now_ns);
             counters.rx_handed_over += others;
             counters.hand_over_lost(lost);
-            return share.first_door().is_none();
+            return membership.first_door().is_none();
         }
     };
-    let lost = share.hand_to(door, &single, packet, now_ns);
+    let lost = membership.hand_to(door, &single, packet, now_ns);
     counters.rx_handed_over += 1;
     counters.hand_over_lost(lost);
     false
@@ -97,10 +98,10 @@ pub(super) fn foreign(
     n: usize,
     qpn: u32,
     origin: Origin,
-    share: &mut Membership,
+    membership: &mut Membership,
     counters: &mut LinkCounters,
 ) {
-    if qpn >= FIRST_PROBE_QPN && n == 1 && share.on_probe(train, run) {
+    if qpn >= FIRST_PROBE_QPN && n == 1 && membership.on_probe(train, run) {
         return;
     }
     counters.rx_packets += n as u64;
@@ -110,16 +111,17 @@ pub(super) fn foreign(
         ..*train
     };
     let handed_over = match origin {
-        // See `groups`. To all others: which of them is the member is not known, and the rest have nothing to count.
+        // See `groups`. To all others: which of them is the member is not known, and the rest have
+        // nothing to count.
         _ if qpn == MULTICAST_QPN && train.dst.is_multicast() => {
             if let Origin::Port { now_ns } = origin {
-                let (others, lost) = share.hand_to_all(&train, run, now_ns);
+                let (others, lost) = membership.hand_to_all(&train, run, now_ns);
                 counters.rx_handed_over += others * n as u64;
                 counters.hand_over_lost(lost);
             }
             return;
         }
-        Origin::Port { now_ns } => share.hand_over(qpn, &train, run, now_ns),
+        Origin::Port { now_ns } => membership.hand_over(qpn, &train, run, now_ns),
         Origin::Door { .. } => None,
     };
     match handed_over {

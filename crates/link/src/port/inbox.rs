@@ -43,8 +43,8 @@ pub(super) struct Rest {
     message_end: Option<usize>,
 }
 
-/// While nothing comes through the door, it is looked at in every so many calls: who sleeps waits for its descriptors, and this
-/// is only for when that thread does not get a core.
+/// While nothing comes through the door, it is looked at in every so many calls: who sleeps waits
+/// for its descriptors, and this is only for when that thread does not get a core.
 const DOOR_EVERY: u32 = 4096;
 
 impl Default for Inbox {
@@ -94,13 +94,13 @@ impl Inbox {
     pub(super) fn go_on(
         &mut self,
         now_ns: u64,
-        share: &mut Membership,
+        membership: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {
         match self.rest.take() {
             None => 0,
-            Some(rest) => self.go_on_with(&rest, now_ns, share, counters, deliver),
+            Some(rest) => self.go_on_with(&rest, now_ns, membership, counters, deliver),
         }
     }
 
@@ -109,7 +109,7 @@ impl Inbox {
         &mut self,
         rest: &Rest,
         now_ns: u64,
-        share: &mut Membership,
+        membership: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {
@@ -118,21 +118,22 @@ impl Inbox {
             None => Origin::Port { now_ns },
             Some(end) => Origin::Door { end },
         };
-        let mut delivered = self.train(*start, train, true, origin, share, counters, deliver);
+        let mut delivered = self.train(*start, train, true, origin, membership, counters, deliver);
         if let Some(end) = rest.message_end
             && self.rest.is_none()
         {
-            delivered += self.message(start + train.len, end, share, counters, deliver);
+            delivered += self.message(start + train.len, end, membership, counters, deliver);
         }
         delivered
     }
 
-    /// Sorts a message of the door, or its end, which lies in the buffer from `at` to `len`. Returns packets delivered.
+    /// Sorts a message of the door, or its end, which lies in the buffer from `at` to `len`.
+    /// Returns packets delivered.
     pub(super) fn message(
         &mut self,
         mut at: usize,
         len: usize,
-        share: &mut Membership,
+        membership: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {
@@ -144,14 +145,14 @@ impl Inbox {
             };
             at += HEADER_LEN;
             let origin = Origin::Door { end: len };
-            delivered += self.train(at, &train, false, origin, share, counters, deliver);
+            delivered += self.train(at, &train, false, origin, membership, counters, deliver);
             at += train.len;
         }
         delivered
     }
 
-    /// Sorts the packets of a train, which lies in the buffer from `start` on; `checked`: the ICRC of the first is right.
-    /// Returns packets delivered.
+    /// Sorts the packets of a train, which lies in the buffer from `start` on; `checked`: the ICRC
+    /// of the first is right. Returns packets delivered.
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of the link, lent one by one"
@@ -162,7 +163,7 @@ impl Inbox {
         train: &Train,
         mut checked: bool,
         origin: Origin,
-        share: &mut Membership,
+        membership: &mut Membership,
         counters: &mut LinkCounters,
         deliver: &mut Deliver<'_>,
     ) -> usize {
@@ -193,7 +194,7 @@ impl Inbox {
             match Bth::dest_qpn_of_sealed(packet) {
                 // Each member has a copy of its own; a unicast packet cannot claim to be one.
                 Some(qpn)
-                    if !(share.owns(qpn)
+                    if !(membership.owns(qpn)
                         || qpn == MULTICAST_QPN
                             && train.dst.is_multicast()
                             && groups.may_hear(train.dst)
@@ -202,7 +203,7 @@ impl Inbox {
                     if qpn == QP1 {
                         *managed += 1;
                         checked = sender.check(packet, train.ids, number, now_ms).is_ok();
-                        if checked && is_for_us(packet, origin, share, counters, train) {
+                        if checked && is_for_us(packet, origin, membership, counters, train) {
                             continue;
                         }
                         counters.rx_bad_icrc += u64::from(!checked);
@@ -215,7 +216,7 @@ impl Inbox {
                     }
                     let n = foreign_run(rest, train.segment, qpn);
                     let (run, behind) = rest.split_at((n * train.segment).min(rest.len()));
-                    foreign(train, run, n, qpn, origin, share, counters);
+                    foreign(train, run, n, qpn, origin, membership, counters);
                     rest = behind;
                     number += n;
                     continue;

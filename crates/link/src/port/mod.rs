@@ -24,7 +24,7 @@ pub use receiving::Look;
 
 use crate::middleware::faults::Faults;
 use crate::middleware::pcap::{Capture, Pcap};
-use crate::shm::HostPath;
+use crate::shm::ShmPath;
 use crate::staging::batch::TxBatch;
 use crate::staging::datagram::Link;
 use crate::udp::UdpLink;
@@ -38,10 +38,11 @@ use rnic_sys as sys;
 /// The process's part of the host's RoCEv2 port. Not `Sync`: the engine's lock guards it.
 ///
 /// # Drive contract
-/// Sending: [`packet`](RoceLink::packet) gives room, the caller fills it (or [`retract`](RoceLink::retract)s it), and
-/// [`flush`](RoceLink::flush) sends; when `packet` gives `None`, flush first. Receiving: [`receive`](RoceLink::receive)
-/// when [`rx_fd`](RoceLink::rx_fd) is readable, or whenever the caller polls; it may leave packets behind, so wait for
-/// the descriptors level-triggered. [`maintain`](RoceLink::maintain) now and then.
+/// Sending: [`packet`](RoceLink::packet) gives room, the caller fills it (or
+/// [`retract`](RoceLink::retract)s it), and [`flush`](RoceLink::flush) sends; when `packet` gives
+/// `None`, flush first. Receiving: [`receive`](RoceLink::receive) when [`rx_fd`](RoceLink::rx_fd)
+/// is readable, or whenever the caller polls; it may leave packets behind, so wait for the
+/// descriptors level-triggered. [`maintain`](RoceLink::maintain) now and then.
 ///
 /// After [`abandon`](RoceLink::abandon) all calls do nothing.
 pub struct RoceLink {
@@ -55,9 +56,9 @@ struct Live {
     paths: Paths,
     gso: Gso,
     inbox: Inbox,
-    share: Membership,
+    membership: Membership,
     backlog: Backlog,
-    host: Option<HostPath>,
+    shm: Option<ShmPath>,
     /// What is taken from interfaces past the kernel's network stack.
     xdp: Option<xdp::Filter>,
     /// When the socket is looked at again while rings are in use.
@@ -65,7 +66,7 @@ struct Live {
     /// Which processes are stopped.
     stopped: Stopped,
     /// The packet given out last is in a ring's buffer.
-    by_host: bool,
+    by_shm: bool,
     /// A ring was full since the last [`RoceLink::take_blocked`].
     blocked: bool,
     /// The time at the last call that had one.
@@ -80,12 +81,12 @@ impl RoceLink {
             false => rnic_settings::gso()?,
         };
         let capture = config.pcap.as_deref().map(capture_in).transpose()?;
-        let mut share = Membership::join(config.beside, udp::rx::open)?;
+        let mut membership = Membership::join(config.beside, udp::rx::open)?;
         sys::keep_spare();
-        let udp = UdpLink::new(share.receiver().clone());
+        let udp = UdpLink::new(membership.receiver().clone());
         let (mut link, xdp): (Box<dyn Link>, _) = match &config.xdp {
             Some(spec) if config.beside.is_none() => {
-                match xdp::open(spec, udp, share.receiver(), config.always_detour) {
+                match xdp::open(spec, udp, membership.receiver(), config.always_detour) {
                     Ok((link, filter)) => (Box::new(link), Some(filter)),
                     Err(udp) => (Box::new(udp), None),
                 }
@@ -93,17 +94,22 @@ impl RoceLink {
             _ => (Box::new(udp), None),
         };
         if let Some(xdp) = &xdp {
-            for range in share.ranges() {
+            for range in membership.ranges() {
                 xdp.take_range(*range);
             }
         }
         if let Some(capture) = capture {
-            share.captured_in(capture.number());
+            membership.captured_in(capture.number());
             link = Box::new(Pcap::new(link, capture));
         }
-        let host = if config.host_path && config.faults.is_none() && config.pcap.is_none() {
-            let (dir, path) = share.folder();
-            Some(HostPath::open(dir, path, share.first(), config.one_sided)?)
+        let shm = if config.host_path && config.faults.is_none() && config.pcap.is_none() {
+            let (dir, path) = membership.folder();
+            Some(ShmPath::open(
+                dir,
+                path,
+                membership.first(),
+                config.one_sided,
+            )?)
         } else {
             None
         };
@@ -114,16 +120,16 @@ impl RoceLink {
             live: Some(Live {
                 link,
                 batch: TxBatch::default(),
-                paths: Paths::noted_in(share.source_ports().clone()),
+                paths: Paths::noted_in(membership.source_ports().clone()),
                 gso,
                 inbox: Inbox::default(),
-                backlog: Backlog::new(udp::rx::is_dual_stack(share.receiver())),
-                share,
-                host,
+                backlog: Backlog::new(udp::rx::is_dual_stack(membership.receiver())),
+                membership,
+                shm,
                 xdp,
                 look_at: 0,
                 stopped: Stopped::default(),
-                by_host: false,
+                by_shm: false,
                 blocked: false,
                 now: 0,
             }),
@@ -133,33 +139,35 @@ impl RoceLink {
         Ok(link)
     }
 
-    /// Waits, not for long, until this process has learnt its place in the group: packets would be handed over before.
+    /// Waits, not for long, until this process has learnt its place in the group: packets would be
+    /// handed over before.
     fn settle(&mut self) {
         for attempt in 0..20 {
             let Some(live) = &mut self.live else { return };
-            if live.share.settled() {
+            if live.membership.settled() {
                 break;
             }
             if attempt % 5 == 4 {
-                live.share.probe();
+                live.membership.probe();
             }
-            sys::wait_readable(live.share.receiver(), 10);
+            sys::wait_readable(live.membership.receiver(), 10);
             self.receive(0, 64, true, &mut |_| {});
         }
         self.counters = LinkCounters::default();
     }
 
-    /// House-keeping of the registry (reap dead processes, refresh the steering program when stale); call it every
-    /// now and then from the background thread. Returns after how many nanoseconds it wants to be called again.
+    /// House-keeping of the registry (reap dead processes, refresh the steering program when
+    /// stale); call it every now and then from the background thread. Returns after how many
+    /// nanoseconds it wants to be called again.
     pub fn maintain(&mut self, now_ns: u64) -> u64 {
         match &mut self.live {
             Some(live) => {
-                if let Some(host) = &mut live.host {
-                    host.maintain();
-                    host.attend(&mut self.counters);
+                if let Some(shm) = &mut live.shm {
+                    shm.maintain();
+                    shm.attend(&mut self.counters);
                 }
                 live.paths.tidy();
-                live.share.maintain(now_ns)
+                live.membership.maintain(now_ns)
             }
             None => u64::MAX,
         }
@@ -168,14 +176,15 @@ impl RoceLink {
     /// Whose packets from addresses of this host are.
     pub fn source_ports(&self) -> Option<Arc<SourcePorts>> {
         let live = self.live.as_ref()?;
-        Some(live.share.source_ports().clone())
+        Some(live.membership.source_ports().clone())
     }
 
-    /// Half the effective receive buffer in bytes: what all peers together may have in flight towards us.
+    /// Half the effective receive buffer in bytes: what all peers together may have in flight
+    /// towards us.
     pub fn receive_buffer(&self) -> usize {
-        self.live
-            .as_ref()
-            .map_or(0, |live| udp::rx::receive_buffer(live.share.receiver()) / 2)
+        self.live.as_ref().map_or(0, |live| {
+            udp::rx::receive_buffer(live.membership.receiver()) / 2
+        })
     }
 
     /// In a forked child: close every descriptor without telling anyone.
@@ -189,14 +198,15 @@ impl RoceLink {
         let mut counters = self.counters;
         if let Some(live) = &self.live {
             counters.rx_xdp_packets += live.link.received_by_memory();
-            if let Some(host) = &live.host {
-                host.reached().add_to(&mut counters);
+            if let Some(shm) = &live.shm {
+                shm.reached().add_to(&mut counters);
             }
         }
         counters
     }
 
-    /// The same with what the kernel counts, [`rx_overrun`](LinkCounters::rx_overrun): that takes a system call for each socket.
+    /// The same with what the kernel counts, [`rx_overrun`](LinkCounters::rx_overrun): that takes a
+    /// system call for each socket.
     pub fn all_counters(&self) -> LinkCounters {
         let mut counters = self.counters();
         if let Some(live) = &self.live {
@@ -206,15 +216,15 @@ impl RoceLink {
     }
 }
 
-/// How long a link that closes goes on to receive, others waiting for the registry's lock meanwhile: what a receive buffer holds takes
-/// less, and a flood does not end.
+/// How long a link that closes goes on to receive, others waiting for the registry's lock
+/// meanwhile: what a receive buffer holds takes less, and a flood does not end.
 const DRAIN_TIME: Duration = Duration::from_millis(100);
 /// Packets, or looks, until the clock is asked.
 const DRAIN_STEP: usize = 256;
 
 impl RoceLink {
-    /// Nothing is sent any more: what a full socket has not taken yet has some time to leave. The program may have been told that it was
-    /// sent.
+    /// Nothing is sent any more: what a full socket has not taken yet has some time to leave. The
+    /// program may have been told that it was sent.
     pub fn send_what_waits(&mut self) {
         if let Some(live) = &mut self.live {
             send_what_waits(&mut *live.link, live.now, &mut self.counters);
@@ -273,15 +283,17 @@ impl Drop for RoceLink {
         self.send_what_waits();
         if let Some(live) = &mut self.live {
             // What lies in rings is for nobody but this process, and a producer need not go on.
-            live.host = None;
-            live.share.begin_to_leave();
+            live.shm = None;
+            live.membership.begin_to_leave();
             self.drain();
         }
         if let Some(live) = self.live.take() {
-            let Live { link, share, .. } = live;
+            let Live {
+                link, membership, ..
+            } = live;
             // Closes its copy of the receiving socket.
             drop(link);
-            share.leave();
+            membership.leave();
         }
     }
 }

@@ -12,30 +12,32 @@ impl RoceLink {
     pub fn reach(&mut self, path: PathId) -> Option<Arc<Reach>> {
         let live = self.live.as_mut()?;
         let route = live.paths.shm(path)?;
-        live.host.as_mut()?.reach(route)
+        live.shm.as_mut()?.reach(route)
     }
 
-    /// All packets that were given to a path by memory were delivered, and whoever they were delivered to is done with them.
+    /// All packets that were given to a path by memory were delivered, and whoever they were
+    /// delivered to is done with them.
     #[inline]
     pub fn is_drained(&self, path: PathId) -> bool {
         let drained = || {
             let live = self.live.as_ref()?;
             let route = live.paths.shm(path)?;
-            Some(live.host.as_ref()?.is_drained(route))
+            Some(live.shm.as_ref()?.is_drained(route))
         };
         drained().unwrap_or(false)
     }
 
-    /// Lets the process whose packets come by that ring reach memory of this one. It may be forgotten without a word.
+    /// Lets the process whose packets come by that ring reach memory of this one. It may be
+    /// forgotten without a word.
     pub fn grant(&mut self, ring: RingId, grant: &Grant) {
-        if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {
-            host.grant(ring, grant);
+        if let Some(shm) = self.live.as_mut().and_then(|live| live.shm.as_mut()) {
+            shm.grant(ring, grant);
         }
     }
 
     /// Takes back all grants that are meant.
     pub fn revoke(&mut self, which: impl Fn(&GrantName) -> bool) -> Copies {
-        let host = self.live.as_mut().and_then(|live| live.host.as_mut());
-        host.map_or(Copies::default(), |host| host.revoke(&which))
+        let shm = self.live.as_mut().and_then(|live| live.shm.as_mut());
+        shm.map_or(Copies::default(), |shm| shm.revoke(&which))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, TryReserveError};
 use std::sync::Arc;
 
 use crate::LinkError;
-use crate::shm::HostRoute;
+use crate::shm::ShmRoute;
 use crate::staging::path::{PathId, PathSpec, Route};
 use crate::udp::tx::TxSockets;
 use rnic_host::addresses::is_own_address;
@@ -14,7 +14,7 @@ use rnic_host::source_ports::SourcePorts;
 /// By which ways packets of a path leave.
 pub(super) struct Egress {
     /// Through memory, as long as the ring is open.
-    pub(super) shm: Option<HostRoute>,
+    pub(super) shm: Option<ShmRoute>,
     /// By a socket, or past the kernel's network stack.
     pub(super) route: Arc<Route>,
 }
@@ -34,7 +34,8 @@ pub(super) struct Paths {
     sockets: TxSockets,
 }
 
-/// Low bits of a [`PathId`]: the place; the rest: how often the place was used before, so that a stale id finds nothing.
+/// Low bits of a [`PathId`]: the place; the rest: how often the place was used before, so that a
+/// stale id finds nothing.
 const PLACE_BITS: u32 = 20;
 
 impl Paths {
@@ -70,7 +71,7 @@ impl Paths {
     }
 
     #[inline]
-    pub(super) fn shm(&self, id: PathId) -> Option<HostRoute> {
+    pub(super) fn shm(&self, id: PathId) -> Option<ShmRoute> {
         self.get(id)?.shm
     }
 
@@ -79,13 +80,13 @@ impl Paths {
         self.entry(id).is_some_and(|entry| entry.users == 1)
     }
 
-    /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host; `shm` may then know a
-    /// way through memory.
+    /// `gso(local)`: may the kernel cut runs for it? `local`: it leads to an address of this host;
+    /// `shm` may then know a way through memory.
     pub(super) fn open(
         &mut self,
         spec: &PathSpec,
         gso: impl FnOnce(bool) -> bool,
-        shm: impl FnOnce(&PathSpec) -> Option<HostRoute>,
+        shm: impl FnOnce(&PathSpec) -> Option<ShmRoute>,
     ) -> Result<PathId, LinkError> {
         let key = spec.key();
         if let Some(&place) = self.by_key.get(&key) {
@@ -110,7 +111,8 @@ impl Paths {
             is_own_address(key.remote, key.scope_id),
             key.remote.is_multicast(),
         );
-        // What the kernel cuts is steered as one, and each message to QP 1 may be for another process.
+        // What the kernel cuts is steered as one, and each message to QP 1 may be for another
+        // process.
         let for_queue_pairs = key.dest_qpn != QP1;
         let gso = gso(local) && for_queue_pairs;
         let shm = if local && for_queue_pairs {
@@ -151,7 +153,7 @@ impl Paths {
     }
 
     /// Gives the way through memory that it had, if it is gone now.
-    pub(super) fn release(&mut self, id: PathId) -> Option<HostRoute> {
+    pub(super) fn release(&mut self, id: PathId) -> Option<ShmRoute> {
         let place = (id.0 & ((1 << PLACE_BITS) - 1)) as usize;
         let (generation, slot) = self.entries.get_mut(place)?;
         let entry = slot

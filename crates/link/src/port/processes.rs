@@ -1,4 +1,5 @@
-//! What the link has together with the other processes of the host: QPN ranges, ports, domains, wills.
+//! What the link has together with the other processes of the host: QPN ranges, ports, domains,
+//! wills.
 
 use super::RoceLink;
 use crate::LinkError;
@@ -12,18 +13,20 @@ use rnic_host::wills::{Estate, Will, WillId};
 impl RoceLink {
     /// The QPN ranges of this process.
     pub fn qpn_ranges(&self) -> &[QpnRange] {
-        self.live.as_ref().map_or(&[], |live| live.share.ranges())
+        self.live
+            .as_ref()
+            .map_or(&[], |live| live.membership.ranges())
     }
 
     /// Claims one more range.
     ///
     /// # Errors
-    /// See [`LinkError`]; [busy](LinkError::is_busy): another process is at the registry, for microseconds as a rule, and is not
-    /// waited for.
+    /// See [`LinkError`]; [busy](LinkError::is_busy): another process is at the registry, for
+    /// microseconds as a rule, and is not waited for.
     pub fn claim_qpn_range(&mut self) -> Result<QpnRange, LinkError> {
         match &mut self.live {
             Some(live) => {
-                let range = live.share.claim()?;
+                let range = live.membership.claim()?;
                 if let Some(xdp) = &live.xdp {
                     xdp.take_range(range);
                 }
@@ -36,10 +39,11 @@ impl RoceLink {
         }
     }
 
-    /// Conversations with other processes of this user; `None` after [`abandon`](RoceLink::abandon).
+    /// Conversations with other processes of this user; `None` after
+    /// [`abandon`](RoceLink::abandon).
     #[inline]
     pub fn neighbours(&mut self) -> Option<&mut Peers> {
-        self.live.as_mut().map(|live| live.share.neighbours())
+        self.live.as_mut().map(|live| live.membership.neighbours())
     }
 
     /// The other process whose range `number` lies in.
@@ -48,14 +52,15 @@ impl RoceLink {
     /// Nobody has it, or its process takes no connections.
     pub fn owner_of(&mut self, number: u32) -> std::io::Result<PeerId> {
         match &mut self.live {
-            Some(live) => live.share.owner_of(number),
+            Some(live) => live.membership.owner_of(number),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// What other processes need to know to find this one: the runtime folder's number, and this process's door.
+    /// What other processes need to know to find this one: the runtime folder's number, and this
+    /// process's door.
     pub fn card(&self) -> Option<(u64, u32)> {
-        self.live.as_ref().and_then(|live| live.share.card())
+        self.live.as_ref().and_then(|live| live.membership.card())
     }
 
     /// The other process with that door.
@@ -64,12 +69,13 @@ impl RoceLink {
     /// It is not there.
     pub fn neighbour(&mut self, door: u32) -> std::io::Result<PeerId> {
         match &mut self.live {
-            Some(live) => live.share.neighbour(door),
+            Some(live) => live.membership.neighbour(door),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// Opens an XRC domain for this process, which has it not open, under the rules of `ibv_open_xrcd(3)`.
+    /// Opens an XRC domain for this process, which has it not open, under the rules of
+    /// `ibv_open_xrcd(3)`.
     ///
     /// # Errors
     /// See [`DomainError`].
@@ -80,7 +86,7 @@ impl RoceLink {
         exclusive: bool,
     ) -> Result<(), DomainError> {
         match &mut self.live {
-            Some(live) => live.share.open_domain(key, create, exclusive),
+            Some(live) => live.membership.open_domain(key, create, exclusive),
             None => Err(std::io::Error::from(std::io::ErrorKind::NotConnected).into()),
         }
     }
@@ -88,19 +94,21 @@ impl RoceLink {
     /// Closes one that this process has open.
     pub fn close_domain(&mut self, key: DomainKey) {
         if let Some(live) = &mut self.live {
-            live.share.close_domain(key);
+            live.membership.close_domain(key);
         }
     }
 
-    /// The QPN ranges of all live processes of the host, this one's included. Some system calls for each.
+    /// The QPN ranges of all live processes of the host, this one's included. Some system calls for
+    /// each.
     pub fn live_ranges(&self) -> Vec<u32> {
         let live = self.live.as_ref();
-        live.map_or(Vec::new(), |live| live.share.live_ranges())
+        live.map_or(Vec::new(), |live| live.membership.live_ranges())
     }
 
-    /// The other process of this host that has queue pair `qpn`, to which the path leads, is stopped, or the one that has shared
-    /// receive queue `srq`: nothing is answered until it goes on. Of other hosts' processes nothing is known. Some
-    /// microseconds, but for the two milliseconds after.
+    /// The other process of this host that has queue pair `qpn`, to which the path leads, is
+    /// stopped, or the one that has shared receive queue `srq`: nothing is answered until it goes
+    /// on. Of other hosts' processes nothing is known. Some microseconds, but for the two
+    /// milliseconds after.
     pub fn peer_is_stopped(
         &mut self,
         path: PathId,
@@ -114,12 +122,13 @@ impl RoceLink {
         let Some(ways) = live.paths.get(path).filter(|ways| ways.route.local) else {
             return false;
         };
-        // The kernel gives the number that the process at the other end of a ring has here. It may have another one for itself.
-        let ring = ways.shm.zip(live.host.as_mut());
-        let at_ring = ring.and_then(|(route, host)| host.reach(route));
-        let registered = live.share.process_of(qpn);
+        // The kernel gives the number that the process at the other end of a ring has here. It may
+        // have another one for itself.
+        let ring = ways.shm.zip(live.shm.as_mut());
+        let at_ring = ring.and_then(|(route, shm)| shm.reach(route));
+        let registered = live.membership.process_of(qpn);
         let peer = registered.map(|pid| at_ring.map_or(pid, |reach| reach.pid()));
-        let owner = srq.and_then(|srq| live.share.process_of(srq));
+        let owner = srq.and_then(|srq| live.membership.process_of(srq));
         let mut pids = peer.into_iter().chain(owner);
         pids.any(|pid| live.stopped.is(pid, now_ns))
     }
@@ -127,7 +136,7 @@ impl RoceLink {
     /// The same of the other process of this host that has a range of queue pair numbers.
     pub fn owner_is_stopped(&mut self, range: u32, now_ns: u64) -> bool {
         self.live.as_mut().is_some_and(|live| {
-            let pid = live.share.process_of(range << RANGE_BITS);
+            let pid = live.membership.process_of(range << RANGE_BITS);
             pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
         })
     }
@@ -135,49 +144,54 @@ impl RoceLink {
     /// The same of a process that this one talks to.
     pub fn neighbour_is_stopped(&mut self, peer: PeerId, now_ns: u64) -> bool {
         self.live.as_mut().is_some_and(|live| {
-            let pid = live.share.neighbours().pid(peer);
+            let pid = live.membership.neighbours().pid(peer);
             pid.is_some_and(|pid| live.stopped.is(pid, now_ns))
         })
     }
 
-    /// While false, what a stopped process of this host has no room for waits until it goes on. True: it is lost after a second,
-    /// as what it has no room for while it runs.
+    /// While false, what a stopped process of this host has no room for waits until it goes on.
+    /// True: it is lost after a second, as what it has no room for while it runs.
     #[inline]
     pub fn lose_what_stopped_peers_leave(&mut self, lose: bool) {
-        if let Some(host) = self.live.as_mut().and_then(|live| live.host.as_mut()) {
-            host.lose_what_stopped_peers_leave(lose);
+        if let Some(shm) = self.live.as_mut().and_then(|live| live.shm.as_mut()) {
+            shm.lose_what_stopped_peers_leave(lose);
         }
     }
 
     /// The host's port table; `None` after [`abandon`](RoceLink::abandon).
     pub fn ports(&self) -> Option<Ports> {
-        self.live.as_ref().map(|live| live.share.ports().clone())
+        self.live
+            .as_ref()
+            .map(|live| live.membership.ports().clone())
     }
 
-    /// Leaves a will: should this process be killed, another of this host executes it (one that asks, see
-    /// [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at most, but for the first.
+    /// Leaves a will: should this process be killed, another of this host executes it (one that
+    /// asks, see [`take_wills_of_the_dead`](RoceLink::take_wills_of_the_dead)). Two system calls at
+    /// most, but for the first.
     ///
     /// # Errors
-    /// No room on the file system, or 131,072 wills; TimedOut: a process has the registry's lock at this moment.
+    /// No room on the file system, or 131,072 wills; TimedOut: a process has the registry's lock at
+    /// this moment.
     pub fn write_will(&mut self, will: &Will) -> std::io::Result<WillId> {
         match &mut self.live {
-            Some(live) => live.share.write_will(will),
+            Some(live) => live.membership.write_will(will),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// Takes it back: there is nothing left to be said. All wills of a process that closes the link are taken back.
+    /// Takes it back: there is nothing left to be said. All wills of a process that closes the link
+    /// are taken back.
     pub fn strike_will(&mut self, will: WillId) {
         if let Some(live) = &mut self.live {
-            live.share.strike_will(will);
+            live.membership.strike_will(will);
         }
     }
 
-    /// What processes left that were killed and did not close the link: for this process alone to execute, until it drops
-    /// the estate. Takes a few microseconds per process that leaves wills, so once a second is often enough. Empty, too,
-    /// while another process is at the registry.
+    /// What processes left that were killed and did not close the link: for this process alone to
+    /// execute, until it drops the estate. Takes a few microseconds per process that leaves wills,
+    /// so once a second is often enough. Empty, too, while another process is at the registry.
     pub fn take_wills_of_the_dead(&mut self) -> Vec<Estate> {
         let live = self.live.as_ref();
-        live.map_or(Vec::new(), |live| live.share.take_wills_of_the_dead())
+        live.map_or(Vec::new(), |live| live.membership.take_wills_of_the_dead())
     }
 }

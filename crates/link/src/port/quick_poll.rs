@@ -1,7 +1,7 @@
 //! A look that costs little, for who polls: in memory, or at the socket alone.
 
 use super::RoceLink;
-use crate::shm::HostPath;
+use crate::shm::ShmPath;
 use crate::staging::datagram::{Arrival, Link};
 
 /// What a [quick poll](RoceLink::quick_poll) found.
@@ -16,9 +16,10 @@ pub enum QuickPoll {
 }
 
 impl RoceLink {
-    /// Whether something came, where packets come as a rule: in rings if any were in use lately, by AF_XDP, else at the
-    /// socket. What it finds there the next call of [`receive`](RoceLink::receive) takes in. Nowhere else is looked.
-    /// `socket`: it may be looked at.
+    /// Whether something came, where packets come as a rule: in rings if any were in use lately, by
+    /// AF_XDP, else at the socket. What it finds there the next call of
+    /// [`receive`](RoceLink::receive) takes in. Nowhere else is looked. `socket`: it may be looked
+    /// at.
     #[inline]
     pub fn quick_poll(&mut self, socket: bool) -> QuickPoll {
         let pending = self.has_pending();
@@ -28,12 +29,12 @@ impl RoceLink {
         if pending || live.inbox.waits() {
             return QuickPoll::Something;
         }
-        let host = live.host.as_ref();
-        if host.is_some_and(HostPath::is_in_use) || live.xdp.is_some() {
-            let still = host.is_some_and(HostPath::is_still) && !live.link.has_arrivals()
+        let shm = live.shm.as_ref();
+        if shm.is_some_and(ShmPath::is_in_use) || live.xdp.is_some() {
+            let still = shm.is_some_and(ShmPath::is_still) && !live.link.has_arrivals()
                 || live.xdp.is_some()
                     && live.link.is_still()
-                    && !host.is_some_and(HostPath::has_arrivals);
+                    && !shm.is_some_and(ShmPath::has_arrivals);
             return match still {
                 true => QuickPoll::NothingInMemory,
                 false => QuickPoll::Something,
@@ -41,7 +42,7 @@ impl RoceLink {
         }
         // While the door is in use each look goes there, too.
         let door = live.now < live.inbox.door_until;
-        if !socket || door || host.is_some_and(HostPath::has_left) {
+        if !socket || door || shm.is_some_and(ShmPath::has_left) {
             return QuickPoll::Something;
         }
         self.quick_poll_of_socket()

@@ -4,7 +4,7 @@ use rnic_wire::{ICRC_LEN, PathMtu};
 
 use super::{Live, RoceLink};
 use crate::shm::carried::{MOST_CARRIED, Vacant};
-use crate::shm::{HostPath, Room, Size};
+use crate::shm::{Room, ShmPath, Size};
 use crate::staging::path::{PathId, PathSpec, Route};
 use crate::xdp::Filter;
 use crate::{Gso, LinkError, next_hop, udp};
@@ -28,10 +28,10 @@ impl RoceLink {
             Gso::Off => false,
             Gso::LocalOnly => local,
         };
-        let (share, host) = (&live.share, &mut live.host);
+        let (membership, shm) = (&live.membership, &mut live.shm);
         let path = live.paths.open(spec, gso, |key| {
-            let (number, own) = share.number_of(key.dest_qpn)?;
-            host.as_mut()?.route(share.folder(), number, own, key)
+            let (number, own) = membership.number_of(key.dest_qpn)?;
+            shm.as_mut()?.route(membership.folder(), number, own, key)
         })?;
         if let Some(xdp) = &mut live.xdp
             && let Some(route) = live.paths.route(path)
@@ -50,9 +50,9 @@ impl RoceLink {
             xdp.remove_path(route);
         }
         if let Some(route) = live.paths.release(path)
-            && let Some(host) = &mut live.host
+            && let Some(shm) = &mut live.shm
         {
-            host.release(route);
+            shm.release(route);
         }
     }
 
@@ -69,8 +69,8 @@ impl RoceLink {
         route.is_some_and(|route| route.local && !route.flow.dst.is_multicast())
     }
 
-    /// So many bytes of packets of `len` bytes each, without their ICRCs, leave in one system call; `None` if each leaves by
-    /// itself.
+    /// So many bytes of packets of `len` bytes each, without their ICRCs, leave in one system call;
+    /// `None` if each leaves by itself.
     #[inline]
     pub fn batch_bytes(&self, path: PathId, len: usize) -> Option<usize> {
         let live = self.live.as_ref()?;
@@ -94,19 +94,20 @@ impl RoceLink {
         })
     }
 
-    /// Packets of this path come to sockets of processes of this host, or (multicast) of this host too.
+    /// Packets of this path come to sockets of processes of this host, or (multicast) of this host
+    /// too.
     #[inline]
     pub fn is_local(&self, path: PathId) -> bool {
         let Some(live) = &self.live else { return false };
         let ways = live.paths.get(path).filter(|ways| ways.route.local);
         ways.is_some_and(|ways| {
-            let host = ways.shm.zip(live.host.as_ref());
-            host.is_none_or(|(route, host)| !host.is_open(route))
+            let shm = ways.shm.zip(live.shm.as_ref());
+            shm.is_none_or(|(route, shm)| !shm.is_open(route))
         })
     }
 
-    /// Bytes that wait in the fullest receive buffer of the host's processes, of twice [`receive_buffer`] that fit;
-    /// 0 if unknown. Takes some ten microseconds.
+    /// Bytes that wait in the fullest receive buffer of the host's processes, of twice
+    /// [`receive_buffer`] that fit; 0 if unknown. Takes some ten microseconds.
     ///
     /// [`receive_buffer`]: RoceLink::receive_buffer
     pub fn host_backlog(&mut self) -> usize {
@@ -121,7 +122,8 @@ impl RoceLink {
         udp::tx::way(spec).map(drop)
     }
 
-    /// The way to the peer takes IP packets of `len` bytes, as far as this host's interfaces and routes go.
+    /// The way to the peer takes IP packets of `len` bytes, as far as this host's interfaces and
+    /// routes go.
     ///
     /// # Errors
     /// The longest that it takes, bytes.
@@ -144,15 +146,15 @@ impl RoceLink {
     pub fn most_carried(&self, path: PathId) -> usize {
         let Some(live) = &self.live else { return 0 };
         let route = live.paths.shm(path);
-        let host = route.zip(live.host.as_ref());
-        match host {
-            Some((route, host)) if host.is_open(route) => MOST_CARRIED,
+        let shm = route.zip(live.shm.as_ref());
+        match shm {
+            Some((route, shm)) if shm.is_open(route) => MOST_CARRIED,
             _ => 0,
         }
     }
 
-    /// [`packet`](RoceLink::packet) for one that spans several PSNs, as it is longer than that path MTU. `None` as well if the path takes
-    /// none any more.
+    /// [`packet`](RoceLink::packet) for one that spans several PSNs, as it is longer than that path
+    /// MTU. `None` as well if the path takes none any more.
     pub fn spanning(
         &mut self,
         path: PathId,
@@ -163,7 +165,8 @@ impl RoceLink {
         Some(self.span(path, headers, payload, mtu)?.packet())
     }
 
-    /// The same in two parts: room for the headers, and for the payload in its place. `None` as well if it would be lost.
+    /// The same in two parts: room for the headers, and for the payload in its place. `None` as
+    /// well if it would be lost.
     pub fn vacant(
         &mut self,
         path: PathId,
@@ -180,18 +183,18 @@ impl RoceLink {
         headers: usize,
         payload: usize,
         mtu: PathMtu,
-    ) -> Option<&mut HostPath> {
+    ) -> Option<&mut ShmPath> {
         let live = self.live.as_mut()?;
         let route = live.paths.shm(path)?;
-        let host = live.host.as_mut()?;
+        let shm = live.shm.as_mut()?;
         let size = Size {
             front: headers,
             apart: payload,
         };
-        match host.room_to_carry(route, (size, mtu), live.now, &mut self.counters) {
+        match shm.room_to_carry(route, (size, mtu), live.now, &mut self.counters) {
             Room::Yes => {
-                live.by_host = true;
-                Some(host)
+                live.by_shm = true;
+                Some(shm)
             }
             Room::Full => {
                 live.blocked = true;
@@ -201,21 +204,23 @@ impl RoceLink {
         }
     }
 
-    /// The next long packet of this path may say where its payload is instead of carrying it. To be asked once for each.
+    /// The next long packet of this path may say where its payload is instead of carrying it. To be
+    /// asked once for each.
     #[inline]
     pub fn may_point(&self, path: PathId) -> bool {
         let Some(live) = &self.live else {
             return false;
         };
         let route = live.paths.shm(path);
-        let host = route.zip(live.host.as_ref());
-        host.is_some_and(|(route, host)| host.may_point(route))
+        let shm = route.zip(live.shm.as_ref());
+        shm.is_some_and(|(route, shm)| shm.may_point(route))
     }
 
-    /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that path MTU, whose payload the peer copies from
-    /// `pieces` of this process's memory, at most [`MOST_PIECES`](crate::MOST_PIECES) and
-    /// [`MOST_POINTED`](crate::MOST_POINTED) bytes of them. Until it is acknowledged, or [`Reach::withdraw`](crate::Reach)
-    /// was called, that memory has to stay as it is. `None` as well if packets of the path may not point any more.
+    /// As [`packet`](RoceLink::packet), for the headers of a packet of queue pair `qpn`, of that
+    /// path MTU, whose payload the peer copies from `pieces` of this process's memory, at most
+    /// [`MOST_PIECES`](crate::MOST_PIECES) and [`MOST_POINTED`](crate::MOST_POINTED) bytes of them.
+    /// Until it is acknowledged, or [`Reach::withdraw`](crate::Reach) was called, that memory has
+    /// to stay as it is. `None` as well if packets of the path may not point any more.
     pub fn point(
         &mut self,
         path: PathId,
@@ -225,12 +230,12 @@ impl RoceLink {
     ) -> Option<&mut [u8]> {
         let live = self.live.as_mut()?;
         let route = live.paths.shm(path)?;
-        let host = live.host.as_mut()?;
+        let shm = live.shm.as_mut()?;
         let (now, counters) = (live.now, &mut self.counters);
-        match host.room_to_point(route, headers, (qpn, mtu, pieces), now, counters) {
+        match shm.room_to_point(route, headers, (qpn, mtu, pieces), now, counters) {
             Room::Yes => {
-                live.by_host = true;
-                Some(host.packet())
+                live.by_shm = true;
+                Some(shm.packet())
             }
             Room::Full => {
                 live.blocked = true;
@@ -240,21 +245,21 @@ impl RoceLink {
         }
     }
 
-    /// Room for one packet of `len` bytes (BTH .. last pad byte; the link adds the ICRC), with arbitrary content;
-    /// `None`: flush first, or, if [`take_blocked`](RoceLink::take_blocked) says so, wait. A packet of a path that was given
-    /// back is lost.
+    /// Room for one packet of `len` bytes (BTH .. last pad byte; the link adds the ICRC), with
+    /// arbitrary content; `None`: flush first, or, if [`take_blocked`](RoceLink::take_blocked) says
+    /// so, wait. A packet of a path that was given back is lost.
     #[inline]
     pub fn packet(&mut self, path: PathId, len: usize) -> Option<&mut [u8]> {
         let live = self.live.as_mut()?;
         let ways = live.paths.get(path);
-        live.by_host = false;
+        live.by_shm = false;
         if let Some(route) = ways.and_then(|ways| ways.shm)
-            && let Some(host) = &mut live.host
+            && let Some(shm) = &mut live.shm
         {
-            match host.room(route, Size::plain(len), live.now, &mut self.counters) {
+            match shm.room(route, Size::plain(len), live.now, &mut self.counters) {
                 Room::Yes => {
-                    live.by_host = true;
-                    return Some(host.packet());
+                    live.by_shm = true;
+                    return Some(shm.packet());
                 }
                 Room::Full => {
                     live.blocked = true;
@@ -272,8 +277,9 @@ impl RoceLink {
         live.batch.packet(route, len, segments)
     }
 
-    /// [`packet`](RoceLink::packet) for a row of them, at most `most`, which `build` fills in one after the other, until it says false and
-    /// the last is taken back; how many. Fewer than it wanted: as `None` there.
+    /// [`packet`](RoceLink::packet) for a row of them, at most `most`, which `build` fills in one
+    /// after the other, until it says false and the last is taken back; how many. Fewer than it
+    /// wanted: as `None` there.
     #[inline]
     pub fn row(
         &mut self,
@@ -292,7 +298,7 @@ impl RoceLink {
             }
             if count == 0
                 && let Some(live) = &mut self.live
-                && !live.by_host
+                && !live.by_shm
             {
                 // The rest of it goes the same way.
                 let route = live.paths.route(path);
@@ -303,8 +309,9 @@ impl RoceLink {
         most
     }
 
-    /// Takes a short packet, BTH to last pad byte: by memory it leaves at once, by a socket with the next `flush`. False: there is
-    /// no room, or it is one for [`packet`](RoceLink::packet), and nothing was done.
+    /// Takes a short packet, BTH to last pad byte: by memory it leaves at once, by a socket with
+    /// the next `flush`. False: there is no room, or it is one for [`packet`](RoceLink::packet),
+    /// and nothing was done.
     #[inline(always)]
     pub fn send_short(&mut self, path: PathId, packet: &[u8]) -> bool {
         let Some(live) = &mut self.live else {
@@ -314,48 +321,48 @@ impl RoceLink {
             return false;
         };
         let route = &ways.route;
-        match (ways.shm, &mut live.host) {
-            (Some(route), Some(host)) => {
-                host.send_short(route, packet, live.now, &mut self.counters)
-            }
+        match (ways.shm, &mut live.shm) {
+            (Some(route), Some(shm)) => shm.send_short(route, packet, live.now, &mut self.counters),
             (None, _) if !route.socket.is_full() => {
                 let segments = live.link.max_segments(route);
                 let room = live.batch.packet(Some(route), packet.len(), segments);
-                live.by_host = false;
+                live.by_shm = false;
                 room.map(|room| room.copy_from_slice(packet)).is_some()
             }
             _ => false,
         }
     }
 
-    /// Another short packet follows right behind the next one: by memory its receiver is woken once for both, at the
-    /// latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the caller owes.
+    /// Another short packet follows right behind the next one: by memory its receiver is woken once
+    /// for both, at the latest by [`wake_unwoken`](RoceLink::wake_unwoken), which the caller owes.
     pub fn expect_another(&mut self, follows: bool) {
         let live = self.live.as_mut();
-        if let Some(host) = live.and_then(|live| live.host.as_mut()) {
-            host.expect_another(follows);
+        if let Some(shm) = live.and_then(|live| live.shm.as_mut()) {
+            shm.expect_another(follows);
         }
     }
 
-    /// Wakes the receiver of a short packet that [`expect_another`](RoceLink::expect_another) kept from waking it.
+    /// Wakes the receiver of a short packet that [`expect_another`](RoceLink::expect_another) kept
+    /// from waking it.
     pub fn wake_unwoken(&mut self) {
         let live = self.live.as_mut();
-        if let Some(host) = live.and_then(|live| live.host.as_mut()) {
-            host.wake_unwoken(&mut self.counters);
+        if let Some(shm) = live.and_then(|live| live.shm.as_mut()) {
+            shm.wake_unwoken(&mut self.counters);
         }
     }
 
     /// Takes back the packet given out last.
     pub fn retract(&mut self) {
         if let Some(live) = &mut self.live {
-            match &mut live.host {
-                Some(host) if live.by_host => host.retract(),
+            match &mut live.shm {
+                Some(shm) if live.by_shm => shm.retract(),
                 _ => live.batch.retract(),
             }
         }
     }
 
-    /// The time, for packets that are built before the next call that has one: how long a ring is full is measured by it.
+    /// The time, for packets that are built before the next call that has one: how long a ring is
+    /// full is measured by it.
     #[inline]
     pub fn set_time(&mut self, now_ns: u64) {
         if let Some(live) = &mut self.live {
@@ -368,12 +375,13 @@ impl RoceLink {
     pub fn has_pending(&self) -> bool {
         self.live
             .as_ref()
-            .is_some_and(|live| !live.batch.is_empty() || host_has_pending(live))
+            .is_some_and(|live| !live.batch.is_empty() || shm_has_pending(live))
     }
 
-    /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has to take packets from
-    /// its ring first, or the network has to take those that wait for a socket: flushing does not help before
-    /// [`next_timeout`](RoceLink::next_timeout), and another path may well have room.
+    /// [`packet`](RoceLink::packet) gave no room since the last call because the peer's process has
+    /// to take packets from its ring first, or the network has to take those that wait for a
+    /// socket: flushing does not help before [`next_timeout`](RoceLink::next_timeout), and another
+    /// path may well have room.
     #[inline]
     pub fn take_blocked(&mut self) -> bool {
         self.live
@@ -387,19 +395,20 @@ impl RoceLink {
         let Some(live) = &mut self.live else {
             return true;
         };
-        if let Some(host) = &mut live.host {
-            host.flush(&mut self.counters);
+        if let Some(shm) = &mut live.shm {
+            shm.flush(&mut self.counters);
         }
         live.batch.is_empty()
     }
 
-    /// Completes ICRCs and sends all packets built since the last flush. Never blocks; for what a full socket does not take see
-    /// [`take_blocked`](RoceLink::take_blocked). What the kernel refuses is counted and lost, as on a wire.
+    /// Completes ICRCs and sends all packets built since the last flush. Never blocks; for what a
+    /// full socket does not take see [`take_blocked`](RoceLink::take_blocked). What the kernel
+    /// refuses is counted and lost, as on a wire.
     pub fn flush(&mut self, now_ns: u64) {
         let Some(live) = &mut self.live else { return };
         live.now = now_ns;
-        if let Some(host) = &mut live.host {
-            host.flush(&mut self.counters);
+        if let Some(shm) = &mut live.shm {
+            shm.flush(&mut self.counters);
         }
         if live.batch.is_empty() && live.link.next_timeout().is_none_or(|t| t > now_ns) {
             return;
@@ -409,11 +418,11 @@ impl RoceLink {
         live.batch.clear();
     }
 
-    /// When `flush` must be called for packets that were held back (a full socket, fault injection's delay and reorder),
-    /// or `receive` for those that wait to be handed over.
+    /// When `flush` must be called for packets that were held back (a full socket, fault
+    /// injection's delay and reorder), or `receive` for those that wait to be handed over.
     pub fn next_timeout(&self) -> Option<u64> {
         let live = self.live.as_ref()?;
-        let hand_over = live.share.door().next_timeout();
+        let hand_over = live.membership.door().next_timeout();
         match (live.link.next_timeout(), hand_over) {
             (Some(link), Some(hand_over)) => Some(link.min(hand_over)),
             (link, hand_over) => link.or(hand_over),
@@ -433,6 +442,6 @@ fn leaves_rows(live: &Live, route: &Route) -> bool {
 }
 
 #[inline]
-fn host_has_pending(live: &Live) -> bool {
-    live.host.as_ref().is_some_and(HostPath::has_pending)
+fn shm_has_pending(live: &Live) -> bool {
+    live.shm.as_ref().is_some_and(ShmPath::has_pending)
 }

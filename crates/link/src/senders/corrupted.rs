@@ -1,7 +1,8 @@
 //! How many corrupted packets pass for good ones: counted, not computed.
 //!
-//! `cargo test --release -p rnic-link --lib -- --ignored --nocapture a_hundred_million_corrupted_packets`; `CORRUPTED` says how many of
-//! each row, and `SEED` chooses other ones. Through sockets: `tests/corrupted.rs`.
+//! `cargo test --release -p rnic-link --lib -- --ignored --nocapture
+//! a_hundred_million_corrupted_packets`; `CORRUPTED` says how many of each row, and `SEED` chooses
+//! other ones. Through sockets: `tests/corrupted.rs`.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -146,7 +147,8 @@ impl Row {
     }
 }
 
-/// With 16 bits, which was all that many flows left of the ICRC, one in 65,536 passes: 15 of each of these.
+/// With 16 bits, which was all that many flows left of the ICRC, one in 65,536 passes: 15 of each
+/// of these.
 #[test]
 fn of_three_million_corrupted_packets_none_is_delivered() {
     for (numbers, ports) in [
@@ -163,14 +165,16 @@ fn of_three_million_corrupted_packets_none_is_delivered() {
         let counts = row.measure(7 + ports as u64);
         assert_eq!(counts.delivered(), 0, "{numbers:?} {ports} {counts:?}");
         assert!(counts.good > 100_000);
-        // A receiver that refuses everything would not do. Batches lose more, since few of their packets are neighbours now.
+        // A receiver that refuses everything would not do. Batches lose more, since few of their
+        // packets are neighbours now.
         if matches!(numbers, Numbers::Single) {
             assert_eq!(counts.refused, 0, "{numbers:?} {ports} {counts:?}");
         }
     }
 }
 
-/// Where one packet in five is corrupted nearly all others are believed, whatever the sender does; and of the corrupted ones none.
+/// Where one packet in five is corrupted nearly all others are believed, whatever the sender does;
+/// and of the corrupted ones none.
 #[test]
 fn good_packets_pass_among_corrupted_ones() {
     for (numbers, ports, most) in [

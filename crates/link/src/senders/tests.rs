@@ -1,4 +1,5 @@
-//! Flows and sources are told apart, none that was good is displaced by what is not, and both tables stay small.
+//! Flows and sources are told apart, none that was good is displaced by what is not, and both
+//! tables stay small.
 
 use rnic_wire::ROCE_PORT;
 
@@ -97,7 +98,8 @@ fn garbage_displaces_nobody() {
     }
 }
 
-/// Forged addresses with right ICRCs displace who was silent longest, and take no more memory than there is.
+/// Forged addresses with right ICRCs displace who was silent longest, and take no more memory than
+/// there is.
 #[test]
 fn forged_addresses_take_bounded_memory() {
     let mut senders = Senders::default();

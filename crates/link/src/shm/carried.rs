@@ -3,8 +3,9 @@
 use super::costs::{Costs, Turns};
 use rnic_sys::segment::Segment;
 
-/// The most payload of a packet that spans several PSNs. A longer one keeps the consumer waiting for its first byte while its last
-/// is copied, and leaves the caches before it is copied out; shorter ones cost more headers.
+/// The most payload of a packet that spans several PSNs. A longer one keeps the consumer waiting
+/// for its first byte while its last is copied, and leaves the caches before it is copied out;
+/// shorter ones cost more headers.
 pub const MOST_CARRIED: usize = 16 * 1024;
 /// Bytes in a ring. Their author may change them at any time: each copy may differ.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,8 @@ impl Carried<'_> {
         self.len
     }
 
-    /// Copies bytes `from..from + len` to `to`, in no particular order. False: there are not that many.
+    /// Copies bytes `from..from + len` to `to`, in no particular order. False: there are not that
+    /// many.
     ///
     /// # Safety
     /// `[to, to + len)` is memory that may be written.
@@ -31,7 +33,8 @@ impl Carried<'_> {
         if from.checked_add(len).is_none_or(|end| end > self.len) {
             return false;
         }
-        // SAFETY: by contract.
+        // SAFETY: `to` may be written, by the caller's word. It is none of this mapping, as no
+        // mapping of a ring is given out as memory.
         let copy = || unsafe { self.segment.read_to(self.at + from, to, len) };
         match self.costs {
             Some(costs) => costs.of_carried(len, copy),
@@ -70,7 +73,8 @@ impl Vacant<'_> {
     /// If there is no room for them.
     pub unsafe fn write_from(&self, at: usize, from: *const u8, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "inside");
-        // SAFETY: by contract; no mapping of a ring is given out as memory.
+        // SAFETY: `from` may be read, by the caller's word. It is none of this mapping, as no
+        // mapping of a ring is given out as memory.
         let copy = || unsafe { self.segment.write_from(self.at + at, from, len) };
         match self.turns {
             Some(turns) => turns.of_carried(len, copy),

@@ -1,8 +1,9 @@
 //! What a packet points by: a count on the [board](super::grants), and the value that it had.
 //!
-//! Before memory may change that unacknowledged packets point at, the producer lets the count go on ([`withdraw`]). The consumer
-//! looks at it after it has copied ([`stands`]). Who copied a byte that was stored after the withdrawal then sees the withdrawal,
-//! too, since both sides have a full fence in between; and then the packet counts as lost. Loom runs all interleavings:
+//! Before memory may change that unacknowledged packets point at, the producer lets the count go on
+//! ([`withdraw`]). The consumer looks at it after it has copied ([`stands`]). Who copied a byte
+//! that was stored after the withdrawal then sees the withdrawal, too, since both sides have a full
+//! fence in between; and then the packet counts as lost. Loom runs all interleavings:
 //! `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::claim`.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,11 +1,13 @@
 //! Whether long packets should point at their payload or carry it.
 //!
-//! To read another process's memory costs a system call that finds and pins each page; to carry costs a copy on either side, at
-//! rates that depend on how far apart the two processors are, which some virtual machines change from one minute to the next.
-//! Neither is the faster one everywhere, so both sides take the time of what they do. The two copies of what is carried are made
-//! by two processors at the same time, so that the slower one counts, as a rule the one into the ring: its lines are the
-//! consumer's. The consumer compares its own, and says on the [board](super::grants) what the producer's may take at most. Now
-//! and then the producer takes the other way, so that its time is known.
+//! To read another process's memory costs a system call that finds and pins each page; to carry
+//! costs a copy on either side, at rates that depend on how far apart the two processors are, which
+//! some virtual machines change from one minute to the next. Neither is the faster one everywhere,
+//! so both sides take the time of what they do. The two copies of what is carried are made by two
+//! processors at the same time, so that the slower one counts, as a rule the one into the ring: its
+//! lines are the consumer's. The consumer compares its own, and says on the [board](super::grants)
+//! what the producer's may take at most. Now and then the producer takes the other way, so that its
+//! time is known.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -14,7 +16,8 @@ use std::time::Instant;
 const UNIT: u64 = 16 * 1024;
 /// Shorter copies say little.
 const LEAST: usize = 4096;
-/// Of copies into and out of a ring the time of one in so many is taken: the clock is a part of what it measures.
+/// Of copies into and out of a ring the time of one in so many is taken: the clock is a part of
+/// what it measures.
 const SAMPLED: u32 = 4;
 /// Packets that point, after which one carries, and the other way round: what points is longer.
 const CARRY_AFTER: u32 = 64;
@@ -57,7 +60,8 @@ impl Average {
     }
 }
 
-/// Whether to carry from now on, by what both ways cost: a change has to be worth a fifth, so that it is not made over and over.
+/// Whether to carry from now on, by what both ways cost: a change has to be worth a fifth, so that
+/// it is not made over and over.
 fn carries(so_far: bool, pointed: u64, carried: u64) -> bool {
     let is_worth_it = |old: u64, new: u64| new < old - old / 5;
     if so_far {
@@ -76,7 +80,8 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// What the producer's copy of packets that carry may take, ns for 16 KiB; 0: they should point.
+    /// What the producer's copy of packets that carry may take, ns for 16 KiB; 0: they should
+    /// point.
     #[inline]
     pub(super) fn limit(&self) -> u64 {
         if self.carries.get() {

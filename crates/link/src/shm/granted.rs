@@ -75,8 +75,9 @@ impl Writer {
         }
     }
 
-    /// None of its copies goes on. The kernel closes a connection when the last thread has left its last system call; a
-    /// number may mean nothing, may not be asked about, and may be another process's by now.
+    /// None of its copies goes on. The kernel closes a connection when the last thread has left its
+    /// last system call; a number may mean nothing, may not be asked about, and may be another
+    /// process's by now.
     fn has_ended(&self) -> bool {
         self.gone
             || self.connection.as_deref().is_some_and(sys::is_hung_up)
@@ -143,7 +144,8 @@ impl Granted {
         self.held.insert(place, grant.name);
     }
 
-    /// There is to be another grant in that place. Whoever takes back the one that is there still has to wait for its copy.
+    /// There is to be another grant in that place. Whoever takes back the one that is there still
+    /// has to wait for its copy.
     fn displace(&mut self, place: u16) {
         self.board.take(place);
         let turn = self.board.under_way();
@@ -191,8 +193,8 @@ impl Granted {
         })
     }
 
-    /// Grants nothing any more, nor keeps the connection (`gone`: it was closed by the other side). True: a copy is under way, so
-    /// it has to be kept for those who ask.
+    /// Grants nothing any more, nor keeps the connection (`gone`: it was closed by the other side).
+    /// True: a copy is under way, so it has to be kept for those who ask.
     pub(super) fn shut(&mut self, gone: bool) -> bool {
         self.board.shut();
         self.writer.connection = None;
@@ -235,8 +237,9 @@ impl Copies {
         self.0.extend(others.0);
     }
 
-    /// Waits until they are over; to be called without locks. A process that is stopped in the middle of one is not waited for
-    /// without end: false means that it may go on with its copy some day.
+    /// Waits until they are over; to be called without locks. A process that is stopped in the
+    /// middle of one is not waited for without end: false means that it may go on with its copy
+    /// some day.
     pub fn wait(self) -> bool {
         let start = Instant::now();
         self.0.into_iter().all(|copying| copying.wait(start))

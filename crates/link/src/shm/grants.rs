@@ -1,20 +1,25 @@
-//! What the consumer of a ring lets its producer do without packets: read and write registered memory.
+//! What the consumer of a ring lets its producer do without packets: read and write registered
+//! memory.
 //!
-//! Behind each ring lies a *board*. On it the consumer's process writes *grants*: this queue pair of yours may reach, by that
-//! queue pair of mine and under this key, such a range. It does so only for who has shown to know the key, by a request
-//! that was executed; so a board tells nobody a key. Both processes can write on it, but each looks only at what the other one
-//! writes, and who misuses it harms himself: what the producer reads leads it to the consumer's own memory, which the kernel
-//! lets it reach or not, and what the consumer reads, the busy word, makes it wait for a while.
+//! Behind each ring lies a *board*. On it the consumer's process writes *grants*: this queue pair
+//! of yours may reach, by that queue pair of mine and under this key, such a range. It does so only
+//! for who has shown to know the key, by a request that was executed; so a board tells nobody a
+//! key. Both processes can write on it, but each looks only at what the other one writes, and who
+//! misuses it harms himself: what the producer reads leads it to the consumer's own memory, which
+//! the kernel lets it reach or not, and what the consumer reads, the busy word, makes it wait for a
+//! while.
 //!
 //! # Revocation
-//! The producer makes its busy word odd, puts up a full fence, and then looks at the grant; the consumer takes the grant away,
-//! puts up a full fence, and then looks at the busy word. So either the producer sees that the grant is gone, or the consumer
-//! sees that a copy may be under way, and waits until the word has changed. Loom runs all interleavings:
-//! `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::grants`.
+//! The producer makes its busy word odd, puts up a full fence, and then looks at the grant; the
+//! consumer takes the grant away, puts up a full fence, and then looks at the busy word. So either
+//! the producer sees that the grant is gone, or the consumer sees that a copy may be under way, and
+//! waits until the word has changed. Loom runs all interleavings: `RUSTFLAGS="--cfg loom" cargo
+//! test -p rnic-link --lib shm::grants`.
 //!
 //! # Changes
-//! A grant is taken away by its first word, which becomes 0, before another one is written in its place, and each has another
-//! first word: who finds the same there before and after has read one grant.
+//! A grant is taken away by its first word, which becomes 0, before another one is written in its
+//! place, and each has another first word: who finds the same there before and after has read one
+//! grant.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -83,7 +88,8 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Where a request begins in the process that grants, if all of it may be read (`write`: written).
+    /// Where a request begins in the process that grants, if all of it may be read (`write`:
+    /// written).
     fn place(&self, request: &Request, write: bool) -> Option<u64> {
         let offset = request.va.checked_sub(self.iova)?;
         let inside = offset.checked_add(request.len)? <= self.len;
@@ -94,7 +100,8 @@ impl Grant {
         (inside && allowed && self.takes(request)).then_some(at)
     }
 
-    /// Both ends cut it into the same packets: none would be refused for its length (IBTA vol. 1, 9.7.4.1.6, 9.8.2.2.3).
+    /// Both ends cut it into the same packets: none would be refused for its length (IBTA vol. 1,
+    /// 9.7.4.1.6, 9.8.2.2.3).
     fn takes(&self, request: &Request) -> bool {
         self.mtu == request.mtu || request.len <= self.mtu.min(request.mtu).bytes() as u64
     }
@@ -118,7 +125,8 @@ const GRANTS_AT: usize = 4096;
 const PLACES: usize = 1024;
 /// Places that a grant may be in.
 const WAYS: usize = 4;
-/// The producer's counts of what was withdrawn, by queue pair: as many as there are QPNs in a range.
+/// The producer's counts of what was withdrawn, by queue pair: as many as there are QPNs in a
+/// range.
 const COUNTS_AT: usize = GRANTS_AT + PLACES * LINE;
 const COUNTS: usize = 4096;
 /// Bytes of a board.
@@ -144,7 +152,8 @@ fn begin<W: Word>(busy: &W, turn: u64) {
     W::fence();
 }
 
-/// Producer: reads a grant of which it knows which words it must have; `None`: there is another one, or none.
+/// Producer: reads a grant of which it knows which words it must have; `None`: there is another
+/// one, or none.
 #[inline]
 fn read_grant<W: Word, const N: usize>(
     tag: &W,
@@ -248,7 +257,8 @@ impl Board {
         Word::load(self.word(FOLLOWS_AT)) == 1
     }
 
-    /// Consumer: packets should rather carry than point, if that takes the producer less; 0: in no case.
+    /// Consumer: packets should rather carry than point, if that takes the producer less; 0: in no
+    /// case.
     pub(super) fn limit_carrying(&self, limit: u64) {
         Word::store(self.word(CARRIES_AT), limit);
     }
@@ -326,8 +336,8 @@ impl Board {
         Word::load(self.word(BUSY_AT)) != turn
     }
 
-    /// Producer: where a request begins in the consumer's process, if all of it is granted at this moment. To be called, and
-    /// the answer used, within [`Board::during`].
+    /// Producer: where a request begins in the consumer's process, if all of it is granted at this
+    /// moment. To be called, and the answer used, within [`Board::during`].
     #[inline]
     pub(super) fn place(&self, request: &Request, write: bool) -> Option<u64> {
         let name = &request.name;
@@ -358,7 +368,8 @@ impl Board {
         })
     }
 
-    /// Producer: what is found granted within `copy` stays so, or is waited for. Each `turn` is odd and another one.
+    /// Producer: what is found granted within `copy` stays so, or is waited for. Each `turn` is odd
+    /// and another one.
     #[inline]
     pub(super) fn during<T>(&self, turn: u64, copy: impl FnOnce() -> T) -> T {
         let busy = self.word(BUSY_AT);

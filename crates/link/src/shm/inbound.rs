@@ -18,7 +18,8 @@ use crate::LinkCounters;
 use rnic_sys::process::Span;
 use rnic_sys::{self as sys, Accepted, Fd, FdSet};
 
-/// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not look.
+/// A ring without packets for so long is cold: it is looked at only in turn, and wakes who does not
+/// look.
 const COOL_NS: u64 = 10_000_000;
 /// Most connections that have brought no ring yet.
 const SILENT: usize = 64;
@@ -404,7 +405,8 @@ impl Inbounds {
 
     /// Nobody will look unless woken; true: something is there already.
     pub(super) fn fall_asleep(&mut self) -> bool {
-        // The own one may have been cold when this process put something into it: nobody else tells.
+        // The own one may have been cold when this process put something into it: nobody else
+        // tells.
         let left = self.has_left();
         let (mut raised, mut polled) = (false, false);
         for place in self.hot.all() {
@@ -455,7 +457,8 @@ impl Inbound {
         }
     }
 
-    /// So many packets came while it is looked at: once they are a stream, it is worth it to spare the producer its fences.
+    /// So many packets came while it is looked at: once they are a stream, it is worth it to spare
+    /// the producer its fences.
     #[inline]
     fn poll(&mut self, taken: usize) {
         if self.since < STREAM {
@@ -572,7 +575,8 @@ impl Inbound {
     #[cold]
     fn learn(&mut self, flow: u16, bytes: &[u8]) -> bool {
         let place = usize::from(flow);
-        // This process does not lie to itself, though an address may have gone since the path was opened.
+        // This process does not lie to itself, though an address may have gone since the path was
+        // opened.
         let own = self.connection.is_none();
         let said = Flow::decode(bytes).filter(|flow| own || flow.is_of_this_host());
         if place >= FLOWS || said.is_none() {

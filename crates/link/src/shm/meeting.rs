@@ -1,10 +1,11 @@
 //! How a producer gets its ring to the consumer.
 //!
-//! Each process listens at `host.<number>` beside its [door](rnic_host::door). Who opens a path to it connects there and sends
-//! one message with the file of the ring; both are done before anybody has to accept, so nobody waits for a peer, which
-//! may be busy or stopped, or may be setting up its own ring to us at this moment. What is in the ring waits there
-//! until it is accepted. The connection stays: a byte in it wakes the consumer ([`super::wake`]), and its end says that
-//! the other process is gone, however it went.
+//! Each process listens at `host.<number>` beside its [door](rnic_host::door). Who opens a path to
+//! it connects there and sends one message with the file of the ring; both are done before anybody
+//! has to accept, so nobody waits for a peer, which may be busy or stopped, or may be setting up
+//! its own ring to us at this moment. What is in the ring waits there until it is accepted. The
+//! connection stays: a byte in it wakes the consumer ([`super::wake`]), and its end says that the
+//! other process is gone, however it went.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +34,8 @@ fn greeting() -> [u8; GREETING] {
     out
 }
 
-/// Listens at meeting point `number` of the folder `dir`, whose name is `path`; a stale one is replaced.
+/// Listens at meeting point `number` of the folder `dir`, whose name is `path`; a stale one is
+/// replaced.
 pub(super) fn listen(dir: &Fd, path: &Path, number: u32) -> io::Result<Fd> {
     sys::remove_at(dir, &ring_socket(number));
     let address = address(dir, path, number).ok_or(io::ErrorKind::InvalidInput)?;
@@ -77,7 +79,8 @@ pub(super) fn meet(connection: &Fd) -> Met {
         }
         Ok(Some(1..)) => Met::Wrong,
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Met::NotYet,
-        // Of who was killed meanwhile. What was cut short lacks files that there were no descriptors for.
+        // Of who was killed meanwhile. What was cut short lacks files that there were no
+        // descriptors for.
         _ => Met::Nothing,
     }
 }

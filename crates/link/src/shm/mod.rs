@@ -1,22 +1,25 @@
-//! The host path: packets between processes of one user and host, and between queue pairs of one process, go through
-//! memory.
+//! The host path: packets between processes of one user and host, and between queue pairs of one
+//! process, go through memory.
 //!
-//! A process has a [`ring`] to each process that it sends to, made when the first path there is opened ([`meeting`]), so
-//! a path leads through memory or through sockets from its first packet on. Packets carry no ICRC: memory does not
-//! corrupt. Everything above sees the same packets as by UDP, whole and in order.
+//! A process has a [`ring`] to each process that it sends to, made when the first path there is
+//! opened ([`meeting`]), so a path leads through memory or through sockets from its first packet
+//! on. Packets carry no ICRC: memory does not corrupt. Everything above sees the same packets as by
+//! UDP, whole and in order.
 //!
-//! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that runs and takes nothing for a second loses
-//!   packets, as one does whose socket is full.
-//! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are looked at in turn. Who
-//!   does not look is woken ([`wake`]).
-//! * **The other process is not trusted.** Bytes are copied before they are looked at ([`rnic_sys::segment`]), lengths are bounded,
-//!   addresses must be the host's, and QPNs this process's. A ring that has nonsense in it is closed and counted; one
-//!   whose process is gone is closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
-//! * **A long packet's payload** is copied from memory to the ring and from the [ring](carried) to memory.
-//! * **Or once**: packets of long messages may [point](pointing) at the sender's memory, where the kernel permits it and the
-//!   consumer finds it [cheaper](costs).
-//! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to the producer's, that one
-//!   [reaches](reach) by itself, where the kernel permits it.
+//! * **A full ring is no loss** but back-pressure: [`Room::Full`]. Only a consumer that runs and
+//!   takes nothing for a second loses packets, as one does whose socket is full.
+//! * **Receiving** costs a load per ring that was in use lately, and one for all others, which are
+//!   looked at in turn. Who does not look is woken ([`wake`]).
+//! * **The other process is not trusted.** Bytes are copied before they are looked at
+//!   ([`rnic_sys::segment`]), lengths are bounded, addresses must be the host's, and QPNs this
+//!   process's. A ring that has nonsense in it is closed and counted; one whose process is gone is
+//!   closed when what it holds was taken. What is sent then goes by UDP, or nowhere.
+//! * **A long packet's payload** is copied from memory to the ring and from the [ring](carried) to
+//!   memory.
+//! * **Or once**: packets of long messages may [point](pointing) at the sender's memory, where the
+//!   kernel permits it and the consumer finds it [cheaper](costs).
+//! * **RDMA READ and WRITE may need no packet**: what the consumer's process [grants](grants) to
+//!   the producer's, that one [reaches](reach) by itself, where the kernel permits it.
 
 pub(crate) mod apart;
 pub(crate) mod carried;
@@ -48,7 +51,7 @@ pub use granted::Copies;
 use grants::{Grant, GrantName};
 use inbound::Inbounds;
 use outbound::Outbounds;
-pub(crate) use outbound::{HostRoute, Room};
+pub(crate) use outbound::{Room, ShmRoute};
 use reach::{Reach, Reached};
 pub(crate) use received::Deliver;
 pub use received::{Received, RingId};
@@ -117,7 +120,7 @@ impl Flow {
 }
 
 /// All rings of a process.
-pub(crate) struct HostPath {
+pub(crate) struct ShmPath {
     listener: Fd,
     /// The listener, unless `starved`.
     door: FdSet,
@@ -128,14 +131,14 @@ pub(crate) struct HostPath {
     reached: Arc<Reached>,
 }
 
-impl HostPath {
+impl ShmPath {
     /// Listens at meeting point `number` of the runtime folder.
     pub(crate) fn open(
         dir: &Fd,
         path: &std::path::Path,
         number: u32,
         one_sided: bool,
-    ) -> Result<HostPath, LinkError> {
+    ) -> Result<ShmPath, LinkError> {
         let io = LinkError::io("open the host path");
         // While the process has few threads, as a rule: later it takes longer.
         sys::join_barriers();
@@ -143,7 +146,7 @@ impl HostPath {
             let listener = meeting::listen(dir, path, number)?;
             let door = FdSet::new()?;
             door.add(&listener, 0)?;
-            Ok(HostPath {
+            Ok(ShmPath {
                 listener,
                 door,
                 starved: false,
@@ -155,14 +158,15 @@ impl HostPath {
         open().map_err(io)
     }
 
-    /// A way to the process at meeting point `number` (`own`: this one); `None`: there is none, by memory.
+    /// A way to the process at meeting point `number` (`own`: this one); `None`: there is none, by
+    /// memory.
     pub(crate) fn route(
         &mut self,
         (dir, path): (&Fd, &std::path::Path),
         number: u32,
         own: bool,
         spec: &PathSpec,
-    ) -> Option<HostRoute> {
+    ) -> Option<ShmRoute> {
         if let Some(route) = self.out.find(number, Flow::of(spec)) {
             return route;
         }
@@ -191,23 +195,23 @@ impl HostPath {
 
     /// The route leads somewhere: its ring was not closed since.
     #[inline]
-    pub(crate) fn is_open(&self, route: HostRoute) -> bool {
+    pub(crate) fn is_open(&self, route: ShmRoute) -> bool {
         self.out.is_open(route)
     }
 
     /// A path that had this route is gone.
-    pub(crate) fn release(&mut self, route: HostRoute) {
+    pub(crate) fn release(&mut self, route: ShmRoute) {
         self.out.release(route);
     }
 
     /// The process that a route leads to.
-    pub(crate) fn reach(&mut self, route: HostRoute) -> Option<Arc<Reach>> {
+    pub(crate) fn reach(&mut self, route: ShmRoute) -> Option<Arc<Reach>> {
         self.out.reach(route)
     }
 
     /// See [`crate::RoceLink::is_drained`].
     #[inline]
-    pub(crate) fn is_drained(&self, route: HostRoute) -> bool {
+    pub(crate) fn is_drained(&self, route: ShmRoute) -> bool {
         self.out.is_drained(route)
     }
 
@@ -226,11 +230,11 @@ impl HostPath {
         self.inbound.revoke(which)
     }
 
-    /// Room for a packet, which [`HostPath::packet`] then gives.
+    /// Room for a packet, which [`ShmPath::packet`] then gives.
     #[inline]
     pub(crate) fn room(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         size: Size,
         now: u64,
         counters: &mut LinkCounters,
@@ -246,15 +250,16 @@ impl HostPath {
 
     /// Packets of that route may point.
     #[inline]
-    pub(crate) fn may_point(&self, route: HostRoute) -> bool {
+    pub(crate) fn may_point(&self, route: ShmRoute) -> bool {
         self.out.may_point(route)
     }
 
-    /// [`HostPath::room`] for a packet that is longer than the path MTU of its queue pair, and carries all of it.
+    /// [`ShmPath::room`] for a packet that is longer than the path MTU of its queue pair, and
+    /// carries all of it.
     #[inline]
     pub(crate) fn room_to_carry(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         long: (Size, PathMtu),
         now: u64,
         counters: &mut LinkCounters,
@@ -262,10 +267,11 @@ impl HostPath {
         self.out.room_to_carry(route, long, now, counters)
     }
 
-    /// [`HostPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at `pieces`.
+    /// [`ShmPath::room`] for the headers of such a packet of queue pair `qpn` whose payload is at
+    /// `pieces`.
     pub(crate) fn room_to_point(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         headers: usize,
         what: (u32, PathMtu, &[Span]),
         now: u64,
@@ -280,7 +286,8 @@ impl HostPath {
         self.out.packet()
     }
 
-    /// The headers of the long packet that there was room for, and where its payload goes; `None`: it will be lost.
+    /// The headers of the long packet that there was room for, and where its payload goes; `None`:
+    /// it will be lost.
     pub(crate) fn vacant(&mut self) -> Option<(&mut [u8], Vacant<'_>)> {
         self.out.vacant()
     }
@@ -289,7 +296,7 @@ impl HostPath {
     #[inline(always)]
     pub(crate) fn send_short(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         packet: &[u8],
         now: u64,
         counters: &mut LinkCounters,
@@ -324,7 +331,8 @@ impl HostPath {
         self.out.has_pending()
     }
 
-    /// Offers what is in the rings to `deliver`, up to about `budget` packets. Gives how many were taken.
+    /// Offers what is in the rings to `deliver`, up to about `budget` packets. Gives how many were
+    /// taken.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -352,7 +360,8 @@ impl HostPath {
     /// New rings, those that wake this process, and those that are over. Takes system calls.
     pub(crate) fn attend(&mut self, counters: &mut LinkCounters) {
         if !self.starved && !self.inbound.accept(&self.listener, counters) {
-            // Whoever waits for it would spin for want of a descriptor: `maintain` has it looked at again.
+            // Whoever waits for it would spin for want of a descriptor: `maintain` has it looked at
+            // again.
             self.door.remove(&self.listener);
             self.starved = true;
         }
@@ -379,7 +388,8 @@ impl HostPath {
         self.inbound.has_arrivals()
     }
 
-    /// Packets that nobody will wake this process for were left: those of its own, and those beyond a budget.
+    /// Packets that nobody will wake this process for were left: those of its own, and those beyond
+    /// a budget.
     #[inline]
     pub(crate) fn has_left(&self) -> bool {
         self.inbound.has_left()

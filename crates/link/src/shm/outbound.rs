@@ -26,7 +26,7 @@ const LOOK_NS: u64 = 10_000_000;
 
 /// Where packets of a path go: place and generation of the ring, and the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostRoute {
+pub(crate) struct ShmRoute {
     place: u16,
     flow: u16,
     generation: u32,
@@ -80,7 +80,7 @@ struct Full {
 /// A packet that is being built.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    route: HostRoute,
+    route: ShmRoute,
     size: Size,
     /// The sender's path MTU, if its payload lies apart or is pointed at.
     mtu: Option<PathMtu>,
@@ -132,7 +132,7 @@ impl Default for Outbounds {
 impl Outbounds {
     /// The way to a peer: `None`: there is no ring yet; `Some(None)`: it has no room for more
     /// flows.
-    pub(super) fn find(&mut self, peer: u32, flow: Flow) -> Option<Option<HostRoute>> {
+    pub(super) fn find(&mut self, peer: u32, flow: Flow) -> Option<Option<ShmRoute>> {
         let (place, slot) = self
             .slots
             .iter_mut()
@@ -154,7 +154,7 @@ impl Outbounds {
             None => return Some(None),
         };
         ring.users += 1;
-        Some(Some(HostRoute {
+        Some(Some(ShmRoute {
             place: place as u16,
             flow: flow as u16,
             generation,
@@ -217,25 +217,25 @@ impl Outbounds {
     }
 
     #[inline]
-    fn get(&mut self, route: HostRoute) -> Option<&mut Outbound> {
+    fn get(&mut self, route: ShmRoute) -> Option<&mut Outbound> {
         let slot = self.slots.get_mut(usize::from(route.place))?;
         let ring = slot.ring.as_mut()?;
         (slot.generation == route.generation).then_some(ring)
     }
 
-    pub(super) fn reach(&mut self, route: HostRoute) -> Option<Arc<Reach>> {
+    pub(super) fn reach(&mut self, route: ShmRoute) -> Option<Arc<Reach>> {
         self.get(route).map(|ring| ring.reach.clone())
     }
 
     #[inline]
-    pub(super) fn is_open(&self, route: HostRoute) -> bool {
+    pub(super) fn is_open(&self, route: ShmRoute) -> bool {
         let slot = self.slots.get(usize::from(route.place));
         slot.is_some_and(|slot| slot.generation == route.generation && slot.ring.is_some())
     }
 
     /// All that was put into the ring of this route was delivered.
     #[inline]
-    pub(super) fn is_drained(&self, route: HostRoute) -> bool {
+    pub(super) fn is_drained(&self, route: ShmRoute) -> bool {
         let slot = self.slots.get(usize::from(route.place));
         self.pending.is_none()
             && slot
@@ -244,7 +244,7 @@ impl Outbounds {
                 .is_some_and(|ring| ring.producer.is_drained())
     }
 
-    pub(super) fn release(&mut self, route: HostRoute) {
+    pub(super) fn release(&mut self, route: ShmRoute) {
         if let Some(ring) = self.get(route) {
             ring.users = ring.users.saturating_sub(1);
         }
@@ -253,7 +253,7 @@ impl Outbounds {
     #[inline]
     pub(super) fn room(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         size: Size,
         now: u64,
         counters: &mut LinkCounters,
@@ -313,7 +313,7 @@ impl Outbounds {
 
     /// The next long packet may point: to be asked once for each.
     #[inline]
-    pub(super) fn may_point(&self, route: HostRoute) -> bool {
+    pub(super) fn may_point(&self, route: ShmRoute) -> bool {
         let slot = self.slots.get(usize::from(route.place));
         slot.filter(|slot| slot.generation == route.generation)
             .and_then(|slot| slot.ring.as_ref())
@@ -326,7 +326,7 @@ impl Outbounds {
     #[inline]
     pub(super) fn room_to_carry(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         (size, mtu): (Size, PathMtu),
         now: u64,
         counters: &mut LinkCounters,
@@ -340,7 +340,7 @@ impl Outbounds {
 
     pub(super) fn room_to_point(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         headers: usize,
         (qpn, mtu, pieces): (u32, PathMtu, &[Span]),
         now: u64,
@@ -394,7 +394,7 @@ impl Outbounds {
     #[inline(always)]
     pub(super) fn send_short(
         &mut self,
-        route: HostRoute,
+        route: ShmRoute,
         packet: &[u8],
         now: u64,
         counters: &mut LinkCounters,

@@ -1,17 +1,20 @@
-//! Packets that point: in place of the payload they say where in the producer's memory it is, and the consumer copies it from
-//! there to where it belongs, once.
+//! Packets that point: in place of the payload they say where in the producer's memory it is, and
+//! the consumer copies it from there to where it belongs, once.
 //!
-//! Whether the consumer may read the producer's memory is the kernel's to say, as for [`super::reach`], and is tried once, when
-//! the consumer gets the ring: the producer has put on the [board](super::grants) where it can be recognised, and the consumer
-//! says there that it has read that. Without that word nothing points, and a consumer that later cannot read takes it back. Each
-//! read brings those bytes along, so a process that has ended or become another program is not taken for the producer. What a
-//! record names is the producer's own memory, as the kernel lets it be reached: a record of nonsense harms its author alone.
+//! Whether the consumer may read the producer's memory is the kernel's to say, as for
+//! [`super::reach`], and is tried once, when the consumer gets the ring: the producer has put on
+//! the [board](super::grants) where it can be recognised, and the consumer says there that it has
+//! read that. Without that word nothing points, and a consumer that later cannot read takes it
+//! back. Each read brings those bytes along, so a process that has ended or become another program
+//! is not taken for the producer. What a record names is the producer's own memory, as the kernel
+//! lets it be reached: a record of nonsense harms its author alone.
 //!
 //! # Withdrawal
-//! Nothing of the producer is written, so it need not wait for a copy to be over: what was copied too late is no message. The
-//! board has counts, one for each of the producer's queue pairs (or a few that share one); a record names one of them and its
-//! value. Before the producer's application may use memory again that an unacknowledged packet points at, the count goes on,
-//! and the consumer looks at it after it has copied ([`super::claim`]).
+//! Nothing of the producer is written, so it need not wait for a copy to be over: what was copied
+//! too late is no message. The board has counts, one for each of the producer's queue pairs (or a
+//! few that share one); a record names one of them and its value. Before the producer's application
+//! may use memory again that an unacknowledged packet points at, the count goes on, and the
+//! consumer looks at it after it has copied ([`super::claim`]).
 
 use std::cell::Cell;
 
@@ -88,12 +91,13 @@ impl Source {
         }
     }
 
-    /// Reads from the process into memory of this one. Gives how many bytes; `None`: the process is not it, or may not be read.
+    /// Reads from the process into memory of this one. Gives how many bytes; `None`: the process is
+    /// not it, or may not be read.
     ///
     /// # Safety
     /// `to` is memory that may be written.
     unsafe fn read(&self, from: &[Span], to: &[Span]) -> Option<usize> {
-        // SAFETY: by contract.
+        // SAFETY: the call writes `to`, which it may, by the caller's word.
         unsafe { read_known(self.pid, self.nonce, from, to) }.ok()
     }
 }
@@ -149,8 +153,8 @@ impl<'a> Pointed<'a> {
         self.len
     }
 
-    /// Copies bytes `from..from + len` of the payload to `to`, the [last of them](tail_of) last. False: they cannot be had any
-    /// more; part of `to` may be written.
+    /// Copies bytes `from..from + len` of the payload to `to`, the [last of them](tail_of) last.
+    /// False: they cannot be had any more; part of `to` may be written.
     ///
     /// # Safety
     /// `[to, to + len)` is memory that may be written.
@@ -172,7 +176,8 @@ impl<'a> Pointed<'a> {
         }
         let whole = Span::new(to as usize, len);
         let (body, tail) = whole.split_at(len - tail_of(to as u64, len as u64) as usize);
-        // SAFETY: by contract: both are parts of that memory.
+        // SAFETY: both are parts of the `len` bytes at `to`, which may be written, by the caller's
+        // word.
         let copy = || unsafe { self.source.read(&remote[..count], &[body, tail]) };
         let copied = self.source.costs.of_pointed(len, copy);
         if copied.is_none() {

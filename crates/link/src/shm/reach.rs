@@ -1,13 +1,16 @@
-//! The memory of another process of this host, reached by this one: what its [grants](super::grants) allow is read and
-//! written without a packet, and without any of its time.
+//! The memory of another process of this host, reached by this one: what its
+//! [grants](super::grants) allow is read and written without a packet, and without any of its time.
 //!
-//! Whether this is permitted is the kernel's to say (the rules of ptrace(2): same user, Yama, name spaces), and found out by
-//! trying, once: whoever may not goes on with packets. A process's number may become another one's, and its memory may become
-//! another program's. Its `/proc/PID/mem` stands for the one address space that was there when it was opened; that it is the
-//! right one is known from a nonce, which only that process has at that place. Short copies go through that file. It copies
-//! twice, so long ones, and several at once ([`row`]), go by process_vm_writev(2) and process_vm_readv(2), which take a number: right
-//! before a write the file is asked whether its address space is still in use, and a read brings the nonce along. (Between
-//! that question and the write the process would have to execute another program, or to end and another one to get its number.)
+//! Whether this is permitted is the kernel's to say (the rules of ptrace(2): same user, Yama, name
+//! spaces), and found out by trying, once: whoever may not goes on with packets. A process's number
+//! may become another one's, and its memory may become another program's. Its `/proc/PID/mem`
+//! stands for the one address space that was there when it was opened; that it is the right one is
+//! known from a nonce, which only that process has at that place. Short copies go through that
+//! file. It copies twice, so long ones, and several at once ([`row`]), go by process_vm_writev(2)
+//! and process_vm_readv(2), which take a number: right before a write the file is asked whether its
+//! address space is still in use, and a read brings the nonce along. (Between that question and the
+//! write the process would have to execute another program, or to end and another one to get its
+//! number.)
 
 mod row;
 
@@ -68,7 +71,8 @@ struct Memory {
     only_file: AtomicBool,
 }
 
-/// Length of the part of a write that is stored last: programs spin on the end of a buffer to learn that all of it came.
+/// Length of the part of a write that is stored last: programs spin on the end of a buffer to learn
+/// that all of it came.
 #[inline]
 pub fn tail_of(at: u64, len: u64) -> u64 {
     let end = at.wrapping_add(len);
@@ -82,12 +86,14 @@ pub fn tail_of(at: u64, len: u64) -> u64 {
 /// Length of a cache line.
 const LINE: u64 = 64;
 
-/// Nobody sees the end of such a write before the rest of it, so that it needs no part that is stored last: that would be another
-/// access to the process, which costs as much as the first, and takes the line away once more from who spins on it.
+/// Nobody sees the end of such a write before the rest of it, so that it needs no part that is
+/// stored last: that would be another access to the process, which costs as much as the first, and
+/// takes the line away once more from who spins on it.
 ///
-/// On x86 stores become visible in their order. Linux copies by a string instruction, whose stores may change their order between
-/// lines, or, on processors where such are slow to begin, by its `memcpy_orig`, which stores front to back if it is 4 to 31 bytes; of 2
-/// and 3 the first comes last, and 32 and more may go backwards.
+/// On x86 stores become visible in their order. Linux copies by a string instruction, whose stores
+/// may change their order between lines, or, on processors where such are slow to begin, by its
+/// `memcpy_orig`, which stores front to back if it is 4 to 31 bytes; of 2 and 3 the first comes
+/// last, and 32 and more may go backwards.
 #[inline]
 fn is_at_once(at: u64, len: u64) -> bool {
     let forward = len == 1 || (4..32).contains(&len);
@@ -131,8 +137,8 @@ impl Reach {
         self.board.claim(qpn)
     }
 
-    /// To be called before memory may change that unacknowledged packets of that queue pair of this process point at: what of
-    /// them is executed from now on counts as lost.
+    /// To be called before memory may change that unacknowledged packets of that queue pair of this
+    /// process point at: what of them is executed from now on counts as lost.
     pub fn withdraw(&self, qpn: u32) {
         self.board.withdraw(qpn);
     }
@@ -162,9 +168,10 @@ impl Reach {
         !self.is_over() && self.memory().is_some() && self.board.place(request, write).is_some()
     }
 
-    /// Copies all bytes of `local` to (`write`), or from, what the process has registered under the request's name: those from byte `from`
-    /// of the request on. False: the request, as a whole, is not granted, not permitted, or not all of it could be copied. Nobody sees
-    /// the last bytes of a write that `ends` something before the rest. One call at a time.
+    /// Copies all bytes of `local` to (`write`), or from, what the process has registered under the
+    /// request's name: those from byte `from` of the request on. False: the request, as a whole, is
+    /// not granted, not permitted, or not all of it could be copied. Nobody sees the last bytes of
+    /// a write that `ends` something before the rest. One call at a time.
     ///
     /// # Safety
     /// `local` is memory of this process that the kernel may read (`write`), or write.
@@ -195,7 +202,8 @@ impl Reach {
                 return false;
             };
             let at = at + from;
-            // SAFETY: by contract.
+            // SAFETY: `local` is memory that the kernel may read (`write`) or write, by the
+            // caller's word.
             let copied = unsafe {
                 if write {
                     memory.write(self.pid, at, len, local, ends)
@@ -296,7 +304,8 @@ impl Memory {
         let copied = if self.by_file(len) {
             let mut spans = [Span::EMPTY; MOST_SPANS + 1];
             let count = cut(local, body as usize, &mut spans);
-            // SAFETY: by contract; the same memory, one span cut in two.
+            // SAFETY: the spans are `local`, one of them cut in two; the call reads them, which it
+            // may, by the caller's word.
             unsafe { process::write_spans(&self.file, at, &spans[..count]) }?
         } else {
             self.check_alive()?;
@@ -306,7 +315,7 @@ impl Memory {
                 Span::new((at + body) as usize, tail as usize),
             ];
             let remote = &remote[usize::from(body == 0)..];
-            // SAFETY: by contract.
+            // SAFETY: the call reads `local`, which it may, by the caller's word.
             self.note(unsafe { process::write_to(pid, local, remote) })?
         };
         whole(copied, len)
@@ -316,18 +325,19 @@ impl Memory {
     /// As [`Reach::copy`].
     unsafe fn read(&self, pid: u32, at: u64, len: u64, local: &[Span]) -> io::Result<()> {
         if self.by_file(len) {
-            // SAFETY: by contract.
+            // SAFETY: the call writes `local`, which it may, by the caller's word.
             let copied = unsafe { process::read_spans(&self.file, at, local) }?;
             return whole(copied, len);
         }
         let remote = [Span::new(at as usize, len as usize)];
-        // SAFETY: by contract.
+        // SAFETY: the call writes `local`, which it may, by the caller's word.
         let copied = unsafe { read_known(pid, self.nonce, &remote, local) };
         whole(self.note(copied)?, len)
     }
 }
 
-/// process_vm_readv(2) from the process that has that nonce. Gives how many bytes; an error as well if it is another process.
+/// process_vm_readv(2) from the process that has that nonce. Gives how many bytes; an error as well
+/// if it is another process.
 ///
 /// # Safety
 /// `local` is memory that may be written.
@@ -350,7 +360,8 @@ pub(super) unsafe fn read_known(
     };
     let theirs = before(Span::new(nonce.at as usize, own.len()), remote)?;
     let ours = before(own, local)?;
-    // SAFETY: by contract, and `said` is ours.
+    // SAFETY: the call writes the first `local.len() + 1` spans of `ours`: `said`, which is
+    // borrowed to be written, and `local`, which may be written, by the caller's word.
     let copied =
         unsafe { process::read_from(pid, &ours[..=local.len()], &theirs[..=remote.len()]) }?;
     match copied.checked_sub(own.len()) {

@@ -1,5 +1,6 @@
-//! A packet as it is given out, by whichever way it came. It is defined here, as only packets that came through memory have
-//! parts of their own: a ring, and perhaps a payload that still has to be fetched.
+//! A packet as it is given out, by whichever way it came. It is defined here, as only packets that
+//! came through memory have parts of their own: a ring, and perhaps a payload that still has to be
+//! fetched.
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -23,7 +24,8 @@ pub struct Received<'a> {
     pub src_port: u16,
     /// From the first byte of the BTH to the last pad byte, without ICRC.
     pub bytes: &'a [u8],
-    /// Where its payload is, if it came through memory without it, and its sender's path MTU: then `bytes` are its headers.
+    /// Where its payload is, if it came through memory without it, and its sender's path MTU: then
+    /// `bytes` are its headers.
     pub apart: Option<(Apart<'a>, PathMtu)>,
     /// Destination QPN from the BTH; `MULTICAST_QPN`: `dst` is a multicast group.
     pub dest_qpn: u32,

@@ -1,12 +1,14 @@
 //! A ring of records from one process to another.
 //!
-//! A record starts on (half of) a cache line with a word that says what it is and how long; zero means that it is not there yet.
-//! The producer makes the word behind a record zero before it publishes the record by its word, so the consumer, which
-//! waits at one word, never takes bytes of an earlier lap for one: a small packet is one cache line that changes hands
-//! once, and in a stream of small ones two do so together. A record does not go round the end; one that says so fills what is left there.
+//! A record starts on (half of) a cache line with a word that says what it is and how long; zero
+//! means that it is not there yet. The producer makes the word behind a record zero before it
+//! publishes the record by its word, so the consumer, which waits at one word, never takes bytes of
+//! an earlier lap for one: a small packet is one cache line that changes hands once, and in a
+//! stream of small ones two do so together. A record does not go round the end; one that says so
+//! fills what is left there.
 //!
-//! Each side keeps its own position to itself. What the other side wrote is checked against it, and a ring whose other
-//! side writes nonsense is [`Wrong`]: it is given up.
+//! Each side keeps its own position to itself. What the other side wrote is checked against it, and
+//! a ring whose other side writes nonsense is [`Wrong`]: it is given up.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,8 +24,8 @@ use rnic_wire::{MAX_HEADER_LEN, PathMtu};
 pub(super) const DATA: usize = 512 * 1024;
 /// Bytes of the segment of a ring.
 pub(super) const LEN: usize = DATA + DATA_AT;
-/// Where the [board](super::grants) of what the consumer's process grants lies in the file of a ring: behind the ring, at a
-/// page, of which the largest have 64 KiB (aarch64).
+/// Where the [board](super::grants) of what the consumer's process grants lies in the file of a
+/// ring: behind the ring, at a page, of which the largest have 64 KiB (aarch64).
 const BOARD_AT: usize = LEN.next_multiple_of(64 * 1024);
 /// Bytes of the file. Those between the two are never touched, so that they are no memory.
 const WHOLE: usize = BOARD_AT + grants::LEN;
@@ -55,9 +57,11 @@ pub(super) fn board_of(file: &Fd) -> std::io::Result<Board> {
 pub(super) enum Kind {
     /// A packet, BTH to pad, of this flow.
     Packet { flow: u16 },
-    /// The same, longer than its sender's path MTU: its payload stays in the ring until it is copied to where it belongs.
+    /// The same, longer than its sender's path MTU: its payload stays in the ring until it is
+    /// copied to where it belongs.
     Long { flow: u16, mtu: PathMtu },
-    /// The headers of a packet of this flow, and where its payload is ([`super::pointing`]); as long.
+    /// The headers of a packet of this flow, and where its payload is ([`super::pointing`]); as
+    /// long.
     Pointer { flow: u16, mtu: PathMtu },
     /// What this flow is.
     Flow { flow: u16 },
@@ -277,7 +281,8 @@ impl Producer {
         self.segment.word(DATA_AT + at)
     }
 
-    /// The consumer is done with all that was published, and so is whoever it gave it to. (It may be done, and not have said so yet.)
+    /// The consumer is done with all that was published, and so is whoever it gave it to. (It may
+    /// be done, and not have said so yet.)
     #[inline]
     pub(super) fn is_drained(&self) -> bool {
         self.segment.word(HEAD_AT).load(Ordering::Acquire) == self.tail
@@ -343,7 +348,8 @@ impl Consumer {
         self.front() == 0
     }
 
-    /// The record at the front, if one is there. Its bytes are whatever [`Consumer::copy`] then gives.
+    /// The record at the front, if one is there. Its bytes are whatever [`Consumer::copy`] then
+    /// gives.
     #[inline]
     pub(super) fn front_record(&mut self) -> Result<Option<Record>, Wrong> {
         let mut word = self.front();
@@ -391,8 +397,9 @@ impl Consumer {
         }
     }
 
-    /// What lies behind the record at the front is there as well, as far as can be known, and is fetched while this one is
-    /// dealt with. What the producer is about to write should be left to it.
+    /// What lies behind the record at the front is there as well, as far as can be known, and is
+    /// fetched while this one is dealt with. What the producer is about to write should be left to
+    /// it.
     #[inline]
     pub(super) fn prefetch(&self, record: Record) {
         let next = record.at + record.span + AHEAD;
@@ -426,7 +433,8 @@ impl Consumer {
         self.is_empty()
     }
 
-    /// For who falls asleep over several: after it comes [`settle`], and then a look at each. True: it was polled.
+    /// For who falls asleep over several: after it comes [`settle`], and then a look at each. True:
+    /// it was polled.
     pub(super) fn raise(&mut self) -> bool {
         wake::raise(self.segment.flag(FLAG_AT));
         std::mem::take(&mut self.polling)

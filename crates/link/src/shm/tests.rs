@@ -64,7 +64,7 @@ fn rings_that_come_all_at_once_are_all_taken() {
 struct World {
     folder: Folder,
     dir: Fd,
-    host: HostPath,
+    host: ShmPath,
     counters: LinkCounters,
 }
 
@@ -72,7 +72,7 @@ impl World {
     fn new() -> World {
         let folder = Folder::new();
         let dir = sys::open_at(None, &folder.c_path(), libc::O_DIRECTORY, 0).expect("it is there");
-        let host = HostPath::open(&dir, folder.path(), 1, true).expect("a meeting point");
+        let host = ShmPath::open(&dir, folder.path(), 1, true).expect("a meeting point");
         World {
             folder,
             dir,
@@ -179,7 +179,8 @@ fn who_comes_while_there_is_no_descriptor_wakes_nobody_in_vain_and_is_taken_late
     drop((peer, another));
 }
 
-/// Not a test but a measurement: `cargo test --release -p rnic-link -- --ignored --nocapture polls_beside_idle_rings`.
+/// Not a test but a measurement: `cargo test --release -p rnic-link -- --ignored --nocapture
+/// polls_beside_idle_rings`.
 #[test]
 #[ignore = "prints times"]
 fn polls_beside_idle_rings() {

@@ -1,17 +1,20 @@
 //! When a producer has to wake the consumer.
 //!
-//! One flag per ring. The consumer sets it when it will not look at the ring by itself any more, and looks once more
-//! after that. The producer looks at the flag after each packet; who finds it set takes it down and wakes. So either the
-//! consumer has seen the packet, or the producer sees the flag: both put a full fence between their store and their
-//! look. Loom runs all interleavings: `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::wake`.
+//! One flag per ring. The consumer sets it when it will not look at the ring by itself any more,
+//! and looks once more after that. The producer looks at the flag after each packet; who finds it
+//! set takes it down and wakes. So either the consumer has seen the packet, or the producer sees
+//! the flag: both put a full fence between their store and their look. Loom runs all interleavings:
+//! `RUSTFLAGS="--cfg loom" cargo test -p rnic-link --lib shm::wake`.
 //!
 //! # Without the producer's fence
-//! A fence after each packet waits until the packet's cache line was taken from the consumer, which spins on it: a third of
-//! what a small message costs. A consumer that polls for long therefore says so ([`poll`]), and before it stops it has all
-//! processors pass a barrier (membarrier(2)) between its store and its look ([`settle`]), one for all rings. While the flag says that, the
-//! producer's store and look need nothing between them but their order in the program: if its look came before that
-//! barrier, so did the packet, and the consumer sees it; if after, it sees that the consumer has stopped, and goes the
-//! ordinary way. A producer whose kernel has no such barriers always does.
+//! A fence after each packet waits until the packet's cache line was taken from the consumer, which
+//! spins on it: a third of what a small message costs. A consumer that polls for long therefore
+//! says so ([`poll`]), and before it stops it has all processors pass a barrier (membarrier(2))
+//! between its store and its look ([`settle`]), one for all rings. While the flag says that, the
+//! producer's store and look need nothing between them but their order in the program: if its look
+//! came before that barrier, so did the packet, and the consumer sees it; if after, it sees that
+//! the consumer has stopped, and goes the ordinary way. A producer whose kernel has no such
+//! barriers always does.
 //!
 //! Only the two processes of a ring can reach its flag, so whoever misuses it harms himself alone.
 
@@ -64,8 +67,8 @@ impl Flag for AtomicU32 {
     }
 }
 
-/// Producer: packets were published before this. True: the consumer has to be woken. `joined`: barriers of the consumer
-/// reach this process ([`sys::join_barriers`]).
+/// Producer: packets were published before this. True: the consumer has to be woken. `joined`:
+/// barriers of the consumer reach this process ([`sys::join_barriers`]).
 #[inline]
 pub(super) fn must_wake<F: Flag>(flag: &F, joined: bool) -> bool {
     if joined {
@@ -83,8 +86,8 @@ pub(super) fn raise<F: Flag>(flag: &F) {
     flag.store(ASLEEP);
 }
 
-/// Consumer, after it has raised flags; `polled`: some of them said that it [polls](poll). It must look once at each ring after
-/// this.
+/// Consumer, after it has raised flags; `polled`: some of them said that it [polls](poll). It must
+/// look once at each ring after this.
 pub(super) fn settle<F: Flag>(polled: bool) {
     if polled {
         F::fence_everywhere();
@@ -113,8 +116,9 @@ pub(super) fn is_asleep<F: Flag>(flag: &F) -> bool {
 mod tests {
     //! No interleaving leaves a packet in the ring while the consumer sleeps.
     //!
-    //! Loom knows no barrier of one thread in another. What membarrier(2) promises is that the light fence is as good as a
-    //! full one, so here it is one: what is tested of [`super::poll`] is that its states and their order are right.
+    //! Loom knows no barrier of one thread in another. What membarrier(2) promises is that the
+    //! light fence is as good as a full one, so here it is one: what is tested of [`super::poll`]
+    //! is that its states and their order are right.
 
     use loom::sync::atomic::{AtomicU32, Ordering, fence};
     use loom::sync::{Arc, Condvar, Mutex};
@@ -202,7 +206,8 @@ mod tests {
         leave_no_packet(consume_polling, false);
     }
 
-    /// One barrier is enough for two rings, one of which was polled: of each the consumer sees the packet, or is woken for it.
+    /// One barrier is enough for two rings, one of which was polled: of each the consumer sees the
+    /// packet, or is woken for it.
     #[test]
     fn no_packet_is_left_in_either_of_two_rings() {
         loom::model(|| {

@@ -1,11 +1,13 @@
 //! The staging buffer: packets are built here one behind the other, and leave in runs.
 //!
-//! A run is a row of packets of one route and one length (the last may be shorter): what one `sendmsg` with
-//! UDP_SEGMENT takes. Packets are always copied here, so that the ICRC and the bytes sent cannot disagree when the
-//! application or an inbound WRITE changes its buffer meanwhile, and a run of small packets is one contiguous copy.
+//! A run is a row of packets of one route and one length (the last may be shorter): what one
+//! `sendmsg` with UDP_SEGMENT takes. Packets are always copied here, so that the ICRC and the bytes
+//! sent cannot disagree when the application or an inbound WRITE changes its buffer meanwhile, and
+//! a run of small packets is one contiguous copy.
 //!
-//! A packet gets its ICRC when the next one is begun, while it is still in the nearest cache. The kernel numbers the packets of
-//! a run from 0 (see [`crate::staging::framing`]), so its place in the run is its IP identification.
+//! A packet gets its ICRC when the next one is begun, while it is still in the nearest cache. The
+//! kernel numbers the packets of a run from 0 (see [`crate::staging::framing`]), so its place in
+//! the run is its IP identification.
 
 use std::sync::Arc;
 
@@ -72,8 +74,9 @@ impl TxBatch {
         }
     }
 
-    /// Room for a packet of `len` bytes and, behind it, its ICRC; the slice is the `len` bytes, with arbitrary content, which
-    /// count as filled in at the next call. `None`: no room is left. `max_segments`: longest run that the link can take for this route.
+    /// Room for a packet of `len` bytes and, behind it, its ICRC; the slice is the `len` bytes,
+    /// with arbitrary content, which count as filled in at the next call. `None`: no room is left.
+    /// `max_segments`: longest run that the link can take for this route.
     pub fn packet(
         &mut self,
         route: Option<&Arc<Route>>,
@@ -106,8 +109,8 @@ impl TxBatch {
         Some(&mut self.bytes[start..start + len])
     }
 
-    /// As [`packet`](TxBatch::packet), one after the other, at most `most`, each of which `build` fills in, until it says false and the last is
-    /// taken back; how many.
+    /// As [`packet`](TxBatch::packet), one after the other, at most `most`, each of which `build`
+    /// fills in, until it says false and the last is taken back; how many.
     #[inline]
     pub fn row(
         &mut self,

@@ -20,20 +20,23 @@ pub enum Arrival {
 
 /// Carries datagrams, packets including their ICRC.
 ///
-/// The drive contract: `send` when packets are staged or `next_timeout` has passed; `receive` until `Empty`. Neither
-/// blocks. What cannot be sent is counted in `tx_errors` and lost; what cannot be sent yet waits.
+/// The drive contract: `send` when packets are staged or `next_timeout` has passed; `receive` until
+/// `Empty`. Neither blocks. What cannot be sent is counted in `tx_errors` and lost; what cannot be
+/// sent yet waits.
 pub trait Link: Send {
     /// Most packets of one run towards `route`; 1: no GSO.
     fn max_segments(&self, route: &Route) -> usize;
 
-    /// Sends the runs of `batch` in order, ICRCs in place ([`crate::staging::framing`]), and what is due of packets held back.
+    /// Sends the runs of `batch` in order, ICRCs in place ([`crate::staging::framing`]), and what
+    /// is due of packets held back.
     fn send(&mut self, batch: &mut TxBatch, now_ns: u64, counters: &mut LinkCounters);
 
-    /// Receives one train into `buffer`, which holds at least 64 KiB. Not `thorough`: the caller is back soon, and what rarely
-    /// comes may wait.
+    /// Receives one train into `buffer`, which holds at least 64 KiB. Not `thorough`: the caller is
+    /// back soon, and what rarely comes may wait.
     fn receive(&mut self, buffer: &mut [u8], thorough: bool) -> io::Result<Arrival>;
 
-    /// Takes note of a message of the [door](rnic_host::door): another process has received it for this one.
+    /// Takes note of a message of the [door](rnic_host::door): another process has received it for
+    /// this one.
     fn adopt(&mut self, _message: &[u8]) {}
 
     /// Packets that came by memory.
@@ -46,7 +49,8 @@ pub trait Link: Send {
         0
     }
 
-    /// Packets lie in memory, where to receive them takes no system call, or came and were not received.
+    /// Packets lie in memory, where to receive them takes no system call, or came and were not
+    /// received.
     fn has_arrivals(&self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! The ICRC of staged packets: which IP identification each will leave with, and the CRC over the staged copy.
+//! The ICRC of staged packets: which IP identification each will leave with, and the CRC over the
+//! staged copy.
 
 use rnic_wire::{ICRC_LEN, IcrcContext};
 
@@ -11,8 +12,9 @@ pub enum Numbering {
     Batch,
 }
 
-/// Writes the ICRCs of a run: `bytes` is a row of packets of `segment` bytes each (the last may be shorter), every one
-/// with [`ICRC_LEN`] bytes of room at its end. Pieces shorter than that are left alone.
+/// Writes the ICRCs of a run: `bytes` is a row of packets of `segment` bytes each (the last may be
+/// shorter), every one with [`ICRC_LEN`] bytes of room at its end. Pieces shorter than that are
+/// left alone.
 pub fn seal(bytes: &mut [u8], segment: usize, context: &IcrcContext, numbering: Numbering) {
     for (k, packet) in bytes.chunks_mut(segment.max(1)).enumerate() {
         let id = match numbering {

@@ -1,4 +1,5 @@
-//! Packets on their way to what carries them: routes, the buffer in which they are built, and their ICRCs.
+//! Packets on their way to what carries them: routes, the buffer in which they are built, and their
+//! ICRCs.
 
 pub mod batch;
 pub mod datagram;

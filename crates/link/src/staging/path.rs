@@ -32,8 +32,8 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// With IPv4-mapped addresses as IPv4 and the QPN cut to its range, but for QP 1: what decides where packets go, and how. Soft-RoCE's
-    /// queue pairs have numbers from 17 on, in QP 1's range.
+    /// With IPv4-mapped addresses as IPv4 and the QPN cut to its range, but for QP 1: what decides
+    /// where packets go, and how. Soft-RoCE's queue pairs have numbers from 17 on, in QP 1's range.
     pub(crate) fn key(&self) -> PathSpec {
         let dest_qpn = match self.dest_qpn {
             QP1 => QP1,
@@ -90,7 +90,8 @@ pub struct Route {
     pub(crate) local: bool,
     /// They are for queue pairs, not for QP 1.
     pub(crate) for_queue_pairs: bool,
-    /// Of the packets that leave past the network stack. Elsewhere, as what other ways need of a route is to lie close together.
+    /// Of the packets that leave past the network stack. Elsewhere, as what other ways need of a
+    /// route is to lie close together.
     headers: OnceLock<Box<PreparedHeaders>>,
     to: Option<Addr>,
     gso: AtomicBool,
@@ -141,8 +142,8 @@ impl Route {
         }
     }
 
-    /// Its packets may go past the kernel's network stack: to queue pairs of another host, by addresses that say where that is
-    /// (link-local ones do not without their interface).
+    /// Its packets may go past the kernel's network stack: to queue pairs of another host, by
+    /// addresses that say where that is (link-local ones do not without their interface).
     #[inline]
     pub(crate) fn may_pass_network_stack(&self) -> bool {
         let link_local = |ip| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -150,7 +151,8 @@ impl Route {
         self.for_queue_pairs && !self.local && !link_local(src) && !link_local(dst)
     }
 
-    /// The headers of its packets where no socket writes them. `default_hop_limits`: see [`default_hop_limits`].
+    /// The headers of its packets where no socket writes them. `default_hop_limits`: see
+    /// [`default_hop_limits`].
     #[inline]
     pub(crate) fn headers(&self, default_hop_limits: [u8; 2]) -> &PreparedHeaders {
         self.headers.get_or_init(|| {
@@ -195,7 +197,8 @@ impl Route {
         self.in_rows.store(in_rows, Ordering::Relaxed);
     }
 
-    /// The number of the interface by which runs of several packets leave, where it is not the one that the kernel's routes say.
+    /// The number of the interface by which runs of several packets leave, where it is not the one
+    /// that the kernel's routes say.
     #[inline]
     pub(crate) fn detour(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.detour.load(Ordering::Relaxed))
@@ -213,8 +216,9 @@ impl Route {
 
     /// One was refused: they are to. False: it left without, or that is known already.
     ///
-    /// The kernel looks at UDP_SEGMENT even where there is nothing to cut: whether a segment fits the path's MTU (before Linux 6.14),
-    /// whether the device sums up datagrams (before 6.11), whether there is IPsec.
+    /// The kernel looks at UDP_SEGMENT even where there is nothing to cut: whether a segment fits
+    /// the path's MTU (before Linux 6.14), whether the device sums up datagrams (before 6.11),
+    /// whether there is IPsec.
     #[cold]
     pub(crate) fn leave_bare(&self) -> bool {
         self.socket.is_cutting() && !self.bare.swap(true, Ordering::Relaxed)

@@ -1,9 +1,10 @@
 //! A socket that sends.
 //!
-//! It is bound to one local address and an ephemeral port, with IP_PMTUDISC_PROBE: packets then leave with DF and an IP ID that is
-//! known beforehand, and are never fragmented. IP_PMTUDISC_DO would do that, too, but would heed what ICMP says of the path MTU,
-//! which anybody can forge: with PROBE the interface's MTU counts alone, as it does for hardware. Which paths share one, and which
-//! get a connected one, is decided in [`crate::udp::tx`].
+//! It is bound to one local address and an ephemeral port, with IP_PMTUDISC_PROBE: packets then
+//! leave with DF and an IP ID that is known beforehand, and are never fragmented. IP_PMTUDISC_DO
+//! would do that, too, but would heed what ICMP says of the path MTU, which anybody can forge: with
+//! PROBE the interface's MTU counts alone, as it does for hardware. Which paths share one, and
+//! which get a connected one, is decided in [`crate::udp::tx`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -45,7 +46,8 @@ impl TxSocket {
         &self.fd
     }
 
-    /// Lets the kernel cut what is sent next, `len` bytes, into datagrams of `segment` bytes; 0: not at all.
+    /// Lets the kernel cut what is sent next, `len` bytes, into datagrams of `segment` bytes; 0:
+    /// not at all.
     pub(crate) fn cut_into(&self, segment: u16, len: usize) -> io::Result<()> {
         let set = self.segment.load(Ordering::Relaxed);
         // What is no longer than a segment is not cut.
@@ -166,7 +168,8 @@ impl TxSocket {
     }
 }
 
-/// Multicast leaves by the interface of the source address. IPv4 finds that by the address that the socket is bound to.
+/// Multicast leaves by the interface of the source address. IPv4 finds that by the address that the
+/// socket is bound to.
 pub(crate) fn choose_interface(fd: &Fd, spec: &PathSpec) -> Result<(), LinkError> {
     if spec.remote.is_ipv4() || !spec.remote.is_multicast() {
         return Ok(());

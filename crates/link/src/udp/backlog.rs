@@ -33,7 +33,8 @@ impl Backlog {
         let Some(table) = &self.table else { return 0 };
         self.text.resize(TABLE, 0);
         let mut len = 0;
-        // The kernel gives about a page at a time. Not by the standard library's read: that is a cancellation point.
+        // The kernel gives about a page at a time. Not by the standard library's read: that is a
+        // cancellation point.
         while let Ok(n @ 1..) = sys::read_at(table, &mut self.text[len..], len as u64) {
             len += n;
         }

@@ -1,16 +1,19 @@
-//! The link over UDP sockets: one that receives on port 4791, and per local address a few that send.
+//! The link over UDP sockets: one that receives on port 4791, and per local address a few that
+//! send.
 //!
-//! Receiving: one dual-stack socket `[::]:4791` (`0.0.0.0:4791` where IPv6 is off) in an SO_REUSEPORT group with the
-//! other processes, UDP_GRO on, never connected. Sending: see [`tx`]. A run of packets is one `sendto`, cut by the
-//! socket's UDP_SEGMENT, which mostly stays as it is (per message it would cost 0.2 us more); several runs are one
-//! `sendmmsg`.
+//! Receiving: one dual-stack socket `[::]:4791` (`0.0.0.0:4791` where IPv6 is off) in an
+//! SO_REUSEPORT group with the other processes, UDP_GRO on, never connected. Sending: see [`tx`]. A
+//! run of packets is one `sendto`, cut by the socket's UDP_SEGMENT, which mostly stays as it is
+//! (per message it would cost 0.2 us more); several runs are one `sendmmsg`.
 //!
 //! # When the kernel does not cut
-//! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is numbered anew, ID 0 for
-//! every packet, and sent one by one; the route stays without GSO from then on. So it does where a run takes a way round such a device
-//! (`xdp/detour.rs`) and is refused there, whatever the error. More than 64 packets in a run need
-//! Linux 6.9; if that turns out wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies what a run to
-//! another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets of that route are.
+//! EINVAL or EIO on UDP_SEGMENT (old kernels, devices without checksum offload): the run is
+//! numbered anew, ID 0 for every packet, and sent one by one; the route stays without GSO from then
+//! on. So it does where a run takes a way round such a device (`xdp/detour.rs`) and is refused
+//! there, whatever the error. More than 64 packets in a run need Linux 6.9; if that turns out
+//! wrong, the limit falls back to 64. Refused for a lone packet, to which the kernel applies what a
+//! run to another peer left in UDP_SEGMENT: it is sent without, and from then on all lone packets
+//! of that route are.
 //!
 //! When a socket's send buffer is full: see module `waiting`.
 
@@ -38,8 +41,8 @@ use waiting::{Moment, Waiting};
 const SEGMENTS_OLD: usize = 64;
 const SEGMENTS_NEW: usize = 128;
 
-/// How often a run is tried at a connected socket, which says once of each ICMP error that it has heard of one, and sends nothing then.
-/// Strangers may forge them.
+/// How often a run is tried at a connected socket, which says once of each ICMP error that it has
+/// heard of one, and sends nothing then. Strangers may forge them.
 const TRIES: u32 = 8;
 
 /// The link over UDP.
@@ -123,7 +126,8 @@ impl UdpLink {
                     return;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A connected socket tells what became of an earlier packet (ICMP); this run has not been tried.
+                // A connected socket tells what became of an earlier packet (ICMP); this run has
+                // not been tried.
                 Err(_) if tries < TRIES && is_connected(&runs[first]) => tries += 1,
                 Err(e) => {
                     self.refused(&runs[first], bytes, &e, at, counters);

@@ -7,8 +7,9 @@ use rnic_wire::ROCE_PORT;
 use crate::LinkError;
 use rnic_sys::{self as sys, Addr, Fd};
 
-/// Receive buffer asked for; the kernel grants twice that for its own book-keeping, or what `rmem_max` allows. It takes memory
-/// only while packets wait. UC and UD from another host have no flow control, and Linux's UC sends a message of 8 MiB in one go.
+/// Receive buffer asked for; the kernel grants twice that for its own book-keeping, or what
+/// `rmem_max` allows. It takes memory only while packets wait. UC and UD from another host have no
+/// flow control, and Linux's UC sends a message of 8 MiB in one go.
 const WANTED_BUFFER: i32 = 32 << 20;
 
 /// linux/in6.h, since Linux 4.20.
@@ -48,7 +49,8 @@ fn prepare_and_bind(fd: &Fd, addr: SocketAddr) -> Result<(), LinkError> {
         // Over a dual-stack socket this one tells the destination of IPv4 packets too, IPv4-mapped.
         sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
             .map_err(LinkError::io("ask for destination addresses"))?;
-        // Soft-RoCE sends checksum 0 over IPv6. Kernels that do not know the option just drop those.
+        // Soft-RoCE sends checksum 0 over IPv6. Kernels that do not know the option just drop
+        // those.
         let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
     } else {
         sys::set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)

@@ -6,7 +6,8 @@ use super::*;
 use crate::staging::path::tests::route;
 use crate::staging::socket::TxSocket;
 
-/// A receiver on an ephemeral port is enough to see what leaves: the port is under the ICRC, so bytes are compared.
+/// A receiver on an ephemeral port is enough to see what leaves: the port is under the ICRC, so
+/// bytes are compared.
 fn receiver() -> (Arc<Fd>, std::net::SocketAddr) {
     let fd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
     sys::set_option(&fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1).unwrap();
@@ -36,7 +37,8 @@ fn receive_all(link: &mut UdpLink, packets: usize) -> Vec<Vec<u8>> {
     out
 }
 
-/// Sends `count` packets as one run that the kernel refuses to cut; all must arrive with the ICRCs of single packets.
+/// Sends `count` packets as one run that the kernel refuses to cut; all must arrive with the ICRCs
+/// of single packets.
 fn refused_run(count: usize, spoil: impl FnOnce(&Route)) -> (UdpLink, Arc<Route>) {
     let (fd, addr) = receiver();
     let mut link = UdpLink::new(fd);
@@ -79,8 +81,9 @@ fn a_route_that_cannot_be_cut_for_goes_on_without() {
     assert_eq!(link.max_segments(&route), 1);
 }
 
-/// What a run to one peer leaves in UDP_SEGMENT costs no other peer's packets, where the kernel looks at it though it has nothing to
-/// cut: here as it does for a socket without checksums, as older ones do for a path whose MTU is less than the segment.
+/// What a run to one peer leaves in UDP_SEGMENT costs no other peer's packets, where the kernel
+/// looks at it though it has nothing to cut: here as it does for a socket without checksums, as
+/// older ones do for a path whose MTU is less than the segment.
 #[test]
 fn a_run_to_one_peer_costs_no_lone_packet_to_another() {
     let (fd, addr) = receiver();
@@ -150,8 +153,9 @@ fn nothing_there_is_empty() {
     );
 }
 
-/// A link whose only route leads into one end of a unix socket pair, which is full after some packets, and the other end. It
-/// stands for a network that is slower than its sender: on lo a send buffer never fills.
+/// A link whose only route leads into one end of a unix socket pair, which is full after some
+/// packets, and the other end. It stands for a network that is slower than its sender: on lo a send
+/// buffer never fills.
 fn slow() -> (UdpLink, Arc<Route>, Fd) {
     let (near, far) = UnixDatagram::pair().unwrap();
     let (link, route) = into(near);
@@ -274,8 +278,9 @@ fn what_waits_leaves() -> bool {
     whole
 }
 
-/// What an earlier packet met on its way is told at the next call, and costs that one's packets nothing. Here a peer that went
-/// to somebody else for a moment stands for a router that says by ICMPv6 that a packet was too big, or is forbidden.
+/// What an earlier packet met on its way is told at the next call, and costs that one's packets
+/// nothing. Here a peer that went to somebody else for a moment stands for a router that says by
+/// ICMPv6 that a packet was too big, or is forbidden.
 #[test]
 fn what_became_of_an_earlier_packet_costs_no_later_one() {
     let name = |end: &str| {
@@ -315,7 +320,8 @@ fn what_became_of_an_earlier_packet_costs_no_later_one() {
     assert_eq!(counters.tx_syscalls, u64::from(TRIES) + 1);
 }
 
-/// Under user-mode qemu the longest packet of a way is not known. Address handles were refused there for want of a way.
+/// Under user-mode qemu the longest packet of a way is not known. Address handles were refused
+/// there for want of a way.
 #[test]
 fn a_way_is_one_though_its_longest_packet_is_not_known() {
     let known = crate::staging::path::tests::spec("127.0.0.1", "127.0.0.1", 0x5000);

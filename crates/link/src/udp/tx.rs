@@ -1,12 +1,12 @@
 //! The sending sockets.
 //!
-//! No IPv4 one is ever connected: a connected socket numbers its
-//! packets by a hidden counter, and the ICRC would be wrong for every receiver that sees the ID. IPv6 has no ID, so
-//! there the first [`PORTS`] paths get a connected socket each (it saves the route look-up, 0.3 to 0.5 us of about 3.5
-//! per packet).
+//! No IPv4 one is ever connected: a connected socket numbers its packets by a hidden counter, and
+//! the ICRC would be wrong for every receiver that sees the ID. IPv6 has no ID, so there the first
+//! [`PORTS`] paths get a connected socket each (it saves the route look-up, 0.3 to 0.5 us of about
+//! 3.5 per packet).
 //!
-//! One 4-tuple carries packets for one range of QPNs, that is for one process, as far as [`PORTS`] suffice: a network
-//! card's GRO merges by 4-tuple, and what it merged is steered as one.
+//! One 4-tuple carries packets for one range of QPNs, that is for one process, as far as [`PORTS`]
+//! suffice: a network card's GRO merges by 4-tuple, and what it merged is steered as one.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,11 +19,12 @@ use crate::staging::socket::{TxSocket, choose_interface};
 use rnic_host::source_ports::SourcePorts;
 use rnic_sys::{self as sys, Addr, Fd};
 
-/// Most unconnected sockets per local address, traffic class and hop limit, and most connected ones.
+/// Most unconnected sockets per local address, traffic class and hop limit, and most connected
+/// ones.
 pub const PORTS: usize = 16;
 
-/// How long a socket stays when no route uses it any more: a receiver of this host may not have read yet what left through it, and then
-/// asks whose it was ([`SourcePorts`]).
+/// How long a socket stays when no route uses it any more: a receiver of this host may not have
+/// read yet what left through it, and then asks whose it was ([`SourcePorts`]).
 const LINGER: Duration = Duration::from_secs(2);
 
 /// What sockets cannot share: local address, interface, traffic class, hop limit.
@@ -140,7 +141,8 @@ fn is_in_use(socket: &Arc<TxSocket>) -> bool {
     Arc::strong_count(socket) > 1
 }
 
-/// A way leads to the peer. The socket is connected to it, for questions only: nothing is sent from it.
+/// A way leads to the peer. The socket is connected to it, for questions only: nothing is sent from
+/// it.
 pub(crate) fn way(spec: &PathSpec) -> io::Result<Fd> {
     let remote = spec.remote_socket_addr();
     let family = if remote.is_ipv4() {
@@ -155,8 +157,9 @@ pub(crate) fn way(spec: &PathSpec) -> io::Result<Fd> {
     Ok(fd)
 }
 
-/// What the kernel knows of the path MTU, IP header included: no more than the interface's, and less where ICMP said so. An
-/// error says nothing of the way: under qemu's user mode nobody answers this.
+/// What the kernel knows of the path MTU, IP header included: no more than the interface's, and
+/// less where ICMP said so. An error says nothing of the way: under qemu's user mode nobody answers
+/// this.
 pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
     let (level, option) = if spec.remote_socket_addr().is_ipv4() {
         (libc::IPPROTO_IP, libc::IP_MTU)
@@ -167,7 +170,8 @@ pub(crate) fn path_mtu(spec: &PathSpec) -> io::Result<u32> {
     mtu.try_into().map_err(io::Error::other)
 }
 
-/// What the kernel has learned of the path MTU between two addresses, neither of them link-local: the longest IP packet, bytes.
+/// What the kernel has learned of the path MTU between two addresses, neither of them link-local:
+/// the longest IP packet, bytes.
 pub fn learned_mtu(local: IpAddr, remote: IpAddr) -> Option<u32> {
     path_mtu(&PathSpec {
         local,

@@ -1,13 +1,15 @@
 //! Packets for which a socket's send buffer had no room.
 //!
-//! The buffer is full when the network takes packets more slowly than they are made. That holds senders up and loses
-//! nothing, as a port without credits or under pause frames does: what the socket did not take waits here, and until it
-//! is gone nobody builds packets for that socket ([`super::tx::TxSocket::is_full`]). Nobody tells when there is room again
-//! without a descriptor more to wait for, so it is tried after a pause that grows as long as nothing goes. It stays short
-//! beside the time that the buffer takes to empty, as it is at most as long as the time that passed since it was full.
+//! The buffer is full when the network takes packets more slowly than they are made. That holds
+//! senders up and loses nothing, as a port without credits or under pause frames does: what the
+//! socket did not take waits here, and until it is gone nobody builds packets for that socket
+//! ([`super::tx::TxSocket::is_full`]). Nobody tells when there is room again without a descriptor
+//! more to wait for, so it is tried after a pause that grows as long as nothing goes. It stays
+//! short beside the time that the buffer takes to empty, as it is at most as long as the time that
+//! passed since it was full.
 //!
-//! What no socket took for [`PATIENCE_NS`] is lost, so that a network that has stopped does not stop queue pairs for ever:
-//! their timers then end them.
+//! What no socket took for [`PATIENCE_NS`] is lost, so that a network that has stopped does not
+//! stop queue pairs for ever: their timers then end them.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -20,7 +22,8 @@ const PAUSE_NS: RangeInclusive<u64> = 50_000..=1_000_000;
 /// So long packets wait.
 pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// Most bytes that wait. More than a staging buffer only comes together by fault injection, which holds packets back.
+/// Most bytes that wait. More than a staging buffer only comes together by fault injection, which
+/// holds packets back.
 const MOST_BYTES: usize = 4 << 20;
 
 /// When packets are tried.
@@ -80,8 +83,8 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Keeps `run`, whose packets are in `bytes`, and marks its socket; false: it has waited long enough, or too much is here
-    /// already.
+    /// Keeps `run`, whose packets are in `bytes`, and marks its socket; false: it has waited long
+    /// enough, or too much is here already.
     pub(crate) fn keep(&mut self, run: &Run, bytes: &[u8], at: Moment) -> bool {
         let late = at.now.saturating_sub(at.since) >= PATIENCE_NS;
         let Some(route) = run.route.as_ref().filter(|_| !late) else {

@@ -1,10 +1,10 @@
-//! Where the first packet of a batch ends. Nobody tells, so it is the length with which its ICRC is right, and that of the packet
-//! behind it with the same length. The first alone would be too little: a corrupted packet has as many lengths as words, and each is
-//! one more way to pass.
+//! Where the first packet of a batch ends. Nobody tells, so it is the length with which its ICRC is
+//! right, and that of the packet behind it with the same length. The first alone would be too
+//! little: a corrupted packet has as many lengths as words, and each is one more way to pass.
 //!
-//! Anybody can send what is no packet at all, so each byte is looked at once, however many lengths there may be. An ICRC covers
-//! lengths that stand in front of the packet, but CRCs are affine: what they add to that of a packet is what they add to that of as
-//! many zeros ([`of_lengths`]).
+//! Anybody can send what is no packet at all, so each byte is looked at once, however many lengths
+//! there may be. An ICRC covers lengths that stand in front of the packet, but CRCs are affine:
+//! what they add to that of a packet is what they add to that of as many zeros ([`of_lengths`]).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
@@ -20,8 +20,8 @@ const WORD: usize = 4;
 /// In which word of a packet the byte is that the ICRC takes for ones, the word's first.
 const MASKED: usize = 1;
 
-/// How long each packet of a batch is but the last, which may be shorter, and what their IPv4 headers had; `packet` as a whole if it
-/// is one, or nothing.
+/// How long each packet of a batch is but the last, which may be shorter, and what their IPv4
+/// headers had; `packet` as a whole if it is one, or nothing.
 pub(super) fn segment_of(headers: &IpUdp, packet: &[u8]) -> (usize, IpIds) {
     let first = IcrcOk {
         ip_id: headers.ip_id,
@@ -57,7 +57,8 @@ pub(super) fn segment_of(headers: &IpUdp, packet: &[u8]) -> (usize, IpIds) {
     whole
 }
 
-/// By how many words they have: in what the ICRC of packets differs from the CRC that begins as that of none.
+/// By how many words they have: in what the ICRC of packets differs from the CRC that begins as
+/// that of none.
 fn of_lengths(v4: bool) -> &'static [u32] {
     static BOTH: [OnceLock<Box<[u32]>>; 2] = [const { OnceLock::new() }; 2];
     BOTH[usize::from(v4)].get_or_init(|| {

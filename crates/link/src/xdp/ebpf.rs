@@ -2,7 +2,8 @@
 
 use rnic_sys::BpfMap;
 
-// Operations, linux/bpf_common.h and linux/bpf.h; those of loads and stores by the bytes that they move.
+// Operations, linux/bpf_common.h and linux/bpf.h; those of loads and stores by the bytes that they
+// move.
 pub(super) const LOAD_1: u8 = 0x71;
 pub(super) const LOAD_2: u8 = 0x69;
 pub(super) const LOAD_4: u8 = 0x61;
@@ -85,7 +86,8 @@ impl<L: Copy + PartialEq> Program<L> {
         self.labels.push((self.instructions.len(), label));
     }
 
-    /// Jumps where a packet, between these two registers, is shorter: up to there the verifier lets it be read.
+    /// Jumps where a packet, between these two registers, is shorter: up to there the verifier lets
+    /// it be read.
     pub(super) fn ends_within(&mut self, start: u8, end: u8, len: i32, short: L) {
         self.put(MOV, 4, start, 0, 0);
         self.put(ADD_IMM, 4, 0, 0, len);
@@ -100,7 +102,8 @@ impl<L: Copy + PartialEq> Program<L> {
         self.put(0, 0, 0, 0, 0);
     }
 
-    /// Looks up a key on the stack: register 0 is zero where it is not there, else it points to its value.
+    /// Looks up a key on the stack: register 0 is zero where it is not there, else it points to its
+    /// value.
     pub(super) fn look_up(&mut self, map: &BpfMap, key: i16) {
         self.map(1, map);
         self.put(MOV, 2, 10, 0, 0);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::program::{Tables, Use};
 use super::ways::Ways;
-use crate::QpnRange;
 use crate::staging::path::Route;
+use rnic_host::QpnRange;
 use rnic_sys::FdSet;
 
 /// Paths with an end at an address of this host.
@@ -59,7 +59,8 @@ impl Filter {
         self.rows
     }
 
-    /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take the sockets.
+    /// Packets to QPNs of this range are taken from now on. Where a table has no room, they take
+    /// the sockets.
     pub(crate) fn take_range(&self, range: QpnRange) {
         for tables in &self.tables {
             let _ = tables.take_range(range.first);

@@ -1,7 +1,9 @@
-//! To which Ethernet address of which interface packets to a peer go: what is said of the [way](super::ways) to him.
+//! To which Ethernet address of which interface packets to a peer go: what is said of the
+//! [way](super::ways) to him.
 //!
-//! What the kernel still has to send for an unknown neighbour may lie in another queue of the card than what leaves here once he is known, and
-//! would be overtaken. So packets to him go on by the kernel until there was a pause.
+//! What the kernel still has to send for an unknown neighbour may lie in another queue of the card
+//! than what leaves here once he is known, and would be overtaken. So packets to him go on by the
+//! kernel until there was a pause.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -48,7 +50,8 @@ pub(super) struct Entry {
 /// What is known of all peers.
 #[derive(Debug)]
 pub(super) struct Hops {
-    /// The route that was asked for last, if its packets pass the kernel. Its memory is no other's as long as this is here.
+    /// The route that was asked for last, if its packets pass the kernel. Its memory is no other's
+    /// as long as this is here.
     last: Option<(Weak<Route>, Entry)>,
     entries: Box<[Option<Entry>]>,
     ways: Arc<Ways>,
@@ -106,7 +109,8 @@ impl Hops {
         *entry
     }
 
-    /// The interface from an address of this host to a peer, whoever has to send, as it was when [asked for](Hops::of) the last time.
+    /// The interface from an address of this host to a peer, whoever has to send, as it was when
+    /// [asked for](Hops::of) the last time.
     pub(super) fn interface(&self, src: IpAddr, dst: IpAddr) -> Option<usize> {
         let entry = self.entries[place_of(src, dst)].as_ref()?;
         entry.interface.filter(|_| entry.ends == (src, dst))

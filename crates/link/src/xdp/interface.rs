@@ -1,4 +1,5 @@
-//! An interface whose packets are taken: the program in front of it, and a socket for each queue of its card.
+//! An interface whose packets are taken: the program in front of it, and a socket for each queue of
+//! its card.
 
 use std::io;
 
@@ -10,7 +11,8 @@ use super::spec::Way;
 use rnic_host::tell;
 use rnic_sys::{self as sys, Fd, XdpMode};
 
-/// Frames to receive into, of all queues of an interface together, and of each at least: powers of two.
+/// Frames to receive into, of all queues of an interface together, and of each at least: powers of
+/// two.
 const FRAMES: u32 = 4096;
 const LEAST_FRAMES: u32 = 256;
 /// The same where the card has no others: more than its own ring holds.
@@ -22,7 +24,8 @@ pub(super) struct Interface {
     pub(super) mac: [u8; 6],
     pub(super) mtu: usize,
     pub(super) sockets: Vec<Socket>,
-    /// Where the program sits behind the driver: what a sender left to others to cut comes in one piece, and by the socket.
+    /// Where the program sits behind the driver: what a sender left to others to cut comes in one
+    /// piece, and by the socket.
     pub(super) gate: Option<Gate>,
     /// How rows of packets leave by a card without checksum offload.
     pub(super) detour: Option<Detour>,

@@ -1,16 +1,21 @@
-//! Packets from and to other hosts past the kernel's network stack: AF_XDP, for who may (`RNIC_XDP=INTERFACE`).
+//! Packets from and to other hosts past the kernel's network stack: AF_XDP, for who may
+//! (`RNIC_XDP=INTERFACE`).
 //!
-//! An eBPF program ([`program`]) in front of the interface takes the packets of this process's queue pairs, the kernel copies them
-//! to memory that it shares with the process ([`socket`]), or the card writes them there by itself, and a look at that memory is all
-//! that receiving takes. What leaves is written there with its Ethernet, IP and UDP headers, to whom the kernel's own tables say
-//! ([`ways`], [`hops`]). So neither the kernel's IP, UDP and sockets nor its firewall see any of it. Long rows of packets take a socket all the same,
-//! where the kernel sends them at once ([`rows`]).
+//! An eBPF program ([`program`]) in front of the interface takes the packets of this process's
+//! queue pairs, the kernel copies them to memory that it shares with the process ([`socket`]), or
+//! the card writes them there by itself, and a look at that memory is all that receiving takes.
+//! What leaves is written there with its Ethernet, IP and UDP headers, to whom the kernel's own
+//! tables say ([`ways`], [`hops`]). So neither the kernel's IP, UDP and sockets nor its firewall
+//! see any of it. Long rows of packets take a socket all the same, where the kernel sends them at
+//! once ([`rows`]).
 //!
-//! Everything that is not usual takes the sockets ([`crate::udp`]) as before, each packet for itself: other interfaces, QP 1,
-//! multicast, other processes of the host, a neighbour who is not known yet. An interface has room for one process's program; the
-//! others' packets pass it. With the process its program goes.
+//! Everything that is not usual takes the sockets ([`crate::udp`]) as before, each packet for
+//! itself: other interfaces, QP 1, multicast, other processes of the host, a neighbour who is not
+//! known yet. An interface has room for one process's program; the others' packets pass it. With
+//! the process its program goes.
 //!
-//! It takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, of the user namespace that the machine booted with.
+//! It takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, of the user namespace that the machine booted
+//! with.
 
 mod batches;
 mod detour;
@@ -52,8 +57,8 @@ use socket::{Frame, Socket};
 pub use spec::{XdpSpec, XdpSpecError};
 pub use ways::Ways;
 
-/// While packets come by memory, the socket is looked at in every so many calls that found none there, and after so many trains
-/// without a look.
+/// While packets come by memory, the socket is looked at in every so many calls that found none
+/// there, and after so many trains without a look.
 const SOCKET_EVERY: u32 = 8;
 /// So many calls without packets after which they do not come by memory any more.
 const IN_USE: u32 = 10_000;
@@ -114,8 +119,8 @@ pub(crate) struct XdpLink {
     default_hop_limits: [u8; 2],
 }
 
-/// Takes the interfaces of `spec`, as far as that is possible; where it is not, it says why on standard error. `Err`: none at all.
-/// `receiver`: the UDP socket.
+/// Takes the interfaces of `spec`, as far as that is possible; where it is not, it says why on
+/// standard error. `Err`: none at all. `receiver`: the UDP socket.
 pub(crate) fn open(
     spec: &XdpSpec,
     udp: UdpLink,
@@ -198,7 +203,8 @@ impl XdpLink {
         (run.segment + UDP_LEN + headers <= self.interfaces[hop.interface].mtu).then_some(hop)
     }
 
-    /// The same, but for runs that take the socket since they, or others of their path in this batch, are long.
+    /// The same, but for runs that take the socket since they, or others of their path in this
+    /// batch, are long.
     #[inline]
     fn way(
         &mut self,
@@ -218,8 +224,8 @@ impl XdpLink {
         (!takes_socket).then_some(hop)
     }
 
-    /// The interface by which the kernel takes runs of several packets, if it is not the one that they leave by in the end. It was asked
-    /// for the way before.
+    /// The interface by which the kernel takes runs of several packets, if it is not the one that
+    /// they leave by in the end. It was asked for the way before.
     fn detour(&self, route: &Route) -> Option<NonZeroU32> {
         let Flow { src, dst, .. } = route.flow;
         if !route.may_pass_network_stack() || !dst.is_ipv4() {
@@ -230,7 +236,8 @@ impl XdpLink {
         NonZeroU32::new(detour.ifindex())
     }
 
-    /// Long rows by this interface gain by the socket, and nothing that is on its way past the stack would be overtaken.
+    /// Long rows by this interface gain by the socket, and nothing that is on its way past the
+    /// stack would be overtaken.
     fn may_leave(&mut self, hop: Hop, now: u64, counters: &mut LinkCounters) -> bool {
         if !self.interfaces[hop.interface].leaves_rows() || !self.waiting.is_empty() {
             return false;
@@ -349,7 +356,8 @@ impl XdpLink {
         }
     }
 
-    /// Packets of one sender and one length that lie next to each other in a ring; before what is held, if anything is.
+    /// Packets of one sender and one length that lie next to each other in a ring; before what is
+    /// held, if anything is.
     fn train(&mut self, buffer: &mut [u8]) -> Option<Train> {
         let (interfaces, rings) = (&mut self.interfaces, &self.rings);
         let holds = self.held.is_some();
@@ -416,8 +424,8 @@ impl XdpLink {
     }
 }
 
-/// Takes what is next to each other of one sender and one length; all but packets is thrown away. `batches`: a frame may hold
-/// several packets.
+/// Takes what is next to each other of one sender and one length; all but packets is thrown away.
+/// `batches`: a frame may hold several packets.
 fn train_of(
     socket: &mut Socket,
     last: &mut LastHeaders,
@@ -481,7 +489,8 @@ fn train_of(
     train
 }
 
-/// The headers of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it is; `None`: it is none.
+/// The headers of a packet of RoCEv2, and where in its frame its UDP payload lies and how long it
+/// is; `None`: it is none.
 #[inline]
 fn headers_of(
     socket: &Socket,

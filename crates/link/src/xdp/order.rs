@@ -1,16 +1,22 @@
-//! Packets come in the order in which they were sent, though some come by rings and some by the socket.
+//! Packets come in the order in which they were sent, though some come by rings and some by the
+//! socket.
 //!
-//! Behind a driver batches come, which only the socket takes apart. So that nothing overtakes anything there:
+//! Behind a driver batches come, which only the socket takes apart. So that nothing overtakes
+//! anything there:
 //!
-//! * What comes after a batch takes the socket as well, until that was found empty: the [gate](Gate) is shut. The program counts what it
-//!   leaves to the socket, and the process says up to which count it has seen all. While they differ the gate is shut. A batch may
-//!   still be on its way when the socket is found empty, so nothing else is taken for some milliseconds after one.
-//! * What was in the rings when a batch came was sent before it. So what the socket gives is [held](Held) until they are empty.
-//! * A single packet may be on its way to the socket, too, while that is found empty. What comes by a ring after it shows only once it is
-//!   there, so the socket is looked at once more before the first one out of a ring.
+//! * What comes after a batch takes the socket as well, until that was found empty: the
+//!   [gate](Gate) is shut. The program counts what it leaves to the socket, and the process says up
+//!   to which count it has seen all. While they differ the gate is shut. A batch may still be on
+//!   its way when the socket is found empty, so nothing else is taken for some milliseconds after
+//!   one.
+//! * What was in the rings when a batch came was sent before it. So what the socket gives is
+//!   [held](Held) until they are empty.
+//! * A single packet may be on its way to the socket, too, while that is found empty. What comes by
+//!   a ring after it shows only once it is there, so the socket is looked at once more before the
+//!   first one out of a ring.
 //!
-//! What is left: another batch in the moment in which such a packet is on its way, and a batch that takes as long as the time. RC asks
-//! for what was overtaken then, UC loses it.
+//! What is left: another batch in the moment in which such a packet is on its way, and a batch that
+//! takes as long as the time. RC asks for what was overtaken then, UC loses it.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +25,8 @@ use rnic_host::train::Train;
 use rnic_sys::Fd;
 use rnic_sys::segment::Segment;
 
-/// So often the socket is looked at first for a packet that was on its way, whatever comes there from others.
+/// So often the socket is looked at first for a packet that was on its way, whatever comes there
+/// from others.
 const LOOKS: u8 = 8;
 
 /// Whether packets take the rings: two counts that the program and this process share.
@@ -30,7 +37,8 @@ pub(super) struct Gate {
     before: u32,
     /// Packets lay in the rings then.
     in_rings: bool,
-    /// So often the socket is still to be looked at before packets are taken out of the rings, since it was opened.
+    /// So often the socket is still to be looked at before packets are taken out of the rings,
+    /// since it was opened.
     unsure: u8,
 }
 

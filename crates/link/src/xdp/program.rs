@@ -1,14 +1,18 @@
 //! Which packets are taken from an interface: an eBPF program in front of the kernel's IP.
 //!
-//! It takes what is certainly for a queue pair of this process: RoCEv2 in Ethernet, over IPv4 without options or IPv6 without
-//! extension headers, no fragment, no batch that the sender left to others to cut (GSO), to a QPN of one of its ranges and to an
-//! address that it has paths from to other hosts. All else goes on to the kernel as if the program were not there: other traffic, QP 1, multicast, packets for other processes or to be forwarded.
+//! It takes what is certainly for a queue pair of this process: RoCEv2 in Ethernet, over IPv4
+//! without options or IPv6 without extension headers, no fragment, no batch that the sender left to
+//! others to cut (GSO), to a QPN of one of its ranges and to an address that it has paths from to
+//! other hosts. All else goes on to the kernel as if the program were not there: other traffic, QP
+//! 1, multicast, packets for other processes or to be forwarded.
 //!
-//! Behind the driver a batch may come, of a sender that left it to others to cut, or that GRO put together. It takes the socket, and
-//! so does what comes after it, which would overtake it else, until the socket was found empty ([`super::order`]).
+//! Behind the driver a batch may come, of a sender that left it to others to cut, or that GRO put
+//! together. It takes the socket, and so does what comes after it, which would overtake it else,
+//! until the socket was found empty ([`super::order`]).
 //!
-//! The kernel throws away what comes by a wire from an address that nobody behind a wire has. So connections within the host cannot be
-//! reached from outside, and what claims to come from this host, from loopback or from many is left to it.
+//! The kernel throws away what comes by a wire from an address that nobody behind a wire has. So
+//! connections within the host cannot be reached from outside, and what claims to come from this
+//! host, from loopback or from many is left to it.
 
 use std::io;
 use std::net::IpAddr;
@@ -38,9 +42,11 @@ const RANGES: u32 = 1 << (24 - RANGE_BITS);
 pub(super) enum Use {
     /// Nothing.
     None,
-    /// This host's, and paths within the host begin or end there: packets to it and from it are the kernel's.
+    /// This host's, and paths within the host begin or end there: packets to it and from it are the
+    /// kernel's.
     Within,
-    /// This host's, and paths to other hosts begin there: packets to it are taken, those from it are the kernel's.
+    /// This host's, and paths to other hosts begin there: packets to it are taken, those from it
+    /// are the kernel's.
     Outside,
 }
 
@@ -60,8 +66,8 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// For an interface with this MTU. Nothing is taken yet. `batches`: some may come, and one that would be taken were it shorter
-    /// shuts the [gate](Tables::gate).
+    /// For an interface with this MTU. Nothing is taken yet. `batches`: some may come, and one that
+    /// would be taken were it shorter shuts the [gate](Tables::gate).
     pub(super) fn new(queues: u32, mtu: u32, batches: bool) -> io::Result<Tables> {
         let gate = batches.then(BpfMap::shared);
         Ok(Tables {
@@ -222,7 +228,8 @@ impl Tables {
         p.finish()
     }
 
-    /// A frame whose length, just read, is more than `most` is a batch. It is passed on, at once if none are expected.
+    /// A frame whose length, just read, is more than `most` is a batch. It is passed on, at once if
+    /// none are expected.
     fn look_at_length(&self, p: &mut Program<Label>, most: i32, is_batch: i16, short: Label) {
         p.put(BIG_ENDIAN, 5, 0, 0, 16);
         if self.gate.is_none() {
@@ -236,8 +243,8 @@ impl Tables {
     }
 }
 
-/// An address in the table. No IPv6 address that is a host's begins with so many ones as stand before an IPv4 one here; a mapped
-/// one, as on a GID, could come by IPv6.
+/// An address in the table. No IPv6 address that is a host's begins with so many ones as stand
+/// before an IPv4 one here; a mapped one, as on a GID, could come by IPv6.
 fn key_of(address: IpAddr) -> [u8; 16] {
     let mut key = [0xff; 16];
     match address.to_canonical() {
@@ -251,7 +258,8 @@ const XDP_PASS: i32 = 2;
 
 /// A moment is so many bits of nanoseconds: about a millisecond.
 const MOMENT_BITS: i32 = 20;
-/// For so many moments after a batch the socket is taken by what follows, whatever is known: the batch may still be on its way there.
+/// For so many moments after a batch the socket is taken by what follows, whatever is known: the
+/// batch may still be on its way there.
 const SOON: i32 = 3;
 
 /// Places in a program.

@@ -1,11 +1,13 @@
 //! Long rows of packets: the sockets take them, where the kernel cuts what a socket is given (GSO).
 //!
-//! Past the network stack the kernel copies packet by packet, and tells the card of each. Of a row in one piece the card is told
-//! once, so from some packets on that is much faster, whatever the stack takes. Zero copy needs none of this.
+//! Past the network stack the kernel copies packet by packet, and tells the card of each. Of a row
+//! in one piece the card is told once, so from some packets on that is much faster, whatever the
+//! stack takes. Zero copy needs none of this.
 //!
-//! Packets of one path are not to overtake each other, or RC repeats and UC loses them. A path leaves the one way only once
-//! what it sent there is through: the driver has all frames, or the card is done with them where it has several queues; or the
-//! socket has nothing unsent. Until then it stays. And all of its packets in one batch go the same way.
+//! Packets of one path are not to overtake each other, or RC repeats and UC loses them. A path
+//! leaves the one way only once what it sent there is through: the driver has all frames, or the
+//! card is done with them where it has several queues; or the socket has nothing unsent. Until then
+//! it stays. And all of its packets in one batch go the same way.
 
 use std::sync::Arc;
 
@@ -13,8 +15,9 @@ use crate::staging::batch::Run;
 use crate::staging::path::Route;
 use rnic_sys as sys;
 
-/// So many packets are a long row. An RDMA WRITE's first packet is longer than the next, so that one of 4 KiB in packets of 1 KiB is two
-/// short ones: the stack takes longer for two than for four packets past it.
+/// So many packets are a long row. An RDMA WRITE's first packet is longer than the next, so that
+/// one of 4 KiB in packets of 1 KiB is two short ones: the stack takes longer for two than for four
+/// packets past it.
 const LONG: usize = 4;
 
 /// Which paths of a batch take the socket.
@@ -43,7 +46,8 @@ impl Rows {
         self.any && route.gso() || route.goes_in_rows()
     }
 
-    /// The packets of this path in the batch take the socket. `may_leave`: what it sent past the stack would not be overtaken.
+    /// The packets of this path in the batch take the socket. `may_leave`: what it sent past the
+    /// stack would not be overtaken.
     pub(super) fn take_socket(
         &mut self,
         batch: &[Run],
@@ -83,7 +87,8 @@ fn have_left(route: &Route) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Long rows take the socket, and nothing overtakes anything. That both ways carry them in order is in `tests/xdp.rs`.
+    //! Long rows take the socket, and nothing overtakes anything. That both ways carry them in
+    //! order is in `tests/xdp.rs`.
 
     use super::*;
     use crate::staging::batch::TxBatch;

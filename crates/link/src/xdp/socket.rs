@@ -1,11 +1,14 @@
-//! One AF_XDP socket: frames in memory that the kernel shares, and rings that say which of them hold what.
+//! One AF_XDP socket: frames in memory that the kernel shares, and rings that say which of them
+//! hold what.
 //!
-//! Four rings (Documentation/networking/af_xdp.rst): *fill*, frames for the kernel to receive into; *received*; *to send*; *sent*,
-//! frames that are free again. Each side counts what it put in or took out; the counts are all that is shared of a ring's state.
+//! Four rings (Documentation/networking/af_xdp.rst): *fill*, frames for the kernel to receive into;
+//! *received*; *to send*; *sent*, frames that are free again. Each side counts what it put in or
+//! took out; the counts are all that is shared of a ring's state.
 //!
-//! Where the card's driver can, the card reads and writes the frames by itself (*zero copy*); else the kernel copies each packet. With
-//! zero copy a driver goes through the rings as the card has room and packets come, and says by a flag whether it has to be woken
-//! for what was put in. To send, one call then is enough for all that is in the ring.
+//! Where the card's driver can, the card reads and writes the frames by itself (*zero copy*); else
+//! the kernel copies each packet. With zero copy a driver goes through the rings as the card has
+//! room and packets come, and says by a flag whether it has to be woken for what was put in. To
+//! send, one call then is enough for all that is in the ring.
 
 use std::io;
 use std::sync::atomic::{Ordering, fence};
@@ -61,7 +64,8 @@ impl Ring {
         self.at.entries + (count & (self.size - 1)) as usize * self.entry
     }
 
-    /// What the kernel put in and was not taken yet. Never more than there is room for, whatever the kernel says.
+    /// What the kernel put in and was not taken yet. Never more than there is room for, whatever
+    /// the kernel says.
     #[inline]
     fn filled(&self) -> u32 {
         let producer = self.memory.flag(self.at.producer).load(Ordering::Acquire);
@@ -120,7 +124,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Opens one with so many frames to receive into, a power of two; with `zero_copy` if the driver can.
+    /// Opens one with so many frames to receive into, a power of two; with `zero_copy` if the
+    /// driver can.
     ///
     /// # Errors
     /// EPERM: it takes CAP_NET_RAW; EBUSY: another socket has the queue.
@@ -249,9 +254,9 @@ impl Socket {
         self.refill();
     }
 
-    /// Wakes a driver that ran out of frames. While the card has some left it takes more at the next packet by itself, so it is only
-    /// woken where there may be no next one. It says so after it looked for the last time, so whoever took all before that looks again
-    /// when nothing came.
+    /// Wakes a driver that ran out of frames. While the card has some left it takes more at the
+    /// next packet by itself, so it is only woken where there may be no next one. It says so after
+    /// it looked for the last time, so whoever took all before that looks again when nothing came.
     #[inline]
     pub(super) fn refill(&self) {
         if !self.zero_copy {
@@ -320,7 +325,8 @@ impl Socket {
         self.sent.took();
     }
 
-    /// Has the kernel send what was not sent yet. Gives the system calls that took, and whether all is sent, or the driver was woken for it.
+    /// Has the kernel send what was not sent yet. Gives the system calls that took, and whether all
+    /// is sent, or the driver was woken for it.
     ///
     /// # Errors
     /// The interface is down or gone.
@@ -349,12 +355,14 @@ impl Socket {
         Ok((calls, true))
     }
 
-    /// Has the driver go through the ring, unless it is at it. It goes on by itself as the card has room.
+    /// Has the driver go through the ring, unless it is at it. It goes on by itself as the card has
+    /// room.
     fn wake(&mut self) -> io::Result<(u64, bool)> {
         if self.to_send.untaken() == 0 {
             return Ok((0, true));
         }
-        // Between what was put in and the flag: whoever goes to sleep sets the flag and looks at the ring once more.
+        // Between what was put in and the flag: whoever goes to sleep sets the flag and looks at
+        // the ring once more.
         fence(Ordering::SeqCst);
         if !self.to_send.needs_wakeup() {
             return Ok((0, false));

@@ -8,9 +8,11 @@ use rnic_sys::XdpMode;
 /// How an interface's packets are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// By a program in the driver, or behind it where a driver has no room for one; the kernel copies each packet.
+    /// By a program in the driver, or behind it where a driver has no room for one; the kernel
+    /// copies each packet.
     Copy,
-    /// By a program in the driver, with frames that the card itself reads and writes if the driver can.
+    /// By a program in the driver, with frames that the card itself reads and writes if the driver
+    /// can.
     ZeroCopy,
     /// By a program behind the driver; the kernel copies each packet.
     Generic,
@@ -35,9 +37,10 @@ impl Way {
     }
 }
 
-/// Which interfaces, and how (`RNIC_XDP`): names, separated by commas. A program in the driver takes the packets, or one behind it
-/// where a driver has no room for one; `:generic` behind a name has it behind the driver anyway. The kernel copies each packet; with
-/// `:zerocopy` the card reads and writes them by itself, if its driver can.
+/// Which interfaces, and how (`RNIC_XDP`): names, separated by commas. A program in the driver
+/// takes the packets, or one behind it where a driver has no room for one; `:generic` behind a name
+/// has it behind the driver anyway. The kernel copies each packet; with `:zerocopy` the card reads
+/// and writes them by itself, if its driver can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdpSpec(pub(super) Vec<(String, Way)>);
 

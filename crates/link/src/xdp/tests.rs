@@ -1,4 +1,5 @@
-//! Which interfaces are asked for, and what is kept count of. What takes privileges and a network is in `crates/programs/tests/xdp.rs`.
+//! Which interfaces are asked for, and what is kept count of. What takes privileges and a network
+//! is in `crates/programs/tests/xdp.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -140,8 +141,8 @@ fn an_address_is_ours_until_its_last_path_goes() {
     assert!(filter.addresses.is_empty());
 }
 
-/// Connections that do not leave the host cannot be reached from outside: their addresses are known as the host's, which nothing
-/// comes from, and nothing is taken to them.
+/// Connections that do not leave the host cannot be reached from outside: their addresses are known
+/// as the host's, which nothing comes from, and nothing is taken to them.
 #[test]
 fn no_path_within_the_host_takes_anything() {
     let (a, b) = ("10.77.0.1", "10.77.0.2");
@@ -173,8 +174,8 @@ fn no_path_within_the_host_takes_anything() {
     assert!(filter.addresses.is_empty());
 }
 
-/// Peers of this host, peers whom no route leads to, and whatever is not over one of the interfaces are left to the kernel, at any
-/// time and however many they are.
+/// Peers of this host, peers whom no route leads to, and whatever is not over one of the interfaces
+/// are left to the kernel, at any time and however many they are.
 #[test]
 fn who_is_not_over_an_interface_is_the_kernels() {
     let mut hops = Hops::new(ways());

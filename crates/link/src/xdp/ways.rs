@@ -1,9 +1,11 @@
 //! What the kernel says of the ways to peers, known before a packet needs it.
 //!
-//! A question to the kernel takes longer than most messages, and may wait for whoever changes the tables. So a way is asked for when a path
-//! is made. From then on a socket tells that routes, neighbours or interfaces have changed, and whoever looks after that
-//! ([`Ways::tend`]) asks anew, beside the packets. He also tells the kernel now and then that the neighbour is wanted, as it sees none of
-//! the packets that leave past its stack: it would take him for unused, and never ask whether he is still there.
+//! A question to the kernel takes longer than most messages, and may wait for whoever changes the
+//! tables. So a way is asked for when a path is made. From then on a socket tells that routes,
+//! neighbours or interfaces have changed, and whoever looks after that ([`Ways::tend`]) asks anew,
+//! beside the packets. He also tells the kernel now and then that the neighbour is wanted, as it
+//! sees none of the packets that leave past its stack: it would take him for unused, and never ask
+//! whether he is still there.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,8 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::netlink::next_hop::{self, Changes, Neighbour, NextHop};
 use rnic_sys::RouteEvents;
 
-/// How often all that is in use is asked for anew, whatever was told: Linux itself waits as long until it asks whether a neighbour is
-/// still there (arp(7), delay_first_probe_time).
+/// How often all that is in use is asked for anew, whatever was told: Linux itself waits as long
+/// until it asks whether a neighbour is still there (arp(7), delay_first_probe_time).
 const TEND_NS: u64 = 5_000_000_000;
 /// After so many times without use a way is forgotten.
 const UNUSED: u32 = 12;
@@ -82,7 +84,8 @@ impl Ways {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The way to a peer that packets go to. The kernel is asked if it was not before, or did not know the neighbour.
+    /// The way to a peer that packets go to. The kernel is asked if it was not before, or did not
+    /// know the neighbour.
     pub(super) fn of(&self, ends: Ends) -> Way {
         self.of_by(ends, ask)
     }
@@ -119,8 +122,8 @@ impl Ways {
         self.events.raw_fd()
     }
 
-    /// Asks for what has changed, if [something has](Ways::raw_fd), and for all that is in use if it is time. Gives when to call it again
-    /// even though nothing was told. One thread at a time.
+    /// Asks for what has changed, if [something has](Ways::raw_fd), and for all that is in use if
+    /// it is time. Gives when to call it again even though nothing was told. One thread at a time.
     pub fn tend(&self, now: u64, told: bool) -> u64 {
         if told {
             let changes = Changes::take(&self.events);
@@ -172,7 +175,8 @@ impl Ways {
 
     fn ask_anew(&self, ends: Ends, ask: impl Fn(Ends, &[u32]) -> Answer) -> Answer {
         let answer = ask(ends, &self.interfaces);
-        // What the link asks for meanwhile is the same, or what told of the change is there to be taken.
+        // What the link asks for meanwhile is the same, or what told of the change is there to be
+        // taken.
         if let Some(known) = self.lock().get_mut(&ends)
             && known.answer != answer
         {
@@ -204,7 +208,8 @@ fn ask((src, dst): Ends, interfaces: &[u32]) -> Answer {
     }
 }
 
-/// If it may not be said, so be it: packets that the kernel sends keep a neighbour known as well, and the first one finds him.
+/// If it may not be said, so be it: packets that the kernel sends keep a neighbour known as well,
+/// and the first one finds him.
 fn want(answer: &Answer) {
     if let Some(hop) = &answer.hop {
         let _ = next_hop::want(hop);
@@ -213,7 +218,8 @@ fn want(answer: &Answer) {
 
 #[cfg(test)]
 mod tests {
-    //! What is said of a way holds until something else is told, and is asked for by no packet then.
+    //! What is said of a way holds until something else is told, and is asked for by no packet
+    //! then.
 
     use std::cell::RefCell;
 

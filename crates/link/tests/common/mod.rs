@@ -10,9 +10,8 @@ use std::net::IpAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rnic_link::{
-    BindFlags, LinkConfig, LinkCounters, PathSpec, PortClaim, QP1, RoceLink, WILL_LEN,
-};
+use rnic_host::{BindFlags, PortClaim, QP1, WILL_LEN};
+use rnic_link::{LinkConfig, LinkCounters, PathSpec, RoceLink};
 use rnic_wire::cm::{
     Answered, Drep, IpCmHeader, Mad, Message, PortSpace, Rej, RejectReason, ServiceId, SidrReq,
 };

@@ -13,7 +13,7 @@ use crate::sys;
 /// # Errors
 /// Those of [`crate::Context::open`].
 pub fn execute_wills_of_the_dead() -> Result<bool> {
-    if !rnic_link::wills::of_the_dead_wait() {
+    if !rnic_host::wills::of_the_dead_wait() {
         return Ok(false);
     }
     let nic = Nic::get()?;

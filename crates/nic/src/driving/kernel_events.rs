@@ -4,7 +4,8 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
-use rnic_link::{RouteEvents, Ways};
+use rnic_link::Ways;
+use rnic_sys::RouteEvents;
 use rnic_wire::Gid;
 use rustix_futex_sync::Mutex;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rnic_link::registry::Registry;
+use rnic_host::registry::Registry;
 use rnic_link::{LinkConfig, LinkError, RoceLink};
 use rustix_futex_sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

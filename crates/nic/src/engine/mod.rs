@@ -29,7 +29,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink, SourcePorts};
+use rnic_host::SourcePorts;
+use rnic_link::{Copies, LinkConfig, LinkCounters, LinkError, PathId, RoceLink};
 use rnic_settings::HostPath;
 use rnic_transport::{Counters, QueuePair};
 use rnic_wire::Gid;

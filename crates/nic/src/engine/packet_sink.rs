@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use rnic_link::{MOST_PIECES, MOST_POINTED, PathId, Received, RoceLink, Span};
+use rnic_link::{MOST_PIECES, MOST_POINTED, PathId, Received, RoceLink};
+use rnic_sys::process::Span;
 use rnic_transport::{Address, Load, PacketSink, Piece, Pieces};
 use rnic_wire::ip::{Ipv4Header, UDP_LEN};
 use rnic_wire::{Gid, Grh, ICRC_LEN, PathMtu, UdPrefix, pad_len};

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use rnic_link::registry::range_of;
-use rnic_link::{Apart, Look, MULTICAST_QPN, QP1, Received, SourcePorts};
+use rnic_host::registry::range_of;
+use rnic_host::{MULTICAST_QPN, QP1, SourcePorts};
+use rnic_link::{Apart, Look, Received};
 use rnic_transport::{QueuePair, Role, Time};
 use rnic_wire::{Operation, Packet, Usual};
 

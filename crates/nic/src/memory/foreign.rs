@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rnic_link::Fd;
+use rnic_sys::Fd;
 use rnic_transport::Pd;
 
 use super::copies::{Backing, tail_of};

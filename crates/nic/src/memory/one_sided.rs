@@ -1,7 +1,8 @@
 //! RDMA WRITEs and READs between processes of one host without packets, and packets that point: what of a region may be
 //! granted to a peer, and where the bytes of this side are.
 
-use rnic_link::{Reach, Request, Span, Whole};
+use rnic_link::{Reach, Request, Whole};
+use rnic_sys::process::Span;
 use rnic_transport::{LocalFault, OneSided, Pd, Piece, Pieces, SendData, Sge};
 
 use super::copies::Backing;

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rnic_link::{Fd, PeerId};
+use rnic_host::PeerId;
+use rnic_sys::Fd;
 use rnic_transport::Pd;
 
 use crate::driving::Nic;

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rnic_link::{DomainError, DomainKey};
+use rnic_host::{DomainError, DomainKey};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};

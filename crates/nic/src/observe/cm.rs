@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use rnic_cm::{Incoming, Request};
-use rnic_link::ports::{PortUse, Ports};
-use rnic_link::registry::RANGE_BITS;
+use rnic_host::ports::{PortUse, Ports};
+use rnic_host::registry::RANGE_BITS;
 use rnic_wire::PathMtu;
 use rnic_wire::cm::{RejectReason, ServiceId, SidrStatus};
 
@@ -147,7 +147,7 @@ pub(crate) fn name_of(port: &PortUse) -> String {
         addr => addr.to_string(),
     };
     let service = ServiceId(port.service.into());
-    let pid = rnic_link::registry::owner(port.range << 12);
+    let pid = rnic_host::registry::owner(port.range << 12);
     match pid {
         Some(pid) => {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -187,9 +187,9 @@ fn write_silence(line: &mut Line, attempt: &Attempt, silence: Silence, ports: Op
     let here = attempt.peer.filter(|peer| is_here(*peer));
     let asked = here.zip(ports).and_then(|(peer, ports)| {
         let range = ports.listener_of(attempt.service, Some(peer.ip()))?;
-        rnic_link::registry::owner(range << RANGE_BITS)
+        rnic_host::registry::owner(range << RANGE_BITS)
     });
-    if let Some(pid) = asked.filter(|pid| rnic_link::is_stopped(*pid)) {
+    if let Some(pid) = asked.filter(|pid| rnic_host::is_stopped(*pid)) {
         name_process(line, pid);
     }
     let here = here.is_some();

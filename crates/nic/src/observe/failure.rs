@@ -256,8 +256,8 @@ impl State {
     fn stopped_peer(&self, qpn: u32, srq: Option<u32>) -> Option<u32> {
         let peer = self.connections.get(&qpn)?.attr.dest_qp_num;
         let numbers = std::iter::once(peer).chain(srq);
-        let mut owners = numbers.filter_map(rnic_link::registry::owner);
-        owners.find(|pid| rnic_link::is_stopped(*pid))
+        let mut owners = numbers.filter_map(rnic_host::registry::owner);
+        owners.find(|pid| rnic_host::is_stopped(*pid))
     }
 
     /// What ICMP has said of the way, if long packets of this queue pair are longer than it takes.
@@ -282,7 +282,7 @@ impl State {
             return "elsewhere";
         }
         let dest = connection.attr.dest_qp_num;
-        match rnic_link::registry::owner(dest) {
+        match rnic_host::registry::owner(dest) {
             None => "gone",
             Some(pid) if pid == std::process::id() => match self.connections.get(&dest) {
                 None => "own, not connected",

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use rnic_link::{DomainKey, RoceLink};
+use rnic_host::DomainKey;
+use rnic_link::RoceLink;
 use rustix_futex_sync::Mutex;
 
 use crate::sys::FileIdentity;

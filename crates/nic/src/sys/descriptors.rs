@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use rnic_link::Fd;
+use rnic_sys::Fd;
 
 /// An eventfd in semaphore mode: one token per event, readable while tokens are left.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
 
-use rnic_link::Fd;
+use rnic_sys::Fd;
 
 /// Has the kernel look for the neighbour that leads to an address: sends an empty datagram to its discard port (RFC 863).
 pub(crate) fn knock(source: SocketAddr, peer: SocketAddr) {

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rnic_link::Fd;
+use rnic_sys::Fd;
 
 fn owned(fd: libc::c_long) -> io::Result<Fd> {
     // SAFETY: the descriptor was just made and is owned by nobody else.
@@ -164,7 +164,7 @@ impl Gate {
     /// Somebody else's.
     pub(crate) fn open(file: Fd) -> io::Result<Gate> {
         // A page that could be taken away would end this process at its next look.
-        if !rnic_link::is_safe_memory_file(&file, PAGE) {
+        if !rnic_sys::is_safe_memory_file(&file, PAGE) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Gate::map(file)
@@ -224,7 +224,7 @@ impl Gate {
 
     /// A copy of process `pid` may be under way.
     pub(crate) fn is_busy(&self, pid: u32) -> bool {
-        self.copies().load(Ordering::SeqCst) != 0 && !rnic_link::has_ended(pid)
+        self.copies().load(Ordering::SeqCst) != 0 && !rnic_sys::process::has_ended(pid)
     }
 
     pub(crate) fn allow(&self, slot: u32) {

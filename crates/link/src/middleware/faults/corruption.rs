@@ -1,7 +1,8 @@
 //! What may become of a packet on a bad wire, in a switch's memory, or in a faulty card.
 //!
-//! A CRC finds each change of a single bit and each short burst with certainty, so these say little about a receiver. Longer changes
-//! are found with the probability that its width promises, if the receiver makes full use of it.
+//! A CRC finds each change of a single bit and each short burst with certainty, so these say little
+//! about a receiver. Longer changes are found with the probability that its width promises, if the
+//! receiver makes full use of it.
 
 use rnic_wire::Bth;
 
@@ -16,9 +17,11 @@ pub enum Corruption {
     Bytes,
     /// Up to 64 bytes in a row, the first and the last of which change.
     Burst,
-    /// One to three bytes of the BTH and what follows it first: opcode, destination, PSN, lengths, keys.
+    /// One to three bytes of the BTH and what follows it first: opcode, destination, PSN, lengths,
+    /// keys.
     Headers,
-    /// Two different 16-bit words change places, which a UDP checksum does not see, whoever summed up.
+    /// Two different 16-bit words change places, which a UDP checksum does not see, whoever summed
+    /// up.
     Swap,
     /// The end is cut off.
     Cut,
@@ -48,8 +51,8 @@ impl Corruption {
         Corruption::Bytes
     }
 
-    /// Corrupts a packet, BTH up to and including the ICRC, in one of the ways; gives which, and how many bytes are left. The same
-    /// seed does the same.
+    /// Corrupts a packet, BTH up to and including the ICRC, in one of the ways; gives which, and
+    /// how many bytes are left. The same seed does the same.
     pub fn strike(packet: &mut [u8], seed: u64) -> (Corruption, usize) {
         let mut generator = Generator::new(seed);
         let kind = Corruption::choose(&mut generator);

@@ -25,7 +25,8 @@ fn queue_pairs_of_one_range_share_a_path() {
     assert_ne!(port(a), 0);
 }
 
-/// Else nothing would leave in rows, or past the network stack, to a peer whose queue pairs have small numbers, as Soft-RoCE's have.
+/// Else nothing would leave in rows, or past the network stack, to a peer whose queue pairs have
+/// small numbers, as Soft-RoCE's have.
 #[test]
 fn small_numbers_are_queue_pairs_and_one_is_not() {
     let mut paths = Paths::default();

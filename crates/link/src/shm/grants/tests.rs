@@ -1,4 +1,5 @@
-//! What is granted is found, and nothing else; what is revoked is not reached any more, in any interleaving.
+//! What is granted is found, and nothing else; what is revoked is not reached any more, in any
+//! interleaving.
 
 #[cfg(not(loom))]
 mod plain {
@@ -81,7 +82,8 @@ mod plain {
         assert_eq!(find(&grant.name, 0x1000, 1, false), None, "shut");
     }
 
-    /// What the wire would carry in packets of a length that the peer does not take goes by packets, and is refused there.
+    /// What the wire would carry in packets of a length that the peer does not take goes by
+    /// packets, and is refused there.
     #[test]
     fn what_the_two_path_mtus_cut_differently_is_not_granted() {
         let (own, peers) = boards();

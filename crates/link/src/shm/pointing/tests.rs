@@ -1,5 +1,5 @@
-//! What is pointed at is copied, in one piece or not at all, from the process that pointed and no other; and what was withdrawn
-//! is not taken for it.
+//! What is pointed at is copied, in one piece or not at all, from the process that pointed and no
+//! other; and what was withdrawn is not taken for it.
 
 use proptest::prelude::*;
 
@@ -151,7 +151,7 @@ proptest! {
             let mut out = [0; 64];
             // SAFETY: `out` is ours.
             let _ = unsafe { pointed.copy_to(from, out.as_mut_ptr(), out.len()) };
-            // SAFETY: as above.
+            // SAFETY: `out` is ours.
             let _ = unsafe { pointed.copy_to(0, out.as_mut_ptr(), out.len()) };
         }
     }

@@ -1,4 +1,5 @@
-//! Several short operations in one call: what each by itself costs is the way into the kernel, more than the copy.
+//! Several short operations in one call: what each by itself costs is the way into the kernel, more
+//! than the copy.
 
 use std::io;
 
@@ -90,19 +91,22 @@ impl Places {
 }
 
 impl Reach {
-    /// As [`Reach::copy`], of several operations, one after the other: those that are whole, and short if it is to be worth it.
-    /// `local` has the pieces of all. Gives how many were copied; of the next one, some bytes may be.
+    /// As [`Reach::copy`], of several operations, one after the other: those that are whole, and
+    /// short if it is to be worth it. `local` has the pieces of all. Gives how many were copied; of
+    /// the next one, some bytes may be.
     ///
     /// # Safety
     /// As [`Reach::copy`].
     pub unsafe fn copy_row(&self, write: bool, row: &[Whole], local: &[Span]) -> usize {
         let memory = match self.memory() {
             Some(memory) if row.len() > 1 && local.len() <= MOST_SPANS => memory,
-            // SAFETY: by contract.
+            // SAFETY: `local` is memory for the copy, by the caller's word, and is handed on as it
+            // is.
             _ => return unsafe { self.copy_each(write, row, local) },
         };
         if memory.must_go_by_file() {
-            // SAFETY: by contract.
+            // SAFETY: `local` is memory for the copy, by the caller's word, and is handed on as it
+            // is.
             return unsafe { self.copy_each(write, row, local) };
         }
         if self.is_over() {
@@ -114,7 +118,8 @@ impl Reach {
                 return (0, 0);
             }
             let ours = &local[..places.pieces];
-            // SAFETY: by contract.
+            // SAFETY: `ours` is a part of `local`, which is memory for the copy, by the caller's
+            // word.
             let copied = unsafe {
                 if write {
                     memory.write_row(self.pid, ours, places.spans())
@@ -156,7 +161,8 @@ impl Reach {
                 break;
             };
             local = others;
-            // SAFETY: by contract.
+            // SAFETY: `ours` is a part of `local`, which is memory for the copy, by the caller's
+            // word.
             if !unsafe { self.copy(&whole.request, write, 0, ours, true) } {
                 break;
             }
@@ -171,14 +177,14 @@ impl Memory {
     /// As [`Reach::copy`].
     unsafe fn write_row(&self, pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
         self.check_alive()?;
-        // SAFETY: by contract.
+        // SAFETY: the call reads `local`, which the kernel may, by the caller's word.
         self.note(unsafe { process::write_to(pid, local, remote) })
     }
 
     /// # Safety
     /// As [`Reach::copy`].
     unsafe fn read_row(&self, pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
-        // SAFETY: by contract.
+        // SAFETY: the call writes `local`, which the kernel may, by the caller's word.
         self.note(unsafe { read_known(pid, self.nonce, remote, local) })
     }
 }

@@ -1,4 +1,5 @@
-//! Bytes get where they are granted, in one piece or none; and only to the process that granted them.
+//! Bytes get where they are granted, in one piece or none; and only to the process that granted
+//! them.
 
 use super::super::granted::{Copies, Granted, Identity, Writer};
 use super::super::grants::{Grant, GrantName};
@@ -261,7 +262,8 @@ fn who_sees_the_end_of_a_write_sees_all_of_it() {
     const ROUNDS: u64 = 300;
     let world = world(std::process::id());
     let base = world.memory.as_ptr().cast::<AtomicU8>();
-    // SAFETY: memory of that length, which from here on is touched by atomics and by the kernel alone.
+    // SAFETY: memory of that length, which from here on is touched by atomics and by the kernel
+    // alone.
     let there = unsafe { std::slice::from_raw_parts(base, world.memory.len()) };
     let first = there.as_ptr().align_offset(64);
     for (at, len) in [
@@ -329,7 +331,8 @@ fn what_is_not_granted_is_not_touched() {
     assert_eq!(std::hint::black_box(&world.memory)[..10], [7; 10]);
 }
 
-/// A part of it may be within the region: by packets nothing would be touched, since the request as a whole is looked at first.
+/// A part of it may be within the region: by packets nothing would be touched, since the request as
+/// a whole is looked at first.
 #[test]
 fn no_part_of_a_request_is_copied_that_is_not_granted_as_a_whole() {
     let world = world(std::process::id());

@@ -1,5 +1,5 @@
-//! What goes in comes out, in order and whole, wherever the end of the ring is; and nothing that the other side writes makes
-//! this side panic, hang, or read elsewhere.
+//! What goes in comes out, in order and whole, wherever the end of the ring is; and nothing that
+//! the other side writes makes this side panic, hang, or read elsewhere.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,8 @@ pub(in crate::shm) fn pair() -> (Producer, Consumer) {
 }
 
 impl Producer {
-    /// Publishes a record of two parts, the second of which lies [apart](Size) if there is one; there must be room.
+    /// Publishes a record of two parts, the second of which lies [apart](Size) if there is one;
+    /// there must be room.
     fn push_parts(&mut self, kind: Kind, front: &[u8], apart: &[u8]) {
         let size = Size {
             front: front.len(),
@@ -146,7 +147,8 @@ fn only_long_packets_have_a_path_mtu_and_it_is_one_that_there_is() {
                 (LONG, Some(_)) => long,
                 _ => false,
             };
-            // The front's length of one that has no part apart is part of its own, which is too long then.
+            // The front's length of one that has no part apart is part of its own, which is too
+            // long then.
             let right = right && (kind == LONG || !long);
             assert_eq!(read.is_some(), right, "{kind}, {code}, {size:?}: {read:?}");
         }

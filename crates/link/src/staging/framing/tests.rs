@@ -2,7 +2,8 @@ use rnic_wire::{Flow, ROCE_PORT};
 
 use super::*;
 
-/// CRC-32 bit by bit over the masked headers as IBTA annex A17 lists them: shares no code with the crate's.
+/// CRC-32 bit by bit over the masked headers as IBTA annex A17 lists them: shares no code with the
+/// crate's.
 pub(crate) fn slow_icrc(flow: &Flow, ip_id: u16, packet: &[u8]) -> u32 {
     let (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) = (flow.src, flow.dst) else {
         panic!("IPv4 only");

@@ -72,7 +72,8 @@ fn seen(ip_id: u16, step: u16) -> IpIds {
     IpIds::Seen { first, step }
 }
 
-/// A corrupted packet has a thousand lengths. That its front would be a packet is not enough: else one in 2^22 would pass.
+/// A corrupted packet has a thousand lengths. That its front would be a packet is not enough: else
+/// one in 2^22 would pass.
 #[test]
 fn a_right_front_alone_is_no_packet() {
     for v4 in [true, false] {
@@ -115,8 +116,8 @@ fn a_batch_of_any_length_is_taken_apart() {
     }
 }
 
-/// Who sends what is no packet does not have all others wait: it costs a pass, not one for each length that a packet may have, which
-/// are a thousand.
+/// Who sends what is no packet does not have all others wait: it costs a pass, not one for each
+/// length that a packet may have, which are a thousand.
 #[test]
 fn what_is_no_packet_costs_one_pass() {
     let headers = headers(true, 0);

@@ -1,5 +1,6 @@
-//! The program takes what is certainly for a queue pair of this process, and nothing else: each frame here differs in one thing from
-//! one that is taken. The kernel runs the program on frames that never were on a wire (BPF_PROG_TEST_RUN).
+//! The program takes what is certainly for a queue pair of this process, and nothing else: each
+//! frame here differs in one thing from one that is taken. The kernel runs the program on frames
+//! that never were on a wire (BPF_PROG_TEST_RUN).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the interface.
 const MTU: u32 = 1500;
 
-/// A program whose tables have one range, an address of each family and a socket, and what it looks things up in.
+/// A program whose tables have one range, an address of each family and a socket, and what it looks
+/// things up in.
 struct Rig {
     tables: Tables,
     program: Fd,
@@ -104,7 +106,8 @@ fn redirectable() -> io::Result<Fd> {
     Ok(socket)
 }
 
-/// Says that a test could not be made, past the harness's capture; what is no lack of privilege or of the kernel's is a failure.
+/// Says that a test could not be made, past the harness's capture; what is no lack of privilege or
+/// of the kernel's is a failure.
 fn skipped<T>(what: &str, why: &io::Error) -> Option<T> {
     // Not EACCES: so the verifier says that the program is bad.
     let lacks = [libc::EPERM, libc::ENOSYS, libc::EAFNOSUPPORT];
@@ -252,7 +255,8 @@ fn what_is_longer_than_the_mtu_is_passed_on() {
     }
 }
 
-/// In the tables an IPv4 address is a mapped one; that on the wire over IPv6 is nobody's, as to the kernel.
+/// In the tables an IPv4 address is a mapped one; that on the wire over IPv6 is nobody's, as to the
+/// kernel.
 #[test]
 fn a_mapped_address_on_the_wire_is_passed_on() {
     let Some(rig) = Rig::new("a_mapped_address_on_the_wire_is_passed_on") else {
@@ -299,8 +303,8 @@ fn each_bit_of_the_headers_that_matters_does_and_no_other() {
                     _ if at == udp + 2 || at == udp + 3 => true,
                     // All but the QPN's last 12 bits, its number in the range.
                     _ if at == qpn || at == qpn + 1 && bit >= 4 => true,
-                    // Neither is anybody's promise: the bit of IPv4 that is reserved, and a version of IPv6 that EtherType
-                    // contradicts.
+                    // Neither is anybody's promise: the bit of IPv4 that is reserved, and a version
+                    // of IPv6 that EtherType contradicts.
                     _ if to.is_ipv4() && at == ip + 6 && bit == 7 => continue,
                     _ if to.is_ipv6() && at == ip && bit >= 4 => continue,
                     _ => false,
@@ -315,8 +319,8 @@ fn each_bit_of_the_headers_that_matters_does_and_no_other() {
     }
 }
 
-/// What a virtual cable brings of a sender that leaves cutting to the kernel, where the program sits behind the driver: only the
-/// kernel can take it apart.
+/// What a virtual cable brings of a sender that leaves cutting to the kernel, where the program
+/// sits behind the driver: only the kernel can take it apart.
 #[test]
 fn what_is_longer_than_the_mtu_is_a_batch_and_passed_on() {
     let Some(rig) = Rig::new("what_is_longer_than_the_mtu_is_a_batch_and_passed_on") else {
@@ -329,8 +333,8 @@ fn what_is_longer_than_the_mtu_is_a_batch_and_passed_on() {
     }
 }
 
-/// It lies in the socket, so a packet behind it that went past the stack would overtake it. One that comes once the socket was found
-/// empty does not.
+/// It lies in the socket, so a packet behind it that went past the stack would overtake it. One
+/// that comes once the socket was found empty does not.
 #[test]
 fn what_comes_after_a_batch_is_passed_on_until_the_socket_was_empty() {
     const NAME: &str = "what_comes_after_a_batch_is_passed_on_until_the_socket_was_empty";
@@ -494,7 +498,8 @@ fn other_protocols_are_passed_on() {
     }
 }
 
-/// The program looks at nothing behind a frame's end: what is cut within the headers that it reads is passed on.
+/// The program looks at nothing behind a frame's end: what is cut within the headers that it reads
+/// is passed on.
 #[test]
 fn frames_cut_short_are_passed_on() {
     let Some(rig) = Rig::new("frames_cut_short_are_passed_on") else {
@@ -511,7 +516,8 @@ fn frames_cut_short_are_passed_on() {
     }
 }
 
-/// What nobody behind a wire may send from, the kernel throws away; it does so whatever this process has connections to.
+/// What nobody behind a wire may send from, the kernel throws away; it does so whatever this
+/// process has connections to.
 #[test]
 fn what_claims_to_come_from_this_host_or_from_many_is_passed_on() {
     let Some(rig) = Rig::new("what_claims_to_come_from_this_host_or_from_many_is_passed_on") else {

@@ -4,7 +4,7 @@ use std::collections::{TryReserveError, VecDeque};
 
 use crate::device::MAX_AH;
 use crate::reserve;
-use rnic_link::registry::range_of;
+use rnic_host::registry::range_of;
 use rnic_link::{PathId, PathSpec, RoceLink};
 use rnic_transport::Pd;
 use rnic_wire::Psn;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use rnic_link::QpnRange;
-use rnic_link::registry::{RANGES, range_of};
+use rnic_host::QpnRange;
+use rnic_host::registry::{RANGES, range_of};
 use rustix_futex_sync::Mutex;
 
 use crate::engine::counters::PortCounters;

@@ -1,6 +1,7 @@
 //! Queue pairs by number, and the numbers themselves.
 
-use rnic_link::{LinkError, QpnRange};
+use rnic_host::QpnRange;
+use rnic_link::LinkError;
 
 use crate::engine::QpEntry;
 use crate::sys;

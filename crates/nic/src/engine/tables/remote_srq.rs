@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use rnic_link::PeerId;
+use rnic_host::PeerId;
 use rnic_transport::{RemoteFault, Verdict};
 use rnic_wire::{Operation, Packet};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rnic_link::QpnRange;
+use rnic_host::QpnRange;
 
 use crate::device::MAX_SRQ;
 use crate::queues::SrqShared;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use rnic_link::ports::{BindFlags, PortClaim, Ports};
+use rnic_host::ports::{BindFlags, PortClaim, Ports};
 use rnic_wire::cm::{PortSpace, ServiceId};
 
 use super::event::EventKind;

@@ -1,9 +1,10 @@
 //! The connection manager in the engine's rounds: datagrams in and out, and what is due.
 
 use rnic_cm::{Address, Admission, Config, Endpoint, Time};
-use rnic_link::qp1::range_of_id;
-use rnic_link::registry::range_of;
-use rnic_link::{PathSpec, QP1, Received, RoceLink};
+use rnic_host::QP1;
+use rnic_host::qp1::range_of_id;
+use rnic_host::registry::range_of;
+use rnic_link::{PathSpec, Received, RoceLink};
 use rnic_wire::Gid;
 
 use super::event::EventKind;

@@ -5,8 +5,8 @@
 //! dead.
 
 use rnic_cm::{ConnId, Time, Will};
+use rnic_host::wills::{Estate, WILL_LEN, WillId};
 use rnic_link::RoceLink;
-use rnic_link::wills::{Estate, WILL_LEN, WillId};
 
 use super::slab::Key;
 use super::state::{Cm, Connection, Number};

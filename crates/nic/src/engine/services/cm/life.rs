@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rnic_cm::{ConnId, State, Time};
+use rnic_host::qp1::range_of_id;
+use rnic_host::wills::WillId;
 use rnic_link::RoceLink;
-use rnic_link::qp1::range_of_id;
-use rnic_link::wills::WillId;
 
 use super::slab::Key;
 use super::state::{Cm, Connection, Number};

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use rnic_link::MULTICAST_QPN;
+use rnic_host::MULTICAST_QPN;
 use rnic_wire::Gid;
 
 use super::UDP_QKEY;

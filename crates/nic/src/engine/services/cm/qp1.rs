@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use rnic_link::qp1::OPCODE;
-use rnic_link::{PathId, PathSpec, QP1, Received, RoceLink};
+use rnic_host::QP1;
+use rnic_host::qp1::OPCODE;
+use rnic_link::{PathId, PathSpec, Received, RoceLink};
 use rnic_wire::cm::{DEFAULT_PKEY, MAD_LEN, QP1_QKEY};
 use rnic_wire::{Bth, Deth, Ext, Packet, Psn, emit};
 

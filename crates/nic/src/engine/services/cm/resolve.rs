@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rnic_link::ports::PortClaim;
+use rnic_host::ports::PortClaim;
 use rnic_wire::{Gid, PathMtu};
 
 use super::route::PathRecord;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use rnic_cm::{ConnId, Endpoint, SidrId};
-use rnic_link::SourcePorts;
-use rnic_link::ports::{PortClaim, Ports};
-use rnic_link::wills::WillId;
+use rnic_host::SourcePorts;
+use rnic_host::ports::{PortClaim, Ports};
+use rnic_host::wills::WillId;
 use rnic_wire::PathMtu;
 
 use super::PortSpace;

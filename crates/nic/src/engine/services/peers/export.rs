@@ -6,7 +6,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use rnic_link::{Fd, PeerId};
+use rnic_host::PeerId;
+use rnic_sys::Fd;
 use rnic_transport::Pd;
 
 use super::message::{Message, Object, Token};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rnic_link::{Fd, PeerId};
+use rnic_host::PeerId;
+use rnic_sys::Fd;
 
 use super::message::{Message, Object};
 use crate::memory::{Exported, Foreign};

@@ -11,7 +11,7 @@
 //! | `mod` | who is asked what, and what becomes of the answers |
 //!
 //! Nobody waits for anybody: two engines that waited for each other with their locks held would do so for ever. A
-//! question is a message over a connection of `rnic_link::Neighbours`; the answer is taken in by a later round of the
+//! question is a message over a connection of `rnic_host::Peers`; the answer is taken in by a later round of the
 //! engine. A process that ends is as one whose queues were destroyed; one that runs and says nothing for [`PATIENCE_NS`] as
 //! one that cannot write to its receives. One that is stopped is waited for.
 
@@ -22,7 +22,9 @@ mod owner;
 
 use std::collections::{HashSet, VecDeque};
 
-use rnic_link::{Fd, Heard, PeerId, RoceLink};
+use rnic_host::{Heard, PeerId};
+use rnic_link::RoceLink;
+use rnic_sys::Fd;
 use rnic_transport::{QueuePair, RemoteFault, Time, Verdict};
 use rnic_wire::Packet;
 

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rnic_link::{Fd, PeerId};
+use rnic_host::PeerId;
+use rnic_sys::Fd;
 use rnic_transport::{
     AtomicOp, BindFault, BindWindow, Completion, Delegate, Evidence, Host, LocalFault, Pd,
     Placement, QpEvent, RcAttr, RecvWqe, RemoteAccess, RemoteFault, Sge, Verdict,
