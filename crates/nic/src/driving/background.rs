@@ -271,8 +271,8 @@ fn look_after(
     polled: bool,
 ) -> (u64, bool) {
     let now = sys::now_ns();
-    engine.delayed_acks.wake_up_costs(wake_up);
-    engine.one_sided_batch.looked(now);
+    engine.batching.delayed_acks.wake_up_costs(wake_up);
+    engine.batching.one_sided.looked(now);
     if now >= *maintain_at {
         *maintain_at = now.saturating_add(engine.link.maintain(now));
     }

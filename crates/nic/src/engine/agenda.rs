@@ -92,17 +92,17 @@ sources! { engine:
     /// Packets that wait for a socket, or for the time that a fault gave them.
     LINK = 3, engine.link.next_timeout();
     /// Queue pairs without flow control that wait for room in this host's receive buffers.
-    LOCAL_PAUSE = 4, engine.local_pause.deadline();
+    LOCAL_PAUSE = 4, engine.flow.local_pause.deadline();
     /// Queue pairs whose ring or socket was full.
-    TX_BLOCKED = 5, engine.tx_blocked.deadline();
+    TX_BLOCKED = 5, engine.flow.tx_blocked.deadline();
     /// ACKs that wait for the application's answer.
-    DELAYED_ACKS = 6, engine.delayed_acks.deadline();
+    DELAYED_ACKS = 6, engine.batching.delayed_acks.deadline();
     /// Timers of queue pairs.
-    TIMERS = 7, engine.timers.next().map(|at| engine.receive_horizon.deadline(at.0));
+    TIMERS = 7, engine.timers.next().map(|at| engine.flow.receive_horizon.deadline(at.0));
     /// Incast groups that may be over.
-    INCAST = 8, (engine.timers.incast.deadline()).map(|at| engine.receive_horizon.deadline(at));
+    INCAST = 8, (engine.timers.incast.deadline()).map(|at| engine.flow.receive_horizon.deadline(at));
     /// Messages that wait for receives.
-    RECEIVE_HOLD = 9, engine.receive_hold.deadline();
+    RECEIVE_HOLD = 9, engine.flow.receive_hold.deadline();
     /// Completion queues: moderation, and what they failed to report.
     COMPLETION_QUEUES = 10, engine.cq_tasks.next();
     /// Messages of the connection manager.
@@ -110,7 +110,7 @@ sources! { engine:
     /// Messages to other processes of this host that are to be repeated.
     PEERS = 12, engine.neighbours.deadline();
     /// RDMA WRITEs and READs that wait for others.
-    ONE_SIDED_BATCH = 13, engine.one_sided_batch.deadline();
+    ONE_SIDED_BATCH = 13, engine.batching.one_sided.deadline();
     /// Paths of address handles that are to be given up.
     RETIRED_PATHS = 14, NOW.filter(|_| engine.ahs.has_retired());
     /// Questions to other processes of this host.

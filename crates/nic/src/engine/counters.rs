@@ -52,13 +52,13 @@ pub(super) struct Told {
 
 impl Engine {
     pub(crate) fn port_counters(&self) -> PortCounters {
-        let mut qps = self.retired;
+        let mut qps = self.counted.retired;
         for entry in self.qps.iter() {
             qps += entry.transport.counters();
         }
         PortCounters {
             link: self.link.counters(),
-            drops: self.drops,
+            drops: self.counted.drops,
             qps,
         }
     }
@@ -73,19 +73,19 @@ impl Engine {
 
     #[cold]
     fn tell_watcher(&mut self, watcher: fn(&PortCounters)) {
-        let (link, drops) = (self.link.counters(), self.drops);
-        if self.told.link == link && self.told.drops == drops {
+        let (link, drops) = (self.link.counters(), self.counted.drops);
+        if self.counted.told.link == link && self.counted.told.drops == drops {
             return;
         }
         if self.qps.len() > FEW {
             let now = sys::now_ns();
-            if now - self.told.at < PAUSE {
+            if now - self.counted.told.at < PAUSE {
                 return;
             }
-            self.told.at = now;
+            self.counted.told.at = now;
         }
-        self.told.link = link;
-        self.told.drops = drops;
+        self.counted.told.link = link;
+        self.counted.told.drops = drops;
         let own = self.port_counters();
         let mut counted = self.common.counted.lock();
         if counted.len() <= self.index {

@@ -149,7 +149,7 @@ impl Engine {
         }
         entry.signals.posted(short.signaled);
         self.timers.note(entry);
-        self.fairness.short(qpn, now);
+        self.flow.fairness.short(qpn, now);
         if by_memory {
             entry.held_ack.requested();
             return ShortPost::Left;
@@ -160,7 +160,7 @@ impl Engine {
             bytes: short.len() as u64,
         };
         let left = entry.signals.left(doorbell::POSTS);
-        if joins && self.batcher.may_wait(posted, left, sys::now_ns) {
+        if joins && self.batching.doorbell.may_wait(posted, left, sys::now_ns) {
             ShortPost::Waits
         } else {
             ShortPost::Due
@@ -172,7 +172,7 @@ impl Engine {
     pub(crate) fn has_posted(&mut self, qpn: u32, posted: Posted) {
         if fairness::is_short(posted.bytes) {
             let now = self.clock.last_ns();
-            self.fairness.short(qpn, now);
+            self.flow.fairness.short(qpn, now);
         }
     }
 

@@ -48,7 +48,8 @@ impl Engine {
             return Awaited::Owed;
         }
         let (link, memory) = (&mut self.link, &self.memory);
-        let waits = !by_memory && waits_for_answer(entry, link, &mut self.delayed_acks, now);
+        let waits =
+            !by_memory && waits_for_answer(entry, link, &mut self.batching.delayed_acks, now);
         let left = waits
             || acknowledge(
                 entry,
@@ -79,7 +80,7 @@ impl Engine {
         {
             return false;
         }
-        let (now, soon) = (self.now(), self.delayed_acks.soon());
+        let (now, soon) = (self.now(), self.batching.delayed_acks.soon());
         let Some(entry) = self.qps.get_mut(qpn) else {
             return false;
         };
@@ -129,8 +130,8 @@ impl Engine {
         self.ready.clear();
         self.held = 0;
         if self.link.has_pending() {
-            self.batcher.left(now);
-            self.one_sided_batch.left(now);
+            self.batching.doorbell.left(now);
+            self.batching.one_sided.left(now);
             self.flush(now);
         }
     }

@@ -88,6 +88,34 @@ pub(crate) const TICK_NS: u64 = 1_000_000;
 /// Bounds of a queue pair's send window, bytes.
 const WINDOW: std::ops::RangeInclusive<usize> = 64 * 1024..=1024 * 1024;
 
+/// Which queue pair or packet has to wait for what.
+#[derive(Debug)]
+struct Flow {
+    fairness: Fairness,
+    local_pause: LocalPause,
+    tx_blocked: TxBlocked,
+    receive_hold: ReceiveHold,
+    receive_horizon: ReceiveHorizon,
+}
+
+/// What waits for others, so that they leave together.
+#[derive(Debug, Default)]
+pub(crate) struct Batching {
+    doorbell: Batcher,
+    pub(crate) one_sided: OneSidedBatch,
+    /// ACKs that wait for the application's answer.
+    pub(crate) delayed_acks: DelayedAcks,
+}
+
+/// What the engine has counted.
+#[derive(Debug, Default)]
+struct Counted {
+    drops: DropCounters,
+    /// Of queue pairs that were destroyed.
+    retired: Counters,
+    told: counters::Told,
+}
+
 /// Everything that a shard's lock guards.
 pub(crate) struct Engine {
     /// Its place among the process's shards.
@@ -100,14 +128,9 @@ pub(crate) struct Engine {
     pub(crate) ahs: AhTable,
     pub(crate) cm: Cm,
     groups: Groups,
-    fairness: Fairness,
-    local_pause: LocalPause,
-    batcher: Batcher,
-    pub(crate) one_sided_batch: OneSidedBatch,
-    tx_blocked: TxBlocked,
-    /// ACKs that wait for the application's answer.
-    pub(crate) delayed_acks: DelayedAcks,
-    receive_hold: ReceiveHold,
+    flow: Flow,
+    pub(crate) batching: Batching,
+    counted: Counted,
     /// Numbers of the UD queue pairs.
     datagram_qps: Vec<u32>,
     pub(crate) qps: QpTable,
@@ -127,14 +150,9 @@ pub(crate) struct Engine {
     answer_takes_acks: bool,
     /// See [`Engine::quick_poll`].
     quick_polls_left: u8,
-    receive_horizon: ReceiveHorizon,
     clock: StreamClock,
     /// Bytes built since the last flush.
     staged: usize,
-    drops: DropCounters,
-    /// Counts of queue pairs that were destroyed.
-    retired: Counters,
-    told: counters::Told,
     /// Nothing is held back for speed (`RNIC_STRICT`): what is posted or owed leaves at once.
     pub(crate) strict: bool,
     /// The process is about to end: nothing is received any more.
@@ -187,13 +205,15 @@ impl Engine {
             ahs: AhTable::default(),
             cm,
             groups: Groups::default(),
-            fairness: Fairness::of(index),
-            local_pause: LocalPause::default(),
-            batcher: Batcher::default(),
-            one_sided_batch: OneSidedBatch::default(),
-            tx_blocked: TxBlocked::default(),
-            delayed_acks: DelayedAcks::default(),
-            receive_hold: ReceiveHold::default(),
+            flow: Flow {
+                fairness: Fairness::of(index),
+                local_pause: LocalPause::default(),
+                tx_blocked: TxBlocked::default(),
+                receive_hold: ReceiveHold::default(),
+                receive_horizon: ReceiveHorizon::default(),
+            },
+            batching: Batching::default(),
+            counted: Counted::default(),
             datagram_qps: Vec::new(),
             qps,
             srqs: SrqTable::default(),
@@ -207,12 +227,8 @@ impl Engine {
             held: 0,
             answer_takes_acks: false,
             quick_polls_left: 0,
-            receive_horizon: ReceiveHorizon::default(),
             clock: StreamClock::default(),
             staged: 0,
-            drops: DropCounters::default(),
-            retired: Counters::default(),
-            told: counters::Told::default(),
             strict: rnic_settings::STRICT.is_on(),
             closed: false,
         }
@@ -295,7 +311,7 @@ impl Engine {
     }
 
     pub(crate) fn counters(&self) -> (LinkCounters, DropCounters) {
-        (self.link.all_counters(), self.drops)
+        (self.link.all_counters(), self.counted.drops)
     }
 
     /// Enters a new queue pair, with memory for what may be posted to it, and in each list that it may be put into.
@@ -313,14 +329,14 @@ impl Engine {
             .try_reserve((all + 8).saturating_sub(self.ready.len()))?;
         reserve_for(&mut self.pointing, all)?;
         reserve_for(&mut self.datagram_qps, all)?;
-        self.tx_blocked.try_reserve(all)?;
-        self.local_pause.try_reserve(all)?;
-        self.delayed_acks.try_reserve(all)?;
+        self.flow.tx_blocked.try_reserve(all)?;
+        self.flow.local_pause.try_reserve(all)?;
+        self.batching.delayed_acks.try_reserve(all)?;
         self.timers.try_reserve(all)?;
         if matches!(entry.transport, QueuePair::Ud(_)) {
             self.datagram_qps.push(entry.shared.qpn);
         }
-        self.receive_hold.added(&entry);
+        self.flow.receive_hold.added(&entry);
         self.common.live.fetch_add(1, Ordering::Relaxed);
         self.qps.insert(entry);
         Ok(())
@@ -336,9 +352,9 @@ impl Engine {
             entry.withdraw();
             self.timers.incast.leave(&mut entry.incast_member);
             self.common.live.fetch_sub(1, Ordering::Relaxed);
-            self.receive_hold.removed(&entry);
+            self.flow.receive_hold.removed(&entry);
             observe::destroyed(&entry.shared, &entry.transport.counters());
-            self.retired += entry.transport.counters();
+            self.counted.retired += entry.transport.counters();
             self.neighbours.take_leave(&entry, false, &mut self.link);
             entry.abandon_receive(&self.srqs);
             if let Some(peer) = entry.peer {

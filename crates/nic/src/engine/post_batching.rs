@@ -25,10 +25,10 @@ impl Engine {
         let streams = rc.is_streaming() && !by_memory;
         rc.expect_more(streams && entry.signals.left(1) > 0);
         if by_memory {
-            return may_join(entry, &mut self.one_sided_batch, &mut self.clock, posted);
+            return may_join(entry, &mut self.batching.one_sided, &mut self.clock, posted);
         }
         let left = entry.signals.left(doorbell::POSTS);
-        streams && self.batcher.may_wait(posted, left, sys::now_ns)
+        streams && self.batching.doorbell.may_wait(posted, left, sys::now_ns)
     }
 }
 

@@ -16,6 +16,7 @@ use super::qp_table::QpTable;
 use super::receive_hold::{ReceiveHold, Round};
 use super::srq_table::SrqTable;
 use super::timers::Timers;
+use super::{Counted, Flow};
 use super::{DropCounters, Engine, lend, schedule, settle};
 use crate::engine::cm_service::Taken;
 use crate::engine::peer_service::Neighbourhood;
@@ -36,14 +37,18 @@ impl Engine {
             qps,
             srqs,
             ready,
-            drops,
+            counted: Counted { drops, .. },
             timers,
             groups,
-            receive_hold,
+            flow:
+                Flow {
+                    receive_hold,
+                    fairness,
+                    ..
+                },
             cm,
             neighbours,
             proven,
-            fairness,
             source_ports,
             ..
         } = self;

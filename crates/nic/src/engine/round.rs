@@ -88,7 +88,7 @@ impl Engine {
     #[inline]
     pub(crate) fn quick_poll(&mut self) -> QuickPoll {
         let left = self.ready.len() != self.held
-            || !self.tx_blocked.is_empty()
+            || !self.flow.tx_blocked.is_empty()
             || ablation::is_out(Policy::QuickPoll);
         let found = if self.quick_polls_left == 0 || left {
             QuickPoll::Something
@@ -115,7 +115,7 @@ impl Engine {
             _ => look,
         };
         let (received, all) = self.receive(now, look);
-        let known = self.receive_horizon.taken_in(now, received, all);
+        let known = self.flow.receive_horizon.taken_in(now, received, all);
         let received = received + self.hear_neighbours(now, look == Look::Doors);
         if self.cm.is_due(now) {
             sys::uncancelled(|| self.attend_to_cm(now));
@@ -134,7 +134,7 @@ impl Engine {
     /// So many work requests were posted. A program that posts over and over takes in what comes, too: true, if it just did.
     #[inline]
     pub(crate) fn count_posts(&mut self, count: usize) -> bool {
-        let many = self.receive_horizon.posted(count);
+        let many = self.flow.receive_horizon.posted(count);
         if many {
             self.catch_up();
         }
@@ -199,7 +199,7 @@ impl Engine {
 
     /// Messages wait for receives: what carries them stays readable.
     pub(crate) fn waits_for_receives(&self) -> bool {
-        self.receive_hold.is_waiting()
+        self.flow.receive_hold.is_waiting()
     }
 
     /// Those that were due when `known` was: what came until then has been taken in.
@@ -246,26 +246,27 @@ impl Engine {
 
     fn transmit_at(&mut self, now: u64, acks: Acks) {
         let acks = if self.strict { Acks::Leave } else { acks };
-        self.batcher.left(now);
-        self.one_sided_batch.left(now);
-        if self.local_pause.is_closed() {
+        self.batching.doorbell.left(now);
+        self.batching.one_sided.left(now);
+        if self.flow.local_pause.is_closed() {
             self.ready
-                .extend(self.local_pause.try_open(&mut self.link, now));
+                .extend(self.flow.local_pause.try_open(&mut self.link, now));
         }
         self.link.set_time(now);
         // What waits for a socket goes before those who wait for it to go.
-        if !self.tx_blocked.is_empty() && self.link.next_timeout().is_some_and(|at| at <= now) {
+        if !self.flow.tx_blocked.is_empty() && self.link.next_timeout().is_some_and(|at| at <= now)
+        {
             self.flush(now);
         }
         // More of them than turns would never leave the list empty, and the engine without rest.
-        if !self.tx_blocked.is_empty()
+        if !self.flow.tx_blocked.is_empty()
             && (self.ready.is_empty()
-                || self.ready.len() + self.tx_blocked.len() <= TURNS
-                || self.tx_blocked.deadline().is_some_and(|at| at <= now))
+                || self.ready.len() + self.flow.tx_blocked.len() <= TURNS
+                || self.flow.tx_blocked.deadline().is_some_and(|at| at <= now))
         {
-            self.ready.extend(self.tx_blocked.take());
+            self.ready.extend(self.flow.tx_blocked.take());
         }
-        while let Some((at, qpn)) = self.delayed_acks.pop_due(now) {
+        while let Some((at, qpn)) = self.batching.delayed_acks.pop_due(now) {
             let Some(entry) = self.qps.get_mut(qpn) else {
                 continue;
             };
@@ -326,8 +327,8 @@ impl Engine {
             entry.revoke_failed(&mut self.link);
         }
         let unreliable = !matches!(entry.transport, QueuePair::Rc(_));
-        if unreliable && self.local_pause.is_closed() {
-            self.local_pause.hold(qpn);
+        if unreliable && self.flow.local_pause.is_closed() {
+            self.flow.local_pause.hold(qpn);
             return turn;
         }
         entry.ready = false;
@@ -345,7 +346,7 @@ impl Engine {
                 Acks::MayWaitForAnswer => true,
             };
         if for_answer
-            && fast_reply::waits_for_answer(entry, &self.link, &mut self.delayed_acks, now)
+            && fast_reply::waits_for_answer(entry, &self.link, &mut self.batching.delayed_acks, now)
         {
             return turn;
         }
@@ -378,12 +379,12 @@ impl Engine {
                     entry.piggyback.left_alone(now);
                 }
                 self.link.take_blocked();
-                self.tx_blocked.moved();
+                self.flow.tx_blocked.moved();
                 return turn;
             }
         }
         let quantum = Engine::quantum(&self.link, entry);
-        let others_wait = self.fairness.others_wait(qpn, now);
+        let others_wait = self.flow.fairness.others_wait(qpn, now);
         if let QueuePair::Rc(rc) = &mut entry.transport {
             rc.share_window(others_wait);
             let peer = entry.peer.filter(|_| !self.strict);
@@ -403,7 +404,7 @@ impl Engine {
             ahs: &mut self.ahs,
             path: entry.peer.map(|peer| peer.path),
             staged: &mut self.staged,
-            local_pause: unreliable.then_some(&mut self.local_pause),
+            local_pause: unreliable.then_some(&mut self.flow.local_pause),
         };
         if unreliable {
             sink.link.lose_what_stopped_peers_leave(true);
@@ -418,8 +419,11 @@ impl Engine {
             let spent = transport.poll_transmit(Time(now), &mut host, &mut sink, quantum);
             entry.held_ack.left();
             if requests {
-                if entry.piggyback.answered(now, self.delayed_acks.soon()) {
-                    self.delayed_acks.forget(qpn);
+                if entry
+                    .piggyback
+                    .answered(now, self.batching.delayed_acks.soon())
+                {
+                    self.batching.delayed_acks.forget(qpn);
                 }
             } else if for_answer {
                 entry.piggyback.left_alone(now);
@@ -452,16 +456,16 @@ impl Engine {
         if self.link.take_blocked() {
             if entry.ready && self.ready.back() == Some(&qpn) {
                 self.ready.pop_back();
-                self.tx_blocked.hold(qpn, now);
+                self.flow.tx_blocked.hold(qpn, now);
                 return turn;
             }
         } else {
-            self.tx_blocked.moved();
+            self.flow.tx_blocked.moved();
         }
         turn.held = hold && !entry.transport.may_request();
-        if unreliable && self.local_pause.is_due(&self.link) {
+        if unreliable && self.flow.local_pause.is_due(&self.link) {
             self.flush(now);
-            self.local_pause.look(&mut self.link, now);
+            self.flow.local_pause.look(&mut self.link, now);
         }
         turn
     }
@@ -497,7 +501,7 @@ mod tests {
         let mut posts = 1..=100_000;
         let took_in = posts.find(|_| {
             engine.count_posts(1);
-            engine.receive_horizon.known() > 0
+            engine.flow.receive_horizon.known() > 0
         });
         assert!(took_in.is_some());
     }

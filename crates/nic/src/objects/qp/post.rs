@@ -356,7 +356,7 @@ fn start_sending(qp: &QpHandle, mut engine: Guard<'_, Engine>, posted: Posted) {
     } else {
         engine.schedule_posted(shared.qpn, posted);
         if !caught_up && engine.may_batch(shared.qpn, posted) {
-            if engine.one_sided_batch.take_news() {
+            if engine.batching.one_sided.take_news() {
                 shard.leave_for_later(engine);
             }
             return;
