@@ -66,16 +66,18 @@ mod endpoint;
 mod error;
 mod event;
 mod parameters;
+mod state;
 mod time;
 mod will;
 
 pub use address::{Address, Transmit};
 pub use config::Config;
 pub use counters::Counters;
-pub use endpoint::{Admission, Endpoint, Incoming, State};
+pub use endpoint::{Admission, Endpoint, Incoming};
 pub use error::CmError;
 pub use event::{Ended, Event, Rejection, Reply, Request, SidrReply, SidrRequest};
 pub use parameters::{Accept, Connect, SidrAnswer, SidrConnect};
+pub use state::State;
 pub use time::Time;
 pub use will::Will;
 

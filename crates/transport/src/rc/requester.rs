@@ -18,6 +18,7 @@
 //! unsignaled one none, a failing one always one.
 
 mod ack;
+mod admit;
 mod asking;
 mod execute;
 mod local;

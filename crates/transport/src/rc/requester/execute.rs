@@ -15,7 +15,7 @@
 
 mod row;
 
-use super::transmit::admit;
+use super::admit::admit;
 use super::{Entry, Kind, Requester};
 use crate::host::OneSided;
 use crate::output::{COST_EXECUTED, Output};

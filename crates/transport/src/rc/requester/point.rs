@@ -9,8 +9,8 @@
 //! * **A packet that could not be followed** is asked for by the peer as one that was lost. It is no loss of the network: it
 //!   costs neither a retry nor a part of the window, once per work request, and what follows is copied for a while.
 
+use super::admit::{admit, check_presence};
 use super::plan::{Plan, solicitable};
-use super::transmit::admit;
 use super::{Entry, Kind, Requester};
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
@@ -142,16 +142,4 @@ impl Requester {
             .take_while(|entry| entry.started())
             .any(|entry| entry.pointed && uses(entry))
     }
-}
-
-/// Nobody has read the memory of a WQE whose packets pointed, so it may have gone unnoticed: whoever copies it now would fall.
-#[cold]
-pub(super) fn check_presence<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
-    if let SendData::Gather(list) = &entry.wqe.data {
-        for sge in list.iter().filter(|sge| sge.length > 0) {
-            host.check_presence(sh.attr.pd, sge)
-                .map_err(Failure::local)?;
-        }
-    }
-    Ok(())
 }

@@ -3,8 +3,9 @@
 //! It does what [`Requester::transmit_one`] does, of which nearly all is decided beforehand: the packet is the first and
 //! the last of its message, and is checked by being copied.
 
+use super::admit::admit;
 use super::plan::{atomic_of, solicitable};
-use super::transmit::{admit, fill};
+use super::transmit::fill;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
 use crate::output::Output;

@@ -1,17 +1,16 @@
 //! What the requester sends next.
 
+use super::admit::{admit, check_presence};
 use super::execute::Executed;
 use super::plan::{Plan, solicitable};
-use super::point::check_presence;
 use super::probe::PROBE_PSNS;
 use super::window::PACKET_OVERHEAD;
 use super::{Entry, Kind, MAX_PSN_SPAN, RequestEnd, Requester};
-use crate::completion::vendor_err;
 use crate::output::Output;
 use crate::rc::{Failure, Role, Shared};
 use crate::scatter::SgCursor;
 use crate::span;
-use crate::{Host, Load, PacketSink, SendData, SendOp, Status, Time};
+use crate::{Host, Load, PacketSink, SendData, Time};
 use rnic_wire::{Bth, Ext, Opcode, Xrceth, emit, header_len, pad_len};
 
 impl Requester {
@@ -323,58 +322,6 @@ impl Requester {
         self.arm_timers(now, sh);
         Ok(true)
     }
-}
-
-/// Local checks before the first packet of a WQE leaves, so that a bad one sends nothing.
-pub(super) fn admit<H: Host>(entry: &Entry, sh: &Shared, host: &H) -> Result<(), Failure> {
-    if entry.oversize {
-        return Err(Failure {
-            status: Status::LocalLengthError,
-            vendor_err: vendor_err::MESSAGE_TOO_LONG,
-        });
-    }
-    if matches!(entry.wqe.op, SendOp::Datagram { .. }) {
-        return Err(Failure {
-            status: Status::LocalQpOperationError,
-            vendor_err: vendor_err::WRONG_SERVICE,
-        });
-    }
-    let length_fits = match entry.wqe.op {
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => entry.len >= 8,
-        SendOp::AtomicWrite { .. } => entry.len == 8,
-        _ => true,
-    };
-    if !length_fits {
-        return Err(Failure {
-            status: Status::LocalLengthError,
-            vendor_err: vendor_err::ATOMIC_TOO_SHORT,
-        });
-    }
-    let stores = matches!(entry.kind, Kind::Read | Kind::Atomic);
-    if entry.kind != Kind::Acked && sh.attr.max_rd_atomic == 0 {
-        return Err(Failure {
-            status: Status::LocalQpOperationError,
-            vendor_err: vendor_err::NO_RD_ATOMIC,
-        });
-    }
-    let list = match &entry.wqe.data {
-        SendData::Gather(list) => list,
-        SendData::Inline(_) if stores => {
-            return Err(Failure {
-                status: Status::LocalQpOperationError,
-                vendor_err: vendor_err::INLINE_READ,
-            });
-        }
-        SendData::Inline(_) => return Ok(()),
-    };
-    // A message of one packet is copied whole before it leaves, which checks as much.
-    if stores || entry.packets > 1 {
-        for sge in list.iter().filter(|sge| sge.length > 0) {
-            host.check_local(sh.attr.pd, sge, stores)
-                .map_err(Failure::local)?;
-        }
-    }
-    Ok(())
 }
 
 #[inline]

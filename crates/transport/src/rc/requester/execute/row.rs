@@ -5,7 +5,7 @@ use super::super::{Entry, Requester};
 use super::{target, whole};
 use crate::output::{COST_EXECUTED, Output};
 use crate::rc::Shared;
-use crate::rc::requester::transmit::admit;
+use crate::rc::requester::admit::admit;
 use crate::{Host, PacketSink, SendOp};
 
 /// Operations of a row at most.
