@@ -4,30 +4,13 @@ use rnic_wire::PathMtu;
 
 use super::PortSpace;
 use super::UDP_QKEY;
-use super::state::{Entry, Phase};
+use super::entry::{Entry, Phase, Terms};
 use crate::addressing::address::AhAttr;
 use crate::error::{Error, Result};
 use crate::memory::Access;
 use crate::queues::{QpAttr, QpAttrMask as M, QpState, QpType};
 
 const VERB: &str = "rdma_init_qp_attr";
-
-/// What the two sides of a connection agreed on, as the own queue pair needs it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) ah: AhAttr,
-    pub(crate) path_mtu: PathMtu,
-    pub(crate) remote_qpn: u32,
-    /// PSN that the peer starts from; this side chose it.
-    pub(crate) rq_psn: u32,
-    /// PSN to start from; the peer chose it.
-    pub(crate) sq_psn: u32,
-    pub(crate) responder_resources: u8,
-    pub(crate) initiator_depth: u8,
-    pub(crate) retry_count: u8,
-    pub(crate) rnr_retry_count: u8,
-    pub(crate) timeout: u8,
-}
 
 /// The transport's timeout for a path of this life time to a peer of this delay, both as codes (Linux' cm_ack_timeout).
 pub(crate) fn ack_timeout(peer_delay: u8, packet_life_time: u8) -> u8 {

@@ -7,10 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use rnic_host::ports::{BindFlags, PortClaim, Ports};
 use rnic_wire::cm::{PortSpace, ServiceId};
 
+use super::entry::{Entry, State, Waiting};
 use super::event::EventKind;
 use super::params::IdOption;
 use super::slab::{Key, Slab};
-use super::state::{Cm, Entry, State, Waiting};
+use super::state::Cm;
 use crate::error::{Error, Result};
 use crate::observe;
 use crate::queues::QpType;

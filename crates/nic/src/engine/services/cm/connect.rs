@@ -3,10 +3,12 @@
 use rnic_cm::{Accept, Address, CmError, Connect, SidrAnswer, SidrConnect, Time};
 use rnic_wire::cm::{IpCmHeader, RejectReason, ReqPath, ServiceId, SidrStatus, Transport};
 
-use super::attr::{Terms, ack_timeout};
+use super::attr::ack_timeout;
+use super::entry::Terms;
+use super::entry::{Connection, Entry, Number, Phase, State};
 use super::params::{ConnParam, Ece};
 use super::slab::Key;
-use super::state::{Cm, Connection, Entry, Number, Phase, State};
+use super::state::Cm;
 use crate::addressing::address::AhAttr;
 use crate::device::LOCAL_CA_ACK_DELAY;
 use crate::error::{Error, Result};

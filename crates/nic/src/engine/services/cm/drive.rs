@@ -7,10 +7,11 @@ use rnic_host::registry::range_of;
 use rnic_link::{PathSpec, Received, RoceLink};
 use rnic_wire::Gid;
 
+use super::entry::{Source, Waiting};
 use super::event::EventKind;
 use super::qp1::{Arrived, Taken};
 use super::slab::{Key, Slab};
-use super::state::{Cm, Source, Waiting};
+use super::state::Cm;
 use super::tell::{admit, wanted};
 use crate::addressing::gid_table::{GidEntry, device_guid, gid_table};
 use crate::engine::Engine;

@@ -8,8 +8,9 @@ use rnic_cm::{ConnId, Time, Will};
 use rnic_host::wills::{Estate, WILL_LEN, WillId};
 use rnic_link::RoceLink;
 
+use super::entry::{Connection, Number};
 use super::slab::Key;
-use super::state::{Cm, Connection, Number};
+use super::state::Cm;
 
 /// How often to look for the wills of dead processes.
 const LOOK: u64 = 1_000_000_000;

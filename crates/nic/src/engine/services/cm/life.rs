@@ -8,8 +8,9 @@ use rnic_host::qp1::range_of_id;
 use rnic_host::wills::WillId;
 use rnic_link::RoceLink;
 
+use super::entry::{Connection, Number};
 use super::slab::Key;
-use super::state::{Cm, Connection, Number};
+use super::state::Cm;
 use crate::engine::Engine;
 use crate::observe;
 use crate::sys;

@@ -5,6 +5,7 @@ mod attr;
 mod bind;
 mod connect;
 mod drive;
+mod entry;
 mod estate;
 mod event;
 mod held;
@@ -12,6 +13,7 @@ mod life;
 mod multicast;
 pub(crate) mod neighbours;
 mod params;
+mod path_record;
 mod qp1;
 pub(crate) mod resolve;
 mod route;
@@ -20,15 +22,17 @@ mod state;
 mod tell;
 mod waits;
 
+pub(crate) use entry::{Entry, Facts, Marks, State, TakenEvent, Waiting};
 pub(crate) use estate::EXECUTION;
 pub use event::{ConnEvent, EventKind, EventParam, UdEvent};
 pub(crate) use neighbours::Query;
 pub use params::{ConnParam, Ece, IdOption};
+pub use path_record::PathRecord;
 pub(crate) use qp1::Taken;
 pub use rnic_wire::cm::PortSpace;
-pub use route::{PathRecord, Route};
+pub use route::Route;
 pub(crate) use slab::Key;
-pub(crate) use state::{Cm, Entry, Facts, Marks, State, TakenEvent, Waiting};
+pub(crate) use state::Cm;
 
 /// Q_Key of queue pairs in the port spaces UDP and IPOIB (`RDMA_UDP_QKEY`).
 pub const UDP_QKEY: u32 = 0x0123_4567;

@@ -9,9 +9,10 @@ use rnic_host::MULTICAST_QPN;
 use rnic_wire::Gid;
 
 use super::UDP_QKEY;
+use super::entry::{State, Waiting};
 use super::event::{EventKind, EventParam, UdEvent};
 use super::slab::Key;
-use super::state::{Cm, Membership, State, Waiting};
+use super::state::{Cm, Membership};
 use crate::addressing::address::AhAttr;
 use crate::error::{Error, Result};
 use crate::queues::QpType;

@@ -3,9 +3,10 @@
 
 use std::net::SocketAddr;
 
+use super::entry::{State, Waiting};
 use super::event::EventKind;
 use super::slab::Key;
-use super::state::{Cm, State, Waiting};
+use super::state::Cm;
 use crate::observe;
 use crate::sys;
 use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};

@@ -1,6 +1,6 @@
 //! What callers say: port spaces, connection parameters, options.
 
-use super::route::PathRecord;
+use super::path_record::PathRecord;
 
 /// Enhanced connection establishment (`struct ibv_ece`): what providers agree on beyond the standard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

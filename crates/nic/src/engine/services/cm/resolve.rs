@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use rnic_host::ports::PortClaim;
 use rnic_wire::{Gid, PathMtu};
 
-use super::route::PathRecord;
-use super::state::{Entry, Source};
+use super::entry::{Entry, Source};
+use super::path_record::{PKEY, PathRecord};
 use crate::addressing::gid_table::GidEntry;
 use crate::error::{Error, Result};
 use crate::sys;
@@ -15,8 +15,6 @@ use crate::sys;
 const HOP_LIMIT: u8 = 64;
 /// Packet life time that Linux' cma assumes (CMA_IBOE_PACKET_LIFETIME): 2^18 * 4.096 us.
 const PACKET_LIFE_TIME: u8 = 18;
-/// The default partition.
-pub(crate) const PKEY: u16 = 0xffff;
 
 /// The way to a peer.
 #[derive(Clone, Copy, Debug)]

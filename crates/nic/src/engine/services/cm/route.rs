@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use rnic_wire::{Gid, PathMtu};
+use rnic_wire::Gid;
 
-use super::resolve::PKEY;
-use super::state::Entry;
+use super::entry::Entry;
+use super::path_record::{PKEY, PathRecord};
 
 /// What an id knows of its way (`rdma_ucm`'s query route, address, path and GID in one).
 #[derive(Clone, Copy, Debug)]
@@ -30,31 +30,6 @@ pub struct Route {
     pub node_guid: u64,
     /// Once the route is resolved.
     pub path: Option<PathRecord>,
-}
-
-/// A path record (IBTA vol. 1, 15.2.5.16; `struct ib_user_path_rec`), in host order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathRecord {
-    /// Peer.
-    pub dgid: Gid,
-    /// Own.
-    pub sgid: Gid,
-    /// Flow label, 20 bits.
-    pub flow_label: u32,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Traffic class.
-    pub traffic_class: u8,
-    /// P_Key.
-    pub pkey: u16,
-    /// Service level.
-    pub sl: u8,
-    /// What fits the way, as far as this side knows it.
-    pub mtu: PathMtu,
-    /// `enum ibv_rate`.
-    pub rate: u8,
-    /// Packet life time, 4.096 us * 2^n.
-    pub packet_life_time: u8,
 }
 
 impl Route {

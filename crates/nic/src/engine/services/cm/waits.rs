@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::entry::{Number, Phase};
 use super::slab::Key;
-use super::state::{Cm, Number, Phase};
+use super::state::Cm;
 use crate::observe;
 
 /// After how long without an answer that is noted: a program that is killed later has no time for it.
