@@ -1,8 +1,7 @@
 //! Ports, listeners and options.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use rnic_host::ports::{BindFlags, PortClaim, Ports};
 use rnic_wire::cm::{PortSpace, ServiceId};
@@ -10,7 +9,7 @@ use rnic_wire::cm::{PortSpace, ServiceId};
 use super::entry::{Entry, State, Waiting};
 use super::event::EventKind;
 use super::params::IdOption;
-use super::slab::{Key, Slab};
+use super::slab::Key;
 use super::state::Cm;
 use crate::error::{Error, Result};
 use crate::observe;
@@ -19,43 +18,6 @@ use crate::sys;
 
 /// Requests that may wait at a listener (`net.rdma_ucm.max_backlog`).
 const MOST_BACKLOG: u32 = 1024;
-
-/// Who listens for what.
-#[derive(Debug, Default)]
-pub(crate) struct Listeners(BTreeMap<u64, Vec<Key>>);
-
-impl Listeners {
-    fn add(&mut self, service: ServiceId, key: Key) {
-        self.0.entry(service.0).or_default().push(key);
-    }
-
-    fn remove(&mut self, service: ServiceId, key: Key) {
-        if let Some(listeners) = self.0.get_mut(&service.0) {
-            listeners.retain(|listener| *listener != key);
-            if listeners.is_empty() {
-                self.0.remove(&service.0);
-            }
-        }
-    }
-
-    /// Who listens for a service at an address of this host: for that address before all of them.
-    pub(crate) fn find(&self, ids: &Slab<Entry>, service: ServiceId, addr: IpAddr) -> Option<Key> {
-        let listeners = self.0.get(&service.0)?;
-        let rank = |key: &Key| {
-            let entry = ids.get(*key)?;
-            match entry.local?.ip() {
-                ip if ip == addr => Some(2),
-                IpAddr::V4(ip) => (ip.is_unspecified() && addr.is_ipv4()).then_some(1),
-                IpAddr::V6(ip) => {
-                    let takes = addr.is_ipv6() || entry.options.af_only != Some(true);
-                    (ip.is_unspecified() && takes).then(|| i32::from(addr.is_ipv6()))
-                }
-            }
-        };
-        let ranked = listeners.iter().filter_map(|key| Some((rank(key)?, *key)));
-        ranked.max_by_key(|(rank, _)| *rank).map(|(_, key)| key)
-    }
-}
 
 impl Cm {
     pub(crate) fn entry(&mut self, verb: &'static str, key: Key) -> Result<&mut Entry> {

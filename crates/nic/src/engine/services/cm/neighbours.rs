@@ -5,34 +5,14 @@ use std::net::SocketAddr;
 
 use super::entry::{State, Waiting};
 use super::event::EventKind;
-use super::slab::Key;
+use super::queries::KNOCK;
 use super::state::Cm;
 use crate::observe;
 use crate::sys;
 use rnic_link::next_hop::{Neighbour, NextHop, neighbour, next_hop};
 
-/// When to look for the first time: most neighbours answer at once.
-const FIRST_LOOK: u64 = 1_000_000;
 /// How often to look whether an answer has come.
 const LOOK: u64 = 10_000_000;
-/// How often to have the kernel ask, who gives up after three seconds.
-const KNOCK: u64 = 1_000_000_000;
-
-/// Ids that wait for a neighbour.
-#[derive(Debug, Default)]
-pub(crate) struct Queries(Vec<Query>);
-
-/// One of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Query {
-    pub(crate) id: Key,
-    pub(crate) hop: NextHop,
-    pub(crate) source: SocketAddr,
-    pub(crate) peer: SocketAddr,
-    pub(crate) until: u64,
-    pub(crate) look: u64,
-    pub(crate) knock: u64,
-}
 
 /// The neighbour that has to be asked for before `peer` can be reached; `None`: nobody. Makes system calls.
 pub(crate) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
@@ -50,36 +30,6 @@ pub(crate) fn unknown(source: SocketAddr, peer: SocketAddr) -> Option<NextHop> {
     sys::knock(source, peer);
     // Some interfaces have no such thing as neighbours: then there is none now, either.
     (neighbour(&hop) == Neighbour::Sought).then_some(hop)
-}
-
-impl Queries {
-    pub(crate) fn add(&mut self, query: Query) {
-        self.0.push(query);
-    }
-
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.0.iter().map(|query| query.look).min()
-    }
-}
-
-impl Query {
-    pub(crate) fn new(
-        id: Key,
-        hop: NextHop,
-        (source, peer): (SocketAddr, SocketAddr),
-        timeout_ms: u32,
-        now: u64,
-    ) -> Query {
-        Query {
-            id,
-            hop,
-            source,
-            peer,
-            until: now.saturating_add(u64::from(timeout_ms) * 1_000_000),
-            look: now.saturating_add(FIRST_LOOK),
-            knock: now.saturating_add(KNOCK),
-        }
-    }
 }
 
 impl Cm {

@@ -10,13 +10,13 @@ use rnic_cm::Endpoint;
 use rnic_host::SourcePorts;
 use rnic_host::ports::Ports;
 
-use super::bind::Listeners;
 use super::entry::{Entry, Facts, Handle, TakenEvent, Waiting};
 use super::estate::Wills;
 use super::held::Held;
 use super::life::{Leaving, Life};
-use super::neighbours::Queries;
+use super::listeners::Listeners;
 use super::qp1::{Arrived, Qp1};
+use super::queries::Queries;
 use super::slab::{Key, Slab};
 use super::waits::Waits;
 use crate::addressing::gid_table::GidEntry;

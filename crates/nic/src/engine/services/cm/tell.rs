@@ -9,11 +9,11 @@ use rnic_wire::cm::{IpCmHeader, RejectReason, ServiceId, SidrStatus, Transport};
 use std::net::{IpAddr, SocketAddr};
 
 use super::attr::ack_timeout;
-use super::bind::Listeners;
 use super::connect::random_psn;
 use super::entry::Terms;
 use super::entry::{Connection, Entry, Number, Phase, Source, State, Waiting};
 use super::event::{ConnEvent, EventKind, EventParam, UdEvent};
+use super::listeners::Listeners;
 use super::path_record::{PKEY, PathRecord};
 use super::slab::{Key, Slab};
 use super::state::Cm;
