@@ -1,21 +1,11 @@
 //! Our structures, scalars and constants against the installed headers, as the C compiler sees them.
 
-mod common;
-
-#[path = "../src/c/mod.rs"]
-#[allow(
-    dead_code,
-    non_camel_case_types,
-    unused_imports,
-    reason = "the library's own types"
-)]
-mod c;
-
+use crate::common;
 use std::process::Command;
 
-use c::cm::{ALL as RDMA, *};
-use c::consts;
-use c::*;
+use crate::c::cm::{ALL as RDMA, *};
+use crate::c::consts;
+use crate::c::*;
 
 /// An expression of C and its value here.
 type Fact = (String, i64);

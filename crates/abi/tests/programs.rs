@@ -1,10 +1,10 @@
 //! C programs, compiled against the real headers and linked to the real libraries, run on ours.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 
-use common::{output, run_c as run, run_c_with as run_with};
+use crate::common::{output, run_c as run, run_c_with as run_with};
 
 macro_rules! programs {
     ($($name:ident),*) => {$(

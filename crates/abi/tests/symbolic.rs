@@ -1,7 +1,6 @@
 //! A librdmacm that calls its own functions past the dynamic linker, as Ubuntu's does: its rsockets come to our `rdma_*` all the same.
 
-mod common;
-
+use crate::common;
 /// In place of Ubuntu's: what it would do with the kernel alone it says by -1.
 const LIBRARY: &str = r#"
 #include <errno.h>

@@ -1,7 +1,7 @@
 //! Every symbol and version that the real libraries export is exported here, so nothing that loads against them fails
 //! to load against us.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::Path;

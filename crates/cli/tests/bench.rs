@@ -1,16 +1,15 @@
 //! `rnic bench` as its users run it: what it prints and writes, and how it ends.
 
+use crate::browser;
+use crate::common;
+use crate::markup;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-#[path = "dissect_page/browser.rs"]
-mod browser;
-mod common;
-#[path = "common/markup.rs"]
-mod markup;
-use common::{rnic, stderr};
+use crate::common::{rnic, stderr};
 
 /// Short, whatever it says then.
 fn bench(args: &[&str]) -> Output {

@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-mod common;
-use common::{Scratch, expect_success, rnic, run, run_here, some_library, stderr, stdout};
+use crate::common::{Scratch, expect_success, rnic, run, run_here, some_library, stderr, stdout};
 
 #[test]
 fn help_names_every_command() {
@@ -523,7 +522,7 @@ fn port_taken_by_a_stranger() {
     let output = Command::new("unshare")
         .arg("-rn")
         .arg(program)
-        .args(["--ignored", "--exact", "helper_that_holds_the_port"])
+        .args(["--ignored", "--exact", "cli::helper_that_holds_the_port"])
         .env(
             "RNIC_RUNTIME_DIR",
             std::env::temp_dir().join(format!("rnic-port-{}", std::process::id())),

@@ -1,20 +1,15 @@
 //! The page of `rnic dissect --html`: its data is complete and cannot become markup; and in a real browser it does what it
 //! should when somebody points, clicks, filters, types and scrolls.
 
-#[path = "dissect_page/browser.rs"]
-mod browser;
+use crate::browser;
+use crate::markup;
 #[allow(dead_code, reason = "the tests of rnic-dissect use all of it")]
-#[path = "../../dissect/tests/support/made.rs"]
-mod made;
-#[path = "common/markup.rs"]
-mod markup;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use browser::Browser;
-use made::{ACK, ACKNOWLEDGE, Made, SEND_ONLY, SEQUENCE_ERROR, aeth, pcap};
+use crate::browser::Browser;
+use crate::made::{ACK, ACKNOWLEDGE, Made, SEND_ONLY, SEQUENCE_ERROR, aeth, pcap};
 use serde_json::Value;
 
 struct Scratch(PathBuf);

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-mod common;
-use common::{Scratch, expect_success, rnic, run, run_here, stderr, stdout};
+use crate::common::{Scratch, expect_success, rnic, run, run_here, stderr, stdout};
 
 /// Opens the device.
 fn devices(name: &str, value: &str) -> Output {

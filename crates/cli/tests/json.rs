@@ -1,14 +1,13 @@
 //! What is printed for machines: a version in each document, and docs/json.md has every field and no other.
 
+use crate::fields;
+
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
 
-mod common;
-#[path = "common/fields.rs"]
-mod fields;
-use common::{Scratch, rnic, run, run_here, stderr, stdout};
+use crate::common::{Scratch, rnic, run, run_here, stderr, stdout};
 
 #[track_caller]
 fn document(output: &std::process::Output) -> Value {

@@ -1,8 +1,8 @@
 //! The file that processes report to is open to all of the user's processes: whatever stands in it, `rnic run` passes on
 //! what its program ended with, and what is right in there is told.
 
-mod common;
-use common::{Scratch, run_here, stderr};
+use crate::common;
+use crate::common::{Scratch, run_here, stderr};
 
 /// A line of each kind, as the device writes them.
 const LINES: &str = include_str!("report_lines.jsonl");

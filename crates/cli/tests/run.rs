@@ -1,7 +1,6 @@
 //! What `rnic run` takes, and what it refuses.
 
-mod common;
-use common::{Scratch, expect_success, run_here, stderr, stdout};
+use crate::common::{Scratch, expect_success, run_here, stderr, stdout};
 
 #[test]
 fn a_file_that_is_no_capture_is_not_replaced() {
@@ -135,7 +134,10 @@ fn the_environment_is_refused_as_a_run_would_be() {
 #[test]
 fn a_program_that_was_copied_alone_says_what_to_type() {
     let scratch = Scratch::new("alone");
-    let alone = scratch.0.join("rnic");
+    // It also looks into the folder above, which is not to be the machine's.
+    let folder = scratch.0.join("bin");
+    std::fs::create_dir(&folder).expect("a folder");
+    let alone = folder.join("rnic");
     std::fs::copy(env!("CARGO_BIN_EXE_rnic"), &alone).expect("a copy");
     let output = std::process::Command::new(&alone)
         .args(["run", "--", "echo", "ran"])

@@ -3,8 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
-mod common;
-use common::{expect_success, rnic, run, stderr, stdout};
+use crate::common::{expect_success, rnic, run, stderr, stdout};
 
 #[test]
 fn verify_with_and_without_faults() {

@@ -6,8 +6,7 @@ use std::io::Read;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-mod common;
-use common::{rnic, run, stdout};
+use crate::common::{rnic, run, stdout};
 
 /// What a terminal of so many columns shows of a command.
 fn on_a_terminal(columns: u16, args: &[&str]) -> String {

@@ -1,11 +1,11 @@
 //! What the README of the captures says of each is found in it.
 
-mod support;
+use crate::support;
 
+use crate::support::{capture, dissect, found, frames, interop_names, names, only};
 use rnic_dissect::{Cause, Kind, Mark, Message, Outcome, Pairing, PeerHad, What};
 use rnic_wire::cm::{Attribute, RejectReason, SidrStatus};
 use rnic_wire::{NakCode, Psn, Service, Syndrome};
-use support::{capture, dissect, found, frames, interop_names, names, only};
 
 fn both(name: &str) -> [String; 2] {
     [format!("{name}_v4"), format!("{name}_v6")]

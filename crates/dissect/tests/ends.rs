@@ -1,10 +1,8 @@
 //! What is said of requests without an answer: "given up" only where the capture shows it, not because it ends.
 
-mod support;
-
+use crate::support::made::*;
+use crate::support::{Owned, begin, dissect, found, frames, only, silence};
 use rnic_dissect::{Outcome, Severity, What};
-use support::made::*;
-use support::{Owned, begin, dissect, found, frames, only, silence};
 
 /// What is said of the message without an answer.
 fn last_word(frames: &[Owned]) -> Option<What> {

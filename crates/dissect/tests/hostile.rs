@@ -1,10 +1,10 @@
 //! No bytes make it panic, hang or fill the memory.
 
-mod support;
+use crate::support;
 
+use crate::support::{bytes, frames, names};
 use proptest::prelude::*;
 use rnic_dissect::{Capture, Decoder, Dissector, Frame, Limits};
-use support::{bytes, frames, names};
 
 /// All that can be done with a file, fed in pieces.
 fn run(file: &[u8], piece: usize) -> Capture {

@@ -1,11 +1,9 @@
 //! What `docs/interop.md` says of the captures of Linux and rnic is found in them.
 
-mod support;
-
+use crate::support::{capture, found, interop_names, only};
 use rnic_dissect::{Capture, Cause, Connection, Kind, Outcome, Side, What};
 use rnic_wire::cm::{Attribute, RejectReason};
 use rnic_wire::{NakCode, Syndrome};
-use support::{capture, found, interop_names, only};
 
 #[test]
 fn each_capture_shows_what_it_is_there_for() {

@@ -1,10 +1,8 @@
 //! What a capture shows of the path MTUs of both ends.
 
-mod support;
-
+use crate::support::made::*;
+use crate::support::{Owned, dissect, frames, only};
 use rnic_dissect::{Severity, What};
-use support::made::*;
-use support::{Owned, dissect, frames, only};
 
 /// What is said of path MTUs, with its packets.
 fn said(frames: &[Owned]) -> Vec<(What, Vec<u64>)> {

@@ -1,11 +1,9 @@
 //! Captures as they would look had the network lost, turned or doubled packets before the place of the capture.
 
-mod support;
-
+use crate::support::made::*;
+use crate::support::{dissect, dissect_within, found, frames, only, without};
 use rnic_dissect::{Kind, Limits, Mark, Outcome, PeerHad, Severity, What};
 use rnic_wire::NakCode;
-use support::made::*;
-use support::{dissect, dissect_within, found, frames, only, without};
 
 #[test]
 fn a_request_lost_before_the_capture() {

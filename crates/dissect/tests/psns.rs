@@ -1,10 +1,8 @@
 //! PSNs far apart: READs take many of them at once, and after 2^24 they begin anew.
 
-mod support;
-
+use crate::support::made::*;
+use crate::support::{dissect, found, only};
 use rnic_dissect::{Cause, Mark, Outcome, What};
-use support::made::*;
-use support::{dissect, found, only};
 
 const MTU: u16 = 1024;
 

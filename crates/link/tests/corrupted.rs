@@ -1,15 +1,13 @@
 //! Corrupted packets with right UDP checksums, through sockets: none is delivered, from few ports or many.
 //!
-//! `CORRUPTED=10000000 cargo test --release -p rnic-link --test corrupted -- --nocapture` sends as many from each number of ports. What
+//! `CORRUPTED=10000000 cargo test --release -p rnic-link --test all -- corrupted:: --nocapture` sends as many from each number of ports. What
 //! comes to the same without sockets, and so ten times as fast: `src/senders/corrupted.rs`.
-
-mod common;
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use common::{PATIENCE, isolated_if_possible, now_ns, read_packet, write_packet};
+use crate::common::{PATIENCE, isolated_if_possible, now_ns, read_packet, write_packet};
 use rnic_link::faults::corruption::Corruption;
 use rnic_link::{LinkConfig, RoceLink};
 use rnic_wire::{Flow, ICRC_LEN, IcrcContext, ROCE_PORT};
@@ -112,7 +110,7 @@ fn measure(ports: usize, corrupted: u64) -> Counts {
 /// With the 16 bits that many flows once left of the ICRC, five of these would be.
 #[test]
 fn no_corrupted_packet_is_delivered() {
-    if !isolated_if_possible("no_corrupted_packet_is_delivered") {
+    if !isolated_if_possible("corrupted::no_corrupted_packet_is_delivered") {
         return;
     }
     let corrupted = std::env::var("CORRUPTED")

@@ -1,23 +1,16 @@
 //! Packets between links of one host go through memory: whole, in order, none lost, whoever else is there.
 
-mod common;
-
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use common::{Agent, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
+use crate::common::{Agent, PATIENCE, isolated, now_ns, read_packet, spec, write_packet};
 use rnic_link::{Apart, LinkConfig, Look, PathId, RoceLink};
 use rnic_wire::PathMtu;
 
 const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-#[test]
-fn agent() {
-    common::agent_main();
-}
 
 fn open() -> RoceLink {
     let config = LinkConfig {
@@ -90,7 +83,7 @@ fn take(link: &mut RoceLink, qpn: u32, next: &mut u32, now: u64) -> usize {
 
 #[test]
 fn everything_arrives_in_order_without_the_network() {
-    if !isolated("everything_arrives_in_order_without_the_network") {
+    if !isolated("host::everything_arrives_in_order_without_the_network") {
         return;
     }
     let start = Instant::now();
@@ -128,7 +121,7 @@ fn everything_arrives_in_order_without_the_network() {
 
 #[test]
 fn queue_pairs_of_one_process_meet_in_memory() {
-    if !isolated("queue_pairs_of_one_process_meet_in_memory") {
+    if !isolated("host::queue_pairs_of_one_process_meet_in_memory") {
         return;
     }
     let start = Instant::now();
@@ -153,7 +146,7 @@ fn queue_pairs_of_one_process_meet_in_memory() {
 
 #[test]
 fn who_sleeps_is_woken() {
-    if !isolated("who_sleeps_is_woken") {
+    if !isolated("host::who_sleeps_is_woken") {
         return;
     }
     let start = Instant::now();
@@ -203,7 +196,7 @@ fn readable(fd: i32) -> bool {
 
 #[test]
 fn who_takes_nothing_holds_up_nobody_and_loses_after_a_second() {
-    if !isolated("who_takes_nothing_holds_up_nobody_and_loses_after_a_second") {
+    if !isolated("host::who_takes_nothing_holds_up_nobody_and_loses_after_a_second") {
         return;
     }
     let start = Instant::now();
@@ -245,7 +238,7 @@ fn who_takes_nothing_holds_up_nobody_and_loses_after_a_second() {
 /// lost is lost as ever, or one stopped process would hold up what its sender has for others.
 #[test]
 fn what_is_for_a_stopped_process_waits_or_is_lost_after_a_second() {
-    if !isolated("what_is_for_a_stopped_process_waits_or_is_lost_after_a_second") {
+    if !isolated("host::what_is_for_a_stopped_process_waits_or_is_lost_after_a_second") {
         return;
     }
     let start = Instant::now();
@@ -286,7 +279,7 @@ fn what_is_for_a_stopped_process_waits_or_is_lost_after_a_second() {
 
 #[test]
 fn the_ring_of_a_killed_process_is_given_up() {
-    if !isolated("the_ring_of_a_killed_process_is_given_up") {
+    if !isolated("host::the_ring_of_a_killed_process_is_given_up") {
         return;
     }
     let start = Instant::now();
@@ -310,7 +303,7 @@ fn the_ring_of_a_killed_process_is_given_up() {
 
 #[test]
 fn what_a_process_sent_before_it_ended_arrives() {
-    if !isolated("what_a_process_sent_before_it_ended_arrives") {
+    if !isolated("host::what_a_process_sent_before_it_ended_arrives") {
         return;
     }
     let start = Instant::now();
@@ -329,7 +322,7 @@ fn what_a_process_sent_before_it_ended_arrives() {
 
 #[test]
 fn one_without_the_host_path_is_reached_by_sockets() {
-    if !isolated("one_without_the_host_path_is_reached_by_sockets") {
+    if !isolated("host::one_without_the_host_path_is_reached_by_sockets") {
         return;
     }
     let start = Instant::now();
@@ -345,7 +338,7 @@ fn one_without_the_host_path_is_reached_by_sockets() {
 
 #[test]
 fn many_peers_each_get_their_own() {
-    if !isolated("many_peers_each_get_their_own") {
+    if !isolated("host::many_peers_each_get_their_own") {
         return;
     }
     let mut agents: Vec<Agent> = (0..12).map(|_| Agent::start(&["host_path"])).collect();
@@ -418,7 +411,7 @@ fn memory(len: usize, filling: u8, sealed: bool) -> OwnedFd {
 
 #[test]
 fn rubbish_is_counted_and_harms_nobody() {
-    if !isolated("rubbish_is_counted_and_harms_nobody") {
+    if !isolated("host::rubbish_is_counted_and_harms_nobody") {
         return;
     }
     const LEN: usize = 4096 + 512 * 1024;
@@ -502,7 +495,7 @@ fn rubbish_is_counted_and_harms_nobody() {
 
 #[test]
 fn nobody_falls_asleep_with_packets_in_its_own_ring() {
-    if !isolated("nobody_falls_asleep_with_packets_in_its_own_ring") {
+    if !isolated("host::nobody_falls_asleep_with_packets_in_its_own_ring") {
         return;
     }
     let mut link = open();
@@ -524,7 +517,7 @@ fn nobody_falls_asleep_with_packets_in_its_own_ring() {
 
 #[test]
 fn a_forked_child_does_not_keep_a_dead_peer_in_sight() {
-    if !isolated("a_forked_child_does_not_keep_a_dead_peer_in_sight") {
+    if !isolated("host::a_forked_child_does_not_keep_a_dead_peer_in_sight") {
         return;
     }
     let start = Instant::now();
@@ -566,7 +559,7 @@ fn a_forked_child_does_not_keep_a_dead_peer_in_sight() {
 
 #[test]
 fn who_is_refused_goes_by_udp_at_once() {
-    if !isolated("who_is_refused_goes_by_udp_at_once") {
+    if !isolated("host::who_is_refused_goes_by_udp_at_once") {
         return;
     }
     let start = Instant::now();
@@ -611,7 +604,7 @@ fn who_is_refused_goes_by_udp_at_once() {
 
 #[test]
 fn a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look() {
-    if !isolated("a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look") {
+    if !isolated("host::a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look") {
         return;
     }
     let start = Instant::now();
@@ -643,7 +636,7 @@ fn a_packet_that_stays_in_its_ring_does_not_keep_the_socket_from_its_look() {
 
 #[test]
 fn an_address_that_sockets_may_bind_to_need_not_be_the_hosts() {
-    if !isolated("an_address_that_sockets_may_bind_to_need_not_be_the_hosts") {
+    if !isolated("host::an_address_that_sockets_may_bind_to_need_not_be_the_hosts") {
         return;
     }
     let mut link = open();
@@ -682,7 +675,7 @@ fn an_address_that_sockets_may_bind_to_need_not_be_the_hosts() {
 
 #[test]
 fn rings_in_use_leave_the_socket_its_share() {
-    if !isolated("rings_in_use_leave_the_socket_its_share") {
+    if !isolated("host::rings_in_use_leave_the_socket_its_share") {
         return;
     }
     let start = Instant::now();
@@ -713,7 +706,7 @@ fn rings_in_use_leave_the_socket_its_share() {
 
 #[test]
 fn a_path_that_fell_back_to_sockets_is_paced() {
-    if !isolated("a_path_that_fell_back_to_sockets_is_paced") {
+    if !isolated("host::a_path_that_fell_back_to_sockets_is_paced") {
         return;
     }
     let start = Instant::now();
@@ -731,7 +724,7 @@ fn a_path_that_fell_back_to_sockets_is_paced() {
 
 #[test]
 fn a_consumer_that_closed_a_used_ring_is_noticed_while_packets_leave() {
-    if !isolated("a_consumer_that_closed_a_used_ring_is_noticed_while_packets_leave") {
+    if !isolated("host::a_consumer_that_closed_a_used_ring_is_noticed_while_packets_leave") {
         return;
     }
     let mut a = open();
@@ -756,7 +749,7 @@ fn a_consumer_that_closed_a_used_ring_is_noticed_while_packets_leave() {
 
 #[test]
 fn who_connects_and_says_nothing_keeps_nobody_out() {
-    if !isolated("who_connects_and_says_nothing_keeps_nobody_out") {
+    if !isolated("host::who_connects_and_says_nothing_keeps_nobody_out") {
         return;
     }
     let start = Instant::now();

@@ -1,19 +1,12 @@
 //! QP 1 of a host with many processes: requests reach who listens, answers whose id they name, whoever comes, goes, or is
 //! killed.
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use common::{Agent, PATIENCE, isolated};
+use crate::common::{Agent, PATIENCE, isolated};
 use rnic_host::QP1;
 use rnic_host::qp1::ID_BITS;
-
-#[test]
-fn agent() {
-    common::agent_main();
-}
 
 const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LO6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -50,7 +43,7 @@ fn ok(agent: &mut Agent, command: &str) {
 
 #[test]
 fn requests_reach_who_listens() {
-    if !isolated("requests_reach_who_listens") {
+    if !isolated("qp1::requests_reach_who_listens") {
         return;
     }
     let mut agents: [Agent; 4] = agents();
@@ -91,7 +84,7 @@ fn requests_reach_who_listens() {
 
 #[test]
 fn answers_are_steered_to_whose_id_they_name() {
-    if !isolated("answers_are_steered_to_whose_id_they_name") {
+    if !isolated("qp1::answers_are_steered_to_whose_id_they_name") {
         return;
     }
     let mut agents: [Agent; 4] = agents();
@@ -128,7 +121,7 @@ fn answers_are_steered_to_whose_id_they_name() {
 /// to hear of it.
 #[test]
 fn all_are_told_of_a_request_that_was_withdrawn() {
-    if !isolated("all_are_told_of_a_request_that_was_withdrawn") {
+    if !isolated("qp1::all_are_told_of_a_request_that_was_withdrawn") {
         return;
     }
     let mut agents: [Agent; 4] = agents();
@@ -146,7 +139,7 @@ fn all_are_told_of_a_request_that_was_withdrawn() {
 /// when it is not seen to run any more, another one does.
 #[test]
 fn a_stopped_process_keeps_requests_from_nobody() {
-    if !isolated("a_stopped_process_keeps_requests_from_nobody") {
+    if !isolated("qp1::a_stopped_process_keeps_requests_from_nobody") {
         return;
     }
     let mut agents: [Agent; 4] = agents();
@@ -193,7 +186,7 @@ fn a_stopped_process_keeps_requests_from_nobody() {
 
 #[test]
 fn a_killed_listener_is_gone_at_once() {
-    if !isolated("a_killed_listener_is_gone_at_once") {
+    if !isolated("qp1::a_killed_listener_is_gone_at_once") {
         return;
     }
     let [mut a, mut b, mut killed] = agents();
@@ -226,7 +219,7 @@ fn a_killed_listener_is_gone_at_once() {
 
 #[test]
 fn the_wills_of_a_killed_process_are_executed_once() {
-    if !isolated("the_wills_of_a_killed_process_are_executed_once") {
+    if !isolated("qp1::the_wills_of_a_killed_process_are_executed_once") {
         return;
     }
     let [mut a, mut b, mut killed, mut orderly] = agents();
@@ -253,7 +246,7 @@ fn the_wills_of_a_killed_process_are_executed_once() {
 
 #[test]
 fn a_listener_that_stopped_listening_gets_nothing_more() {
-    if !isolated("a_listener_that_stopped_listening_gets_nothing_more") {
+    if !isolated("qp1::a_listener_that_stopped_listening_gets_nothing_more") {
         return;
     }
     let [mut a, mut b, mut c] = agents();
@@ -271,7 +264,7 @@ fn a_listener_that_stopped_listening_gets_nothing_more() {
 
 #[test]
 fn what_is_no_message_is_a_counted_drop() {
-    if !isolated("what_is_no_message_is_a_counted_drop") {
+    if !isolated("qp1::what_is_no_message_is_a_counted_drop") {
         return;
     }
     let mut agents: [Agent; 2] = agents();
@@ -294,7 +287,7 @@ fn what_is_no_message_is_a_counted_drop() {
 
 #[test]
 fn faults_meet_management_too() {
-    if !isolated("faults_meet_management_too") {
+    if !isolated("qp1::faults_meet_management_too") {
         return;
     }
     let mut b = Agent::start(&[]);

@@ -1,7 +1,5 @@
 //! Many processes on one port: everybody gets his own packets, whoever comes, goes, or is killed.
 
-mod common;
-
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
@@ -11,13 +9,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Instant;
 
-use common::{Agent, PATIENCE, flood, isolated, isolated_if_possible, now_ns};
+use crate::common::{Agent, PATIENCE, flood, isolated, isolated_if_possible, now_ns};
 use rnic_link::{LinkConfig, RoceLink};
-
-#[test]
-fn agent() {
-    common::agent_main();
-}
 
 const LO: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -55,7 +48,7 @@ fn until_steered(agents: &mut [Agent]) {
 
 #[test]
 fn eight_at_once_each_get_their_own() {
-    if !isolated_if_possible("eight_at_once_each_get_their_own") {
+    if !isolated_if_possible("sharing::eight_at_once_each_get_their_own") {
         return;
     }
     let mut agents: Vec<Agent> = (0..8).map(|_| Agent::start(&[])).collect();
@@ -81,7 +74,7 @@ fn eight_at_once_each_get_their_own() {
 
 #[test]
 fn packets_are_steered_and_not_handed_over() {
-    if !isolated("packets_are_steered_and_not_handed_over") {
+    if !isolated("sharing::packets_are_steered_and_not_handed_over") {
         return;
     }
     let mut agents: Vec<Agent> = (0..5).map(|_| Agent::start(&[])).collect();
@@ -102,7 +95,7 @@ fn packets_are_steered_and_not_handed_over() {
 
 #[test]
 fn a_killed_process_harms_nobody() {
-    if !isolated("a_killed_process_harms_nobody") {
+    if !isolated("sharing::a_killed_process_harms_nobody") {
         return;
     }
     let mut agents: Vec<Agent> = (0..4).map(|_| Agent::start(&[])).collect();
@@ -144,7 +137,7 @@ fn a_killed_process_harms_nobody() {
 
 #[test]
 fn wrongly_steered_packets_are_handed_over() {
-    if !isolated("wrongly_steered_packets_are_handed_over") {
+    if !isolated("sharing::wrongly_steered_packets_are_handed_over") {
         return;
     }
     let mut agents: Vec<Agent> = (0..3).map(|_| Agent::start(&[])).collect();
@@ -182,7 +175,7 @@ fn captured(file: &Path, qpn: u32) -> usize {
 
 #[test]
 fn what_another_process_took_in_is_in_the_capture_once() {
-    if !isolated("what_another_process_took_in_is_in_the_capture_once") {
+    if !isolated("sharing::what_another_process_took_in_is_in_the_capture_once") {
         return;
     }
     let file = |name: &str| {
@@ -247,7 +240,7 @@ fn veth() -> Option<(IpAddr, String)> {
 /// end: see `groups`.
 #[test]
 fn the_only_member_of_a_group_gets_what_comes_to_others() {
-    if !isolated("the_only_member_of_a_group_gets_what_comes_to_others") {
+    if !isolated("sharing::the_only_member_of_a_group_gets_what_comes_to_others") {
         return;
     }
     let Some((sender, ifindex)) = veth() else {
@@ -288,7 +281,7 @@ fn the_only_member_of_a_group_gets_what_comes_to_others() {
 
 #[test]
 fn a_forked_child_gives_up_its_copies_and_harms_nobody() {
-    if !isolated("a_forked_child_gives_up_its_copies_and_harms_nobody") {
+    if !isolated("sharing::a_forked_child_gives_up_its_copies_and_harms_nobody") {
         return;
     }
     let mut agents: Vec<Agent> = (0..2).map(|_| Agent::start(&[])).collect();
@@ -307,7 +300,7 @@ fn a_forked_child_gives_up_its_copies_and_harms_nobody() {
 
 #[test]
 fn a_port_taken_by_others_is_explained() {
-    if !isolated("a_port_taken_by_others_is_explained") {
+    if !isolated("sharing::a_port_taken_by_others_is_explained") {
         return;
     }
     // Does not share the port, so it is as foreign as another user's.
@@ -327,7 +320,7 @@ fn a_port_taken_by_others_is_explained() {
 /// comes waits for the same lock.
 #[test]
 fn a_flood_keeps_nobody_from_ending() {
-    if !isolated("a_flood_keeps_nobody_from_ending") {
+    if !isolated("sharing::a_flood_keeps_nobody_from_ending") {
         return;
     }
     let open = || RoceLink::open(&LinkConfig::default()).expect("open a link");

@@ -1,21 +1,14 @@
 //! Packets between links: in one process, between processes, over both IP versions, with and without GSO.
 
-mod common;
-
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use common::{
+use crate::common::{
     Agent, PATIENCE, assert_complete, isolated_if_possible, read_packet, receive, receive_beside,
     send, spec,
 };
 use rnic_link::{LinkConfig, LinkError, Look, PathSpec, QuickPoll, RoceLink};
-
-#[test]
-fn agent() {
-    common::agent_main();
-}
 
 fn addresses() -> Vec<IpAddr> {
     let mut out = vec!["127.0.0.1".parse().unwrap()];
@@ -41,7 +34,7 @@ fn send_singly(link: &mut RoceLink, path: &PathSpec, count: u32) {
 
 #[test]
 fn two_links_in_one_process() {
-    if !isolated_if_possible("two_links_in_one_process") {
+    if !isolated_if_possible("traffic::two_links_in_one_process") {
         return;
     }
     for no_gso in [false, true] {
@@ -77,7 +70,7 @@ fn two_links_in_one_process() {
 /// Whoever leaves takes in all there is, whatever it is: a budget without end is one, at the port and at the door.
 #[test]
 fn a_budget_may_be_without_end() {
-    if !isolated_if_possible("a_budget_may_be_without_end") {
+    if !isolated_if_possible("traffic::a_budget_may_be_without_end") {
         return;
     }
     let mut link = open(&LinkConfig::default());
@@ -88,7 +81,7 @@ fn a_budget_may_be_without_end() {
 /// packets would wake it for each.
 #[test]
 fn who_sleeps_drains_the_socket_first() {
-    if !isolated_if_possible("who_sleeps_drains_the_socket_first") {
+    if !isolated_if_possible("traffic::who_sleeps_drains_the_socket_first") {
         return;
     }
     let (mut a, mut b) = (open(&LinkConfig::default()), open(&LinkConfig::default()));
@@ -123,7 +116,7 @@ fn who_sleeps_drains_the_socket_first() {
 /// A quick poll looks at the socket. What that finds stays until it is taken in, in order and once, and nobody sleeps meanwhile.
 #[test]
 fn what_a_quick_poll_finds_is_taken_in_once() {
-    if !isolated_if_possible("what_a_quick_poll_finds_is_taken_in_once") {
+    if !isolated_if_possible("traffic::what_a_quick_poll_finds_is_taken_in_once") {
         return;
     }
     let (mut a, mut b) = (open(&LinkConfig::default()), open(&LinkConfig::default()));
@@ -165,7 +158,7 @@ fn what_a_quick_poll_finds_is_taken_in_once() {
 /// once, and through the door of a process that they were not steered to.
 #[test]
 fn what_is_not_taken_stays() {
-    if !isolated_if_possible("what_is_not_taken_stays") {
+    if !isolated_if_possible("traffic::what_is_not_taken_stays") {
         return;
     }
     for no_gso in [false, true] {
@@ -205,7 +198,7 @@ fn what_is_not_taken_stays() {
 
 #[test]
 fn a_link_talks_to_itself() {
-    if !isolated_if_possible("a_link_talks_to_itself") {
+    if !isolated_if_possible("traffic::a_link_talks_to_itself") {
         return;
     }
     let start = Instant::now();
@@ -219,7 +212,7 @@ fn a_link_talks_to_itself() {
 
 #[test]
 fn between_processes() {
-    if !isolated_if_possible("between_processes") {
+    if !isolated_if_possible("traffic::between_processes") {
         return;
     }
     for options in [&[][..], &["no_gso"]] {
@@ -250,7 +243,7 @@ fn between_processes() {
 
 #[test]
 fn nothing_comes_from_nowhere() {
-    if !isolated_if_possible("nothing_comes_from_nowhere") {
+    if !isolated_if_possible("traffic::nothing_comes_from_nowhere") {
         return;
     }
     let start = Instant::now();
@@ -307,7 +300,7 @@ fn exchange(from: &mut Agent, to: &mut Agent, ip: IpAddr, first: u32, count: u32
 /// Processes with faults and one capture file of all: what came through is right, and the file is whole.
 #[test]
 fn with_faults_and_a_capture() {
-    if !isolated_if_possible("with_faults_and_a_capture") {
+    if !isolated_if_possible("traffic::with_faults_and_a_capture") {
         return;
     }
     let file = std::env::temp_dir().join(format!("rnic-link-{}.pcap", std::process::id()));
@@ -352,7 +345,7 @@ fn with_faults_and_a_capture() {
 /// What the socket has no room for is lost, and counted, as a NIC counts what it has no buffers for.
 #[test]
 fn what_finds_no_room_is_counted() {
-    if !isolated_if_possible("what_finds_no_room_is_counted") {
+    if !isolated_if_possible("traffic::what_finds_no_room_is_counted") {
         return;
     }
     let mut link = open(&LinkConfig::default());

@@ -1,18 +1,13 @@
 //! What is really on the wire, seen from a packet socket: IP IDs, DF and ICRCs in every way of sending.
 
-mod common;
+use crate::common;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::time::Instant;
 
-use common::{isolated, send, spec};
+use crate::common::{isolated, send, spec};
 use rnic_link::{LinkConfig, RoceLink};
-
-#[test]
-fn agent() {
-    common::agent_main();
-}
 
 /// AF_PACKET socket that sees whole IP packets as they leave through lo; needs CAP_NET_RAW, which there is in a
 /// namespace of one's own.
@@ -141,7 +136,7 @@ fn checked(packets: Vec<Vec<u8>>) -> Vec<(u16, bool, u32, usize)> {
 
 #[test]
 fn ids_and_icrcs_are_right_in_every_mode() {
-    if !isolated("ids_and_icrcs_are_right_in_every_mode") {
+    if !isolated("wire::ids_and_icrcs_are_right_in_every_mode") {
         return;
     }
     // Otherwise lo carries a GSO batch as one: cut it before the packet socket, as a plain network card would have it.
@@ -211,7 +206,7 @@ fn ids_and_icrcs_are_right_in_every_mode() {
 
 #[test]
 fn traffic_class_and_hop_limit_are_on_the_wire() {
-    if !isolated("traffic_class_and_hop_limit_are_on_the_wire") {
+    if !isolated("wire::traffic_class_and_hop_limit_are_on_the_wire") {
         return;
     }
     let tap = Tap::open();
@@ -250,7 +245,7 @@ fn traffic_class_and_hop_limit_are_on_the_wire() {
 /// Faults change what is sent and nothing else: no GSO, ID 0, and every packet that is not hit is right.
 #[test]
 fn packets_with_faults_leave_one_by_one() {
-    if !isolated("packets_with_faults_leave_one_by_one") {
+    if !isolated("wire::packets_with_faults_leave_one_by_one") {
         return;
     }
     let tap = Tap::open();
@@ -275,7 +270,7 @@ fn packets_with_faults_leave_one_by_one() {
 
 #[test]
 fn packets_for_nobody_count_as_work() {
-    if !isolated("packets_for_nobody_count_as_work") {
+    if !isolated("wire::packets_for_nobody_count_as_work") {
         return;
     }
     let mut link = RoceLink::open(&LinkConfig::default()).expect("a link");

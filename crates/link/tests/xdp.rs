@@ -1,14 +1,12 @@
 //! Packets past the kernel's network stack: over cables whose other ends the test holds, so that it decides what comes, and in which
 //! order.
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::ops::ControlFlow;
 use std::process::Command;
 use std::time::Instant;
 
-use common::{
+use crate::common::{
     CableEnd, PATIENCE, isolated, now_ns, read_packet, spec, wait_readable, write_packet,
 };
 use rnic_host::MULTICAST_QPN;
@@ -55,7 +53,7 @@ impl Rig {
 
     /// `config`: all but the interfaces.
     fn with(name: &str, cables: u8, way: &str, config: LinkConfig) -> Option<Rig> {
-        if !isolated(name) {
+        if !isolated(&format!("xdp::{name}")) {
             return None;
         }
         let rig = Rig::try_new(cables, way, config);

@@ -1,11 +1,11 @@
 //! When an armed completion queue has its event: for what comes, and, as on hardware, for what the program has not seen or has left
 //! in the queue.
 
+use crate::pair;
+
 use std::time::{Duration, Instant};
 
 use rnic_nic::{CompChannel, Context, Cq, Qp, RecvWqe, SendWqe};
-
-mod pair;
 
 const MANY: u32 = 16;
 

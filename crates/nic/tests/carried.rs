@@ -1,10 +1,10 @@
 //! Messages of any length, from and to anywhere, arrive byte for byte when long packets carry them, and nothing beside them is written.
 
-mod pair;
-mod region;
+use crate::environment;
+use crate::pair;
 
+use crate::region::{Region, wait};
 use proptest::prelude::*;
-use region::{Region, wait};
 use rnic_nic::{Context, Cq, Pd, Qp, RecvWqe, SendData, SendOp, SendWqe, SgList};
 
 /// Beyond a few long packets.
@@ -143,8 +143,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 #[test]
 fn messages_arrive_byte_for_byte() {
-    // SAFETY: the only test of this program, and no other thread of it reads the environment.
-    unsafe { std::env::set_var("RNIC_HOST_PATH", "rings") };
+    environment::set("RNIC_HOST_PATH", "rings");
     let context = Context::open().expect("a device");
     let world = world(&context);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {

@@ -1,7 +1,8 @@
 //! Hundreds of queue pairs that lose much on the way to one host wait for each other: none for ever, whatever happens to it meanwhile, and
 //! not on a host that does not answer.
 
-mod pair;
+use crate::environment;
+use crate::pair;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -179,11 +180,8 @@ fn nobody_waits_for_a_dead_host(bench: &Bench) {
 
 #[test]
 fn nobody_is_held_back_for_ever() {
-    // SAFETY: the only test of this program, and no other thread runs yet.
-    unsafe {
-        std::env::set_var("RNIC_HOST_PATH", "off");
-        std::env::set_var("RNIC_FAULTS", FAULTS);
-    }
+    environment::set("RNIC_HOST_PATH", "off");
+    environment::set("RNIC_FAULTS", FAULTS);
     let bench = Bench::open();
     all_are_done(&bench);
     who_leaves_is_not_waited_for(&bench);

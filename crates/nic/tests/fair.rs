@@ -4,7 +4,7 @@
 //! Counted in bytes, not in time, so that it holds on a loaded machine. Not under sanitizers (`./test sanitize` skips it), which slow
 //! the engine down tenfold, and what the kernel does not.
 
-mod pair;
+use crate::pair;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -178,7 +178,7 @@ fn by(path: &str) {
 fn by_shards(path: &str, shards: &str) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
-        .args(["--exact", "measure_both", "--ignored", "--nocapture"])
+        .args(["--exact", "fair::measure_both", "--ignored", "--nocapture"])
         .env(PATH, path)
         .env("RNIC_SHARDS", shards)
         .output()

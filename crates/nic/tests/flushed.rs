@@ -1,6 +1,6 @@
 //! What is posted in ERR is flushed: with the queue pair's number, wherever ERR was entered from, and gone with it.
 
-mod pair;
+use crate::pair;
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! Shards are opened when completion queues need them, and have what was made before; what is made, ends or is forked meanwhile is
 //! whole.
 
-mod pair;
+use crate::environment;
+use crate::pair;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,8 +60,7 @@ fn register(pd: &Pd, words: &[AtomicU64; 2]) -> Mr {
 
 #[test]
 fn shards_grow_and_are_the_same_device() {
-    // SAFETY: the only test of this program, and no other thread runs yet.
-    unsafe { std::env::set_var("RNIC_SHARDS", "4") };
+    environment::set("RNIC_SHARDS", "4");
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();
     let words = [const { AtomicU64::new(0) }; 2];

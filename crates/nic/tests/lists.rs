@@ -1,7 +1,6 @@
 //! Lists of work requests, by memory.
 
-mod ordered;
-mod pair;
+use crate::ordered;
 
 use proptest::prelude::*;
 

@@ -1,14 +1,13 @@
 //! Lists of work requests, by sockets, where the first of a list may leave as it is posted and the others behind it.
 
-mod ordered;
-mod pair;
+use crate::environment;
+use crate::ordered;
 
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 #[test]
 fn lists_of_all_kinds_keep_their_order() {
-    // SAFETY: the only test of this program, and no other thread runs yet.
-    unsafe { std::env::set_var("RNIC_HOST_PATH", "off") };
+    environment::set("RNIC_HOST_PATH", "off");
     let config = Config {
         failure_persistence: None,
         ..Config::with_cases(60)

@@ -1,5 +1,7 @@
 //! A hostile process of the same user at the socket where others ask this one to execute for their XRC targets.
 
+use crate::environment;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -296,8 +298,7 @@ impl Owner {
 #[test]
 fn whatever_a_neighbour_says_no_receive_is_lost_and_no_other_byte_is_touched() {
     let dir = std::env::temp_dir().join(format!("rnic-neighbours-{}", std::process::id()));
-    // SAFETY: this test is alone in its process.
-    unsafe { std::env::set_var("RNIC_RUNTIME_DIR", &dir) };
+    environment::set("RNIC_RUNTIME_DIR", &dir);
     let file = File::create(dir.with_extension("domain")).unwrap();
     let owner = Owner::new(&file);
     let path = socket_in(&dir, owner.srq.number());

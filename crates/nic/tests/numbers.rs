@@ -1,6 +1,8 @@
 //! Another process is stopped while it is at the registry of queue pair numbers: who needs more of them waits, and nobody else
 //! does.
 
+use crate::environment;
+
 use std::fs::File;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -25,8 +27,7 @@ fn registry_lock() -> File {
 #[test]
 fn who_waits_for_numbers_does_not_hold_up_the_engine() {
     let dir = std::env::temp_dir().join(format!("rnic-numbers-{}", std::process::id()));
-    // SAFETY: this test is alone in its process.
-    unsafe { std::env::set_var("RNIC_RUNTIME_DIR", &dir) };
+    environment::set("RNIC_RUNTIME_DIR", &dir);
     let context = Context::open().expect("a device");
     let domain = context.open_xrcd(None, true, false).expect("a domain");
     let create = || domain.create_qp(7);

@@ -2,18 +2,18 @@
 //! change of state (IBTA vol. 1, 9.6.1.1.1 and 10.9.3). The device is a full member of the default
 //! partition, so both members of that one reach it.
 
-mod pair;
-mod region;
-mod stranger;
+use crate::pair;
+use crate::region;
+use crate::stranger;
 
 use std::time::{Duration, Instant};
 
-use region::Region;
+use crate::region::Region;
+use crate::stranger::Stranger;
 use rnic_nic::{
     Context, Cq, Pd, Qp, QpAttr, QpAttrMask as M, QpState, QpType, RecvWqe, SgList, stats,
 };
 use rnic_wire::Service;
-use stranger::Stranger;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LEN: usize = 64;

@@ -1,12 +1,11 @@
 //! What waits to be done in a row with others, without packets, is done although its program never polls again; rows are done in the
 //! order in which they were posted, and with all that was posted between them.
 
-mod pair;
-mod region;
-mod turned_away;
+use crate::pair;
+use crate::turned_away;
 
+use crate::region::{Region, wait};
 use proptest::prelude::*;
-use region::{Region, wait};
 use rnic_nic::{Context, RecvWqe, SendData, SendOp, SendWqe, SgList};
 
 const ROOM: usize = 64 * 1024;

@@ -1,13 +1,14 @@
 //! An engine in three shards is one device: queue pairs of different shards exchange messages, share completion queues,
 //! receive queues, memory and windows, and whatever ends, ends in all of them.
 
-mod pair;
+use crate::environment;
+use crate::pair;
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pair::{RIGHTS, connect, create};
+use crate::pair::{RIGHTS, connect, create};
 use rnic_nic::{
     Completion, Context, Cq, Mr, MwType, Pd, Qp, QpAttr, QpAttrMask as M, QpState, RecvWqe,
     SendData, SendOp, SendWqe, SgList, Sge, ShortSend, SrqInit, Status,
@@ -19,10 +20,7 @@ const SHARDS: usize = 3;
 
 fn open() -> Context {
     static SET: Once = Once::new();
-    SET.call_once(|| {
-        // SAFETY: all tests of this program come here first, so no thread is in C code that reads the environment.
-        unsafe { std::env::set_var("RNIC_SHARDS", SHARDS.to_string()) };
-    });
+    SET.call_once(|| environment::set("RNIC_SHARDS", SHARDS.to_string()));
     Context::open().expect("the device opens")
 }
 

@@ -1,7 +1,8 @@
 //! A short message that waits for company as a packet leaves although its program never polls again, and in order; so does one
 //! that asks for no acknowledge, because its program signals few.
 
-mod pair;
+use crate::environment;
+use crate::pair;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -57,8 +58,7 @@ fn send(qp: &Qp, word: &AtomicU64, mr: &Mr, signaled: bool) {
 
 #[test]
 fn short_messages_of_a_program_that_never_polls_arrive() {
-    // SAFETY: the only test of this program, and no other thread runs yet.
-    unsafe { std::env::set_var("RNIC_HOST_PATH", "off") };
+    environment::set("RNIC_HOST_PATH", "off");
     let context = Context::open().expect("a device");
     let pd = context.alloc_pd();
     let cq = context.create_cq(1024, None, 0).expect("a queue");

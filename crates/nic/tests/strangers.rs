@@ -1,16 +1,16 @@
 //! Other users of this host may send from each of its addresses. What they say in a peer's name counts for nothing, by whatever way the
 //! peer itself speaks.
 
-mod pair;
-mod region;
-mod stranger;
+use crate::pair;
+use crate::region;
+use crate::stranger;
 
 use std::time::{Duration, Instant};
 
-use region::Region;
+use crate::region::Region;
+use crate::stranger::Stranger;
 use rnic_nic::{Context, Cq, Qp, QpType, RecvWqe, SendData, SendWqe, SgList, stats};
 use rnic_wire::Service;
-use stranger::Stranger;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LEN: usize = 64;

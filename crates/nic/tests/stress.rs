@@ -2,7 +2,7 @@
 //!
 //! `./test sanitize` runs this under AddressSanitizer and ThreadSanitizer, which see what goes wrong without showing.
 
-mod pair;
+use crate::pair;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -2,13 +2,11 @@
 //! returns, and its ACK when the poll returns that found the message. The same traffic without it
 //! shows that the test can tell.
 
-mod pair;
-#[allow(dead_code, reason = "completions are counted here")]
-mod region;
+use crate::pair;
 
 use std::process::Command;
 
-use region::Region;
+use crate::region::Region;
 use rnic_nic::{
     Context, Qp, QpInit, RecvWqe, SendData, SendOp, SendWqe, SgList, ShortSend, port_counters,
 };
@@ -93,7 +91,7 @@ fn inner() {
 /// What [`inner`] says, in a process of its own.
 fn in_a_process(path: &str, strict: &str) -> u64 {
     let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "inner", "--ignored", "--nocapture"])
+        .args(["--exact", "strict::inner", "--ignored", "--nocapture"])
         .envs([("RNIC_HOST_PATH", path), ("RNIC_STRICT", strict)])
         .output()
         .expect("it runs");

@@ -1,14 +1,13 @@
 //! RDMA WRITEs of UC, which may go without packets where those between processes of one host do: each in its place, and none to what was
 //! taken back.
 
-mod pair;
-mod region;
+use crate::pair;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::region::{Region, wait};
 use proptest::prelude::*;
-use region::{Region, wait};
 use rnic_nic::{
     Access, Context, Cq, Pd, Qp, QpAttr, QpAttrMask as M, QpInit, QpState, QpType, RecvWqe,
     SendData, SendOp, SendWqe, SgList,

@@ -22,7 +22,7 @@ struct Peer(Child);
 impl Peer {
     fn start(place: String) -> Peer {
         let this = std::env::current_exe().expect("own path");
-        let args = ["--ignored", "--exact", "the_peer"];
+        let args = ["--ignored", "--exact", "stopped_peer::the_peer"];
         let mut command = Command::new(this);
         let command = command.args(args).env(PLACE, place);
         let child = command.stdout(Stdio::null()).spawn();

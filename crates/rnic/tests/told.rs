@@ -1,5 +1,7 @@
 //! What the device tells `rnic run` of connections: those that do not come about, and what became of the ones behind them.
 
+use crate::environment;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::DirBuilderExt;
 use std::time::Duration;
@@ -18,11 +20,8 @@ fn connections_that_come_about_after_others_did_not_are_told() {
         .expect("a folder");
     let report = folder.join("report");
     std::fs::write(&report, "").expect("a file");
-    // SAFETY: the only test of this program, and no other thread runs yet.
-    unsafe {
-        std::env::set_var("RNIC_REPORT", &report);
-        std::env::set_var("RNIC_RUNTIME_DIR", &folder);
-    }
+    environment::set("RNIC_REPORT", &report);
+    environment::set("RNIC_RUNTIME_DIR", &folder);
     let context = Context::open().expect("the device opens");
     let pd = context.alloc_pd().expect("pd");
     let cq = context.create_cq(64).build().expect("cq");

@@ -1,5 +1,7 @@
 //! A target that goes while a message is on its way. Packets of this process take a while, so that it is: a file of its own.
 
+use crate::environment;
+
 use std::time::{Duration, Instant};
 
 use rnic::{Context, QpState, SendRequest, Status, Xrc};
@@ -11,8 +13,7 @@ const LONG: usize = 16 << 20;
 /// Every receive that is posted completes, also one that a target had begun to fill when it was dropped.
 #[test]
 fn a_target_that_is_dropped_in_a_message_gives_its_receive_back() {
-    // SAFETY: no other thread of this process exists yet.
-    unsafe { std::env::set_var("RNIC_FAULTS", "delay=300ms,seed=1") };
+    environment::set("RNIC_FAULTS", "delay=300ms,seed=1");
     let context = Context::open().expect("the device opens");
     let gid = context.loopback_gid().expect("an address");
     let pd = context.alloc_pd().expect("pd");

@@ -4,8 +4,9 @@
 //!
 //! `HOSTILE_PACKETS` sets the number of packets of each seed in the normal run; `ten_million_packets` is the long one.
 
-mod support;
-
+use crate::support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
+use crate::support::network;
+use crate::support::pair::{Batch, post_fast};
 use rnic_transport::{
     Asks, BindWindow, Flush, Pd, Placement, Rc, RcAttr, RecvWqe, Role, SendData, SendOp, SendWqe,
     SgList, Sge, Status, Time,
@@ -14,9 +15,6 @@ use rnic_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Ext, Feth, Ieth, ImmDt, MAX_HEADER_LEN, Opcode, Operation,
     Packet, PathMtu, Psn, Reth, Service, Syndrome, Usual, Xrceth, emit, header_len, pad_len,
 };
-use support::memory::{Memory, QpHost, Queues, Region, Rights, Srq};
-use support::network;
-use support::pair::{Batch, post_fast};
 
 const REGION: u64 = 64 << 10;
 const BASE: u64 = 0x10_0000;

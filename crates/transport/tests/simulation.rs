@@ -4,16 +4,14 @@
 //! `PROPTEST_CASES` sets the number of cases of each property; `PAIR_TRACE=1` prints every packet. A failing case is
 //! shrunk and its seed noted in `proptest-regressions/simulation.txt`, to be committed.
 
-mod support;
-
+use crate::support::network::{Impairments, WireCounters};
+use crate::support::oracle::{FlowSpec, Kind, OpSpec, Scenario, Size};
+use crate::support::pair::{Pair, Path};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{FileFailurePersistence, RngAlgorithm, TestRng, TestRunner};
 use rnic_transport::Asks;
 use rnic_wire::PathMtu;
-use support::network::{Impairments, WireCounters};
-use support::oracle::{FlowSpec, Kind, OpSpec, Scenario, Size};
-use support::pair::{Pair, Path};
 
 /// Cases of a property, unless the environment says otherwise; no shrinking for minutes.
 fn config(cases: u32) -> ProptestConfig {
@@ -512,7 +510,7 @@ fn the_properties_meet_as_much_loss_as_they_say() {
     assert!(met.versions.iter().all(|&n| n > 50), "{met:?}");
 }
 
-/// Hours of bad network. `cargo test --release --test simulation -- --ignored soak`; `SOAK_SEEDS` says how many cases.
+/// Hours of bad network. `cargo test --release --test all -- --ignored soak`; `SOAK_SEEDS` says how many cases.
 #[test]
 #[ignore = "takes as long as it is told to"]
 fn soak() {

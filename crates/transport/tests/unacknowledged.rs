@@ -3,8 +3,9 @@
 //!
 //! `PROPTEST_CASES` sets the number of cases of each property.
 
-mod support;
-
+use crate::support::memory::{Effect, Memory, QpHost, Queues, Region, Rights};
+use crate::support::network::{self, Impairments, Network};
+use crate::support::pair::Batch;
 use proptest::prelude::*;
 use rnic_transport::{
     Address, CompletionOpcode, Immediate, NetworkHeader, Pd, QueuePair, RecvWqe, SendData, SendOp,
@@ -14,9 +15,6 @@ use rnic_wire::{
     Bth, Deth, Grh, MAX_HEADER_LEN, Opcode, Operation, Packet, PathMtu, Psn, Reth, Service,
     UdPrefix, header_len, pad_len,
 };
-use support::memory::{Effect, Memory, QpHost, Queues, Region, Rights};
-use support::network::{self, Impairments, Network};
-use support::pair::Batch;
 
 const SRC: u64 = 0x10_0000;
 const RECEIVES: u64 = 0x100_0000;

@@ -1,12 +1,10 @@
 //! Every packet of the captures of Linux Soft-RoCE (tests/captures/README.md): decoded, written again byte for byte,
 //! and its ICRC checked with the IPv4 identification known and unknown.
 
-mod support;
-
+use crate::support::captures;
 use rnic_wire::{Bth, FlowIds, Gid, IcrcContext, IcrcError, Leeway, Packet, PacketError, PeerIds};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use support::captures;
 
 #[test]
 fn every_packet_is_there() {

@@ -1,8 +1,7 @@
 //! Messages of the connection manager: those of the captures of Linux (tests/captures/README.md), and laws that hold for
 //! any bytes.
 
-mod support;
-
+use crate::support::captures;
 use proptest::prelude::*;
 use rnic_wire::cm::{
     Addressee, Answered, IpCmError, IpCmHeader, MAD_LEN, Mad, MadError, Message, PortSpace,
@@ -11,7 +10,6 @@ use rnic_wire::cm::{
 use rnic_wire::{Gid, Packet};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use support::captures;
 
 /// Capture, source and destination address, payload of each packet to QP 1.
 fn mads() -> Vec<(String, IpAddr, IpAddr, Vec<u8>)> {

@@ -1,6 +1,5 @@
 //! What the tests of the shared library need: the library itself, a folder that names it as `rnic run` does, a C
 //! compiler and the real libraries' headers.
-#![allow(dead_code, reason = "each test uses its part")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -42,8 +41,7 @@ pub fn library() -> &'static Path {
                 "build",
                 "--quiet",
                 "--lib",
-                "--package",
-                "rnic-abi",
+                "--workspace",
                 "--profile",
                 profile,
             ])

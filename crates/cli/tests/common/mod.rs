@@ -1,5 +1,4 @@
 //! What tests of the program share.
-#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -168,3 +168,30 @@ fn circles_are_found() {
     let abc: Circle<String> = ["a", "b", "c"].map(str::to_owned).into();
     assert_eq!(found, [abc]);
 }
+
+/// Tests of a crate are one program, whose `main.rs` names each file: one that it forgets would
+/// never run.
+#[test]
+fn no_file_of_tests_is_forgotten() {
+    let mut forgotten = Vec::new();
+    for (_, folder) in crates() {
+        let tests = folder.join("tests");
+        let Ok(main) = fs::read_to_string(tests.join("main.rs")) else {
+            continue;
+        };
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        for entry in fs::read_dir(&tests).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let name = path.file_stem().expect("a name").to_string_lossy();
+            let is_module = main.lines().any(|line| line == format!("mod {name};"));
+            let is_program = manifest.contains(&format!("path = \"tests/{name}.rs\""));
+            if !is_module && !is_program {
+                forgotten.push(path);
+            }
+        }
+    }
+    assert!(forgotten.is_empty(), "no program has {forgotten:?}");
+}

@@ -2,7 +2,6 @@
 //!
 //! The test binary starts itself again with `--exact agent`; commands go to the child's stdin, answers come from its
 //! stderr in lines that start with `@` (stdout belongs to the test harness).
-#![allow(dead_code, reason = "every test binary uses another part of it")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -359,7 +358,7 @@ fn counters_in_words(c: &LinkCounters) -> String {
     )
 }
 
-/// The body of the test named `agent` in every binary: does nothing unless started by [`Agent::start`].
+/// The body of the test named `agent`: does nothing unless started by [`Agent::start`].
 pub fn agent_main() {
     let Ok(options) = std::env::var("RNIC_LINK_TEST_AGENT") else {
         return;
@@ -859,7 +858,7 @@ fn can_isolate() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs the test named `name` of this binary again in a network namespace of its own, where nobody else uses the port.
+/// Runs the test named `name`, with its module, again in a network namespace of its own, where nobody else uses the port.
 /// True: we are there, go on. False: it was run there, or namespaces cannot be made, which is said.
 pub fn isolated(name: &str) -> bool {
     use std::os::unix::process::CommandExt;
@@ -872,7 +871,8 @@ pub fn isolated(name: &str) -> bool {
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("RNIC_LINK_TEST_ISOLATED", "1");
     // In a user namespace we are root, and root's own folder is somebody else's.
-    let runtime = std::env::temp_dir().join(format!("rnic-link-{name}-{}", std::process::id()));
+    let short = name.rsplit("::").next().expect("a name");
+    let runtime = std::env::temp_dir().join(format!("rnic-link-{short}-{}", std::process::id()));
     command.env("RNIC_RUNTIME_DIR", &runtime);
     // SAFETY: `enter_namespace` makes system calls only and allocates nothing.
     unsafe { command.pre_exec(enter_namespace) };

@@ -100,7 +100,7 @@ fn a_peer_out_of_reach_leaves_the_own_address_open() {
     let dir = std::env::temp_dir().join(format!("rnic-cm-reach-{}", std::process::id()));
     let output = namespace("exec \"$@\"")
         .arg(std::env::current_exe().expect("a path"))
-        .args(["--exact", "address::out_of_reach", "--ignored"])
+        .args(["--exact", "cm::address::out_of_reach", "--ignored"])
         .env("RNIC_RUNTIME_DIR", &dir)
         .output()
         .expect("it starts");

@@ -10,7 +10,7 @@ fn events_come_once_whatever_the_network_does() {
     let _alone = HOST.write();
     let program = std::env::current_exe().expect("a path");
     let output = Command::new(program)
-        .args(["connect::", "datagram::"])
+        .args(["cm::connect::", "cm::datagram::"])
         // These rely on the order of requests, or on having the host for themselves.
         .args(["--skip", "requests_wait_up", "--skip", "a_new_id_has_no"])
         .args(["--skip", "an_id_that_ends"])

@@ -85,7 +85,7 @@ fn the_peers_of_a_killed_process_are_disconnected() {
         .local
         .expect("an address")
         .port();
-    let mut child = start("killed::peer", port);
+    let mut child = start("cm::killed::peer", port);
     let server = expect(&channel, EventKind::ConnectRequest).id;
     let param = ConnParam {
         qp_num: 0x70_0001,
@@ -102,7 +102,7 @@ fn the_peers_of_a_killed_process_are_disconnected() {
 fn the_port_of_a_killed_listener_is_free_and_nobody_answers_for_it() {
     let _alone = HOST.write();
     let channel = channel();
-    let mut child = start("killed::listener", 0);
+    let mut child = start("cm::killed::listener", 0);
     let said = wait_for(&mut child, "listening");
     drop(child);
     let port = said.rsplit(' ').next().map(str::parse);

@@ -11,8 +11,8 @@ use rnic_wire::cm::{
 use rnic_wire::{Bth, Deth, Ext, Gid, Opcode, Operation, Service, emit};
 
 use super::connect::connected;
-use super::stranger::{HERE, Stranger};
 use super::tools::{HOST, channel, expect, waits};
+use crate::stranger::{HERE, Stranger};
 
 /// A message from QP 1 to QP 1.
 fn packet(message: Message) -> Vec<u8> {

@@ -4,7 +4,7 @@
 
 use rnic_nic::{CompletionOpcode, QpState, Status};
 
-use crate::table::{Before, Cell, Misfit, Op, SEVERAL_PARTS, Service, When, port_mtu};
+use super::table::{Before, Cell, Misfit, Op, SEVERAL_PARTS, Service, When, port_mtu};
 
 /// A receive that completed: which, how, and for a good one its opcode, bytes, and whether immediate data came along.
 pub type Receive = (u64, Status, Option<(CompletionOpcode, u32, bool)>);

@@ -12,8 +12,8 @@ use rnic_nic::{
     SendOp, SendWqe, SgList, Sge, ShortSend, Srq, SrqInit, Status, Xrcd,
 };
 
-use crate::model::{self, Bytes, Outcome, Receive, START_PSN};
-use crate::table::{Before, Cell, Misfit, Op, Service, When};
+use super::model::{self, Bytes, Outcome, Receive, START_PSN};
+use super::table::{Before, Cell, Misfit, Op, Service, When};
 
 /// Cells at a time.
 const BATCH: usize = 64;

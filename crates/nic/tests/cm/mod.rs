@@ -9,7 +9,5 @@ mod datagram;
 mod faults;
 mod killed;
 mod stopped;
-#[path = "../stranger/mod.rs"]
-mod stranger;
 mod strangers;
 mod tools;

@@ -5,8 +5,6 @@
 //! becomes of each. `sides` does it and looks. The path of a process is chosen by its environment, so each runs in processes of its own.
 
 mod model;
-#[path = "../pair/mod.rs"]
-mod pair;
 mod sides;
 mod table;
 
@@ -17,9 +15,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use model::{Bytes, expected};
-use sides::Wire;
-use table::Cell;
+use self::model::{Bytes, expected};
+use self::sides::Wire;
+use self::table::Cell;
 
 const ROLE: &str = "RNIC_TEST_PATHS_ROLE";
 const SOCKET: &str = "RNIC_TEST_PATHS_SOCKET";
@@ -78,7 +76,7 @@ impl Process {
     fn start(role: &str, path: &str, dir: &Path) -> Process {
         let program = std::env::current_exe().expect("a path");
         let child = Command::new(program)
-            .args(["--exact", "side", "--ignored", "--nocapture"])
+            .args(["--exact", "paths_alike::side", "--ignored", "--nocapture"])
             .env(ROLE, role)
             .env(SOCKET, dir.join("wire"))
             .env("RNIC_HOST_PATH", path)

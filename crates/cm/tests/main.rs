@@ -1,0 +1,6 @@
+//! The files beside this one, in one program, which is linked once. Each test has a process of its
+//! own, by cargo-nextest.
+
+mod hostile;
+mod replay;
+mod simulation;

@@ -1,0 +1,11 @@
+//! The files beside this one, in one program, which is linked once. Each test has a process of its
+//! own, by cargo-nextest.
+
+mod captures;
+mod ends;
+mod hostile;
+mod interop;
+mod mtus;
+mod network;
+mod psns;
+mod support;

@@ -1,0 +1,37 @@
+//! The files beside this one, in one program, which is linked once. Each test has a process of its
+//! own, by cargo-nextest.
+
+mod asleep;
+mod cm_load;
+mod devices;
+mod errors;
+mod examples;
+mod faults;
+mod hostile;
+mod lint;
+mod many_processes;
+mod middleware;
+mod pcap;
+mod perftest;
+mod perftest_options;
+mod pingpong;
+mod port;
+mod pyverbs;
+mod rdma_cm;
+mod rdma_cm_cancel;
+mod rdma_cm_deaths;
+mod rdma_cm_elsewhere;
+mod rdma_cm_multicast;
+mod rdma_cm_perftest;
+mod rdma_cm_words;
+mod rdma_core;
+mod rdma_tool;
+mod readme;
+mod refused_words;
+mod report;
+mod rsockets;
+mod scale;
+mod stopped;
+mod strangers;
+mod unreliable;
+mod xdp;
