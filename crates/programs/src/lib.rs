@@ -31,4 +31,4 @@ pub use meeting::Meeting;
 pub use pair::{Outcome, Pair};
 pub use place::{Place, User};
 pub use process::{Finished, Process};
-pub use trial::Trial;
+pub use trial::{Trial, full};

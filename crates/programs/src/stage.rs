@@ -6,39 +6,34 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What a checkout's release build leaves that programs need.
+/// What a build leaves that programs need.
 const BINARIES: [&str; 2] = ["rnic", "librnic_verbs.so"];
 
-/// The folder with the release build of `rnic` and the library: `RNIC_BIN_DIR`, or the workspace's own, built if need be.
+/// The folder with `rnic` and the library: `RNIC_BIN_DIR`, or what the tests lie in, where cargo builds both if need be.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         if let Some(folder) = std::env::var_os("RNIC_BIN_DIR") {
             return PathBuf::from(folder);
         }
+        // A test's executable lies in TARGET/PROFILE/deps.
+        let executable = std::env::current_exe().expect("a test knows its executable");
+        let folder = executable.ancestors().nth(2).expect("two folders deep");
+        let profile = match folder.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "test",
+            Some(other) => other,
+        };
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        // The whole workspace's, as of its tests: what both depend on is built once.
         let status = Command::new(&cargo)
-            .args([
-                "build",
-                "--release",
-                "--quiet",
-                "-p",
-                "rnic-cli",
-                "-p",
-                "rnic-abi",
-            ])
+            .args(["build", "--quiet", "--workspace", "--lib", "--bin", "rnic"])
+            .args(["--profile", profile])
             .current_dir(&workspace)
             .status()
             .expect("cargo can be started");
-        assert!(status.success(), "the release build of rnic failed");
-        // A test's executable lies in TARGET/PROFILE/deps.
-        let executable = std::env::current_exe().expect("a test knows its executable");
-        let target = executable
-            .ancestors()
-            .nth(3)
-            .expect("tests lie three folders deep in the target folder");
-        target.join("release")
+        assert!(status.success(), "the build of rnic failed");
+        folder.to_owned()
     })
 }
 
@@ -56,7 +51,7 @@ pub fn copy_into(folder: &Path) {
         let copied = copied.expect("cp is installed");
         assert!(
             copied.status.success(),
-            "{} (cargo build --release)",
+            "{} (cargo build)",
             String::from_utf8_lossy(&copied.stderr).trim()
         );
         fs::set_permissions(&to, Permissions::from_mode(0o755)).expect("own file");

@@ -15,6 +15,12 @@ fn turns() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| 2 * cores.get())
 }
 
+/// Whether everything runs, however long it takes (`./test full`): a case in all manners, not only in those that take different
+/// code. Whole tests that are left to it are `#[ignore = "./test full"]`.
+pub fn full() -> bool {
+    std::env::var_os("RNIC_TEST_FULL").is_some_and(|value| value != "0")
+}
+
 /// Takes as many turns as `wanted`. A turn is the lock of a file that all test processes of this user share, so cargo-nextest,
 /// which starts a process for each test, and `cargo test` share the machine alike. The kernel takes the locks of what dies.
 fn claim(wanted: usize) -> Vec<File> {

@@ -2,7 +2,7 @@
 //! library may serve them while they wait; what they see is what the kernel says. `waits.c` counts each message.
 
 use rnic_programs::each::each;
-use rnic_programs::{Finished, Place, Process, Trial, User, compile, skip};
+use rnic_programs::{Finished, Place, Process, Trial, User, compile, full, skip};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,19 +36,20 @@ const UDP: Manner = Manner {
     ..SHARED_MEMORY
 };
 
-/// The usual ones, those of threads that never stay awake or always do, and where the library has no part in the wait.
+/// The usual ones, those where the library has no part in the wait, and of threads that never stay awake or always do.
 const MANNERS: [Manner; 6] = [
     SHARED_MEMORY,
     UDP,
     Manner {
-        name: "shared memory, not preloaded",
-        preloaded: false,
-        ..SHARED_MEMORY
-    },
-    Manner {
         name: "UDP, not preloaded",
         preloaded: false,
         ..UDP
+    },
+    // The others are other mixtures of the same code: `./test full`.
+    Manner {
+        name: "shared memory, not preloaded",
+        preloaded: false,
+        ..SHARED_MEMORY
     },
     Manner {
         name: "UDP, RNIC_WAIT=sleep",
@@ -62,17 +63,21 @@ const MANNERS: [Manner; 6] = [
     },
 ];
 
+fn manners() -> &'static [Manner] {
+    if full() { &MANNERS } else { &MANNERS[..3] }
+}
+
 /// Each completion queue has an engine of its own, up to four.
 const SHARDS: [Manner; 3] = [
-    Manner {
-        name: "shared memory, RNIC_SHARDS=4",
-        shards: Some("4"),
-        ..SHARED_MEMORY
-    },
     Manner {
         name: "UDP, RNIC_SHARDS=4",
         shards: Some("4"),
         ..UDP
+    },
+    Manner {
+        name: "shared memory, RNIC_SHARDS=4",
+        shards: Some("4"),
+        ..SHARED_MEMORY
     },
     Manner {
         name: "UDP, RNIC_SHARDS=4, not preloaded",
@@ -81,6 +86,10 @@ const SHARDS: [Manner; 3] = [
         ..UDP
     },
 ];
+
+fn shards() -> &'static [Manner] {
+    if full() { &SHARDS } else { &SHARDS[..1] }
+}
 
 struct Stage {
     program: PathBuf,
@@ -123,10 +132,10 @@ impl Stage {
     }
 }
 
-/// Runs these cases of `waits.c` in all manners.
+/// Runs these cases of `waits.c` in each manner.
 #[track_caller]
 fn cases(test: &str, names: &[&str]) {
-    cases_in(&MANNERS, test, names);
+    cases_in(manners(), test, names);
 }
 
 #[track_caller]
@@ -188,7 +197,7 @@ fn threads_and_channels_may_be_several() {
 #[test]
 fn channels_may_be_of_several_engines() {
     cases_in(
-        &SHARDS,
+        shards(),
         "channels_may_be_of_several_engines",
         &["several", "threads", "shared", "ways", "duplicates"],
     );
@@ -281,9 +290,9 @@ fn two_processes_asleep_exchange_all_messages() {
         "epoll", "edge", "crowd", "nested", "polled", "poll", "select",
     ];
     let mut all = Vec::new();
-    for manner in MANNERS {
+    for manner in manners() {
         for way in ways {
-            all.push((format!("{way}, {}", manner.name), manner, way));
+            all.push((format!("{way}, {}", manner.name), *manner, way));
         }
     }
     each(
@@ -309,7 +318,7 @@ fn each_thread_may_have_a_loop() {
         return;
     };
     let mut all = Vec::new();
-    for manner in MANNERS.iter().chain(&SHARDS) {
+    for manner in manners().iter().chain(shards()) {
         for (active, idle) in [("1", "0"), ("2", "0"), ("4", "0"), ("1", "3"), ("2", "2")] {
             let title = format!("{active} threads and {idle} idle, {}", manner.name);
             all.push((title, *manner, active, idle));

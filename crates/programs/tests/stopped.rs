@@ -22,6 +22,22 @@ fn arrange(trial: &Trial) -> Option<(Place, String, String)> {
     Some((place, program.to_str().expect("a path").to_owned(), gid))
 }
 
+/// Each path at the same time, in a place of its own: most of the time all of them are stopped.
+fn on_each<const N: usize>(paths: [&str; N], trial: &Trial, run: impl Fn(&Place, &str) + Sync) {
+    let places = paths.map(|path| Some((trial.loopback(User::Current)?, path)));
+    let places: Vec<_> = places.into_iter().flatten().collect();
+    std::thread::scope(|scope| {
+        for (place, path) in &places {
+            scope.spawn(|| run(place, path));
+        }
+    });
+}
+
+/// The GID index of 127.0.0.1.
+fn gid(place: &Place) -> String {
+    place.gid("127.0.0.1").index.to_string()
+}
+
 #[track_caller]
 fn expect(finished: &Finished, parts: &[&str]) {
     for part in parts {
@@ -35,12 +51,12 @@ fn expect(finished: &Finished, parts: &[&str]) {
 #[test]
 fn nothing_fails_while_a_process_is_stopped() {
     let trial = Trial::start("nothing_fails_while_a_process_is_stopped");
-    let Some((place, program, gid)) = arrange(&trial) else {
+    let Some((_place, program, _)) = arrange(&trial) else {
         return;
     };
     let program = program.as_str();
-    for path in ["on", "rings", "off"] {
-        let finished = run(&place, path, &[program, &gid]).wait(TIME);
+    on_each(["on", "rings", "off"], &trial, |place, path| {
+        let finished = run(place, path, &[program, &gid(place)]).wait(TIME);
         let done = finished.stdout.lines().last() == Some("all done");
         assert!(done, "{path}: {}", finished.describe());
         // What was killed had been stopped before.
@@ -48,22 +64,22 @@ fn nothing_fails_while_a_process_is_stopped() {
             &finished,
             &["the peer process has ended after it was stopped for"],
         );
-    }
+    });
 }
 
 /// UC and UD have no acknowledgements to wait for.
 #[test]
 fn messages_without_acknowledgements_wait_for_nobody() {
     let trial = Trial::start("messages_without_acknowledgements_wait_for_nobody");
-    let Some((place, program, gid)) = arrange(&trial) else {
+    let Some((_place, program, _)) = arrange(&trial) else {
         return;
     };
     let program = program.as_str();
-    for path in ["on", "rings", "off"] {
-        let finished = run(&place, path, &[program, &gid, "unreliable"]).wait(TIME);
+    on_each(["on", "rings", "off"], &trial, |place, path| {
+        let finished = run(place, path, &[program, &gid(place), "unreliable"]).wait(TIME);
         finished.expect_success();
         println!("{path}: {}", finished.stdout);
-    }
+    });
 }
 
 /// Whoever ends a program that hangs learns for whom it waited; so does who sees it fail.
@@ -154,14 +170,11 @@ fn processes_are_stopped_at_any_moment() {
     let Some(program) = compile::c_program_with(&trial, "stops", &libraries) else {
         return;
     };
-    let Some(place) = trial.loopback(User::Current) else {
-        return;
-    };
-    let gid = place.gid("127.0.0.1").index.to_string();
     let program = program.to_str().expect("a path");
-    for (path, seed) in [("on", "1"), ("off", "2")] {
-        let words = [program, &gid, "127.0.0.1", "25", "600", seed];
-        let finished = run(&place, path, &words).wait(TIME);
+    on_each(["on", "off"], &trial, |place, path| {
+        let seed = if path == "on" { "1" } else { "2" };
+        let words = [program, &gid(place), "127.0.0.1", "25", "600", seed];
+        let finished = run(place, path, &words).wait(TIME);
         finished.expect_success();
         let other = finished
             .stdout
@@ -171,7 +184,7 @@ fn processes_are_stopped_at_any_moment() {
         let ms: f64 = longest.expect("a time").parse().expect("a number");
         // Ten times as long as any stop: a request to connect may wait for a taker of QP 1 that is stopped.
         assert!(ms < 6000.0, "{path}: {}", finished.describe());
-    }
+    });
 }
 
 /// A process has noted, for `rnic run`, that it waits for a stopped one.

@@ -3,14 +3,20 @@
 //! Nobody repeats what is lost, so all of these also show that between processes of one host nothing is.
 
 use rnic_programs::perftest::expect_report;
-use rnic_programs::{Pair, Trial, User, pingpong, skip};
+use rnic_programs::{Pair, Trial, User, full, pingpong, skip};
 
 /// As root and as nobody, over IPv4 and IPv6 loopback.
-const WHERE: [(User, &str); 3] = [
+const WHERE: [(User, &str); 4] = [
     (User::Current, "127.0.0.1"),
+    (User::Nobody, "::1"),
     (User::Current, "::1"),
     (User::Nobody, "127.0.0.1"),
 ];
+
+/// Each user and each protocol; their other pairs by `./test full`.
+fn places() -> &'static [(User, &'static str)] {
+    if full() { &WHERE } else { &WHERE[..2] }
+}
 
 /// What a program is run with, and the sizes that it then reports.
 type Case = (&'static [&'static str], &'static [u64]);
@@ -25,7 +31,7 @@ fn run_some(runs: usize, name: &str, program: &str, service: &str, cases: &[Case
     if !skip::have_programs(name, &[program]) {
         return;
     }
-    for (user, address) in WHERE {
+    for &(user, address) in places() {
         let Some(place) = trial.loopback(user) else {
             continue;
         };
@@ -78,7 +84,7 @@ fn pingpongs(program: &str, sizes: &[u64]) {
     if !skip::have_programs(program, &[program]) {
         return;
     }
-    for (user, address) in WHERE {
+    for &(user, address) in places() {
         let Some(place) = trial.loopback(user) else {
             continue;
         };
@@ -185,11 +191,12 @@ fn all_sizes() {
         return;
     };
     let pair = Pair::at(&place).gid_x("127.0.0.1", "127.0.0.1");
-    for (program, service, largest) in [
+    let all = [
         ("ib_send_bw", "UD", 12),
         ("ib_send_bw", "UC", 23),
         ("ib_write_bw", "UC", 23),
-    ] {
+    ];
+    for &(program, service, largest) in if full() { &all[..] } else { &all[..2] } {
         let outcome = pair.run(program, &["-F", "-c", service, "-a", "-n", "5"]);
         let sizes: Vec<u64> = (1..=largest).map(|power| 1 << power).collect();
         expect_report(program, &outcome, &sizes);
