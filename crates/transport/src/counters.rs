@@ -122,17 +122,19 @@ pub struct Counters {
     pub duplicates_received: u64,
     /// Requests and READ responses ahead of the expected PSN.
     pub out_of_sequence: u64,
-    /// UC: messages of which some came, but not all, or that were refused. UD: datagrams that found no receive.
+    /// UC and UD: messages that were lost here: incomplete, refused, or without a receive.
     pub messages_dropped: u64,
     /// UD: datagrams with another Q_Key.
     pub qkey_violations: u64,
     /// Packets that meant nothing here: wrong state, PSN never sent, no match.
     pub dropped: u64,
-    /// Send work requests that succeeded, by operation. A READ's bytes came in, all others' went out.
+    /// Send work requests that succeeded, by operation. A READ's bytes came in, all others' went
+    /// out.
     pub requested: ByOperation,
     /// Those of them that the device executed in the peer's memory by itself.
     pub without_packets: Traffic,
-    /// Requests of the peer that were executed; of a message that is still coming, its bytes so far.
+    /// Requests of the peer that were executed; of a message that is still coming, its bytes so
+    /// far.
     pub served: ByOperation,
 }
 

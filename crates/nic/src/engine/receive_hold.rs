@@ -1,13 +1,16 @@
-//! ReceiveHold with receivers of services without acknowledgements.
+//! Packets of services without acknowledgements may wait for a receive.
 //!
-//! A message of UC and UD that finds no receive is lost, on hardware too. But there the wire is paced, and the application
-//! has a core to itself: while it posts anew what it polled, a card does not take in a whole socket buffer. Here one round
-//! of the engine does, perhaps in the background thread and while the application waits for its core. So packets are left
-//! in the socket as soon as a queue pair's receives are used up, until the application has posted more, though not for
-//! long: then the message is lost. Meanwhile the buffer fills and holds up senders on this host ([`crate::engine::local_pause`]).
+//! A message of UC and UD that finds no receive is lost, on hardware too. But there the wire is
+//! paced, and the application has a core to itself: while it posts anew what it polled, a card does
+//! not take in a whole socket buffer. Here one round of the engine does, perhaps in the background
+//! thread and while the application waits for its core. So packets are left in the socket as soon
+//! as a queue pair's receives are used up, until the application has posted more, though not for
+//! long: then the message is lost. Meanwhile the buffer fills and holds up senders on this host
+//! ([`crate::engine::local_pause`]).
 //!
-//! Everything that arrives for the process waits then. Where there are connections with acknowledgements too, whose
-//! timers run, nobody is waited for; nor is a receive queue again that was waited for in vain, until it has a receive.
+//! Everything that arrives for the process waits then. Where there are connections with
+//! acknowledgements too, whose timers run, nobody is waited for; nor is a receive queue again that
+//! was waited for in vain, until it has a receive.
 
 use crate::engine::QpEntry;
 use crate::queues::ReceiveSource;

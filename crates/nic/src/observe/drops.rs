@@ -1,4 +1,5 @@
-//! Packets that the device took from the link and did not use.
+//! Packets that the device took from the link and did not use. What a queue pair counts is in
+//! `transport/src/counters.rs`.
 
 /// What is wrong with packets that no queue pair took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,7 +12,8 @@ pub struct DropCounters {
     pub bad_pkey: u64,
     /// Not from the address, or not to the address, that the queue pair is connected with.
     pub wrong_address: u64,
-    /// From the address of this host that the queue pair is connected with, but not from the process that has the peer.
+    /// From the address of this host that the queue pair is connected with, but not from the
+    /// process that has the peer.
     pub wrong_process: u64,
     /// The queue pair is in a state that receives nothing.
     pub not_ready: u64,

@@ -1,6 +1,9 @@
 //! What works here and would fail on hardware, for `rnic run --lint`.
 //!
 //! When it is off, the data path pays one test of a flag that never changes.
+//!
+//! A new kind of finding also goes to `cli/src/commands/run/report/lint.rs`,
+//! `cli/tests/report_lines.jsonl`, `programs/tests/lint.rs`, `programs/c/lint.c` and `docs/json.md`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -245,7 +248,8 @@ pub(crate) fn receive_posted(shared: &QpShared) {
     }
 }
 
-/// A work queue of that depth begins to feed a completion queue. One that is never used is no danger.
+/// A work queue of that depth begins to feed a completion queue. One that is never used is no
+/// danger.
 fn feed(state: &mut State, cq: Option<&Arc<CqShared>>, depth: u32) {
     let Some(cq) = cq else {
         return;

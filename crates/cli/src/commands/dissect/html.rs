@@ -1,7 +1,7 @@
 //! `--html`: one page without external resources, for any browser.
 //!
-//! What comes from the capture is in the page as JSON, in which `<`, `>` and `&` are escaped, so that nothing in it can end the
-//! element that holds it; the script shows it as text alone.
+//! What comes from the capture is in the page as JSON, in which `<`, `>` and `&` are escaped, so
+//! that nothing in it can end the element that holds it; the script shows it as text alone.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use serde_json::{Map, Serializer, Value, json};
 use super::format::{Endpoint, count, end, opcode, service, syndrome};
 use super::json::List;
 use super::words::{Degree, degree};
-use super::{Report, connections, fields, head, json as full, packets, phrases};
+use super::{Report, connections, head, json as full, packets, page_fields, phrases};
 
 /// How a page begins.
 pub const START: &str = "<!DOCTYPE html";
@@ -245,9 +245,9 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         addresses: &'a [IpAddr],
         degrees: Vec<[String; 3]>,
         drawn: &'static [(&'static str, &'static str, &'static str)],
-        headers: &'static [fields::Header],
-        fields: &'static [fields::Field],
-        messages: &'static [fields::Message],
+        headers: &'static [page_fields::Header],
+        fields: &'static [page_fields::Field],
+        messages: &'static [page_fields::Message],
         opcodes: Vec<String>,
         codes: Vec<u8>,
         conversations: Conversations,
@@ -269,9 +269,9 @@ fn data(out: &mut impl Write, report: &Report<'_>) -> io::Result<()> {
         addresses: &shared.addresses.all,
         degrees: Severity::ALL.map(legend).into(),
         drawn: &DRAWN,
-        headers: fields::HEADERS,
-        fields: fields::FIELDS,
-        messages: fields::MESSAGES,
+        headers: page_fields::HEADERS,
+        fields: page_fields::FIELDS,
+        messages: page_fields::MESSAGES,
         opcodes: shared.kinds.all.iter().map(name).collect(),
         codes: shared.kinds.all.iter().map(|(code, _)| *code).collect(),
         conversations: List(|| {
@@ -330,7 +330,8 @@ fn said(connection: &Connection) -> Map<String, Value> {
     all
 }
 
-/// The number of the last packet in the page: messages that begin behind it have nothing to be shown at.
+/// The number of the last packet in the page: messages that begin behind it have nothing to be
+/// shown at.
 fn last_packet(report: &Report<'_>) -> u64 {
     match report.packets.last() {
         Some((last, _)) if report.more_packets > 0 => last.number,
@@ -514,7 +515,8 @@ fn packet(p: &Packet, place: Option<Place>, shared: &Shared) -> Value {
     ])
 }
 
-/// How it is drawn: an index into the script's `CLASSES`, and how many packets are missing in front of it.
+/// How it is drawn: an index into the script's `CLASSES`, and how many packets are missing in front
+/// of it.
 fn class(p: &Packet, place: Option<Place>) -> (u8, u32) {
     const REQUEST: u8 = 0;
     const AGAIN: u8 = 1;
@@ -638,7 +640,8 @@ mod tests {
         }
     }
 
-    /// What happened stands in front of all else: of what is about the queue pair, and of the packets.
+    /// What happened stands in front of all else: of what is about the queue pair, and of the
+    /// packets.
     #[test]
     fn findings_come_first() {
         let at = |id: &str| PAGE.find(&format!("id=\"{id}\"")).expect(id);

@@ -1,5 +1,5 @@
-//! The report for machines, written as it is made: a list of all messages never is in memory as a whole. The page of `--html` has
-//! its findings from here.
+//! The report for machines, written as it is made: a list of all messages never is in memory as a
+//! whole. The page of `--html` has its findings from here.
 
 use std::net::IpAddr;
 

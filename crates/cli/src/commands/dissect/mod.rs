@@ -1,12 +1,12 @@
 //! `rnic dissect`: what a capture of RoCEv2 holds.
 
 mod connections;
-mod fields;
 mod format;
 mod head;
 mod html;
 mod json;
 mod packets;
+mod page_fields;
 mod phrases;
 mod pick;
 mod source;
@@ -213,7 +213,8 @@ fn unwritable(path: &Path) -> impl Fn(io::Error) -> Failure {
     }
 }
 
-/// A page may come to be there: the name may have been left out, so that the capture's stands in its place.
+/// A page may come to be there: the name may have been left out, so that the capture's stands in
+/// its place.
 fn may_be_page(path: &Path) -> Result<()> {
     let is_page = |head: &[u8]| {
         let start = html::START.as_bytes();

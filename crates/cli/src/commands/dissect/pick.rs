@@ -1,5 +1,5 @@
-//! `--qp`: which packets are those of a queue pair. A BTH names its receiver alone, so of requests it is known only when their
-//! conversation is.
+//! `--qp`: which packets are those of a queue pair. A BTH names its receiver alone, so of requests
+//! it is known only when their conversation is.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,8 @@ impl Pick {
         self.waiting.push_back((*packet, place));
     }
 
-    /// The next one that is asked for. At the end of the capture, and if very many wait, those of which nothing is known are not.
+    /// The next one that is asked for. At the end of the capture, and if very many wait, those of
+    /// which nothing is known are not.
     pub fn next(&mut self, dissector: &Dissector, at_end: bool) -> Option<(Packet, Option<Place>)> {
         while let Some((packet, place)) = self.waiting.front() {
             let wanted = match self.qp {

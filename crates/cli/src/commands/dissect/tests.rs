@@ -140,7 +140,8 @@ fn the_page_says_what_the_capture_lacks() {
     assert!(data["more_findings"].is_u64() && data["conversations"][0]["more_findings"].is_u64());
 }
 
-/// Steps of the connection manager are part of their conversation's entry, the REQ too, which came before it.
+/// Steps of the connection manager are part of their conversation's entry, the REQ too, which came
+/// before it.
 #[test]
 fn the_page_has_the_steps_of_a_connection() {
     let data = page(&recorded("cm_rping_v4"), &[]);
@@ -154,7 +155,8 @@ fn the_page_has_the_steps_of_a_connection() {
     assert_eq!(data["packets"][0][12], "CM REQ");
 }
 
-/// Packets of the connection manager are called by its messages, and the page tells what each of these is and said.
+/// Packets of the connection manager are called by its messages, and the page tells what each of
+/// these is and said.
 #[test]
 fn the_page_names_the_connection_managers_messages() {
     let data = page(&recorded("cm_rping_v4"), &[]);
@@ -197,7 +199,8 @@ fn two() -> Vec<Owned> {
     }
     let mut other = made.frames.clone();
     for frame in &mut other {
-        // The last byte of the QPN, of source and destination address: 0x11 and 0x22 become 0x19 and 0x2a.
+        // The last byte of the QPN, of source and destination address: 0x11 and 0x22 become 0x19
+        // and 0x2a.
         frame.bytes[14 + 20 + 8 + 7] += 8;
         frame.bytes[14 + 15] += 8;
         frame.bytes[14 + 19] += 8;
@@ -378,7 +381,8 @@ fn the_format_for_machines_is_regular() {
     }
 }
 
-/// Nobody knows whether a message that has no answer when the capture ends was repaired: it has a mark of its own, in all forms.
+/// Nobody knows whether a message that has no answer when the capture ends was repaired: it has a
+/// mark of its own, in all forms.
 #[test]
 fn what_the_capture_leaves_open_has_a_mark_of_its_own() {
     let mut made = Made::default();

@@ -513,7 +513,8 @@ mod tests {
             .collect()
     }
 
-    /// Every value that the page shows of a packet has its explanation, and no explanation is left over.
+    /// Every value that the page shows of a packet has its explanation, and no explanation is left
+    /// over.
     #[test]
     fn each_field_of_the_page_is_explained() {
         let known: BTreeSet<_> = FIELDS.iter().map(|field| field.key).collect();
